@@ -1,0 +1,46 @@
+# `make run` and `make test` set up everything they need by themselves; `make help` lists the rest.
+.DEFAULT_GOAL := help
+.PHONY: help setup run test test-fast check format clean
+MAKEFLAGS += --no-print-directory
+
+ARGS ?=
+BIN := .venv/bin
+# A name on PATH may be a shim without a Python behind it, so each is asked.
+NEW_ENOUGH := import sys; print(sys.executable); sys.exit(sys.version_info < (3, 11))
+# Browser and promtool that some tests need, where they could be unpacked.
+TOOLS := $(CURDIR)/.cache/tools
+
+help: ## Say what there is
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "  Options of the main job: make run ARGS='--duration 10m --speed 60'; all of them: make run ARGS=--help"
+
+setup: ## Set up .venv (the other targets do it too)
+	@set -e; python=$(BIN)/python; if ! $$python -c '' 2>/dev/null; then \
+	  python=; for p in python3 python3.13 python3.12 python3.11 python3.14 python; do \
+	    python=$$($$p -c '$(NEW_ENOUGH)' 2>/dev/null) && break || python=; done; fi; \
+	  if [ -z "$$python" ]; then echo "harmony: no Python 3.11 or newer on PATH; install one and run make again" >&2; exit 1; fi; \
+	  "$$python" infra/bootstrap.py
+
+run: setup ## The main job: Kafka, a simulated fleet, forecasts, decisions; Ctrl-C ends it
+	@exec $(BIN)/harmony run $(ARGS)
+
+test: setup ## The whole test suite, with a real Kafka
+	@sh tests/install_tools.sh "$(TOOLS)"
+	@PATH="$(TOOLS)/usr/bin:$$PATH" exec $(BIN)/python -m pytest $(ARGS)
+
+test-fast: setup ## The tests that need neither Kafka nor much time
+	@exec $(BIN)/python -m pytest -m "not kafka and not slow" $(ARGS)
+
+check: setup ## Lint, format, types, import directions
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: setup ## Put the code into the common format
+	@$(BIN)/ruff check --fix --exit-zero .
+	@$(BIN)/ruff format .
+
+clean: ## Remove caches and outputs (not .venv)
+	@rm -rf .cache .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache dist out
+	@find . -name __pycache__ -type d -not -path './.venv/*' -not -path './.uv/*' -prune -exec rm -rf {} +

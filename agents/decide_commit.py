@@ -1,0 +1,69 @@
+"""The body of the decide stage's commit record: everything the next output reads; `streams.commit_codec` seals it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from agents.decide_state import DecideState
+from agents.policy import Policy
+from streams.commit_codec import Commit, pack
+from streams.config import StreamConfig
+from streams.log import ContractBroken
+
+STAGE = "decide"
+_REMEDY = ", or accept a new start with `harmony state reset`"
+
+
+class DecideCommit(msgspec.Struct, frozen=True):
+    """`resume_offset` is the next `plans` offset; `policy_fingerprint` was in force when it was written."""
+
+    resume_offset: int
+    policy_fingerprint: str
+    fleet: str
+    epoch: int
+    step_ms: int
+    state: DecideState
+    v: int = 1
+
+
+_DECODER = msgspec.msgpack.Decoder(DecideCommit)
+
+
+def pack_commit(commit: DecideCommit) -> bytes:
+    """Equal states give equal bytes."""
+    return pack(commit)
+
+
+def unpack_commit(commit: Commit, policy: Policy, stream: StreamConfig) -> DecideCommit:
+    """Read a commit record that this policy may go on from.
+
+    Raises:
+        ContractBroken: foreign, of another version, fleet or step, or of a later epoch; names the remedy.
+    """
+    try:
+        body = _DECODER.decode(commit.body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ContractBroken(
+            f"the decide stage's commit record cannot be read ({error}): run the release that wrote it{_REMEDY}"
+        ) from error
+    if body.v != 1:
+        raise ContractBroken(
+            f"the decide stage's commit record has version {body.v}, this release reads 1: "
+            f"run the release that wrote it{_REMEDY}"
+        )
+    if body.fleet != policy.fleet:
+        raise ContractBroken(
+            f"the commits topic holds the state of fleet {body.fleet!r}, the policy names {policy.fleet!r}: "
+            f"use another topic prefix, restore the name{_REMEDY}"
+        )
+    if body.step_ms != stream.step_ms:
+        raise ContractBroken(
+            f"the committed state has a step of {body.step_ms} ms, the configuration {stream.step_ms} ms: "
+            f"restore the old step{_REMEDY}"
+        )
+    if body.epoch > policy.epoch:
+        raise ContractBroken(
+            f"the committed state has epoch {body.epoch}, the policy {policy.epoch}: actuators would refuse every "
+            f"command; set the epoch to {body.epoch}{_REMEDY}"
+        )
+    return body

@@ -1,0 +1,205 @@
+"""The decide stage without its log: plans in, decisions and leases and one commit record out.
+
+A fold changes the state only when it succeeds, so a plan that breaks the contract leaves nothing half done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from agents.assess import Fleet, assess, current_replicas, effective_mode
+from agents.decide_commit import STAGE, DecideCommit, pack_commit, unpack_commit
+from agents.decide_records import build_command, build_decision, command_record, decision_record, decode_decision
+from agents.decide_state import (
+    DecideState,
+    Frame,
+    OperatorWord,
+    PartitionMark,
+    advance_clock,
+    apply,
+    apply_control,
+    notice,
+)
+from agents.guards import run_guards
+from agents.plan_codec import decode_plan
+from agents.policy import Policy
+from agents.records import Decision, WorkloadPlan, decision_id
+from streams.commit_codec import Commit, encode_commit
+from streams.config import StreamConfig
+from streams.log import ContractBroken, Emission, LogRecord, OutRecord
+from streams.topics import Topics
+
+__all__ = ["STAGE", "DecideKernel"]
+
+
+class DecideKernel:
+    """Folds the `plans` log, record by record.
+
+    Args:
+        policy: in force from the next plan on.
+        stream: must have the step that the plans were made with.
+        topics: names to publish to.
+        expire_by_stamp: hold plans read after their lease ran out by the broker's stamp; off where event time is not
+            wall time (replays and accelerated runs).
+    """
+
+    def __init__(self, policy: Policy, stream: StreamConfig, topics: Topics, *, expire_by_stamp: bool = False) -> None:
+        self._policy = policy
+        self._stream = stream
+        self._topics = topics
+        self._expire_by_stamp = expire_by_stamp
+        self._fingerprint = policy.fingerprint()
+        self._state = DecideState()
+        self._digest: str | None = None
+        self._sequence = 0
+        self._resume_offset: int | None = None
+        self._published: dict[tuple[str, int], Decision] = {}
+
+    @classmethod
+    def restore(
+        cls,
+        policy: Policy,
+        stream: StreamConfig,
+        topics: Topics,
+        *,
+        commit: Commit | None,
+        published: Iterable[bytes] = (),
+        expire_by_stamp: bool = False,
+    ) -> DecideKernel:
+        """The kernel as it stood at a commit record.
+
+        Args:
+            commit: the newest of this stage; None on a first start.
+            published: values of the decisions published after it; more (older ones, foreign ones) do no harm.
+
+        Raises:
+            ContractBroken: the commit record is of another release, fleet or step, or of a later epoch.
+        """
+        kernel = cls(policy, stream, topics, expire_by_stamp=expire_by_stamp)
+        if commit is not None:
+            body = unpack_commit(commit, policy, stream)
+            kernel._state, kernel._resume_offset = body.state, body.resume_offset
+            kernel._digest, kernel._sequence = commit.digest, commit.sequence
+        for value in published:
+            kernel._adopt(value)
+        return kernel
+
+    @property
+    def state(self) -> DecideState:
+        """To read; folds replace it."""
+        return self._state
+
+    @property
+    def resume_offset(self) -> int | None:
+        """The next `plans` offset to fold; None before the first."""
+        return self._resume_offset
+
+    def fold(self, record: LogRecord) -> Emission:
+        """Decide every workload of one plan.
+
+        Raises:
+            ContractBroken: the record is not a plan of this release, or of another step.
+        """
+        plan = decode_plan(record.value, record.offset)
+        self.end_stamp_ms = plan.end_stamp_ms
+        if plan.step_ms != self._stream.step_ms:
+            raise ContractBroken(
+                f"plans record at offset {record.offset} has a step of {plan.step_ms} ms, this worker runs with "
+                f"{self._stream.step_ms} ms: restore the old step, or run `harmony state reset`"
+            )
+        mark = self._state.partitions.get(str(plan.partition))
+        after = record.offset + 1
+        seen = self._resume_offset is not None and record.offset < self._resume_offset
+        if seen or (mark is not None and plan.slot <= mark.slot):
+            self._resume_offset = max(self._resume_offset or 0, after)
+            return Emission((), (), self._resume_offset)
+        frame = Frame(plan, self._policy, self._fingerprint, self._stream)
+        state = self._state.copy()
+        for control in plan.controls:
+            apply_control(state, control)
+        advance_clock(state, frame.origin_ts_ms)
+        decisions, commands = self._decide_all(state, frame, self._overdue_ms(frame, record))
+        state.partitions[str(plan.partition)] = PartitionMark(plan.slot, plan.origin_ts_ms)
+        commits = self._commit(state, after)
+        self._state, self._resume_offset = state, after
+        for workload in plan.workloads:
+            self._published.pop((workload.workload, plan.origin_ts_ms), None)
+        return Emission(tuple(group for group in (decisions, commands) if group), commits, after)
+
+    def _commit(self, state: DecideState, resume_offset: int) -> list[OutRecord]:
+        policy = self._policy
+        body = DecideCommit(resume_offset, self._fingerprint, policy.fleet, policy.epoch, self._stream.step_ms, state)
+        self._sequence += 1
+        self._digest, records = encode_commit(
+            self._topics.commits, STAGE, 0, self._sequence, self._digest, pack_commit(body)
+        )
+        return records
+
+    def _decide_all(
+        self, state: DecideState, frame: Frame, overdue_ms: int | None
+    ) -> tuple[list[OutRecord], list[OutRecord]]:
+        fleet_name = self._policy.fleet
+        decisions: dict[str, OutRecord] = {}
+        commands: dict[str, OutRecord] = {}
+        notice(state, frame)
+        fleet = Fleet(state, self._policy)
+        for plan in sorted(frame.plan.workloads, key=lambda p: (-_priority(fleet, p), p.workload)):
+            known = state.workloads.get(plan.workload)
+            if known is not None and known.origin_ts_ms == frame.origin_ts_ms:
+                continue  # decided from another partition's plan: the first decision of an origin stands
+            decision = self._published.get((plan.workload, frame.origin_ts_ms))
+            if decision is None:
+                decision = self._decide(state, fleet, plan, frame, overdue_ms)
+                decisions[plan.workload] = decision_record(self._topics.decisions, fleet_name, decision)
+            command = build_command(frame, plan, decision, fleet.spec(plan.workload))
+            if command is not None:
+                commands[plan.workload] = command_record(self._topics.commands, fleet_name, command)
+            apply(state, plan, decision, frame)
+            fleet.replace(plan.workload, known, state.workloads.get(plan.workload))
+        return [decisions[w] for w in sorted(decisions)], [commands[w] for w in sorted(commands)]
+
+    def _decide(
+        self, state: DecideState, fleet: Fleet, plan: WorkloadPlan, frame: Frame, overdue_ms: int | None
+    ) -> Decision:
+        known = state.workloads.get(plan.workload)
+        current = current_replicas(known, plan, frame)
+        spec = fleet.spec(plan.workload)
+        last = known.command if known else None
+        if current is None or plan.refused == "retired":
+            mode, _ = effective_mode(spec, state.operator.get(plan.workload, OperatorWord()))
+            return build_decision(frame, plan, spec, mode, current, None, last, command=False)
+        situation = assess(state, fleet, plan, frame, current, overdue_ms)
+        guarded = run_guards(situation)
+        command = situation.mode == "act" and not guarded.held and overdue_ms is None
+        return build_decision(frame, plan, spec, situation.mode, current, guarded, last, command)
+
+    def _overdue_ms(self, frame: Frame, record: LogRecord) -> int | None:
+        if not self._expire_by_stamp:
+            return None
+        late = record.stamp_ms - (frame.origin_ts_ms + frame.lease_ms)
+        return late if late > 0 else None
+
+    def _adopt(self, value: bytes) -> None:
+        """Remember a decision already in the log; its plan will be folded again and must not be decided anew."""
+        try:
+            decision = decode_decision(value)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return  # anyone's bytes on a public topic must not stop the stage
+        mine = decision_id(
+            self._policy.fleet,
+            decision.workload,
+            decision.origin_ts_ms,
+            decision.fingerprint.policy,
+            decision.fingerprint.model,
+        )
+        known = self._state.workloads.get(decision.workload)
+        if decision.decision_id != mine or (known is not None and decision.origin_ts_ms <= known.origin_ts_ms):
+            return
+        self._published.setdefault((decision.workload, decision.origin_ts_ms), decision)
+
+
+def _priority(fleet: Fleet, plan: WorkloadPlan) -> int:
+    spec = fleet.spec(plan.workload)
+    return 0 if spec is None else spec.priority

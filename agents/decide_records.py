@@ -1,0 +1,162 @@
+"""Decisions and commands as they are published: bodies without wall time, ids and bytes fixed by the log alone."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+
+import msgspec
+
+from agents.decide_state import Frame, LastCommand, observed_replicas
+from agents.guards import Guarded
+from agents.policy import Slo, WorkloadSpec
+from agents.records import (
+    Command,
+    Decision,
+    Fingerprint,
+    ForecastView,
+    ReplicaView,
+    RiskView,
+    Target,
+    WorkloadPlan,
+    decision_id,
+)
+from streams.catalogue import ARRIVAL_RATE
+from streams.log import OutRecord
+
+_ENCODER = msgspec.json.Encoder()
+_DECISIONS = msgspec.json.Decoder(Decision)
+_COMMANDS = msgspec.json.Decoder(Command)
+
+
+def command_id(fleet: str, workload: str, origin_ts_ms: int, replicas: int, epoch: int) -> str:
+    """Deterministic id of a change of replicas; later leases of the same count keep it."""
+    text = "\x1f".join((fleet, workload, str(origin_ts_ms), str(replicas), str(epoch)))
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def build_decision(
+    frame: Frame,
+    plan: WorkloadPlan,
+    spec: WorkloadSpec | None,
+    mode: str,
+    current: int | None,
+    guarded: Guarded | None,
+    last: LastCommand | None,
+    command: bool,
+) -> Decision:
+    """The decision of one workload. `guarded` None: nothing to count from, so it holds with the plan's reason."""
+    policy, origin = frame.policy, frame.origin_ts_ms
+    fingerprint = Fingerprint(frame.policy_fingerprint, frame.plan.model_fingerprint)
+    final = None if guarded is None else guarded.final
+    if plan.refused == "retired":
+        action, final = "retired", None
+    elif final is None or current is None or final == current:
+        action = "hold"
+    else:
+        action = "up" if final > current else "down"
+    lease = None
+    if command and final is not None:
+        if last is not None and (last.replicas, last.epoch) == (final, policy.epoch):
+            lease = last.command_id
+        else:
+            lease = command_id(policy.fleet, plan.workload, origin, final, policy.epoch)
+    return Decision(
+        decision_id=decision_id(policy.fleet, plan.workload, origin, fingerprint.policy, fingerprint.model),
+        workload=plan.workload,
+        origin_ts_ms=origin,
+        mode=mode,
+        action=action,
+        reason=guarded.reason if guarded is not None else plan.refused or "no_fleet_facts",
+        replicas=ReplicaView(
+            ready=plan.fleet.ready if plan.fleet else None,
+            pending=plan.fleet.pending if plan.fleet else None,
+            current=current,
+            proposed=plan.proposed,
+            final=final,
+        ),
+        risk=_risk(plan, policy.epsilon, (spec.slo if spec else Slo()).objective, final),
+        forecast=ForecastView(
+            frame.plan.model_fingerprint, plan.forecast_source, ARRIVAL_RATE, "1/s", plan.window_s, plan.peak
+        ),
+        capacity_per_replica=plan.capacity,
+        lead_time_s=plan.lead_time_s,
+        proposer=plan.proposer,
+        guards=guarded.steps if guarded is not None else (),
+        shadow={} if plan.reactive_replicas is None else {"reactive": plan.reactive_replicas},
+        inputs=plan.inputs,
+        fingerprint=fingerprint,
+        command_id=lease,
+    )
+
+
+def _risk(plan: WorkloadPlan, epsilon: float, objective: float, final: int | None) -> RiskView:
+    levels = sorted(plan.risks, key=lambda r: r.replicas)
+    stderr = next((r.p_miss_stderr for r in levels if r.replicas == final), None)
+    if stderr is not None and not math.isfinite(stderr):
+        stderr = None
+    return RiskView(epsilon, objective, {str(r.replicas): r.p_miss for r in levels if math.isfinite(r.p_miss)}, stderr)
+
+
+def build_command(frame: Frame, plan: WorkloadPlan, decision: Decision, spec: WorkloadSpec | None) -> Command | None:
+    """The lease that a decision orders; None when it orders none."""
+    final, observed = decision.replicas.final, observed_replicas(plan.fleet)
+    if observed is None:
+        observed = decision.replicas.current
+    if decision.command_id is None or final is None or observed is None or spec is None:
+        return None
+    target = spec.target
+    return Command(
+        command_id=decision.command_id,
+        decision_id=decision.decision_id,
+        workload=decision.workload,
+        target=Target(target.api_version, target.kind, target.namespace, target.name),
+        replicas=final,
+        expected_current=observed,
+        epoch=frame.policy.epoch,
+        sequence=frame.sequence,
+        issued_ts_ms=decision.origin_ts_ms,
+        valid_until_ts_ms=decision.origin_ts_ms + frame.lease_ms,
+        reason=decision.reason,
+        p_miss=decision.risk.p_miss.get(str(final)),
+        epsilon=decision.risk.epsilon,
+    )
+
+
+def encode_decision(decision: Decision) -> bytes:
+    return _ENCODER.encode(decision)
+
+
+def decode_decision(value: bytes) -> Decision:
+    """Raises msgspec.MsgspecError when the bytes are not a decision."""
+    return _DECISIONS.decode(value)
+
+
+def encode_command(command: Command) -> bytes:
+    return _ENCODER.encode(command)
+
+
+def decode_command(value: bytes) -> Command:
+    """Raises msgspec.MsgspecError when the bytes are not a command."""
+    return _COMMANDS.decode(value)
+
+
+def decision_record(topic: str, fleet: str, decision: Decision) -> OutRecord:
+    headers = _headers("harmony.decision.v1", decision.decision_id, fleet)
+    return OutRecord(topic, decision.workload.encode(), encode_decision(decision), headers=headers)
+
+
+def command_record(topic: str, fleet: str, command: Command) -> OutRecord:
+    headers = _headers("harmony.command.v1", f"{command.command_id}-{command.epoch}-{command.sequence}", fleet)
+    return OutRecord(topic, command.workload.encode(), encode_command(command), headers=headers)
+
+
+def _headers(kind: str, identity: str, fleet: str) -> tuple[tuple[str, bytes], ...]:
+    """CloudEvents binary mode: the body stays plain JSON."""
+    return (
+        ("ce_specversion", b"1.0"),
+        ("ce_type", kind.encode()),
+        ("ce_id", identity.encode()),
+        ("ce_source", fleet.encode()),
+        ("content-type", b"application/json"),
+    )

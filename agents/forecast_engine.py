@@ -1,0 +1,217 @@
+"""Turns the admitted workloads of a slot into forecasts and plans: collate, batch, infer, plan, describe.
+
+A row's horizon is a bucket of its own lead time, so that its numbers never depend on what else is in the batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+
+import msgspec
+import torch
+from torch import Tensor
+
+from agents.collate import WindowRow, collate
+from agents.forecast_kernel import Planned, Subject
+from agents.micro_batcher import MicroBatcher
+from agents.planner import PlanInput, PlanResult, horizon_steps, plan, reactive_replicas
+from agents.policy import Policy
+from agents.records import ForecastRecord, WorkloadPlan
+from model.contract import ContextBatch, Forecaster, ForecastBatch, quantiles_of_paths
+from streams.catalogue import Indicator
+from streams.meter import Meter
+
+QUANTILE_LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.99)
+_HORIZON_BUCKETS = (8, 16, 24, 32, 48, 64)
+_SIGNIFICANT_DIGITS = 6
+
+
+class Engine:
+    """Implements `ForecastEngine` for all partitions of one worker.
+
+    Args:
+        forecaster: for its fingerprint and limits; the batcher holds the thread that runs it.
+        batcher: shared, so that one inference batch mixes all workloads of the worker.
+    """
+
+    def __init__(
+        self,
+        forecaster: Forecaster,
+        batcher: MicroBatcher,
+        policy: Policy,
+        catalogue: tuple[Indicator, ...],
+        step_ms: int,
+        meter: Meter,
+    ) -> None:
+        self._forecaster = forecaster
+        self._batcher = batcher
+        self._policy = policy
+        self._catalogue = catalogue
+        self._step_ms = step_ms
+        self._meter = meter
+        self._targets = [n for n, indicator in enumerate(catalogue) if indicator.level == 1]
+
+    @property
+    def fingerprint(self) -> str:
+        return self._forecaster.fingerprint
+
+    @property
+    def min_context(self) -> int:
+        return self._forecaster.min_context
+
+    async def plan(self, subjects: Sequence[Subject], origin_ts_ms: int, with_forecast: bool) -> list[Planned]:
+        """Forecast and plan; between planning slots only the reactive rule looks at the load."""
+        if not with_forecast:
+            return [self._between(subject, origin_ts_ms) for subject in subjects]
+        by_horizon: dict[int | None, list[int]] = {}
+        for i, subject in enumerate(subjects):
+            by_horizon.setdefault(self._horizon(subject), []).append(i)
+        answers: list[Planned | None] = [None] * len(subjects)
+        for horizon, indices in sorted(by_horizon.items(), key=lambda item: item[0] or 0):
+            group = [subjects[i] for i in indices]
+            if horizon is None:
+                done = [self._refused(subject, "horizon") for subject in group]
+            else:
+                done = await self._plan_group(group, origin_ts_ms, horizon)
+            for i, answer in zip(indices, done, strict=True):
+                answers[i] = answer
+        return [answer for answer in answers if answer is not None]
+
+    def _horizon(self, subject: Subject) -> int | None:
+        limit = min(self._policy.max_horizon, self._forecaster.max_horizon)
+        steps = horizon_steps(subject.state.lead.quantile(0.95), self._policy.commit_s, self._step_ms, limit)
+        return None if steps is None else next((b for b in _HORIZON_BUCKETS if steps <= b <= limit), limit)
+
+    async def _plan_group(self, group: list[Subject], origin_ts_ms: int, horizon: int) -> list[Planned]:
+        rows = [_window_row(subject, origin_ts_ms) for subject in group]
+        batch = collate(rows, self._catalogue, self._step_ms)
+        forecast = await self._batcher.forecast(batch, horizon, self._policy.paths_screen)
+        # Planning and describing are numeric work of many milliseconds; the loop must keep fetching meanwhile.
+        return await asyncio.to_thread(self._describe, group, batch, forecast, origin_ts_ms)
+
+    def _describe(
+        self, group: list[Subject], batch: ContextBatch, forecast: ForecastBatch, origin_ts_ms: int
+    ) -> list[Planned]:
+        with torch.inference_mode():
+            inputs = [self._plan_input(subject, origin_ts_ms) for subject in group]
+            results = plan(inputs, forecast.paths, self._policy, indicator=0)
+            records = self._records(batch, forecast, results, origin_ts_ms)
+        planned = []
+        for subject, result, source, record in zip(group, results, forecast.sources, records, strict=True):
+            self._meter.count("forecasts_total", source=source)
+            planned.append(Planned(_workload_plan(subject, result, source), record))
+        return planned
+
+    def _plan_input(self, subject: Subject, origin_ts_ms: int) -> PlanInput:
+        state, fleet = subject.state, subject.fleet
+        remaining: tuple[float, ...] = ()
+        if fleet.pending > 0 and subject.pending_since_ms is not None:
+            elapsed_s = (origin_ts_ms - subject.pending_since_ms) / 1000
+            remaining = (max(0.0, state.lead.quantile(0.5) - elapsed_s),) * fleet.pending
+        return PlanInput(
+            workload=subject.window.workload,
+            origin_ts_ms=origin_ts_ms,
+            step_ms=self._step_ms,
+            spec=state.spec if state.declared else None,
+            ready=fleet.ready,
+            pending=fleet.pending,
+            draining=fleet.draining,
+            arrival_rate_now=subject.inputs.arrival_rate,
+            waiting_now=subject.window.newest("engine.waiting"),
+            capacity=state.capacity,
+            lead=state.lead,
+            last_replicas=state.last_proposed,
+            pending_remaining_s=remaining,
+        )
+
+    def _between(self, subject: Subject, origin_ts_ms: int) -> Planned:
+        """The last plan stands, unless the present load needs more."""
+        needed = reactive_replicas(self._plan_input(subject, origin_ts_ms), self._policy.commit_s)
+        last = subject.state.last_proposed
+        known = [n for n in (last, needed) if n is not None]
+        base = _bare_plan(subject, None)
+        if not known:
+            return Planned(base, None)
+        proposed = max(known)
+        proposer = "last_plan" if proposed == last else "reactive"
+        return Planned(
+            msgspec.structs.replace(base, reactive_replicas=needed, proposed=proposed, proposer=proposer),
+            None,
+        )
+
+    def _refused(self, subject: Subject, reason: str) -> Planned:
+        self._meter.count("refusals_total", reason=reason)
+        return Planned(_bare_plan(subject, reason), None)
+
+    def _records(
+        self, batch: ContextBatch, forecast: ForecastBatch, results: Sequence[PlanResult], origin_ts_ms: int
+    ) -> list[ForecastRecord]:
+        levels = torch.tensor(QUANTILE_LEVELS)
+        demand = forecast.paths[..., self._targets].movedim(1, -1)  # [B, H, C, S]
+        steps = _rounded(quantiles_of_paths(demand, levels))  # [B, H, C, Q]
+        peaks = _rounded(quantiles_of_paths(demand.amax(dim=1), levels))  # [B, C, Q]
+        names = [self._catalogue[n].name for n in self._targets]
+        records = []
+        for b, result in enumerate(results):
+            row, peak = steps[b].tolist(), peaks[b].tolist()
+            records.append(
+                ForecastRecord(
+                    forecast_id=_forecast_id(self._policy.fleet, result.workload, origin_ts_ms, forecast.fingerprint),
+                    workload=result.workload,
+                    origin_ts_ms=origin_ts_ms,
+                    step_ms=batch.step_ms,
+                    source=forecast.sources[b],
+                    model=forecast.fingerprint,
+                    quantile_levels=QUANTILE_LEVELS,
+                    targets={name: tuple(tuple(step[c]) for step in row) for c, name in enumerate(names)},
+                    peaks={name: tuple(peak[c]) for c, name in enumerate(names)},
+                    peak_window_s=forecast.paths.shape[2] * batch.step_ms / 1000,
+                )
+            )
+        return records
+
+
+def _window_row(subject: Subject, origin_ts_ms: int) -> WindowRow:
+    w = subject.window
+    return WindowRow(w.workload, origin_ts_ms, w.values, w.observed, w.coarse, w.coarse_observed)
+
+
+def _bare_plan(subject: Subject, refused: str | None) -> WorkloadPlan:
+    return WorkloadPlan(
+        workload=subject.window.workload,
+        refused=refused,
+        inputs=subject.inputs,
+        fleet=subject.fleet,
+        facts_age_ms=subject.facts_age_ms,
+        slo_miss_ratio=subject.window.newest("slo.miss_ratio"),
+    )
+
+
+def _workload_plan(subject: Subject, result: PlanResult, source: str) -> WorkloadPlan:
+    return msgspec.structs.replace(
+        _bare_plan(subject, result.refused),
+        reactive_replicas=result.reactive_replicas,
+        proposed=result.proposed,
+        proposer=result.proposer,
+        risks=result.risks,
+        forecast_source=source,
+        peak=result.peak,
+        window_s=result.window_s,
+        capacity=result.capacity,
+        lead_time_s=result.lead_time_s,
+    )
+
+
+def _forecast_id(fleet: str, workload: str, origin_ts_ms: int, model: str) -> str:
+    text = "\x1f".join((fleet, workload, str(origin_ts_ms), model))
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def _rounded(values: Tensor) -> Tensor:
+    """Six significant digits: what a reader can use, in half the bytes."""
+    exact = values.to(torch.float64)
+    magnitude = torch.where(exact == 0, torch.ones_like(exact), exact.abs()).log10().floor()
+    scale = torch.pow(10.0, _SIGNIFICANT_DIGITS - 1 - magnitude)
+    return torch.round(exact * scale) / scale

@@ -1,0 +1,292 @@
+"""Stage 2: pages in, forecasts and plans out. One kernel per pages partition.
+
+    page records ─▶ PageAssembler ─▶ PageJoin ─▶ WindowTable ─▶ admit ─▶ ForecastEngine (batch, infer, plan) ─▶ Emission
+
+Everything but the paths themselves is a pure function of the pages log; plans that an earlier life published after its
+last commit record are adopted, so that GPU noise cannot split history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from agents.forecast_state import CommitBody, WorkloadState, new_state, restore_state, snapshot_state
+from agents.plan_codec import decode_plan, encode_plan
+from agents.policy import Policy
+from agents.records import ForecastRecord, InputFacts, PlanRecord, WorkloadPlan
+from agents.signals import (
+    SignalLimits,
+    input_facts,
+    last_heard_slot,
+    newest_fleet,
+    outcomes_of_slot,
+    pending_since_ms,
+)
+from streams.catalogue import Indicator
+from streams.commit_codec import Commit, decode_coarse, encode_commit, encode_coarse, pack
+from streams.config import StreamConfig
+from streams.log import Emission, LogRecord, OutRecord
+from streams.meter import Meter
+from streams.page_codec import PageAssembler
+from streams.page_join import JoinedSlot, PageJoin
+from streams.pages import FleetFacts, Page
+from streams.topics import Topics
+from streams.window_table import Window, WindowTable
+
+STAGE = "forecast"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One admitted workload at one origin: all that the engine needs to forecast and plan it."""
+
+    window: Window
+    state: WorkloadState
+    inputs: InputFacts
+    fleet: FleetFacts
+    facts_age_ms: int
+    pending_since_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What the engine answers for one subject."""
+
+    plan: WorkloadPlan
+    forecast: ForecastRecord | None
+
+
+class ForecastEngine(Protocol):
+    """Forecasts and plans the admitted workloads of one slot; rows come back in the order given."""
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    @property
+    def min_context(self) -> int: ...
+
+    async def plan(self, subjects: Sequence[Subject], origin_ts_ms: int, with_forecast: bool) -> list[Planned]: ...
+
+
+class ForecastKernel:
+    """Joined slots of one pages partition to forecasts, plans and commit records."""
+
+    def __init__(
+        self,
+        partition: int,
+        config: StreamConfig,
+        catalogue: tuple[Indicator, ...],
+        topics: Topics,
+        policy: Policy,
+        engine: ForecastEngine,
+        meter: Meter,
+    ) -> None:
+        self.partition = partition
+        self.table = WindowTable(catalogue, config.context_steps, config.step_ms)
+        self._config = config
+        self._topics = topics
+        self._policy = policy
+        self._policy_fingerprint = policy.fingerprint()
+        self._engine = engine
+        self._meter = meter
+        self._limits = SignalLimits(policy.guards.cliff_ratio, config.source_silence_steps)
+        self._assembler = PageAssembler(config, topics.partitions, catalogue)
+        self._join = PageJoin()
+        self._states: dict[str, WorkloadState] = {}
+        self._page_offsets: dict[int, int] = {}
+        self._adopted: dict[int, PlanRecord] = {}
+        self._sequence = 0
+        self._digest: str | None = None
+        self.resume_offset: int | None = None
+
+    # Live.
+
+    async def fold(self, records: Sequence[LogRecord]) -> AsyncIterator[Emission]:
+        for record in records:
+            self._take(record)
+            joined = list(self._join.ready())
+            for k, slot in enumerate(joined):
+                # Until the last of them is out, a crash must read this record again.
+                resume = record.offset + (k == len(joined) - 1)
+                yield await self._close(slot, resume)
+
+    def _take(self, record: LogRecord) -> None:
+        for done in self._assembler.feed(record):
+            straggler = self._join.offer(done.page, done.digest, done.first_offset)
+            self._page_offsets.setdefault(done.page.slot, done.first_offset)
+            if straggler is not None and self.table.newest is not None:
+                self.table.write(straggler)
+
+    async def _close(self, joined: JoinedSlot, resume_offset: int) -> Emission:
+        slot, origin_ts_ms = joined.slot, self._config.slot_end_ms(joined.slot)
+        outputs = self._fill(joined)
+        self._learn(slot)
+        retired = self._retire()
+        adopted = self._adopted.pop(slot, None)
+        if adopted is not None:
+            self._remember(adopted)
+            plan_records: list[OutRecord] = []
+        else:
+            planned = await self._plan(joined, origin_ts_ms)
+            record = self._plan_record(joined, [*(p.plan for p in planned), *retired], origin_ts_ms)
+            self._remember(record)
+            outputs += [
+                OutRecord(self._topics.forecasts, p.forecast.workload.encode(), msgspec.json.encode(p.forecast))
+                for p in planned
+                if p.forecast is not None
+            ]
+            plan_records = [OutRecord(self._topics.plans, b"%d" % self.partition, encode_plan(record), 0)]
+        return Emission([outputs, plan_records], self._commit(slot, resume_offset), resume_offset)
+
+    def _fill(self, joined: JoinedSlot) -> list[OutRecord]:
+        """Store the slot's pages; returns the coarse row that it completes, if it does."""
+        self.table.advance(joined.slot)
+        for source in sorted(joined.pages):
+            self.table.write(joined.pages[source])
+        for workload in self.table:
+            if workload not in self._states:
+                self._states[workload] = new_state(workload, self._policy, joined.slot)
+        coarse = self.table.accumulate_coarse()
+        oldest = joined.slot - self._config.context_steps
+        for slot in [s for s in self._page_offsets if s <= oldest]:
+            del self._page_offsets[slot]
+        if coarse is None:
+            return []
+        key = b"%d" % coarse.index
+        return [OutRecord(self._topics.pages_coarse, key, part, self.partition) for part in encode_coarse(coarse)]
+
+    def _learn(self, slot: int) -> None:
+        """Update the posteriors with what the slot says of capacity and lead times."""
+        end_ts_ms = self._config.slot_end_ms(slot)
+        for workload in self.table:
+            if self.table.last_seen(workload) == slot:
+                window = self.table[workload]
+                outcomes = outcomes_of_slot(window, slot)
+                self._states[workload].learn(window, newest_fleet(window), outcomes, end_ts_ms, self._config.step_ms)
+
+    def _retire(self) -> list[WorkloadPlan]:
+        """Forget workloads unseen for L slots; each gets one last plan that says so."""
+        plans = []
+        for workload in self.table.unseen():
+            self.table.remove(workload)
+            del self._states[workload]
+            nothing = InputFacts(None, 0.0, 0, None, 0.0, False, False, False, False, {})
+            plans.append(WorkloadPlan(workload, "retired", nothing))
+        return plans
+
+    async def _plan(self, joined: JoinedSlot, origin_ts_ms: int) -> list[Planned]:
+        offsets: dict[str, int] = {source: page.end_offset for source, page in joined.pages.items()}
+        num_targets = self.table.num_coarse
+        subjects: list[Subject] = []
+        refused: list[Planned] = []
+        for workload in self.table:
+            window = self.table[workload]
+            inputs = input_facts(
+                window, joined.slot, origin_ts_ms, self._config.step_ms, num_targets, self._limits, offsets
+            )
+            fleet = newest_fleet(window)
+            reason = self._refusal(window, joined.slot, inputs, fleet)
+            if reason is None and fleet is not None:
+                age = origin_ts_ms - fleet.ts_ms
+                subjects.append(
+                    Subject(window, self._states[workload], inputs, fleet, age, pending_since_ms(window))
+                )
+            else:
+                self._meter.count("refusals_total", reason=reason or "no_fleet_facts")
+                age_ms = origin_ts_ms - fleet.ts_ms if fleet is not None else None
+                refused.append(Planned(WorkloadPlan(workload, reason, inputs, fleet, age_ms), None))
+        with_forecast = joined.slot % self._policy.plan_every == 0
+        planned = await self._engine.plan(subjects, origin_ts_ms, with_forecast) if subjects else []
+        return sorted([*planned, *refused], key=lambda p: p.plan.workload)
+
+    def _refusal(self, window: Window, slot: int, inputs: InputFacts, fleet: FleetFacts | None) -> str | None:
+        heard = last_heard_slot(window)
+        if heard is None or slot - heard >= self._limits.silence_steps:
+            return "silent"
+        if inputs.observed_steps < self._engine.min_context:
+            return "warming_up"
+        if fleet is None:
+            return "no_fleet_facts"
+        return None
+
+    def _plan_record(self, joined: JoinedSlot, plans: Sequence[WorkloadPlan], origin_ts_ms: int) -> PlanRecord:
+        pages: list[Page] = list(joined.pages.values())
+        return PlanRecord(
+            partition=self.partition,
+            slot=joined.slot,
+            origin_ts_ms=origin_ts_ms,
+            step_ms=self._config.step_ms,
+            model_fingerprint=self._engine.fingerprint,
+            policy_fingerprint=self._policy_fingerprint,
+            workloads=tuple(plans),
+            controls=tuple(c for page in pages for c in page.controls),
+            end_stamp_ms=max(page.end_stamp_ms for page in pages),
+        )
+
+    def _remember(self, record: PlanRecord) -> None:
+        """What later plans read of this one; the same for a plan just made and for an adopted one."""
+        for plan in record.workloads:
+            state = self._states.get(plan.workload)
+            if state is not None and plan.proposed is not None:
+                state.last_proposed = plan.proposed
+
+    # Commit and restore.
+
+    def _commit(self, slot: int, resume_offset: int) -> list[OutRecord]:
+        self._sequence += 1
+        pending = self._join.first_pending_offset()
+        partial = self._assembler.first_pending_offset()
+        reach = [resume_offset, *self._page_offsets.values(), *(o for o in (pending, partial) if o is not None)]
+        body = CommitBody(
+            slot=slot,
+            resume_offset=resume_offset,
+            pages_from=min(reach),
+            step_ms=self._config.step_ms,
+            grace_ms=self._config.grace_ms,
+            policy=self._policy_fingerprint,
+            model=self._engine.fingerprint,
+            states={w: snapshot_state(s) for w, s in sorted(self._states.items())},
+            running_coarse=self.table.running_coarse(),
+        )
+        self._digest, records = encode_commit(
+            self._topics.commits, STAGE, self.partition, self._sequence, self._digest, pack(body)
+        )
+        return records
+
+    def begin_restore(self, commit: Commit) -> CommitBody:
+        """Take over a commit record; then the caller offers pages, coarse rows and published plans.
+
+        Raises:
+            ContractBroken: the record was written with another step or grace.
+        """
+        body = CommitBody.decode(commit.body, self._config, self.partition)
+        self._sequence, self._digest = commit.sequence, commit.digest
+        self._states = {w: restore_state(w, s, self._policy) for w, s in body.states.items()}
+        self.table.advance(body.slot)
+        self._join.restore(body.slot)
+        self.resume_offset = body.resume_offset
+        return body
+
+    def restore_page(self, record: LogRecord) -> None:
+        """Fold a page that an earlier life has already answered: state only, no output."""
+        self._take(record)
+
+    def end_restore(self, body: CommitBody, coarse: Sequence[bytes], plans: Sequence[bytes]) -> None:
+        """Fill the coarse ring and keep the plans that were published after the commit record."""
+        newest = (self._config.slot_end_ms(body.slot)) // 600_000 - 1
+        for value in coarse:
+            row = decode_coarse(value)
+            if row.index <= newest:
+                self.table.write_coarse(row.keep(lambda w: w in self._states and self._known_at(w, row.index)))
+        self.table.restore_running_coarse(body.running_coarse)
+        for value in plans:
+            record = decode_plan(value)
+            if record.partition == self.partition and record.slot > body.slot:
+                self._adopted.setdefault(record.slot, record)
+
+    def _known_at(self, workload: str, coarse_index: int) -> bool:
+        return (coarse_index + 1) * 600_000 > self._states[workload].since_slot * self._config.step_ms

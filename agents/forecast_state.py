@@ -1,0 +1,128 @@
+"""What stage 2 knows of a workload beyond its window: posteriors and the last proposal; and the commit body."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from agents.policy import Policy, WorkloadSpec
+from model.capacity import CapacityPosterior, SlotEvidence
+from model.lead_time import LeadTimePosterior
+from streams.config import StreamConfig
+from streams.log import ContractBroken
+from streams.pages import FleetFacts, OutcomeFact
+from streams.window_table import Window
+
+
+@dataclass(slots=True)
+class WorkloadState:
+    """One workload's learned numbers. `since_slot` is the slot in which it was first seen (again)."""
+
+    spec: WorkloadSpec
+    declared: bool
+    since_slot: int
+    capacity: CapacityPosterior
+    lead: LeadTimePosterior
+    last_proposed: int | None = None
+
+    def learn(
+        self, window: Window, fleet: FleetFacts | None, outcomes: Sequence[OutcomeFact], end_ts_ms: int, step_ms: int
+    ) -> None:
+        """Update capacity and lead-time posteriors with the newest slot, which ends at `end_ts_ms`."""
+        for outcome in outcomes:
+            if outcome.status == "ready" and outcome.lead_time_s is not None:
+                self.lead.update(outcome.lead_time_s)
+        self.capacity.observe(
+            SlotEvidence(
+                end_ts_ms=end_ts_ms,
+                step_s=step_ms / 1000,
+                arrival_rate=window.newest("request.arrival_rate"),
+                miss_ratio=window.newest("slo.miss_ratio"),
+                waiting=window.newest("engine.waiting"),
+                ready=fleet.ready if fleet is not None else None,
+                pending=fleet.pending if fleet is not None else 0,
+                draining=fleet.draining if fleet is not None else 0,
+                ttft_s=self.spec.slo.ttft_s,
+                objective=self.spec.slo.objective,
+            )
+        )
+
+
+class StateSnapshot(msgspec.Struct, frozen=True):
+    """A `WorkloadState` as it stands in a commit record."""
+
+    since_slot: int
+    capacity: dict[str, Any]
+    lead: dict[str, Any]
+    last_proposed: int | None
+
+
+class CommitBody(msgspec.Struct, frozen=True):
+    """Stage 2's commit: every number the next output reads that is not in the last L pages.
+
+    `pages_from` is the offset of the oldest page that restoring needs, `resume_offset` that of the next one to read.
+    """
+
+    slot: int
+    resume_offset: int
+    pages_from: int
+    step_ms: int
+    grace_ms: int
+    policy: str
+    model: str
+    states: dict[str, StateSnapshot]
+    running_coarse: dict[str, tuple[list[float], list[int]]]
+
+    @staticmethod
+    def decode(body: bytes, config: StreamConfig, partition: int) -> CommitBody:
+        """Decode and check against the configuration.
+
+        Raises:
+            ContractBroken: another step or grace, or foreign bytes.
+        """
+        try:
+            commit = msgspec.msgpack.decode(body, type=CommitBody)
+        except msgspec.MsgspecError as error:
+            raise ContractBroken(f"commits/{partition}: not a commit of the forecast stage ({error})") from error
+        if (commit.step_ms, commit.grace_ms) != (config.step_ms, config.grace_ms):
+            raise ContractBroken(
+                f"commits/{partition}: the state was built with step {commit.step_ms} ms and grace {commit.grace_ms} ms, "
+                f"the configuration says {config.step_ms} and {config.grace_ms}; go back, or run `harmony state reset`"
+            )
+        return commit
+
+
+def _spec_of(workload: str, policy: Policy) -> tuple[WorkloadSpec, bool]:
+    declared = policy.spec(workload)
+    return (declared, True) if declared is not None else (WorkloadSpec(id=workload), False)
+
+
+def new_state(workload: str, policy: Policy, slot: int) -> WorkloadState:
+    """State of a workload seen for the first time: priors from its declaration."""
+    spec, declared = _spec_of(workload, policy)
+    return WorkloadState(
+        spec=spec,
+        declared=declared,
+        since_slot=slot,
+        capacity=CapacityPosterior(spec.capacity_rps),
+        lead=LeadTimePosterior(spec.lead_time_s),
+    )
+
+
+def snapshot_state(state: WorkloadState) -> StateSnapshot:
+    return StateSnapshot(state.since_slot, state.capacity.snapshot(), state.lead.snapshot(), state.last_proposed)
+
+
+def restore_state(workload: str, snapshot: StateSnapshot, policy: Policy) -> WorkloadState:
+    spec, declared = _spec_of(workload, policy)
+    return WorkloadState(
+        spec=spec,
+        declared=declared,
+        since_slot=snapshot.since_slot,
+        capacity=CapacityPosterior.restore(snapshot.capacity, spec.capacity_rps),
+        lead=LeadTimePosterior.restore(snapshot.lead),
+        last_proposed=snapshot.last_proposed,
+    )

@@ -1,0 +1,107 @@
+"""The chain of guards: from a proposal to the replica count that is safe to publish, each word on record.
+
+    pin ─ kill switch ─ mode ─ expired ─ no plan ─ warm-up ─ fence     gates: the first that speaks (mode aside) ends it
+      └▶ freshness ─ coverage ─ sanity ─ missing metric                doubts: never below what is in force
+          └▶ bounds ─ budget ─ power ─ floor ─ step limits ─ removals ─ stabilization ─ tolerance ─ model guard ─ bounds
+
+A guard that raises means hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agents import guards_limits as limits
+from agents import guards_safety as safety
+from agents.records import GuardStep
+from agents.situation import Situation
+
+Guard = Callable[[Situation, int], GuardStep | None]
+
+GATES: tuple[Guard, ...] = (
+    safety.pin,
+    safety.kill_switch,
+    safety.mode,
+    safety.expired,
+    safety.refused,
+    safety.warm_up,
+    safety.fence,
+)
+GUARDS: tuple[Guard, ...] = (
+    safety.freshness,
+    safety.coverage,
+    safety.sanity,
+    safety.missing_metric,
+    limits.bounds,
+    limits.fleet_budget,
+    limits.fleet_power,
+    limits.fleet_floor,
+    limits.step_limit,
+    limits.removal_limit,
+    limits.stabilization,
+    limits.tolerance,
+    limits.model_guard,
+    limits.bounds,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """What the chain leaves.
+
+    Attributes:
+        final: replicas.
+        reason: name of the guard, or else of the proposer, that had the last word.
+        steps: every guard that spoke, in order.
+        held: decided before the plan was looked at, so there is nothing to command.
+    """
+
+    final: int
+    reason: str
+    steps: tuple[GuardStep, ...]
+    held: bool
+
+
+def run_guards(s: Situation, gates: tuple[Guard, ...] = GATES, guards: tuple[Guard, ...] = GUARDS) -> Guarded:
+    """Take the plan's proposal through the chain."""
+    value, reason, steps = _proposal(s)
+    for gate in gates:
+        step = _ask(gate, s, value)
+        if step is None:
+            continue
+        steps.append(step)
+        if step.guard == "mode" and not step.reason.startswith(_FAILED):
+            continue
+        return Guarded(step.after, step.guard, tuple(steps), held=step.guard != "pin")
+    for guard in guards:
+        step = _ask(guard, s, value)
+        if step is None:
+            continue
+        steps.append(step)
+        value, reason = step.after, step.guard
+        if step.reason.startswith(_FAILED):
+            break
+    return Guarded(value, reason, tuple(steps), held=False)
+
+
+_FAILED = "guard failed: "
+
+
+def _ask(guard: Guard, s: Situation, value: int) -> GuardStep | None:
+    try:
+        return guard(s, value)
+    except Exception as error:  # noqa: BLE001 - a broken guard must not stop the fleet, nor move it
+        return GuardStep(getattr(guard, "__name__", "guard"), value, s.current, _FAILED + type(error).__name__)
+
+
+def _proposal(s: Situation) -> tuple[int, str, list[GuardStep]]:
+    """Where the chain starts. Without a proposal the reactive need stands in, and never below what is in force."""
+    plan = s.plan
+    if plan.proposed is not None:
+        return plan.proposed, plan.proposer or "plan", []
+    if plan.refused is not None:
+        return s.current, plan.refused, []
+    need = s.current if plan.reactive_replicas is None else max(s.current, plan.reactive_replicas)
+    reason = "no proposal: the reactive need, never below what is in force"
+    return need, "fallback", [GuardStep("fallback", s.current, need, reason)]

@@ -1,0 +1,108 @@
+"""Guards that answer "how far and how fast": bounds, the fleet's budgets, step limits, windows, tolerance, model guard.
+
+Only `bounds` may take a workload below what is in force when nothing asked for less.
+"""
+
+from __future__ import annotations
+
+import math
+
+from agents.records import GuardStep
+from agents.situation import Situation
+
+
+def bounds(s: Situation, value: int) -> GuardStep | None:
+    low, high = (0, None) if s.spec is None else (s.spec.min_replicas, s.spec.max_replicas)
+    after = max(low, value)
+    if high is not None:
+        after = min(high, after)
+    return _step("bounds", value, after, f"allowed are {low} to {'any' if high is None else high}")
+
+
+def fleet_budget(s: Situation, value: int) -> GuardStep | None:
+    """The fleet's GPU budget: caps growth, never takes away what runs."""
+    if s.gpus_left is None:
+        return None
+    per_replica = 1 if s.spec is None else s.spec.gpus_per_replica
+    return _cap("fleet_budget", s, value, s.gpus_left, per_replica, "GPUs")
+
+
+def fleet_power(s: Situation, value: int) -> GuardStep | None:
+    """The fleet's power ceiling over declared draws: caps growth, never takes away what runs."""
+    if s.power_left_w is None or s.spec is None or not s.spec.power_w_per_replica:
+        return None
+    return _cap("fleet_power", s, value, s.power_left_w, s.spec.power_w_per_replica, "W")
+
+
+def fleet_floor(s: Situation, value: int) -> GuardStep | None:
+    if value >= s.current:
+        return None
+    after = min(s.current, max(value, s.fleet_need))
+    return _step("fleet_floor", value, after, f"the fleet keeps at least {s.limits.fleet_min_replicas} replicas")
+
+
+def step_limit(s: Situation, value: int) -> GuardStep | None:
+    """At most so many, or such a share, per period; the larger of the two counts, as in the HPA's default policy."""
+    g = s.limits
+    if value > s.current:
+        start = max(0, s.current - s.added)
+        most = max(s.current, start + max(g.up_replicas, math.floor(start * g.up_ratio)))
+        reason = f"at most +{g.up_ratio:.0%} or +{g.up_replicas} per {g.up_period_s:g} s"
+        return _step("step_limit", value, min(value, most), reason)
+    if value < s.current:
+        start = s.current + s.removed
+        least = min(s.current, start - max(g.down_replicas, math.floor(start * g.down_ratio)))
+        reason = f"at most -{g.down_ratio:.0%} or -{g.down_replicas} per {g.down_period_s:g} s"
+        return _step("step_limit", value, max(value, least), reason)
+    return None
+
+
+def removal_limit(s: Situation, value: int) -> GuardStep | None:
+    """Replicas the whole fleet may lose per minute."""
+    if s.removals_left is None or value >= s.current:
+        return None
+    after = max(value, s.current - max(0, s.removals_left))
+    reason = f"{s.removals_left} of {s.limits.fleet_removals_per_minute} removals per minute are left to the fleet"
+    return _step("removal_limit", value, after, reason)
+
+
+def stabilization(s: Situation, value: int) -> GuardStep | None:
+    """Down to the largest proposal of the down window, up to the smallest one of the up window (HPA behaviour)."""
+    if value < s.current and s.window_max is not None:
+        after = min(s.current, max(value, s.window_max))
+        reason = f"{s.window_max} was proposed within {s.limits.stabilization_down_s:g} s"
+        return _step("stabilization", value, after, reason)
+    if value > s.current and s.window_min is not None:
+        after = max(s.current, min(value, s.window_min))
+        reason = f"{s.window_min} was proposed within {s.limits.stabilization_up_s:g} s"
+        return _step("stabilization", value, after, reason)
+    return None
+
+
+def tolerance(s: Situation, value: int) -> GuardStep | None:
+    ratio = s.limits.tolerance_ratio
+    if value == s.current or abs(value - s.current) > ratio * s.current:
+        return None
+    return _step("tolerance", value, s.current, f"within {ratio:.0%} of {s.current}")
+
+
+def model_guard(s: Situation, value: int) -> GuardStep | None:
+    """Never below what the load needs right now, as far as bounds, budgets and step limits let it grow."""
+    need = s.plan.reactive_replicas
+    if need is None or value >= need:
+        return None
+    for limit in (bounds, fleet_budget, fleet_power, step_limit):
+        step = limit(s, need)
+        need = need if step is None else step.after
+    return _step("model_guard", value, max(value, need), f"the load of now needs {s.plan.reactive_replicas}")
+
+
+def _cap(guard: str, s: Situation, value: int, left: float, per_replica: float, unit: str) -> GuardStep | None:
+    if value <= s.current or per_replica <= 0:
+        return None
+    after = max(s.current, min(value, math.floor(max(0.0, left) / per_replica)))
+    return _step(guard, value, after, f"{left:g} {unit} are left in the fleet, {per_replica:g} per replica")
+
+
+def _step(guard: str, before: int, after: int, reason: str) -> GuardStep | None:
+    return None if after == before else GuardStep(guard, before, after, reason)

@@ -1,0 +1,117 @@
+"""Guards that answer "may we move at all": gates that end the chain, and doubts that forbid to go down.
+
+Anchors: the HPA's rules for missing metrics, and the known outages where a scaler trusted a zero, a cliff or old data.
+"""
+
+from __future__ import annotations
+
+import math
+
+from agents.records import GuardStep
+from agents.situation import Situation
+
+
+def pin(s: Situation, value: int) -> GuardStep | None:
+    """Break glass: wins over every other guard, bounds and kill switch included."""
+    if s.pin is None:
+        return None
+    until = "until unpinned" if s.pin.until_ts_ms is None else f"until {s.pin.until_ts_ms} ms"
+    who = f" by {s.pin.by}" if s.pin.by else ""
+    why = f": {s.pin.reason}" if s.pin.reason else ""
+    return GuardStep("pin", value, s.pin.replicas, f"pinned at {s.pin.replicas} {until}{who}{why}")
+
+
+def kill_switch(s: Situation, value: int) -> GuardStep | None:
+    if s.paused is None:
+        return None
+    return GuardStep("kill_switch", value, s.current, f"paused for the {s.paused}")
+
+
+def mode(s: Situation, value: int) -> GuardStep | None:
+    """Says that there will be no command; what would be done is still worked out."""
+    if s.mode == "act":
+        return None
+    return GuardStep("mode", value, value, s.mode_reason or "observe: no command is published")
+
+
+def expired(s: Situation, value: int) -> GuardStep | None:
+    if s.overdue_ms is None:
+        return None
+    return GuardStep("expired", value, s.current, f"read {s.overdue_ms} ms after its lease had run out")
+
+
+def refused(s: Situation, value: int) -> GuardStep | None:
+    """There is no plan: the forecast stage says why."""
+    why = s.plan.refused
+    if why is None:
+        return None
+    return GuardStep("warm_up" if why == "warming_up" else why, value, s.current, f"no plan: {why}")
+
+
+def warm_up(s: Situation, value: int) -> GuardStep | None:
+    if s.seen_steps >= s.limits.warm_up_steps:
+        return None
+    return GuardStep("warm_up", value, s.current, f"{s.seen_steps} of {s.limits.warm_up_steps} steps observed")
+
+
+def _not_down(guard: str, s: Situation, value: int, reason: str) -> GuardStep | None:
+    return GuardStep(guard, value, s.current, reason) if value < s.current else None
+
+
+def freshness(s: Situation, value: int) -> GuardStep | None:
+    """No scale-down on old telemetry, or on old news of the fleet."""
+    age, limit_ms = s.plan.inputs.oldest_age_ms, s.limits.max_age_s * 1000.0
+    if age is None:
+        return _not_down("freshness", s, value, "no source has been heard")
+    if age > limit_ms:
+        return _not_down("freshness", s, value, f"telemetry is {age} ms old, limit {limit_ms:.0f} ms")
+    facts = s.plan.facts_age_ms
+    if facts is not None and facts > limit_ms:
+        return _not_down("freshness", s, value, f"fleet facts are {facts} ms old, limit {limit_ms:.0f} ms")
+    return None
+
+
+def coverage(s: Situation, value: int) -> GuardStep | None:
+    """No scale-down when too few sources speak, or too little of the context was observed."""
+    need = s.limits.min_coverage_ratio
+    for name, ratio in (("sources", s.plan.inputs.coverage_ratio), ("context", s.plan.inputs.observed_ratio)):
+        if not ratio >= need:
+            return _not_down("coverage", s, value, f"{ratio:.2f} of the {name} observed, {need:.2f} needed")
+    return None
+
+
+def sanity(s: Situation, value: int) -> GuardStep | None:
+    """No scale-down on a zero that was not one before, a cliff, a flat line, or a censored rate."""
+    facts = s.plan.inputs
+    for name, doubt, reason in (
+        ("zero_after_nonzero", facts.zero_after_nonzero, "the arrival rate is exactly zero and was not before"),
+        ("cliff", facts.cliff, f"the arrival rate fell by more than {s.limits.cliff_ratio:.0%} in one step"),
+        ("flat", facts.flat, "the arrival rate has not moved for a suspicious time"),
+        ("censored", facts.censored, "the arrival rate is known from completions only"),
+    ):
+        if doubt:
+            return _not_down(name, s, value, reason)
+    return None
+
+
+def missing_metric(s: Situation, value: int) -> GuardStep | None:
+    """The HPA's rule: on the way down a silent source counts as fully loaded, on the way up as idle."""
+    if value >= s.current:
+        return None
+    if s.plan.inputs.arrival_rate is None:
+        return GuardStep("missing_metric", value, s.current, "the arrival rate was not observed in the last step")
+    ratio = s.plan.inputs.coverage_ratio
+    if ratio >= 1.0 or s.plan.proposed is None:
+        return None
+    need = s.current if ratio <= 0.0 else min(s.current, math.ceil(s.plan.proposed / ratio))
+    if need <= value:
+        return None
+    reason = f"only {ratio:.2f} of the sources spoke; the others count as loaded"
+    return GuardStep("missing_metric", value, need, reason)
+
+
+def fence(s: Situation, value: int) -> GuardStep | None:
+    """A plan that is not newer than the newest decision of its workload changes nothing."""
+    if s.newest_ts_ms is None or s.origin_ts_ms > s.newest_ts_ms:
+        return None
+    return GuardStep("fence", value, s.current, f"a decision of {s.newest_ts_ms} ms is already in the log")

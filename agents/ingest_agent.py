@@ -1,0 +1,90 @@
+"""Stage 1 as a Faust agent: telemetry batches into ingest lanes, pages as commit records."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+from streams.catalogue import Indicator, Source
+from streams.config import StreamConfig
+from streams.ingest import IngestKernel
+from streams.log import Emission, LogRecord
+from streams.log_reader import LogReader
+from streams.page_codec import PageAssembler
+from streams.stage_app import StageHost
+from streams.topics import Topics
+
+FoldObserver = Callable[[IngestKernel, int, int], None]
+
+
+class IngestLane:
+    """Gives the synchronous ingest kernel the lane's shape and reports its counters after each batch."""
+
+    def __init__(self, kernel: IngestKernel, observe: FoldObserver) -> None:
+        self.kernel = kernel
+        self._observe = observe
+
+    @property
+    def resume_offset(self) -> int | None:
+        return self.kernel.resume_offset
+
+    async def fold(self, records: Sequence[LogRecord]) -> AsyncIterator[Emission]:
+        emissions = self.kernel.fold(records)
+        for emission in emissions:
+            yield emission
+        self._observe(self.kernel, sum(1 for e in emissions if e.commits), records[-1].stamp_ms)
+
+
+class IngestStage:
+    """Restores one kernel per (telemetry topic, partition) from the pages of its chain."""
+
+    name = "ingest"
+
+    def __init__(
+        self,
+        config: StreamConfig,
+        catalogue: tuple[Indicator, ...],
+        topics: Topics,
+        observe: FoldObserver = lambda _kernel, _pages, _stamp_ms: None,
+    ) -> None:
+        self._config = config
+        self._catalogue = catalogue
+        self._topics = topics
+        self._observe = observe
+        self._source_of: dict[str, Source] = {topics.telemetry_gpu: "gpu", topics.telemetry_requests: "requests"}
+
+    @property
+    def input_topics(self) -> tuple[str, ...]:
+        return tuple(self._source_of)
+
+    async def restore(self, topic: str, partition: int, reader: LogReader) -> IngestLane:
+        source = self._source_of[topic]
+        begin, end = await reader.bounds(self._topics.pages, partition)
+        stretch = 4 * self._config.context_steps
+        while True:
+            start = max(begin, end - stretch)
+            assembler = PageAssembler(self._config, self._topics.partitions, self._catalogue)
+            pages = []
+            async for record in reader.read(self._topics.pages, partition, start, end):
+                pages += [(p.page, p.digest) for p in assembler.feed(record) if p.page.source == source]
+            first = pages[0][0].prev is None if pages else False
+            if start == begin or first or len(pages) > self._config.context_steps:
+                break
+            stretch *= 4
+        kernel = IngestKernel.restore(
+            partition, source, self._config, self._catalogue, self._topics, pages
+        )
+        return IngestLane(kernel, self._observe)
+
+
+def register_ingest_agents(host: StageHost, stage: IngestStage) -> list[Any]:
+    """Declare one agent per telemetry topic."""
+
+    async def ingest(stream: Any) -> None:
+        async for batch in stream:
+            await host.accept(batch)
+
+    return [
+        host.app.agent(host.batch_topic(topic), name=f"ingest-{topic.rsplit('.', 1)[-1]}")(ingest)
+        for topic in stage.input_topics
+    ]

@@ -1,0 +1,37 @@
+"""The bytes of a `plans` record: a magic, then deflated MessagePack of one PlanRecord. Same record, same bytes."""
+
+from __future__ import annotations
+
+import zlib
+
+import msgspec
+
+from agents.records import PlanRecord
+from streams.log import ContractBroken
+
+MAGIC = b"HPL1"
+_DECODER = msgspec.msgpack.Decoder(PlanRecord)
+
+
+def encode_plan(plan: PlanRecord) -> bytes:
+    return MAGIC + zlib.compress(msgspec.msgpack.encode(plan), 1)
+
+
+def decode_plan(value: bytes | None, offset: int = -1) -> PlanRecord:
+    """Read one record of the `plans` log.
+
+    Raises:
+        ContractBroken: the bytes were not written by `encode_plan`; names the offset and the remedy.
+    """
+    try:
+        if value is None or value[:4] != MAGIC:
+            raise ValueError("it does not start with the plan magic")
+        plan = _DECODER.decode(zlib.decompress(value[4:]))
+        if plan.v != 1:
+            raise ValueError(f"its version is {plan.v}, this release reads 1")
+    except (ValueError, zlib.error) as error:  # msgspec's errors are ValueErrors
+        raise ContractBroken(
+            f"plans record at offset {offset} is not a plan of this release ({error}): stop whoever else writes to the "
+            "topic, then run `harmony state reset`"
+        ) from error
+    return plan

@@ -1,0 +1,106 @@
+"""What operators declare: workloads, objectives, bounds, and the limits of the guards; and its fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass, field
+from typing import Literal
+
+import orjson
+
+Mode = Literal["observe", "act"]
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRef:
+    """The Kubernetes-style object whose replicas a command sets."""
+
+    api_version: str = "apps/v1"
+    kind: str = "Deployment"
+    namespace: str = "default"
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Slo:
+    """A request is good when TTFT <= ttft_s and TPOT <= tpot_s; `objective` is the wanted share of good requests."""
+
+    ttft_s: float = 2.0
+    tpot_s: float = 0.2
+    objective: float = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadSpec:
+    """One declared workload. Only a declared one with target, bounds and SLO may be `act`.
+
+    Attributes:
+        capacity_rps: declared requests/s one replica carries within the SLO: the prior of the capacity posterior; None = learn.
+        lead_time_s: declared command -> ready time: the prior of the lead-time posterior.
+        price_per_gpu_hour: in any currency; only ratios matter.
+        priority: larger is served first when the fleet budget binds.
+        power_w_per_replica: declared draw of one replica, counted against the fleet's power ceiling; None = not counted.
+    """
+
+    id: str
+    target: TargetRef = field(default_factory=TargetRef)
+    min_replicas: int = 1
+    max_replicas: int = 1024
+    gpus_per_replica: int = 1
+    price_per_gpu_hour: float = 1.0
+    slo: Slo = field(default_factory=Slo)
+    mode: Mode = "observe"
+    capacity_rps: float | None = None
+    lead_time_s: float = 120.0
+    priority: int = 0
+    power_w_per_replica: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GuardLimits:
+    """Limits of the guards (defaults: the design's). Times in seconds of event time."""
+
+    warm_up_steps: int = 128
+    max_age_s: float = 60.0
+    min_coverage_ratio: float = 0.6
+    cliff_ratio: float = 0.5
+    stabilization_up_s: float = 0.0
+    stabilization_down_s: float = 300.0
+    up_ratio: float = 1.0
+    up_replicas: int = 4
+    up_period_s: float = 60.0
+    down_ratio: float = 0.1
+    down_replicas: int = 1
+    down_period_s: float = 120.0
+    tolerance_ratio: float = 0.0
+    fleet_max_gpus: int | None = None
+    fleet_max_power_w: float | None = None
+    fleet_min_replicas: int = 0
+    fleet_removals_per_minute: int | None = None
+    lease_steps: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Everything that decides, as declared. `epoch` is raised only by `harmony state reset`."""
+
+    fleet: str = "default"
+    epoch: int = 1
+    epsilon: float = 0.01
+    commit_s: float = 60.0
+    plan_every: int = 1
+    max_horizon: int = 64
+    paths_screen: int = 256
+    paths_verify: int = 4096
+    seed: int = 0
+    workloads: tuple[WorkloadSpec, ...] = ()
+    guards: GuardLimits = field(default_factory=GuardLimits)
+
+    def spec(self, workload: str) -> WorkloadSpec | None:
+        """The declaration of a workload, or None: it is then forecast and decided in `observe`."""
+        return next((w for w in self.workloads if w.id == workload), None)
+
+    def fingerprint(self) -> str:
+        """Sixteen hex digits over every field that can change a decision."""
+        body = orjson.dumps(asdict(self), option=orjson.OPT_SORT_KEYS)
+        return hashlib.blake2b(body, digest_size=8).hexdigest()

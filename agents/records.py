@@ -1,0 +1,206 @@
+"""Records that the forecast and decide stages publish. Field names are the public contract (docs/formats)."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from streams.pages import Control, FleetFacts
+
+
+class LevelRisk(msgspec.Struct, frozen=True):
+    """One replica count of a plan: its risk over [lead, lead + commit], the risk's standard error, and its cost."""
+
+    replicas: int
+    p_miss: float
+    p_miss_stderr: float
+    cost_gpu_hours: float
+
+
+class Quantiles(msgspec.Struct, frozen=True):
+    """Quantiles of one scalar; `levels` ascending, `values` aligned."""
+
+    levels: tuple[float, ...]
+    values: tuple[float, ...]
+
+
+class InputFacts(msgspec.Struct, frozen=True):
+    """What the guards must know of the telemetry behind a plan.
+
+    Attributes:
+        arrival_rate: of the last slot, 1/s; None when not observed.
+        observed_ratio: share of the context's level-1 cells that are observed.
+        observed_steps: steps with an observed arrival rate in the context.
+        oldest_age_ms: origin minus the oldest of the known sources' newest sample times.
+        coverage_ratio: sources seen in the last slot / sources known.
+        censored: the arrival rate is known from completions only.
+        flat: the arrival rate has not moved for a suspicious time.
+        cliff: it fell by more than the policy's cliff ratio within one step.
+        zero_after_nonzero: it is exactly zero and was not.
+        offsets: per telemetry source, the offset at which the slot closed.
+    """
+
+    arrival_rate: float | None
+    observed_ratio: float
+    observed_steps: int
+    oldest_age_ms: int | None
+    coverage_ratio: float
+    censored: bool
+    flat: bool
+    cliff: bool
+    zero_after_nonzero: bool
+    offsets: dict[str, int]
+
+
+class WorkloadPlan(msgspec.Struct, frozen=True):
+    """What the forecast stage says of one workload at one origin.
+
+    `refused` names why there is no plan (silent, warming_up, horizon, no_fleet_facts, retired); the decide stage holds then.
+    """
+
+    workload: str
+    refused: str | None
+    inputs: InputFacts
+    fleet: FleetFacts | None = None
+    facts_age_ms: int | None = None
+    reactive_replicas: int | None = None
+    proposed: int | None = None
+    proposer: str | None = None
+    risks: tuple[LevelRisk, ...] = ()
+    forecast_source: str | None = None
+    peak: Quantiles | None = None
+    window_s: float | None = None
+    capacity: Quantiles | None = None
+    lead_time_s: Quantiles | None = None
+    slo_miss_ratio: float | None = None
+
+
+class PlanRecord(msgspec.Struct, frozen=True):
+    """One record of the `plans` log: everything one pages partition says at one origin."""
+
+    partition: int
+    slot: int
+    origin_ts_ms: int
+    step_ms: int
+    model_fingerprint: str
+    policy_fingerprint: str
+    workloads: tuple[WorkloadPlan, ...]
+    controls: tuple[Control, ...] = ()
+    end_stamp_ms: int = 0
+    v: int = 1
+
+
+class ForecastRecord(msgspec.Struct, frozen=True):
+    """Public: quantile forecast of the target indicators of one workload (topic `forecasts`)."""
+
+    forecast_id: str
+    workload: str
+    origin_ts_ms: int
+    step_ms: int
+    source: str
+    model: str
+    quantile_levels: tuple[float, ...]
+    targets: dict[str, tuple[tuple[float, ...], ...]]
+    peaks: dict[str, tuple[float, ...]]
+    peak_window_s: float
+    v: int = 1
+
+
+class GuardStep(msgspec.Struct, frozen=True):
+    """One guard that spoke: the replica count before and after it, and why."""
+
+    guard: str
+    before: int
+    after: int
+    reason: str
+
+
+class ReplicaView(msgspec.Struct, frozen=True):
+    ready: int | None
+    pending: int | None
+    current: int | None
+    proposed: int | None
+    final: int | None
+
+
+class RiskView(msgspec.Struct, frozen=True):
+    """`p_miss` maps a replica count (as text, JSON keys) to its probability; `p_miss_stderr` belongs to the final count."""
+
+    epsilon: float
+    objective: float
+    p_miss: dict[str, float]
+    p_miss_stderr: float | None
+    budget_left_ratio: float | None = None
+
+
+class ForecastView(msgspec.Struct, frozen=True):
+    model: str
+    source: str | None
+    indicator: str
+    unit: str
+    window_s: float | None
+    peak: Quantiles | None
+
+
+class Fingerprint(msgspec.Struct, frozen=True):
+    policy: str
+    model: str
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """Public: one decision of one workload at one origin, "hold" included (topic `decisions`).
+
+    `action`: up | down | hold | retired. `reason` is the name of the guard or proposer that had the last word.
+    """
+
+    decision_id: str
+    workload: str
+    origin_ts_ms: int
+    mode: str
+    action: str
+    reason: str
+    replicas: ReplicaView
+    risk: RiskView
+    forecast: ForecastView
+    capacity_per_replica: Quantiles | None
+    lead_time_s: Quantiles | None
+    proposer: str | None
+    guards: tuple[GuardStep, ...]
+    shadow: dict[str, int]
+    inputs: InputFacts
+    fingerprint: Fingerprint
+    command_id: str | None
+    v: int = 1
+
+
+class Target(msgspec.Struct, frozen=True, rename="camel"):
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+
+
+class Command(msgspec.Struct, frozen=True):
+    """Public: the lease in force for one workload (topic `commands`). Safe to obey late, twice or out of order."""
+
+    command_id: str
+    decision_id: str
+    workload: str
+    target: Target
+    replicas: int
+    expected_current: int
+    epoch: int
+    sequence: int
+    issued_ts_ms: int
+    valid_until_ts_ms: int
+    reason: str
+    p_miss: float | None
+    epsilon: float
+    v: int = 1
+
+
+def decision_id(fleet: str, workload: str, origin_ts_ms: int, policy: str, model: str) -> str:
+    """Deterministic id of a decision: a replay of the log gives the same one."""
+    text = "\x1f".join((fleet, workload, str(origin_ts_ms), policy, model))
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()

@@ -1,0 +1,118 @@
+"""What the guards must know of the telemetry behind a plan, read off one workload's window."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.records import InputFacts
+from streams.pages import FleetFacts, OutcomeFact
+from streams.window_table import Window
+
+_LOOK_BACK = 4
+_FLAT_STEPS = 12
+_ZERO_STEPS = 12
+_SIGNIFICANT_SIGMAS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class SignalLimits:
+    """`cliff_ratio`: the share by which demand must fall within one step to count as a cliff."""
+
+    cliff_ratio: float
+    silence_steps: int
+
+
+def newest_fleet(window: Window) -> FleetFacts | None:
+    """The fleet facts with the latest event time in the window."""
+    known = [facts.fleet for _, _, facts in window.facts if facts.fleet is not None]
+    return max(known, key=lambda f: f.ts_ms, default=None)
+
+
+def outcomes_of_slot(window: Window, slot: int) -> list[OutcomeFact]:
+    """Outcomes that arrived in one slot, in order of event time."""
+    found = [o for s, _, facts in window.facts if s == slot for o in facts.outcomes]
+    return sorted(found, key=lambda o: (o.ts_ms, o.command_id, o.status))
+
+
+def pending_since_ms(window: Window) -> int | None:
+    """Since when, without a break, the fleet has reported pending replicas; None when it has none."""
+    since = None
+    for _, _, facts in reversed(window.facts):
+        if facts.fleet is None:
+            continue
+        if facts.fleet.pending == 0:
+            break
+        since = facts.fleet.ts_ms
+    return since
+
+
+def last_heard_slot(window: Window) -> int | None:
+    """Newest slot with request telemetry."""
+    return max((slot for slot, source, f in window.facts if source == "requests" and f.num_samples), default=None)
+
+
+def input_facts(
+    window: Window, slot: int, origin_ts_ms: int, step_ms: int, num_targets: int, limits: SignalLimits, offsets: dict[str, int]
+) -> InputFacts:
+    """Summarise one workload's inputs at the origin.
+
+    Args:
+        window: the workload's view; column 0 is the arrival rate, the first `num_targets` columns are level 1.
+        offsets: per source, the offset at which the slot closed.
+    """
+    rate = window.values[:, 0].astype(np.float64)
+    seen = window.observed[:, 0]
+    now = {source: facts for s, source, facts in window.facts if s == slot}
+    requests = now.get("requests")
+    heard: dict[str, int] = {}
+    for _, source, facts in window.facts:
+        if facts.num_samples:
+            heard[source] = max(heard.get(source, 0), facts.newest_ts_ms)
+    known = sum(f.sources_known for f in now.values())
+    return InputFacts(
+        arrival_rate=float(rate[-1]) if seen[-1] else None,
+        observed_ratio=float(window.observed[:, :num_targets].mean()),
+        observed_steps=int(seen.sum()),
+        oldest_age_ms=origin_ts_ms - min(heard.values()) if heard else None,
+        coverage_ratio=sum(f.sources_seen for f in now.values()) / known if known else 0.0,
+        censored=requests.censored if requests is not None else False,
+        flat=_is_flat(window, num_targets),
+        cliff=_is_cliff(rate, seen, step_ms / 1000, limits.cliff_ratio),
+        zero_after_nonzero=_is_sudden_zero(rate, seen, step_ms / 1000),
+        offsets=offsets,
+    )
+
+
+def _is_flat(window: Window, num_targets: int) -> bool:
+    """Real demand is noisy: many equal non-zero steps in a row are a frozen reporter."""
+    if not window.observed[-_FLAT_STEPS:, 0].all() or len(window.observed) < _FLAT_STEPS:
+        return False
+    recent = window.values[-_FLAT_STEPS:, :num_targets]
+    return bool(recent[-1, 0] != 0 and (recent == recent[-1]).all())
+
+
+def _recent_mean(rate: NDArray[np.float64], seen: NDArray[np.bool_], steps: int) -> float | None:
+    before, mask = rate[-1 - steps : -1], seen[-1 - steps : -1]
+    return float(before[mask].mean()) if mask.any() else None
+
+
+def _is_cliff(rate: NDArray[np.float64], seen: NDArray[np.bool_], step_s: float, cliff_ratio: float) -> bool:
+    """A fall by more than the ratio within one step that Poisson noise does not explain."""
+    mean = _recent_mean(rate, seen, _LOOK_BACK)
+    if mean is None or not seen[-1] or mean <= 0:
+        return False
+    expected = mean * step_s
+    fall = expected - rate[-1] * step_s
+    return bool(rate[-1] < (1 - cliff_ratio) * mean and fall > _SIGNIFICANT_SIGMAS * math.sqrt(expected))
+
+
+def _is_sudden_zero(rate: NDArray[np.float64], seen: NDArray[np.bool_], step_s: float) -> bool:
+    """Exactly zero now, and clearly not zero within the last minute's worth of steps."""
+    if not seen[-1] or rate[-1] != 0:
+        return False
+    before, mask = rate[-1 - _ZERO_STEPS : -1], seen[-1 - _ZERO_STEPS : -1]
+    return bool((before[mask] * step_s > _SIGNIFICANT_SIGMAS).any())

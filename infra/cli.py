@@ -1,0 +1,244 @@
+"""The command line. Heavy packages are imported by the commands that need them, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from infra import cli_topics, operate
+from infra.cli_options import BrokersOption, ConfigOption, JsonOption, print_json, say
+from infra.durations import parse_duration_s
+from infra.errors import HarmonyError
+
+app = typer.Typer(
+    name="harmony",
+    no_args_is_help=True,
+    # A trace with local variables could show secrets.
+    pretty_exceptions_enable=False,
+    help="Predictive, SLO-aware scaling of GPU services on Kafka.",
+)
+app.add_typer(cli_topics.app, name="topics")
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    try:
+        return installed("harmony-scaler")
+    except PackageNotFoundError:
+        return "0+unknown"
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(_version())
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Predictive, SLO-aware scaling of GPU services on Kafka."""
+
+
+@app.command()
+def version(as_json: JsonOption = False) -> None:
+    """Print the versions of HARMONY and of what it stands on."""
+    from importlib.metadata import version as installed
+
+    from infra.kafka_jars import KAFKA_VERSION
+
+    versions = {"harmony": _version(), "python": ".".join(map(str, sys.version_info[:3])), "kafka": KAFKA_VERSION}
+    versions |= {name: installed(name) for name in ("faust-streaming", "aiokafka", "torch")}
+    if as_json:
+        print_json(versions)
+    else:
+        for name, value in versions.items():
+            typer.echo(f"{name} {value}")
+
+
+@app.command()
+def init(
+    path: Annotated[Path, typer.Argument(help="File to write.")] = Path("harmony.yaml"),
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+) -> None:
+    """Write a commented settings file to start from."""
+    from infra.settings_example import write_example
+
+    write_example(path, force=force)
+    say(f"Wrote {path}. Declare your workloads in it, then: harmony worker --config {path}")
+
+
+@app.command()
+def worker(
+    config: ConfigOption = None,
+    brokers: BrokersOption = None,
+    role: Annotated[
+        str | None, typer.Option(help="What this worker does: all (default), or some of ingest,forecast,decide.")
+    ] = None,
+    instance_id: Annotated[
+        str | None, typer.Option(help="Stable name of this worker; default: host name and number.")
+    ] = None,
+    web_host: Annotated[str | None, typer.Option(help="Address of metrics, health and page.")] = None,
+    web_port: Annotated[int | None, typer.Option(help="Its port; 0 = any free one.")] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
+    ticks: Annotated[
+        bool,
+        typer.Option("--ticks/--no-ticks", help="Close the steps of silent partitions, or leave it to the publisher."),
+    ] = True,
+    accelerated: Annotated[bool, typer.Option("--accelerated", help="Event time is not wall time.")] = False,
+    end_with_parent: Annotated[
+        bool, typer.Option("--end-with-parent", help="Stop when the parent process ends.")
+    ] = False,
+) -> None:
+    """Run a worker until it is told to stop."""
+    if end_with_parent:
+        from infra.end_with_parent import watch_parent
+
+        watch_parent()
+    from infra.instance_id import InstanceId
+    from infra.runstate import resolve_brokers
+    from infra.settings import load_settings
+
+    own = {name: value for name, value in (("instance_id", instance_id), ("log_level", log_level)) if value is not None}
+    flags = {
+        "brokers": brokers,
+        "role": role,
+        "web_host": web_host,
+        "web_port": web_port,
+        "advanced": {"worker": own} if own else None,
+    }
+    settings = load_settings(config, flags)
+    where = resolve_brokers(settings.brokers or None, settings.state_dir)
+    token = settings.worker.metrics_token
+    with InstanceId(settings.state_dir, settings.worker.instance_id) as instance:
+        from infra.worker import WorkerOptions, run_worker
+
+        run_worker(
+            settings,
+            WorkerOptions(
+                role=settings.role,
+                brokers=where,
+                instance_id=instance.name,
+                metrics_host=settings.web_host,
+                metrics_port=settings.web_port,
+                metrics_token=token.get_secret_value() if token else None,
+                ticks=ticks,
+                accelerated=accelerated,
+            ),
+        )
+
+
+@app.command()
+def run(
+    trace: Annotated[
+        Path | None, typer.Option(help="Recorded requests that drive the fleet; default: generated.")
+    ] = None,
+    brokers: Annotated[
+        str | None, typer.Option("--brokers", "-b", help="A running Kafka; default: one is started here.")
+    ] = None,
+    config: ConfigOption = None,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Worker processes.")] = 1,
+    duration: Annotated[
+        str | None,
+        typer.Option(help="How long to run once the context is full: seconds, or such as 10m; default: no end."),
+    ] = None,
+    speed: Annotated[float, typer.Option(min=0, help="Simulated seconds per second; 0 = as fast as it goes.")] = 20.0,
+    step: Annotated[float | None, typer.Option(min=0.1, help="Seconds of simulated time per step.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of load and fleet.")] = 0,
+    fleet: Annotated[bool, typer.Option("--fleet/--no-fleet", help="Simulate a fleet, or wait for telemetry.")] = True,
+    offline: Annotated[bool, typer.Option("--offline", help="Never fetch anything.")] = False,
+    data_dir: Annotated[Path | None, typer.Option(help="Of the Kafka started here.")] = None,
+    kafka_port: Annotated[int | None, typer.Option(min=1, max=65_535, help="Of the Kafka started here.")] = None,
+    web_port: Annotated[int | None, typer.Option(help="Of page and metrics; 0 = any free one.")] = None,
+    as_json: JsonOption = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No live view and no progress.")] = False,
+) -> None:
+    """Run everything here: Kafka, a fleet that closes the loop, workers, page and metrics."""
+    from infra.run_options import RunOptions
+    from infra.settings import load_settings
+
+    if trace is not None and not trace.is_file():
+        raise HarmonyError(f"--trace: there is no file {trace}.", 2)
+    chosen = RunOptions(
+        settings=load_settings(config, {"brokers": brokers, "web_port": web_port}),
+        trace=trace,
+        brokers=brokers,
+        workers=workers,
+        duration_s=_duration_s(duration),
+        speed=speed,
+        step_s=step,
+        seed=seed,
+        fleet=fleet,
+        offline=offline,
+        data_dir=data_dir,
+        kafka_port=kafka_port,
+        as_json=as_json,
+        quiet=quiet,
+    )
+    from infra.run import run_demo
+
+    run_demo(chosen)
+
+
+def _duration_s(text: str | None) -> float | None:
+    try:
+        return None if text is None else parse_duration_s(text)
+    except ValueError as error:
+        raise HarmonyError(f"--duration: {error}.", 2) from None
+
+
+@app.command()
+def doctor(config: ConfigOption = None, brokers: BrokersOption = None, as_json: JsonOption = False) -> None:
+    """Check Java, jars, ports, brokers, topics, disk and GPU; exit code 1 when something must be done."""
+    from infra.doctor import examine
+    from infra.settings import load_settings
+
+    settings = load_settings(config, {"brokers": brokers})
+    findings = list(examine(settings, brokers))
+    failed = sum(finding.status == "fail" for finding in findings)
+    if as_json:
+        print_json({"ok": failed == 0, "findings": [asdict(finding) for finding in findings]})
+    else:
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False)
+        for heading in ("check", "", "found", "what to do"):
+            table.add_column(heading, overflow="fold")
+        colours = {"ok": "green", "note": "yellow", "fail": "bold red"}
+        for finding in findings:
+            status = Text(finding.status, colours[finding.status])
+            table.add_row(finding.check, status, Text(finding.detail), Text(finding.remedy))
+        Console().print(table)
+    raise typer.Exit(1 if failed else 0)
+
+
+operate.register(app)
+
+
+def main() -> None:
+    """Entry point: runs the command; a `HarmonyError` becomes its sentence on stderr and its exit code."""
+    try:
+        app()
+    except HarmonyError as error:
+        say(f"harmony: {error.message}")
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # The reader of our output has seen enough (`| head`); Python must not complain again while it shuts down.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

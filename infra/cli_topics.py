@@ -1,0 +1,70 @@
+"""`harmony topics create|check`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from infra.cli_options import BrokersOption, ConfigOption, JsonOption, print_json, say
+
+if TYPE_CHECKING:
+    from infra.settings import Settings
+
+app = typer.Typer(no_args_is_help=True, help="Create and check the Kafka topics that HARMONY needs.")
+
+
+@app.command()
+def create(
+    brokers: BrokersOption = None,
+    config: ConfigOption = None,
+    replication_factor: Annotated[
+        int | None, typer.Option(min=1, help="Copies of each partition; default: the cluster's.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Let the brokers only validate it.")] = False,
+) -> None:
+    """Create the topics that are missing; existing ones are left as they are."""
+    from infra.topic_admin import TopicAdmin
+
+    settings, where, options = _connection(brokers, config)
+    specs = settings.topics.specs()
+    factor = replication_factor or settings.advanced.kafka.replication_factor
+    with TopicAdmin(where, options) as admin:
+        created = admin.create_missing(specs, replication_factor=factor, dry_run=dry_run)
+        left = [d for d in admin.differences(specs) if d.kind != "missing"]
+    for name in created:
+        typer.echo(f"{'would create' if dry_run else 'created'} {name}")
+    say(f"{len(created)} of {len(specs)} topics {'would be created' if dry_run else 'created'} on {where}.")
+    for difference in left:
+        say(f"left as it is: {difference}")
+    raise typer.Exit(1 if left else 0)
+
+
+@app.command()
+def check(brokers: BrokersOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Compare the cluster's topics with what HARMONY needs; exit code 1 on a difference."""
+    from dataclasses import asdict
+
+    from infra.topic_admin import check_topics
+
+    settings, where, options = _connection(brokers, config)
+    specs = settings.topics.specs()
+    found = check_topics(where, specs, security=options)
+    if as_json:
+        print_json({"brokers": where, "topics": len(specs), "differences": [asdict(d) for d in found]})
+    else:
+        for difference in found:
+            typer.echo(str(difference))
+        say(
+            f"{len(found)} differences in {len(specs)} topics on {where}." if found else f"All {len(specs)} topics fit."
+        )
+    raise typer.Exit(1 if found else 0)
+
+
+def _connection(brokers: str | None, config: Path | None) -> tuple[Settings, str, dict[str, Any]]:
+    from infra.runstate import resolve_brokers
+    from infra.settings import load_settings
+
+    settings = load_settings(config, {"brokers": brokers})
+    return settings, resolve_brokers(settings.brokers or None, settings.state_dir), settings.kafka_client_options()

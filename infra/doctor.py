@@ -1,0 +1,130 @@
+"""`harmony doctor`: what this machine and cluster have, what is missing, and what to do about it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from infra.data_directory import MIN_FREE_BYTES
+from infra.errors import HarmonyError
+from infra.java_runtime import find_java
+from infra.kafka_jars import KAFKA_VERSION, damaged_or_missing, jar_cache, read_pins
+from infra.loopback_port import is_free
+from infra.runstate import read_run_state, resolve_brokers
+from infra.settings import Settings
+from infra.topic_admin import TopicAdmin
+
+_CACHE_BYTES = 100 << 20
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report; `remedy` is empty when nothing is to be done."""
+
+    check: str
+    status: Literal["ok", "note", "fail"]
+    detail: str
+    remedy: str = ""
+
+
+def examine(settings: Settings, brokers: str | None = None) -> Iterator[Finding]:
+    """Findings, cheapest first; never raises for what it finds."""
+    yield _python()
+    yield _java()
+    yield _jars()
+    yield _disk("state disk", settings.state_dir, MIN_FREE_BYTES)
+    yield _disk("cache disk", jar_cache(), _CACHE_BYTES)
+    yield _web_port(settings)
+    yield _gpu()
+    yield from _cluster(settings, brokers)
+
+
+def _python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    return Finding("python", "ok", f"{version} at {sys.executable}")
+
+
+def _java() -> Finding:
+    try:
+        java = find_java()
+    except HarmonyError as error:
+        return Finding("java", "fail", "none that can run Kafka", error.message)
+    return Finding("java", "ok", f"Java {java.major} from {java.origin}, {java.binary}")
+
+
+def _jars() -> Finding:
+    pins, cache = read_pins(), jar_cache()
+    bad = damaged_or_missing(pins, cache)
+    if not bad:
+        return Finding("kafka jars", "ok", f"Kafka {KAFKA_VERSION}, {len(pins)} jars checked in {cache}")
+    if len(bad) == len(pins):
+        return Finding("kafka jars", "note", f"not in {cache} yet", "the first `harmony run` fetches 45 MB, once")
+    return Finding(
+        "kafka jars",
+        "note",
+        f"{len(bad)} of {len(pins)} missing or damaged in {cache}",
+        "the next `harmony run` without --offline fetches them again",
+    )
+
+
+def _disk(check: str, path: Path, needed: int) -> Finding:
+    existing = next(parent for parent in (path, *path.parents) if parent.exists())
+    try:
+        free = shutil.disk_usage(existing).free
+    except OSError as error:
+        return Finding(check, "fail", f"{path}: {error.strerror}", "choose another with HARMONY_STATE_DIR")
+    detail = f"{free / 1e9:.1f} GB free at {existing}"
+    if free >= needed:
+        return Finding(check, "ok", detail)
+    return Finding(check, "fail", detail, f"free at least {needed >> 20} MB there")
+
+
+def _web_port(settings: Settings) -> Finding:
+    port = settings.web_port
+    if port == 0 or is_free(port):
+        return Finding("web port", "ok", f"{port or 'any'} is free")
+    run = read_run_state(settings.state_dir)
+    if run is not None and run.web.rstrip("/").endswith(f":{port}"):
+        return Finding("web port", "ok", f"{port} is our own: harmony run, process {run.pid}, at {run.web}")
+    return Finding("web port", "fail", f"{port} is in use by another program", "set HARMONY_WEB_PORT to another port")
+
+
+def _gpu() -> Finding:
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return Finding("gpu", "note", "none seen (no nvidia-smi); the model runs on the CPU")
+    try:
+        listed = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=20, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return Finding("gpu", "note", "nvidia-smi fails; the model runs on the CPU", "check the NVIDIA driver")
+    names = [line.split(" (UUID")[0] for line in listed.splitlines()]
+    return Finding("gpu", "ok", "; ".join(names) or "none listed")
+
+
+def _cluster(settings: Settings, brokers: str | None) -> Iterator[Finding]:
+    try:
+        where = resolve_brokers(brokers or settings.brokers or None, settings.state_dir)
+    except HarmonyError:
+        yield Finding("brokers", "note", "none named, none running", "`harmony run` starts one; or give --brokers")
+        return
+    try:
+        with TopicAdmin(where, settings.kafka_client_options()) as admin:
+            yield Finding("brokers", "ok", f"{where} answers")
+            specs = settings.topics.specs()
+            found = admin.differences(specs)
+    except HarmonyError as error:
+        yield Finding("brokers", "fail", f"{where} is not usable", error.message)
+        return
+    if not found:
+        yield Finding("topics", "ok", f"all {len(specs)} of prefix {settings.topic_prefix!r} are as they must be")
+        return
+    missing = sum(difference.kind == "missing" for difference in found)
+    shown = "; ".join(map(str, found[:_SHOWN])) + (f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
+    remedy = "`harmony topics create`" if missing == len(found) else "`harmony topics check` lists what to change"
+    yield Finding("topics", "fail", shown, remedy)

@@ -1,0 +1,183 @@
+"""Binds the core's measurement port to Prometheus, on a registry of its own."""
+
+from __future__ import annotations
+
+import math
+import platform
+import threading
+from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from itertools import product
+
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+
+from infra.metric_catalogue import METRICS, OTHER, Label, Metric
+
+PREFIX = "harmony_"
+_LONGEST_TEXT = 200
+_MOST_SERIES_AT_START = 40
+
+
+class MeterMisuseError(Exception):
+    """A measurement that no declaration in `infra.metric_catalogue` allows: a programming error."""
+
+
+class PrometheusMeter:
+    """A `streams.meter.Meter` whose series are bounded by the catalogue, whatever the input.
+
+    A gauge set to NaN loses its series (an absent number is not shown as 0); an info metric keeps its newest series.
+    Per-workload gauges are kept for the first `max_workload_series` workloads; further ones are dropped and counted.
+
+    Args:
+        strict: raise on misuse (tests) instead of counting it in `harmony_meter_errors_total`.
+        max_workload_series: workloads that get gauges of their own.
+        metrics: the declarations.
+    """
+
+    def __init__(
+        self, *, strict: bool = False, max_workload_series: int = 100, metrics: Iterable[Metric] = METRICS
+    ) -> None:
+        # The library has only a process-wide switch; a `_created` series beside each counter would double the scrape.
+        prometheus_client.disable_created_metrics()
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._strict = strict
+        self._max_workload_series = max_workload_series
+        self._workloads: set[str] = set()
+        self._lock = threading.Lock()
+        self._metrics = {metric.name: metric for metric in metrics}
+        self._counters = {m.name: Counter(*_declared(m), registry=self.registry) for m in self._of("counter")}
+        self._gauges = {m.name: Gauge(*_declared(m), registry=self.registry) for m in self._of("gauge", "info")}
+        self._histograms = {
+            m.name: Histogram(*_declared(m), registry=self.registry, buckets=m.buckets) for m in self._of("histogram")
+        }
+        self._start()
+
+    def count(self, name: str, value: float = 1.0, **labels: str) -> None:
+        """Add to a counter."""
+        try:
+            values = self._label_values(name, ("counter",), labels)
+            if not 0.0 <= value < math.inf:
+                raise MeterMisuseError(f"{name}: a counter cannot grow by {value}")
+        except MeterMisuseError as error:
+            self._misused(error)
+            return
+        counter = self._counters[name]
+        (counter.labels(*values) if values else counter).inc(value)
+
+    def gauge(self, name: str, value: float, **labels: str) -> None:
+        """Set a gauge, or the one series of an info metric."""
+        try:
+            values = self._label_values(name, ("gauge", "info"), labels)
+        except MeterMisuseError as error:
+            self._misused(error)
+            return
+        gauge = self._gauges[name]
+        metric = self._metrics[name]
+        if not values:
+            gauge.set(value)
+        elif metric.kind == "info":
+            with self._lock:
+                gauge.clear()
+                gauge.labels(*values).set(1.0)
+        elif math.isnan(value):
+            gauge.remove(*values)
+        elif self._has_room(metric, values):
+            gauge.labels(*values).set(value)
+        else:
+            self.count("workload_gauges_dropped_total")
+
+    def observe(self, name: str, value: float, **labels: str) -> None:
+        """Record one value in a histogram."""
+        try:
+            values = self._label_values(name, ("histogram",), labels)
+            if not math.isfinite(value):
+                raise MeterMisuseError(f"{name}: cannot observe {value}")
+        except MeterMisuseError as error:
+            self._misused(error)
+            return
+        histogram = self._histograms[name]
+        (histogram.labels(*values) if values else histogram).observe(value)
+
+    def forget_workload(self, workload: str) -> None:
+        """Remove the series of a retired workload, which makes room for another."""
+        with self._lock:
+            self._workloads.discard(workload)
+        for metric in self._of("gauge"):
+            if any(label.domain == "workload" for label in metric.labels):
+                self._gauges[metric.name].remove(workload)
+
+    def exposition(self, accept: str = "") -> tuple[bytes, str]:
+        """The scrape: body and content type; OpenMetrics when the `Accept` header asks for it."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self.registry), content_type
+
+    def _of(self, *kinds: str) -> list[Metric]:
+        return [metric for metric in self._metrics.values() if metric.kind in kinds]
+
+    def _start(self) -> None:
+        """Counters and histograms begin at 0 so that a first increase is seen; unknown numbers are NaN or absent."""
+        for metric in self._of("counter", "histogram"):
+            combinations = list(product(*(_values_at_start(label) for label in metric.labels)))
+            if metric.labels and len(combinations) <= _MOST_SERIES_AT_START:
+                family = self._counters.get(metric.name) or self._histograms[metric.name]
+                for values in combinations:
+                    family.labels(*values)
+        for metric in self._of("gauge"):
+            if not metric.labels:
+                self._gauges[metric.name].set(math.nan)
+        if "build_info" in self._metrics:
+            self.gauge("build_info", 1.0, version=_own_version(), python=platform.python_version())
+
+    def _label_values(self, name: str, kinds: tuple[str, ...], given: Mapping[str, str]) -> tuple[str, ...]:
+        metric = self._metrics.get(name)
+        if metric is None:
+            raise MeterMisuseError(f"{name}: no such metric; declare it in infra.metric_catalogue")
+        if metric.kind not in kinds:
+            raise MeterMisuseError(f"{name} is a {metric.kind}, reported as a {kinds[0]}")
+        unknown = given.keys() - {label.name for label in metric.labels}
+        if unknown:
+            raise MeterMisuseError(f"{name}: unknown labels {sorted(unknown)}")
+        return tuple(_label_value(name, label, given.get(label.name, label.default)) for label in metric.labels)
+
+    def _misused(self, error: MeterMisuseError) -> None:
+        """Raise it in tests; in production count it and let the service go on."""
+        if self._strict:
+            raise error
+        self._counters["meter_errors_total"].inc()
+
+    def _has_room(self, metric: Metric, values: tuple[str, ...]) -> bool:
+        for label, value in zip(metric.labels, values, strict=True):
+            if label.domain == "workload":
+                with self._lock:
+                    if value not in self._workloads and len(self._workloads) >= self._max_workload_series:
+                        return False
+                    self._workloads.add(value)
+        return True
+
+
+def _declared(metric: Metric) -> tuple[str, str, tuple[str, ...]]:
+    return PREFIX + metric.name, metric.help, tuple(label.name for label in metric.labels)
+
+
+def _values_at_start(label: Label) -> tuple[str, ...]:
+    return (*label.values, OTHER) if label.domain == "open" else label.values
+
+
+def _label_value(name: str, label: Label, value: str | None) -> str:
+    if value is None:
+        raise MeterMisuseError(f"{name}: label {label.name} is missing")
+    if label.domain == "fixed" and value not in label.values:
+        raise MeterMisuseError(f"{name}: {label.name}={value!r} is none of {label.values}")
+    if label.domain == "open" and value not in label.values:
+        return OTHER
+    return value[:_LONGEST_TEXT]
+
+
+def _own_version() -> str:
+    try:
+        return version("harmony-scaler")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,261 @@
+"""The operating half of the command line: look at decisions, explain one, and give the fleet orders through the log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from agents.decide_records import decode_command, decode_decision
+from agents.records import Command, Decision
+from infra.errors import HarmonyError
+from infra.kafka_tail import TailRecord, TopicTail
+from infra.operate_dead_letters import dead_letter_commands
+from infra.operate_place import Brokers, Config, Json, Place, emit, plain_errors
+from infra.operate_views import (
+    decision_line,
+    explanation,
+    newest_by_workload,
+    newest_commands,
+    status_rows,
+    status_table,
+)
+from infra.operator_words import parse_duration, publish, word
+from infra.printable import printable
+
+Workload = Annotated[str, typer.Argument(help="Workload id, as in the telemetry.")]
+MaybeWorkload = Annotated[str | None, typer.Argument(help="Workload id; none = the whole fleet.")]
+Because = Annotated[str, typer.Option("--reason", help="Why; kept with the decision.")]
+
+_WATCH_S = 2.0
+
+
+def decisions_of(records: Iterable[TailRecord]) -> list[Decision]:
+    """The decisions among the records; anything else on the topic is passed over."""
+    return [d for d in (_decision(r) for r in records) if d is not None]
+
+
+def commands_of(records: Iterable[TailRecord]) -> list[Command]:
+    """The commands among the records; anything else on the topic is passed over."""
+    found = []
+    for r in records:
+        try:
+            found.append(decode_command(r.value or b""))
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            continue
+    return found
+
+
+def find_decision(stretches: Iterable[Iterable[TailRecord]], wanted: str) -> Decision:
+    """The decision whose id starts with `wanted` (six digits or more), or the newest one of the workload of that name.
+
+    Raises:
+        HarmonyError: none, or several ids that start so.
+    """
+    digits = wanted.lower() if len(wanted) >= 6 and set(wanted.lower()) <= set("0123456789abcdef") else None
+    for stretch in stretches:
+        decisions = decisions_of(stretch)
+        mine = newest_by_workload(d for d in decisions if d.workload == wanted)
+        if mine:
+            return mine[wanted]
+        hits = {d.decision_id: d for d in decisions if digits and d.decision_id.startswith(digits)}
+        if len(hits) > 1:
+            raise HarmonyError(
+                f"{len(hits)} decisions start with {wanted}: {', '.join(sorted(hits)[:5])}. Give more digits.", 2
+            )
+        if hits:
+            return next(iter(hits.values()))
+    raise HarmonyError(
+        f"No decision and no workload is called {printable(wanted, 64)!r}. `harmony status` lists both; "
+        "ids may be cut to six digits, decisions are kept for 30 days."
+    )
+
+
+def event_time(place: Place) -> int:
+    """Newest origin decided, ms: the fleet's own time, which an accelerated run keeps in the past. Without one, now."""
+    with place.tail(place.topics.decisions) as tail:
+        for stretch in tail.back(64):
+            decisions = decisions_of(stretch)
+            if decisions:
+                return max(d.origin_ts_ms for d in decisions)
+    return time.time_ns() // 1_000_000
+
+
+def register(app: typer.Typer) -> None:
+    """Add the operating commands to the command line."""
+    for command in (status, explain, decisions, pin, unpin, mode, pause, resume):
+        app.command()(command)
+    app.add_typer(dead_letter_commands(), name="dlq")
+
+
+def status(
+    watch: Annotated[bool, typer.Option("--watch", help="Again every two seconds.")] = False,
+    as_json: Json = False,
+    brokers: Brokers = None,
+    config: Config = None,
+) -> None:
+    """Newest decision and lease of every workload."""
+    with plain_errors():
+        place = Place(brokers, config)
+        with place.tail(place.topics.decisions) as decided, place.tail(place.topics.commands) as ordered:
+            if as_json:
+                emit({"workloads": _status_rows(decided, ordered)})
+                while watch:
+                    time.sleep(_WATCH_S)
+                    emit({"workloads": _status_rows(decided, ordered)})
+                return
+            console = Console()
+            if not watch:
+                console.print(status_table(_status_rows(decided, ordered)))
+                return
+            with Live(status_table(_status_rows(decided, ordered)), console=console, auto_refresh=False) as live:
+                while True:
+                    time.sleep(_WATCH_S)
+                    live.update(status_table(_status_rows(decided, ordered)), refresh=True)
+
+
+def explain(
+    decision: Annotated[str, typer.Argument(metavar="ID", help="Decision id (six digits or more), or a workload.")],
+    as_json: Json = False,
+    brokers: Brokers = None,
+    config: Config = None,
+) -> None:
+    """Why a decision is what it is: evidence, and every guard's word."""
+    with plain_errors():
+        place = Place(brokers, config)
+        with place.tail(place.topics.decisions) as tail:
+            found = find_decision(tail.back(), decision)
+        if as_json:
+            emit(msgspec.to_builtins(found))
+        else:
+            Console().print(explanation(found))
+
+
+def decisions(
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new ones.")] = False,
+    workload: Annotated[str | None, typer.Option("--workload", help="Only of this one.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Of the newest ones, before following.")] = 20,
+    as_json: Json = False,
+    brokers: Brokers = None,
+    config: Config = None,
+) -> None:
+    """The newest decisions, one per line, oldest first."""
+
+    def show(d: Decision) -> None:
+        if as_json:
+            emit(msgspec.to_builtins(d))
+        else:
+            typer.echo(decision_line(d))
+
+    with plain_errors():
+        place = Place(brokers, config)
+        with place.tail(place.topics.decisions) as tail:
+            newest: list[Decision] = []
+            for stretch in tail.back() if limit else ():
+                newest = [d for d in decisions_of(stretch) if workload in (None, d.workload)] + newest
+                if len(newest) >= limit:
+                    break
+            for d in sorted(newest, key=lambda d: (d.origin_ts_ms, d.workload))[-limit:] if limit else ():
+                show(d)
+            for record in tail.follow() if follow else ():
+                new = _decision(record)
+                if new is not None and workload in (None, new.workload):
+                    show(new)
+
+
+def pin(
+    workload: Workload,
+    replicas: Annotated[int, typer.Argument(min=0, help="Replicas to hold.")],
+    for_: Annotated[str, typer.Option("--for", help="How long: 30m, 2h, 1d.")] = "1h",
+    reason: Because = "",
+    brokers: Brokers = None,
+    config: Config = None,
+) -> None:
+    """Hold a workload at a replica count, whatever the guards say."""
+    with plain_errors():
+        duration_ms = parse_duration(for_)
+        _order(
+            brokers, config, "pin", workload, reason, f"pinned at {replicas} for {for_}", duration_ms, replicas=replicas
+        )
+
+
+def unpin(workload: Workload, reason: Because = "", brokers: Brokers = None, config: Config = None) -> None:
+    """Let the guards decide again."""
+    with plain_errors():
+        _order(brokers, config, "unpin", workload, reason, "no longer pinned")
+
+
+def mode(
+    workload: Workload,
+    mode: Annotated[str, typer.Argument(metavar="act|observe", help="act publishes commands, observe does not.")],
+    reason: Because = "",
+    brokers: Brokers = None,
+    config: Config = None,
+) -> None:
+    """Switch a declared workload between acting and observing."""
+    with plain_errors():
+        if mode not in ("act", "observe"):
+            raise HarmonyError(f"The mode is act or observe, not {printable(mode, 32)!r}.", 2)
+        _order(brokers, config, "mode", workload, reason, f"set to {mode}", mode=mode)
+
+
+def pause(workload: MaybeWorkload = None, reason: Because = "", brokers: Brokers = None, config: Config = None) -> None:
+    """The kill switch: publish no commands, for one workload or for all. Pins still count."""
+    with plain_errors():
+        _order(brokers, config, "pause", workload, reason, "paused: leases run out, nothing is scaled")
+
+
+def resume(
+    workload: MaybeWorkload = None, reason: Because = "", brokers: Brokers = None, config: Config = None
+) -> None:
+    """Undo pause."""
+    with plain_errors():
+        _order(brokers, config, "resume", workload, reason, "resumed")
+
+
+def _order(
+    brokers: str | None,
+    config: Path | None,
+    action: str,
+    workload: str | None,
+    reason: str,
+    done: str,
+    duration_ms: int | None = None,
+    **settings: Any,
+) -> None:
+    place = Place(brokers, config)
+    now_ms = event_time(place)
+    until = {} if duration_ms is None else {"until_ts_ms": now_ms + duration_ms}
+    control = word(action, workload, now_ms, reason=reason, **until, **settings)
+    partitions = publish(control, place.brokers, place.topics.telemetry_requests, place.security)
+    who = "the fleet" if workload is None else printable(workload)
+    typer.echo(f"{who}: {done} (order {control.control_id}, {len(partitions)} partitions)", err=True)
+
+
+def _status_rows(decided: TopicTail, ordered: TopicTail) -> list[dict[str, Any]]:
+    """Stretches back from the end, until one shows no workload for the first time."""
+    newest: dict[str, Decision] = {}
+    for stretch in decided.back():
+        seen = newest_by_workload([*decisions_of(stretch), *newest.values()])
+        if len(seen) == len(newest):
+            break
+        newest = seen
+    commands: dict[str, Command] = {}
+    for stretch in ordered.back():
+        commands = newest_commands([*commands_of(stretch), *commands.values()])
+        if newest.keys() <= commands.keys():
+            break
+    return status_rows({w: d for w, d in newest.items() if d.action != "retired"}, commands)
+
+
+def _decision(record: TailRecord) -> Decision | None:
+    try:
+        return decode_decision(record.value or b"")
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None

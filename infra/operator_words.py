@@ -1,0 +1,114 @@
+"""Operators' words: checked as the ingest stage will, and written to every partition of the requests topic."""
+
+from __future__ import annotations
+
+import getpass
+import re
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from kafka import KafkaProducer
+from kafka.errors import KafkaError
+
+from infra.brokers import any_listens, format_brokers, parse_brokers
+from infra.errors import HarmonyError
+from streams.catalogue import DEFAULT_CATALOGUE
+from streams.decode import RecordDecoder
+from streams.pages import Control
+from streams.records import DeadLetter, encode_control
+
+_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_PART = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_SEND_TIMEOUT_S = 20.0
+
+
+def parse_duration(text: str) -> int:
+    """Milliseconds of `2h`, `90m`, `1d12h`, `30s`.
+
+    Raises:
+        HarmonyError: anything else, or nothing at all.
+
+    >>> parse_duration("1h30m")
+    5400000
+    """
+    plain = text.strip().lower()
+    parts = _PART.findall(plain)
+    total = sum(round(float(number) * _UNITS_MS[unit]) for number, unit in parts)
+    if "".join(number + unit for number, unit in parts) != plain or total <= 0:
+        raise HarmonyError(f"{text!r} is not a duration. Write 30s, 90m, 2h, 1d or 1h30m.", 2)
+    return total
+
+
+def word(action: str, workload: str | None, now_ms: int, **settings: Any) -> Control:
+    """A control record with a fresh id, by the user of this shell.
+
+    Args:
+        now_ms: event time; a pin's end counts on it.
+        settings: the other fields of Control.
+    """
+    return Control(uuid.uuid4().hex[:16], now_ms, action, workload, by=_user(), **settings)
+
+
+def encode_checked(control: Control) -> bytes:
+    """The record's bytes.
+
+    Raises:
+        HarmonyError: the ingest stage would refuse it; says why.
+    """
+    value = encode_control(control)
+    answer = RecordDecoder(DEFAULT_CATALOGUE, "requests", len(value)).decode(value, None, control.ts_ms)
+    if isinstance(answer, DeadLetter):
+        raise HarmonyError(f"This cannot be ordered: {answer.detail}.", 2)
+    return value
+
+
+def publish(control: Control, brokers: str, topic: str, security: Mapping[str, Any] | None = None) -> tuple[int, ...]:
+    """Write a control record to every partition and wait for all acknowledgements; returns the partitions.
+
+    Raises:
+        HarmonyError: refused, or not written everywhere; the same word may simply be given again.
+    """
+    value = encode_checked(control)
+    addresses = parse_brokers(brokers)
+    if not any_listens(addresses):
+        raise HarmonyError(
+            f"No Kafka broker answers at {brokers}, nothing was ordered. Check the address and that the broker runs "
+            "(--brokers, HARMONY_BROKERS)."
+        )
+    try:
+        producer = KafkaProducer(
+            bootstrap_servers=format_brokers(addresses).split(","),
+            acks="all",
+            client_id="harmony-operate",
+            allow_auto_create_topics=False,
+            **(security or {}),
+        )
+    except (KafkaError, ValueError, OSError) as error:
+        raise HarmonyError(f"The brokers at {brokers} refuse: {str(error).rstrip('.')}.") from error
+    try:
+        partitions = tuple(sorted(producer.partitions_for(topic) or ()))
+        if not partitions:
+            raise HarmonyError(
+                f"There is no topic {topic} at {brokers}, nothing was ordered. Check the prefix in harmony.yaml, "
+                "or create the topics with `harmony topics create`."
+            )
+        # Every partition: which of them a workload is on is the publishers' matter, and all stages must hear it.
+        futures = [producer.send(topic, value=value, partition=p) for p in partitions]
+        for future in futures:
+            future.get(timeout=_SEND_TIMEOUT_S)
+    except KafkaError as error:
+        raise HarmonyError(
+            f"The order {control.action} was not acknowledged by every partition of {topic} "
+            f"({str(error).rstrip('.')}). Give it again."
+        ) from error
+    finally:
+        producer.close(timeout=5.0)
+    return partitions
+
+
+def _user() -> str:
+    try:
+        return re.sub(r"[^\w.@-]", "_", getpass.getuser())[:64]
+    except (OSError, KeyError, ImportError):
+        return ""

@@ -1,0 +1,186 @@
+"""The worker's own HTTP face for probes and scrapes: /livez, /readyz, /healthz and /metrics, GET only."""
+
+from __future__ import annotations
+
+import errno
+import hmac
+import ipaddress
+import socket
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import orjson
+from aiohttp import web
+
+from infra.errors import HarmonyError
+from infra.health import Health, HealthSnapshot
+
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "Server": "harmony",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+class Scrape(Protocol):
+    """What `/metrics` serves; `infra.metrics.PrometheusMeter` is one."""
+
+    def exposition(self, accept: str = "") -> tuple[bytes, str]:
+        """Body and content type."""
+        ...
+
+
+class ProbeServer:
+    """Serves probes and metrics on a socket of its own, on the loop that it watches: a stuck loop does not answer.
+
+    With a token, `/metrics` and the details of the probes need `Authorization: Bearer <token>`; the probes' status
+    codes do not, so that a kubelet needs no secret.
+
+    Args:
+        health: what the probes tell.
+        scrape: what `/metrics` tells.
+        host: address to bind.
+        port: 0 = any free one, to be read from `port` after `start`.
+        token: needed to bind an address that is not loopback.
+        clock: the monotonic clock that the heartbeats use, in seconds.
+
+    Raises:
+        HarmonyError: the address is not loopback and there is no token.
+    """
+
+    def __init__(
+        self,
+        health: Health,
+        scrape: Scrape,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 9464,
+        token: str | None = None,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        if not token and not _is_loopback(host):
+            raise HarmonyError(
+                f"metrics and probes would be open to the network on {host}:{port}. Bind 127.0.0.1, or set a token "
+                "that scrapers send as `Authorization: Bearer <token>`",
+                exit_code=2,
+            )
+        self.host = host
+        self.port = port
+        self._health = health
+        self._scrape = scrape
+        self._token = token or None
+        self._clock = clock
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def url(self) -> str:
+        """Root address, without a slash at the end."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    async def start(self) -> None:
+        """Bind and serve.
+
+        Raises:
+            HarmonyError: the port is in use, or the address cannot be bound.
+        """
+        app = web.Application(client_max_size=1024)
+        app.on_response_prepare.append(_add_headers)
+        for path, handler in (
+            ("/livez", self._livez),
+            ("/healthz", self._livez),
+            ("/readyz", self._readyz),
+            ("/metrics", self._metrics),
+        ):
+            app.router.add_get(path, handler, allow_head=False)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, self.host, self.port).start()
+        except OSError as error:
+            await runner.cleanup()
+            raise HarmonyError(_why_not_bound(self.host, self.port, error)) from error
+        self._runner = runner
+        self.port = int(runner.addresses[0][1])
+
+    async def stop(self) -> None:
+        """Stop serving; may be called twice."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.cleanup()
+
+    async def _livez(self, request: web.Request) -> web.Response:
+        snapshot = self._health.snapshot(self._clock())
+        body: dict[str, Any] = {"status": "ok" if snapshot.live else "stalled"}
+        if self._may_see_details(request):
+            body["reason"] = snapshot.live_reason
+            body["heartbeat_age_s"] = {stage: round(age, 3) for stage, age in snapshot.heartbeat_age_s.items()}
+        return _json(body, ok=snapshot.live)
+
+    async def _readyz(self, request: web.Request) -> web.Response:
+        snapshot = self._health.snapshot(self._clock())
+        body: dict[str, Any] = {"status": "ready" if snapshot.ready else "not ready"}
+        if self._may_see_details(request):
+            body["reason"] = _unready_because(snapshot)
+            body["checks"] = {c.name: {"ok": c.ok, "detail": c.detail, "required": c.required} for c in snapshot.checks}
+        return _json(body, ok=snapshot.ready)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        if not self._may_see_details(request):
+            if self._token is None:
+                return web.Response(status=403, text="ask for this page as 127.0.0.1 or localhost\n")
+            return web.Response(status=401, text="a token is needed\n", headers={"WWW-Authenticate": "Bearer"})
+        body, content_type = self._scrape.exposition(request.headers.get("Accept", ""))
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+    def _may_see_details(self, request: web.Request) -> bool:
+        if self._token is None:
+            # A name that only points to this machine (DNS rebinding) must not let a web page read our numbers.
+            return _names_loopback(request.host)
+        sent = request.headers.get("Authorization", "")
+        return hmac.compare_digest(sent.encode("utf-8", "replace"), f"Bearer {self._token}".encode())
+
+
+def _unready_because(snapshot: HealthSnapshot) -> str:
+    reasons = [snapshot.live_reason] if not snapshot.live else []
+    reasons += [f"{c.name}: {c.detail or 'not ok'}" for c in snapshot.checks if c.required and not c.ok]
+    return "; ".join(reasons)
+
+
+def _json(body: dict[str, Any], *, ok: bool) -> web.Response:
+    return web.Response(status=200 if ok else 503, body=orjson.dumps(body) + b"\n", content_type="application/json")
+
+
+async def _add_headers(_request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(_HEADERS)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _names_loopback(host_header: str) -> bool:
+    try:
+        return _is_loopback(urlsplit(f"//{host_header}").hostname or "")
+    except ValueError:
+        return False
+
+
+def _why_not_bound(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} on {host} is in use: stop the process that holds it, or choose another metrics port"
+    if error.errno == errno.EACCES:
+        return f"port {port} on {host} may not be bound by this user: choose a metrics port above 1023"
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        return f"{host} is no address of this machine: metrics cannot be served there"
+    return f"metrics cannot be served on {host}:{port}: {error.strerror or error}"

@@ -1,0 +1,187 @@
+"""What `harmony.yaml` may say: every key with its bounds, default and one line of explanation.
+
+At most a dozen keys meet a new user; the rest stand under `advanced`. Defaults come from the records that use them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, model_validator
+
+from agents.policy import GuardLimits, Policy, Slo, TargetRef, WorkloadSpec
+from streams.config import StreamConfig
+from streams.topics import Topics
+
+Role = Annotated[str, StringConstraints(pattern=r"^(all|(ingest|forecast|decide)(,(ingest|forecast|decide))*)$")]
+Mode = Literal["observe", "act"]
+WorkloadId = Annotated[str, StringConstraints(pattern=r"^[^\s\x00-\x1f]{1,200}$")]
+
+_STREAM = StreamConfig()
+_POLICY = Policy()
+_GUARDS = GuardLimits()
+_TOPICS = Topics()
+_WORKLOAD = WorkloadSpec("")
+_SLO = Slo()
+_TARGET = TargetRef()
+
+
+def _key(default: Any, explanation: str, **bounds: Any) -> Any:
+    return Field(default, description=explanation, **bounds)
+
+
+class Section(BaseModel):
+    """A mapping of the file: frozen, and unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class TargetSection(Section):
+    api_version: str = _key(_TARGET.api_version, "API group and version of the object.", alias="apiVersion")
+    kind: str = _key(_TARGET.kind, "Kind of the object whose replicas a command sets.")
+    namespace: str = _key(_TARGET.namespace, "Its namespace.")
+    name: str = _key(_TARGET.name, "Its name.")
+
+
+class ReplicasSection(Section):
+    min: int = _key(_WORKLOAD.min_replicas, "Never fewer.", ge=0)
+    max: int = _key(_WORKLOAD.max_replicas, "Never more.", ge=1)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> ReplicasSection:
+        if self.min > self.max:
+            raise ValueError(f"min ({self.min}) is above max ({self.max})")
+        return self
+
+
+class SloSection(Section):
+    ttft_s: float = _key(_SLO.ttft_s, "A good request has its first token within this time.", gt=0)
+    tpot_s: float = _key(_SLO.tpot_s, "... and each further token within this time on average.", gt=0)
+    objective: float = _key(_SLO.objective, "Wanted share of good requests.", gt=0, lt=1)
+
+
+class WorkloadSection(Section):
+    id: WorkloadId = Field(
+        description="Name in the telemetry and Kafka key; 1 to 200 characters, no spaces."
+    )
+    target: TargetSection | None = _key(None, "What a command scales.")
+    replicas: ReplicasSection | None = _key(None, "Bounds.")
+    gpus_per_replica: int = _key(_WORKLOAD.gpus_per_replica, "GPUs that one replica holds.", ge=1)
+    price_per_gpu_hour: float = _key(_WORKLOAD.price_per_gpu_hour, "In any currency; only ratios matter.", ge=0)
+    slo: SloSection | None = _key(None, "What its users are promised.")
+    mode: Mode = _key(_WORKLOAD.mode, "observe = decide and record only; act = publish commands.")
+    match: dict[str, str] = Field(default_factory=dict, description="Labels that name it in third-party telemetry.")
+    capacity_rps: float | None = _key(None, "Requests/s one replica carries within the SLO, if known.", gt=0)
+    lead_time_s: float = _key(_WORKLOAD.lead_time_s, "From command to serving replica, first guess.", gt=0)
+    priority: int = _key(_WORKLOAD.priority, "Larger is served first when the fleet's GPUs run short.")
+    power_w_per_replica: float | None = _key(None, "Drawn by one replica, if known; else it is measured.", gt=0)
+
+    @model_validator(mode="after")
+    def _act_is_declared(self) -> WorkloadSection:
+        if self.mode == "act":
+            bounds = {"min", "max"} - (self.replicas.model_fields_set if self.replicas else set())
+            missing = [f"replicas.{name}" for name in ("min", "max") if name in bounds]
+            missing += ["slo"] if self.slo is None else []
+            missing += ["target.name"] if self.target is None or not self.target.name else []
+            if missing:
+                raise ValueError(f"mode act needs {', '.join(missing)}; without, only observe is safe")
+        return self
+
+
+class StreamSection(Section):
+    grace_s: float = _key(_STREAM.grace_ms / 1000, "A slot closes this long after its end.", ge=0)
+    skew_s: float = _key(_STREAM.skew_ms / 1000, "Samples further ahead of the broker's clock are refused.", ge=0)
+    context_steps: int = _key(_STREAM.context_steps, "Steps of history that a forecast sees.", gt=0)
+    max_workloads: int = _key(_STREAM.max_workloads, "Per partition; only new ones are refused beyond it.", gt=0)
+    max_record_bytes: int = _key(_STREAM.max_record_bytes, "Larger telemetry records are dead-lettered.", gt=0)
+    source_silence_steps: int = _key(_STREAM.source_silence_steps, "Steps without data until a source is silent.", gt=0)
+
+    @model_validator(mode="after")
+    def _skew_within_grace(self) -> StreamSection:
+        if self.skew_s > self.grace_s:
+            raise ValueError(
+                f"skew_s ({self.skew_s:g}) is above grace_s ({self.grace_s:g}): one fast clock would make others late"
+            )
+        return self
+
+
+class PlanningSection(Section):
+    epoch: int = _key(_POLICY.epoch, "Raised only by `harmony state reset`.", ge=1)
+    commit_s: float = _key(_POLICY.commit_s, "How long a decision must stay right.", gt=0)
+    plan_every: int = _key(_POLICY.plan_every, "Forecast and plan every so many steps.", ge=1)
+    max_horizon: int = _key(_POLICY.max_horizon, "Longest forecast in steps; a longer need holds.", ge=1)
+    paths_screen: int = _key(_POLICY.paths_screen, "Sample paths that screen candidates.", ge=16)
+    paths_verify: int = _key(_POLICY.paths_verify, "Sample paths that verify the chosen ones.", ge=16)
+    seed: int = _key(_POLICY.seed, "Of every random draw.", ge=0)
+
+
+class GuardsSection(Section):
+    warm_up_steps: int = _key(_GUARDS.warm_up_steps, "Observed steps before the first command.", ge=0)
+    max_age_s: float = _key(_GUARDS.max_age_s, "Hold when a source is older.", gt=0)
+    min_coverage_ratio: float = _key(_GUARDS.min_coverage_ratio, "Hold when fewer sources report.", ge=0, le=1)
+    cliff_ratio: float = _key(_GUARDS.cliff_ratio, "No scale-down on a fall by more within a step.", gt=0, le=1)
+    stabilization_up_s: float = _key(_GUARDS.stabilization_up_s, "Lowest proposal of this window goes up.", ge=0)
+    stabilization_down_s: float = _key(_GUARDS.stabilization_down_s, "Highest proposal of it goes down.", ge=0)
+    up_ratio: float = _key(_GUARDS.up_ratio, "Most growth per period, as a share.", ge=0)
+    up_replicas: int = _key(_GUARDS.up_replicas, "... or as replicas, whichever is more.", ge=0)
+    up_period_s: float = _key(_GUARDS.up_period_s, "That period.", gt=0)
+    down_ratio: float = _key(_GUARDS.down_ratio, "Most shrinkage per period, as a share.", ge=0, le=1)
+    down_replicas: int = _key(_GUARDS.down_replicas, "... or as replicas, whichever is more.", ge=0)
+    down_period_s: float = _key(_GUARDS.down_period_s, "That period.", gt=0)
+    tolerance_ratio: float = _key(_GUARDS.tolerance_ratio, "Ignore relative changes up to this.", ge=0, lt=1)
+    fleet_max_power_w: float | None = _key(None, "Of all workloads together; empty = no limit.", ge=0)
+    fleet_min_replicas: int = _key(_GUARDS.fleet_min_replicas, "Of all workloads together, never fewer.", ge=0)
+    fleet_removals_per_minute: int | None = _key(None, "Of all workloads together, never more; empty = no limit.", ge=0)
+    lease_steps: int = _key(_GUARDS.lease_steps, "A command is valid this many steps.", ge=1)
+
+
+class KafkaSection(Section):
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = _key(
+        "PLAINTEXT", "How to talk to the brokers."
+    )
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = _key(None, "With SASL_*.")
+    sasl_username: str | None = _key(None, "With SASL_*.")
+    sasl_password: SecretStr | None = _key(None, "Better in a file, or in the environment.")
+    sasl_password_file: str | None = _key(None, "File that holds the password, such as a mounted secret.")
+    ssl_cafile: str | None = _key(None, "Certificate authority of the brokers; empty = the system's.")
+    ssl_certfile: str | None = _key(None, "Our certificate, for mutual TLS.")
+    ssl_keyfile: str | None = _key(None, "Its key.")
+    replication_factor: int | None = _key(None, "Of topics we create; empty = the cluster's default.", ge=1)
+    pages_retention_bytes: int = _key(_TOPICS.pages_retention_bytes, "Per partition of `pages`.", ge=1 << 20)
+
+    @model_validator(mode="after")
+    def _complete(self) -> KafkaSection:
+        if self.security_protocol.startswith("SASL"):
+            given = self.sasl_password or self.sasl_password_file
+            if not (self.sasl_mechanism and self.sasl_username and given):
+                raise ValueError(
+                    f"{self.security_protocol} needs sasl_mechanism, sasl_username and sasl_password (or its _file)"
+                )
+        if self.sasl_password and self.sasl_password_file:
+            raise ValueError("sasl_password and sasl_password_file exclude each other")
+        if self.ssl_keyfile and not self.ssl_certfile:
+            raise ValueError("ssl_keyfile needs ssl_certfile")
+        return self
+
+
+class WorkerSection(Section):
+    instance_id: str | None = _key(None, "Stable name of this worker; empty = host name and a number.")
+    batch_deadline_ms: int = _key(200, "Longest wait for a fuller inference batch.", ge=0)
+    batch_max_workloads: int = _key(1024, "Largest inference batch.", ge=1)
+    inference_threads: int = _key(1, "CPU threads of the model; part of what makes numbers repeatable.", ge=1)
+    device: Literal["auto", "cpu", "cuda"] = _key("auto", "Where the model runs; auto = a GPU if there is one.")
+    session_timeout_s: float = _key(15.0, "Kafka takes a silent worker's partitions after this time.", ge=1, le=300)
+    restore_deadline_s: float = _key(120.0, "A worker that has not restored its state by then ends.", gt=0)
+    shutdown_grace_s: float = _key(15.0, "To finish what is in flight on SIGTERM.", ge=0)
+    kill_file: str | None = _key(None, "While this file exists, nothing is published to `commands`.")
+    metrics_token: SecretStr | None = _key(None, "Needed to read metrics on an address that is not loopback.")
+    log_level: Literal["debug", "info", "warning", "error"] = _key("info", "Least severe line that is logged.")
+    log_format: Literal["auto", "json", "console"] = _key("auto", "auto = console on a terminal, else JSON.")
+
+
+class AdvancedSection(Section):
+    stream: StreamSection = Field(default_factory=StreamSection, description="Event time and slots.")
+    planning: PlanningSection = Field(default_factory=PlanningSection, description="Forecast and plan.")
+    guards: GuardsSection = Field(default_factory=GuardsSection, description="Limits of every command.")
+    kafka: KafkaSection = Field(default_factory=KafkaSection, description="Connection and topics.")
+    worker: WorkerSection = Field(default_factory=WorkerSection, description="This process.")

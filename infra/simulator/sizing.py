@@ -1,0 +1,117 @@
+"""How many replicas a load needs, found by simulating it: knowledge of the future, for oracles only."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from infra.simulator.arrivals import Arrivals
+from infra.simulator.cluster import Cluster
+from infra.simulator.lead_time import ConstantLeadTime
+from infra.simulator.ledger import Objective
+from infra.simulator.profiles import Profile
+from infra.simulator.shadows import HpaRule, HpaSettings, Shadow
+
+WINDOW_S = 300.0
+LEAD_IN_S = 120.0
+# Shares of the sustainable concurrency that an operator would try, the cheapest first.
+HPA_RATIOS = (0.7, 0.5, 0.35, 0.25, 0.18, 0.12)
+HPA_TRIAL_S = 1_800.0
+SETTLE_S = 600.0
+_BIN_S = 10.0
+
+
+def fixed_need(
+    profile: Profile, arrivals: Arrivals, objective: Objective, share: float, start_s: float, end_s: float, most: int
+) -> int:
+    """Fewest replicas that, held constant, keep `share` of the requests of `[start_s, end_s)` good.
+
+    Requests of the two minutes before are served too, unscored. `most` when even that many do not suffice.
+    """
+    begin_s = max(0.0, start_s - LEAD_IN_S)
+    load = arrivals.between(begin_s, end_s)
+
+    def suffices(replicas: int) -> bool:
+        cluster = Cluster(
+            profile,
+            replicas,
+            ConstantLeadTime(0.0),
+            objective,
+            start_s=begin_s,
+            score_from_s=start_s,
+            keep_requests=False,
+        )
+        cluster.feed(load)
+        cluster.advance(end_s + SETTLE_S)
+        attained = cluster.scores.attainment
+        return attained is None or attained >= share
+
+    low, high = 1, max(1, most)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if suffices(middle) else (middle + 1, high)
+    return low
+
+
+def peak_need(profile: Profile, arrivals: Arrivals, objective: Objective, share: float, most: int) -> int:
+    """Fewest replicas that keep the objective in the busiest five minutes of a load."""
+    if not len(arrivals):
+        return 1
+    start_s = _busiest_start_s(profile, arrivals)
+    return fixed_need(profile, arrivals, objective, share, start_s, start_s + WINDOW_S, most)
+
+
+def tuned_hpa_target(
+    profile: Profile,
+    arrivals: Arrivals,
+    objective: Objective,
+    share: float,
+    bounds: tuple[int, int],
+    initial_replicas: int,
+    lead_time_s: float,
+) -> float:
+    """The cheapest target (running + waiting per replica) with which a plain HPA kept the objective in a trial.
+
+    The trial is the load's own first half hour: more than an operator could know, so that the comparison is not against
+    a badly set one. The most careful target when none suffices.
+    """
+    trial = arrivals.between(0.0, HPA_TRIAL_S)
+    if not len(trial):
+        return 1.0
+    tokens = float(trial.prompt_tokens.mean()), float(trial.output_tokens.mean())
+    concurrency = profile.steady_concurrency(*tokens, objective.tpot_s)
+
+    def suffices(target: float) -> bool:
+        lead_time = ConstantLeadTime(lead_time_s)
+        cluster = Cluster(profile, initial_replicas, lead_time, objective, keep_requests=False)
+        hpa = Shadow("trial", cluster, HpaRule(HpaSettings(target, *bounds)))
+        hpa.feed(trial)
+        hpa.advance(HPA_TRIAL_S)
+        hpa.settle(HPA_TRIAL_S + SETTLE_S)
+        attained = cluster.scores.attainment
+        return attained is not None and attained >= share
+
+    # Attainment grows as the target shrinks, so bisection finds the first that suffices.
+    low, high = 0, len(HPA_RATIOS) - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if suffices(HPA_RATIOS[middle] * concurrency) else (middle + 1, high)
+    return max(1.0, HPA_RATIOS[low] * concurrency)
+
+
+def _busiest_start_s(profile: Profile, arrivals: Arrivals) -> float:
+    """Start of the five minutes that bring the most work, counted as time on an otherwise busy engine."""
+    tokens = arrivals.prompt_tokens + arrivals.output_tokens / 2
+    attention_s = profile.prefill_token_sq_s * arrivals.prompt_tokens**2 / 2
+    work_s: NDArray[np.float64] = (
+        profile.prefill_token_s * arrivals.prompt_tokens
+        + attention_s
+        + arrivals.output_tokens * (profile.sequence_s + profile.kv_token_s * tokens)
+    )
+    first_s = math.floor(arrivals.arrival_s[0] / _BIN_S) * _BIN_S
+    bins = np.bincount(((arrivals.arrival_s - first_s) // _BIN_S).astype(np.int64), weights=work_s)
+    width = min(len(bins), int(WINDOW_S / _BIN_S))
+    sums = np.convolve(bins, np.ones(width), mode="valid")
+    return float(first_s + int(np.argmax(sums)) * _BIN_S)

@@ -1,0 +1,213 @@
+"""A cluster's state as telemetry records: what engine, device and fleet exporters would have published."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from infra.simulator.cluster import Cluster, Replica
+from infra.simulator.gpu import Device, DeviceModel, GpuReading
+from infra.simulator.ledger import Histogram
+from streams.pages import FleetFacts, HistogramState, OutcomeFact
+from streams.records import encode_fleet, encode_outcome, encode_packed
+
+FLEET_SOURCE = "simulator"
+# Well below the record limit of 64 KiB: about 450 bytes a row with both histograms, 100 without.
+REQUEST_ROWS = 80
+GPU_ROWS = 400
+
+REQUEST_NAMES = (
+    "requests_started_total",
+    "requests_finished_total",
+    "prompt_tokens_total",
+    "generation_tokens_total",
+    "num_requests_running",
+    "num_requests_waiting",
+    "kv_cache_usage_ratio",
+    "slo_good_total",
+    "slo_total",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotTelemetry:
+    """Record values of one workload and slot, all keyed by the workload. `num_samples` counts rows, facts included."""
+
+    requests: tuple[bytes, ...]
+    gpu: tuple[bytes, ...]
+    num_samples: int
+
+
+@dataclass(slots=True)
+class _Watch:
+    """What the last look at a replica's engine showed."""
+
+    busy_s: float = 0.0
+    prefill_s: float = 0.0
+    read_s: float = math.nan
+    announced: bool = False
+
+
+_RequestRow = tuple[str, int, tuple[float, ...], HistogramState, HistogramState]
+
+
+class TelemetrySampler:
+    """Collects samples of one workload's cluster and packs them slot by slot.
+
+    A replica's metrics start with zeros the instant it is ready and end with its last totals at its release, so that no
+    increase of a counter is lost between two samples.
+    """
+
+    def __init__(self, workload: str, cluster: Cluster, device: DeviceModel, seed: int, start_ts_ms: int) -> None:
+        self._workload = workload
+        self._name = workload.rsplit("/", 1)[-1]
+        self._cluster = cluster
+        self._device = device
+        self._seed = seed
+        self._start_ts_ms = start_ts_ms
+        self._devices: dict[int, tuple[Device, ...]] = {}
+        self._watched: dict[int, _Watch] = {}
+        self._released: set[int] = set()
+        self._first_open = 0
+        self._requests: list[_RequestRow] = []
+        self._gpus: list[tuple[str, int, GpuReading]] = []
+        self._outcomes: list[OutcomeFact] = []
+        self._launched_for: dict[int, str] = {}
+
+    def ts_ms(self, at_s: float) -> int:
+        """Event time of an instant; one within a millisecond counts as its end."""
+        return self._start_ts_ms + math.ceil(round(at_s * 1000, 6))
+
+    def sample(self) -> None:
+        """Read every replica and device at the cluster's present instant."""
+        now_ms = self.ts_ms(self._cluster.now_s)
+        for replica in self._open_replicas():
+            if math.isnan(replica.release_s):
+                if not math.isnan(replica.ready_s):
+                    self._announce(replica, now_ms)
+                    self._requests.append(self._request_row(replica, now_ms))
+                self._read_devices(replica, now_ms)
+            else:
+                self._close(replica, now_ms)
+
+    def outcome(self, command_id: str, status: str, at_s: float) -> None:
+        """Report what became of a command."""
+        self._outcomes.append(OutcomeFact(self.ts_ms(at_s), command_id, status, self._cluster.num_ready))
+
+    def launched(self, command_id: str, replica_ids: tuple[int, ...]) -> None:
+        """Remember whose launches these are: each reports `ready` with its lead time."""
+        for replica_id in replica_ids:
+            self._launched_for[replica_id] = command_id
+
+    def take(self, desired: int) -> SlotTelemetry:
+        """Pack and forget everything collected, with the fleet facts as of now."""
+        c = self._cluster
+        facts = FleetFacts(self.ts_ms(c.now_s), c.num_ready, c.num_pending, c.num_draining, desired)
+        tail = [encode_fleet(self._workload, FLEET_SOURCE, facts)]
+        tail += [encode_outcome(self._workload, FLEET_SOURCE, o) for o in self._outcomes]
+        num_samples = len(self._requests) + len(self._gpus) + len(tail)
+        packed = SlotTelemetry(
+            (*_chunked(self._requests, REQUEST_ROWS, self._pack_requests), *tail),
+            tuple(_chunked(self._gpus, GPU_ROWS, self._pack_gpus)),
+            num_samples,
+        )
+        self._requests, self._gpus, self._outcomes = [], [], []
+        return packed
+
+    def _open_replicas(self) -> list[Replica]:
+        """Replicas not yet reported as released, by id."""
+        replicas = self._cluster.replicas
+        while self._first_open < len(replicas) and replicas[self._first_open].replica_id in self._released:
+            self._released.discard(self._first_open)
+            self._first_open += 1
+        return [r for r in replicas[self._first_open :] if r.replica_id not in self._released]
+
+    def _source(self, replica: Replica) -> str:
+        return f"{self._name}-{replica.replica_id}"
+
+    def _announce(self, replica: Replica, now_ms: int) -> None:
+        watch = self._watched.setdefault(replica.replica_id, _Watch())
+        if watch.announced:
+            return
+        watch.announced = True
+        ready_ms = self.ts_ms(replica.ready_s)
+        if ready_ms < now_ms:
+            no_ttft = HistogramState(
+                tuple(replica.ledger.ttft_s.bounds), (0,) * len(replica.ledger.ttft_s.bounds), 0, 0.0
+            )
+            no_tpot = HistogramState(
+                tuple(replica.ledger.tpot_s.bounds), (0,) * len(replica.ledger.tpot_s.bounds), 0, 0.0
+            )
+            self._requests.append((self._source(replica), ready_ms, (0,) * len(REQUEST_NAMES), no_ttft, no_tpot))
+        command_id = self._launched_for.pop(replica.replica_id, None)
+        if command_id is not None:
+            lead_s = replica.ready_s - replica.command_s
+            self._outcomes.append(OutcomeFact(ready_ms, command_id, "ready", self._cluster.num_ready, round(lead_s, 3)))
+
+    def _close(self, replica: Replica, now_ms: int) -> None:
+        """The last totals of a replica that is gone."""
+        if not math.isnan(replica.ready_s):
+            self._announce(replica, now_ms)
+            released_ms = self.ts_ms(replica.release_s)
+            newest = next((row[1] for row in reversed(self._requests) if row[0] == self._source(replica)), None)
+            if newest is None or newest < released_ms:
+                self._requests.append(self._request_row(replica, released_ms))
+        self._released.add(replica.replica_id)
+        self._devices.pop(replica.replica_id, None)
+        self._watched.pop(replica.replica_id, None)
+        self._launched_for.pop(replica.replica_id, None)
+
+    def _request_row(self, replica: Replica, ts_ms: int) -> _RequestRow:
+        state = self._cluster.state_of(replica)
+        ledger = replica.ledger
+        values = (
+            ledger.requests_started_total,
+            ledger.requests_finished_total,
+            state.prompt_tokens_total,
+            state.generation_tokens_total,
+            state.running,
+            state.waiting,
+            round(state.kv_usage_ratio, 5),
+            ledger.slo_good_total,
+            ledger.slo_total,
+        )
+        return self._source(replica), ts_ms, values, _histogram(ledger.ttft_s), _histogram(ledger.tpot_s)
+
+    def _read_devices(self, replica: Replica, now_ms: int) -> None:
+        now_s = self._cluster.now_s
+        devices = self._devices.get(replica.replica_id)
+        if devices is None:
+            count = self._cluster.profile.gpus_per_replica
+            devices = tuple(Device(self._device, self._seed, replica.replica_id, i) for i in range(count))
+            self._devices[replica.replica_id] = devices
+        watch = self._watched.setdefault(replica.replica_id, _Watch())
+        state = self._cluster.state_of(replica)
+        since_s = now_s - watch.read_s
+        busy = min(1.0, (state.busy_s - watch.busy_s) / since_s) if since_s > 0 else 0.0
+        prefill = min(busy, (state.prefill_s - watch.prefill_s) / since_s) if since_s > 0 else 0.0
+        watch.busy_s, watch.prefill_s, watch.read_s = state.busy_s, state.prefill_s, now_s
+        loaded = 1.0
+        if math.isnan(replica.ready_s):
+            loaded = min(0.99, (now_s - replica.command_s) / replica.lead_s)
+        for index, device in enumerate(devices):
+            reading = device.read(now_s, busy, prefill, state.kv_usage_ratio, loaded)
+            self._gpus.append((f"{self._source(replica)}/gpu-{index}", now_ms, reading))
+
+    def _pack_requests(self, rows: list[_RequestRow]) -> bytes:
+        columns = {name: [row[2][i] for row in rows] for i, name in enumerate(REQUEST_NAMES)}
+        hist = {"ttft_s": [row[3] for row in rows], "tpot_s": [row[4] for row in rows]}
+        return encode_packed("requests", self._workload, [r[0] for r in rows], [r[1] for r in rows], columns, hist)
+
+    def _pack_gpus(self, rows: list[tuple[str, int, GpuReading]]) -> bytes:
+        columns = {name: [row[2][i] for row in rows] for i, name in enumerate(GpuReading._fields)}
+        return encode_packed("gpu", self._workload, [r[0] for r in rows], [r[1] for r in rows], columns)
+
+
+def _histogram(h: Histogram) -> HistogramState:
+    return HistogramState(tuple(h.bounds), tuple(h.cumulative()), h.count, round(h.sum, 6))
+
+
+def _chunked(rows: list[Any], most: int, pack: Callable[[list[Any]], bytes]) -> list[bytes]:
+    return [pack(rows[i : i + most]) for i in range(0, len(rows), most)]

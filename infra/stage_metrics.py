@@ -1,0 +1,116 @@
+"""What the ingest and decide stages say of themselves, told to the meter after each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import time
+
+import msgspec
+
+from infra.metrics import PrometheusMeter
+from streams.ingest import IngestKernel
+from streams.log import Emission
+from streams.pages import Counters
+
+_OUTCOMES = ("late", "duplicate", "dead", "future", "refused")
+
+
+class IngestMetrics:
+    """Turns a kernel's cumulative counts, which survive restarts in its pages, into counters of this process."""
+
+    def __init__(self, meter: PrometheusMeter, now_ms: Callable[[], float] = lambda: time() * 1000) -> None:
+        self._meter = meter
+        self._now_ms = now_ms
+        self._before: dict[tuple[str, int], Counters] = {}
+
+    def __call__(self, kernel: IngestKernel, pages: int, newest_stamp_ms: int) -> None:
+        """Report one folded batch that closed `pages` slots."""
+        key = (kernel.source, kernel.partition)
+        now = kernel.counters
+        before = self._before.get(key, now)
+        self._before[key] = now
+        if now.samples < before.samples:  # another life of the partition took over with older counts
+            return
+        accepted = now.samples - before.samples
+        for outcome in _OUTCOMES:
+            count = getattr(now, outcome) - getattr(before, outcome)
+            if count > 0:
+                self._meter.count("samples_total", count, outcome=outcome)
+        if accepted > 0:
+            self._meter.count("samples_total", accepted, outcome="accepted")
+        if now.unknown_names > before.unknown_names:
+            self._meter.count("unknown_names_total", now.unknown_names - before.unknown_names)
+        if pages:
+            self._meter.count("pages_total", pages, source=kernel.source)
+            seconds = max(0.0, (self._now_ms() - newest_stamp_ms) / 1000)
+            self._meter.observe("telemetry_to_command_seconds", seconds, stage="page")
+
+
+class _Replicas(msgspec.Struct):
+    ready: int | None
+    pending: int | None
+    final: int | None
+
+
+class _Risk(msgspec.Struct):
+    p_miss: dict[str, float]
+
+
+class _DecisionGlance(msgspec.Struct):
+    """The few fields of a decision that metrics need."""
+
+    workload: str
+    action: str
+    reason: str
+    replicas: _Replicas
+    risk: _Risk
+    command_id: str | None
+
+
+class DecideMetrics:
+    """Reads the decisions that an emission publishes; fleet totals are sums over the newest decision of each workload."""
+
+    def __init__(
+        self, meter: PrometheusMeter, decisions_topic: str, now_ms: Callable[[], float] = lambda: time() * 1000
+    ) -> None:
+        self._meter = meter
+        self._decisions_topic = decisions_topic
+        self._now_ms = now_ms
+        self._newest: dict[str, _Replicas] = {}
+        self._command_ids: dict[str, str] = {}
+
+    def __call__(self, emission: Emission, end_stamp_ms: int) -> None:
+        """Report the decisions made of one plan record whose slot closed at `end_stamp_ms` (broker time)."""
+        seen = False
+        for group in emission.outputs:
+            for record in group:
+                if record.topic == self._decisions_topic and record.value is not None:
+                    self._decision(msgspec.json.decode(record.value, type=_DecisionGlance))
+                    seen = True
+        if not seen:
+            return
+        for state in ("ready", "pending"):
+            self._meter.gauge("replicas", sum(getattr(r, state) or 0 for r in self._newest.values()), state=state)
+        self._meter.gauge("replicas", sum(r.final or 0 for r in self._newest.values()), state="wanted")
+        seconds = max(0.0, (self._now_ms() - end_stamp_ms) / 1000)
+        self._meter.observe("telemetry_to_command_seconds", seconds, stage="decision")
+
+    def _decision(self, decision: _DecisionGlance) -> None:
+        workload, replicas = decision.workload, decision.replicas
+        self._meter.count("decisions_total", action=decision.action, reason=decision.reason)
+        if decision.action == "retired":
+            self._newest.pop(workload, None)
+            self._command_ids.pop(workload, None)
+            self._meter.forget_workload(workload)
+            return
+        self._newest[workload] = replicas
+        if decision.command_id is not None and self._command_ids.get(workload) != decision.command_id:
+            self._command_ids[workload] = decision.command_id
+            self._meter.count("commands_total")
+        if replicas.ready is not None:
+            self._meter.gauge("replicas_ready", replicas.ready, workload=workload)
+        if replicas.final is not None:
+            self._meter.gauge("replicas_wanted", replicas.final, workload=workload)
+            risk = decision.risk.p_miss.get(str(replicas.final))
+            if risk is not None:
+                self._meter.gauge("p_miss", risk, workload=workload)

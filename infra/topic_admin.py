@@ -1,0 +1,205 @@
+"""Create HARMONY's topics on a cluster, and say in what a cluster differs from what HARMONY needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
+from kafka.errors import (
+    AuthorizationError,
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    TopicAlreadyExistsError,
+)
+
+from infra.brokers import any_listens, format_brokers, parse_brokers
+from infra.errors import HarmonyError
+from streams.topics import TopicSpec
+
+BOOTSTRAP_TIMEOUT_MS = 10_000
+READY_TIMEOUT_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class ActualTopic:
+    """A topic as the cluster has it; `config` holds every setting, defaults included."""
+
+    name: str
+    partitions: int
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One point in which the cluster differs from a specification.
+
+    Attributes:
+        kind: `missing`, `partitions` or `config`.
+        key: the topic setting for `config`, else the kind again.
+        wanted, actual: as text; `actual` is None for a missing topic.
+    """
+
+    topic: str
+    kind: Literal["missing", "partitions", "config"]
+    key: str
+    wanted: str
+    actual: str | None
+
+    def __str__(self) -> str:
+        if self.kind == "missing":
+            return f"{self.topic}: missing (wanted {self.wanted} partitions)"
+        return f"{self.topic}: {self.key} is {self.actual}, wanted {self.wanted}"
+
+
+def compare(specs: Sequence[TopicSpec], actual: Mapping[str, ActualTopic]) -> tuple[Difference, ...]:
+    """Every difference, in the order of `specs`. Settings that a specification does not name are the operator's."""
+    return tuple(difference for spec in specs for difference in _compare_topic(spec, actual.get(spec.name)))
+
+
+def _compare_topic(spec: TopicSpec, actual: ActualTopic | None) -> Iterator[Difference]:
+    if actual is None:
+        yield Difference(spec.name, "missing", "missing", str(spec.partitions), None)
+        return
+    if actual.partitions != spec.partitions:
+        yield Difference(spec.name, "partitions", "partitions", str(spec.partitions), str(actual.partitions))
+    for key, wanted in spec.config.items():
+        found = actual.config.get(key)
+        if found is None or _normal(found) != _normal(wanted):
+            yield Difference(spec.name, "config", key, wanted, found)
+
+
+def _normal(value: str) -> tuple[str, ...]:
+    # `compact,delete` and `delete,compact` are the same policy.
+    return tuple(sorted(part.strip() for part in value.split(",")))
+
+
+class TopicAdmin:
+    """A connection to a cluster for topic administration; use as a context manager.
+
+    Args:
+        brokers: `host:port`, several separated by commas.
+        security: keyword arguments of kafka-python's clients (security_protocol, sasl_..., ssl_...).
+        timeout_ms: until the cluster must have answered.
+
+    Raises:
+        HarmonyError: no broker answers.
+    """
+
+    def __init__(
+        self, brokers: str, security: Mapping[str, Any] | None = None, *, timeout_ms: int = BOOTSTRAP_TIMEOUT_MS
+    ) -> None:
+        self._brokers = brokers
+        addresses = parse_brokers(brokers)
+        if not any_listens(addresses):
+            raise HarmonyError(self._silent())
+        with self._explained():
+            self._client = KafkaAdminClient(
+                bootstrap_servers=format_brokers(addresses).split(","),
+                client_id="harmony-topics",
+                bootstrap_timeout_ms=timeout_ms,
+                request_timeout_ms=READY_TIMEOUT_MS,
+                **(security or {}),
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def describe(self, names: Sequence[str]) -> dict[str, ActualTopic]:
+        """The topics of these names that exist."""
+        with self._explained():
+            found = {t["name"]: t for t in self._client.describe_topics(list(names)) if not t["error_code"]}
+            if not found:
+                return {}
+            resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in found]
+            configs = self._client.describe_configs(resources, config_filter="all")["topic"]
+        return {
+            name: ActualTopic(
+                name,
+                len(topic["partitions"]),
+                {key: entry["value"] for key, entry in configs.get(name, {}).items() if entry["value"] is not None},
+            )
+            for name, topic in found.items()
+        }
+
+    def differences(self, specs: Sequence[TopicSpec]) -> tuple[Difference, ...]:
+        """What the cluster lacks or has otherwise."""
+        return compare(specs, self.describe([spec.name for spec in specs]))
+
+    def create_missing(
+        self, specs: Sequence[TopicSpec], *, replication_factor: int | None = None, dry_run: bool = False
+    ) -> tuple[str, ...]:
+        """Create the topics that do not exist, wait until each partition has a leader, and return their names.
+
+        Existing topics are left as they are. With `dry_run` the brokers only validate the request.
+
+        Args:
+            replication_factor: None = the cluster's default.
+        """
+        existing = self.describe([spec.name for spec in specs])
+        missing = [spec for spec in specs if spec.name not in existing]
+        if not missing:
+            return ()
+        request = {
+            spec.name: {
+                "num_partitions": spec.partitions,
+                "replication_factor": replication_factor or -1,
+                "configs": dict(spec.config),
+            }
+            for spec in missing
+        }
+        with self._explained():
+            try:
+                self._client.create_topics(request, validate_only=dry_run)
+            except TopicAlreadyExistsError:
+                # Somebody else creates the same topics at the same moment.
+                return self.create_missing(specs, replication_factor=replication_factor, dry_run=dry_run)
+            if not dry_run:
+                self._client.wait_for_topics(list(request), timeout_ms=READY_TIMEOUT_MS)
+        return tuple(request)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except AuthorizationError as error:
+            raise HarmonyError(
+                f"The brokers at {self._brokers} refuse: {error}. Ask for the right to describe and create topics."
+            ) from error
+        except (KafkaTimeoutError, KafkaConnectionError) as error:
+            raise HarmonyError(self._silent()) from error
+        except (KafkaError, ValueError, OSError) as error:
+            raise HarmonyError(f"The brokers at {self._brokers} refuse: {str(error).rstrip('.')}.") from error
+
+    def _silent(self) -> str:
+        return (
+            f"No Kafka broker answers at {self._brokers}. Check the address and that the broker runs "
+            "(--brokers, HARMONY_BROKERS), or start one with `harmony run`."
+        )
+
+
+def create_topics(
+    brokers: str,
+    specs: Sequence[TopicSpec],
+    *,
+    replication_factor: int | None = None,
+    dry_run: bool = False,
+    security: Mapping[str, Any] | None = None,
+) -> tuple[str, ...]:
+    """Create what is missing; see `TopicAdmin.create_missing`."""
+    with TopicAdmin(brokers, security) as admin:
+        return admin.create_missing(specs, replication_factor=replication_factor, dry_run=dry_run)
+
+
+def check_topics(
+    brokers: str, specs: Sequence[TopicSpec], *, security: Mapping[str, Any] | None = None
+) -> tuple[Difference, ...]:
+    """Differences between the cluster and the specifications; empty = as needed."""
+    with TopicAdmin(brokers, security) as admin:
+        return admin.differences(specs)

@@ -1,0 +1,252 @@
+"""One worker process: the stages of its roles on one Faust app, with probes, metrics and watch tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+import faust
+import structlog
+import uvloop
+
+from agents.decide_agent import DecideStage, register_decide_agent
+from agents.decide_kernel import DecideKernel
+from agents.forecast_agent import ForecastStage, register_forecast_agent
+from agents.forecast_engine import Engine
+from agents.forecast_kernel import ForecastKernel
+from agents.ingest_agent import IngestStage, register_ingest_agents
+from agents.micro_batcher import MicroBatcher
+from infra.errors import HarmonyError
+from infra.health import Health
+from infra.logs import configure_logging
+from infra.metrics import PrometheusMeter
+from infra.probes import ProbeServer
+from infra.settings import Settings
+from infra.stage_metrics import DecideMetrics, IngestMetrics
+from model.fallback import FallbackForecaster
+from model.inference import InferenceWorker
+from model.ridge import RidgeForecaster
+from model.seasonal_naive import SeasonalNaiveForecaster
+from streams.catalogue import DEFAULT_CATALOGUE
+from streams.commit_codec import Commit
+from streams.stage_app import ConnectionConfig, Stage, StageHost
+from streams.ticker import Ticker
+
+ROLES = ("ingest", "forecast", "decide")
+_WATCH_S = 1.0
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """What one worker process is told beside the shared settings.
+
+    Attributes:
+        role: ingest, forecast, decide, or all.
+        brokers: host:port, several separated by commas.
+        instance_id: static member name; unique per process and stable over its lives.
+        metrics_port: 0 = any free one.
+        ticks: close silent partitions; off in replays and accelerated runs, whose publisher ticks.
+        accelerated: event time is not wall time, so nothing expires by the broker's stamp.
+    """
+
+    role: str = "all"
+    brokers: str = "127.0.0.1:9092"
+    instance_id: str | None = None
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int = 9464
+    metrics_token: str | None = None
+    ticks: bool = True
+    accelerated: bool = False
+
+    def roles(self) -> tuple[str, ...]:
+        """The stages to run.
+
+        Raises:
+            HarmonyError: an unknown role.
+        """
+        if self.role == "all":
+            return ROLES
+        chosen = tuple(part.strip() for part in self.role.split(","))
+        for part in chosen:
+            if part not in ROLES:
+                raise HarmonyError(f"unknown role {part!r}: use all, or some of {', '.join(ROLES)}", exit_code=2)
+        return chosen
+
+
+class WorkerProcess:
+    """Builds the stages of the chosen roles and runs them until told to stop."""
+
+    def __init__(self, settings: Settings, options: WorkerOptions) -> None:
+        self._settings = settings
+        self._options = options
+        self._roles = options.roles()
+        self.meter = PrometheusMeter()
+        self.health = Health(monotonic(), expected=("assigned", "restored"))
+        self._inference: InferenceWorker | None = None
+        stages = [self._new_stage(role) for role in self._roles]
+        self.host = StageHost(
+            ConnectionConfig(
+                brokers=options.brokers,
+                group=f"{settings.topics.prefix}workers",
+                instance_id=options.instance_id,
+            ),
+            stages,
+            self.meter,
+        )
+        self._register(stages)
+
+    def _new_stage(self, role: str) -> Stage:
+        settings = self._settings
+        if role == "ingest":
+            return IngestStage(settings.stream, DEFAULT_CATALOGUE, settings.topics, IngestMetrics(self.meter))
+        if role == "forecast":
+            return ForecastStage(settings.topics, self._kernel_factory())
+        decide_metrics = DecideMetrics(self.meter, settings.topics.decisions)
+
+        def restore(commit: Commit | None, published: Sequence[bytes]) -> DecideKernel:
+            return DecideKernel.restore(
+                settings.policy,
+                settings.stream,
+                settings.topics,
+                commit=commit,
+                published=published,
+                expire_by_stamp=not self._options.accelerated,
+            )
+
+        return DecideStage(settings.topics, restore, decide_metrics)
+
+    def _kernel_factory(self) -> Callable[[int], ForecastKernel]:
+        settings = self._settings
+        forecaster = FallbackForecaster(RidgeForecaster(), SeasonalNaiveForecaster())
+        self._inference = InferenceWorker(forecaster)
+        batcher = MicroBatcher(
+            self._inference.forecast,
+            deadline_s=settings.worker.batch_deadline_ms / 1000,
+            # The baselines compile nothing, so padding rows would only cost time on a CPU.
+            buckets=() if self._inference.device.type == "cpu" else None,
+            meter=self.meter,
+        )
+        engine = Engine(
+            forecaster, batcher, settings.policy, DEFAULT_CATALOGUE, settings.stream.step_ms, self.meter
+        )
+        self.meter.gauge("model_info", 1, fingerprint=engine.fingerprint)
+
+        def new_kernel(partition: int) -> ForecastKernel:
+            return ForecastKernel(
+                partition, settings.stream, DEFAULT_CATALOGUE, settings.topics, settings.policy, engine, self.meter
+            )
+
+        return new_kernel
+
+    def _register(self, stages: list[Stage]) -> None:
+        for stage in stages:
+            if isinstance(stage, IngestStage):
+                register_ingest_agents(self.host, stage)
+            elif isinstance(stage, ForecastStage):
+                register_forecast_agent(self.host, stage)
+            elif isinstance(stage, DecideStage):
+                register_decide_agent(self.host, stage)
+        tasks: list[Callable[[], Awaitable[None]]] = [self._serve_probes, self._watch]
+        if self._options.ticks and "ingest" in self._roles:
+            tasks.append(self._tick)
+        for task in tasks:
+            self.host.app.task(task)
+
+    async def _serve_probes(self) -> None:
+        options = self._options
+        server = ProbeServer(
+            self.health, self.meter, host=options.metrics_host, port=options.metrics_port, token=options.metrics_token
+        )
+        try:
+            await server.start()
+        except HarmonyError as error:
+            sys.stderr.write(f"harmony worker: {error.message}\n")
+            self._stop_now(error.exit_code)
+        log.info("worker_started", role=self._options.role, metrics=f"{server.url}/metrics")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await server.stop()
+
+    @staticmethod
+    def _stop_now(exit_code: int) -> None:
+        sys.stderr.flush()
+        import os
+
+        os._exit(exit_code)
+
+    async def _watch(self) -> None:
+        """Heartbeats, lag and readiness, once a second."""
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            now_s = monotonic()
+            status = self.host.status
+            self.health.set_check(
+                "assigned", status.restored, f"{len(status.assigned)} partitions" if status.restored else "no assignment yet"
+            )
+            self.health.set_check("restored", status.restored, f"in {status.restore_s:.2f} s")
+            heard = status.last_record_s is not None
+            self.health.set_check("telemetry", heard, "" if heard else "waiting for telemetry")
+            lag: dict[str, int] = dict.fromkeys(self._roles, 0)
+            for key, records in self.host.lag().items():
+                lane = status.lanes.get(key)
+                if lane is not None:
+                    lag[lane.stage] += records
+            for stage, records in lag.items():
+                self.meter.gauge("lag_records", records, stage=stage)
+                self.health.beat(stage, now_s)
+
+    async def _tick(self) -> None:
+        topics = self._settings.topics
+        telemetry = {topics.telemetry_gpu, topics.telemetry_requests}
+
+        def assigned() -> list[tuple[str, int]]:
+            status = self.host.status
+            return sorted(key for key in status.assigned if key[0] in telemetry) if status.restored else []
+
+        stream = self._settings.stream
+        await Ticker(self.host.send, assigned, stream.step_ms / 2000, stream.skew_ms).run()
+
+    def run(self) -> None:
+        """Run until SIGTERM or SIGINT, then drain and leave."""
+        worker = faust.Worker(self.host.app, loglevel="warning", redirect_stdouts=False, quiet=True)
+        with contextlib.suppress(SystemExit):
+            worker.execute_from_commandline()
+        if self._inference is not None:
+            self._inference.close()
+
+
+def run_worker(settings: Settings, options: WorkerOptions) -> None:
+    """Entry of `harmony worker`.
+
+    Raises:
+        HarmonyError: brokers that do not answer, missing topics, or an unknown role.
+    """
+    from infra.brokers import any_listens, parse_brokers
+    from infra.topic_admin import TopicAdmin
+
+    options.roles()
+    if not any_listens(parse_brokers(options.brokers)):
+        raise HarmonyError(f"no Kafka broker answers at {options.brokers}; is it running, and is the address right?")
+    with TopicAdmin(options.brokers) as admin:
+        differences = admin.differences(settings.topics.specs())
+    blocking = [d for d in differences if d.kind != "config"]
+    if blocking:
+        listed = "; ".join(str(d) for d in blocking)
+        raise HarmonyError(f"topics are not as they must be: {listed}. `harmony topics create` makes what is missing")
+    configure_logging("info")
+    uvloop.install()
+    WorkerProcess(settings, options).run()
+
+
+def default_instance_id(role: str) -> str:
+    """Stable name of the worker on this host; run several per host with `--instance-id`."""
+    return f"{socket.gethostname()}-{role}"

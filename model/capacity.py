@@ -1,0 +1,337 @@
+"""How many requests per second one ready replica carries within the SLO, learned from slots of telemetry.
+
+A slot is *good* or *bad* at a load (arrival rate per ready replica). The chance of a bad slot rises with the load as a
+logistic curve in log load; capacity is the load at which it reaches `BAD_LEVEL`. Evidence is kept as decayed counts of
+good and bad slots on a fixed lattice of log loads, so the state is small and holds no number that depends on the prior;
+the posterior over (capacity, steepness of the curve) is computed from it on a grid. Pure: float64 arithmetic, no clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float = NDArray[np.float64]
+Verdict = Literal["good", "bad", "unobserved", "idle", "fleet_changing", "cold_start", "backlog", "unclear"]
+
+BAD_LEVEL: Final = 0.1  # capacity is the load at which this share of slots is bad
+SPACING: Final = 0.03  # of the lattice, in log load: 3 %
+_LOWEST: Final = -310  # lattice index of 9e-5 requests/s
+_BINS: Final = 701  # up to 1.2e5 requests/s
+_GRID: Final = 128  # capacities under consideration at once: a factor of 47 from the lowest to the highest
+_EDGE: Final = 24  # the grid moves when the median comes this near to its end
+_STEEPNESS: Final = (0.03, 0.08, 0.2)  # widths of the logistic curve, in log load
+_STEEPNESS_PRIOR: Final = (0.4, 0.4, 0.2)
+_OUTLIER: Final = 0.01  # a slot may be bad at any load, or good at any load
+_DECLARED_SIGMA: Final = 0.25  # of log capacity around a declared one
+_LEARNED_SIGMA: Final = 1.0  # of log capacity around the loads seen, where nothing is declared
+_LEARNED_SHIFT: Final = 0.4  # ... a little above them: they were carried
+_KNOWN_EVIDENCE: Final = 4.0  # slots' worth of evidence before an undeclared capacity counts as known
+_FORGET: Final = 0.05  # share of the evidence that one wholly surprising slot fades
+_HALF_LIFE_MS: Final = 86_400_000
+_EVIDENCE_S: Final = 15.0  # slots shorter than this count in proportion: neighbours are not independent
+_STUCK_MS: Final = 600_000  # a fleet pending or draining unchanged for this long is stuck, not changing
+_OVER: Final = 4.0  # a slot's misses are weighed as objective's rate against this multiple of it
+
+
+def _curves() -> Float:
+    """P(bad) [steepness, capacity grid, load grid] on the lattice, capacity and load sharing one window."""
+    lattice = np.arange(_GRID) * SPACING
+    gap = lattice[None, :] - lattice[:, None]
+    width = np.asarray(_STEEPNESS)[:, None, None]
+    raised = gap[None] / width + math.log(BAD_LEVEL / (1.0 - BAD_LEVEL))
+    curve: Float = _OUTLIER + (1.0 - 2.0 * _OUTLIER) / (1.0 + np.exp(-np.clip(raised, -60.0, 60.0)))
+    return curve
+
+
+_P_BAD: Final = _curves()
+_LOG_EVIDENCE: Final = np.concatenate((np.log1p(-_P_BAD), np.log(_P_BAD)), axis=2).reshape(-1, 2 * _GRID)
+_LOG_STEEPNESS: Final = np.log(np.asarray(_STEEPNESS_PRIOR))[:, None]
+
+
+@dataclass(frozen=True, slots=True)
+class SlotEvidence:
+    """What one closed slot says about capacity. Unknown numbers are None.
+
+    Attributes:
+        end_ts_ms: end of the slot, event time.
+        arrival_rate: requests/s over the slot.
+        miss_ratio: share of the slot's finished requests that missed the SLO.
+        waiting: requests waiting, mean over the slot.
+        ready, pending, draining: replicas.
+        ttft_s, objective: of the SLO.
+    """
+
+    end_ts_ms: int
+    step_s: float
+    arrival_rate: float | None
+    miss_ratio: float | None
+    waiting: float | None
+    ready: int | None
+    pending: int
+    draining: int
+    ttft_s: float
+    objective: float
+
+
+def _usable(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) or value < 0 else float(value)
+
+
+def _badness(slot: SlotEvidence, rate: float, miss_ratio: float | None, waiting: float | None) -> float:
+    """From -1 (surely good) to 1 (surely bad); 0 says nothing. Few requests say little.
+
+    A queue longer than what arrives within the wait allowed is bad whatever the misses say (Little's law).
+    """
+    wait_s = None if waiting is None else waiting / rate
+    if wait_s is not None and wait_s > slot.ttft_s:
+        return 1.0
+    if miss_ratio is None:
+        return -0.5 if wait_s is not None and wait_s < 0.5 * slot.ttft_s else 0.0
+    allowed = min(max(1.0 - slot.objective, 1e-6), 0.2)
+    over = min(_OVER * allowed, 0.8)
+    requests = rate * slot.step_s
+    missed = min(miss_ratio, 1.0) * requests
+    evidence = missed * math.log(over / allowed) + (requests - missed) * math.log((1.0 - over) / (1.0 - allowed))
+    return math.tanh(0.5 * evidence)
+
+
+class CapacityPosterior:
+    """Posterior of the requests/s that one ready replica carries within the SLO, for one workload.
+
+    Slots are refused while the fleet changes or has just changed (cold start), and bad ones while a queue left over
+    from an earlier overload explains them. Evidence fades in proportion to how surprising a new slot is, so a quiet
+    night teaches nothing and erases nothing, and a change of the requests' shape is followed within minutes; all of it
+    fades with a half-life of a day. Outside the loads seen the posterior is the prior.
+
+    Args:
+        declared_rps: the operator's figure, centre of a lognormal prior; None: the prior sits around the loads seen.
+        settle_s: after a change of the fleet, slots are refused for this long.
+        smoothing_s: time constant over which the arrival rate is averaged: misses are counted when requests finish,
+            later than they arrive; 0 = not averaged.
+
+    Raises:
+        ValueError: a declared figure that is not a positive number.
+    """
+
+    def __init__(self, declared_rps: float | None = None, *, settle_s: float = 60.0, smoothing_s: float = 10.0) -> None:
+        if declared_rps is not None and not (math.isfinite(declared_rps) and declared_rps > 0):
+            raise ValueError(f"declared_rps must be a positive number, got {declared_rps}")
+        self._declared_rps = declared_rps
+        self._settle_ms = round(settle_s * 1000)
+        self._smoothing_s = smoothing_s
+        self._weights = np.zeros((2, _BINS), dtype=np.float32)  # good, bad
+        self._fleet: tuple[int, int, int] | None = None
+        self._changed_ts_ms: int | None = None
+        self._last_ts_ms: int | None = None
+        self._rate: float | None = None
+        self._waiting: float | None = None
+        self._overload_rps = 0.0
+        self._cache: tuple[int, Float] | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether a plan may rest on it: declared, or seen under load for long enough."""
+        return self._declared_rps is not None or self.evidence >= _KNOWN_EVIDENCE
+
+    @property
+    def evidence(self) -> float:
+        """Slots' worth of evidence held, after forgetting."""
+        return float(self._weights.sum(dtype=np.float64))
+
+    def observe(self, slot: SlotEvidence) -> Verdict:
+        """Fold one closed slot; slots come in order, and one not newer than the last is ignored.
+
+        Returns:
+            What the slot was taken for; everything but "good" and "bad" leaves the posterior as it was.
+        """
+        if self._last_ts_ms is not None and slot.end_ts_ms <= self._last_ts_ms:
+            return "unobserved"
+        elapsed_ms = 0 if self._last_ts_ms is None else slot.end_ts_ms - self._last_ts_ms
+        self._last_ts_ms = slot.end_ts_ms
+        waiting, before = _usable(slot.waiting), self._waiting
+        self._waiting = waiting
+        rate = self._smoothed(_usable(slot.arrival_rate), slot.step_s, elapsed_ms)
+        changing = self._follow_fleet(slot)
+        if rate is None or slot.ready is None:
+            return "unobserved"
+        if slot.ready <= 0 or rate <= 0:
+            return "idle"
+        if changing is not None:
+            return changing
+        badness = _badness(slot, rate, _usable(slot.miss_ratio), waiting)
+        if abs(badness) < 0.02:
+            return "unclear"
+        load = rate / slot.ready
+        if badness > 0 and self._left_over(load, rate, waiting, before, slot.ttft_s):
+            return "backlog"
+        self._overload_rps = load if badness > 0 else 0.0
+        self._fold(load, badness * min(1.0, slot.step_s / _EVIDENCE_S), elapsed_ms)
+        return "bad" if badness > 0 else "good"
+
+    def quantiles(self, levels: Sequence[float] | Float) -> Float:
+        """Quantiles of the capacity in requests/s per replica, aligned with `levels`.
+
+        Raises:
+            ValueError: nothing is declared and no load has been seen yet.
+        """
+        first, posterior = self._posterior()
+        mass = posterior.sum(axis=0)  # [capacity]
+        upper = np.cumsum(mass)
+        cells = np.concatenate(([0.0], upper / upper[-1]))
+        edges = (first + np.arange(_GRID + 1) - 0.5) * SPACING
+        quantiles: Float = np.exp(np.interp(np.asarray(levels, dtype=np.float64), cells, edges))
+        return quantiles
+
+    def draws(self, num: int, seed: int) -> Float:
+        """Stratified draws [num] in random order, 1/s per replica; the same seed gives the same draws."""
+        rng = np.random.Generator(np.random.PCG64(seed))
+        return self.quantiles((rng.permutation(num) + rng.random(num)) / num)
+
+    def p_bad(self, load_rps: float) -> float:
+        """Probability that a slot at this load per replica is bad; never falls as the load rises."""
+        first, posterior = self._posterior()
+        place = min(max(math.log(max(load_rps, 1e-300)) / SPACING - first, 0.0), _GRID - 1.0)
+        low = min(int(place), _GRID - 2)
+        ends = np.einsum("wc,wcl->l", posterior, _P_BAD[:, :, low : low + 2])
+        return float(ends[0] + (ends[1] - ends[0]) * (place - low))
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything the next output reads except the prior, as plain values; `restore` gives back the same bits."""
+        (used,) = np.nonzero(self._weights.any(axis=0))
+        return {
+            "v": 1,
+            "bins": used.astype("<i2").tobytes(),
+            "weights": np.ascontiguousarray(self._weights[:, used], dtype="<f4").tobytes(),
+            "fleet": None if self._fleet is None else list(self._fleet),
+            "changed_ts_ms": self._changed_ts_ms,
+            "last_ts_ms": self._last_ts_ms,
+            "rate": self._rate,
+            "waiting": self._waiting,
+            "overload_rps": self._overload_rps,
+        }
+
+    @classmethod
+    def restore(
+        cls,
+        state: Mapping[str, Any],
+        declared_rps: float | None = None,
+        *,
+        settle_s: float = 60.0,
+        smoothing_s: float = 10.0,
+    ) -> CapacityPosterior:
+        """The posterior that a snapshot was taken of, under the prior declared now.
+
+        Raises:
+            ValueError: the snapshot is of another version or damaged.
+        """
+        if state.get("v") != 1:
+            raise ValueError(f"capacity snapshot has version {state.get('v')!r}, this program reads 1")
+        posterior = cls(declared_rps, settle_s=settle_s, smoothing_s=smoothing_s)
+        used = np.frombuffer(state["bins"], dtype="<i2")
+        posterior._weights[:, used] = np.frombuffer(state["weights"], dtype="<f4").reshape(2, len(used))
+        fleet = state["fleet"]
+        posterior._fleet = None if fleet is None else (fleet[0], fleet[1], fleet[2])
+        posterior._changed_ts_ms = state["changed_ts_ms"]
+        posterior._last_ts_ms = state["last_ts_ms"]
+        posterior._rate = state["rate"]
+        posterior._waiting = state["waiting"]
+        posterior._overload_rps = state["overload_rps"]
+        return posterior
+
+    def _smoothed(self, rate: float | None, step_s: float, elapsed_ms: int) -> float | None:
+        """The arrival rate averaged over the last moments; starts anew after a gap."""
+        gap = elapsed_ms > 1500 * step_s
+        if rate is not None and self._rate is not None and not gap and self._smoothing_s > 0:
+            rate = self._rate + (rate - self._rate) * -math.expm1(-step_s / self._smoothing_s)
+        self._rate = rate
+        return rate
+
+    def _follow_fleet(self, slot: SlotEvidence) -> Verdict | None:
+        """Remember when the fleet last changed; why this slot must be refused for it, or None."""
+        if slot.ready is None:
+            return None
+        fleet = (slot.ready, slot.pending, slot.draining)
+        if fleet != self._fleet:
+            # The first fleet ever seen is taken as settled: a restart of ours is no cold start of theirs.
+            self._changed_ts_ms = None if self._fleet is None else slot.end_ts_ms
+            self._fleet = fleet
+        since_ms = None if self._changed_ts_ms is None else slot.end_ts_ms - self._changed_ts_ms
+        if slot.pending > 0 or slot.draining > 0:
+            return None if since_ms is not None and since_ms >= _STUCK_MS else "fleet_changing"
+        return "cold_start" if since_ms is not None and since_ms < self._settle_ms else None
+
+    def _left_over(
+        self, load: float, rate: float, waiting: float | None, before: float | None, ttft_s: float
+    ) -> bool:
+        """Whether an earlier overload explains this bad slot: its queue is being worked off, not growing."""
+        known = waiting is not None and before is not None
+        if waiting is not None and before is not None and before > 0.5 * ttft_s * rate and waiting < before:
+            return True
+        recovering = self._overload_rps > 0 and load < 0.97 * self._overload_rps
+        growing = known and waiting is not None and before is not None and waiting > before
+        return recovering and not growing
+
+    def _fold(self, load: float, badness: float, elapsed_ms: int) -> None:
+        weight = abs(badness)
+        keep = 0.5 ** (elapsed_ms / _HALF_LIFE_MS)
+        if self.known:
+            p_bad = self.p_bad(load)
+            surprise = 1.0 - p_bad if badness > 0 else p_bad
+            keep *= 1.0 - _FORGET * weight * max(0.0, surprise - 2.0 * _OUTLIER)
+        self._weights *= np.float32(keep)
+        self._weights[self._weights < 1e-3] = 0.0
+        place = min(max(math.log(load) / SPACING - _LOWEST, 0.0), _BINS - 1.001)
+        low = int(place)
+        label = 1 if badness > 0 else 0
+        self._weights[label, low] += np.float32(weight * (1.0 - (place - low)))
+        self._weights[label, low + 1] += np.float32(weight * (place - low))
+        self._cache = None
+
+    def _prior(self) -> tuple[float, float]:
+        """Centre and sigma of log capacity."""
+        if self._declared_rps is not None:
+            return math.log(self._declared_rps), _DECLARED_SIGMA
+        good = self._weights[0].astype(np.float64)
+        everything = self._weights.sum(axis=0, dtype=np.float64)
+        total = float(everything.sum())
+        if total <= 0:
+            raise ValueError("capacity is unknown: none is declared and no load has been seen")
+        carried = np.cumsum(good[::-1])[::-1] >= 1.0  # loads at or above which one good slot's worth was seen
+        if carried.any():
+            return (int(np.flatnonzero(carried)[-1]) + _LOWEST) * SPACING + _LEARNED_SHIFT, _LEARNED_SIGMA
+        return float(everything @ np.arange(_BINS) / total + _LOWEST) * SPACING, _LEARNED_SIGMA
+
+    def _posterior(self) -> tuple[int, Float]:
+        """Lattice index of the first capacity, and the normalised posterior [steepness, capacity]."""
+        if self._cache is None:
+            centre, sigma = self._prior()
+            first = round(centre / SPACING) - _GRID // 2
+            for _ in range(16):
+                posterior = self._on_grid(first, centre, sigma)
+                median = int(np.searchsorted(np.cumsum(posterior.sum(axis=0)), 0.5))
+                if _EDGE <= median < _GRID - _EDGE:
+                    break
+                first += median - _GRID // 2
+            self._cache = (first, posterior)
+        return self._cache
+
+    def _on_grid(self, first: int, centre: float, sigma: float) -> Float:
+        window = np.zeros((2, _GRID))
+        start = first - _LOWEST
+        low, high = min(max(start, 0), _BINS), min(max(start + _GRID, 0), _BINS)
+        window[:, low - start : high - start] = self._weights[:, low:high]
+        # Loads beyond the window pull the posterior to its end, from where the window moves on.
+        window[:, -1] += self._weights[:, high:].sum(axis=1, dtype=np.float64)
+        window[:, 0] += self._weights[:, :low].sum(axis=1, dtype=np.float64)
+        log_likelihood = (_LOG_EVIDENCE @ window.reshape(-1)).reshape(len(_STEEPNESS), _GRID)
+        capacity = (first + np.arange(_GRID)) * SPACING
+        log_posterior = log_likelihood + _LOG_STEEPNESS - 0.5 * np.square((capacity - centre) / sigma)
+        posterior: Float = np.exp(log_posterior - log_posterior.max())
+        posterior /= posterior.sum()
+        return posterior

@@ -1,0 +1,63 @@
+"""Scores of probabilistic forecasts: CRPS, coverage, pinball loss."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from model.contract import quantiles_of_paths
+
+
+def crps_of_paths(paths: Tensor, y: Tensor) -> Tensor:
+    """Continuous ranked probability score of the empirical law of the paths.
+
+    (1/S) sum |x_j - y| - (1/(2 S^2)) sum sum |x_j - x_k|, the second sum read off the sorted sample.
+
+    Args:
+        paths: [..., S].
+        y: [...].
+
+    Returns:
+        float64 [...].
+    """
+    x = paths.to(torch.float64)
+    num = x.shape[-1]
+    distance = (x - y.to(torch.float64)[..., None]).abs().mean(-1)
+    ordered, _ = x.sort(dim=-1)
+    rank = torch.arange(1, num + 1, dtype=torch.float64, device=x.device)
+    spread = (ordered * (2 * rank - num - 1)).sum(-1) / num**2
+    return distance - spread
+
+
+def coverage(paths: Tensor, y: Tensor, level: float, observed: Tensor | None = None) -> Tensor:
+    """Share of the cells whose value lies in the central interval of the given level, both ends included.
+
+    Args:
+        paths: [..., S].
+        y: [...].
+        level: in (0, 1), 0.9 for the interval from the 5 % to the 95 % quantile.
+        observed: bool [...]; cells left out are not counted. NaN when nothing is left.
+
+    Returns:
+        A float64 scalar.
+    """
+    tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
+    ends = quantiles_of_paths(paths, tails)
+    inside = ((y >= ends[..., 0]) & (y <= ends[..., 1])).to(torch.float64)
+    return inside.mean() if observed is None else inside[observed].mean()
+
+
+def pinball(quantiles: Tensor, levels: Tensor, y: Tensor) -> Tensor:
+    """Pinball loss max(q (y - f), (q - 1)(y - f)) of each quantile.
+
+    Args:
+        quantiles: [..., Q].
+        levels: [Q] in (0, 1).
+        y: [...].
+
+    Returns:
+        float64 [..., Q].
+    """
+    error = y.to(torch.float64)[..., None] - quantiles.to(torch.float64)
+    q = levels.to(error.device, torch.float64)
+    return torch.maximum(q * error, (q - 1) * error)

@@ -1,0 +1,125 @@
+"""How long a replica takes from command to serving, learned from outcomes.
+
+Log lead time is normal with unknown mean and variance under a normal-inverse-gamma prior, so what is predicted for the
+next replica is a Student t in log time. Pure: float64 arithmetic, no clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float = NDArray[np.float64]
+
+_PRIOR_COUNT: Final = 4.0  # replicas' worth of trust in the declared figure
+_PRIOR_SHAPE: Final = 3.0
+_PRIOR_SIGMA: Final = 0.2  # of log lead time
+_MAX_COUNT: Final = 64.0  # older outcomes fade so that no more than this many count
+_MAX_LOG_JUMP: Final = 2.5  # an outcome further off than this factor (12) is taken as this far: one stuck pod is no law
+_SHORTEST_S: Final = 1e-3
+
+
+@lru_cache(maxsize=256)
+def _student_table(freedom: float) -> tuple[Float, Float]:
+    """Cumulative probabilities and values of a Student t.
+
+    With t = sqrt(v) tan(a) the density in the angle a is proportional to cos(a) ** (v - 1), smooth on a bounded range.
+    """
+    angle = np.linspace(-0.5 * math.pi, 0.5 * math.pi, 4097)
+    density = np.cos(angle[1:-1]) ** (freedom - 1.0)
+    density = np.concatenate(([0.0], density, [0.0]))
+    cumulative = np.concatenate(([0.0], np.cumsum(0.5 * (density[1:] + density[:-1]))))
+    inner = slice(1, -1)
+    return cumulative[inner] / cumulative[-1], math.sqrt(freedom) * np.tan(angle[inner])
+
+
+class LeadTimePosterior:
+    """Posterior of the lead time of the next replica, for one workload.
+
+    Args:
+        declared_s: the operator's figure, centre of the prior.
+
+    Raises:
+        ValueError: it is not a positive number.
+    """
+
+    def __init__(self, declared_s: float) -> None:
+        if not (math.isfinite(declared_s) and declared_s > 0):
+            raise ValueError(f"declared_s must be a positive number, got {declared_s}")
+        self._mean = math.log(max(declared_s, _SHORTEST_S))
+        self._count = _PRIOR_COUNT
+        self._shape = _PRIOR_SHAPE
+        self._scale = (_PRIOR_SHAPE - 1.0) * _PRIOR_SIGMA**2
+        self._num_outcomes = 0
+
+    @property
+    def num_outcomes(self) -> int:
+        """Outcomes folded so far."""
+        return self._num_outcomes
+
+    def update(self, lead_time_s: float) -> bool:
+        """Fold one outcome; False when the figure is not a positive number and was ignored."""
+        if not (math.isfinite(lead_time_s) and lead_time_s > 0):
+            return False
+        gap = math.log(max(lead_time_s, _SHORTEST_S)) - self._mean
+        gap = min(max(gap, -_MAX_LOG_JUMP), _MAX_LOG_JUMP)
+        if self._count + 1.0 > _MAX_COUNT:
+            keep = (_MAX_COUNT - 1.0) / self._count
+            self._count *= keep
+            self._shape *= keep
+            self._scale *= keep
+        self._scale += 0.5 * self._count / (self._count + 1.0) * gap * gap
+        self._mean += gap / (self._count + 1.0)
+        self._count += 1.0
+        self._shape += 0.5
+        self._num_outcomes += 1
+        return True
+
+    def quantile(self, level: float) -> float:
+        """Quantile of the next replica's lead time, in seconds."""
+        return float(self.quantiles((level,))[0])
+
+    def quantiles(self, levels: Sequence[float] | Float) -> Float:
+        """Quantiles of the next replica's lead time in seconds, aligned with `levels`."""
+        probability, value = _student_table(2.0 * self._shape)
+        spread = math.sqrt(self._scale * (self._count + 1.0) / (self._shape * self._count))
+        t = np.interp(np.asarray(levels, dtype=np.float64), probability, value)
+        return np.exp(np.clip(self._mean + spread * t, -20.0, 20.0))
+
+    def draws(self, num: int, seed: int) -> Float:
+        """Stratified draws [num] in random order, seconds; the same seed gives the same draws."""
+        rng = np.random.Generator(np.random.PCG64(seed))
+        return self.quantiles((rng.permutation(num) + rng.random(num)) / num)
+
+    def snapshot(self) -> dict[str, Any]:
+        """The whole state as plain values; `restore` gives back the same bits."""
+        return {
+            "v": 1,
+            "mean": self._mean,
+            "count": self._count,
+            "shape": self._shape,
+            "scale": self._scale,
+            "num_outcomes": self._num_outcomes,
+        }
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any]) -> LeadTimePosterior:
+        """The posterior that a snapshot was taken of.
+
+        Raises:
+            ValueError: the snapshot is of another version.
+        """
+        if state.get("v") != 1:
+            raise ValueError(f"lead time snapshot has version {state.get('v')!r}, this program reads 1")
+        posterior = cls(1.0)
+        posterior._mean = state["mean"]
+        posterior._count = state["count"]
+        posterior._shape = state["shape"]
+        posterior._scale = state["scale"]
+        posterior._num_outcomes = state["num_outcomes"]
+        return posterior

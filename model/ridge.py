@@ -1,0 +1,163 @@
+"""Direct multi-step ridge, fitted in context at each origin: the workhorse baseline.
+
+Per row and indicator one regression serves all horizons: the change from the newest value over h steps, on the changes that
+led to it (one Gram matrix, one factorisation). A large penalty is therefore the last value, not the context's mean, which
+in-context fits revert to too eagerly. Leave-one-out residuals, drawn by whole windows, make the paths coherent over steps
+and indicators. Stateless: a forecast is a function of the row alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+
+from model.contract import ContextBatch, ForecastBatch
+from model.draws import row_uniforms, window_draws
+from model.paths import empty_paths, take_paths
+from model.windows import FilledContext, check_request, fill, valid_windows, window_weights
+
+_VERSION = 1
+_CHUNK_ROWS = 16  # every solve sees this many rows, padded: a row's bits cannot depend on the size of its batch
+
+
+@dataclass(frozen=True, slots=True)
+class RidgeOptions:
+    """Settings of the ridge.
+
+    Attributes:
+        max_order: most changes to regress on; fewer where the context is short.
+        penalties: candidates, as shares of the number of windows fitted on, in units of the column's variance.
+        min_windows: fewest valid windows for a fit; below, the indicator gets last value + differences.
+    """
+
+    max_order: int = 8
+    penalties: tuple[float, ...] = (0.01, 0.3, 10.0)
+    min_windows: int = 24
+
+
+class RidgeForecaster:
+    """Batched in-context ridge (see the module). A row's draws are fixed by (item id, origin, seed)."""
+
+    def __init__(self, seed: int = 0, options: RidgeOptions | None = None) -> None:
+        self._seed = seed
+        self._options = options or RidgeOptions()
+        body = f"ridge/{_VERSION}/{seed}/{sorted(asdict(self._options).items())}"
+        self._fingerprint = "ridge-" + hashlib.blake2b(body.encode(), digest_size=6).hexdigest()
+
+    @property
+    def fingerprint(self) -> str:
+        return self._fingerprint
+
+    @property
+    def max_horizon(self) -> int:
+        return 64
+
+    @property
+    def min_context(self) -> int:
+        return 64
+
+    def forecast(self, batch: ContextBatch, horizon: int, num_paths: int) -> ForecastBatch:
+        """Forecast as the contract says.
+
+        Raises:
+            ValueError: horizon above `max_horizon`, inconsistent shapes, or a context too short for the horizon.
+        """
+        check_request(batch, horizon, num_paths, self.max_horizon)
+        order = lag_order(batch.values.shape[1], horizon, self._options)
+        b, _, n = batch.values.shape
+        out = empty_paths(b, num_paths, horizon, n, batch.values.device)
+        uniforms = row_uniforms(batch.item_ids, batch.origin_ts_ms, self._seed, num_paths + 1)
+        for start in range(0, b, _CHUNK_ROWS):
+            stop = min(start + _CHUNK_ROWS, b)
+            rows = torch.arange(start, start + _CHUNK_ROWS, device=out.device).clamp(max=stop - 1)
+            context = fill(batch.values[rows], batch.observed[rows])
+            futures, weights = _futures(context, order, horizon, self._options)  # [R, W, H, N], [R, W]
+            futures = futures.clamp_(batch.lower, batch.upper)
+            draws = window_draws(uniforms[start:stop], weights[: stop - start], num_paths)
+            take_paths(futures[: stop - start], draws, out[start:stop])
+        return ForecastBatch(out, ("ridge",) * b, self._fingerprint)
+
+
+def lag_order(context_length: int, horizon: int, options: RidgeOptions) -> int:
+    """Number of changes to regress on: a quarter of the steps that may serve as origins, within 4..max_order.
+
+    Raises:
+        ValueError: the context is too short for the horizon.
+    """
+    order = min(options.max_order, max(4, (context_length - horizon) // 4))
+    if context_length - horizon - order < options.min_windows:
+        needed = horizon + 4 + options.min_windows
+        raise ValueError(f"horizon {horizon} needs a context of {needed} steps, this one has {context_length}")
+    return order
+
+
+def _futures(context: FilledContext, order: int, horizon: int, options: RidgeOptions) -> tuple[Tensor, Tensor]:
+    """One possible future per window: forecast + that window's leave-one-out residuals.
+
+    Returns:
+        float32 [R, W, H, N] and the windows' weights [R, W].
+    """
+    r, n, length = context.filled.shape
+    num = length - horizon - order
+    newest = context.filled[..., -1:]
+    scale = torch.where(context.moving, context.spread, 1.0)[..., None]
+    z = ((context.filled - newest) / scale).reshape(r * n, length)  # [M, L]
+    valid = valid_windows(context.observed, order + 1, horizon)  # [R, N, W]
+    origins = z[:, order:]  # [M, L - order]
+    changes = z.unfold(1, order + 1, 1)[..., :order] - origins[..., None]  # [M, L - order, p], oldest first
+    ahead = z[:, order + 1 :].unfold(1, horizon, 1) - origins[:, :num, None]  # [M, W, H]
+    point, residuals = fit_ridge(changes[:, :num], changes[:, -1], ahead, valid.reshape(r * n, num), options)
+    futures = (residuals + point[:, None]).view(r, n, num, horizon)
+    spread = context.spread.float()[..., None, None]  # 0 where constant
+    futures = torch.addcmul(newest.float()[..., None], futures, spread)
+    return futures.permute(0, 2, 3, 1).contiguous(), window_weights(valid, context.moving)
+
+
+def fit_ridge(
+    changes: Tensor, query: Tensor, ahead: Tensor, known: Tensor, options: RidgeOptions
+) -> tuple[Tensor, Tensor]:
+    """Ridge without intercept of all horizons on the same changes, the penalty chosen by leave-one-out error.
+
+    Columns with fewer than `min_windows` known windows get no change as forecast and plain differences as residuals.
+
+    Args:
+        changes: float64 [M, W, p].
+        query: float64 [M, p], the changes at the origin.
+        ahead: float64 [M, W, H].
+        known: bool [M, W], windows to fit on.
+
+    Returns:
+        float32 forecast [M, H]; float32 residuals [M, W, H], leave-one-out for the windows fitted on.
+    """
+    mask = known[..., None].to(changes.dtype)
+    x = changes * mask
+    gram = x.mT @ x  # [M, p, p]
+    cross = x.mT @ ahead  # [M, p, H]
+    count = known.sum(-1)
+    probes = sorted({0, ahead.shape[-1] // 4, ahead.shape[-1] // 2, ahead.shape[-1] - 1})  # stand for all horizons
+    probe_ahead, probe_cross = ahead[..., probes] * mask, cross[..., probes]
+    lowest: Tensor | None = None
+    best_inverse, best_free = torch.zeros_like(gram), torch.ones_like(x[..., 0])
+    for penalty in options.penalties:
+        inverse = _inverse(gram, penalty * count.clamp(min=1))
+        free = 1 - ((x @ inverse) * x).sum(-1)  # [M, W], 1 - leverage
+        error = (probe_ahead - x @ (inverse @ probe_cross)) / free[..., None]  # [M, W, K]
+        loss = error.square().sum((1, 2))
+        better = loss < lowest if lowest is not None else torch.ones_like(loss, dtype=torch.bool)
+        lowest = torch.where(better, loss, lowest) if lowest is not None else loss
+        best_inverse = torch.where(better[:, None, None], inverse, best_inverse)
+        best_free = torch.where(better[:, None], free, best_free)
+    fitted = (count >= options.min_windows)[:, None, None]
+    weights = torch.where(fitted, best_inverse @ cross, 0.0).float()  # [M, p, H]
+    free = torch.where(fitted, best_free[..., None], 1.0).float()
+    point = (query.float()[:, None] @ weights)[:, 0]  # [M, H]
+    return point, (ahead.float() - changes.float() @ weights) / free
+
+
+def _inverse(gram: Tensor, penalty: Tensor) -> Tensor:
+    """(gram + penalty)^-1 by Cholesky; a strictly positive penalty keeps it positive definite."""
+    unit = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
+    return torch.cholesky_inverse(torch.linalg.cholesky_ex(gram + penalty[:, None, None] * unit)[0])

@@ -1,0 +1,55 @@
+"""Settings of the stream side, validated where they are used; `infra.settings` builds them from `harmony.yaml`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StreamConfig:
+    """How event time is cut into slots and what is kept.
+
+    Attributes:
+        step_ms: slot length; slots are epoch-aligned and half-open `[slot*step_ms, (slot+1)*step_ms)`.
+        grace_ms: a slot closes when stream time reaches its end + grace.
+        skew_ms: a sample further ahead of its record's broker stamp than this is dead-lettered.
+        context_steps: L, slots kept in the fine ring and pages read back on restore.
+        max_workloads: known workloads a partition may hold; only new ones are refused beyond it.
+        max_record_bytes: larger records are dead-lettered unread.
+        source_silence_steps: after this many steps without a page a source shows as silent.
+
+    Raises:
+        ValueError: a value out of range, or `skew_ms` above `grace_ms` (one fast clock would make the others late).
+    """
+
+    step_ms: int = 15_000
+    grace_ms: int = 15_000
+    skew_ms: int = 2_000
+    context_steps: int = 128
+    max_workloads: int = 10_000
+    max_record_bytes: int = 65_536
+    source_silence_steps: int = 3
+
+    def __post_init__(self) -> None:
+        for name in ("step_ms", "context_steps", "max_workloads", "max_record_bytes", "source_silence_steps"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        if self.grace_ms < 0 or self.skew_ms < 0:
+            raise ValueError(f"grace_ms and skew_ms must not be negative, got {self.grace_ms} and {self.skew_ms}")
+        if self.skew_ms > self.grace_ms:
+            raise ValueError(
+                f"skew_ms ({self.skew_ms}) must not exceed grace_ms ({self.grace_ms}): "
+                "one fast clock would make every other source late"
+            )
+
+    def slot_of(self, ts_ms: int) -> int:
+        """Slot that holds the instant."""
+        return ts_ms // self.step_ms
+
+    def slot_end_ms(self, slot: int) -> int:
+        """First instant after the slot; the origin of a forecast made when it closes."""
+        return (slot + 1) * self.step_ms
+
+    def last_closed(self, stream_time_ms: int) -> int:
+        """Newest slot closed at this stream time."""
+        return (stream_time_ms - self.grace_ms) // self.step_ms - 1

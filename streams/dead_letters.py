@@ -1,0 +1,52 @@
+"""Refused records on their way to the dead-letter topic: all of them while they are few, a sample in floods."""
+
+from __future__ import annotations
+
+from streams.log import LogRecord, OutRecord
+from streams.records import DeadLetter
+
+# Per stretch of this many offsets the first few are kept, then one in a hundred by its offset: the same log gives the
+# same sample, and a flood costs a hundredth of itself.
+STRETCH = 1_000
+KEPT_PER_STRETCH = 100
+ONE_IN = 100
+
+
+class DeadLetterBox:
+    """Collects the dead letters of one partition.
+
+    Args:
+        topic: of the dead letters.
+        from_topic, partition: where the records were read.
+    """
+
+    def __init__(self, topic: str, from_topic: str, partition: int) -> None:
+        self.counts: dict[str, int] = {}
+        self._topic = topic
+        self._origin = (("topic", from_topic.encode()), ("partition", str(partition).encode()))
+        self._stretch = -1
+        self._in_stretch = 0
+        self._waiting: list[OutRecord] = []
+
+    def add(self, record: LogRecord, letter: DeadLetter, published_before: bool) -> None:
+        """Note a refused record; one that an earlier life has published is only counted into its stretch."""
+        if record.offset // STRETCH != self._stretch:
+            self._stretch, self._in_stretch = record.offset // STRETCH, 0
+        self._in_stretch += 1
+        if published_before:
+            return
+        self.counts[letter.code] = self.counts.get(letter.code, 0) + 1
+        if self._in_stretch > KEPT_PER_STRETCH and record.offset % ONE_IN:
+            return
+        headers = (
+            ("reason", letter.code.encode()),
+            ("detail", letter.detail.encode()),
+            *self._origin,
+            ("offset", str(record.offset).encode()),
+        )
+        self._waiting.append(OutRecord(self._topic, record.key, record.value, headers=headers))
+
+    def take(self) -> list[OutRecord]:
+        """Everything collected since the last call."""
+        waiting, self._waiting = self._waiting, []
+        return waiting

@@ -1,0 +1,257 @@
+"""One Kafka record to one telemetry record, or to the reason why not: each decoded alone, nothing coerced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NoReturn
+
+import msgspec
+from msgspec import UNSET
+
+from streams import strict_json
+from streams.catalogue import DEFAULT_CATALOGUE, Indicator, Source, of_source
+from streams.decode_facts import control, fleet_record, outcome_fact
+from streams.limits import RATIO_TOLERANCE, LabelCheck, bounds_of, histogram, instant, number_within, refuse_instant
+from streams.pages import HistogramState
+from streams.records import (
+    VERSION,
+    ControlRecord,
+    DeadLetter,
+    Decoded,
+    OutcomeRecord,
+    Sample,
+    SampleRecord,
+    TickRecord,
+    Tombstone,
+)
+from streams.strict_json import HugeInt, MalformedError
+from streams.wire import ControlWire, GpuTopicWire, HistogramWire, OutcomeWire, RequestsTopicWire, SamplesWire, TickWire
+
+KINDS: dict[Source, tuple[str, ...]] = {
+    "requests": ("requests", "fleet", "outcome", "tick", "control"),
+    "gpu": ("gpu", "fleet", "outcome", "tick"),
+}
+_MAX_DETAIL_CHARS = 200
+_NO_HISTS: dict[str, HistogramState] = {}
+
+
+class RecordDecoder:
+    """Decodes the records of one telemetry topic.
+
+    Args:
+        catalogue: indicators; their fields are the known names, their bounds the legal ranges.
+        source: which telemetry topic.
+        max_bytes: longer values are refused unread.
+    """
+
+    def __init__(self, catalogue: Sequence[Indicator], source: Source, max_bytes: int) -> None:
+        self._source = source
+        self._max_bytes = max_bytes
+        wire: Any = RequestsTopicWire if source == "requests" else GpuTopicWire
+        self._parse = msgspec.json.Decoder(wire).decode
+        own = of_source(tuple(catalogue), source)
+        self._hist_names = frozenset(f for i in own if i.rule == "p95" for f in i.fields)
+        self._bounds = bounds_of(own)
+        self._parts = tuple(i.fields for i in own if i.rule == "ratio")
+        self._check_label = LabelCheck()
+
+    def decode(self, value: bytes | None, key: bytes | None, stamp_ms: int | None = None) -> Decoded:
+        """Decode one record.
+
+        Args:
+            value, key: as Kafka holds them.
+            stamp_ms: the broker's stamp; stands in for a missing `ts_ms` of a record that is not packed.
+
+        Returns:
+            The typed record, or a `DeadLetter`; never raises for what a publisher wrote.
+        """
+        if value is None:
+            return Tombstone()
+        if len(value) > self._max_bytes:
+            return DeadLetter("oversize", f"{len(value)} bytes, the limit is {self._max_bytes}")
+        try:
+            try:
+                wire = self._parse(value)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                self._explain(value, str(error))
+            if wire.v != VERSION:
+                raise MalformedError("version", f"v is {wire.v}, this reader knows {VERSION}")
+            if isinstance(wire, SamplesWire):
+                # The fast parser skips unknown fields unread and keeps the last of two equal keys.
+                if _colons_of(wire) != value.count(b":") or b"\\" in value:
+                    strict_json.read(value)
+                self._check_workload(wire.workload, key)
+                return self._single(wire, stamp_ms) if type(wire.source) is str else self._packed(wire)
+            strict_json.read(value)
+            return self._facts(wire, key, stamp_ms)
+        except MalformedError as error:
+            return DeadLetter(error.code, ascii(error.detail)[1:-1][:_MAX_DETAIL_CHARS])
+
+    def _single(self, wire: SamplesWire, stamp_ms: int | None) -> SampleRecord:
+        source: Any = wire.source
+        values: Any = wire.values
+        self._check_label("source", source)
+        unknown = self._check_values(values)
+        hists = _NO_HISTS
+        if wire.hist:
+            hists = {}
+            for name, state in wire.hist.items():
+                if type(state) is list:
+                    raise MalformedError("schema", f"hist {name!r} is an array, but source is not")
+                if name not in self._hist_names:
+                    unknown += 1
+                elif isinstance(state, HistogramWire):
+                    hists[name] = histogram(name, state)
+        sample = Sample(source, instant(wire.ts_ms, stamp_ms), values, hists)
+        return SampleRecord(wire.workload, (sample,), unknown)
+
+    def _check_values(self, values: dict[str, Any]) -> int:
+        """Check a single sample's values in place; returns how many names are unknown, and drops those."""
+        unknown = []
+        for name, number in values.items():
+            if type(number) is list:
+                raise MalformedError("schema", f"values {name!r} is an array, but source is not")
+            bounds = self._bounds.get(name)
+            if bounds is None:
+                unknown.append(name)
+            elif number is not None and not bounds[0] < number < bounds[1]:
+                values[name] = number_within(name, number, bounds)
+        for name in unknown:
+            del values[name]
+        if self._parts:
+            self._check_parts(values)
+        return len(unknown)
+
+    def _packed(self, wire: SamplesWire) -> SampleRecord:
+        size = len(wire.source)
+        if size == 0:
+            raise MalformedError("schema", "a packed record needs at least one sample")
+        if not isinstance(wire.ts_ms, list) or len(wire.ts_ms) != size:
+            raise MalformedError("schema", f"ts_ms is not an array of {size}, as source is")
+        for label in wire.source:
+            self._check_label("source", label)
+        unknown = 0
+        columns: dict[str, list[float | None]] = {}
+        for name, column in wire.values.items():
+            if not isinstance(column, list) or len(column) != size:
+                raise MalformedError("schema", f"values {name!r} is not an array of {size}, as source is")
+            bounds = self._bounds.get(name)
+            if bounds is None:
+                unknown += 1
+            else:
+                columns[name] = [number_within(name, number, bounds) for number in column]
+        hists: list[dict[str, HistogramState]] = [{} for _ in wire.source]
+        for name, states in (wire.hist or {}).items():
+            if not isinstance(states, list) or len(states) != size:
+                raise MalformedError("schema", f"hist {name!r} is not an array of {size}, as source is")
+            if name not in self._hist_names:
+                unknown += 1
+                continue
+            for held, state in zip(hists, states, strict=True):
+                if state is not None:
+                    held[name] = histogram(name, state)
+        names = tuple(columns)
+        rows = zip(*columns.values(), strict=True) if names else ((),) * size
+        samples = [
+            Sample(source, instant(ts_ms, None), dict(zip(names, row, strict=True)), held)
+            for source, ts_ms, row, held in zip(wire.source, wire.ts_ms, rows, hists, strict=True)
+        ]
+        if self._parts:
+            for sample in samples:
+                self._check_parts(sample.values)
+        return SampleRecord(wire.workload, samples, unknown)
+
+    def _check_parts(self, values: dict[str, float | None]) -> None:
+        for part, whole in self._parts:
+            used, total = values.get(part), values.get(whole)
+            if used is not None and total is not None and used > total * (1 + RATIO_TOLERANCE):
+                raise MalformedError("range", f"{part} {used:g} is more than {whole} {total:g}")
+
+    def _facts(self, wire: Any, key: bytes | None, stamp_ms: int | None) -> Decoded:
+        if isinstance(wire, TickWire):
+            return TickRecord(instant(wire.ts_ms, None))
+        if isinstance(wire, ControlWire):
+            return ControlRecord(control(wire, stamp_ms, self._check_label))
+        self._check_workload(wire.workload, key)
+        if isinstance(wire, OutcomeWire):
+            return OutcomeRecord(wire.workload, outcome_fact(wire, stamp_ms, self._check_label))
+        return fleet_record(wire, stamp_ms, self._check_label)
+
+    def _check_workload(self, workload: str, key: bytes | None) -> None:
+        self._check_label("workload", workload)
+        if key is None:
+            raise MalformedError("key", f"the record has no key, its workload is {workload!r}")
+        if key != workload.encode():
+            raise MalformedError("key", f"key {key[:64]!r} is not the workload {workload!r}")
+
+    def _explain(self, value: bytes, complaint: str) -> NoReturn:
+        """Name what is wrong with a value that the fast parser refused."""
+        body = strict_json.read(value)
+        if not isinstance(body, dict):
+            raise MalformedError("schema", f"a record is a JSON object, this is {_type_name(body)}")
+        version, kind = body.get("v"), body.get("kind")
+        if type(version) is int and version != VERSION:
+            raise MalformedError("version", f"v is {version}, this reader knows {VERSION}")
+        kinds = KINDS[self._source]
+        if isinstance(kind, str) and not isinstance(kind, HugeInt) and kind not in kinds:
+            raise MalformedError("kind", f"kind {kind[:32]!r} is not for this topic, which takes {', '.join(kinds)}")
+        times = body.pop("ts_ms", None)
+        for ts_ms in times if isinstance(times, list) else [times]:
+            if isinstance(ts_ms, HugeInt):
+                refuse_instant(ts_ms)
+        if _has_huge_int(body):
+            raise MalformedError("range", "an integer has more digits than any measurement")
+        raise MalformedError("schema", complaint)
+
+
+def decode(
+    value: bytes | None,
+    key: bytes | None,
+    source: Source,
+    max_bytes: int = 65_536,
+    stamp_ms: int | None = None,
+) -> Decoded:
+    """Decode one record with the default catalogue; see `RecordDecoder.decode`."""
+    return _default_decoder(source, max_bytes).decode(value, key, stamp_ms)
+
+
+@lru_cache(maxsize=8)
+def _default_decoder(source: Source, max_bytes: int) -> RecordDecoder:
+    return RecordDecoder(DEFAULT_CATALOGUE, source, max_bytes)
+
+
+def _colons_of(wire: SamplesWire) -> int:
+    """Colons that the record's text has if no key stands twice and none is unknown.
+
+    In every other case the text has more (escaped characters aside): equality proves that there is nothing to look for.
+    """
+    source = wire.source
+    colons = 5 + len(wire.values) + wire.workload.count(":")
+    colons += source.count(":") if type(source) is str else sum([s.count(":") for s in source])
+    if wire.ts_ms is not UNSET:
+        colons += 1
+    if wire.hist is not None:
+        colons += 1 + len(wire.hist)
+        for states in wire.hist.values():
+            if type(states) is list:
+                colons += 4 * (len(states) - states.count(None))
+            elif states is not None:
+                colons += 4
+    return colons
+
+
+def _has_huge_int(body: Any) -> bool:
+    if isinstance(body, HugeInt):
+        return True
+    children = body.values() if isinstance(body, dict) else body if isinstance(body, list) else ()
+    return any(_has_huge_int(child) for child in children)
+
+
+def _type_name(body: Any) -> str:
+    if body is None:
+        return "null"
+    for kind, name in ((bool, "a boolean"), (list, "an array"), (HugeInt, "a number"), (str, "a string")):
+        if isinstance(body, kind):
+            return name
+    return "a number"

@@ -1,0 +1,113 @@
+"""The rarer records: fleet facts, outcomes of commands, operators' control records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from streams.limits import MAX_TEXT_CHARS, instant, is_plain, replicas
+from streams.pages import Control, FleetFacts, OutcomeFact
+from streams.records import CONTROL_ACTIONS, MAX_NUMBER, OUTCOME_STATUSES, FleetRecord
+from streams.strict_json import MalformedError
+from streams.wire import ControlWire, FleetWire, OutcomeWire
+
+CheckLabel = Callable[[str, str], None]
+
+_REQUIRED = ("replicas_ready", "replicas_pending", "replicas_draining")
+_DESIRED = "replicas_desired"
+
+
+def fleet_record(wire: FleetWire, stamp_ms: int | None, check_label: CheckLabel) -> FleetRecord:
+    """Replica counts, single or packed. A count that is not told is not 0: the three that planning needs are required.
+
+    Raises:
+        MalformedError: `schema`, `labels`, `range` or `future`.
+    """
+    single = isinstance(wire.source, str)
+    sources, instants = _column(wire.source), _column(wire.ts_ms)
+    size = len(sources)
+    if size == 0:
+        raise MalformedError("schema", "a packed record needs at least one sample")
+    if isinstance(wire.ts_ms, list) == single or len(instants) != size:
+        raise MalformedError("schema", "ts_ms must be an array exactly when source is one, and as long")
+    for label in sources:
+        check_label("source", label)
+    times = [instant(t, stamp_ms if single else None) for t in instants]
+    columns: dict[str, list[int | None]] = {}
+    unknown = 0
+    for name, column in wire.values.items():
+        if isinstance(column, list) == single or len(_column(column)) != size:
+            raise MalformedError("schema", f"values {name!r} does not have the shape of source")
+        if name in _REQUIRED or name == _DESIRED:
+            columns[name] = [replicas(name, count) for count in _column(column)]
+        else:
+            unknown += 1
+    told = [_whole(columns.get(name), name) for name in _REQUIRED]
+    desired = columns.get(_DESIRED, [None] * size)
+    facts = [FleetFacts(*row) for row in zip(times, *told, desired, strict=True)]
+    return FleetRecord(wire.workload, list(zip(sources, facts, strict=True)), unknown)
+
+
+def outcome_fact(wire: OutcomeWire, stamp_ms: int | None, check_label: CheckLabel) -> OutcomeFact:
+    """What became of a command.
+
+    Raises:
+        MalformedError: `schema`, `labels`, `range` or `future`.
+    """
+    check_label("source", wire.source)
+    check_label("command_id", wire.command_id)
+    if wire.status not in OUTCOME_STATUSES:
+        raise MalformedError("schema", f"status {wire.status[:32]!r} is none of {', '.join(OUTCOME_STATUSES)}")
+    lead_time_s = wire.lead_time_s
+    if lead_time_s is not None and not 0 <= lead_time_s < MAX_NUMBER:
+        raise MalformedError("range", f"lead_time_s {lead_time_s:g} is not a duration")
+    return OutcomeFact(
+        ts_ms=instant(wire.ts_ms, stamp_ms),
+        command_id=wire.command_id,
+        status=wire.status,
+        replicas_ready=replicas("replicas_ready", wire.replicas_ready),
+        lead_time_s=None if lead_time_s is None else lead_time_s + 0.0,
+    )
+
+
+def control(wire: ControlWire, stamp_ms: int | None, check_label: CheckLabel) -> Control:
+    """An operator's word, complete enough to be carried out.
+
+    Raises:
+        MalformedError: `schema`, `labels`, `range` or `future`.
+    """
+    check_label("control_id", wire.control_id)
+    for name, text in (("by", wire.by), ("reason", wire.reason)):
+        if text and not is_plain(text, MAX_TEXT_CHARS):
+            raise MalformedError("labels", f"{name} is not 1 to {MAX_TEXT_CHARS} printable characters without markup")
+    if wire.action not in CONTROL_ACTIONS:
+        raise MalformedError("schema", f"action {wire.action[:32]!r} is none of {', '.join(CONTROL_ACTIONS)}")
+    if wire.workload is not None:
+        check_label("workload", wire.workload)
+    elif wire.action in ("mode", "pin", "unpin"):
+        raise MalformedError("schema", f"action {wire.action} needs a workload")
+    if wire.mode not in ("observe", "act") and (wire.action == "mode" or wire.mode is not None):
+        raise MalformedError("schema", "mode is neither observe nor act")
+    if wire.action == "pin" and wire.replicas is None:
+        raise MalformedError("schema", "action pin needs replicas")
+    return Control(
+        control_id=wire.control_id,
+        ts_ms=instant(wire.ts_ms, stamp_ms),
+        action=wire.action,
+        workload=wire.workload,
+        mode=wire.mode,
+        replicas=replicas("replicas", wire.replicas),
+        until_ts_ms=None if wire.until_ts_ms is None else instant(wire.until_ts_ms, None),
+        by=wire.by,
+        reason=wire.reason,
+    )
+
+
+def _column(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _whole(column: list[int | None] | None, name: str) -> list[int]:
+    if column is None or None in column:
+        raise MalformedError("schema", f"{name} is missing (say 0 where there are none)")
+    return [count for count in column if count is not None]

@@ -1,0 +1,328 @@
+"""The ingest kernel: one partition of one telemetry topic, folded record by record into pages.
+
+    record ─▶ decode ─▶ (dead letter | tick | control | samples, facts) ─▶ open slots ─▶ stream time ─▶ pages
+
+Its pages are a function of the log alone: not of batch boundaries, restarts, clocks or the order of arrival within
+the grace. A record is tested against the stream time before it, then moves stream time, then slots close.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from streams.catalogue import Indicator, Source, of_source
+from streams.closing import SlotCloser
+from streams.config import StreamConfig
+from streams.dead_letters import DeadLetterBox
+from streams.decode import RecordDecoder
+from streams.log import ContractBroken, Emission, LogRecord, OutRecord
+from streams.page_chain import newest_chain
+from streams.page_codec import encode_page
+from streams.pages import Control, Counters, Page
+from streams.records import DeadLetter, FleetRecord, OutcomeRecord, SampleRecord, TickRecord, Tombstone
+from streams.slots import MAX_SOURCES_PER_WORKLOAD, OpenSlot, WorkloadSlot
+from streams.topics import Topics
+
+# New names are judged when their slot closes: only what closed slots hold is the same for a reader that starts again.
+# Until then an open slot takes at most this many times `max_workloads`.
+_NAMES_HELD_RATIO = 2
+
+
+class IngestKernel:
+    """Folds one partition of one telemetry topic.
+
+    Args:
+        partition: of the telemetry topic, and so of `pages`.
+        source: which telemetry topic.
+        config: slot length, grace, skew and limits.
+        catalogue: all indicators; the source's own become the page's columns.
+        topics: names of the topics written to.
+
+    Attributes:
+        next_offset: records below this offset are refused.
+        stream_time_ms: T, largest event time accepted; None before the first.
+        last_closed: newest closed slot; None before the first valid record or tick.
+    """
+
+    def __init__(
+        self,
+        partition: int,
+        source: Source,
+        config: StreamConfig,
+        catalogue: tuple[Indicator, ...],
+        topics: Topics,
+    ) -> None:
+        self.partition = partition
+        self.source: Source = source
+        self.next_offset = 0
+        self.stream_time_ms: int | None = None
+        self.last_closed: int | None = None
+        self._config = config
+        self._topics = topics
+        self._indicators = of_source(catalogue, source)
+        self._closer = SlotCloser(config, self._indicators)
+        self._decoder = RecordDecoder(catalogue, source, config.max_record_bytes)
+        from_topic = topics.telemetry_requests if source == "requests" else topics.telemetry_gpu
+        self._dead = DeadLetterBox(topics.dead_letters, from_topic, partition)
+        self._open: dict[int, OpenSlot] = {}
+        self._controls: list[Control] = []
+        self._prev: tuple[int, str] | None = None
+        self._resume_offset: int | None = None
+        self._first_offset: int | None = None
+        # What an earlier life's last page covers: counted, its controls handed on, its dead letters published.
+        self._base_offset = -1
+        self._counts = dict.fromkeys(Counters.__struct_fields__, 0)
+
+    @classmethod
+    def restore(
+        cls,
+        partition: int,
+        source: Source,
+        config: StreamConfig,
+        catalogue: tuple[Indicator, ...],
+        topics: Topics,
+        pages: Iterable[tuple[Page, str]],
+    ) -> IngestKernel:
+        """The kernel as it was when it closed the newest page with a complete chain; it reads on at `resume_offset`.
+
+        Args:
+            pages: (page, digest) of this source and partition in log order, reaching back L pages or to the first.
+
+        Raises:
+            ContractBroken: pages exist, but no chain of them is complete.
+        """
+        kernel = cls(partition, source, config, catalogue, topics)
+        chain = newest_chain(pages, source, partition, config.context_steps)
+        if not chain:
+            return kernel
+        newest, digest = chain[-1]
+        for page, _ in chain:
+            if page.slot > newest.slot - config.context_steps:
+                kernel._closer.remember(page.slot, page.workloads, page.series)
+        kernel.last_closed = newest.slot
+        # The smallest stream time that closes the slot: the record that closed it will close the rest again.
+        kernel.stream_time_ms = config.slot_end_ms(newest.slot) + config.grace_ms
+        kernel.next_offset = kernel._resume_offset = newest.resume_offset
+        kernel._base_offset = newest.end_offset
+        kernel._prev = (newest.slot, digest)
+        kernel._counts.update({name: getattr(newest.counters, name) for name in kernel._counts})
+        return kernel
+
+    @property
+    def resume_offset(self) -> int | None:
+        """Where a successor would start reading; None before the first record."""
+        return self._resume_offset if self._resume_offset is not None else self._first_offset
+
+    @property
+    def counters(self) -> Counters:
+        """Cumulative counts up to the newest record folded."""
+        return Counters(**self._counts)
+
+    @property
+    def dead_letter_counts(self) -> dict[str, int]:
+        """Dead-lettered records by code, in this life."""
+        return dict(self._dead.counts)
+
+    @property
+    def num_workloads(self) -> int:
+        """Workloads in the last L closed slots."""
+        return len(self._closer.roster)
+
+    def fold(self, records: Sequence[LogRecord]) -> list[Emission]:
+        """Fold records in log order.
+
+        Returns:
+            What to publish, in order: one emission per record that closed slots, and one for dead letters left over.
+
+        Raises:
+            ContractBroken: an offset that was folded before.
+        """
+        emissions: list[Emission] = []
+        for record in records:
+            if record.offset < self.next_offset:
+                raise ContractBroken(
+                    f"{self.source}/{self.partition}: offset {record.offset} came after {self.next_offset - 1}; "
+                    "restart the worker"
+                )
+            if self._first_offset is None:
+                self._first_offset = record.offset
+            self.next_offset = record.offset + 1
+            mark = self._take(record)
+            if mark is not None and (self.stream_time_ms is None or mark > self.stream_time_ms):
+                self.stream_time_ms = mark
+                commits = self._close_up_to(self._config.last_closed(mark), record)
+                if commits:
+                    emissions.append(self._emission(commits))
+        leftover = self._dead.take()
+        if leftover:
+            emissions.append(Emission((leftover,), (), self._resume_point()))
+        return emissions
+
+    # One record.
+
+    def _take(self, record: LogRecord) -> int | None:
+        """Sort one record into the open slots; returns the event time it proves, if any."""
+        self._count("records", 1, record.offset)
+        decoded = self._decoder.decode(record.value, record.key, record.stamp_ms)
+        if isinstance(decoded, SampleRecord):
+            mark = max([sample.ts_ms for sample in decoded.samples])
+        elif isinstance(decoded, FleetRecord):
+            mark = max(facts.ts_ms for _, facts in decoded.facts)
+        elif isinstance(decoded, OutcomeRecord):
+            mark = decoded.fact.ts_ms
+        elif isinstance(decoded, TickRecord):
+            mark = min(decoded.ts_ms, record.stamp_ms)
+            self._start(mark)
+            return mark
+        else:
+            if isinstance(decoded, DeadLetter):
+                self._refuse(record, decoded)
+            elif isinstance(decoded, Tombstone):
+                self._count("tombstones", 1, record.offset)
+            elif record.offset > self._base_offset:
+                self._controls.append(decoded.control)
+            return None
+        ahead_ms = mark - record.stamp_ms
+        if ahead_ms > self._config.skew_ms:
+            self._count("future", 1, record.offset)
+            self._refuse(
+                record,
+                DeadLetter("future", f"{ahead_ms} ms ahead of the broker's stamp, the limit is {self._config.skew_ms}"),
+            )
+            return None
+        self._start(mark)
+        if isinstance(decoded, OutcomeRecord):
+            self._add_outcome(decoded, record.offset)
+        elif isinstance(decoded, FleetRecord):
+            self._count("unknown_names", decoded.unknown_names, record.offset)
+            self._add_fleet(decoded, record.offset)
+        else:
+            self._count("unknown_names", decoded.unknown_names, record.offset)
+            self._add_samples(decoded, record.offset)
+        return mark
+
+    def _start(self, mark: int) -> None:
+        # The first event time heard only says where we are: what lies before it belongs to no page.
+        if self.last_closed is None:
+            self.last_closed = self._config.last_closed(mark)
+
+    def _add_samples(self, record: SampleRecord, offset: int) -> None:
+        workload = record.workload
+        for sample in record.samples:
+            content = self._content(sample.ts_ms, workload, offset)
+            if content is None:
+                continue
+            series = content.series.get(sample.source)
+            if series is None:
+                if len(content.series) >= MAX_SOURCES_PER_WORKLOAD:
+                    self._count("refused", 1, offset)
+                    continue
+                series = content.series[sample.source] = {}
+            if sample.ts_ms in series:
+                self._count("duplicate", 1, offset)
+            else:
+                series[sample.ts_ms] = sample
+                self._count("samples", 1, offset)
+
+    def _add_fleet(self, record: FleetRecord, offset: int) -> None:
+        for source, facts in record.facts:
+            content = self._content(facts.ts_ms, record.workload, offset)
+            if content is None:
+                continue
+            if (facts.ts_ms, source) in content.fleet:
+                self._count("duplicate", 1, offset)
+            elif len(content.fleet) >= MAX_SOURCES_PER_WORKLOAD:
+                self._count("refused", 1, offset)
+            else:
+                content.fleet[facts.ts_ms, source] = facts
+                self._count("samples", 1, offset)
+
+    def _add_outcome(self, record: OutcomeRecord, offset: int) -> None:
+        content = self._content(record.fact.ts_ms, record.workload, offset)
+        if content is None:
+            return
+        if record.fact in content.outcomes:
+            self._count("duplicate", 1, offset)
+        elif len(content.outcomes) >= MAX_SOURCES_PER_WORKLOAD:
+            self._count("refused", 1, offset)
+        else:
+            content.outcomes.add(record.fact)
+            self._count("samples", 1, offset)
+
+    def _content(self, ts_ms: int, workload: str, offset: int) -> WorkloadSlot | None:
+        """The workload's place in the slot of this instant; None when the slot is closed or takes no more names."""
+        slot = ts_ms // self._config.step_ms
+        if self.last_closed is not None and slot <= self.last_closed:
+            self._count("late", 1, offset)
+            return None
+        opened = self._open.get(slot)
+        if opened is None:
+            opened = self._open[slot] = OpenSlot(offset)
+        content = opened.workloads.get(workload)
+        if content is None:
+            full = len(opened.workloads) >= _NAMES_HELD_RATIO * self._config.max_workloads
+            if full and workload not in self._closer.roster:
+                self._count("refused", 1, offset)
+                return None
+            content = opened.workloads[workload] = WorkloadSlot()
+        return content
+
+    def _refuse(self, record: LogRecord, letter: DeadLetter) -> None:
+        self._count("dead", 1, record.offset)
+        self._dead.add(record, letter, published_before=record.offset <= self._base_offset)
+
+    def _count(self, name: str, amount: int, offset: int) -> None:
+        if offset > self._base_offset:
+            self._counts[name] += amount
+
+    # Closing.
+
+    def _close_up_to(self, slot: int, record: LogRecord) -> list[OutRecord]:
+        """Close every slot up to this one: those that hold something, and of the empty ones the last L."""
+        before = self.last_closed
+        if before is None or slot <= before:
+            return []
+        empty_too = range(max(before + 1, slot - self._config.context_steps + 1), slot + 1)
+        commits: list[OutRecord] = []
+        for closing in sorted({*empty_too, *(s for s in self._open if s <= slot)}):
+            commits += self._close(closing, record)
+        self.last_closed = slot
+        return commits
+
+    def _close(self, slot: int, record: LogRecord) -> list[OutRecord]:
+        opened = self._open.pop(slot, None) or OpenSlot(record.offset)
+        closed = self._closer.close(slot, opened)
+        self._counts["refused"] += closed.num_refused
+        self._resume_offset = min([s.first_offset for s in self._open.values()] + [record.offset])
+        page = Page(
+            source=self.source,
+            partition=self.partition,
+            slot=slot,
+            prev=self._prev[0] if self._prev else None,
+            prev_digest=self._prev[1] if self._prev else None,
+            end_offset=record.offset,
+            end_stamp_ms=record.stamp_ms,
+            resume_offset=self._resume_offset,
+            step_ms=self._config.step_ms,
+            grace_ms=self._config.grace_ms,
+            indicators=tuple(i.name for i in self._indicators),
+            workloads=closed.workloads,
+            values=closed.values.values,
+            observed=closed.values.observed,
+            facts=closed.facts,
+            series=closed.series,
+            controls=tuple(self._controls),
+            counters=self.counters,
+        )
+        self._controls = []
+        encoded = encode_page(page, self._topics.partitions)
+        self._prev = (slot, encoded.digest)
+        return [OutRecord(self._topics.pages, key, value, self.partition) for key, value in encoded.records]
+
+    def _emission(self, commits: list[OutRecord]) -> Emission:
+        letters = self._dead.take()
+        return Emission((letters,) if letters else (), commits, self._resume_point())
+
+    def _resume_point(self) -> int:
+        resume = self.resume_offset
+        return self.next_offset if resume is None else resume

@@ -1,0 +1,41 @@
+"""What a Kafka log looks like to the pure core: records in, records out, and how a stage commits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class LogRecord(NamedTuple):
+    """One record as read from a partition. `stamp_ms` is the broker's own stamp (LogAppendTime)."""
+
+    offset: int
+    stamp_ms: int
+    key: bytes | None
+    value: bytes | None
+
+
+class OutRecord(NamedTuple):
+    """One record to publish. `partition` None means: by the murmur2 hash of the key."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    partition: int | None = None
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+class Emission(NamedTuple):
+    """What a stage publishes for one unit of input, in this order, each group awaited before the next.
+
+    `outputs` may hold several groups (forecasts before the plan that refers to them). `commits` are the commit records:
+    once they are acknowledged the stage may resume from `resume_offset` after a crash and loses nothing.
+    """
+
+    outputs: Sequence[Sequence[OutRecord]]
+    commits: Sequence[OutRecord]
+    resume_offset: int
+
+
+class ContractBroken(Exception):
+    """The log, or our state, is not what the rules say it must be: the process ends and names the remedy."""

@@ -1,0 +1,102 @@
+"""Reads stretches of Kafka logs outside the group: how stages restore what they had published."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Any
+
+import aiokafka
+from aiokafka import TopicPartition
+
+from streams.log import ContractBroken, LogRecord
+
+_FETCH_BYTES = 8 << 20
+
+
+class LogReader:
+    """A groupless consumer with explicit positions.
+
+    Positions are always sought explicitly: `assign` followed by "seek to beginning" races with the client's own
+    reset policy and can read nothing without an error.
+    """
+
+    def __init__(self, client_options: dict[str, Any]) -> None:
+        self._consumer = aiokafka.AIOKafkaConsumer(
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            max_partition_fetch_bytes=_FETCH_BYTES,
+            fetch_max_bytes=8 * _FETCH_BYTES,
+            **client_options,
+        )
+
+    async def __aenter__(self) -> LogReader:
+        await self._consumer.start()
+        # The client's coordinator task must have begun before it may be cancelled: one that never ran makes `stop` raise.
+        await asyncio.sleep(0)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._consumer.stop()
+
+    async def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        """First retained offset and the offset after the last record."""
+        tp = TopicPartition(topic, partition)
+        begin = await self._consumer.beginning_offsets([tp])
+        end = await self._consumer.end_offsets([tp])
+        return begin[tp], end[tp]
+
+    async def offset_at(self, topic: str, partition: int, stamp_ms: int) -> int:
+        """Offset of the first record stamped at or after the instant (the end offset if there is none)."""
+        tp = TopicPartition(topic, partition)
+        found = await self._consumer.offsets_for_times({tp: max(0, stamp_ms)})
+        hit = found.get(tp)
+        if hit is not None:
+            return int(hit.offset)
+        return (await self.bounds(topic, partition))[1]
+
+    async def read(self, topic: str, partition: int, start: int, end: int) -> AsyncIterator[LogRecord]:
+        """Every retained record with `start <= offset < end`, in order.
+
+        Raises:
+            ContractBroken: the log no longer reaches back to `start`.
+        """
+        if start >= end:
+            return
+        begin, _ = await self.bounds(topic, partition)
+        if begin > start:
+            raise ContractBroken(
+                f"{topic}/{partition}: offset {start} is needed but retention has removed everything before {begin}; "
+                "raise the topic's retention.bytes, or accept a new start with `harmony state reset`"
+            )
+        tp = TopicPartition(topic, partition)
+        self._consumer.assign([tp])
+        self._consumer.seek(tp, start)
+        position = start
+        while position < end:
+            for records in (await self._consumer.getmany(tp, timeout_ms=500)).values():
+                for r in records:
+                    if r.offset >= end:
+                        return
+                    yield LogRecord(r.offset, r.timestamp, r.key, r.value)
+            position = await self._consumer.position(tp)
+
+    async def last_with_key(self, topic: str, partition: int, key: bytes) -> LogRecord | None:
+        """Newest record with this key, looking back from the end in growing stretches."""
+        begin, end = await self.bounds(topic, partition)
+        stretch = 32
+        upper = end
+        while upper > begin:
+            lower = max(begin, upper - stretch)
+            newest = None
+            async for record in self.read(topic, partition, lower, upper):
+                if record.key == key:
+                    newest = record
+            if newest is not None:
+                return newest
+            upper = lower
+            stretch *= 4
+        return None

@@ -1,0 +1,266 @@
+"""Pages as bytes: deterministic, cut into chunks that fit a Kafka record, sealed by a digest, chained."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from streams.catalogue import SOURCES, Indicator, Source, of_source
+from streams.config import StreamConfig
+from streams.facts_codec import FactColumns, SeriesColumns, pack_facts, pack_series, unpack_facts, unpack_series
+from streams.log import ContractBroken, LogRecord
+from streams.pages import Control, Counters, Page
+
+FORMAT = 1
+CHUNK_BYTES = 900_000
+_MAGIC = b"HPG1"
+_KEY = struct.Struct(">BiqH")  # source, partition, slot, chunk
+_LENGTH = struct.Struct(">I")
+_CHUNK_HEAD = struct.Struct(">4sHH16s")  # magic, chunk, chunks, digest of the whole page
+_DIGEST_BYTES = 16
+_FOREIGN = "something else writes to the pages topic; stop it, then `harmony state reset`"
+_OTHER_SHAPE = "settings changed under existing state; restore the old value or run `harmony state reset`"
+
+
+class PageHeader(msgspec.Struct, frozen=True):
+    """The part of a page that is not arrays. Names are kept in the bytes: a page can be read without this code."""
+
+    v: int
+    source: Source
+    partition: int
+    num_partitions: int
+    slot: int
+    prev: int | None
+    prev_digest: str | None
+    end_offset: int
+    end_stamp_ms: int
+    resume_offset: int
+    step_ms: int
+    grace_ms: int
+    indicators: tuple[str, ...]
+    workloads: tuple[str, ...]
+    facts: FactColumns
+    series: SeriesColumns
+    controls: tuple[Control, ...]
+    counters: Counters
+
+
+class EncodedPage(NamedTuple):
+    """A page as (key, value) records in order, and its digest (hex)."""
+
+    records: list[tuple[bytes, bytes]]
+    digest: str
+
+
+class StoredPage(NamedTuple):
+    """A page as found in the log: whole, its digest checked."""
+
+    page: Page
+    digest: str
+    first_offset: int
+    last_offset: int
+
+
+_encode_header = msgspec.msgpack.Encoder().encode
+_decode_header = msgspec.msgpack.Decoder(PageHeader).decode
+
+
+def page_key(source: Source, partition: int, slot: int, chunk: int) -> bytes:
+    """Key of one chunk; unique per slot, since the log is bounded by size and never compacted."""
+    return _KEY.pack(SOURCES.index(source), partition, slot, chunk)
+
+
+def encode_page(page: Page, num_partitions: int, chunk_bytes: int = CHUNK_BYTES) -> EncodedPage:
+    """Turn a page into chunk records; the same page gives the same bytes.
+
+    Args:
+        page: values [k, N] and observed [k, N] aligned with its workloads and indicators.
+        num_partitions: of the telemetry topics, stored so that a later change is noticed.
+        chunk_bytes: largest payload of one chunk.
+    """
+    k, n = len(page.workloads), len(page.indicators)
+    if page.values.shape != (k, n) or page.observed.shape != (k, n) or len(page.facts) != k:
+        raise ValueError(f"page of {k} workloads and {n} indicators has values of shape {page.values.shape}")
+    header = _encode_header(
+        PageHeader(
+            v=FORMAT,
+            source=page.source,
+            partition=page.partition,
+            num_partitions=num_partitions,
+            slot=page.slot,
+            prev=page.prev,
+            prev_digest=page.prev_digest,
+            end_offset=page.end_offset,
+            end_stamp_ms=page.end_stamp_ms,
+            resume_offset=page.resume_offset,
+            step_ms=page.step_ms,
+            grace_ms=page.grace_ms,
+            indicators=page.indicators,
+            workloads=page.workloads,
+            facts=pack_facts(page.facts),
+            series=pack_series(page.series, page.workloads),
+            controls=page.controls,
+            counters=page.counters,
+        )
+    )
+    body = b"".join(
+        (
+            _LENGTH.pack(len(header)),
+            header,
+            np.ascontiguousarray(page.values, dtype="<f4").tobytes(),
+            np.packbits(page.observed).tobytes(),
+        )
+    )
+    digest = hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest()
+    starts = range(0, len(body), chunk_bytes)
+    records = [
+        (
+            page_key(page.source, page.partition, page.slot, chunk),
+            _CHUNK_HEAD.pack(_MAGIC, chunk, len(starts), digest) + body[start : start + chunk_bytes],
+        )
+        for chunk, start in enumerate(starts)
+    ]
+    return EncodedPage(records, digest.hex())
+
+
+def decode_page(body: bytes, config: StreamConfig, num_partitions: int) -> Page:
+    """Read the joined chunks of a page whose digest has been checked.
+
+    Raises:
+        ContractBroken: the page was written under another format version, step, grace or partition count.
+    """
+    (length,) = _LENGTH.unpack_from(body)
+    start = _LENGTH.size + length
+    try:
+        header = _decode_header(body[_LENGTH.size : start])
+    except msgspec.MsgspecError as error:
+        raise ContractBroken(f"a page header cannot be read ({error}); {_OTHER_SHAPE}") from None
+    for name, found, wanted in (
+        ("format version", header.v, FORMAT),
+        ("step_ms", header.step_ms, config.step_ms),
+        ("grace_ms", header.grace_ms, config.grace_ms),
+        ("partition count", header.num_partitions, num_partitions),
+    ):
+        if found != wanted:
+            raise ContractBroken(f"pages hold {name} {found}, the settings say {wanted}; {_OTHER_SHAPE}")
+    k, n = len(header.workloads), len(header.indicators)
+    values = np.frombuffer(body, "<f4", k * n, start).reshape(k, n)
+    bits = np.frombuffer(body, np.uint8, (k * n + 7) // 8, start + 4 * k * n)
+    return Page(
+        source=header.source,
+        partition=header.partition,
+        slot=header.slot,
+        prev=header.prev,
+        prev_digest=header.prev_digest,
+        end_offset=header.end_offset,
+        end_stamp_ms=header.end_stamp_ms,
+        resume_offset=header.resume_offset,
+        step_ms=header.step_ms,
+        grace_ms=header.grace_ms,
+        indicators=header.indicators,
+        workloads=header.workloads,
+        values=values.astype(np.float32, copy=False),
+        observed=np.unpackbits(bits, count=k * n).astype(bool).reshape(k, n),
+        facts=unpack_facts(header.facts),
+        series=unpack_series(header.series, header.workloads),
+        controls=header.controls,
+        counters=header.counters,
+    )
+
+
+def align_page(page: Page, indicators: Sequence[str]) -> Page:
+    """The page with these indicators as columns, matched by name; one that the page does not hold is masked."""
+    if tuple(indicators) == page.indicators:
+        return page
+    values = np.zeros((len(page.workloads), len(indicators)), np.float32)
+    observed = np.zeros(values.shape, np.bool_)
+    where = {name: column for column, name in enumerate(page.indicators)}
+    for column, name in enumerate(indicators):
+        if name in where:
+            values[:, column] = page.values[:, where[name]]
+            observed[:, column] = page.observed[:, where[name]]
+    return replace(page, indicators=tuple(indicators), values=values, observed=observed)
+
+
+class PageAssembler:
+    """Joins chunk records of one `pages` partition, read in log order, into whole pages of both chains.
+
+    Every complete copy of a page is returned, also one that a second writer repeated: readers take the first of a slot.
+    Chunks that never became whole (a writer died between them) are dropped when a newer page of their chain completes.
+
+    Args:
+        config, num_partitions: what the pages must agree on.
+        catalogue: columns of the pages returned, by source; see `align_page`.
+    """
+
+    def __init__(self, config: StreamConfig, num_partitions: int, catalogue: Sequence[Indicator]) -> None:
+        self._config = config
+        self._num_partitions = num_partitions
+        self._columns = {s: tuple(i.name for i in of_source(tuple(catalogue), s)) for s in SOURCES}
+        self._partition: int | None = None
+        self._open: dict[tuple[Source, int, bytes], _OpenPage] = {}
+
+    def first_pending_offset(self) -> int | None:
+        """Offset from which every page begun and not yet whole can be read again."""
+        return min((page.first_offset for page in self._open.values()), default=None)
+
+    def feed(self, record: LogRecord) -> list[StoredPage]:
+        """Take one record; the page that it completes, if it does.
+
+        Raises:
+            ContractBroken: no chunk of this partition, a damaged page, or one written under other settings.
+        """
+        source, slot, chunk, num_chunks, digest, payload = self._read(record)
+        identity = (source, slot, digest)
+        page = self._open.get(identity)
+        if page is None:
+            page = self._open[identity] = _OpenPage(num_chunks, record.offset, {})
+        if page.num_chunks != num_chunks:
+            raise ContractBroken(f"offset {record.offset} of pages: chunk counts of one page differ; {_FOREIGN}")
+        page.chunks.setdefault(chunk, payload)
+        if len(page.chunks) < num_chunks:
+            return []
+        del self._open[identity]
+        for torn in [other for other in self._open if other[0] == source and other[1] < slot]:
+            del self._open[torn]
+        body = b"".join(page.chunks[i] for i in range(num_chunks))
+        if hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest() != digest:
+            raise ContractBroken(
+                f"the {source} page of slot {slot} in partition {self._partition} is damaged: offsets "
+                f"{page.first_offset} to {record.offset} of pages do not match their digest; run `harmony state reset`"
+            )
+        decoded = decode_page(body, self._config, self._num_partitions)
+        if (decoded.source, decoded.slot, decoded.partition) != (source, slot, self._partition):
+            raise ContractBroken(f"offset {record.offset} of pages: key and header name different pages; {_FOREIGN}")
+        aligned = align_page(decoded, self._columns[source])
+        return [StoredPage(aligned, digest.hex(), page.first_offset, record.offset)]
+
+    def _read(self, record: LogRecord) -> tuple[Source, int, int, int, bytes, bytes]:
+        key, value = record.key, record.value
+        if key is None or value is None or len(key) != _KEY.size or len(value) < _CHUNK_HEAD.size:
+            raise ContractBroken(f"offset {record.offset} of pages is not a page chunk; {_FOREIGN}")
+        source, partition, slot, chunk = _KEY.unpack(key)
+        magic, number, num_chunks, digest = _CHUNK_HEAD.unpack_from(value)
+        if magic != _MAGIC or number != chunk or chunk >= num_chunks or source >= len(SOURCES):
+            raise ContractBroken(f"offset {record.offset} of pages is not a page chunk; {_FOREIGN}")
+        if self._partition is None:
+            self._partition = partition
+        if partition != self._partition:
+            raise ContractBroken(
+                f"offset {record.offset} of pages belongs to partition {partition}, the ones before to "
+                f"{self._partition}; {_FOREIGN}"
+            )
+        return SOURCES[source], slot, chunk, num_chunks, digest, value[_CHUNK_HEAD.size :]
+
+
+@dataclass(slots=True)
+class _OpenPage:
+    num_chunks: int
+    first_offset: int
+    chunks: dict[int, bytes]

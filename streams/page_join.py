@@ -1,0 +1,76 @@
+"""Joins the two chains of a pages partition: a slot is complete when both sources have closed it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from streams.catalogue import SOURCES, Source
+from streams.log import ContractBroken
+from streams.pages import Page
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedSlot:
+    """The pages of one slot. A source that had no page yet, or jumped over the slot, is absent."""
+
+    slot: int
+    pages: dict[Source, Page]
+
+
+class PageJoin:
+    """Fed with pages in log order; yields slots in ascending order. No timeouts: ticks close silent sources.
+
+    A source counts as absent until its first page, so a fleet without GPU telemetry is forecast all the same; its pages
+    for slots that were joined without it are handed out as stragglers, to be stored but not decided on again.
+    """
+
+    def __init__(self) -> None:
+        self.joined: int | None = None
+        self._closed: dict[Source, int] = {}
+        self._digests: dict[Source, str] = {}
+        self._pending: dict[int, dict[Source, tuple[Page, int]]] = {}
+
+    def restore(self, joined: int | None) -> None:
+        """Slots up to `joined` were joined in an earlier life; their pages may be offered again and are stragglers."""
+        self.joined = joined
+
+    def offer(self, page: Page, digest: str, first_offset: int) -> Page | None:
+        """Take a page; returns it when it is a straggler, None when it waits for its slot or is a duplicate.
+
+        Raises:
+            ContractBroken: the chain of its source is torn.
+        """
+        closed = self._closed.get(page.source)
+        if closed is not None:
+            if page.slot <= closed:
+                return None
+            if page.prev != closed or page.prev_digest != self._digests[page.source]:
+                raise ContractBroken(
+                    f"pages/{page.partition}: the {page.source} chain is torn: slot {page.slot} follows {page.prev}, "
+                    f"but {closed} was read last; restore the topic, or accept a new start with `harmony state reset`"
+                )
+        self._closed[page.source] = page.slot
+        self._digests[page.source] = digest
+        if self.joined is not None and page.slot <= self.joined:
+            return page
+        self._pending.setdefault(page.slot, {})[page.source] = (page, first_offset)
+        return None
+
+    def ready(self) -> Iterator[JoinedSlot]:
+        """Slots that both sources have closed, in order; each is joined once."""
+        while self._pending:
+            slot = min(self._pending)
+            if any(self._closed.get(source, slot) < slot for source in SOURCES):
+                return
+            pages = {source: page for source, (page, _) in self._pending.pop(slot).items()}
+            self.joined = slot
+            yield JoinedSlot(slot, pages)
+
+    def closed_slots(self) -> dict[Source, int]:
+        """Newest closed slot of each source heard so far."""
+        return dict(self._closed)
+
+    def first_pending_offset(self) -> int | None:
+        """Offset from which every waiting page can be read again."""
+        return min((offset for pages in self._pending.values() for _, offset in pages.values()), default=None)

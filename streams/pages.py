@@ -1,0 +1,145 @@
+"""The slot page: commit record of ingest, changelog of the windowed state, and input of the forecast stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from streams.catalogue import Source
+
+
+class FleetFacts(msgspec.Struct, frozen=True):
+    """What the fleet says of itself: replica counts as last reported within the slot."""
+
+    ts_ms: int
+    ready: int
+    pending: int
+    draining: int
+    desired: int | None = None
+
+
+class OutcomeFact(msgspec.Struct, frozen=True):
+    """What became of a command."""
+
+    ts_ms: int
+    command_id: str
+    status: str
+    replicas_ready: int | None = None
+    lead_time_s: float | None = None
+
+
+class Control(msgspec.Struct, frozen=True):
+    """An operator's word, written to every partition of `telemetry.requests`; applied once by its id.
+
+    `action`: mode | pin | unpin | pause | resume. `workload` None means the fleet (pause, resume).
+    """
+
+    control_id: str
+    ts_ms: int
+    action: str
+    workload: str | None = None
+    mode: str | None = None
+    replicas: int | None = None
+    until_ts_ms: int | None = None
+    by: str = ""
+    reason: str = ""
+
+
+class WorkloadFacts(msgspec.Struct, frozen=True):
+    """What one slot says about one workload beside its indicator values.
+
+    `newest_ts_ms` is the newest sample's time, or the newest fact's where `num_samples` is 0.
+    `sources_known` counts the sources heard within the last L slots of which the newest sample is at most
+    `source_silence_steps` slots old, this slot included; `sources_seen` those heard in this slot.
+    """
+
+    num_samples: int
+    newest_ts_ms: int
+    sources_seen: int
+    sources_known: int
+    censored: bool = False
+    reset: bool = False
+    fleet: FleetFacts | None = None
+    outcomes: tuple[OutcomeFact, ...] = ()
+
+
+class HistogramState(msgspec.Struct, frozen=True, array_like=True):
+    """Last cumulative histogram of one series: upper bounds, cumulative counts, total count, sum."""
+
+    le: tuple[float, ...]
+    cumulative: tuple[float, ...]
+    count: float
+    sum: float
+
+
+class SeriesState(msgspec.Struct, frozen=True, array_like=True):
+    """Last values of the counters and histograms of one (workload, source), as of one slot's close.
+
+    `ts_ms` is the newest sample's time; `older_ts_ms` holds the times of those fields that this sample did not carry.
+    """
+
+    workload: str
+    source: str
+    ts_ms: int
+    counters: dict[str, float]
+    hists: dict[str, HistogramState] = {}
+    older_ts_ms: dict[str, int] = {}
+
+
+class Counters(msgspec.Struct, frozen=True):
+    """Cumulative counts of a chain, up to and including the closing offset.
+
+    `records` counts everything read. `samples` (fleet facts and outcomes included) went into a slot; `late` and
+    `duplicate` ones did not. `dead` counts dead-lettered records, `future` those of them that were ahead of the broker's clock.
+    `refused` counts samples left out of a page because their workload is one too many. `tombstones` are null values.
+    """
+
+    records: int = 0
+    samples: int = 0
+    late: int = 0
+    duplicate: int = 0
+    dead: int = 0
+    future: int = 0
+    refused: int = 0
+    unknown_names: int = 0
+    tombstones: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Page:
+    """One closed slot of one partition of one telemetry topic.
+
+    Attributes:
+        slot: covers `[slot*step_ms, (slot+1)*step_ms)`.
+        prev, prev_digest: the chain's previous page; None for the first.
+        end_offset: offset of the record whose stream time closed the slot.
+        end_stamp_ms: that record's broker stamp.
+        resume_offset: where reading must restart so that no open slot loses a sample.
+        workloads: ids with at least one sample or fact in the slot, sorted.
+        values: float32 [k, N]; 0 where not observed.
+        observed: bool [k, N].
+        facts: aligned with `workloads`.
+        series: the (workload, source) pairs heard in this slot, sorted.
+    """
+
+    source: Source
+    partition: int
+    slot: int
+    prev: int | None
+    prev_digest: str | None
+    end_offset: int
+    end_stamp_ms: int
+    resume_offset: int
+    step_ms: int
+    grace_ms: int
+    indicators: tuple[str, ...]
+    workloads: tuple[str, ...]
+    values: NDArray[np.float32]
+    observed: NDArray[np.bool_]
+    facts: tuple[WorkloadFacts, ...]
+    series: tuple[SeriesState, ...] = ()
+    controls: tuple[Control, ...] = ()
+    counters: Counters = field(default_factory=Counters)

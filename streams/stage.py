@@ -1,0 +1,123 @@
+"""The one machine that all three stages share: per partition a lane that folds, publishes, commits, in that order.
+
+A lane reads its partition's batches in order and gives them to a kernel. For each emission of the kernel it publishes the
+outputs, awaits the broker, publishes the commit record, awaits, and marks the resume offset safe. Any exception ends the
+process: the log, not a retry loop, is what makes the next life right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from time import monotonic
+from typing import Protocol
+
+from streams.log import ContractBroken, Emission, LogRecord, OutRecord
+from streams.meter import Meter
+
+SendGroup = Callable[[Sequence[OutRecord]], Awaitable[None]]
+FailPoint = Callable[[str], None]
+
+_QUEUED_BATCHES = 2
+_GROUPED_EMISSIONS = 4
+
+
+class Kernel(Protocol):
+    """State of one partition: a pure function of its log (given the same forecasters)."""
+
+    @property
+    def resume_offset(self) -> int | None:
+        """Where reading starts in this life; None = the partition has no state yet."""
+        ...
+
+    def fold(self, records: Sequence[LogRecord]) -> AsyncIterator[Emission]:
+        """Fold records in log order; yield what must be published before anything later is."""
+        ...
+
+
+class Lane:
+    """One partition's queue, kernel and task."""
+
+    def __init__(
+        self,
+        stage: str,
+        kernel: Kernel,
+        send: SendGroup,
+        mark_safe: Callable[[int], None],
+        meter: Meter,
+        on_failure: Callable[[str, BaseException], None],
+        fail_point: FailPoint,
+    ) -> None:
+        self.stage = stage
+        self.kernel = kernel
+        self.next_offset = kernel.resume_offset
+        self.busy_since_s: float | None = None
+        self._send = send
+        self._mark_safe = mark_safe
+        self._meter = meter
+        self._on_failure = on_failure
+        self._fail_point = fail_point
+        self._queue: asyncio.Queue[list[LogRecord]] = asyncio.Queue(_QUEUED_BATCHES)
+        self._task = asyncio.create_task(self._run(), name=f"lane-{stage}")
+
+    async def put(self, records: list[LogRecord]) -> None:
+        """Hand over the next contiguous records; waits while the lane is behind (this is the back-pressure).
+
+        Raises:
+            ContractBroken: the records do not follow on what was folded before.
+        """
+        first = records[0].offset
+        if self.next_offset is not None and first != self.next_offset and not self._gap_allowed(first):
+            raise ContractBroken(
+                f"{self.stage}: the state wants offset {self.next_offset} but the log continues at {first}; "
+                "retention removed what lies between (raise it, or accept a new start with `harmony state reset`)"
+            )
+        self.next_offset = records[-1].offset + 1
+        await self._queue.put(records)
+
+    def _gap_allowed(self, first: int) -> bool:
+        # Offsets inside a log may be missing (transaction markers); missing before the very first record is retention.
+        return self.next_offset != self.kernel.resume_offset and first > (self.next_offset or 0)
+
+    async def close(self) -> None:
+        """Stop without finishing; what was not committed is read again by the next owner."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                records = await self._queue.get()
+                self.busy_since_s = monotonic()
+                self._meter.observe("stage_batch_records", len(records), stage=self.stage)
+                group: list[Emission] = []
+                async for emission in self.kernel.fold(records):
+                    group.append(emission)
+                    if len(group) == _GROUPED_EMISSIONS:
+                        await self._publish(group)
+                        group = []
+                if group:
+                    await self._publish(group)
+                self.busy_since_s = None
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - crash-only: whatever it is, this life is over
+            self._on_failure(self.stage, error)
+
+    async def _publish(self, group: list[Emission]) -> None:
+        """Outputs of the whole group first, then its commit records: a crash in between repeats outputs, never loses one."""
+        started = monotonic()
+        depth = max(len(emission.outputs) for emission in group)
+        for level in range(depth):
+            records = [r for e in group if level < len(e.outputs) for r in e.outputs[level]]
+            if records:
+                self._fail_point(f"{self.stage}.before_outputs")
+                await self._send(records)
+                self._fail_point(f"{self.stage}.after_outputs")
+        commits = [r for e in group for r in e.commits]
+        if commits:
+            self._fail_point(f"{self.stage}.before_commit")
+            await self._send(commits)
+            self._fail_point(f"{self.stage}.after_commit")
+        self._mark_safe(group[-1].resume_offset)
+        self._meter.observe("stage_seconds", monotonic() - started, stage=self.stage)

@@ -1,0 +1,240 @@
+"""Binds stages to one Faust app: agents feed lanes, a rebalance restores kernels before the flow resumes.
+
+What Faust does here: consumer group, assignment and rebalance, fetching, flow control, agents, producer, commit timer.
+What it does not do: tables, windows, acks, topic declaration, leader election, web (docs/adr/0001).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Any, Protocol
+
+import faust
+from faust.types.tuples import TP
+
+from streams.log import ContractBroken, OutRecord
+from streams.log_reader import LogReader
+from streams.meter import Meter, NullMeter
+from streams.stage import FailPoint, Kernel, Lane
+from streams.transport import BatchPort, BatchSchema, FetchedBatch, highwater_lag, install
+
+
+class Stage(Protocol):
+    """One of ingest, forecast, decide: the topics it reads and how a partition's kernel comes back to life."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def input_topics(self) -> tuple[str, ...]: ...
+
+    async def restore(self, topic: str, partition: int, reader: LogReader) -> Kernel:
+        """Kernel of a partition as the logs say; a fresh one when they say nothing.
+
+        Raises:
+            ContractBroken: state exists but cannot be restored exactly; names the remedy.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionConfig:
+    """How the worker reaches Kafka. `instance_id` makes the membership static (kill to first output about 2 s)."""
+
+    brokers: str
+    group: str
+    instance_id: str | None = None
+    session_timeout_s: float = 10.0
+    heartbeat_s: float = 2.0
+    request_timeout_s: float = 30.0
+    commit_interval_s: float = 1.0
+    producer_linger_s: float = 0.0
+
+
+@dataclass(slots=True)
+class HostStatus:
+    """What health checks may see; written by the host only."""
+
+    assigned: frozenset[tuple[str, int]] = frozenset()
+    restored: bool = False
+    restore_s: float = 0.0
+    last_record_s: float | None = None
+    lanes: dict[tuple[str, int], Lane] = field(default_factory=dict)
+
+
+def end_process(stage: str, error: BaseException) -> None:
+    """Last line of a life that must not go on: one clear sentence, exit code 1, nothing flushed or acknowledged after it."""
+    kind = "" if isinstance(error, ContractBroken) else f"{type(error).__name__}: "
+    sys.stderr.write(f"harmony worker stops ({stage}): {kind}{error}\n")
+    if not isinstance(error, ContractBroken):
+        import traceback
+
+        traceback.print_exception(error, file=sys.stderr)
+    sys.stderr.flush()
+    os._exit(1)
+
+
+class StageHost:
+    """Owns the Faust app, the lanes of the assigned partitions, and their restoration."""
+
+    def __init__(
+        self,
+        connection: ConnectionConfig,
+        stages: Sequence[Stage],
+        meter: Meter | None = None,
+        on_failure: Callable[[str, BaseException], None] = end_process,
+        fail_point: FailPoint = lambda _name: None,
+    ) -> None:
+        self.status = HostStatus()
+        self._connection = connection
+        self._stage_of = {topic: stage for stage in stages for topic in stage.input_topics}
+        self._meter = meter or NullMeter()
+        self._on_failure = on_failure
+        self._fail_point = fail_point
+        self._lanes = self.status.lanes
+        self._generation = -1
+        self.app = self._new_app()
+        install(
+            self.app,
+            BatchPort(
+                topics=frozenset(self._stage_of),
+                start_offset=self._start_offset,
+                on_missing_state=self._on_missing_state,
+            ),
+        )
+        # Faust signals pass positional arguments that we do not need; strong references keep the handlers alive.
+        self._handlers = (self._on_rebalance_complete, self._on_partitions_revoked)
+        self.app.on_rebalance_complete.connect(self._handlers[0])
+        self.app.on_partitions_revoked.connect(self._handlers[1])
+
+    def _new_app(self) -> faust.App:
+        c = self._connection
+        # Without a prefix Faust would read some eighty bare environment variables (BROKER_URL, TIMEZONE, ...).
+        return faust.App(
+            c.group,
+            env_prefix="HARMONY_FAUST_",
+            broker=[f"kafka://{b}" for b in c.brokers.split(",")],
+            store="memory://",
+            datadir=str(Path(tempfile.gettempdir()) / f"harmony-faust-{os.getuid()}"),
+            web_enabled=False,
+            topic_disable_leader=True,
+            topic_allow_declare=False,
+            table_standby_replicas=0,
+            stream_buffer_maxsize=16,
+            stream_wait_empty=False,
+            consumer_auto_offset_reset="earliest",
+            consumer_group_instance_id=c.instance_id,
+            consumer_max_fetch_size=4 << 20,
+            broker_commit_interval=c.commit_interval_s,
+            broker_session_timeout=c.session_timeout_s,
+            broker_heartbeat_interval=c.heartbeat_s,
+            broker_request_timeout=c.request_timeout_s,
+            producer_acks=-1,
+            producer_linger=c.producer_linger_s,
+            producer_max_request_size=2 << 20,
+        )
+
+    def batch_topic(self, name: str) -> Any:
+        """The topic for an agent: its events are `FetchedBatch` values."""
+        schema = BatchSchema(key_type=bytes, value_type=bytes, value_serializer="raw")
+        return self.app.topic(name, schema=schema)
+
+    async def accept(self, batch: FetchedBatch) -> None:
+        """Give a batch to its lane; batches of an older generation are dropped, their offsets will be read again."""
+        lane = self._lanes.get((batch.topic, batch.partition))
+        if lane is None or batch.generation != self._generation or batch.generation != self.app.consumer_generation_id:
+            return
+        self.status.last_record_s = monotonic()
+        try:
+            await lane.put(batch.records)
+        except ContractBroken as error:
+            self._on_failure(lane.stage, error)
+
+    async def send(self, records: Sequence[OutRecord]) -> list[Any]:
+        """Publish and await the broker's acknowledgement of every record."""
+        producer = self.app.producer
+        futures = [
+            await producer.send(r.topic, r.key, r.value, r.partition, None, list(r.headers)) for r in records
+        ]
+        return list(await asyncio.gather(*futures))
+
+    def lag(self) -> dict[tuple[str, int], int]:
+        """Records that the broker has and the lane has not read, per assigned partition."""
+        wanted = {TP(*key): lane.next_offset for key, lane in self._lanes.items() if lane.next_offset is not None}
+        return {(tp.topic, tp.partition): n for tp, n in highwater_lag(self.app, wanted).items()}
+
+    def reader(self) -> LogReader:
+        """A groupless reader of the same cluster."""
+        return LogReader({"bootstrap_servers": self._connection.brokers})
+
+    def _start_offset(self, tp: TP) -> int | None:
+        lane = self._lanes.get((tp.topic, tp.partition))
+        return lane.kernel.resume_offset if lane is not None else None
+
+    def _on_missing_state(self, tp: TP, committed: int) -> None:
+        self._on_failure(
+            self._stage_of[tp.topic].name,
+            ContractBroken(
+                f"{tp.topic}/{tp.partition}: the group has committed offset {committed} but no state is found; its pages or "
+                "commits topic was lost or truncated. `harmony state reset` accepts a new start with an empty history"
+            ),
+        )
+
+    async def _on_partitions_revoked(self, *_args: Any, **_kwargs: Any) -> None:
+        self.status.restored = False
+        await self._close_lanes(list(self._lanes))
+
+    async def _close_lanes(self, keys: Iterable[tuple[str, int]]) -> None:
+        closing = [self._lanes.pop(key) for key in keys]
+        await asyncio.gather(*(lane.close() for lane in closing))
+
+    async def _on_rebalance_complete(self, *_args: Any, **_kwargs: Any) -> None:
+        """Awaited by Faust before it seeks and before the flow resumes: the only place where restoring does not race."""
+        started = monotonic()
+        await self._close_lanes(list(self._lanes))
+        self._generation = self.app.consumer_generation_id
+        assigned = sorted((tp.topic, tp.partition) for tp in self.app.consumer.assignment() if tp.topic in self._stage_of)
+        self._fail_point("restore.begin")
+        stage_name = "restore"
+        try:
+            async with self.reader() as reader:
+                # One partition after the other bounds the peak memory of reading state back.
+                for topic, partition in assigned:
+                    stage = self._stage_of[topic]
+                    stage_name = stage.name
+                    kernel = await stage.restore(topic, partition, reader)
+                    self._fail_point("restore.partition")
+                    self._lanes[topic, partition] = self._new_lane(stage.name, TP(topic, partition), kernel)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - Faust would log it and go on without state
+            self._on_failure(stage_name, error)
+            raise
+        self._fail_point("restore.end")
+        self.status.assigned = frozenset(assigned)
+        self.status.restored = True
+        self.status.restore_s = monotonic() - started
+        self._meter.observe("restore_seconds", self.status.restore_s)
+
+    def _new_lane(self, stage: str, tp: TP, kernel: Kernel) -> Lane:
+        generation = self._generation
+
+        async def send(records: Sequence[OutRecord]) -> None:
+            await self.send(records)
+
+        return Lane(
+            stage=stage,
+            kernel=kernel,
+            send=send,
+            mark_safe=lambda offset: self.app.consumer.mark_safe(tp, offset, generation),
+            meter=self._meter,
+            on_failure=self._on_failure,
+            fail_point=self._fail_point,
+        )

@@ -1,0 +1,108 @@
+"""The declarative list of topics: one place that names them, their partitions and their retention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+DAY_MS = 86_400_000
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """A topic as it must exist on the cluster. `config` holds broker-side topic settings as strings."""
+
+    name: str
+    partitions: int
+    config: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """Full topic names under one prefix, and the specification of each.
+
+    Attributes:
+        prefix: put before every name, dot included.
+        partitions: of the telemetry topics, and so of pages and commits; part of the contract once state exists.
+        pages_retention_bytes: per partition; must hold at least four times L pages of both sources.
+    """
+
+    prefix: str = "harmony."
+    partitions: int = 4
+    pages_retention_bytes: int = 512 * MIB
+
+    @property
+    def telemetry_gpu(self) -> str:
+        return self.prefix + "telemetry.gpu"
+
+    @property
+    def telemetry_requests(self) -> str:
+        return self.prefix + "telemetry.requests"
+
+    @property
+    def pages(self) -> str:
+        return self.prefix + "pages"
+
+    @property
+    def pages_coarse(self) -> str:
+        return self.prefix + "pages.coarse"
+
+    @property
+    def plans(self) -> str:
+        return self.prefix + "plans"
+
+    @property
+    def commits(self) -> str:
+        return self.prefix + "commits"
+
+    @property
+    def forecasts(self) -> str:
+        return self.prefix + "forecasts"
+
+    @property
+    def decisions(self) -> str:
+        return self.prefix + "decisions"
+
+    @property
+    def commands(self) -> str:
+        return self.prefix + "commands"
+
+    @property
+    def dead_letters(self) -> str:
+        return self.prefix + "dead-letters"
+
+    def specs(self) -> tuple[TopicSpec, ...]:
+        """Every topic HARMONY needs, in the order a reader meets them."""
+        stamp = {"message.timestamp.type": "LogAppendTime"}
+        log = {**stamp, "cleanup.policy": "delete"}
+
+        def days(n: float) -> dict[str, str]:
+            return {**log, "retention.ms": str(int(n * DAY_MS))}
+
+        def bounded(retention_bytes: int) -> dict[str, str]:
+            # A broker-side ring: bounded by size, never by time, never compacted (a stale page must not replace a newer one).
+            return {
+                **log,
+                "retention.ms": "-1",
+                "retention.bytes": str(retention_bytes),
+                "segment.bytes": str(max(MIB, retention_bytes // 4)),
+            }
+
+        telemetry = {**days(1), "max.message.bytes": str(128 * 1024)}
+        p = self.partitions
+        return (
+            TopicSpec(self.telemetry_gpu, p, telemetry),
+            TopicSpec(self.telemetry_requests, p, telemetry),
+            TopicSpec(self.forecasts, p, days(3)),
+            TopicSpec(self.decisions, p, days(30)),
+            TopicSpec(
+                self.commands,
+                p,
+                {**stamp, "cleanup.policy": "compact,delete", "retention.ms": str(7 * DAY_MS), "segment.ms": str(DAY_MS)},
+            ),
+            TopicSpec(self.dead_letters, p, days(7)),
+            TopicSpec(self.pages, p, bounded(self.pages_retention_bytes)),
+            TopicSpec(self.pages_coarse, p, bounded(64 * MIB)),
+            TopicSpec(self.plans, 1, bounded(256 * MIB)),
+            TopicSpec(self.commits, p, bounded(128 * MIB)),
+        )

@@ -1,0 +1,235 @@
+"""Whole fetched batches for Faust agents; position and commit from our pages, never from Faust's acks.
+
+Every private hook of Faust 0.15.3 that we rely on is in this file (marked *), pinned by tests/integration/test_transport.py.
+docs/adr/0001 says what Faust does for us and what it does not.
+
+| hook | use |
+|---|---|
+| `Transport.Consumer` | our consumer class |
+| `Consumer._drain_messages`* | one event per fetched chunk of a partition, contiguous offsets only |
+| `Consumer.perform_seek` | position = what the restored state asks for |
+| `Consumer._new_offset`*, `_filter_tps_with_pending_acks`*, `ack` | commit = the resume offset of the newest confirmed commit record |
+| `Schema.compile` | hand the batch through undecoded |
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import faust
+from faust.transport.consumer import ensure_TP
+from faust.transport.drivers import aiokafka as driver
+from faust.types.tuples import TP, ConsumerMessage
+
+from streams.log import LogRecord
+
+MAX_BATCH_RECORDS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedBatch:
+    """Contiguous records of one partition, fetched together under one group generation."""
+
+    topic: str
+    partition: int
+    records: list[LogRecord]
+    generation: int
+
+    @property
+    def first_offset(self) -> int:
+        return self.records[0].offset
+
+
+class _BatchMessage(ConsumerMessage):
+    """Carries a `FetchedBatch` through Faust; its offset is the batch's last."""
+
+
+class BatchSchema(faust.Schema):
+    """Passes a fetched batch to the agent as it is: bytes stay bytes until our own decoder sees them."""
+
+    def compile(self, app: Any, **kwargs: Any) -> Callable[..., Any]:
+        plain = super().compile(app, **kwargs)
+
+        async def decode(message: Any, *, propagate: bool = False) -> Any:
+            if isinstance(message, _BatchMessage):
+                return app.create_event(None, message.value, message.headers, message)
+            return await plain(message, propagate=propagate)
+
+        return decode
+
+
+class BatchConsumer(driver.Consumer):
+    """Delivers offsets contiguously or not at all; commits what the stages have marked safe."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._expected: dict[TP, int] = {}
+        self._safe: dict[TP, int] = {}
+        self._reseeked: dict[TP, tuple[int, int]] = {}
+        super().__init__(*args, **kwargs)
+
+    def _is_batch(self, tp: TP) -> bool:
+        return tp.topic in self.app.batch_port.topics
+
+    # Commit: the resume offset of the newest confirmed commit record.
+
+    def mark_safe(self, tp: TP, offset: int, generation: int) -> None:
+        """Allow `offset` to be committed; a mark from an older generation is ignored."""
+        if generation == self.app.consumer_generation_id:
+            self._safe[tp] = offset
+
+    def ack(self, message: Any) -> bool:
+        if not self._is_batch(message.tp):
+            return bool(super().ack(message))
+        message.acked = True
+        self._unacked_messages.discard(message)
+        return True
+
+    def _new_offset(self, tp: TP) -> int | None:
+        return self._safe.get(tp) if self._is_batch(tp) else super()._new_offset(tp)
+
+    def _filter_tps_with_pending_acks(self, topics: Any = None) -> Iterable[TP]:
+        yield from super()._filter_tps_with_pending_acks(topics)
+        yield from [tp for tp in self._safe if topics is None or tp in topics or tp.topic in topics]
+
+    # Position: what the restored state asks for.
+
+    async def on_partitions_revoked(self, revoked: set[TP]) -> None:
+        for tp in map(ensure_TP, revoked):
+            self._expected.pop(tp, None)
+            self._safe.pop(tp, None)
+        await super().on_partitions_revoked(revoked)
+
+    async def perform_seek(self) -> None:
+        """Called after the state was restored and before the flow resumes."""
+        self._expected.clear()
+        await super().perform_seek()
+        wanted: dict[TP, int] = {}
+        stateless: list[TP] = []
+        for tp in map(ensure_TP, self.assignment()):
+            if not self._is_batch(tp):
+                continue
+            offset = self.app.batch_port.start_offset(tp)
+            if offset is not None:
+                wanted[tp] = offset
+                continue
+            if self._committed_offset[tp]:
+                self.app.batch_port.on_missing_state(tp, self._committed_offset[tp])
+            stateless.append(tp)
+        if stateless:
+            earliest = await self._thread.earliest_offsets(*stateless)
+            wanted.update({ensure_TP(tp): offset for tp, offset in earliest.items()})
+        if wanted:
+            await self._thread.seek_wait(wanted)
+        self._expected.update(wanted)
+        self._reseeked.clear()
+
+    # Delivery: one event per fetched chunk.
+
+    async def _drain_messages(self, fetcher: Any) -> None:
+        try:
+            while not (self._stopped.is_set() or fetcher._stopped.is_set() or self.should_stop):
+                await self.sleep(0)
+                fetched, _active = await self._wait_next_records(1.0)
+                if not fetched or self.should_stop:
+                    continue
+                if not self.flow_active:
+                    # Stock Faust seeks to the committed offset here and races the restore; we only drop:
+                    # perform_seek always runs before the flow resumes.
+                    continue
+                for tp, records in fetched.items():
+                    await self._deliver(ensure_TP(tp), records)
+        except (asyncio.CancelledError, *self.consumer_stopped_errors):
+            if not self.app.should_stop:
+                raise
+
+    async def _deliver(self, tp: TP, records: list[Any]) -> None:
+        if not self._is_batch(tp):
+            raise RuntimeError(f"topic {tp.topic} is not a batch topic of this app")
+        generation = self.app.consumer_generation_id
+        expected = self._expected.get(tp)
+        if expected is None:
+            return
+        if records[0].offset < expected:
+            records = [r for r in records if r.offset >= expected]
+            if not records:
+                return
+        jump = (expected, records[0].offset)
+        if records[0].offset > expected and self._reseeked.get(tp) != jump:
+            # A fetch from before the seek: ask once more, then believe the broker that the offsets are gone.
+            self._reseeked[tp] = jump
+            await self._thread.seek_wait({tp: expected})
+            return
+        self.app.monitor.track_tp_end_offset(tp, self.highwater(tp))
+        for start in range(0, len(records), MAX_BATCH_RECORDS):
+            if not self.flow_active or self.app.consumer_generation_id != generation or tp not in self._expected:
+                return
+            message = _to_message(tp, records[start : start + MAX_BATCH_RECORDS], generation)
+            await self.wait_first(self.callback(message), self.suspend_flow.wait())
+            if not self.flow_active:
+                return
+            if tp in self._expected:
+                self._expected[tp] = message.offset + 1
+            self._read_offset[tp] = message.offset
+
+
+def _to_message(tp: TP, records: list[Any], generation: int) -> _BatchMessage:
+    batch = FetchedBatch(
+        topic=tp.topic,
+        partition=tp.partition,
+        records=[LogRecord(r.offset, r.timestamp, r.key, r.value) for r in records],
+        generation=generation,
+    )
+    last = records[-1]
+    return _BatchMessage(
+        tp.topic,
+        tp.partition,
+        last.offset,
+        records[0].timestamp / 1000.0,
+        records[0].timestamp_type,
+        [],
+        None,
+        batch,
+        None,
+        0,
+        0,
+        tp,
+        generation_id=generation,
+    )
+
+
+class BatchTransport(driver.Transport):
+    Consumer = BatchConsumer
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPort:
+    """What the transport asks of the stages.
+
+    Attributes:
+        topics: names of the topics whose records arrive as fetched batches.
+        start_offset: where the restored state of a partition wants to read on; None = it has no state.
+        on_missing_state: a group commit exists for a partition that has no state; must not return.
+    """
+
+    topics: frozenset[str]
+    start_offset: Callable[[TP], int | None]
+    on_missing_state: Callable[[TP, int], None]
+
+
+def install(app: faust.App, port: BatchPort) -> None:
+    """Give the app our transport."""
+    app.batch_port = port
+    app.transport = BatchTransport(app.conf.broker_consumer, app)
+
+
+def highwater_lag(app: faust.App, next_offsets: Mapping[TP, int]) -> dict[TP, int]:
+    """Records between what a lane has folded and the partition's end as last fetched."""
+    lag = {}
+    for tp, offset in next_offsets.items():
+        end = app.consumer.highwater(tp)
+        if end is not None:
+            lag[tp] = max(0, end - offset)
+    return lag

@@ -1,0 +1,73 @@
+"""Field layout of telemetry records on the wire, as the fast decoder reads them; single and packed share one layout."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+
+class HistogramWire(msgspec.Struct, gc=False):
+    """A cumulative histogram: finite ascending upper bounds, counts at or below each, all counts, sum of values."""
+
+    le: tuple[float, ...]
+    cumulative: tuple[float, ...]
+    count: float
+    sum: float
+
+
+class SamplesWire(msgspec.Struct, gc=False, tag_field="kind"):
+    v: int
+    workload: str
+    source: str | list[str]
+    values: dict[str, float | list[float | None] | None]
+    ts_ms: int | list[int] | UnsetType = UNSET
+    hist: dict[str, HistogramWire | list[HistogramWire | None] | None] | None = None
+
+
+class RequestsWire(SamplesWire, gc=False, tag_field="kind", tag="requests"):
+    """Samples of the request side."""
+
+
+class GpuWire(SamplesWire, gc=False, tag_field="kind", tag="gpu"):
+    """Samples of the device side."""
+
+
+class FleetWire(msgspec.Struct, gc=False, tag_field="kind", tag="fleet"):
+    v: int
+    workload: str
+    source: str | list[str]
+    values: dict[str, int | list[int | None] | None]
+    ts_ms: int | list[int] | UnsetType = UNSET
+
+
+class OutcomeWire(msgspec.Struct, gc=False, tag_field="kind", tag="outcome"):
+    v: int
+    workload: str
+    source: str
+    command_id: str
+    status: str
+    ts_ms: int | UnsetType = UNSET
+    replicas_ready: int | None = None
+    lead_time_s: float | None = None
+
+
+class TickWire(msgspec.Struct, gc=False, tag_field="kind", tag="tick"):
+    v: int
+    ts_ms: int
+
+
+class ControlWire(msgspec.Struct, gc=False, tag_field="kind", tag="control"):
+    v: int
+    control_id: str
+    action: str
+    ts_ms: int | UnsetType = UNSET
+    workload: str | None = None
+    mode: str | None = None
+    replicas: int | None = None
+    until_ts_ms: int | None = None
+    by: str = ""
+    reason: str = ""
+
+
+RequestsTopicWire = RequestsWire | FleetWire | OutcomeWire | TickWire | ControlWire
+GpuTopicWire = GpuWire | FleetWire | OutcomeWire | TickWire

@@ -1,0 +1,155 @@
+"""The apply-time guard: in whatever order commands come, the newest wins, and nobody else's change is overwritten."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.apply_guard import ApplyGuard, Verdict
+from agents.records import Command, Target
+
+NOW = 1_000
+APPLIED = Verdict(accepted=True, reason="applied", apply=True)
+TARGET = Target("apps/v1", "Deployment", "prod", "w")
+
+
+def command(sequence: int, replicas: int = 5, expected: int = 3, **changes: object) -> Command:
+    plain = Command(
+        command_id=f"c{replicas}",
+        decision_id=f"d{sequence}",
+        workload="w",
+        target=TARGET,
+        replicas=replicas,
+        expected_current=expected,
+        epoch=1,
+        sequence=sequence,
+        issued_ts_ms=0,
+        valid_until_ts_ms=10_000,
+        reason="chance",
+        p_miss=0.001,
+        epsilon=0.01,
+    )
+    return msgspec.structs.replace(plain, **changes)
+
+
+def test_a_new_command_is_applied_once_and_then_renewed() -> None:
+    guard = ApplyGuard()
+    assert guard.check(command(1), NOW, 3) == APPLIED
+    assert guard.check(command(1), NOW, 5) == Verdict(accepted=True, reason="renewed")
+    assert guard.check(command(2, expected=5, valid_until_ts_ms=20_000), NOW, 5) == Verdict(
+        accepted=True, reason="renewed"
+    )
+    assert guard.replicas("w", 19_999) == 5
+
+
+def test_what_is_already_there_is_a_lease_but_not_applied() -> None:
+    assert ApplyGuard().check(command(1), NOW, 5) == Verdict(accepted=True, reason="already_there")
+
+
+def test_a_lost_change_is_applied_again_when_the_renewal_has_seen_it() -> None:
+    """Someone set 3 again after us; a renewal that expects 3 wants 5 back, one that still expects 5 does not know."""
+    guard = ApplyGuard()
+    guard.check(command(1), NOW, 3)
+    assert guard.check(command(2, expected=3), NOW, 3) == APPLIED
+    assert guard.check(command(3, expected=5), NOW, 4) == Verdict(accepted=False, reason="changed_by_others")
+
+
+@pytest.mark.parametrize(("now", "wanted"), [(9_999, "applied"), (10_000, "expired"), (10**12, "expired")])
+def test_expiry_is_judged_at_apply_time(now: int, wanted: str) -> None:
+    assert ApplyGuard().check(command(1), now, 3).reason == wanted
+
+
+def test_replicas_run_out_with_the_lease() -> None:
+    guard = ApplyGuard()
+    assert guard.replicas("w", NOW) is None
+    guard.check(command(1), NOW, 3)
+    assert (guard.replicas("w", 9_999), guard.replicas("w", 10_000)) == (5, None)
+
+
+def test_a_delayed_older_command_is_refused_even_after_a_newer_one_was_not_carried_out() -> None:
+    guard = ApplyGuard()
+    assert guard.check(command(7, replicas=9, expected=8), NOW, 3).reason == "changed_by_others"
+    assert guard.check(command(6), NOW, 3) == Verdict(accepted=False, reason="superseded")
+
+
+def test_a_higher_epoch_restarts_the_sequence_and_a_lower_one_never_returns() -> None:
+    guard = ApplyGuard()
+    guard.check(command(900), NOW, 3)
+    assert guard.check(command(1, replicas=6, expected=5, epoch=2), NOW, 5).accepted
+    assert guard.check(command(901, replicas=4, expected=6), NOW, 6) == Verdict(accepted=False, reason="superseded")
+
+
+def test_the_first_of_two_bodies_with_one_sequence_stands() -> None:
+    guard = ApplyGuard()
+    guard.check(command(1), NOW, 3)
+    assert guard.check(command(1, replicas=9), NOW, 3) == Verdict(accepted=False, reason="conflict")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"replicas": -1},
+        {"replicas": True},
+        {"replicas": 5.0},
+        {"replicas": 1_001},
+        {"expected_current": -1},
+        {"sequence": -1},
+        {"epoch": -1},
+        {"valid_until_ts_ms": 0},
+    ],
+)
+def test_an_insane_command_is_refused_and_leaves_no_trace(changes: dict[str, object]) -> None:
+    guard = ApplyGuard(max_replicas=1_000)
+    assert guard.check(msgspec.structs.replace(command(5), **changes), NOW, 3) == Verdict(
+        accepted=False, reason="not_sane"
+    )
+    assert guard.snapshot() == {}
+
+
+def test_our_own_earlier_order_counts_as_expected() -> None:
+    """Facts lag: the next command still expects the count from before our last one."""
+    guard = ApplyGuard()
+    guard.check(command(1, replicas=5, expected=3), NOW, 3)
+    assert guard.check(command(2, replicas=8, expected=3), NOW, 5) == APPLIED
+
+
+def test_workloads_do_not_mix() -> None:
+    guard = ApplyGuard()
+    guard.check(command(9), NOW, 3)
+    assert guard.check(command(1, workload="v"), NOW, 3).accepted
+
+
+orders = st.lists(st.integers(0, 6), min_size=1, max_size=8).flatmap(
+    lambda replicas: st.tuples(
+        st.just(replicas),
+        st.lists(st.integers(0, len(replicas) - 1), max_size=12).map(lambda more: [*range(len(replicas)), *more]),
+    ).flatmap(lambda t: st.tuples(st.just(t[0]), st.permutations(t[1]), st.integers(0, 20)))
+)
+
+
+@given(orders)
+def test_any_order_with_repeats_and_restarts_ends_in_the_newest_count(case: tuple[list[int], list[int], int]) -> None:
+    replicas, order, restart = case
+    commands, ident = [], 0
+    for i, n in enumerate(replicas):
+        ident += i > 0 and n != replicas[i - 1]
+        commands.append(command(i, replicas=n, command_id=f"c{ident}"))
+    guard, current, highest = ApplyGuard(), 3, -1
+    for step, i in enumerate(order):
+        if step == restart:
+            guard = ApplyGuard.restore(guard.snapshot_bytes())
+        # The observed count matches what the command expects; what others did in between is another test's matter.
+        verdict = guard.check(msgspec.structs.replace(commands[i], expected_current=current), NOW, current)
+        assert verdict.accepted == (i >= highest)
+        highest = max(highest, i)
+        if verdict.apply:
+            current = commands[i].replicas
+        assert current == replicas[highest]
+    assert guard.replicas("w", NOW) == replicas[-1] == current
+
+
+def test_a_foreign_snapshot_is_an_error() -> None:
+    with pytest.raises(msgspec.MsgspecError):
+        ApplyGuard.restore(b'{"w":{"epoch":"x"}}')

@@ -1,0 +1,285 @@
+"""The operating commands' pure parts: finding, explaining, ordering; and that mistakes get one clear sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+from typer.testing import CliRunner
+
+from agents import guards
+from agents.decide_kernel import DecideKernel
+from agents.decide_records import decode_decision, encode_command, encode_decision
+from agents.records import Command, Decision
+from infra import operate, operate_place
+from infra.dead_letter_box import chosen, letters_table, read_letter
+from infra.errors import HarmonyError
+from infra.kafka_tail import TailRecord
+from infra.operate_views import GUARD_WORDS, decision_line, explanation, newest_commands, status_rows, status_table
+from infra.operator_words import encode_checked, parse_duration, word
+from streams.catalogue import DEFAULT_CATALOGUE
+from streams.dead_letters import DeadLetterBox
+from streams.decode import RecordDecoder
+from streams.log import Emission, LogRecord
+from streams.records import ControlRecord, DeadLetter
+from tests.agents.plan_samples import STREAM, TOPICS, inputs, log, plan, policy, record, spec
+
+
+def emissions() -> list[Emission]:
+    kernel = DecideKernel(policy(spec("a"), spec("b", mode="observe")), STREAM, TOPICS)
+    cliff = inputs(cliff=True)
+    return [
+        kernel.fold(r)
+        for r in log(
+            record(0, plan("a", 5, 7), plan("b", 5, 7)),
+            record(1, plan("a", 7, 3, inputs=cliff), plan("b", 5, 9)),
+        )
+    ]
+
+
+def tail(*values: bytes | None) -> list[TailRecord]:
+    return [TailRecord(0, i, i, b"k", value, ()) for i, value in enumerate(values)]
+
+
+def records_of(topic: str) -> list[TailRecord]:
+    return tail(*(r.value for e in emissions() for g in e.outputs for r in g if r.topic == topic))
+
+
+def decided() -> list[Decision]:
+    return operate.decisions_of(records_of(TOPICS.decisions))
+
+
+def text_of(renderable: Any, width: int = 160) -> str:
+    console = Console(width=width, force_terminal=False, color_system=None)
+    with console.capture() as capture:
+        console.print(renderable)
+    return capture.get()
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"), [("30s", 30_000), ("2h", 7_200_000), ("1h30m", 5_400_000), (" 1D ", 86_400_000), ("0.5m", 30_000)]
+)
+def test_durations(text: str, ms: int) -> None:
+    assert parse_duration(text) == ms
+
+
+@pytest.mark.parametrize("text", ["", "2", "h", "-1h", "2 hours", "1h x", "0s", "1h-30m", "1e3s"])
+def test_what_is_no_duration_says_how_to_write_one(text: str) -> None:
+    with pytest.raises(HarmonyError, match="Write 30s") as raised:
+        parse_duration(text)
+    assert raised.value.exit_code == 2
+
+
+@given(st.integers(1, 10**6), st.sampled_from("smhd"))
+def test_any_whole_number_of_a_unit_is_a_duration(number: int, unit: str) -> None:
+    assert parse_duration(f"{number}{unit}") == number * {"s": 1, "m": 60, "h": 3_600, "d": 86_400}[unit] * 1_000
+
+
+@pytest.mark.parametrize(
+    ("action", "workload", "more"),
+    [
+        ("pin", "prod/llm/chat", {"replicas": 3, "until_ts_ms": 9}),
+        ("unpin", "w", {}),
+        ("mode", "w", {"mode": "act"}),
+        ("pause", None, {"reason": "incident 7"}),
+        ("resume", "w", {}),
+    ],
+)
+def test_a_word_is_what_ingest_reads(action: str, workload: str | None, more: dict[str, Any]) -> None:
+    control = word(action, workload, 5, **more)
+    decoder = RecordDecoder(DEFAULT_CATALOGUE, "requests", 65_536)
+    assert decoder.decode(encode_checked(control), None) == ControlRecord(control)
+
+
+def test_words_differ_by_id_only_so_that_the_same_order_can_be_given_again() -> None:
+    first, second = word("pause", None, 5), word("pause", None, 5)
+    assert first.control_id != second.control_id
+    assert msgspec.structs.replace(first, control_id=second.control_id) == second
+
+
+@pytest.mark.parametrize(
+    ("action", "workload", "more", "says"),
+    [
+        ("pin", "w", {}, "needs replicas"),
+        ("pin", None, {"replicas": 1}, "needs a workload"),
+        ("mode", "w", {"mode": "yolo"}, "neither observe nor act"),
+        ("pause", "a\nb", {}, "printable"),
+        ("pause", None, {"reason": "<b>"}, "reason"),
+    ],
+)
+def test_a_word_that_ingest_would_refuse_is_refused_here(
+    action: str, workload: str | None, more: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(HarmonyError, match=says) as raised:
+        encode_checked(word(action, workload, 5, **more))
+    assert raised.value.exit_code == 2
+
+
+def test_foreign_records_on_the_public_topics_are_passed_over() -> None:
+    foreign = tail(None, b"", b"{}", b"\xff\xfe", b"[1,2]", b'{"v":1}')
+    assert operate.decisions_of(foreign) == []
+    assert operate.commands_of(foreign) == []
+
+
+def test_a_decision_is_found_by_id_prefix_or_by_workload() -> None:
+    stretches = [records_of(TOPICS.decisions)]
+    for d in decided():
+        assert operate.find_decision(stretches, d.decision_id[:12]) == d
+        assert operate.find_decision(stretches, d.decision_id.upper()) == d
+    assert operate.find_decision(stretches, "a").origin_ts_ms == 10_000
+
+
+def test_the_search_goes_back_until_found_and_no_further() -> None:
+    read = []
+
+    def stretches() -> Any:
+        for part in (tail(b"{}"), records_of(TOPICS.decisions), tail(b"never")):
+            read.append(part)
+            yield part
+
+    operate.find_decision(stretches(), decided()[0].decision_id)
+    assert len(read) == 2
+
+
+def test_an_ambiguous_or_unknown_id_is_said_plainly() -> None:
+    one, two = decided()[:2]
+    twins = [msgspec.structs.replace(d, decision_id="abcdef" + d.decision_id[6:]) for d in (one, two)]
+    with pytest.raises(HarmonyError, match="Give more digits"):
+        operate.find_decision([tail(*map(encode_decision, twins))], "abcdef")
+    for unknown in ("abcdef", "abc", "no such\x1b[2J"):
+        with pytest.raises(HarmonyError, match="No decision and no workload is called") as raised:
+            operate.find_decision([records_of(TOPICS.decisions)], unknown)
+        assert "\x1b" not in raised.value.message
+
+
+def test_status_shows_the_newest_decision_and_whether_its_lease_holds() -> None:
+    commands = newest_commands(operate.commands_of(records_of(TOPICS.commands)))
+    newest = {d.workload: d for d in decided()}
+    a, b = status_rows(newest, commands)
+    assert (a["workload"], a["action"], a["reason"], a["replicas"]["final"]) == ("a", "hold", "cliff", 7)
+    assert a["command"]["in_force"] is True
+    assert (b["mode"], b["action"], b["command"]) == ("observe", "up", None)
+    late = {**newest, "b": msgspec.structs.replace(newest["b"], origin_ts_ms=10**9)}
+    assert status_rows(late, commands)[0]["command"]["in_force"] is False
+    shown = text_of(status_table([a, b]))
+    assert "5 → 9" in shown
+    assert "cliff" in shown
+
+
+def test_the_newest_command_is_by_epoch_then_sequence() -> None:
+    (first, *_), raised = operate.commands_of(records_of(TOPICS.commands)), []
+    for epoch, sequence in ((2, 1), (1, 900), (2, 3), (2, 2)):
+        raised.append(msgspec.structs.replace(first, epoch=epoch, sequence=sequence))
+    newest: Command = newest_commands(operate.commands_of(tail(*map(encode_command, raised))))["a"]
+    assert (newest.epoch, newest.sequence) == (2, 3)
+
+
+def test_an_empty_fleet_has_a_status_too() -> None:
+    assert "no decision yet" in text_of(status_table(status_rows({}, {})))
+
+
+def test_an_explanation_says_what_why_and_each_guards_word() -> None:
+    by_place = {(d.workload, d.origin_ts_ms): d for d in decided()}
+    held, would = text_of(explanation(by_place["a", 10_000])), text_of(explanation(by_place["b", 5_000]))
+    assert "a stays at 7 replicas (a sudden fall is not believed)" in held
+    assert "3 → 7" in held
+    assert "fell by more than 50% in one step" in held
+    assert "b would grow from 5 to 7 replicas" in would
+    assert "no command was published" in would
+
+
+def test_every_guard_has_plain_words() -> None:
+    names = {g.__name__ for g in (*guards.GATES, *guards.GUARDS)} - {"refused", "sanity"}
+    assert names <= set(GUARD_WORDS)
+
+
+def test_text_from_outside_cannot_move_the_terminal() -> None:
+    bad = msgspec.structs.replace(decided()[0], workload="a\x1b[2J\nb", reason="x\x07")
+    for shown in (decision_line(bad), text_of(explanation(bad))):
+        assert "\x1b" not in shown
+        assert "\x07" not in shown
+
+
+def dead_letter(value: bytes, reason: str = "schema", topic: str = "t.telemetry.gpu") -> TailRecord:
+    box = DeadLetterBox("t.dead-letters", topic, 2)
+    box.add(LogRecord(41, 0, b"w", value), DeadLetter(reason, "v is missing"), published_before=False)
+    (out,) = box.take()
+    return TailRecord(1, 7, 99, out.key, out.value, out.headers)
+
+
+def test_a_dead_letter_says_where_it_was_refused_and_keeps_its_bytes() -> None:
+    letter = read_letter(dead_letter(b"\xff\x00"))
+    assert (letter.topic, letter.partition, letter.offset, letter.reason) == ("t.telemetry.gpu", 2, 41, "schema")
+    assert letter.to_dict()["value_base64"] == "/wA="
+    assert read_letter(dead_letter(b"{}")).to_dict()["value"] == "{}"
+    assert "t.telemetry.gpu/2@41" in text_of(letters_table([letter]))
+
+
+def test_a_dead_letter_without_headers_is_still_listed() -> None:
+    letter = read_letter(TailRecord(0, 0, 0, None, None, (("partition", b"x"),)))
+    assert (letter.reason, letter.partition, letter.value) == ("unknown", None, None)
+    assert "no dead letters" in text_of(letters_table([]))
+
+
+def test_dead_letters_are_chosen_by_reason_and_topic() -> None:
+    found = [
+        read_letter(dead_letter(b"{}", r, t))
+        for r, t in (("schema", "t.telemetry.gpu"), ("range", "t.telemetry.requests"))
+    ]
+    assert chosen(found, None, None) == found
+    assert chosen(found, "range", None) == found[1:]
+    assert chosen(found, None, "telemetry.gpu") == chosen(found, None, "t.telemetry.gpu") == found[:1]
+    assert chosen(found, "range", "telemetry.gpu") == []
+
+
+def app() -> typer.Typer:
+    application = typer.Typer()
+    operate.register(application)
+    return application
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["pin", "w", "3", "--for", "soon"], 2, "Write 30s"),
+        (["pin", "w", "-3"], 2, ""),
+        (["mode", "w", "yolo"], 2, "act or observe"),
+        (["status", "--brokers", "127.0.0.1:1"], 1, "No Kafka broker answers at 127.0.0.1:1"),
+        (["explain", "a", "--brokers", "127.0.0.1:1"], 1, "No Kafka broker"),
+        (["dlq", "list", "--brokers", "127.0.0.1:1"], 1, "No Kafka broker"),
+        (["pause", "--brokers", "127.0.0.1:1"], 1, "No Kafka broker"),
+    ],
+)
+def test_a_mistake_or_a_dead_broker_gets_one_sentence(
+    arguments: list[str], code: int, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Here:
+        topics, security, brokers = TOPICS, dict[str, Any](), "127.0.0.1:1"
+        tail = operate_place.Place.tail
+
+        def __init__(self, brokers: str | None, config: Any) -> None: ...
+
+    monkeypatch.setattr(operate, "Place", Here)
+    monkeypatch.setattr("infra.operate_dead_letters.Place", Here)
+    result = CliRunner().invoke(app(), arguments)
+    assert result.exit_code == code
+    assert says in result.stderr
+    assert "Traceback" not in result.output
+    assert result.stdout == ""
+
+
+def test_every_command_is_there_and_explains_itself() -> None:
+    shown = CliRunner().invoke(app(), ["--help"]).stdout
+    for command in ("status", "explain", "decisions", "pin", "unpin", "mode", "pause", "resume", "dlq"):
+        assert command in shown
+        assert CliRunner().invoke(app(), [command, "--help"]).exit_code == 0
+
+
+def test_the_samples_are_real_decisions() -> None:
+    assert len(decided()) == 4
+    assert all(decode_decision(encode_decision(d)) == d for d in decided())

@@ -1,0 +1,110 @@
+"""The join of two page chains: exactly the slots both sources closed, in order, whatever the interleaving."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.catalogue import Source
+from streams.log import ContractBroken
+from streams.page_join import PageJoin
+from streams.pages import Page
+
+
+def page(source: Source, slot: int, prev: int | None) -> Page:
+    return Page(
+        source=source,
+        partition=0,
+        slot=slot,
+        prev=prev,
+        prev_digest=None if prev is None else digest(source, prev),
+        end_offset=slot,
+        end_stamp_ms=slot * 1000,
+        resume_offset=slot,
+        step_ms=1000,
+        grace_ms=0,
+        indicators=("request.arrival_rate",),
+        workloads=(),
+        values=np.zeros((0, 1), np.float32),
+        observed=np.zeros((0, 1), np.bool_),
+        facts=(),
+    )
+
+
+def digest(source: str, slot: int) -> str:
+    return f"{source}-{slot}"
+
+
+def offer(join: PageJoin, source: Source, slot: int, prev: int | None, offset: int) -> Page | None:
+    return join.offer(page(source, slot, prev), digest(source, slot), offset)
+
+
+@given(
+    first=st.integers(5, 9),
+    gpu_first=st.integers(5, 12),
+    length=st.integers(1, 12),
+    data=st.data(),
+)
+def test_every_slot_closed_by_both_is_joined_once_and_in_order(
+    first: int, gpu_first: int, length: int, data: st.DataObject
+) -> None:
+    chains: dict[Source, list[int]] = {
+        "requests": list(range(first, first + length)),
+        "gpu": list(range(gpu_first, first + length)),
+    }
+    order = data.draw(st.permutations([s for s, chain in chains.items() for _ in chain]))
+    join, joined, stragglers = PageJoin(), [], []
+    taken: dict[Source, int] = {"requests": 0, "gpu": 0}
+    for offset, source in enumerate(order):
+        at = taken[source]
+        taken[source] += 1
+        chain = chains[source]
+        late = offer(join, source, chain[at], chain[at - 1] if at else None, offset)
+        if late is not None:
+            stragglers.append((late.source, late.slot))
+        joined += list(join.ready())
+    slots = [j.slot for j in joined]
+    assert slots == sorted(set(slots))
+    seen = {(source, j.slot) for j in joined for source in j.pages} | set(stragglers)
+    if gpu_first < first + length:  # both chains end at the same slot: nothing may be left waiting
+        assert seen == {(source, slot) for source, chain in chains.items() for slot in chain}
+        assert join.first_pending_offset() is None
+
+
+def test_a_source_before_its_first_page_is_absent() -> None:
+    join = PageJoin()
+    offer(join, "requests", 7, None, 0)
+    assert [(j.slot, sorted(j.pages)) for j in join.ready()] == [(7, ["requests"])]
+    assert offer(join, "gpu", 7, None, 1) is not None  # a straggler: stored, not decided on again
+    offer(join, "requests", 8, 7, 2)
+    assert list(join.ready()) == []  # from its first page on, both must close a slot
+    assert join.first_pending_offset() == 2
+    offer(join, "gpu", 8, 7, 3)
+    assert [(j.slot, sorted(j.pages)) for j in join.ready()] == [(8, ["gpu", "requests"])]
+
+
+def test_identical_pages_of_a_second_writer_change_nothing() -> None:
+    join = PageJoin()
+    offer(join, "requests", 7, None, 0)
+    assert len(list(join.ready())) == 1
+    assert offer(join, "requests", 7, None, 1) is None
+    assert list(join.ready()) == []
+
+
+def test_a_torn_chain_is_seen() -> None:
+    join = PageJoin()
+    offer(join, "requests", 7, None, 0)
+    with pytest.raises(ContractBroken, match="torn.*state reset"):
+        offer(join, "requests", 9, 8, 1)
+
+
+def test_after_restore_answered_slots_are_stragglers() -> None:
+    join = PageJoin()
+    join.restore(7)
+    assert offer(join, "requests", 7, 6, 0) is not None
+    assert offer(join, "gpu", 7, 6, 1) is not None
+    offer(join, "requests", 8, 7, 2)
+    offer(join, "gpu", 8, 7, 3)
+    assert [j.slot for j in join.ready()] == [8]
