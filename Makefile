@@ -29,7 +29,7 @@ test: setup ## The whole test suite, with a real Kafka
 	@PATH="$(TOOLS)/usr/bin:$$PATH" exec $(BIN)/python -m pytest $(ARGS)
 
 test-fast: setup ## The tests that need neither Kafka nor much time
-	@exec $(BIN)/python -m pytest -m "not kafka and not slow" $(ARGS)
+	@PATH="$(TOOLS)/usr/bin:$$PATH" exec $(BIN)/python -m pytest -m "not kafka and not slow" $(ARGS)
 
 check: setup ## Lint, format, types, import directions
 	@$(BIN)/ruff check .

@@ -51,6 +51,7 @@ class DecideKernel:
         self._topics = topics
         self._expire_by_stamp = expire_by_stamp
         self._fingerprint = policy.fingerprint()
+        self.end_stamp_ms = 0  # broker stamp that closed the slot of the plan folded last
         self._state = DecideState()
         self._digest: str | None = None
         self._sequence = 0

@@ -16,7 +16,7 @@ _CLOCK_SLACK_MS = 60_000
 
 
 class ForecastStage:
-    """Restores one kernel per pages partition from its commit record, the last L pages, coarse rows and published plans."""
+    """Restores a kernel per pages partition: its commit record, the last L pages, coarse rows, published plans."""
 
     name = STAGE
 

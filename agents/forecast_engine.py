@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
 
 import msgspec
 import torch
@@ -19,7 +21,7 @@ from agents.micro_batcher import MicroBatcher
 from agents.planner import PlanInput, PlanResult, horizon_steps, plan, reactive_replicas
 from agents.policy import Policy
 from agents.records import ForecastRecord, WorkloadPlan
-from model.contract import ContextBatch, Forecaster, ForecastBatch, quantiles_of_paths
+from model.contract import ForecastBatch, Forecaster, quantiles_of_paths
 from streams.catalogue import Indicator
 from streams.meter import Meter
 
@@ -51,7 +53,8 @@ class Engine:
         self._catalogue = catalogue
         self._step_ms = step_ms
         self._meter = meter
-        self._targets = [n for n, indicator in enumerate(catalogue) if indicator.level == 1]
+        # One thread with one torch thread, as for inference: nothing that runs beside it can change a number.
+        self._thread = ThreadPoolExecutor(1, "plan", initializer=torch.set_num_threads, initargs=(1,))
 
     @property
     def fingerprint(self) -> str:
@@ -65,47 +68,56 @@ class Engine:
         """Forecast and plan; between planning slots only the reactive rule looks at the load."""
         if not with_forecast:
             return [self._between(subject, origin_ts_ms) for subject in subjects]
-        by_horizon: dict[int | None, list[int]] = {}
+        answers = [Planned(_bare_plan(subject, subject.refused), None) for subject in subjects]
+        by_horizon: dict[int, list[int]] = {}
         for i, subject in enumerate(subjects):
-            by_horizon.setdefault(self._horizon(subject), []).append(i)
-        answers: list[Planned | None] = [None] * len(subjects)
-        for horizon, indices in sorted(by_horizon.items(), key=lambda item: item[0] or 0):
-            group = [subjects[i] for i in indices]
-            if horizon is None:
-                done = [self._refused(subject, "horizon") for subject in group]
-            else:
-                done = await self._plan_group(group, origin_ts_ms, horizon)
+            if self._target_columns(subject):
+                by_horizon.setdefault(self._horizon(subject), []).append(i)
+        for horizon, indices in sorted(by_horizon.items()):
+            done = await self._plan_group([subjects[i] for i in indices], origin_ts_ms, horizon)
             for i, answer in zip(indices, done, strict=True):
                 answers[i] = answer
-        return [answer for answer in answers if answer is not None]
+        return answers
 
-    def _horizon(self, subject: Subject) -> int | None:
+    def _target_columns(self, subject: Subject) -> list[int]:
+        """What is forecast for people: demand, or whatever is observed of a workload without request telemetry."""
+        steps = subject.window.observed.sum(axis=0)
+        enough = [n for n in range(len(self._catalogue)) if steps[n] >= self.min_context]
+        return [n for n in enough if self._catalogue[n].level == 1] or enough
+
+    def _horizon(self, subject: Subject) -> int:
         limit = min(self._policy.max_horizon, self._forecaster.max_horizon)
         steps = horizon_steps(subject.state.lead.quantile(0.95), self._policy.commit_s, self._step_ms, limit)
-        return None if steps is None else next((b for b in _HORIZON_BUCKETS if steps <= b <= limit), limit)
+        return limit if steps is None else next((b for b in _HORIZON_BUCKETS if steps <= b <= limit), limit)
 
     async def _plan_group(self, group: list[Subject], origin_ts_ms: int, horizon: int) -> list[Planned]:
         rows = [_window_row(subject, origin_ts_ms) for subject in group]
         batch = collate(rows, self._catalogue, self._step_ms)
         forecast = await self._batcher.forecast(batch, horizon, self._policy.paths_screen)
         # Planning and describing are numeric work of many milliseconds; the loop must keep fetching meanwhile.
-        return await asyncio.to_thread(self._describe, group, batch, forecast, origin_ts_ms)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._describe, group, forecast, origin_ts_ms)
 
-    def _describe(
-        self, group: list[Subject], batch: ContextBatch, forecast: ForecastBatch, origin_ts_ms: int
-    ) -> list[Planned]:
+    def _describe(self, group: list[Subject], forecast: ForecastBatch, origin_ts_ms: int) -> list[Planned]:
+        started = perf_counter()
+        plannable = [b for b, subject in enumerate(group) if subject.refused is None]
         with torch.inference_mode():
-            inputs = [self._plan_input(subject, origin_ts_ms) for subject in group]
-            results = plan(inputs, forecast.paths, self._policy, indicator=0)
-            records = self._records(batch, forecast, results, origin_ts_ms)
+            inputs = [self._plan_input(group[b], origin_ts_ms) for b in plannable]
+            results = dict(zip(plannable, plan(inputs, forecast.paths[plannable], self._policy), strict=True))
+            records = self._records(group, forecast, origin_ts_ms)
         planned = []
-        for subject, result, source, record in zip(group, results, forecast.sources, records, strict=True):
+        for b, (subject, source, record) in enumerate(zip(group, forecast.sources, records, strict=True)):
             self._meter.count("forecasts_total", source=source)
-            planned.append(Planned(_workload_plan(subject, result, source), record))
+            result = results.get(b)
+            done = _bare_plan(subject, subject.refused) if result is None else _workload_plan(subject, result, source)
+            planned.append(Planned(done, record))
+        self._meter.observe("plan_seconds", perf_counter() - started)
         return planned
 
     def _plan_input(self, subject: Subject, origin_ts_ms: int) -> PlanInput:
         state, fleet = subject.state, subject.fleet
+        if fleet is None:
+            raise ValueError(f"{subject.window.workload}: a workload without fleet facts is refused, not planned")
         remaining: tuple[float, ...] = ()
         if fleet.pending > 0 and subject.pending_since_ms is not None:
             elapsed_s = (origin_ts_ms - subject.pending_since_ms) / 1000
@@ -128,6 +140,8 @@ class Engine:
 
     def _between(self, subject: Subject, origin_ts_ms: int) -> Planned:
         """The last plan stands, unless the present load needs more."""
+        if subject.refused is not None:
+            return Planned(_bare_plan(subject, subject.refused), None)
         needed = reactive_replicas(self._plan_input(subject, origin_ts_ms), self._policy.commit_s)
         last = subject.state.last_proposed
         known = [n for n in (last, needed) if n is not None]
@@ -141,33 +155,31 @@ class Engine:
             None,
         )
 
-    def _refused(self, subject: Subject, reason: str) -> Planned:
-        self._meter.count("refusals_total", reason=reason)
-        return Planned(_bare_plan(subject, reason), None)
-
-    def _records(
-        self, batch: ContextBatch, forecast: ForecastBatch, results: Sequence[PlanResult], origin_ts_ms: int
-    ) -> list[ForecastRecord]:
+    def _records(self, group: list[Subject], forecast: ForecastBatch, origin_ts_ms: int) -> list[ForecastRecord]:
         levels = torch.tensor(QUANTILE_LEVELS)
-        demand = forecast.paths[..., self._targets].movedim(1, -1)  # [B, H, C, S]
-        steps = _rounded(quantiles_of_paths(demand, levels))  # [B, H, C, Q]
-        peaks = _rounded(quantiles_of_paths(demand.amax(dim=1), levels))  # [B, C, Q]
-        names = [self._catalogue[n].name for n in self._targets]
+        futures = forecast.paths.movedim(1, -1)  # [B, H, N, S]
+        wanted = [self._target_columns(subject) for subject in group]
+        columns = sorted({n for targets in wanted for n in targets})
+        at = {n: c for c, n in enumerate(columns)}
+        steps = _rounded(quantiles_of_paths(futures[:, :, columns], levels))  # [B, H, C, Q]
+        peaks = _rounded(quantiles_of_paths(futures[:, :, columns].amax(dim=1), levels))  # [B, C, Q]
         records = []
-        for b, result in enumerate(results):
+        for b, (subject, targets) in enumerate(zip(group, wanted, strict=True)):
+            workload = subject.window.workload
             row, peak = steps[b].tolist(), peaks[b].tolist()
+            names = {self._catalogue[n].name: at[n] for n in targets}
             records.append(
                 ForecastRecord(
-                    forecast_id=_forecast_id(self._policy.fleet, result.workload, origin_ts_ms, forecast.fingerprint),
-                    workload=result.workload,
+                    forecast_id=_forecast_id(self._policy.fleet, workload, origin_ts_ms, forecast.fingerprint),
+                    workload=workload,
                     origin_ts_ms=origin_ts_ms,
-                    step_ms=batch.step_ms,
+                    step_ms=self._step_ms,
                     source=forecast.sources[b],
                     model=forecast.fingerprint,
                     quantile_levels=QUANTILE_LEVELS,
-                    targets={name: tuple(tuple(step[c]) for step in row) for c, name in enumerate(names)},
-                    peaks={name: tuple(peak[c]) for c, name in enumerate(names)},
-                    peak_window_s=forecast.paths.shape[2] * batch.step_ms / 1000,
+                    targets={name: tuple(tuple(step[c]) for step in row) for name, c in names.items()},
+                    peaks={name: tuple(peak[c]) for name, c in names.items()},
+                    peak_window_s=forecast.paths.shape[2] * self._step_ms / 1000,
                 )
             )
         return records

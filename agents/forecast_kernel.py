@@ -27,7 +27,7 @@ from agents.signals import (
     pending_since_ms,
 )
 from streams.catalogue import Indicator
-from streams.commit_codec import Commit, decode_coarse, encode_commit, encode_coarse, pack
+from streams.commit_codec import Commit, decode_coarse, encode_coarse, encode_commit, pack
 from streams.config import StreamConfig
 from streams.log import Emission, LogRecord, OutRecord
 from streams.meter import Meter
@@ -35,21 +35,37 @@ from streams.page_codec import PageAssembler
 from streams.page_join import JoinedSlot, PageJoin
 from streams.pages import FleetFacts, Page
 from streams.topics import Topics
-from streams.window_table import Window, WindowTable
+from streams.window_table import COARSE_STEP_MS, Window, WindowTable
 
 STAGE = "forecast"
+NO_INPUTS = InputFacts(
+    arrival_rate=None,
+    observed_ratio=0.0,
+    observed_steps=0,
+    oldest_age_ms=None,
+    coverage_ratio=0.0,
+    censored=False,
+    flat=False,
+    cliff=False,
+    zero_after_nonzero=False,
+    offsets={},
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One admitted workload at one origin: all that the engine needs to forecast and plan it."""
+    """One workload at one origin: all that the engine needs to forecast and plan it.
+
+    `refused` names why it must not be planned; it is forecast all the same where its context allows.
+    """
 
     window: Window
     state: WorkloadState
     inputs: InputFacts
-    fleet: FleetFacts
-    facts_age_ms: int
+    fleet: FleetFacts | None
+    facts_age_ms: int | None
     pending_since_ms: int | None
+    refused: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +77,7 @@ class Planned:
 
 
 class ForecastEngine(Protocol):
-    """Forecasts and plans the admitted workloads of one slot; rows come back in the order given."""
+    """Forecasts and plans the workloads of one slot; answers come back in the order given."""
 
     @property
     def fingerprint(self) -> str: ...
@@ -95,7 +111,7 @@ class ForecastKernel:
         self._meter = meter
         self._limits = SignalLimits(policy.guards.cliff_ratio, config.source_silence_steps)
         self._assembler = PageAssembler(config, topics.partitions, catalogue)
-        self._join = PageJoin()
+        self._join = PageJoin(config.source_silence_steps)
         self._states: dict[str, WorkloadState] = {}
         self._page_offsets: dict[int, int] = {}
         self._adopted: dict[int, PlanRecord] = {}
@@ -174,34 +190,29 @@ class ForecastKernel:
         for workload in self.table.unseen():
             self.table.remove(workload)
             del self._states[workload]
-            nothing = InputFacts(None, 0.0, 0, None, 0.0, False, False, False, False, {})
-            plans.append(WorkloadPlan(workload, "retired", nothing))
+            plans.append(WorkloadPlan(workload, "retired", NO_INPUTS))
         return plans
 
     async def _plan(self, joined: JoinedSlot, origin_ts_ms: int) -> list[Planned]:
         offsets: dict[str, int] = {source: page.end_offset for source, page in joined.pages.items()}
         num_targets = self.table.num_coarse
         subjects: list[Subject] = []
-        refused: list[Planned] = []
         for workload in self.table:
             window = self.table[workload]
             inputs = input_facts(
                 window, joined.slot, origin_ts_ms, self._config.step_ms, num_targets, self._limits, offsets
             )
             fleet = newest_fleet(window)
-            reason = self._refusal(window, joined.slot, inputs, fleet)
-            if reason is None and fleet is not None:
-                age = origin_ts_ms - fleet.ts_ms
-                subjects.append(
-                    Subject(window, self._states[workload], inputs, fleet, age, pending_since_ms(window))
-                )
-            else:
-                self._meter.count("refusals_total", reason=reason or "no_fleet_facts")
-                age_ms = origin_ts_ms - fleet.ts_ms if fleet is not None else None
-                refused.append(Planned(WorkloadPlan(workload, reason, inputs, fleet, age_ms), None))
+            age_ms = origin_ts_ms - fleet.ts_ms if fleet is not None else None
+            refused = self._refusal(window, joined.slot, inputs, fleet)
+            state = self._states[workload]
+            subjects.append(Subject(window, state, inputs, fleet, age_ms, pending_since_ms(window), refused))
         with_forecast = joined.slot % self._policy.plan_every == 0
         planned = await self._engine.plan(subjects, origin_ts_ms, with_forecast) if subjects else []
-        return sorted([*planned, *refused], key=lambda p: p.plan.workload)
+        for answer in planned:
+            if answer.plan.refused is not None:
+                self._meter.count("refusals_total", reason=answer.plan.refused)
+        return planned
 
     def _refusal(self, window: Window, slot: int, inputs: InputFacts, fleet: FleetFacts | None) -> str | None:
         heard = last_heard_slot(window)
@@ -277,11 +288,11 @@ class ForecastKernel:
 
     def end_restore(self, body: CommitBody, coarse: Sequence[bytes], plans: Sequence[bytes]) -> None:
         """Fill the coarse ring and keep the plans that were published after the commit record."""
-        newest = (self._config.slot_end_ms(body.slot)) // 600_000 - 1
+        newest = self._config.slot_end_ms(body.slot) // COARSE_STEP_MS - 1
         for value in coarse:
             row = decode_coarse(value)
             if row.index <= newest:
-                self.table.write_coarse(row.keep(lambda w: w in self._states and self._known_at(w, row.index)))
+                self.table.write_coarse(row.keep([w for w in row.workloads if self._known_at(w, row.index)]))
         self.table.restore_running_coarse(body.running_coarse)
         for value in plans:
             record = decode_plan(value)
@@ -289,4 +300,5 @@ class ForecastKernel:
                 self._adopted.setdefault(record.slot, record)
 
     def _known_at(self, workload: str, coarse_index: int) -> bool:
-        return (coarse_index + 1) * 600_000 > self._states[workload].since_slot * self._config.step_ms
+        state = self._states.get(workload)
+        return state is not None and (coarse_index + 1) * COARSE_STEP_MS > state.since_slot * self._config.step_ms

@@ -89,8 +89,9 @@ class CommitBody(msgspec.Struct, frozen=True):
             raise ContractBroken(f"commits/{partition}: not a commit of the forecast stage ({error})") from error
         if (commit.step_ms, commit.grace_ms) != (config.step_ms, config.grace_ms):
             raise ContractBroken(
-                f"commits/{partition}: the state was built with step {commit.step_ms} ms and grace {commit.grace_ms} ms, "
-                f"the configuration says {config.step_ms} and {config.grace_ms}; go back, or run `harmony state reset`"
+                f"commits/{partition}: the state was built with step {commit.step_ms} ms and grace "
+                f"{commit.grace_ms} ms, the configuration says {config.step_ms} and {config.grace_ms}; go back, or run "
+                "`harmony state reset`"
             )
         return commit
 

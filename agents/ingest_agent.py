@@ -71,9 +71,7 @@ class IngestStage:
             if start == begin or first or len(pages) > self._config.context_steps:
                 break
             stretch *= 4
-        kernel = IngestKernel.restore(
-            partition, source, self._config, self._catalogue, self._topics, pages
-        )
+        kernel = IngestKernel.restore(partition, source, self._config, self._catalogue, self._topics, pages)
         return IngestLane(kernel, self._observe)
 
 

@@ -13,105 +13,24 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from agents.policy import Policy, WorkloadSpec
+from agents.plan_request import LEVELS, PlanInput, PlanResult
+from agents.policy import Policy
 from agents.records import LevelRisk, Quantiles
 from model.backlog import risk_of
-from model.capacity import CapacityPosterior
 from model.chance import Outlook, Verified, fewest, screen, verify
 from model.contract import quantiles_of_paths
-from model.lead_time import LeadTimePosterior
 
-LEVELS: Final = (0.05, 0.1, 0.5, 0.9, 0.95)
+__all__ = ["LEVELS", "PlanInput", "PlanResult", "horizon_steps", "plan", "reactive_replicas"]
+
 _STRATA: Final = (np.arange(1024) + 0.5) / 1024  # levels of the quantiles that draws are taken from
 _MOST_RISKS: Final = 16  # counts a plan states the risk of
-
-
-@dataclass(frozen=True, slots=True)
-class PlanInput:
-    """What is known of one workload at its origin.
-
-    Attributes:
-        spec: the declaration, or None for an undeclared workload: defaults hold.
-        ready, pending, draining: replicas as last reported.
-        arrival_rate_now: requests/s of the last slot; None when not observed.
-        waiting_now: requests waiting; None when not observed, taken as none.
-        last_replicas: count of the previous plan.
-        pending_remaining_s: for the pending replicas of which it is known, the time until they serve.
-        epsilon: in place of the policy's, for instance when the error budget runs low.
-    """
-
-    workload: str
-    origin_ts_ms: int
-    step_ms: int
-    spec: WorkloadSpec | None
-    ready: int
-    pending: int
-    draining: int
-    arrival_rate_now: float | None
-    waiting_now: float | None
-    capacity: CapacityPosterior
-    lead: LeadTimePosterior
-    last_replicas: int | None = None
-    pending_remaining_s: tuple[float, ...] = ()
-    epsilon: float | None = None
-
-    @property
-    def declared(self) -> WorkloadSpec:
-        return self.spec or WorkloadSpec(self.workload)
-
-    @property
-    def bounds(self) -> tuple[int, int]:
-        """Fewest and most replicas."""
-        return self.declared.min_replicas, max(self.declared.max_replicas, self.declared.min_replicas)
-
-    @property
-    def waiting(self) -> float:
-        """Requests waiting, as the queue simulation takes them."""
-        known = self.waiting_now is not None and math.isfinite(self.waiting_now)
-        return max(self.waiting_now, 0.0) if known and self.waiting_now is not None else 0.0
-
-    def within(self, replicas: int) -> int:
-        """The count brought within bounds."""
-        low, high = self.bounds
-        return min(max(replicas, low), high)
-
-
-@dataclass(frozen=True, slots=True)
-class PlanResult:
-    """The plan of one workload.
-
-    Attributes:
-        refused: `horizon` (lead time and commit window reach beyond the paths) or `forecast` (paths not finite); there
-            is no count then.
-        proposer: what the count rests on: `chance_constrained`, `recovery` (a queue cannot be avoided; the fewest that
-            work it off within the window at that risk), `maximum` (not even that) or `capacity_unknown` (nothing
-            learned yet: as it is).
-        proposals: replicas by proposer, within bounds.
-        risks: ascending counts: around the proposed one, the other proposals, and the count commanded now.
-        peak: of the arrival rate over the window, 1/s.
-        window_s: length of the window from the median lead time to its 95th percentile plus the commit time.
-        capacity: 1/s per ready replica.
-    """
-
-    workload: str
-    refused: str | None
-    epsilon: float
-    proposed: int | None = None
-    proposer: str | None = None
-    proposals: dict[str, int] = field(default_factory=dict)
-    risks: tuple[LevelRisk, ...] = ()
-    peak: Quantiles | None = None
-    window_s: float | None = None
-    capacity: Quantiles | None = None
-    lead_time_s: Quantiles | None = None
-    reactive_replicas: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +38,8 @@ class _Row:
     """A request with what was read off its posteriors."""
 
     request: PlanInput
+    bounds: tuple[int, int]
+    reactive: int | None
     epsilon: float
     horizon: int
     delay_s: float
@@ -138,7 +59,7 @@ def reactive_replicas(request: PlanInput, commit_s: float) -> int | None:
     if rate is None or not math.isfinite(rate) or not request.capacity.known:
         return None
     capacity = float(request.capacity.quantiles((0.5,))[0])
-    return request.within(_replicas_for(max(rate, 0.0) + request.waiting / commit_s, capacity))
+    return _clip(_replicas_for(max(rate, 0.0) + request.waiting / commit_s, capacity), request.bounds)
 
 
 def plan(
@@ -180,6 +101,7 @@ def _describe(request: PlanInput, policy: Policy, horizon: int, delay_s: float, 
     lead = Quantiles(LEVELS, lead_s)
     known = request.capacity.known
     capacity = tuple(request.capacity.quantiles(LEVELS).tolist()) if known else ()
+    reactive = reactive_replicas(request, policy.commit_s)
     reach = min(policy.max_horizon, horizon)
     steps = horizon_steps(lead_s[-1] + delay_s, policy.commit_s, request.step_ms, reach)
     if steps is None or not finite:
@@ -189,14 +111,14 @@ def _describe(request: PlanInput, policy: Policy, horizon: int, delay_s: float, 
             epsilon,
             capacity=Quantiles(LEVELS, capacity) if known else None,
             lead_time_s=lead,
-            reactive_replicas=reactive_replicas(request, policy.commit_s),
+            reactive_replicas=reactive,
         )
     if not known:
         current = request.ready + request.pending
         wanted = (request.arrival_rate_now or 0.0) > 0 or request.waiting > 0
-        proposed = request.within(max(current, 1) if wanted else current)
+        proposed = _clip(max(current, 1) if wanted else current, request.bounds)
         return PlanResult(request.workload, None, epsilon, proposed, "capacity_unknown", lead_time_s=lead)
-    return _Row(request, epsilon, steps, delay_s, lead_s, capacity)
+    return _Row(request, request.bounds, reactive, epsilon, steps, delay_s, lead_s, capacity)
 
 
 def _plan_rows(rows: Sequence[_Row], demand: Tensor, policy: Policy) -> list[PlanResult]:
@@ -205,7 +127,7 @@ def _plan_rows(rows: Sequence[_Row], demand: Tensor, policy: Policy) -> list[Pla
     chance = fewest(needs.kept, outlook.epsilon)
     windows = [_window(row, policy.commit_s) for row in rows]
     peaks = _peaks(rows, windows, demand, outlook)
-    proposals = [_proposals(*known, policy) for known in zip(rows, chance, peaks, strict=True)]
+    proposals = [_proposals(*known) for known in zip(rows, chance, peaks, strict=True)]
     verified = verify(outlook, chance, policy.paths_verify)
     counts = [_stated(*known) for known in zip(rows, verified, proposals, strict=True)]
     width = max(map(len, counts))
@@ -224,7 +146,7 @@ def _plan_rows(rows: Sequence[_Row], demand: Tensor, policy: Policy) -> list[Pla
             window_s=window[1] - window[0],
             capacity=Quantiles(LEVELS, row.capacity),
             lead_time_s=Quantiles(LEVELS, row.lead_s),
-            reactive_replicas=proposed.get("reactive"),
+            reactive_replicas=row.reactive,
         )
         for row, answer, proposed, count, p_miss, stderr, peak, window in zip(
             rows, verified, proposals, counts, rough.p_miss.tolist(), rough.stderr.tolist(), peaks, windows, strict=True
@@ -257,7 +179,7 @@ def _outlook(rows: Sequence[_Row], demand: Tensor, policy: Policy) -> Outlook:
         backlog=real([r.waiting for r in requests]),
         ttft_s=real([r.declared.slo.ttft_s for r in requests]),
         objective=real([r.declared.slo.objective for r in requests], torch.float64),
-        bounds=tuple(r.bounds for r in requests),
+        bounds=tuple(row.bounds for row in rows),
         epsilon=tuple(row.epsilon for row in rows),
         seeds=tuple(_seeds(r, policy.seed) for r in requests),
         window_steps=min(max(math.ceil(policy.commit_s / step_s - 1e-9), 1), horizon),
@@ -297,29 +219,31 @@ def _peaks(
     return [tuple(q) for q in quantiles.tolist()]
 
 
+def _clip(replicas: int, bounds: tuple[int, int]) -> int:
+    return min(max(replicas, bounds[0]), bounds[1])
+
+
 def _replicas_for(rate: float, capacity: float) -> int:
     return math.ceil(min(rate / capacity, 1e9) - 1e-9)
 
 
-def _proposals(row: _Row, chance: int, peak: tuple[float, ...], policy: Policy) -> dict[str, int]:
-    request = row.request
+def _proposals(row: _Row, chance: int, peak: tuple[float, ...]) -> dict[str, int]:
     quantile = _replicas_for(peak[-1], row.capacity[LEVELS.index(0.5)])
-    proposals = {"chance_constrained": request.within(chance), "quantile": request.within(quantile)}
-    reactive = reactive_replicas(request, policy.commit_s)
-    if reactive is not None:
-        proposals["reactive"] = reactive
-    if request.last_replicas is not None:
-        proposals["last_plan"] = request.within(request.last_replicas)
-    return proposals
+    offered = {
+        "chance_constrained": chance,
+        "quantile": quantile,
+        "reactive": row.reactive,
+        "last_plan": row.request.last_replicas,
+    }
+    return {proposer: _clip(count, row.bounds) for proposer, count in offered.items() if count is not None}
 
 
 def _stated(row: _Row, verified: Verified, proposals: dict[str, int]) -> list[int]:
     """Counts whose risk the plan states: the nearest to the proposed one, when there are many."""
-    request = row.request
-    others = {request.within(request.ready + request.pending), *proposals.values()}
-    beside = {request.within(n + d) for n in others for d in (-1, 0, 1)} | set(verified.counts)
+    others = {_clip(row.request.ready + row.request.pending, row.bounds), *proposals.values()}
+    beside = {_clip(n + d, row.bounds) for n in others for d in (-1, 0, 1)}
     nearest = sorted(beside, key=lambda n: (n not in others, abs(n - verified.replicas), n))
-    return sorted(set(nearest[:_MOST_RISKS]) | set(verified.counts))
+    return sorted({*nearest[:_MOST_RISKS], *verified.counts})
 
 
 def _risks(

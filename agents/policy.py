@@ -35,11 +35,11 @@ class WorkloadSpec:
     """One declared workload. Only a declared one with target, bounds and SLO may be `act`.
 
     Attributes:
-        capacity_rps: declared requests/s one replica carries within the SLO: the prior of the capacity posterior; None = learn.
+        capacity_rps: declared requests/s one replica carries within the SLO, the prior of what is learned; None = none.
         lead_time_s: declared command -> ready time: the prior of the lead-time posterior.
         price_per_gpu_hour: in any currency; only ratios matter.
         priority: larger is served first when the fleet budget binds.
-        power_w_per_replica: declared draw of one replica, counted against the fleet's power ceiling; None = not counted.
+        power_w_per_replica: declared draw of one replica, counted against the fleet's ceiling; None = not counted.
     """
 
     id: str

@@ -56,7 +56,7 @@ class InputFacts(msgspec.Struct, frozen=True):
 class WorkloadPlan(msgspec.Struct, frozen=True):
     """What the forecast stage says of one workload at one origin.
 
-    `refused` names why there is no plan (silent, warming_up, horizon, no_fleet_facts, retired); the decide stage holds then.
+    `refused` names why there is no plan (silent, warming_up, horizon, no_fleet_facts, retired): decide holds then.
     """
 
     workload: str
@@ -125,7 +125,7 @@ class ReplicaView(msgspec.Struct, frozen=True):
 
 
 class RiskView(msgspec.Struct, frozen=True):
-    """`p_miss` maps a replica count (as text, JSON keys) to its probability; `p_miss_stderr` belongs to the final count."""
+    """`p_miss` maps a replica count (as text) to its probability; `p_miss_stderr` belongs to the final count."""
 
     epsilon: float
     objective: float

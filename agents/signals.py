@@ -56,7 +56,13 @@ def last_heard_slot(window: Window) -> int | None:
 
 
 def input_facts(
-    window: Window, slot: int, origin_ts_ms: int, step_ms: int, num_targets: int, limits: SignalLimits, offsets: dict[str, int]
+    window: Window,
+    slot: int,
+    origin_ts_ms: int,
+    step_ms: int,
+    num_targets: int,
+    limits: SignalLimits,
+    offsets: dict[str, int],
 ) -> InputFacts:
     """Summarise one workload's inputs at the origin.
 

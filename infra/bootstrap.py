@@ -1,7 +1,7 @@
 """Set up `.venv` on a machine that has only Python: find or fetch uv, install what `uv.lock` pins, leave a stamp.
 
-Run by `make` with any Python >= 3.11 and nothing installed, hence standard library only. Does nothing, at once, when the
-stamp says that `.venv` already holds what the lock names.
+Run by `make` with any Python >= 3.11 and nothing installed, hence standard library only. Does nothing, at once, when
+the stamp says that `.venv` already holds what the lock names.
 """
 
 from __future__ import annotations
@@ -111,9 +111,11 @@ def interpreter() -> str:
     """Python for `.venv`: the one it has, so that it is kept, else the one that runs this."""
     own = VENV / "bin" / "python"
     check = f"import sys; sys.exit(sys.version_info < {OLDEST_PYTHON})"
-    if own.exists() and subprocess.run([str(own), "-c", check], check=False).returncode == 0:
-        return str(own)
-    return sys.executable
+    try:
+        subprocess.run([str(own), "-c", check], check=True)
+    except (OSError, subprocess.SubprocessError):
+        return sys.executable
+    return str(own)
 
 
 def sync(uv: Path) -> None:

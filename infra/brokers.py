@@ -27,7 +27,7 @@ def _parse_one(part: str) -> tuple[str, int]:
     host, colon, port = part.rpartition(":")
     if not colon or part.endswith("]"):
         host, port = part, str(DEFAULT_PORT)
-    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+    if not host or not (port.isascii() and port.isdecimal()) or not 0 < int(port) < 65_536:
         raise HarmonyError(f"{part!r} is no broker address: write host:port, for example 127.0.0.1:9092.", 2)
     return host.strip("[]"), int(port)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -143,6 +144,13 @@ def run(
     trace: Annotated[
         Path | None, typer.Option(help="Recorded requests that drive the fleet; default: generated.")
     ] = None,
+    recording: Annotated[
+        Path | None,
+        typer.Option(
+            help="Recorded GPU telemetry to play in place of a fleet, its forecasts scored: a DCGM log (CSV, plain or "
+            "gzip) or a GenTD26 directory."
+        ),
+    ] = None,
     brokers: Annotated[
         str | None, typer.Option("--brokers", "-b", help="A running Kafka; default: one is started here.")
     ] = None,
@@ -152,8 +160,16 @@ def run(
         str | None,
         typer.Option(help="How long to run once the context is full: seconds, or such as 10m; default: no end."),
     ] = None,
-    speed: Annotated[float, typer.Option(min=0, help="Simulated seconds per second; 0 = as fast as it goes.")] = 20.0,
-    step: Annotated[float | None, typer.Option(min=0.1, help="Seconds of simulated time per step.")] = None,
+    speed: Annotated[
+        float | None,
+        typer.Option(
+            min=0, help="Simulated seconds per second; 0 = as fast as it goes. Default: 20; 0 for a recording."
+        ),
+    ] = None,
+    step: Annotated[
+        float | None,
+        typer.Option(min=0.1, help="Seconds of simulated time per step. Default: 5, of a recording its interval."),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of load and fleet.")] = 0,
     fleet: Annotated[bool, typer.Option("--fleet/--no-fleet", help="Simulate a fleet, or wait for telemetry.")] = True,
     offline: Annotated[bool, typer.Option("--offline", help="Never fetch anything.")] = False,
@@ -169,13 +185,18 @@ def run(
 
     if trace is not None and not trace.is_file():
         raise HarmonyError(f"--trace: there is no file {trace}.", 2)
+    if trace is not None and recording is not None:
+        raise HarmonyError("--trace and --recording exclude each other: drop one of them.", 2)
     chosen = RunOptions(
         settings=load_settings(config, {"brokers": brokers, "web_port": web_port}),
+        config=config,
+        web_port_given=web_port is not None,
         trace=trace,
+        recording=recording,
         brokers=brokers,
         workers=workers,
         duration_s=_duration_s(duration),
-        speed=speed,
+        speed=speed if speed is not None else 0.0 if recording is not None else 20.0,
         step_s=step,
         seed=seed,
         fleet=fleet,
@@ -200,11 +221,14 @@ def _duration_s(text: str | None) -> float | None:
 @app.command()
 def doctor(config: ConfigOption = None, brokers: BrokersOption = None, as_json: JsonOption = False) -> None:
     """Check Java, jars, ports, brokers, topics, disk and GPU; exit code 1 when something must be done."""
+    from infra.connection import find_fleet
     from infra.doctor import examine
     from infra.settings import load_settings
 
-    settings = load_settings(config, {"brokers": brokers})
-    findings = list(examine(settings, brokers))
+    settings, where = load_settings(config, {"brokers": brokers}), None
+    with suppress(HarmonyError):
+        settings, where = find_fleet(config, brokers)
+    findings = list(examine(settings, where))
     failed = sum(finding.status == "fail" for finding in findings)
     if as_json:
         print_json({"ok": failed == 0, "findings": [asdict(finding) for finding in findings]})

@@ -63,8 +63,7 @@ def check(brokers: BrokersOption = None, config: ConfigOption = None, as_json: J
 
 
 def _connection(brokers: str | None, config: Path | None) -> tuple[Settings, str, dict[str, Any]]:
-    from infra.runstate import resolve_brokers
-    from infra.settings import load_settings
+    from infra.connection import find_fleet
 
-    settings = load_settings(config, {"brokers": brokers})
-    return settings, resolve_brokers(settings.brokers or None, settings.state_dir), settings.kafka_client_options()
+    settings, where = find_fleet(config, brokers)
+    return settings, where, settings.kafka_client_options()

@@ -60,6 +60,7 @@ def _workload(spec: WorkloadSpec) -> dict[str, Any]:
         "capacity_rps": spec.capacity_rps,
         "lead_time_s": spec.lead_time_s,
         "priority": spec.priority,
+        "power_w_per_replica": spec.power_w_per_replica,
     }
 
 

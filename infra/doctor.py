@@ -15,7 +15,7 @@ from infra.errors import HarmonyError
 from infra.java_runtime import find_java
 from infra.kafka_jars import KAFKA_VERSION, damaged_or_missing, jar_cache, read_pins
 from infra.loopback_port import is_free
-from infra.runstate import read_run_state, resolve_brokers
+from infra.runstate import read_run_state
 from infra.settings import Settings
 from infra.topic_admin import TopicAdmin
 
@@ -33,8 +33,8 @@ class Finding:
     remedy: str = ""
 
 
-def examine(settings: Settings, brokers: str | None = None) -> Iterator[Finding]:
-    """Findings, cheapest first; never raises for what it finds."""
+def examine(settings: Settings, brokers: str | None) -> Iterator[Finding]:
+    """Findings, cheapest first; never raises for what it finds. `brokers` is None when none are named or running."""
     yield _python()
     yield _java()
     yield _jars()
@@ -108,18 +108,16 @@ def _gpu() -> Finding:
 
 
 def _cluster(settings: Settings, brokers: str | None) -> Iterator[Finding]:
-    try:
-        where = resolve_brokers(brokers or settings.brokers or None, settings.state_dir)
-    except HarmonyError:
+    if brokers is None:
         yield Finding("brokers", "note", "none named, none running", "`harmony run` starts one; or give --brokers")
         return
     try:
-        with TopicAdmin(where, settings.kafka_client_options()) as admin:
-            yield Finding("brokers", "ok", f"{where} answers")
+        with TopicAdmin(brokers, settings.kafka_client_options()) as admin:
+            yield Finding("brokers", "ok", f"{brokers} answers")
             specs = settings.topics.specs()
             found = admin.differences(specs)
     except HarmonyError as error:
-        yield Finding("brokers", "fail", f"{where} is not usable", error.message)
+        yield Finding("brokers", "fail", f"{brokers} is not usable", error.message)
         return
     if not found:
         yield Finding("topics", "ok", f"all {len(specs)} of prefix {settings.topic_prefix!r} are as they must be")

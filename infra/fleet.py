@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from threading import Event
-from time import monotonic
 from typing import Any
 
 from agents.policy import Policy
@@ -18,6 +17,7 @@ from infra.demo import FleetSpec
 from infra.errors import HarmonyError
 from infra.fleet_report import FleetReport, Snapshot
 from infra.lockstep import DecisionFeed, Interrupted, SlotPublisher
+from infra.pace import Pace, check_pace
 from infra.simulator.closed_loop import ClosedLoop
 from streams.config import StreamConfig
 from streams.topics import Topics
@@ -80,7 +80,7 @@ class FleetRunner:
         score_from_s = self._warm_up_slots * self._step_s
         known_s = KNOWN_S + score_from_s if self._num_slots is None else self._num_slots * self._step_s
         self.loops = tuple(
-            ClosedLoop(workload, fleet.seed + k, self._start_ts_ms, score_from_s, known_s)
+            ClosedLoop(workload, fleet.seed + k, self._start_ts_ms, self._step_s, score_from_s, known_s)
             for k, workload in enumerate(fleet.workloads)
         )
         self.report = FleetReport(self.loops, fleet.trace, speed, score_from_s)
@@ -137,7 +137,7 @@ class FleetRunner:
         return int(slots) if math.isfinite(slots) else None
 
     def _run(self, feed: DecisionFeed, publisher: SlotPublisher) -> None:
-        pace = _Pace(self._step_s / self._speed if self._speed > 0 else 0.0)
+        pace = Pace(self._step_s / self._speed if self._speed > 0 else 0.0)
         while (self._num_slots is None or self.report.slots < self._num_slots) and not self._stop.is_set():
             slot = self.report.slots
             if slot >= self._warm_up_slots and not pace.wait(self._stop):
@@ -194,30 +194,8 @@ class FleetRunner:
         self.report.final = True
 
 
-class _Pace:
-    """Holds slots to the wall clock. Lost time is not caught up in a rush."""
-
-    def __init__(self, slot_s: float) -> None:
-        self._slot_s = slot_s
-        self._due_s: float | None = None
-        self.behind_s = 0.0
-
-    def wait(self, stop: Event) -> bool:
-        """Sleep until the next slot is due; False when asked to stop meanwhile."""
-        now_s = monotonic()
-        due_s = now_s if self._due_s is None else self._due_s
-        self.behind_s = max(0.0, now_s - due_s) if self._slot_s else 0.0
-        if due_s > now_s and stop.wait(due_s - now_s):
-            return False
-        self._due_s = max(due_s, now_s - 1.0) + self._slot_s
-        return True
-
-
 def _check(fleet: FleetSpec, policy: Policy, speed: float, duration_s: float | None) -> None:
-    if speed < 0 or not math.isfinite(speed):
-        raise HarmonyError(f"The speed must be a number >= 0, got {speed:g}.", 2)
-    if duration_s is not None and (speed == 0 or not 0 < duration_s < math.inf):
-        raise HarmonyError("A duration needs to be positive, and a speed above 0: at 0 the run goes as it can.", 2)
+    check_pace(speed, duration_s)
     undeclared = [w.spec.id for w in fleet.workloads if policy.spec(w.spec.id) is None]
     if undeclared:
         raise HarmonyError(f"The policy does not declare the fleet's workload {undeclared[0]}: add it.", 2)

@@ -9,6 +9,7 @@ from typing import Any
 
 from agents.apply_guard import Verdict
 from agents.records import Decision
+from infra.decision_tally import DecisionTally
 from infra.live_state import LiveRow, LiveState, PolicyLine
 from infra.simulator.closed_loop import ClosedLoop
 from infra.simulator.ledger import Scoreboard
@@ -27,7 +28,7 @@ class Snapshot:
         warm_up: the context is still filling: nothing acts, nothing is scored.
         behind_s: wall seconds that the run lags its pace.
         decisions: one per workload where the slot has one.
-        live: the view's state; its forecast and lag counts belong to others.
+        live: the view's state; its rate and lag belong to others.
     """
 
     slot: int
@@ -57,15 +58,12 @@ class FleetReport:
         self.final = False
         self.slots = self.samples = self.applied = 0
         self._rates: dict[str, deque[float]] = {loop.spec.id: deque(maxlen=SHOWN_SLOTS) for loop in loops}
-        self._by_action: Counter[str] = Counter()
-        self._hold_reasons: Counter[str] = Counter()
-        self._sources: Counter[str] = Counter()
-        self._commands: set[str] = set()
+        self._tally = DecisionTally()
         self._refused: Counter[str] = Counter()
 
     @property
     def num_decisions(self) -> int:
-        return self._by_action.total()
+        return self._tally.total
 
     def lived(self, end_s: float, num_samples: int) -> None:
         """One slot has been lived and published."""
@@ -77,14 +75,7 @@ class FleetReport:
 
     def decided(self, decisions: Iterable[Decision]) -> None:
         """Decisions have been read, each given once."""
-        for decision in decisions:
-            self._by_action[decision.action] += 1
-            if decision.action == "hold":
-                self._hold_reasons[decision.reason] += 1
-            if decision.forecast.source is not None:
-                self._sources[decision.forecast.source] += 1
-            if decision.command_id is not None:
-                self._commands.add(decision.command_id)
+        self._tally.add(decisions)
 
     def judged(self, verdict: Verdict) -> None:
         """A command has met the fleet."""
@@ -99,6 +90,7 @@ class FleetReport:
             sim_ts_ms=origin_ts_ms,
             speed=self._speed,
             slots=self.slots,
+            forecasts=self._tally.forecast_sources.total(),
             harmony=PolicyLine("harmony", **self._own()),
             shadows=tuple(PolicyLine(policy, **total) for policy, total in self._shadows().items()),
             note=note,
@@ -112,12 +104,12 @@ class FleetReport:
             "samples": self.samples,
             "slots": self.slots,
             "decisions": self.num_decisions,
-            "commands": len(self._commands),
+            "commands": len(self._tally.commands),
             "commands_applied": self.applied,
             "commands_refused": dict(self._refused),
-            "forecasts_by_source": dict(self._sources),
-            "decisions_by_action": dict(self._by_action),
-            "hold_reasons": dict(self._hold_reasons),
+            "forecasts_by_source": dict(self._tally.forecast_sources),
+            "decisions_by_action": dict(self._tally.by_action),
+            "hold_reasons": dict(self._tally.hold_reasons),
             "scored_s": max(0.0, self.end_s - self._score_from_s),
             **self._own(),
             "shadows": self._shadows(),

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import sys
@@ -22,6 +23,7 @@ COORDINATES = (f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", "org.slf4j:slf4j-
 PINS_FILE = Path(__file__).with_name("kafka_jars.sha256")
 _ATTEMPTS = 3
 _STREAMS = 8
+_OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,7 @@ def _fetch_one(pin: PinnedJar, staging: Path, cache: Path, fetch: Fetch) -> int:
             try:
                 fetch(pin, staging)
             except (RuntimeError, OSError) as error:
-                if isinstance(error, OSError) and error.filename is not None:
+                if isinstance(error, OSError) and (error.filename is not None or error.errno in _OF_THE_DISK):
                     raise
                 reason = _plain(error)
                 continue

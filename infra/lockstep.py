@@ -81,6 +81,28 @@ class SlotPublisher:
         self._producer.close(timeout=5)
 
 
+def reader_from_now(
+    brokers: str, topics: Iterable[str], num_partitions: int, security: Mapping[str, Any] | None = None
+) -> KafkaConsumer:
+    """A consumer in no group that reads what is appended from now on to all partitions of these topics."""
+    consumer = KafkaConsumer(
+        bootstrap_servers=brokers.split(","),
+        client_id="harmony-fleet",
+        group_id=None,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+        **dict(security or {}),
+    )
+    partitions = [TopicPartition(topic, p) for topic in topics for p in range(num_partitions)]
+    consumer.assign(partitions)
+    consumer.seek_to_end(*partitions)
+    for partition in partitions:
+        # The seek is lazy: only asking for the position pins it before the first slot is published.
+        consumer.position(partition)
+    return consumer
+
+
 class DecisionFeed:
     """Reads decisions and commands from the ends of their topics on, in no consumer group.
 
@@ -92,23 +114,7 @@ class DecisionFeed:
         self, brokers: str, topics: Topics, workloads: Iterable[str], security: Mapping[str, Any] | None = None
     ) -> None:
         self._topics = topics
-        self._consumer = KafkaConsumer(
-            bootstrap_servers=brokers.split(","),
-            client_id="harmony-fleet",
-            group_id=None,
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            isolation_level="read_committed",
-            **dict(security or {}),
-        )
-        partitions = [
-            TopicPartition(t, p) for t in (topics.decisions, topics.commands) for p in range(topics.partitions)
-        ]
-        self._consumer.assign(partitions)
-        self._consumer.seek_to_end(*partitions)
-        for partition in partitions:
-            # The seek is lazy: only asking for the position pins it before the first slot is published.
-            self._consumer.position(partition)
+        self._consumer = reader_from_now(brokers, (topics.decisions, topics.commands), topics.partitions, security)
         self.inbox = Inbox(workloads)
 
     def wait(

@@ -25,12 +25,10 @@ class Place:
     """Where the fleet's topics are: brokers, names, client security."""
 
     def __init__(self, brokers: str | None, config: Path | None) -> None:
-        from infra.runstate import resolve_brokers
-        from infra.settings import load_settings
+        from infra.connection import find_fleet
 
-        settings = load_settings(config)
+        settings, self.brokers = find_fleet(config, brokers)
         self.topics: Topics = settings.topics
-        self.brokers: str = resolve_brokers(brokers or settings.brokers or None)
         self.security: dict[str, Any] = settings.kafka_client_options()
 
     def tail(self, topic: str) -> TopicTail:

@@ -14,7 +14,10 @@ class RunOptions:
 
     Attributes:
         settings: file, environment and flags together.
+        config: the settings file given, None = the default one or none.
+        web_port_given: the first worker serves on `settings.web_port`, else on any free port.
         trace: recorded requests that drive the fleet; None = generated load.
+        recording: recorded telemetry to play in place of a fleet: a DCGM log or a GenTD26 directory.
         brokers: a running Kafka; None = the embedded one.
         workers: worker processes beside this one's fleet and page.
         duration_s: wall time at that speed once the context is full; None = until the trace ends, or for ever.
@@ -30,7 +33,10 @@ class RunOptions:
     """
 
     settings: Settings
+    config: Path | None = None
+    web_port_given: bool = False
     trace: Path | None = None
+    recording: Path | None = None
     brokers: str | None = None
     workers: int = 1
     duration_s: float | None = None

@@ -61,9 +61,7 @@ class SloSection(Section):
 
 
 class WorkloadSection(Section):
-    id: WorkloadId = Field(
-        description="Name in the telemetry and Kafka key; 1 to 200 characters, no spaces."
-    )
+    id: WorkloadId = Field(description="Name in the telemetry and Kafka key; 1 to 200 characters, no spaces.")
     target: TargetSection | None = _key(None, "What a command scales.")
     replicas: ReplicasSection | None = _key(None, "Bounds.")
     gpus_per_replica: int = _key(_WORKLOAD.gpus_per_replica, "GPUs that one replica holds.", ge=1)
@@ -74,7 +72,7 @@ class WorkloadSection(Section):
     capacity_rps: float | None = _key(None, "Requests/s one replica carries within the SLO, if known.", gt=0)
     lead_time_s: float = _key(_WORKLOAD.lead_time_s, "From command to serving replica, first guess.", gt=0)
     priority: int = _key(_WORKLOAD.priority, "Larger is served first when the fleet's GPUs run short.")
-    power_w_per_replica: float | None = _key(None, "Drawn by one replica, if known; else it is measured.", gt=0)
+    power_w_per_replica: float | None = _key(None, "Drawn by one replica; empty = not counted.", gt=0)
 
     @model_validator(mode="after")
     def _act_is_declared(self) -> WorkloadSection:
@@ -166,13 +164,11 @@ class KafkaSection(Section):
 
 class WorkerSection(Section):
     instance_id: str | None = _key(None, "Stable name of this worker; empty = host name and a number.")
-    batch_deadline_ms: int = _key(200, "Longest wait for a fuller inference batch.", ge=0)
+    batch_deadline_ms: int = _key(10, "Longest wait for a fuller inference batch.", ge=0)
     batch_max_workloads: int = _key(1024, "Largest inference batch.", ge=1)
     inference_threads: int = _key(1, "CPU threads of the model; part of what makes numbers repeatable.", ge=1)
     device: Literal["auto", "cpu", "cuda"] = _key("auto", "Where the model runs; auto = a GPU if there is one.")
     session_timeout_s: float = _key(15.0, "Kafka takes a silent worker's partitions after this time.", ge=1, le=300)
-    restore_deadline_s: float = _key(120.0, "A worker that has not restored its state by then ends.", gt=0)
-    shutdown_grace_s: float = _key(15.0, "To finish what is in flight on SIGTERM.", ge=0)
     kill_file: str | None = _key(None, "While this file exists, nothing is published to `commands`.")
     metrics_token: SecretStr | None = _key(None, "Needed to read metrics on an address that is not loopback.")
     log_level: Literal["debug", "info", "warning", "error"] = _key("info", "Least severe line that is logged.")

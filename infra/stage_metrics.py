@@ -68,7 +68,7 @@ class _DecisionGlance(msgspec.Struct):
 
 
 class DecideMetrics:
-    """Reads the decisions that an emission publishes; fleet totals are sums over the newest decision of each workload."""
+    """Reads the decisions of an emission; fleet totals are sums over the newest decision of each workload."""
 
     def __init__(
         self, meter: PrometheusMeter, decisions_topic: str, now_ms: Callable[[], float] = lambda: time() * 1000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -39,7 +39,7 @@ class Supervisor:
 
     def __init__(
         self,
-        commands: dict[str, Sequence[str]],
+        commands: Mapping[str, Sequence[str]],
         log_dir: Path,
         on_restart: Callable[[str, int], None] = lambda _name, _code: None,
     ) -> None:
@@ -58,7 +58,7 @@ class Supervisor:
         """Restart what has ended.
 
         Raises:
-            HarmonyError: a child that was refused (exit code 2), or one that ends again and again; tells its last words.
+            HarmonyError: a child that was refused (exit code 2), or that ends again and again; with its last words.
         """
         now_s = monotonic()
         for name, member in self._members.items():
@@ -105,7 +105,9 @@ class Supervisor:
     @staticmethod
     def _last_words(member: _Member) -> str:
         lines = [line for line in member.log_path.read_text(errors="replace").splitlines() if line.strip()]
-        words = next((line for line in reversed(lines) if "harmony worker" in line), lines[-1] if lines else "no output")
+        words = next(
+            (line for line in reversed(lines) if "harmony worker" in line), lines[-1] if lines else "no output"
+        )
         return f"{words.strip()} (log: {member.log_path})"
 
 

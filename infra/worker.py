@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from time import monotonic
-from typing import Any
 
 import faust
 import structlog
@@ -35,6 +34,7 @@ from model.ridge import RidgeForecaster
 from model.seasonal_naive import SeasonalNaiveForecaster
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.commit_codec import Commit
+from streams.log import OutRecord
 from streams.stage_app import ConnectionConfig, Stage, StageHost
 from streams.ticker import Ticker
 
@@ -97,9 +97,13 @@ class WorkerProcess:
                 brokers=options.brokers,
                 group=f"{settings.topics.prefix}workers",
                 instance_id=options.instance_id,
+                security=settings.kafka_client_options(),
+                session_timeout_s=settings.worker.session_timeout_s,
+                heartbeat_s=min(3.0, settings.worker.session_timeout_s / 4),
             ),
             stages,
             self.meter,
+            withhold=self._withheld,
         )
         self._register(stages)
 
@@ -126,17 +130,20 @@ class WorkerProcess:
     def _kernel_factory(self) -> Callable[[int], ForecastKernel]:
         settings = self._settings
         forecaster = FallbackForecaster(RidgeForecaster(), SeasonalNaiveForecaster())
-        self._inference = InferenceWorker(forecaster)
+        self._inference = InferenceWorker(
+            forecaster,
+            None if settings.worker.device == "auto" else settings.worker.device,
+            num_threads=settings.worker.inference_threads,
+        )
         batcher = MicroBatcher(
             self._inference.forecast,
+            max_rows=settings.worker.batch_max_workloads,
             deadline_s=settings.worker.batch_deadline_ms / 1000,
             # The baselines compile nothing, so padding rows would only cost time on a CPU.
             buckets=() if self._inference.device.type == "cpu" else None,
             meter=self.meter,
         )
-        engine = Engine(
-            forecaster, batcher, settings.policy, DEFAULT_CATALOGUE, settings.stream.step_ms, self.meter
-        )
+        engine = Engine(forecaster, batcher, settings.policy, DEFAULT_CATALOGUE, settings.stream.step_ms, self.meter)
         self.meter.gauge("model_info", 1, fingerprint=engine.fingerprint)
 
         def new_kernel(partition: int) -> ForecastKernel:
@@ -159,6 +166,17 @@ class WorkerProcess:
             tasks.append(self._tick)
         for task in tasks:
             self.host.app.task(task)
+
+    def _withheld(self, record: OutRecord) -> bool:
+        """While the kill file exists, commands are decided and recorded, but none leaves this worker."""
+        kill_file = self._settings.worker.kill_file
+        if kill_file is None or record.topic != self._settings.topics.commands:
+            return False
+        withheld = Path(kill_file).exists()
+        self.health.set_check("kill_file", not withheld, f"{kill_file} exists" if withheld else "", required=False)
+        if withheld:
+            log.warning("command_withheld", kill_file=kill_file)
+        return withheld
 
     async def _serve_probes(self) -> None:
         options = self._options
@@ -190,7 +208,9 @@ class WorkerProcess:
             now_s = monotonic()
             status = self.host.status
             self.health.set_check(
-                "assigned", status.restored, f"{len(status.assigned)} partitions" if status.restored else "no assignment yet"
+                "assigned",
+                status.restored,
+                f"{len(status.assigned)} partitions" if status.restored else "no assignment yet",
             )
             self.health.set_check("restored", status.restored, f"in {status.restore_s:.2f} s")
             heard = status.last_record_s is not None
@@ -236,17 +256,12 @@ def run_worker(settings: Settings, options: WorkerOptions) -> None:
     options.roles()
     if not any_listens(parse_brokers(options.brokers)):
         raise HarmonyError(f"no Kafka broker answers at {options.brokers}; is it running, and is the address right?")
-    with TopicAdmin(options.brokers) as admin:
+    with TopicAdmin(options.brokers, settings.kafka_client_options()) as admin:
         differences = admin.differences(settings.topics.specs())
     blocking = [d for d in differences if d.kind != "config"]
     if blocking:
         listed = "; ".join(str(d) for d in blocking)
         raise HarmonyError(f"topics are not as they must be: {listed}. `harmony topics create` makes what is missing")
-    configure_logging("info")
+    configure_logging(settings.worker.log_level, output=settings.worker.log_format)
     uvloop.install()
     WorkerProcess(settings, options).run()
-
-
-def default_instance_id(role: str) -> str:
-    """Stable name of the worker on this host; run several per host with `--instance-id`."""
-    return f"{socket.gethostname()}-{role}"

@@ -23,64 +23,12 @@ from typing import Final
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
+
+from model.futures import Futures
 
 _CHUNK: Final = 1 << 16  # futures simulated at once: the working set stays within a core's cache
 _ROUNDING: Final = 1.0 + 1e-5  # on counts computed instead of simulated
 _UNKNOWN: Final = float(1 << 40)
-
-
-@dataclass(frozen=True, slots=True)
-class Futures:
-    """B workloads with V futures each. All tensors on one device.
-
-    Attributes:
-        demand: float32 [B, S, H], requests/s of each step; future v takes path v % S.
-        capacity: float32 [B, V], requests/s one replica carries; V a multiple of S.
-        lead_steps: int64 [B, V], whole steps until a replica commanded now serves, at most H - window_steps.
-        ready: int64 [B], replicas serving now.
-        pending: int64 [B], replicas commanded and not yet serving.
-        arrived: int64 [B, H], how many of the pending ones serve from the start of each step at the latest; those not
-            arrived within H are taken to arrive when a replica commanded now would.
-        backlog: float32 [B], requests waiting now.
-        ttft_s: float32 [B].
-        objective: float64 [B].
-        window_steps: length of the commit window.
-        step_s: length of a step.
-
-    Raises:
-        ValueError: shapes that do not fit.
-    """
-
-    demand: Tensor
-    capacity: Tensor
-    lead_steps: Tensor
-    ready: Tensor
-    pending: Tensor
-    arrived: Tensor
-    backlog: Tensor
-    ttft_s: Tensor
-    objective: Tensor
-    window_steps: int
-    step_s: float
-
-    def __post_init__(self) -> None:
-        rows, paths, horizon = self.demand.shape
-        draws = self.capacity.shape[1]
-        if self.capacity.shape != (rows, draws) or self.lead_steps.shape != (rows, draws) or draws % paths:
-            raise ValueError(
-                f"capacity and lead_steps must be [{rows}, k * {paths}], got "
-                f"{tuple(self.capacity.shape)} and {tuple(self.lead_steps.shape)}"
-            )
-        if self.arrived.shape != (rows, horizon):
-            raise ValueError(f"arrived must be [{rows}, {horizon}], got {tuple(self.arrived.shape)}")
-        if not 1 <= self.window_steps <= horizon:
-            raise ValueError(f"window_steps must be in 1..{horizon}, got {self.window_steps}")
-
-    @property
-    def commanded(self) -> Tensor:
-        """int64 [B], replicas serving or on their way."""
-        return self.ready + self.pending
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +65,7 @@ def path_needs(futures: Futures, low: Tensor, high: Tensor) -> Needs:
     # Only an inherited queue tells the two criteria apart, and only at counts that give up nothing.
     differ = (sweep.inherited > 0) & (kept >= commanded) & (kept < none)
     at_once = torch.maximum(sweep.enough_after(None), kept)
-    missed = _bisect(
-        sweep, kept, torch.where(differ, torch.minimum(at_once, none), kept), commanded, excused=False
-    )
+    missed = _bisect(sweep, kept, torch.where(differ, torch.minimum(at_once, none), kept), commanded, excused=False)
     return Needs(kept.view(shape), missed.view(shape))
 
 
@@ -159,12 +105,6 @@ def miss_risk(futures: Futures, candidates: Tensor) -> Risk:
     return risk_of(needs.missed, candidates, futures.demand.shape[1])
 
 
-def lead_steps(lead_s: Tensor, step_s: float, window_steps: int, horizon: Tensor) -> Tensor:
-    """Whole steps of lead times [B, V]; those whose window would leave the row's horizon int64 [B] are cut to fit."""
-    steps = torch.ceil(lead_s.to(torch.float64) / step_s - 1e-9).clamp(min=0.0).to(torch.int64)
-    return torch.minimum(steps, (horizon - window_steps).clamp(min=0)[:, None])
-
-
 def _bisect(sweep: _Sweep, low: Tensor, high: Tensor, commanded: Tensor, *, excused: bool) -> Tensor:
     """Fewest counts in low..high (flat) that suffice; `high` is taken to suffice, or stands for none."""
     low, high = low.clone(), high.clone()
@@ -182,6 +122,15 @@ def _bisect(sweep: _Sweep, low: Tensor, high: Tensor, commanded: Tensor, *, excu
         first = False
 
 
+def _window_sums(steps: Tensor, window: int) -> Tensor:
+    """Sums of `window` consecutive steps: [M, H] to [M, H - window + 1], added one by one in order."""
+    width = steps.shape[1] - window + 1
+    total = steps[:, :width].clone()
+    for k in range(1, window):
+        total += steps[:, k : k + width]
+    return total
+
+
 class _Sweep:
     """The simulation, for any subset of the futures (flat, v within row), each with a replica count of its own."""
 
@@ -191,13 +140,13 @@ class _Sweep:
         self._step_demand = futures.demand.reshape(rows * paths, horizon) * futures.step_s  # requests per step
         # Per step [B*S] and contiguous: neighbouring futures read neighbouring numbers.
         self._by_step = self._step_demand.t().contiguous()
-        self._requests = pad(self._step_demand.to(torch.float64).cumsum(-1), (1, 0)).view(-1)  # [B*S*(H+1)]
+        self._requests = _window_sums(self._step_demand, futures.window_steps)  # [B*S, H-W+1]
         self._kappa = (futures.capacity * futures.step_s).reshape(-1)  # requests per replica and step
         self._lead = futures.lead_steps.reshape(-1)
         self._later = futures.pending - futures.arrived[:, -1]  # [B], come with the lead time
         self._arriving = bool((futures.arrived != 0).any())
         self._wait = futures.ttft_s / futures.step_s  # [B], in steps
-        self._slack = 1.0 - futures.objective
+        self._slack = (1.0 - futures.objective).to(torch.float32)
         peak = self._step_demand.view(rows, paths, horizon).amax(dim=-1)  # [B, S]
         self._peak = peak.repeat(1, futures.capacity.shape[1] // paths).view(-1)  # [B*V]
         self.inherited = self._queue_at_lead()
@@ -251,8 +200,7 @@ class _Sweep:
 
     def _allowed(self, row: Tensor, path: Tensor, lead: Tensor) -> Tensor:
         """Requests [M] of the window that may miss."""
-        start = path * (self._futures.demand.shape[2] + 1) + lead
-        requests = self._requests[start + self._futures.window_steps] - self._requests[start]
+        requests = self._requests.view(-1)[path * self._requests.shape[1] + lead]
         return requests * self._slack[row]
 
     def _queue_at_lead(self) -> Tensor:

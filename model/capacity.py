@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from model.slot_evidence import SlotEvidence, badness_of, usable
+
+__all__ = ["BAD_LEVEL", "SPACING", "CapacityPosterior", "SlotEvidence", "Verdict"]
 
 Float = NDArray[np.float64]
 Verdict = Literal["good", "bad", "unobserved", "idle", "fleet_changing", "cold_start", "backlog", "unclear"]
@@ -29,14 +32,14 @@ _STEEPNESS: Final = (0.03, 0.08, 0.2)  # widths of the logistic curve, in log lo
 _STEEPNESS_PRIOR: Final = (0.4, 0.4, 0.2)
 _OUTLIER: Final = 0.01  # a slot may be bad at any load, or good at any load
 _DECLARED_SIGMA: Final = 0.25  # of log capacity around a declared one
-_LEARNED_SIGMA: Final = 1.0  # of log capacity around the loads seen, where nothing is declared
+_LEARNED_SIGMA: Final = 1.0  # of log capacity around the loads seen, and around a declared one that is wrong
+_WRONG: Final = 0.02  # chance that a declared capacity is far off
 _LEARNED_SHIFT: Final = 0.4  # ... a little above them: they were carried
 _KNOWN_EVIDENCE: Final = 4.0  # slots' worth of evidence before an undeclared capacity counts as known
 _FORGET: Final = 0.05  # share of the evidence that one wholly surprising slot fades
 _HALF_LIFE_MS: Final = 86_400_000
 _EVIDENCE_S: Final = 15.0  # slots shorter than this count in proportion: neighbours are not independent
 _STUCK_MS: Final = 600_000  # a fleet pending or draining unchanged for this long is stuck, not changing
-_OVER: Final = 4.0  # a slot's misses are weighed as objective's rate against this multiple of it
 
 
 def _curves() -> Float:
@@ -49,56 +52,10 @@ def _curves() -> Float:
     return curve
 
 
+_CELL_EDGES: Final = np.arange(_GRID + 1) - 0.5
 _P_BAD: Final = _curves()
 _LOG_EVIDENCE: Final = np.concatenate((np.log1p(-_P_BAD), np.log(_P_BAD)), axis=2).reshape(-1, 2 * _GRID)
 _LOG_STEEPNESS: Final = np.log(np.asarray(_STEEPNESS_PRIOR))[:, None]
-
-
-@dataclass(frozen=True, slots=True)
-class SlotEvidence:
-    """What one closed slot says about capacity. Unknown numbers are None.
-
-    Attributes:
-        end_ts_ms: end of the slot, event time.
-        arrival_rate: requests/s over the slot.
-        miss_ratio: share of the slot's finished requests that missed the SLO.
-        waiting: requests waiting, mean over the slot.
-        ready, pending, draining: replicas.
-        ttft_s, objective: of the SLO.
-    """
-
-    end_ts_ms: int
-    step_s: float
-    arrival_rate: float | None
-    miss_ratio: float | None
-    waiting: float | None
-    ready: int | None
-    pending: int
-    draining: int
-    ttft_s: float
-    objective: float
-
-
-def _usable(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) or value < 0 else float(value)
-
-
-def _badness(slot: SlotEvidence, rate: float, miss_ratio: float | None, waiting: float | None) -> float:
-    """From -1 (surely good) to 1 (surely bad); 0 says nothing. Few requests say little.
-
-    A queue longer than what arrives within the wait allowed is bad whatever the misses say (Little's law).
-    """
-    wait_s = None if waiting is None else waiting / rate
-    if wait_s is not None and wait_s > slot.ttft_s:
-        return 1.0
-    if miss_ratio is None:
-        return -0.5 if wait_s is not None and wait_s < 0.5 * slot.ttft_s else 0.0
-    allowed = min(max(1.0 - slot.objective, 1e-6), 0.2)
-    over = min(_OVER * allowed, 0.8)
-    requests = rate * slot.step_s
-    missed = min(miss_ratio, 1.0) * requests
-    evidence = missed * math.log(over / allowed) + (requests - missed) * math.log((1.0 - over) / (1.0 - allowed))
-    return math.tanh(0.5 * evidence)
 
 
 class CapacityPosterior:
@@ -110,7 +67,8 @@ class CapacityPosterior:
     fades with a half-life of a day. Outside the loads seen the posterior is the prior.
 
     Args:
-        declared_rps: the operator's figure, centre of a lognormal prior; None: the prior sits around the loads seen.
+        declared_rps: the operator's figure, centre of a lognormal prior with a wide tail, for it may be wrong; None:
+            the prior sits around the loads seen.
         settle_s: after a change of the fleet, slots are refused for this long.
         smoothing_s: time constant over which the arrival rate is averaged: misses are counted when requests finish,
             later than they arrive; 0 = not averaged.
@@ -154,9 +112,9 @@ class CapacityPosterior:
             return "unobserved"
         elapsed_ms = 0 if self._last_ts_ms is None else slot.end_ts_ms - self._last_ts_ms
         self._last_ts_ms = slot.end_ts_ms
-        waiting, before = _usable(slot.waiting), self._waiting
+        waiting, before = usable(slot.waiting), self._waiting
         self._waiting = waiting
-        rate = self._smoothed(_usable(slot.arrival_rate), slot.step_s, elapsed_ms)
+        rate = self._smoothed(usable(slot.arrival_rate), slot.step_s, elapsed_ms)
         changing = self._follow_fleet(slot)
         if rate is None or slot.ready is None:
             return "unobserved"
@@ -164,7 +122,7 @@ class CapacityPosterior:
             return "idle"
         if changing is not None:
             return changing
-        badness = _badness(slot, rate, _usable(slot.miss_ratio), waiting)
+        badness = badness_of(slot, rate, usable(slot.miss_ratio), waiting)
         if abs(badness) < 0.02:
             return "unclear"
         load = rate / slot.ready
@@ -181,10 +139,9 @@ class CapacityPosterior:
             ValueError: nothing is declared and no load has been seen yet.
         """
         first, posterior = self._posterior()
-        mass = posterior.sum(axis=0)  # [capacity]
-        upper = np.cumsum(mass)
+        upper = np.cumsum(posterior.sum(axis=0))  # [capacity]
         cells = np.concatenate(([0.0], upper / upper[-1]))
-        edges = (first + np.arange(_GRID + 1) - 0.5) * SPACING
+        edges = (first + _CELL_EDGES) * SPACING
         quantiles: Float = np.exp(np.interp(np.asarray(levels, dtype=np.float64), cells, edges))
         return quantiles
 
@@ -266,9 +223,7 @@ class CapacityPosterior:
             return None if since_ms is not None and since_ms >= _STUCK_MS else "fleet_changing"
         return "cold_start" if since_ms is not None and since_ms < self._settle_ms else None
 
-    def _left_over(
-        self, load: float, rate: float, waiting: float | None, before: float | None, ttft_s: float
-    ) -> bool:
+    def _left_over(self, load: float, rate: float, waiting: float | None, before: float | None, ttft_s: float) -> bool:
         """Whether an earlier overload explains this bad slot: its queue is being worked off, not growing."""
         known = waiting is not None and before is not None
         if waiting is not None and before is not None and before > 0.5 * ttft_s * rate and waiting < before:
@@ -330,8 +285,10 @@ class CapacityPosterior:
         window[:, -1] += self._weights[:, high:].sum(axis=1, dtype=np.float64)
         window[:, 0] += self._weights[:, :low].sum(axis=1, dtype=np.float64)
         log_likelihood = (_LOG_EVIDENCE @ window.reshape(-1)).reshape(len(_STEEPNESS), _GRID)
-        capacity = (first + np.arange(_GRID)) * SPACING
-        log_posterior = log_likelihood + _LOG_STEEPNESS - 0.5 * np.square((capacity - centre) / sigma)
+        gap = (first + np.arange(_GRID)) * SPACING - centre
+        log_prior = -0.5 * np.square(gap / sigma)
+        wide = math.log(_WRONG * sigma / _LEARNED_SIGMA) - 0.5 * np.square(gap / _LEARNED_SIGMA)
+        log_posterior = log_likelihood + _LOG_STEEPNESS + np.logaddexp(log_prior, wide)
         posterior: Float = np.exp(log_posterior - log_posterior.max())
         posterior /= posterior.sum()
         return posterior

@@ -15,13 +15,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.backlog import Futures, Needs, lead_steps, path_needs, risk_of
+from model.backlog import Needs, path_needs, risk_of
+from model.futures import Futures, lead_steps
 
 Ground = Literal["chance_constrained", "recovery", "maximum"]
 
 _REACHES: Final = (2, 8, 1 << 40)  # counts around the start that are verified first, then next, then all there are
 _BESIDE: Final = 2  # counts on either side of the answer whose risk is stated
 _FIRST_DRAWS: Final = 1024  # verified for every row; the rest only where the answer is in doubt
+_LITTLE: Final = 10  # one in so many replicas more, or one, is little to pay for keeping the stated risk
 _SURE: Final = 2.0  # standard errors from epsilon at which it is not
 
 
@@ -125,6 +127,9 @@ def fewest(needs: Tensor, epsilon: Sequence[float]) -> list[int]:
 def verify(outlook: Outlook, start: Sequence[int], max_draws: int) -> list[Verified]:
     """Per row the fewest replicas that keep all but a share epsilon of fresh futures.
 
+    Where a queue that cannot be avoided makes P(miss) more than epsilon there, and a few replicas more bring it down,
+    it is those.
+
     Args:
         start: count from which each row is searched outwards.
         max_draws: futures per row, at most; at least one per path.
@@ -165,15 +170,29 @@ def _search(
             if not _encloses(count, bracket, outlook.bounds[i]):
                 still_open.append(i)
                 continue
-            epsilon, replicas = outlook.epsilon[i], min(count, bracket[1])
-            at = counts.index(replicas)
-            avoidable = p_miss[at] <= epsilon
-            ground: Ground = "maximum" if count > bracket[1] else "chance_constrained" if avoidable else "recovery"
-            found[i] = Verified(replicas, ground, counts, tuple(p_miss[: len(counts)]), tuple(stderr[: len(counts)]))
-            if any(abs(kept_p[k] - epsilon) < _SURE * kept_e[k] for k in range(max(at - 1, 0), at + 1)):
+            found[i] = _answer(count, counts, p_miss, stderr, outlook.epsilon[i])
+            deciding = [k for k, n in enumerate(counts) if count - 1 <= n <= found[i].replicas]
+            near = ((kept_p, kept_e), (p_miss, stderr))
+            if any(_near(outlook.epsilon[i], p[k], e[k]) for p, e in near for k in deciding):
                 doubtful.append(i)
         rows = still_open
     return found, sorted(doubtful)
+
+
+def _answer(
+    kept: int, counts: tuple[int, ...], p_miss: Sequence[float], stderr: Sequence[float], epsilon: float
+) -> Verified:
+    """The count that keeps the futures, or one little above it if that makes the misses themselves rare enough."""
+    known = (counts, tuple(p_miss[: len(counts)]), tuple(stderr[: len(counts)]))
+    if kept > counts[-1]:
+        return Verified(counts[-1], "maximum", *known)
+    most = kept + max(1, kept // _LITTLE)
+    rare = [n for n, p in zip(counts, p_miss, strict=False) if kept <= n <= most and p <= epsilon]
+    return Verified(rare[0], "chance_constrained", *known) if rare else Verified(kept, "recovery", *known)
+
+
+def _near(epsilon: float, p: float, stderr: float) -> bool:
+    return abs(p - epsilon) < _SURE * stderr
 
 
 def _bracket(centre: int, bounds: tuple[int, int], reach: int) -> tuple[int, int]:
@@ -187,8 +206,8 @@ def _around(centre: int, bracket: tuple[int, int]) -> tuple[int, ...]:
 
 
 def _encloses(count: int, bracket: tuple[int, int], bounds: tuple[int, int]) -> bool:
-    """Whether a bracket shows both that the count suffices and that one less does not."""
-    return (count > bracket[0] or bracket[0] == bounds[0]) and (count <= bracket[1] or bracket[1] == bounds[1])
+    """Whether a bracket shows that the count suffices, that one less does not, and what one more would do."""
+    return (count > bracket[0] or bracket[0] == bounds[0]) and (count < bracket[1] or bracket[1] == bounds[1])
 
 
 def _allowed_misses(epsilon: float, draws: int) -> int:

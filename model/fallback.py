@@ -10,6 +10,7 @@ from torch import Tensor
 
 from model.contract import ContextBatch, ForecastBatch, Forecaster
 from model.rows import take_rows
+from model.windows import check_request
 
 
 class FallbackForecaster:
@@ -49,14 +50,15 @@ class FallbackForecaster:
         """Forecast as the contract says; `sources` names per row who answered.
 
         Raises:
-            ValueError: the secondary cannot answer the rows that are left to it.
+            ValueError: horizon above both, inconsistent shapes, or rows that the secondary cannot answer either.
         """
+        check_request(batch, horizon, num_paths, self.max_horizon)
         asked = _enough_context(batch, self._primary.min_context).nonzero()[:, 0].tolist()
         first = self._ask_primary(batch, asked, horizon, num_paths) if asked else None
         if first is None:
             answer = self._secondary.forecast(batch, horizon, num_paths)
             return ForecastBatch(answer.paths, answer.sources, self._fingerprint)
-        finite = first.paths.flatten(1).isfinite().all(1).tolist()
+        finite = _finite_rows(first.paths)
         answered = [row for row, good in zip(asked, finite, strict=True) if good]
         left = sorted(set(range(len(batch))) - set(answered))
         if not left:
@@ -82,6 +84,13 @@ class FallbackForecaster:
             if self._on_error is not None:
                 self._on_error(error)
             return None
+
+
+def _finite_rows(paths: Tensor) -> list[bool]:
+    """Which rows hold finite numbers only. A finite sum says so at once; only the others are looked at in full."""
+    rows = paths.flatten(1)
+    finite: list[bool] = rows.sum(1).isfinite().tolist()
+    return [good or bool(rows[k].isfinite().all()) for k, good in enumerate(finite)]
 
 
 def _enough_context(batch: ContextBatch, min_context: int) -> Tensor:

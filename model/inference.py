@@ -82,9 +82,11 @@ class InferenceWorker:
 
     Args:
         forecaster: used by the worker's thread alone; its parameters must already lie on `device`.
-        device: where batches are moved; None = CUDA when there is one, else CPU. Paths come back on the CPU.
+        device: where batches are moved; None = CUDA when there is one, else CPU. Paths come back on the CPU, as
+            inference tensors: read, slice and copy them, but do not write into them.
         max_pending: batches queued or running.
-        num_threads: torch threads of the worker.
+        num_threads: torch threads of the worker. One by default: on a host whose cores are shared with a broker,
+            threads that wait for each other at the end of every small operation take many times longer than one.
         on_inference_seconds: told the time of every forecast, from the worker's thread.
     """
 
@@ -93,7 +95,7 @@ class InferenceWorker:
         forecaster: Forecaster,
         device: torch.device | str | None = None,
         max_pending: int = 4,
-        num_threads: int = 2,
+        num_threads: int = 1,
         on_inference_seconds: Callable[[float], None] | None = None,
     ) -> None:
         if max_pending < 1 or num_threads < 1:
@@ -133,7 +135,7 @@ class InferenceWorker:
         return await asyncio.wrap_future(self._enqueue(batch, horizon, num_paths))
 
     def close(self) -> None:
-        """Finish the batch that runs, fail those that wait with InferenceClosedError, and end the thread. Idempotent."""
+        """Finish the batch that runs, fail those that wait with InferenceClosedError, end the thread. Idempotent."""
         with self._lock:
             if not self._closed:
                 self._closed = True

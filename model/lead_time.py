@@ -31,8 +31,7 @@ def _student_table(freedom: float) -> tuple[Float, Float]:
     With t = sqrt(v) tan(a) the density in the angle a is proportional to cos(a) ** (v - 1), smooth on a bounded range.
     """
     angle = np.linspace(-0.5 * math.pi, 0.5 * math.pi, 4097)
-    density = np.cos(angle[1:-1]) ** (freedom - 1.0)
-    density = np.concatenate(([0.0], density, [0.0]))
+    density = np.abs(np.cos(angle)) ** (freedom - 1.0)
     cumulative = np.concatenate(([0.0], np.cumsum(0.5 * (density[1:] + density[:-1]))))
     inner = slice(1, -1)
     return cumulative[inner] / cumulative[-1], math.sqrt(freedom) * np.tan(angle[inner])

@@ -30,7 +30,7 @@ def take_paths(windows: Tensor, draws: Tensor, out: Tensor) -> None:
     flat = (draws + torch.arange(b, device=draws.device)[:, None] * w).reshape(-1)
     table, rows = windows.reshape(b * w, h * n), out.view(b * draws.shape[1], h * n)
     if out.device.type == "cpu":
-        # Whole rows at memory speed in one thread; mode "clip" writes into `out` without a buffer, the indices are valid.
+        # Whole rows at memory speed; mode "clip" writes into `out` without a buffer, and the indices are valid.
         np.take(table.numpy(), flat.numpy(), axis=0, out=rows.numpy(), mode="clip")
     else:
         torch.index_select(table, 0, flat, out=rows)

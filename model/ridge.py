@@ -1,9 +1,9 @@
 """Direct multi-step ridge, fitted in context at each origin: the workhorse baseline.
 
-Per row and indicator one regression serves all horizons: the change from the newest value over h steps, on the changes that
-led to it (one Gram matrix, one factorisation). A large penalty is therefore the last value, not the context's mean, which
-in-context fits revert to too eagerly. Leave-one-out residuals, drawn by whole windows, make the paths coherent over steps
-and indicators. Stateless: a forecast is a function of the row alone.
+Per row and indicator one regression serves all horizons: the change from the newest value over h steps, on the changes
+that led to it (one Gram matrix, one factorisation). A large penalty thus means the last value, not the context's mean,
+to which in-context fits revert too eagerly. Leave-one-out residuals, drawn by whole windows, make the paths coherent
+over steps and indicators. Stateless: a forecast is a function of the row alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from model.paths import empty_paths, take_paths
 from model.windows import FilledContext, check_request, fill, valid_windows, window_weights
 
 _VERSION = 1
-_CHUNK_ROWS = 16  # every solve sees this many rows, padded: a row's bits cannot depend on the size of its batch
+_CHUNK_ROWS = 8  # every solve sees this many rows, padded: a row's bits cannot depend on the size of its batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +108,18 @@ def _futures(context: FilledContext, order: int, horizon: int, options: RidgeOpt
     valid = valid_windows(context.observed, order + 1, horizon)  # [R, N, W]
     origins = z[:, order:]  # [M, L - order]
     changes = z.unfold(1, order + 1, 1)[..., :order] - origins[..., None]  # [M, L - order, p], oldest first
-    ahead = z[:, order + 1 :].unfold(1, horizon, 1) - origins[:, :num, None]  # [M, W, H]
-    point, residuals = fit_ridge(changes[:, :num], changes[:, -1], ahead, valid.reshape(r * n, num), options)
-    futures = (residuals + point[:, None]).view(r, n, num, horizon)
-    spread = context.spread.float()[..., None, None]  # 0 where constant
-    futures = torch.addcmul(newest.float()[..., None], futures, spread)
+    narrow = z.float()
+    ahead = narrow[:, order + 1 :].unfold(1, horizon, 1) - narrow[:, order : order + num, None]  # [M, W, H]
+    point, residuals, free = fit_ridge(changes[:, :num], changes[:, -1], ahead, valid.reshape(r * n, num), options)
+    spread = context.spread.float().reshape(r * n, 1, 1)  # 0 where constant
+    start = newest.float().reshape(r * n, 1, 1) + point[:, None] * spread  # [M, 1, H]
+    futures = torch.addcmul(start, residuals, spread / free[..., None]).view(r, n, num, horizon)
     return futures.permute(0, 2, 3, 1).contiguous(), window_weights(valid, context.moving)
 
 
 def fit_ridge(
     changes: Tensor, query: Tensor, ahead: Tensor, known: Tensor, options: RidgeOptions
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Ridge without intercept of all horizons on the same changes, the penalty chosen by leave-one-out error.
 
     Columns with fewer than `min_windows` known windows get no change as forecast and plain differences as residuals.
@@ -126,35 +127,42 @@ def fit_ridge(
     Args:
         changes: float64 [M, W, p].
         query: float64 [M, p], the changes at the origin.
-        ahead: float64 [M, W, H].
+        ahead: float32 [M, W, H].
         known: bool [M, W], windows to fit on.
 
     Returns:
-        float32 forecast [M, H]; float32 residuals [M, W, H], leave-one-out for the windows fitted on.
+        float32 forecast [M, H], residuals [M, W, H] and 1 - leverage [M, W] (1 for the windows not fitted on): the
+        leave-one-out residual of a window is their ratio.
     """
-    mask = known[..., None].to(changes.dtype)
-    x = changes * mask
-    gram = x.mT @ x  # [M, p, p]
+    wide = changes * known[..., None]
+    gram = wide.mT @ wide  # [M, p, p]
+    x = wide.float()  # the factorisation needs the digits, what is built on it does not
     cross = x.mT @ ahead  # [M, p, H]
     count = known.sum(-1)
-    probes = sorted({0, ahead.shape[-1] // 4, ahead.shape[-1] // 2, ahead.shape[-1] - 1})  # stand for all horizons
-    probe_ahead, probe_cross = ahead[..., probes] * mask, cross[..., probes]
-    lowest: Tensor | None = None
-    best_inverse, best_free = torch.zeros_like(gram), torch.ones_like(x[..., 0])
+    probes = _probe_steps(ahead.shape[-1])
+    probe_ahead = torch.stack([ahead[..., h] for h in probes], dim=-1) * known[..., None]  # [M, W, K]
+    probe_cross = torch.stack([cross[..., h] for h in probes], dim=-1)  # [M, p, K]
+    inverses, frees, losses = [], [], []
     for penalty in options.penalties:
-        inverse = _inverse(gram, penalty * count.clamp(min=1))
-        free = 1 - ((x @ inverse) * x).sum(-1)  # [M, W], 1 - leverage
+        inverse = _inverse(gram, penalty * count.clamp(min=1)).float()
+        free = 1 - ((x @ inverse) * x).sum(-1)  # [M, W]
         error = (probe_ahead - x @ (inverse @ probe_cross)) / free[..., None]  # [M, W, K]
-        loss = error.square().sum((1, 2))
-        better = loss < lowest if lowest is not None else torch.ones_like(loss, dtype=torch.bool)
-        lowest = torch.where(better, loss, lowest) if lowest is not None else loss
-        best_inverse = torch.where(better[:, None, None], inverse, best_inverse)
-        best_free = torch.where(better[:, None], free, best_free)
-    fitted = (count >= options.min_windows)[:, None, None]
-    weights = torch.where(fitted, best_inverse @ cross, 0.0).float()  # [M, p, H]
-    free = torch.where(fitted, best_free[..., None], 1.0).float()
+        inverses.append(inverse)
+        frees.append(free)
+        losses.append(error.square().sum((1, 2)))
+    best = torch.stack(losses).argmin(0)  # [M]
+    each = torch.arange(best.shape[0], device=best.device)
+    fitted = count >= options.min_windows  # [M]
+    weights = (torch.stack(inverses)[best, each] @ cross).where(fitted[:, None, None], 0.0)  # [M, p, H]
+    free = torch.stack(frees)[best, each].where(fitted[:, None], 1.0)
     point = (query.float()[:, None] @ weights)[:, 0]  # [M, H]
-    return point, (ahead.float() - changes.float() @ weights) / free
+    residuals = torch.baddbmm(ahead, changes.float(), weights, alpha=-1)  # [M, W, H]
+    return point, residuals, free
+
+
+def _probe_steps(horizon: int) -> list[int]:
+    """A few steps that stand for all in the choice of the penalty: first, last and two between."""
+    return sorted({0, horizon // 4, horizon // 2, horizon - 1})
 
 
 def _inverse(gram: Tensor, penalty: Tensor) -> Tensor:

@@ -84,9 +84,7 @@ class SlotCloser:
                 num_refused += len(content)
         return sorted(admitted, key=lambda pair: pair[0]), num_refused
 
-    def _facts(
-        self, slot: int, workload: str, content: WorkloadSlot, censored: bool, reset: bool
-    ) -> WorkloadFacts:
+    def _facts(self, slot: int, workload: str, content: WorkloadSlot, censored: bool, reset: bool) -> WorkloadFacts:
         times = [max(samples) for samples in content.series.values()]
         if not times:
             times = [ts_ms for ts_ms, _ in content.fleet] + [fact.ts_ms for fact in content.outcomes]

@@ -61,9 +61,7 @@ def encode_commit(
         OutRecord(
             topic,
             key,
-            msgspec.msgpack.encode(
-                _Chunk(VERSION, stage, partition, sequence, i, len(parts), digest, previous, part)
-            ),
+            msgspec.msgpack.encode(_Chunk(VERSION, stage, partition, sequence, i, len(parts), digest, previous, part)),
             partition,
         )
         for i, part in enumerate(parts)

@@ -74,7 +74,7 @@ class RecordDecoder:
             try:
                 wire = self._parse(value)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                self._explain(value, str(error))
+                self._explain(value, error)
             if wire.v != VERSION:
                 raise MalformedError("version", f"v is {wire.v}, this reader knows {VERSION}")
             if isinstance(wire, SamplesWire):
@@ -185,7 +185,7 @@ class RecordDecoder:
         if key != workload.encode():
             raise MalformedError("key", f"key {key[:64]!r} is not the workload {workload!r}")
 
-    def _explain(self, value: bytes, complaint: str) -> NoReturn:
+    def _explain(self, value: bytes, complaint: Exception) -> NoReturn:
         """Name what is wrong with a value that the fast parser refused."""
         body = strict_json.read(value)
         if not isinstance(body, dict):
@@ -202,7 +202,8 @@ class RecordDecoder:
                 refuse_instant(ts_ms)
         if _has_huge_int(body):
             raise MalformedError("range", "an integer has more digits than any measurement")
-        raise MalformedError("schema", complaint)
+        # The parser knows JSON faults that the slow reading lets pass, such as half of a surrogate pair.
+        raise MalformedError("schema" if isinstance(complaint, msgspec.ValidationError) else "decode", str(complaint))
 
 
 def decode(

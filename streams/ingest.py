@@ -20,12 +20,8 @@ from streams.page_chain import newest_chain
 from streams.page_codec import encode_page
 from streams.pages import Control, Counters, Page
 from streams.records import DeadLetter, FleetRecord, OutcomeRecord, SampleRecord, TickRecord, Tombstone
-from streams.slots import MAX_SOURCES_PER_WORKLOAD, OpenSlot, WorkloadSlot
+from streams.slots import OpenSlots
 from streams.topics import Topics
-
-# New names are judged when their slot closes: only what closed slots hold is the same for a reader that starts again.
-# Until then an open slot takes at most this many times `max_workloads`.
-_NAMES_HELD_RATIO = 2
 
 
 class IngestKernel:
@@ -64,7 +60,7 @@ class IngestKernel:
         self._decoder = RecordDecoder(catalogue, source, config.max_record_bytes)
         from_topic = topics.telemetry_requests if source == "requests" else topics.telemetry_gpu
         self._dead = DeadLetterBox(topics.dead_letters, from_topic, partition)
-        self._open: dict[int, OpenSlot] = {}
+        self._open = OpenSlots(config, self._closer.roster)
         self._controls: list[Control] = []
         self._prev: tuple[int, str] | None = None
         self._resume_offset: int | None = None
@@ -172,7 +168,7 @@ class IngestKernel:
             mark = decoded.fact.ts_ms
         elif isinstance(decoded, TickRecord):
             mark = min(decoded.ts_ms, record.stamp_ms)
-            self._start(mark)
+            self._started(mark)
             return mark
         else:
             if isinstance(decoded, DeadLetter):
@@ -190,82 +186,17 @@ class IngestKernel:
                 DeadLetter("future", f"{ahead_ms} ms ahead of the broker's stamp, the limit is {self._config.skew_ms}"),
             )
             return None
-        self._start(mark)
-        if isinstance(decoded, OutcomeRecord):
-            self._add_outcome(decoded, record.offset)
-        elif isinstance(decoded, FleetRecord):
+        if not isinstance(decoded, OutcomeRecord) and decoded.unknown_names:
             self._count("unknown_names", decoded.unknown_names, record.offset)
-            self._add_fleet(decoded, record.offset)
-        else:
-            self._count("unknown_names", decoded.unknown_names, record.offset)
-            self._add_samples(decoded, record.offset)
+        for verdict in self._open.add(decoded, self._started(mark), record.offset):
+            self._count(verdict, 1, record.offset)
         return mark
 
-    def _start(self, mark: int) -> None:
+    def _started(self, mark: int) -> int:
         # The first event time heard only says where we are: what lies before it belongs to no page.
         if self.last_closed is None:
             self.last_closed = self._config.last_closed(mark)
-
-    def _add_samples(self, record: SampleRecord, offset: int) -> None:
-        workload = record.workload
-        for sample in record.samples:
-            content = self._content(sample.ts_ms, workload, offset)
-            if content is None:
-                continue
-            series = content.series.get(sample.source)
-            if series is None:
-                if len(content.series) >= MAX_SOURCES_PER_WORKLOAD:
-                    self._count("refused", 1, offset)
-                    continue
-                series = content.series[sample.source] = {}
-            if sample.ts_ms in series:
-                self._count("duplicate", 1, offset)
-            else:
-                series[sample.ts_ms] = sample
-                self._count("samples", 1, offset)
-
-    def _add_fleet(self, record: FleetRecord, offset: int) -> None:
-        for source, facts in record.facts:
-            content = self._content(facts.ts_ms, record.workload, offset)
-            if content is None:
-                continue
-            if (facts.ts_ms, source) in content.fleet:
-                self._count("duplicate", 1, offset)
-            elif len(content.fleet) >= MAX_SOURCES_PER_WORKLOAD:
-                self._count("refused", 1, offset)
-            else:
-                content.fleet[facts.ts_ms, source] = facts
-                self._count("samples", 1, offset)
-
-    def _add_outcome(self, record: OutcomeRecord, offset: int) -> None:
-        content = self._content(record.fact.ts_ms, record.workload, offset)
-        if content is None:
-            return
-        if record.fact in content.outcomes:
-            self._count("duplicate", 1, offset)
-        elif len(content.outcomes) >= MAX_SOURCES_PER_WORKLOAD:
-            self._count("refused", 1, offset)
-        else:
-            content.outcomes.add(record.fact)
-            self._count("samples", 1, offset)
-
-    def _content(self, ts_ms: int, workload: str, offset: int) -> WorkloadSlot | None:
-        """The workload's place in the slot of this instant; None when the slot is closed or takes no more names."""
-        slot = ts_ms // self._config.step_ms
-        if self.last_closed is not None and slot <= self.last_closed:
-            self._count("late", 1, offset)
-            return None
-        opened = self._open.get(slot)
-        if opened is None:
-            opened = self._open[slot] = OpenSlot(offset)
-        content = opened.workloads.get(workload)
-        if content is None:
-            full = len(opened.workloads) >= _NAMES_HELD_RATIO * self._config.max_workloads
-            if full and workload not in self._closer.roster:
-                self._count("refused", 1, offset)
-                return None
-            content = opened.workloads[workload] = WorkloadSlot()
-        return content
+        return self.last_closed
 
     def _refuse(self, record: LogRecord, letter: DeadLetter) -> None:
         self._count("dead", 1, record.offset)
@@ -290,10 +221,9 @@ class IngestKernel:
         return commits
 
     def _close(self, slot: int, record: LogRecord) -> list[OutRecord]:
-        opened = self._open.pop(slot, None) or OpenSlot(record.offset)
-        closed = self._closer.close(slot, opened)
+        closed = self._closer.close(slot, self._open.take(slot, record.offset))
         self._counts["refused"] += closed.num_refused
-        self._resume_offset = min([s.first_offset for s in self._open.values()] + [record.offset])
+        self._resume_offset = self._open.first_offset(record.offset)
         page = Page(
             source=self.source,
             partition=self.partition,

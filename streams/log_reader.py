@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import aiokafka
 from aiokafka import TopicPartition
@@ -31,9 +31,9 @@ class LogReader:
             **client_options,
         )
 
-    async def __aenter__(self) -> LogReader:
+    async def __aenter__(self) -> Self:
         await self._consumer.start()
-        # The client's coordinator task must have begun before it may be cancelled: one that never ran makes `stop` raise.
+        # The client's coordinator task must have begun before `stop` cancels it: one that never ran makes it raise.
         await asyncio.sleep(0)
         return self
 

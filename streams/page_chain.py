@@ -48,9 +48,7 @@ def newest_chain(
     return []
 
 
-def _chain_to(
-    identity: tuple[int, str], found: dict[tuple[int, str], Page], length: int
-) -> list[tuple[Page, str]]:
+def _chain_to(identity: tuple[int, str], found: dict[tuple[int, str], Page], length: int) -> list[tuple[Page, str]]:
     """The page and its predecessors as far as they are there, newest first, at most `length`."""
     chain = [(found[identity], identity[1])]
     while len(chain) < length:

@@ -21,12 +21,14 @@ class JoinedSlot:
 class PageJoin:
     """Fed with pages in log order; yields slots in ascending order. No timeouts: ticks close silent sources.
 
-    A source counts as absent until its first page, so a fleet without GPU telemetry is forecast all the same; its pages
-    for slots that were joined without it are handed out as stragglers, to be stored but not decided on again.
+    A source that has had no page is awaited for `patience` slots of the other one, then counts as absent, so a fleet
+    without GPU telemetry is forecast all the same. Its pages for slots that were joined without it are handed out as
+    stragglers, to be stored but not decided on again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, patience: int) -> None:
         self.joined: int | None = None
+        self._patience = patience
         self._closed: dict[Source, int] = {}
         self._digests: dict[Source, str] = {}
         self._pending: dict[int, dict[Source, tuple[Page, int]]] = {}
@@ -61,11 +63,17 @@ class PageJoin:
         """Slots that both sources have closed, in order; each is joined once."""
         while self._pending:
             slot = min(self._pending)
-            if any(self._closed.get(source, slot) < slot for source in SOURCES):
+            if any(self._lacks(source, slot) for source in SOURCES):
                 return
             pages = {source: page for source, (page, _) in self._pending.pop(slot).items()}
             self.joined = slot
             yield JoinedSlot(slot, pages)
+
+    def _lacks(self, source: Source, slot: int) -> bool:
+        closed = self._closed.get(source)
+        if closed is None:
+            return self.joined is None and max(self._closed.values()) - slot < self._patience
+        return closed < slot
 
     def closed_slots(self) -> dict[Source, int]:
         """Newest closed slot of each source heard so far."""

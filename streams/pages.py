@@ -93,8 +93,8 @@ class Counters(msgspec.Struct, frozen=True):
     """Cumulative counts of a chain, up to and including the closing offset.
 
     `records` counts everything read. `samples` (fleet facts and outcomes included) went into a slot; `late` and
-    `duplicate` ones did not. `dead` counts dead-lettered records, `future` those of them that were ahead of the broker's clock.
-    `refused` counts samples left out of a page because their workload is one too many. `tombstones` are null values.
+    `duplicate` ones did not. `dead` counts dead-lettered records, `future` those of them that were ahead of the
+    broker's clock. `refused` counts samples whose workload was one too many. `tombstones` are null values.
     """
 
     records: int = 0

@@ -17,7 +17,7 @@ class Roster:
     def __len__(self) -> int:
         return len(self._last_seen)
 
-    def __contains__(self, workload: str) -> bool:
+    def __contains__(self, workload: object) -> bool:
         return workload in self._last_seen
 
     def mark(self, workload: str, slot: int) -> None:

@@ -1,8 +1,8 @@
 """The one machine that all three stages share: per partition a lane that folds, publishes, commits, in that order.
 
-A lane reads its partition's batches in order and gives them to a kernel. For each emission of the kernel it publishes the
-outputs, awaits the broker, publishes the commit record, awaits, and marks the resume offset safe. Any exception ends the
-process: the log, not a retry loop, is what makes the next life right.
+A lane reads its partition's batches in order and gives them to a kernel. For each emission of the kernel it publishes
+the outputs, awaits the broker, publishes the commit record, awaits, and marks the resume offset safe. Any exception
+ends the process: the log, not a retry loop, is what makes the next life right.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Lane:
             self._on_failure(self.stage, error)
 
     async def _publish(self, group: list[Emission]) -> None:
-        """Outputs of the whole group first, then its commit records: a crash in between repeats outputs, never loses one."""
+        """All outputs of the group, then its commit records: a crash in between repeats outputs and loses none."""
         started = monotonic()
         depth = max(len(emission.outputs) for emission in group)
         for level in range(depth):
@@ -119,5 +119,6 @@ class Lane:
             self._fail_point(f"{self.stage}.before_commit")
             await self._send(commits)
             self._fail_point(f"{self.stage}.after_commit")
-        self._mark_safe(group[-1].resume_offset)
+            # Without a commit record there is no state behind an offset: the group must not remember it.
+            self._mark_safe(group[-1].resume_offset)
         self._meter.observe("stage_seconds", monotonic() - started, stage=self.stage)

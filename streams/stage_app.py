@@ -10,11 +10,11 @@ import asyncio
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import faust
 from faust.types.tuples import TP
@@ -23,7 +23,7 @@ from streams.log import ContractBroken, OutRecord
 from streams.log_reader import LogReader
 from streams.meter import Meter, NullMeter
 from streams.stage import FailPoint, Kernel, Lane
-from streams.transport import BatchPort, BatchSchema, FetchedBatch, highwater_lag, install
+from streams.transport import BatchConsumer, BatchPort, BatchSchema, FetchedBatch, highwater_lag, install
 
 
 class Stage(Protocol):
@@ -46,11 +46,17 @@ class Stage(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionConfig:
-    """How the worker reaches Kafka. `instance_id` makes the membership static (kill to first output about 2 s)."""
+    """How the worker reaches Kafka.
+
+    Attributes:
+        instance_id: makes the membership static: from a kill to the next output about 2 s instead of a session.
+        security: keyword arguments of aiokafka's clients (security_protocol, ssl_context, sasl_...).
+    """
 
     brokers: str
     group: str
     instance_id: str | None = None
+    security: Mapping[str, Any] = field(default_factory=dict)
     session_timeout_s: float = 10.0
     heartbeat_s: float = 2.0
     request_timeout_s: float = 30.0
@@ -70,7 +76,7 @@ class HostStatus:
 
 
 def end_process(stage: str, error: BaseException) -> None:
-    """Last line of a life that must not go on: one clear sentence, exit code 1, nothing flushed or acknowledged after it."""
+    """Last line of a life that must not go on: one clear sentence, exit code 1, nothing acknowledged after it."""
     kind = "" if isinstance(error, ContractBroken) else f"{type(error).__name__}: "
     sys.stderr.write(f"harmony worker stops ({stage}): {kind}{error}\n")
     if not isinstance(error, ContractBroken):
@@ -91,6 +97,7 @@ class StageHost:
         meter: Meter | None = None,
         on_failure: Callable[[str, BaseException], None] = end_process,
         fail_point: FailPoint = lambda _name: None,
+        withhold: Callable[[OutRecord], bool] = lambda _record: False,
     ) -> None:
         self.status = HostStatus()
         self._connection = connection
@@ -98,6 +105,7 @@ class StageHost:
         self._meter = meter or NullMeter()
         self._on_failure = on_failure
         self._fail_point = fail_point
+        self._withhold = withhold
         self._lanes = self.status.lanes
         self._generation = -1
         self.app = self._new_app()
@@ -121,6 +129,7 @@ class StageHost:
             c.group,
             env_prefix="HARMONY_FAUST_",
             broker=[f"kafka://{b}" for b in c.brokers.split(",")],
+            broker_credentials=_credentials(c.security),
             store="memory://",
             datadir=str(Path(tempfile.gettempdir()) / f"harmony-faust-{os.getuid()}"),
             web_enabled=False,
@@ -160,9 +169,7 @@ class StageHost:
     async def send(self, records: Sequence[OutRecord]) -> list[Any]:
         """Publish and await the broker's acknowledgement of every record."""
         producer = self.app.producer
-        futures = [
-            await producer.send(r.topic, r.key, r.value, r.partition, None, list(r.headers)) for r in records
-        ]
+        futures = [await producer.send(r.topic, r.key, r.value, r.partition, None, list(r.headers)) for r in records]
         return list(await asyncio.gather(*futures))
 
     def lag(self) -> dict[tuple[str, int], int]:
@@ -172,7 +179,7 @@ class StageHost:
 
     def reader(self) -> LogReader:
         """A groupless reader of the same cluster."""
-        return LogReader({"bootstrap_servers": self._connection.brokers})
+        return LogReader({"bootstrap_servers": self._connection.brokers, **self._connection.security})
 
     def _start_offset(self, tp: TP) -> int | None:
         lane = self._lanes.get((tp.topic, tp.partition))
@@ -182,8 +189,8 @@ class StageHost:
         self._on_failure(
             self._stage_of[tp.topic].name,
             ContractBroken(
-                f"{tp.topic}/{tp.partition}: the group has committed offset {committed} but no state is found; its pages or "
-                "commits topic was lost or truncated. `harmony state reset` accepts a new start with an empty history"
+                f"{tp.topic}/{tp.partition}: the group has committed offset {committed} but no state is found; its "
+                "pages or commits topic was lost or truncated. `harmony state reset` accepts a new, empty start"
             ),
         )
 
@@ -196,11 +203,12 @@ class StageHost:
         await asyncio.gather(*(lane.close() for lane in closing))
 
     async def _on_rebalance_complete(self, *_args: Any, **_kwargs: Any) -> None:
-        """Awaited by Faust before it seeks and before the flow resumes: the only place where restoring does not race."""
+        """Awaited by Faust before it seeks and before the flow resumes: only here does restoring not race."""
         started = monotonic()
         await self._close_lanes(list(self._lanes))
         self._generation = self.app.consumer_generation_id
-        assigned = sorted((tp.topic, tp.partition) for tp in self.app.consumer.assignment() if tp.topic in self._stage_of)
+        held = self.app.consumer.assignment()
+        assigned = sorted((tp.topic, tp.partition) for tp in held if tp.topic in self._stage_of)
         self._fail_point("restore.begin")
         stage_name = "restore"
         try:
@@ -214,7 +222,7 @@ class StageHost:
                     self._lanes[topic, partition] = self._new_lane(stage.name, TP(topic, partition), kernel)
         except asyncio.CancelledError:
             raise
-        except BaseException as error:  # noqa: BLE001 - Faust would log it and go on without state
+        except BaseException as error:
             self._on_failure(stage_name, error)
             raise
         self._fail_point("restore.end")
@@ -227,14 +235,28 @@ class StageHost:
         generation = self._generation
 
         async def send(records: Sequence[OutRecord]) -> None:
-            await self.send(records)
+            await self.send([r for r in records if not self._withhold(r)])
 
         return Lane(
             stage=stage,
             kernel=kernel,
             send=send,
-            mark_safe=lambda offset: self.app.consumer.mark_safe(tp, offset, generation),
+            mark_safe=lambda offset: cast("BatchConsumer", self.app.consumer).mark_safe(tp, offset, generation),
             meter=self._meter,
             on_failure=self._on_failure,
             fail_point=self._fail_point,
         )
+
+
+def _credentials(security: Mapping[str, Any]) -> Any:
+    """The same security as Faust spells it; None for plain text."""
+    context = security.get("ssl_context")
+    mechanism = security.get("sasl_mechanism")
+    if mechanism is not None:
+        return faust.SASLCredentials(
+            username=security.get("sasl_plain_username"),
+            password=security.get("sasl_plain_password"),
+            mechanism=mechanism,
+            ssl_context=context,
+        )
+    return faust.SSLCredentials(context=context) if context is not None else None

@@ -80,7 +80,7 @@ class Topics:
             return {**log, "retention.ms": str(int(n * DAY_MS))}
 
         def bounded(retention_bytes: int) -> dict[str, str]:
-            # A broker-side ring: bounded by size, never by time, never compacted (a stale page must not replace a newer one).
+            # A broker-side ring: bounded by size, never by time or compaction (a stale page must not replace a newer one).
             return {
                 **log,
                 "retention.ms": "-1",
@@ -98,7 +98,12 @@ class Topics:
             TopicSpec(
                 self.commands,
                 p,
-                {**stamp, "cleanup.policy": "compact,delete", "retention.ms": str(7 * DAY_MS), "segment.ms": str(DAY_MS)},
+                {
+                    **stamp,
+                    "cleanup.policy": "compact,delete",
+                    "retention.ms": str(7 * DAY_MS),
+                    "segment.ms": str(DAY_MS),
+                },
             ),
             TopicSpec(self.dead_letters, p, days(7)),
             TopicSpec(self.pages, p, bounded(self.pages_retention_bytes)),

@@ -1,6 +1,6 @@
 """Whole fetched batches for Faust agents; position and commit from our pages, never from Faust's acks.
 
-Every private hook of Faust 0.15.3 that we rely on is in this file (marked *), pinned by tests/integration/test_transport.py.
+Every private hook of Faust 0.15.3 that we rely on is in this file (marked *), pinned by contract tests.
 docs/adr/0001 says what Faust does for us and what it does not.
 
 | hook | use |
@@ -8,16 +8,16 @@ docs/adr/0001 says what Faust does for us and what it does not.
 | `Transport.Consumer` | our consumer class |
 | `Consumer._drain_messages`* | one event per fetched chunk of a partition, contiguous offsets only |
 | `Consumer.perform_seek` | position = what the restored state asks for |
-| `Consumer._new_offset`*, `_filter_tps_with_pending_acks`*, `ack` | commit = the resume offset of the newest confirmed commit record |
+| `Consumer._new_offset`*, `_filter_tps_with_pending_acks`*, `ack` | commit = newest confirmed resume offset |
 | `Schema.compile` | hand the batch through undecoded |
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import faust
 from faust.transport.consumer import ensure_TP
@@ -47,7 +47,7 @@ class _BatchMessage(ConsumerMessage):
     """Carries a `FetchedBatch` through Faust; its offset is the batch's last."""
 
 
-class BatchSchema(faust.Schema):
+class BatchSchema(faust.Schema[Any, Any]):
     """Passes a fetched batch to the agent as it is: bytes stay bytes until our own decoder sees them."""
 
     def compile(self, app: Any, **kwargs: Any) -> Callable[..., Any]:
@@ -70,8 +70,12 @@ class BatchConsumer(driver.Consumer):
         self._reseeked: dict[TP, tuple[int, int]] = {}
         super().__init__(*args, **kwargs)
 
+    @property
+    def _port(self) -> BatchPort:
+        return cast("BatchPort", cast("Any", self.app).batch_port)
+
     def _is_batch(self, tp: TP) -> bool:
-        return tp.topic in self.app.batch_port.topics
+        return tp.topic in self._port.topics
 
     # Commit: the resume offset of the newest confirmed commit record.
 
@@ -90,7 +94,7 @@ class BatchConsumer(driver.Consumer):
     def _new_offset(self, tp: TP) -> int | None:
         return self._safe.get(tp) if self._is_batch(tp) else super()._new_offset(tp)
 
-    def _filter_tps_with_pending_acks(self, topics: Any = None) -> Iterable[TP]:
+    def _filter_tps_with_pending_acks(self, topics: Any = None) -> Iterator[TP]:
         yield from super()._filter_tps_with_pending_acks(topics)
         yield from [tp for tp in self._safe if topics is None or tp in topics or tp.topic in topics]
 
@@ -111,12 +115,13 @@ class BatchConsumer(driver.Consumer):
         for tp in map(ensure_TP, self.assignment()):
             if not self._is_batch(tp):
                 continue
-            offset = self.app.batch_port.start_offset(tp)
+            offset = self._port.start_offset(tp)
             if offset is not None:
                 wanted[tp] = offset
                 continue
-            if self._committed_offset[tp]:
-                self.app.batch_port.on_missing_state(tp, self._committed_offset[tp])
+            committed = self._committed_offset[tp]
+            if committed:
+                self._port.on_missing_state(tp, committed)
             stateless.append(tp)
         if stateless:
             earliest = await self._thread.earliest_offsets(*stateless)
@@ -141,13 +146,14 @@ class BatchConsumer(driver.Consumer):
                     continue
                 for tp, records in fetched.items():
                     await self._deliver(ensure_TP(tp), records)
-        except (asyncio.CancelledError, *self.consumer_stopped_errors):
+        except asyncio.CancelledError:
             if not self.app.should_stop:
+                raise
+        except Exception as error:
+            if not (self.app.should_stop and isinstance(error, self.consumer_stopped_errors)):
                 raise
 
     async def _deliver(self, tp: TP, records: list[Any]) -> None:
-        if not self._is_batch(tp):
-            raise RuntimeError(f"topic {tp.topic} is not a batch topic of this app")
         generation = self.app.consumer_generation_id
         expected = self._expected.get(tp)
         if expected is None:
@@ -168,11 +174,13 @@ class BatchConsumer(driver.Consumer):
                 return
             message = _to_message(tp, records[start : start + MAX_BATCH_RECORDS], generation)
             await self.wait_first(self.callback(message), self.suspend_flow.wait())
-            if not self.flow_active:
-                return
-            if tp in self._expected:
-                self._expected[tp] = message.offset + 1
-            self._read_offset[tp] = message.offset
+            self._delivered(tp, message.offset)
+
+    def _delivered(self, tp: TP, offset: int) -> None:
+        # A rebalance during delivery suspends the flow and clears what is expected; the batch is then dropped unseen.
+        if self.flow_active and tp in self._expected:
+            self._expected[tp] = offset + 1
+            self._read_offset[tp] = offset
 
 
 def _to_message(tp: TP, records: list[Any], generation: int) -> _BatchMessage:
@@ -183,6 +191,7 @@ def _to_message(tp: TP, records: list[Any], generation: int) -> _BatchMessage:
         generation=generation,
     )
     last = records[-1]
+    carried = cast("Any", batch)
     return _BatchMessage(
         tp.topic,
         tp.partition,
@@ -191,7 +200,7 @@ def _to_message(tp: TP, records: list[Any], generation: int) -> _BatchMessage:
         records[0].timestamp_type,
         [],
         None,
-        batch,
+        carried,
         None,
         0,
         0,
@@ -221,7 +230,7 @@ class BatchPort:
 
 def install(app: faust.App, port: BatchPort) -> None:
     """Give the app our transport."""
-    app.batch_port = port
+    cast("Any", app).batch_port = port
     app.transport = BatchTransport(app.conf.broker_consumer, app)
 
 

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 import math
-import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +10,8 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from infra.csv_rows import csv_rows
 
 AZURE_COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 PLAIN_COLUMNS = ("arrival_s", "prompt_tokens", "output_tokens")
@@ -103,7 +100,7 @@ def read_trace(path: str | Path) -> Trace:
         TraceError: anything that is not a sorted list of requests.
     """
     where = Path(path)
-    rows = _rows(where)
+    rows = csv_rows(where, TraceError)
     header = next(rows, None)
     if header is None:
         raise TraceError(
@@ -158,38 +155,6 @@ def _layout(where: Path, names: list[str]) -> tuple[tuple[str, str, str], bool]:
         f"{where}, line 1: has no column {AZURE_COLUMNS[0]} or {PLAIN_COLUMNS[0]}; "
         f"the header must hold {','.join(AZURE_COLUMNS)} or {','.join(PLAIN_COLUMNS)}"
     )
-
-
-def _rows(where: Path) -> Iterator[tuple[int, list[str]]]:
-    """Line number and fields of each row; file errors as TraceError."""
-    reader = None
-    try:
-        with where.open("rb") as raw:
-            packed = raw.read(2) == b"\x1f\x8b"
-            raw.seek(0)
-            stream = gzip.GzipFile(fileobj=raw) if packed else raw
-            # io.TextIOWrapper decodes as it goes, so that a large file is never held whole.
-            reader = csv.reader(io.TextIOWrapper(stream, encoding="utf-8-sig", newline=""), strict=True)
-            for row in reader:
-                yield reader.line_num, row
-    except UnicodeDecodeError:
-        raise TraceError(f"{where}, after line {_line(reader)}: is not UTF-8 text; convert the file to UTF-8") from None
-    except csv.Error as error:
-        raise TraceError(f"{where}, line {_line(reader)}: is not CSV ({error}); correct the line") from None
-    except EOFError:
-        raise TraceError(f"{where}, after line {_line(reader)}: the gzip file is cut short; fetch it again") from None
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise TraceError(
-            f"{where}, after line {_line(reader)}: is not a sound gzip file ({error}); fetch it again"
-        ) from None
-    except IsADirectoryError:
-        raise TraceError(f"{where}: is a directory; give a CSV file") from None
-    except OSError as error:
-        raise TraceError(f"{where}: cannot be read ({error.strerror or error}); check the path") from None
-
-
-def _line(reader: object) -> int:
-    return int(getattr(reader, "line_num", 0))
 
 
 def _utc(where: Path, line: int, column: str, text: str) -> tuple[float, float]:

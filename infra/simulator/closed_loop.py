@@ -54,12 +54,19 @@ class ClosedLoop:
 
     Args:
         start_ts_ms: event time of second 0, a multiple of the step.
+        step_s: slot length.
         score_from_s: requests arriving from here on count.
         known_s: how much of the future the static shadow may know.
     """
 
     def __init__(
-        self, workload: SimulatedWorkload, seed: int, start_ts_ms: int, score_from_s: float, known_s: float
+        self,
+        workload: SimulatedWorkload,
+        seed: int,
+        start_ts_ms: int,
+        step_s: float,
+        score_from_s: float,
+        known_s: float,
     ) -> None:
         spec, source = workload.spec, workload.source
         self.spec = spec
@@ -77,7 +84,7 @@ class ClosedLoop:
             )
         self.initial_replicas = min(max(initial, spec.min_replicas), spec.max_replicas)
         self.cluster = self._copy(objective, self.initial_replicas, score_from_s)
-        self.sampler = TelemetrySampler(spec.id, self.cluster, workload.device, seed, start_ts_ms)
+        self.sampler = TelemetrySampler(spec.id, self.cluster, workload.device, seed, start_ts_ms, step_s)
         bounds = (spec.min_replicas, spec.max_replicas)
         target = tuned_hpa_target(
             workload.profile, known, objective, spec.slo.objective, bounds, self.initial_replicas, spec.lead_time_s

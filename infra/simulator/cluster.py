@@ -220,9 +220,11 @@ class Cluster:
         return replica
 
     def _become_ready(self, ready_s: float) -> None:
-        _, _, replica = heappop(self._warming)
-        replica.ready_s = ready_s
-        insort(self._ready, replica)
+        # All that become ready at this instant do so before the gateway's queue is shared out among them.
+        while self._warming and self._warming[0][0] == ready_s:
+            _, _, replica = heappop(self._warming)
+            replica.ready_s = ready_s
+            insort(self._ready, replica)
         while self.gateway:
             self._route(self.gateway.popleft(), ready_s)
 

@@ -47,7 +47,6 @@ class _Watch:
     busy_s: float = 0.0
     prefill_s: float = 0.0
     read_s: float = math.nan
-    announced: bool = False
 
 
 _RequestRow = tuple[str, int, tuple[float, ...], HistogramState, HistogramState]
@@ -56,21 +55,29 @@ _RequestRow = tuple[str, int, tuple[float, ...], HistogramState, HistogramState]
 class TelemetrySampler:
     """Collects samples of one workload's cluster and packs them slot by slot.
 
-    A replica's metrics start with zeros the instant it is ready and end with its last totals at its release, so that no
-    increase of a counter is lost between two samples.
+    A replica's metrics are up one step before it is ready (the process starts before its first request) and stay up to
+    the end of the slot in which it is released, so that every increase of a counter lies between two samples and none
+    is taken over a part of a step.
+
+    Args:
+        start_ts_ms: event time of second 0.
+        step_s: slot length.
     """
 
-    def __init__(self, workload: str, cluster: Cluster, device: DeviceModel, seed: int, start_ts_ms: int) -> None:
+    def __init__(
+        self, workload: str, cluster: Cluster, device: DeviceModel, seed: int, start_ts_ms: int, step_s: float
+    ) -> None:
         self._workload = workload
         self._name = workload.rsplit("/", 1)[-1]
         self._cluster = cluster
         self._device = device
         self._seed = seed
         self._start_ts_ms = start_ts_ms
+        self._step_s = step_s
         self._devices: dict[int, tuple[Device, ...]] = {}
         self._watched: dict[int, _Watch] = {}
-        self._released: set[int] = set()
         self._first_open = 0
+        self._closed: set[int] = set()
         self._requests: list[_RequestRow] = []
         self._gpus: list[tuple[str, int, GpuReading]] = []
         self._outcomes: list[OutcomeFact] = []
@@ -84,13 +91,12 @@ class TelemetrySampler:
         """Read every replica and device at the cluster's present instant."""
         now_ms = self.ts_ms(self._cluster.now_s)
         for replica in self._open_replicas():
+            if self._is_up(replica):
+                self._requests.append(self._request_row(replica, now_ms))
             if math.isnan(replica.release_s):
-                if not math.isnan(replica.ready_s):
-                    self._announce(replica, now_ms)
-                    self._requests.append(self._request_row(replica, now_ms))
                 self._read_devices(replica, now_ms)
-            else:
-                self._close(replica, now_ms)
+            if not math.isnan(replica.ready_s):
+                self._tell_ready(replica)
 
     def outcome(self, command_id: str, status: str, at_s: float) -> None:
         """Report what became of a command."""
@@ -102,62 +108,49 @@ class TelemetrySampler:
             self._launched_for[replica_id] = command_id
 
     def take(self, desired: int) -> SlotTelemetry:
-        """Pack and forget everything collected, with the fleet facts as of now."""
+        """Pack and forget everything collected in a slot, with the fleet facts as of now."""
         c = self._cluster
         facts = FleetFacts(self.ts_ms(c.now_s), c.num_ready, c.num_pending, c.num_draining, desired)
         tail = [encode_fleet(self._workload, FLEET_SOURCE, facts)]
         tail += [encode_outcome(self._workload, FLEET_SOURCE, o) for o in self._outcomes]
-        num_samples = len(self._requests) + len(self._gpus) + len(tail)
         packed = SlotTelemetry(
             (*_chunked(self._requests, REQUEST_ROWS, self._pack_requests), *tail),
             tuple(_chunked(self._gpus, GPU_ROWS, self._pack_gpus)),
-            num_samples,
+            len(self._requests) + len(self._gpus) + len(tail),
         )
         self._requests, self._gpus, self._outcomes = [], [], []
+        for replica in self._open_replicas():
+            if not math.isnan(replica.release_s):
+                self._closed.add(replica.replica_id)
+                for known in (self._devices, self._watched, self._launched_for):
+                    known.pop(replica.replica_id, None)
         return packed
 
     def _open_replicas(self) -> list[Replica]:
-        """Replicas not yet reported as released, by id."""
+        """Replicas whose end has not been reported, by id."""
         replicas = self._cluster.replicas
-        while self._first_open < len(replicas) and replicas[self._first_open].replica_id in self._released:
-            self._released.discard(self._first_open)
+        while self._first_open in self._closed:
+            self._closed.discard(self._first_open)
             self._first_open += 1
-        return [r for r in replicas[self._first_open :] if r.replica_id not in self._released]
+        return [r for r in replicas[self._first_open :] if r.replica_id not in self._closed]
+
+    def _is_up(self, replica: Replica) -> bool:
+        if not math.isnan(replica.ready_s):
+            return True
+        due_s = replica.command_s + replica.lead_s
+        return math.isnan(replica.release_s) and self._cluster.now_s >= due_s - self._step_s
+
+    def _tell_ready(self, replica: Replica) -> None:
+        command_id = self._launched_for.pop(replica.replica_id, None)
+        if command_id is not None:
+            lead_s = round(replica.ready_s - replica.command_s, 3)
+            # Counted one by one, so that launches of one instant stay distinct facts.
+            order = (replica.ready_s, replica.replica_id)
+            count = sum((r.ready_s, r.replica_id) <= order for r in self._cluster.ready)
+            self._outcomes.append(OutcomeFact(self.ts_ms(replica.ready_s), command_id, "ready", count, lead_s))
 
     def _source(self, replica: Replica) -> str:
         return f"{self._name}-{replica.replica_id}"
-
-    def _announce(self, replica: Replica, now_ms: int) -> None:
-        watch = self._watched.setdefault(replica.replica_id, _Watch())
-        if watch.announced:
-            return
-        watch.announced = True
-        ready_ms = self.ts_ms(replica.ready_s)
-        if ready_ms < now_ms:
-            no_ttft = HistogramState(
-                tuple(replica.ledger.ttft_s.bounds), (0,) * len(replica.ledger.ttft_s.bounds), 0, 0.0
-            )
-            no_tpot = HistogramState(
-                tuple(replica.ledger.tpot_s.bounds), (0,) * len(replica.ledger.tpot_s.bounds), 0, 0.0
-            )
-            self._requests.append((self._source(replica), ready_ms, (0,) * len(REQUEST_NAMES), no_ttft, no_tpot))
-        command_id = self._launched_for.pop(replica.replica_id, None)
-        if command_id is not None:
-            lead_s = replica.ready_s - replica.command_s
-            self._outcomes.append(OutcomeFact(ready_ms, command_id, "ready", self._cluster.num_ready, round(lead_s, 3)))
-
-    def _close(self, replica: Replica, now_ms: int) -> None:
-        """The last totals of a replica that is gone."""
-        if not math.isnan(replica.ready_s):
-            self._announce(replica, now_ms)
-            released_ms = self.ts_ms(replica.release_s)
-            newest = next((row[1] for row in reversed(self._requests) if row[0] == self._source(replica)), None)
-            if newest is None or newest < released_ms:
-                self._requests.append(self._request_row(replica, released_ms))
-        self._released.add(replica.replica_id)
-        self._devices.pop(replica.replica_id, None)
-        self._watched.pop(replica.replica_id, None)
-        self._launched_for.pop(replica.replica_id, None)
 
     def _request_row(self, replica: Replica, ts_ms: int) -> _RequestRow:
         state = self._cluster.state_of(replica)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agents import decide_kernel
 from agents.decide_kernel import STAGE, DecideKernel
 from agents.decide_records import decode_command, decode_decision
 from agents.plan_codec import decode_plan, encode_plan
@@ -100,12 +101,9 @@ def test_a_command_is_a_lease() -> None:
 def test_a_change_not_yet_shown_counts_as_made_until_its_lease_ends() -> None:
     """Down to 4; the fleet goes on to show 6. A hold keeps the order, and after its lease the fleet is believed."""
     held = plan(current=6, proposed=2, inputs=inputs(cliff=True))
-    decisions, _ = run(log(record(0, plan(current=6, proposed=4)), record(1, held), record(9, held)))
-    assert [(d.replicas.current, d.replicas.final, d.action) for d in decisions] == [
-        (6, 4, "down"),
-        (4, 4, "hold"),
-        (6, 6, "hold"),
-    ]
+    decisions, _ = run(log(record(0, plan(current=6, proposed=4)), *(record(slot, held) for slot in range(1, 7))))
+    seen = [(d.replicas.current, d.replicas.final, d.action) for d in decisions]
+    assert seen == [(6, 4, "down"), *[(4, 4, "hold")] * 4, *[(6, 6, "hold")] * 2]
 
 
 @pytest.mark.parametrize("refused", ["silent", "warming_up", "horizon", "no_fleet_facts"])
@@ -432,13 +430,40 @@ def test_adopted_decisions_stand_even_if_the_policy_changed_meanwhile() -> None:
     assert [c.replicas for c in commands] == [8]
 
 
-def test_a_fold_that_fails_leaves_the_state_as_it_was() -> None:
-    k = kernel()
-    k.fold(log(record(0, plan()))[0])
-    before = (k.state, k.resume_offset)
-    with pytest.raises(ContractBroken):
-        k.fold(LogRecord(1, 0, None, b"poison"))
-    assert (k.state, k.resume_offset) == before
+def test_a_decision_of_another_fleet_is_not_adopted() -> None:
+    rows = log(record(0, plan(proposed=6)))
+    foreign = kernel(policy(spec(max_replicas=5))).fold(rows[0]).outputs[0][0].value or b""
+    assert (
+        published([DecideKernel.restore(policy(), STREAM, TOPICS, commit=None, published=[foreign]).fold(rows[0])])[0]
+        == []
+    )
+    elsewhere = replace(policy(), fleet="elsewhere")
+    k = DecideKernel.restore(elsewhere, STREAM, TOPICS, commit=None, published=[foreign])
+    (decision,), _ = published([k.fold(rows[0])])
+    assert decision.replicas.final == 6
+
+
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_a_fold_that_fails_leaves_the_state_as_it_was(after: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    k = kernel(policy(spec("a"), spec("b")))
+    k.fold(log(record(0, plan("a")))[0])
+    before = (k.state.copy(), k.resume_offset)
+    real, calls = decide_kernel.build_command, [0]
+
+    def breaks(*arguments: Any) -> Command | None:
+        calls[0] += 1
+        if calls[0] > after:
+            raise MemoryError
+        return real(*arguments)
+
+    row = LogRecord(1, 0, None, encode_plan(record(1, plan("a"), plan("b"), controls=(control("pause", None),))))
+    monkeypatch.setattr(decide_kernel, "build_command", breaks)
+    if after < 2:
+        with pytest.raises(MemoryError):
+            k.fold(row)
+        assert (k.state, k.resume_offset) == before
+    monkeypatch.undo()
+    assert k.fold(row).resume_offset == 2
 
 
 def test_expected_current_is_the_wanted_count_or_else_ready_and_pending() -> None:

@@ -86,9 +86,9 @@ def test_the_random_workloads_reach_every_rule() -> None:
         profile = random_profile(rng)
         arrivals = workload(rng, 60, rng.choice([0.5, 3.0, 20.0]), rng.choice([20, 150, 600]), rng.choice([1, 30, 200]))
         outcome = simulate(costs_of(profile), arrivals)
-        preemptions += outcome.preemptions
-        watermark += outcome.blocked_by_watermark
-        batch += outcome.blocked_by_batch
+        preemptions += outcome.events.preemptions
+        watermark += outcome.events.blocked_by_watermark
+        batch += outcome.events.blocked_by_batch
         refused += sum(job.refused for job in outcome.jobs)
     assert min(preemptions, watermark, batch, refused) > 20
 
@@ -151,7 +151,7 @@ def test_state_counts_tokens_of_ended_iterations_only(seed: int) -> None:
     reference = simulate(costs_of(SMALL), arrivals)
     engine = ReplicaEngine(SMALL)
     pending = [Request(i, *a) for i, a in enumerate(arrivals)]
-    last_s = reference.ends_s[-1]
+    last_s = max(job.finish_s for job in reference.jobs if not job.refused)
     generated = [0]
     for now_s in sorted(rng.uniform(0, last_s) for _ in range(40)):
         while pending and pending[0].arrival_s <= now_s:
@@ -173,5 +173,4 @@ def test_state_counts_tokens_of_ended_iterations_only(seed: int) -> None:
     engine.advance(1e9)
     assert engine.generation_tokens_total == sum(a[2] for a in arrivals)
     assert engine.prompt_tokens_total == sum(a[1] for a in arrivals)
-    busy_s = engine.busy_s
-    assert busy_s <= last_s
+    assert engine.busy_s <= last_s

@@ -59,17 +59,18 @@ def consume(bootstrap: str, topic: str, count: int) -> list[bytes]:
 
 def jvms_in(data_dir: Path) -> list[int]:
     """Java processes whose working directory is the data directory."""
-    found = []
-    for entry in Path("/proc").iterdir():
+
+    def is_broker(process: Path) -> bool:
         try:
-            if entry.name.isdigit() and entry.joinpath("cwd").readlink() == data_dir:
-                if b"kafka.Kafka" in entry.joinpath("cmdline").read_bytes() and "java" in str(
-                    entry.joinpath("exe").readlink()
-                ):
-                    found.append(int(entry.name))
+            return (
+                process.name.isdigit()
+                and process.joinpath("cwd").readlink() == data_dir
+                and process.joinpath("exe").readlink().name == "java"
+            )
         except OSError:
-            continue
-    return found
+            return False
+
+    return [int(process.name) for process in Path("/proc").iterdir() if is_broker(process)]
 
 
 def wait_until_gone(data_dir: Path, seconds: float) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 
 import pytest
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
@@ -33,6 +34,10 @@ def test_each_changed_setting_and_partition_count_is_one_difference(broker: Embe
     admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
     admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, changed, {"retention.ms": "1000"})])
     admin.close()
+    # The broker learns of a changed setting a moment after the controller has confirmed it.
+    deadline = time.monotonic() + 30
+    while not check_topics(broker.bootstrap, specs[:1]) and time.monotonic() < deadline:
+        time.sleep(0.02)
     more = dataclasses.replace(specs[1], partitions=3)
     assert check_topics(broker.bootstrap, [specs[0], more, *specs[2:]]) == (
         Difference(changed, "config", "retention.ms", specs[0].config["retention.ms"], "1000"),

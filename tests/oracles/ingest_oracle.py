@@ -11,6 +11,7 @@ import math
 import struct
 import unicodedata
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 RawRecord = tuple[int, int, bytes | None, bytes | None]  # offset, broker stamp, key, value
@@ -44,7 +45,7 @@ CLOSED_RANGE = {
 TOO_LARGE = 2.0**53
 
 
-class Bad(Exception):
+class BadError(Exception):
     """The record is refused."""
 
 
@@ -64,20 +65,20 @@ class Settings:
 
 def parse(value: bytes, limit: int) -> Any:
     if len(value) > limit:
-        raise Bad("oversize")
+        raise BadError("oversize")
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         if len({k for k, _ in items}) < len(items):
-            raise Bad("twice")
+            raise BadError("twice")
         return dict(items)
 
     def constant(text: str) -> Any:
-        raise Bad(text)
+        raise BadError(text)
 
     try:
         return json.loads(value.decode("utf-8"), object_pairs_hook=pairs, parse_constant=constant)
     except (ValueError, RecursionError) as error:
-        raise Bad(str(error)) from None
+        raise BadError(str(error)) from None
 
 
 def nesting(body: Any) -> int:
@@ -98,7 +99,7 @@ def infinite(body: Any) -> bool:
 
 def need(condition: bool) -> None:
     if not condition:
-        raise Bad("condition")
+        raise BadError("condition")
 
 
 def label(text: Any, longest: int = 128) -> str:
@@ -153,7 +154,7 @@ def hist(value: Any) -> dict[str, Any]:
 
 
 def read(source: str, record: RawRecord, limit: int) -> dict[str, Any]:
-    """A record as {"what": samples | fleet | outcome | tick | control | tombstone, ...}; Bad when it is refused."""
+    """A record as {"what": samples | fleet | outcome | tick | control | tombstone, ...}."""
     _, stamp, key, value = record
     if value is None:
         return {"what": "tombstone"}
@@ -169,20 +170,7 @@ def read(source: str, record: RawRecord, limit: int) -> dict[str, Any]:
     workload = label(body.get("workload"))
     need(key == workload.encode())
     if kind == "outcome":
-        label(body.get("source"))
-        need(body.get("status") in ("accepted", "applied", "ready", "refused", "expired", "failed"))
-        lead = body.get("lead_time_s")
-        if lead is not None:
-            lead = number(lead)
-            need(lead >= 0)
-        fact = (
-            event_time(body.get("ts_ms", stamp)),
-            label(body.get("command_id")),
-            body["status"],
-            whole(body.get("replicas_ready")),
-            lead,
-        )
-        return {"what": "outcome", "workload": workload, "fact": fact, "times": [fact[0]]}
+        return read_outcome(workload, body, stamp)
     values = body.get("values")
     need(type(values) is dict)
     sources = body.get("source")
@@ -198,6 +186,30 @@ def read(source: str, record: RawRecord, limit: int) -> dict[str, Any]:
         label(s)
     if kind == "fleet":
         return read_fleet(workload, sources, times, columns)
+    return read_samples(source, workload, packed, sources, times, columns, body.get("hist"))
+
+
+def read_outcome(workload: str, body: dict[str, Any], stamp: int) -> dict[str, Any]:
+    label(body.get("source"))
+    need(body.get("status") in ("accepted", "applied", "ready", "refused", "expired", "failed"))
+    lead = body.get("lead_time_s")
+    if lead is not None:
+        lead = number(lead)
+        need(lead >= 0)
+    told = (label(body.get("command_id")), body["status"], whole(body.get("replicas_ready")), lead)
+    fact = (event_time(body.get("ts_ms", stamp)), *told)
+    return {"what": "outcome", "workload": workload, "fact": fact, "times": [fact[0]]}
+
+
+def read_samples(
+    source: str,
+    workload: str,
+    packed: bool,
+    sources: list[str],
+    times: list[int],
+    columns: dict[str, list[Any]],
+    told_hists: Any,
+) -> dict[str, Any]:
     known = {f for _, rule, fields, _ in (REQUESTS if source == "requests" else GPU) if rule != "p95" for f in fields}
     for name, column in columns.items():
         for c in column:
@@ -209,8 +221,9 @@ def read(source: str, record: RawRecord, limit: int) -> dict[str, Any]:
     for row in rows:
         used, total = row.get("memory_used_bytes"), row.get("memory_total_bytes")
         need(used is None or total is None or used <= total * 1.001)
+    need(told_hists is None or type(told_hists) is dict)
     hists: list[dict[str, Any]] = [{} for _ in sources]
-    for name, column in (body.get("hist") or {}).items():
+    for name, column in (told_hists or {}).items():
         need(not packed or (type(column) is list and len(column) == len(sources)))
         states = [None if h is None else h for h in (column if packed else [column])]
         if not (source == "requests" and name in ("ttft_s", "tpot_s")):
@@ -281,7 +294,7 @@ def expected_pages(source: str, log: list[RawRecord], s: Settings) -> tuple[list
         count["records"] += 1
         try:
             told = read(source, record, s.max_record_bytes)
-        except Bad:
+        except BadError:
             count["dead"] += 1
             continue
         if told["what"] == "tombstone":
@@ -327,7 +340,12 @@ def expected_pages(source: str, log: list[RawRecord], s: Settings) -> tuple[list
 
 
 def keep(
-    told: dict[str, Any], opened: dict[int, dict[str, Any]], closed: int, offset: int, count: dict[str, int], s: Settings
+    told: dict[str, Any],
+    opened: dict[int, dict[str, Any]],
+    closed: int,
+    offset: int,
+    count: dict[str, int],
+    s: Settings,
 ) -> None:
     """Put a record's samples and facts into their slots, unless they are late or there already."""
     workload = told["workload"]
@@ -424,55 +442,81 @@ def remembered(source: str, told: list[tuple[int, Any, Any]], before: dict[str, 
 def indicators(
     source: str, samples: dict[str, list[tuple[int, Any, Any]]], before: dict[str, dict[str, Any]]
 ) -> tuple[list[float | None], bool, bool]:
-    """Value or None per indicator, in the table's order; whether the arrival rate is censored; whether a counter fell."""
+    """Value or None per indicator, in the table's order; whether arrivals are censored; whether a counter fell."""
     cells: list[float | None] = []
     censored = any_fell = False
+    nothing: dict[str, Any] = {"counters": {}, "hists": {}}
+    told_by = [(samples[src], before.get(src, nothing)) for src in sorted(samples)]
     for _, rule, fields, over in REQUESTS if source == "requests" else GPU:
-        per_source: list[float] = []
         fell = False
-        good = total = 0.0
-        gains = []
-        for src in sorted(samples):
-            told, old = samples[src], before.get(src, {"counters": {}, "hists": {}})
-            if rule == "rate":
-                present = [f for f in fields if any(row.get(f) is not None for _, row, _ in told)]
-                if present:
-                    censored = censored or present[0] != fields[0]
-                    dropped, gain, span = growth(present[0], told, old)
-                    fell = fell or dropped
-                    if span:
-                        per_source.append(gain * 1000.0 / span)
-            elif rule == "miss_ratio":
-                a, b = growth(fields[0], told, old), growth(fields[1], told, old)
-                fell = fell or a[0] or b[0]
-                if a[2] and b[2]:
-                    good += a[1]
-                    total += b[1]
-            elif rule == "p95":
-                states = [h[fields[0]] for _, _, h in told if fields[0] in h]
-                if states and fields[0] in old["hists"]:
-                    states.insert(0, old["hists"][fields[0]][1])
-                if len(states) > 1:
-                    gain_of = gained(states)
-                    fell = fell or gain_of is None
-                    gains.append(gain_of)
-            else:
-                numbers = [x for x in (gauge(rule, fields, row) for _, row, _ in told) if x is not None]
-                if numbers:
-                    per_source.append(max(numbers) if rule == "max" else add(numbers) / len(numbers))
-        any_fell = any_fell or fell
-        if fell:
-            cells.append(None)
+        if rule == "rate":
+            value, fell, later = rate(fields, told_by, over)
+            censored = censored or later
         elif rule == "miss_ratio":
-            cells.append(single(min(max(1.0 - good / total, 0.0), 1.0)) if total > 0 else None)
+            value, fell = miss_ratio(fields, told_by)
         elif rule == "p95":
-            quantile = p95([g for g in gains if g is not None])
-            cells.append(None if quantile is None else single(quantile))
-        elif not per_source:
-            cells.append(None)
+            value, fell = added_p95(fields[0], told_by)
         else:
-            cells.append(single(add(per_source) / (len(per_source) if over == "mean" else 1)))
+            value = over_sources([gauge_of(rule, fields, told) for told, _ in told_by], over)
+        any_fell = any_fell or fell
+        cells.append(None if fell or value is None else single(value))
     return cells, censored, any_fell
+
+
+Told = list[tuple[list[tuple[int, Any, Any]], dict[str, Any]]]
+
+
+def rate(fields: list[str], told_by: Told, over: str) -> tuple[float | None, bool, bool]:
+    per_source: list[float | None] = []
+    fell = later = False
+    for told, old in told_by:
+        present = [f for f in fields if any(row.get(f) is not None for _, row, _ in told)]
+        if present:
+            later = later or present[0] != fields[0]
+            dropped, gain, span = growth(present[0], told, old)
+            fell = fell or dropped
+            per_source.append(gain * 1000.0 / span if span else None)
+    return over_sources(per_source, over), fell, later
+
+
+def miss_ratio(fields: list[str], told_by: Told) -> tuple[float | None, bool]:
+    fell = False
+    good = total = 0.0
+    for told, old in told_by:
+        a, b = growth(fields[0], told, old), growth(fields[1], told, old)
+        fell = fell or a[0] or b[0]
+        if a[2] and b[2]:
+            good += a[1]
+            total += b[1]
+    return (min(max(1.0 - good / total, 0.0), 1.0) if total > 0 else None), fell
+
+
+def added_p95(field: str, told_by: Told) -> tuple[float | None, bool]:
+    fell = False
+    gains = []
+    for told, old in told_by:
+        states = [h[field] for _, _, h in told if field in h]
+        if states and field in old["hists"]:
+            states.insert(0, old["hists"][field][1])
+        if len(states) > 1:
+            gain = gained(states)
+            fell = fell or gain is None
+            gains.append(gain)
+    return p95([g for g in gains if g is not None]), fell
+
+
+def gauge_of(rule: str, fields: list[str], told: list[tuple[int, Any, Any]]) -> float | None:
+    numbers = [x for x in (gauge(rule, fields, row) for _, row, _ in told) if x is not None]
+    if not numbers:
+        return None
+    return max(numbers) if rule == "max" else add(numbers) / len(numbers)
+
+
+def over_sources(per_source: list[float | None], over: str) -> float | None:
+    numbers = [x for x in per_source if x is not None]
+    if not numbers:
+        return None
+    return add(numbers) / (len(numbers) if over == "mean" else 1)
 
 
 def growth(field: str, told: list[tuple[int, Any, Any]], old: dict[str, Any]) -> tuple[bool, float, int]:
@@ -482,7 +526,7 @@ def growth(field: str, told: list[tuple[int, Any, Any]], old: dict[str, Any]) ->
         return False, 0.0, 0
     if field in old["counters"]:
         points.insert(0, old["counters"][field])
-    fell = any(b[1] < a[1] for a, b in zip(points, points[1:], strict=False))
+    fell = any(b[1] < a[1] for a, b in pairwise(points))
     return fell, points[-1][1] - points[0][1], points[-1][0] - points[0][0]
 
 
@@ -494,7 +538,7 @@ def gauge(rule: str, fields: list[str], row: dict[str, float | None]) -> float |
 
 
 def gained(states: list[dict[str, Any]]) -> dict[str, Any] | None:
-    for a, b in zip(states, states[1:], strict=False):
+    for a, b in pairwise(states):
         if a["le"] != b["le"] or b["count"] < a["count"]:
             return None
         if any(y < x for x, y in zip(a["cumulative"], b["cumulative"], strict=True)):
@@ -512,7 +556,7 @@ def p95(gains: list[dict[str, Any]]) -> float | None:
     merged = [add([interpolated(g, e) for g in gains]) for e in edges]
     wanted = 0.95 * total
     points = [(0.0, 0.0), *zip(edges, merged, strict=True)]
-    for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False):
+    for (x0, y0), (x1, y1) in pairwise(points):
         if y1 >= wanted:
             return x0 + (x1 - x0) * ((wanted - y0) / (y1 - y0))
     return edges[-1]
@@ -525,7 +569,7 @@ def interpolated(gain: dict[str, Any], edge: float) -> float:
             return float(y)
     if edge > points[-1][0]:
         return float(points[-1][1])
-    (x0, y0), (x1, y1) = next((a, b) for a, b in zip(points, points[1:], strict=False) if a[0] < edge < b[0])
+    (x0, y0), (x1, y1) = next((a, b) for a, b in pairwise(points) if a[0] < edge < b[0])
     return float(y0 + (y1 - y0) * ((edge - x0) / (x1 - x0)))
 
 

@@ -94,7 +94,7 @@ class Publisher:
 def random_log(
     seed: int, source: str, step_ms: int, grace_ms: int, skew_ms: int, num_slots: int, num_workloads: int = 4
 ) -> list[RawRecord]:
-    """A log of one partition: out of order, late, repeated, fast clocks, packed, resets, silences, poison, ticks, facts.
+    """A log of one partition: out of order, late, repeated, fast clocks, packed, resets, silences, poison, facts.
 
     Stamps never fall. Event times lie mostly within the grace of their stamp.
     """
@@ -121,8 +121,6 @@ def random_log(
         if sent and rng.random() < 0.05:
             _, key, value = rng.choice(sent[-30:])
             sent.append((now, key, value))
-    # Only the order within a moment is shuffled: a log is in order of its stamps.
-    sent.sort(key=lambda r: r[0])
     offset, log = rng.randint(0, 1000), []
     for stamp, key, value in sent:
         log.append((offset, stamp, key, value))
@@ -141,33 +139,10 @@ def _records(
     elif chance < 0.05:
         ts = now + rng.choice([skew_ms, skew_ms + 1, 60_000])  # a fast clock
     head: dict[str, Any] = {"v": 1, "kind": p.kind, "workload": p.workload}
-    what = rng.random()
-    if what < 0.03:
-        return [(now, rng.choice([key, None]), rng.choice(POISON))]
-    if what < 0.04:
-        return [(now, key, None)]
-    if what < 0.07:
-        return [(now, None, _json({"v": 1, "kind": "tick", "ts_ms": now - grace_ms // 2 + rng.randint(-50, 5000)}))]
-    if what < 0.10:
-        names = ("replicas_ready", "replicas_pending", "replicas_draining")
-        values: dict[str, Any] = {name: rng.randint(0, 9) for name in names}
-        if rng.random() < 0.7:
-            values["replicas_desired"] = rng.choice([None, 7])
-        if rng.random() < 0.1:
-            del values["replicas_pending"]
-        fleet = {"source": rng.choice(["k8s", "slurm"]), "ts_ms": ts, "values": values}
-        return [(now, key, _json({**head, "kind": "fleet", **fleet}))]
-    if what < 0.12:
-        told = {"source": "k8s", "ts_ms": ts, "command_id": f"c{rng.randint(0, 3)}"}
-        status = {"status": rng.choice(["ready", "applied", "lost"]), "replicas_ready": 3, "lead_time_s": 61.5}
-        return [(now, key, _json({**head, "kind": "outcome", **told, **status}))]
-    if what < 0.14:
-        control = {"kind": "control", "control_id": f"op-{rng.randint(0, 99)}", "ts_ms": ts, "action": "pause"}
-        return [(now, None, _json({"v": 1, **control, "by": "someone"}))]
-    if what < 0.17:
-        bad = {"source": p.source, "ts_ms": ts, "values": {"num_requests_running": "3", "power_w": -1}}
-        return [(now, rng.choice([key, b"other", None]), _json({**head, **bad}))]
-    if what < 0.30:
+    odd = _odd_record(rng, p, head, now, ts, grace_ms)
+    if odd is not None:
+        return [odd]
+    if rng.random() < 0.15:
         return [(now, key, _packed(rng, p, head, ts, step_ms))]
     values, hists = p.row()
     body = {**head, "source": p.source, "ts_ms": ts, "values": values}
@@ -178,6 +153,40 @@ def _records(
     if rng.random() < 0.03:
         body["comment"] = 'a "note" with: colons'
     return [(now, key if rng.random() < 0.99 else b"elsewhere", _json(body))]
+
+
+def _odd_record(
+    rng: random.Random, p: Publisher, head: dict[str, Any], now: int, ts: int, grace_ms: int
+) -> tuple[int, bytes | None, bytes | None] | None:
+    """Now and then a record that is no sample, or no good one."""
+    key = p.workload.encode()
+    what = rng.random()
+    if what < 0.03:
+        return (now, rng.choice([key, None]), rng.choice(POISON))
+    if what < 0.04:
+        return (now, key, None)
+    if what < 0.07:
+        return (now, None, _json({"v": 1, "kind": "tick", "ts_ms": now - grace_ms // 2 + rng.randint(-50, 5000)}))
+    if what < 0.10:
+        names = ("replicas_ready", "replicas_pending", "replicas_draining")
+        values: dict[str, Any] = {name: rng.randint(0, 9) for name in names}
+        if rng.random() < 0.7:
+            values["replicas_desired"] = rng.choice([None, 7])
+        if rng.random() < 0.1:
+            del values["replicas_pending"]
+        fleet = {"source": rng.choice(["k8s", "slurm"]), "ts_ms": ts, "values": values}
+        return (now, key, _json({**head, "kind": "fleet", **fleet}))
+    if what < 0.12:
+        told = {"source": "k8s", "ts_ms": ts, "command_id": f"c{rng.randint(0, 3)}"}
+        status = {"status": rng.choice(["ready", "applied", "lost"]), "replicas_ready": 3, "lead_time_s": 61.5}
+        return (now, key, _json({**head, "kind": "outcome", **told, **status}))
+    if what < 0.14:
+        control = {"kind": "control", "control_id": f"op-{rng.randint(0, 99)}", "ts_ms": ts, "action": "pause"}
+        return (now, None, _json({"v": 1, **control, "by": "someone"}))
+    if what < 0.17:
+        bad = {"source": p.source, "ts_ms": ts, "values": {"num_requests_running": "3", "power_w": -1}}
+        return (now, rng.choice([key, b"other", None]), _json({**head, **bad}))
+    return None
 
 
 def _packed(rng: random.Random, p: Publisher, head: dict[str, Any], ts: int, step_ms: int) -> bytes:

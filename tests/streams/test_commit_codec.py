@@ -42,7 +42,8 @@ def test_a_torn_commit_leaves_the_one_before_in_force(monkeypatch: pytest.Monkey
     assembler = CommitAssembler("decide", 0)
     for record in log_of([*old, *torn[:-1]]):
         assembler.feed(record)
-    assert assembler.newest is not None and assembler.newest.body == b"old"
+    assert assembler.newest is not None
+    assert assembler.newest.body == b"old"
     for record in log_of(new, start=50):  # the next life writes it again, from its first chunk
         assembler.feed(record)
     assert assembler.newest.body == bytes(range(200))
@@ -51,7 +52,7 @@ def test_a_torn_commit_leaves_the_one_before_in_force(monkeypatch: pytest.Monkey
 def test_corruption_and_foreign_records_are_named() -> None:
     _, (record,) = encode_commit("commits", "decide", 0, 1, None, b"body" * 50)
     value = record.value or b""
-    with pytest.raises(ContractBroken, match="corrupt|digest|not a commit"):
+    with pytest.raises(ContractBroken, match=r"corrupt|digest|not a commit"):
         CommitAssembler("decide", 0).feed(LogRecord(7, 0, record.key, value[:-9] + b"\x00" * 9))
     with pytest.raises(ContractBroken, match="offset 8 is not a commit record"):
         CommitAssembler("decide", 0).feed(LogRecord(8, 0, record.key, b"hello"))
@@ -61,9 +62,7 @@ def test_corruption_and_foreign_records_are_named() -> None:
 
 
 def test_coarse_rows_round_trip() -> None:
-    row = CoarseRow(
-        5, ("a", "b"), np.array([[1, 2], [3, 4]], np.float32), np.array([[True, False], [False, True]])
-    )
+    row = CoarseRow(5, ("a", "b"), np.array([[1, 2], [3, 4]], np.float32), np.array([[True, False], [False, True]]))
     (part,) = encode_coarse(row)
     back = decode_coarse(part)
     assert (back.index, back.workloads) == (5, ("a", "b"))

@@ -307,7 +307,9 @@ def test_labels_may_hold_what_people_write(text: str) -> None:
 numbers = st.floats(0, 2.0**53 - 1, allow_nan=False) | st.integers(0, 2**53 - 1).map(float)
 cells = st.none() | numbers
 names = st.sampled_from(["requests_started_total", "slo_total", "num_requests_running", "prompt_tokens_total"])
-labels = st.text(st.characters(codec="utf-8", categories=["L", "N"], include_characters=":/.-_ "), min_size=1, max_size=9)
+labels = st.text(
+    st.characters(codec="utf-8", categories=["L", "N"], include_characters=":/.-_ "), min_size=1, max_size=9
+)
 instants = st.integers(0, 2**53 - 1)
 
 
@@ -345,7 +347,9 @@ def test_a_pack_is_its_samples(rows: list[tuple[str, int, float | None, float | 
     assert len(found.samples) == len(rows)
     for sample, (source, ts_ms, a, b, h) in zip(found.samples, rows, strict=True):
         alone = {"ttft_s": h} if h is not None else {}
-        same = sample_of(encode_sample("requests", W, source, ts_ms, {"slo_total": a, "num_requests_running": b}, alone))
+        same = sample_of(
+            encode_sample("requests", W, source, ts_ms, {"slo_total": a, "num_requests_running": b}, alone)
+        )
         assert sample == same.samples[0]
 
 

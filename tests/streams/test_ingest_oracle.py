@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from streams.catalogue import DEFAULT_CATALOGUE, SOURCES, Source
 from streams.config import StreamConfig
 from streams.ingest import IngestKernel
 from streams.log import Emission, LogRecord
-from streams.page_codec import PageAssembler, StoredPage
+from streams.page_codec import PageAssembler, StoredPage, encode_page
 from streams.pages import Page
 from streams.topics import Topics
 from tests.oracles.ingest_oracle import RawRecord, Settings, expected_pages
@@ -55,8 +56,7 @@ def check_page(page: Page, want: dict[str, Any]) -> None:
     for row, (workload, facts) in enumerate(zip(page.workloads, page.facts, strict=True)):
         told = want["rows"][workload]
         cells = [
-            float(value) if seen else None
-            for value, seen in zip(page.values[row], page.observed[row], strict=True)
+            float(value) if seen else None for value, seen in zip(page.values[row], page.observed[row], strict=True)
         ]
         assert cells == told["cells"], workload
         assert not page.values[row][~page.observed[row]].any()
@@ -156,6 +156,34 @@ def test_lives_that_end_anywhere_write_the_same_pages(seed: int, source: Source,
     # A repeat is byte for byte the record it repeats.
     assert len(written) >= len(unbroken)
     assert list(dict.fromkeys(written)) == unbroken
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_pages_torn_between_their_chunks_are_written_again(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = SETTINGS[seed % 3]
+    monkeypatch.setattr("streams.ingest.encode_page", partial(encode_page, chunk_bytes=300))
+    log = log_of(300 + seed, "requests", config)
+    unbroken = [
+        key + value for key, value in commits_of(kernel_of("requests", config).fold([LogRecord(*r) for r in log]))
+    ]
+    written = crash_and_replay(log, "requests", config, random.Random(seed))
+    assert len(unbroken) > 2 * len({page[:13] for page in unbroken})
+    assert list(dict.fromkeys(written)) == unbroken
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_holes_in_the_pages_are_filled_with_the_same_pages(seed: int) -> None:
+    config, rng = SETTINGS[seed % 3], random.Random(seed)
+    records = [LogRecord(*r) for r in log_of(400 + seed, "requests", config)]
+    unbroken = commits_of(kernel_of("requests", config).fold(records))
+    # Some of the last pages never reached the broker, others after them did.
+    at = len(unbroken) - rng.randint(1, 5)
+    holey = unbroken[:at] + [c for c in unbroken[at:] if rng.random() < 0.5]
+    stored = [(p.page, p.digest) for p in pages_of(holey, config)]
+    kernel = IngestKernel.restore(0, "requests", config, DEFAULT_CATALOGUE, TOPICS, stored)
+    again = commits_of(kernel.fold([r for r in records if r.offset >= (kernel.resume_offset or 0)]))
+    assert set(again) <= set(unbroken)
+    assert set(holey) | set(again) == set(unbroken)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -12,6 +12,8 @@ from streams.log import ContractBroken
 from streams.page_join import PageJoin
 from streams.pages import Page
 
+PATIENCE = 3
+
 
 def page(source: Source, slot: int, prev: int | None) -> Page:
     return Page(
@@ -55,7 +57,7 @@ def test_every_slot_closed_by_both_is_joined_once_and_in_order(
         "gpu": list(range(gpu_first, first + length)),
     }
     order = data.draw(st.permutations([s for s, chain in chains.items() for _ in chain]))
-    join, joined, stragglers = PageJoin(), [], []
+    join, joined, stragglers = PageJoin(PATIENCE), [], []
     taken: dict[Source, int] = {"requests": 0, "gpu": 0}
     for offset, source in enumerate(order):
         at = taken[source]
@@ -73,35 +75,39 @@ def test_every_slot_closed_by_both_is_joined_once_and_in_order(
         assert join.first_pending_offset() is None
 
 
-def test_a_source_before_its_first_page_is_absent() -> None:
-    join = PageJoin()
-    offer(join, "requests", 7, None, 0)
-    assert [(j.slot, sorted(j.pages)) for j in join.ready()] == [(7, ["requests"])]
-    assert offer(join, "gpu", 7, None, 1) is not None  # a straggler: stored, not decided on again
-    offer(join, "requests", 8, 7, 2)
+def test_a_source_without_any_page_is_awaited_for_a_while_and_then_absent() -> None:
+    join = PageJoin(PATIENCE)
+    for offset, slot in enumerate((7, 8, 9)):
+        offer(join, "requests", slot, slot - 1 if slot > 7 else None, offset)
+        assert list(join.ready()) == []
+    offer(join, "requests", 10, 9, 3)
+    assert [(j.slot, sorted(j.pages)) for j in join.ready()] == [(s, ["requests"]) for s in (7, 8, 9, 10)]
+    assert offer(join, "gpu", 10, None, 4) is not None  # a straggler: stored, not decided on again
+    offer(join, "requests", 11, 10, 5)
     assert list(join.ready()) == []  # from its first page on, both must close a slot
-    assert join.first_pending_offset() == 2
-    offer(join, "gpu", 8, 7, 3)
-    assert [(j.slot, sorted(j.pages)) for j in join.ready()] == [(8, ["gpu", "requests"])]
+    assert join.first_pending_offset() == 5
+    offer(join, "gpu", 11, 10, 6)
+    assert [(j.slot, sorted(j.pages)) for j in join.ready()] == [(11, ["gpu", "requests"])]
 
 
 def test_identical_pages_of_a_second_writer_change_nothing() -> None:
-    join = PageJoin()
+    join = PageJoin(PATIENCE)
     offer(join, "requests", 7, None, 0)
+    offer(join, "gpu", 7, None, 1)
     assert len(list(join.ready())) == 1
-    assert offer(join, "requests", 7, None, 1) is None
+    assert offer(join, "requests", 7, None, 2) is None
     assert list(join.ready()) == []
 
 
 def test_a_torn_chain_is_seen() -> None:
-    join = PageJoin()
+    join = PageJoin(PATIENCE)
     offer(join, "requests", 7, None, 0)
-    with pytest.raises(ContractBroken, match="torn.*state reset"):
+    with pytest.raises(ContractBroken, match=r"torn.*state reset"):
         offer(join, "requests", 9, 8, 1)
 
 
 def test_after_restore_answered_slots_are_stragglers() -> None:
-    join = PageJoin()
+    join = PageJoin(PATIENCE)
     join.restore(7)
     assert offer(join, "requests", 7, 6, 0) is not None
     assert offer(join, "gpu", 7, 6, 1) is not None

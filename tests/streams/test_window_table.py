@@ -19,7 +19,9 @@ OF_SOURCE: dict[Source, tuple[str, ...]] = {"requests": ("a", "b"), "gpu": ("c",
 STEP_MS = 60_000
 
 
-def page(source: Source, slot: int, cells: dict[str, dict[str, float]], indicators: tuple[str, ...] | None = None) -> Page:
+def page(
+    source: Source, slot: int, cells: dict[str, dict[str, float]], indicators: tuple[str, ...] | None = None
+) -> Page:
     names = OF_SOURCE[source] if indicators is None else indicators
     workloads = tuple(sorted(cells))
     values = np.array([[cells[w].get(n, 0.0) for n in names] for w in workloads], np.float32).reshape(-1, len(names))

@@ -1,0 +1,91 @@
+"""What the planner is asked about a workload, and what it answers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Final
+
+from agents.policy import WorkloadSpec
+from agents.records import LevelRisk, Quantiles
+from model.capacity import CapacityPosterior
+from model.lead_time import LeadTimePosterior
+
+LEVELS: Final = (0.05, 0.1, 0.5, 0.9, 0.95)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanInput:
+    """What is known of one workload at its origin.
+
+    Attributes:
+        spec: the declaration, or None for an undeclared workload: defaults hold.
+        ready, pending, draining: replicas as last reported.
+        arrival_rate_now: requests/s of the last slot; None when not observed.
+        waiting_now: requests waiting; None when not observed, taken as none.
+        last_replicas: count of the previous plan.
+        pending_remaining_s: for the pending replicas of which it is known, the time until they serve.
+        epsilon: in place of the policy's, for instance when the error budget runs low.
+    """
+
+    workload: str
+    origin_ts_ms: int
+    step_ms: int
+    spec: WorkloadSpec | None
+    ready: int
+    pending: int
+    draining: int
+    arrival_rate_now: float | None
+    waiting_now: float | None
+    capacity: CapacityPosterior
+    lead: LeadTimePosterior
+    last_replicas: int | None = None
+    pending_remaining_s: tuple[float, ...] = ()
+    epsilon: float | None = None
+
+    @property
+    def declared(self) -> WorkloadSpec:
+        return self.spec or WorkloadSpec(self.workload)
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Fewest and most replicas."""
+        spec = self.declared
+        return spec.min_replicas, max(spec.max_replicas, spec.min_replicas)
+
+    @property
+    def waiting(self) -> float:
+        """Requests waiting, as the queue simulation takes them."""
+        waiting = self.waiting_now
+        return max(waiting, 0.0) if waiting is not None and math.isfinite(waiting) else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlanResult:
+    """The plan of one workload.
+
+    Attributes:
+        refused: `horizon` (lead time and commit window reach beyond the paths) or `forecast` (paths not finite); there
+            is no count then.
+        proposer: what the count rests on: `chance_constrained`, `recovery` (a queue cannot be avoided; the fewest that
+            work it off within the window at that risk), `maximum` (not even that) or `capacity_unknown` (nothing
+            learned yet: as it is).
+        proposals: replicas by proposer, within bounds.
+        risks: ascending counts: around the proposed one, the other proposals, and the count commanded now.
+        peak: of the arrival rate over the window, 1/s.
+        window_s: length of the window from the median lead time to its 95th percentile plus the commit time.
+        capacity: 1/s per ready replica.
+    """
+
+    workload: str
+    refused: str | None
+    epsilon: float
+    proposed: int | None = None
+    proposer: str | None = None
+    proposals: dict[str, int] = field(default_factory=dict)
+    risks: tuple[LevelRisk, ...] = ()
+    peak: Quantiles | None = None
+    window_s: float | None = None
+    capacity: Quantiles | None = None
+    lead_time_s: Quantiles | None = None
+    reactive_replicas: int | None = None

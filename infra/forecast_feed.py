@@ -1,0 +1,116 @@
+"""Forecasts and pages as they are published, handed to a scorecard: what was said, and what then was observed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import monotonic
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+from kafka.errors import KafkaError
+
+from agents.records import ForecastRecord
+from infra.errors import HarmonyError
+from infra.forecast_score import Scorecard
+from infra.lockstep import POLL_MS, reader_from_now
+from streams.catalogue import DEFAULT_CATALOGUE, SOURCES, Source
+from streams.config import StreamConfig
+from streams.log import ContractBroken, LogRecord
+from streams.page_codec import PageAssembler
+from streams.pages import Page
+from streams.topics import Topics
+
+
+class ForecastFeed:
+    """Reads the topics `forecasts` and `pages` from now on, in no consumer group, and scores one workload.
+
+    The pages are what the forecast stage itself reads, so a forecast is held against exactly the values that it was
+    about.
+    """
+
+    def __init__(
+        self,
+        brokers: str,
+        topics: Topics,
+        stream: StreamConfig,
+        workload: str,
+        security: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._topics, self._workload = topics, workload
+        self._consumer = reader_from_now(brokers, (topics.forecasts, topics.pages), topics.partitions, security)
+        self._assemblers = [
+            PageAssembler(stream, topics.partitions, DEFAULT_CATALOGUE) for _ in range(topics.partitions)
+        ]
+        # Newest closed slot of each source in each partition; the workload lives in one of them.
+        self._closed: dict[tuple[int, Source], int] = {}
+        self._home: int | None = None
+        self.scorecard = Scorecard(stream.step_ms, stream.context_steps)
+
+    def poll(self, timeout_ms: int = 0) -> None:
+        """Take in what has arrived, and score what can be scored."""
+        try:
+            batches = self._consumer.poll(timeout_ms=timeout_ms)
+        except KafkaError as error:
+            raise self._complaint(f"{type(error).__name__}: {error}") from error
+        for partition, records in batches.items():
+            for record in records:
+                if partition.topic == self._topics.pages:
+                    self._take_page(partition.partition, record)
+                elif record.value is not None:
+                    self._take_forecast(record.value)
+        if self._home is not None:
+            closed = [slot for source in SOURCES if (slot := self._closed.get((self._home, source))) is not None]
+            self.scorecard.settle(min(closed))
+
+    def drain(self, timeout_s: float) -> None:
+        """Read to the present end of both topics, then score every forecast with what has been observed.
+
+        Raises:
+            HarmonyError: the end was not reached in time.
+        """
+        deadline_s = monotonic() + timeout_s
+        ends = self._consumer.end_offsets(self._consumer.assignment())
+        while any(self._consumer.position(partition) < end for partition, end in ends.items()):
+            if monotonic() > deadline_s:
+                raise self._complaint(f"the end was not reached within {timeout_s:g} s")
+            self.poll(POLL_MS)
+        self.scorecard.settle(None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    def _take_forecast(self, value: bytes) -> None:
+        try:
+            forecast = msgspec.json.decode(value, type=ForecastRecord)
+        except msgspec.MsgspecError as error:
+            raise self._complaint(f"a forecast is not as expected: {error}") from None
+        if forecast.workload == self._workload:
+            self.scorecard.offer(forecast)
+
+    def _take_page(self, partition: int, record: Any) -> None:
+        chunk = LogRecord(record.offset, record.timestamp, record.key, record.value)
+        try:
+            pages = self._assemblers[partition].feed(chunk)
+        except ContractBroken as error:
+            raise self._complaint(str(error)) from None
+        for stored in pages:
+            page = stored.page
+            self._closed[partition, page.source] = max(page.slot, self._closed.get((partition, page.source), page.slot))
+            if self._workload in page.workloads:
+                self._home = partition
+                self.scorecard.observe(page.slot, _observed(page, self._workload))
+
+    def _complaint(self, reason: str) -> HarmonyError:
+        return HarmonyError(
+            f"{self._topics.forecasts} and {self._topics.pages} cannot be read ({reason}); check that the broker runs "
+            "and that nothing else writes to these topics."
+        )
+
+
+def _observed(page: Page, workload: str) -> dict[str, float]:
+    row = page.workloads.index(workload)
+    return {page.indicators[n]: float(page.values[row, n]) for n in np.flatnonzero(page.observed[row])}

@@ -1,0 +1,252 @@
+"""Capacity posterior: learning on synthetic truth, refusing what is not evidence, laws, state."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.capacity import CapacityPosterior, SlotEvidence
+
+STEP_MS = 15_000
+SLOT = SlotEvidence(
+    end_ts_ms=STEP_MS, step_s=15.0, arrival_rate=20.0, miss_ratio=0.0, waiting=0.0, ready=10, pending=0, draining=0,
+    ttft_s=2.0, objective=0.99,
+)  # fmt: skip
+
+
+class Truth:
+    """A service whose slots go bad as a logistic curve of log load around `middle`."""
+
+    def __init__(self, middle: float, width: float, seed: int) -> None:
+        self._middle, self._width = middle, width
+        self._rng = np.random.default_rng(seed)
+        self._now_ms = 0
+
+    @property
+    def capacity(self) -> float:
+        """The load at which one slot in ten is bad."""
+        return self._middle * math.exp(-self._width * math.log(9.0))
+
+    def slot(self, load: float, ready: int = 10) -> SlotEvidence:
+        self._now_ms += STEP_MS
+        bad = self._rng.random() < 1.0 / (1.0 + math.exp(-(math.log(load / self._middle)) / self._width))
+        miss = float(self._rng.uniform(0.05, 0.5)) if bad else 0.002
+        slot = replace(SLOT, end_ts_ms=self._now_ms, arrival_rate=load * ready, ready=ready)
+        return replace(slot, miss_ratio=miss, waiting=None)
+
+    def loads(self, num: int) -> list[float]:
+        """Loads as of a day: slowly up and down, beyond the capacity at the peak."""
+        phase = np.linspace(0.0, 6.0 * math.pi, num)
+        return list(self.capacity * (0.8 + 0.4 * np.sin(phase)) * np.exp(self._rng.normal(0.0, 0.03, num)))
+
+
+def taught(posterior: CapacityPosterior, truth: Truth, num: int) -> CapacityPosterior:
+    for load in truth.loads(num):
+        posterior.observe(truth.slot(load))
+    return posterior
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("declared_factor", [None, 0.7, 1.0, 1.6])
+@pytest.mark.parametrize("width", [0.02, 0.08])
+def test_converges_to_the_truth(seed: int, declared_factor: float | None, width: float) -> None:
+    truth = Truth(3.7, width, seed)
+    declared = None if declared_factor is None else truth.capacity * declared_factor
+    posterior = taught(CapacityPosterior(declared, smoothing_s=0.0), truth, 800)
+    low, middle, high = posterior.quantiles((0.01, 0.5, 0.99))
+    assert middle == pytest.approx(truth.capacity, rel=0.08)
+    assert low < truth.capacity * 1.04
+    assert high > truth.capacity * 0.96
+    assert high / low < 1.35
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_follows_a_change_of_the_requests(seed: int) -> None:
+    """The requests become twice as heavy under the same load: within half an hour the estimate has followed."""
+    before, after = Truth(4.0, 0.05, seed), Truth(2.0, 0.05, seed + 10)
+    posterior = taught(CapacityPosterior(4.0, smoothing_s=0.0), before, 1000)
+    after._now_ms = before._now_ms
+    for load in before.loads(120):
+        posterior.observe(after.slot(load))
+    assert posterior.quantiles((0.5,))[0] == pytest.approx(after.capacity, rel=0.25)
+
+
+def test_a_quiet_night_neither_teaches_nor_erases() -> None:
+    truth = Truth(4.0, 0.05, 0)
+    posterior = taught(CapacityPosterior(3.0, smoothing_s=0.0), truth, 1500)
+    before = posterior.quantiles((0.05, 0.5, 0.95))
+    for _ in range(1920):
+        posterior.observe(truth.slot(0.4))
+    assert posterior.quantiles((0.05, 0.5, 0.95)) == pytest.approx(before, rel=0.05)
+
+
+def test_what_was_carried_raises_the_low_quantiles_and_says_nothing_of_more() -> None:
+    posterior = CapacityPosterior(None, smoothing_s=0.0)
+    for k in range(40):
+        posterior.observe(replace(SLOT, end_ts_ms=(k + 1) * STEP_MS, arrival_rate=300.0))
+    low, high = posterior.quantiles((0.01, 0.95))
+    assert low > 0.9 * 30.0
+    assert high > 2.0 * 30.0  # nothing was seen there: wide
+
+
+def test_the_grid_follows_loads_far_from_what_was_declared() -> None:
+    truth = Truth(400.0, 0.05, 0)
+    posterior = taught(CapacityPosterior(1.0, smoothing_s=0.0), truth, 1500)
+    assert posterior.quantiles((0.5,))[0] == pytest.approx(truth.capacity, rel=0.15)
+
+
+def told(posterior: CapacityPosterior, *slots: dict[str, object]) -> list[str]:
+    start = 0 if posterior._last_ts_ms is None else posterior._last_ts_ms
+    made = (replace(SLOT, end_ts_ms=start + (k + 1) * STEP_MS, **s) for k, s in enumerate(slots))  # type: ignore[arg-type]
+    return [posterior.observe(s) for s in made]
+
+
+def unmoved(posterior: CapacityPosterior, *slots: dict[str, object]) -> list[str]:
+    """Verdicts on slots that must leave the posterior as it was."""
+    told(posterior, {})
+    before = posterior.quantiles((0.05, 0.5, 0.95)).tolist()
+    verdicts = told(posterior, *slots)
+    assert posterior.quantiles((0.05, 0.5, 0.95)).tolist() == before
+    return verdicts
+
+
+BAD = {"miss_ratio": 0.5}
+
+
+def test_cold_starts_are_refused() -> None:
+    posterior = CapacityPosterior(4.0)
+    slots = [BAD | {"pending": 2}, BAD | {"draining": 1}, *([BAD | {"ready": 12}] * 4)]
+    assert unmoved(posterior, *slots) == ["fleet_changing", "fleet_changing", *["cold_start"] * 4]
+    assert told(posterior, BAD | {"ready": 12}) == ["bad"]
+
+
+def test_a_fleet_stuck_pending_teaches_after_a_while() -> None:
+    posterior = CapacityPosterior(4.0)
+    told(posterior, {})
+    verdicts = told(posterior, *([{"pending": 1}] * 45))
+    assert verdicts[:40] == ["fleet_changing"] * 40
+    assert verdicts[41:] == ["good"] * 4
+
+
+@pytest.mark.parametrize("slot", [{"arrival_rate": None}, {"ready": None}, {"arrival_rate": math.nan}])
+def test_what_was_not_observed_is_refused(slot: dict[str, object]) -> None:
+    assert unmoved(CapacityPosterior(4.0), BAD | slot) == ["unobserved"]
+
+
+def test_idle_and_unclear_slots_are_refused() -> None:
+    posterior = CapacityPosterior(4.0, smoothing_s=0.0)
+    assert unmoved(posterior, {"arrival_rate": 0.0}, {"miss_ratio": None, "waiting": None}) == ["idle", "unclear"]
+    assert unmoved(posterior, {"ready": 0}) == ["idle"]
+
+
+def test_a_queue_left_over_explains_misses_while_it_shrinks() -> None:
+    posterior = CapacityPosterior(4.0, smoothing_s=0.0)
+    told(posterior, {})
+    verdicts = told(
+        posterior,
+        BAD | {"arrival_rate": 60.0, "waiting": 200.0},
+        BAD | {"arrival_rate": 60.0, "waiting": 500.0},
+        BAD | {"arrival_rate": 10.0, "waiting": 300.0},
+        BAD | {"arrival_rate": 10.0, "waiting": 20.0},
+        BAD | {"arrival_rate": 10.0, "waiting": 0.0},
+        BAD | {"arrival_rate": 10.0, "waiting": 0.0},
+        {"arrival_rate": 10.0},
+        BAD | {"arrival_rate": 10.0, "waiting": 0.0},
+    )
+    assert verdicts == ["bad", "bad", "backlog", "backlog", "backlog", "backlog", "good", "bad"]
+
+
+def test_a_long_queue_is_bad_whatever_the_misses_say() -> None:
+    posterior = CapacityPosterior(4.0, smoothing_s=0.0)
+    assert told(posterior, {"miss_ratio": None, "waiting": 50.0}, {"miss_ratio": 0.0, "waiting": 60.0}) == ["bad"] * 2
+    assert told(CapacityPosterior(4.0), {"miss_ratio": None, "waiting": 5.0}) == ["good"]
+
+
+def test_few_requests_say_little() -> None:
+    few, many = CapacityPosterior(4.0), CapacityPosterior(4.0)
+    told(few, {"arrival_rate": 0.2})
+    told(many, {"arrival_rate": 200.0})
+    assert 0 < few.evidence < 0.2 * many.evidence
+
+
+def test_an_old_slot_is_ignored() -> None:
+    posterior = CapacityPosterior(4.0)
+    told(posterior, {}, {})
+    assert posterior.observe(replace(SLOT, end_ts_ms=STEP_MS, miss_ratio=1.0)) == "unobserved"
+
+
+def test_unknown_until_declared_or_seen() -> None:
+    posterior = CapacityPosterior(None)
+    assert not posterior.known
+    with pytest.raises(ValueError, match="capacity is unknown"):
+        posterior.quantiles((0.5,))
+    told(posterior, *([{}] * 10))
+    assert posterior.known
+    assert CapacityPosterior(2.0).known
+    assert CapacityPosterior(2.0).quantiles((0.5,))[0] == pytest.approx(2.0, rel=0.01)
+    with pytest.raises(ValueError, match="declared_rps must be a positive number"):
+        CapacityPosterior(-1.0)
+
+
+observations = st.lists(
+    st.tuples(
+        st.one_of(st.none(), st.sampled_from([0.0, 1e-9, 1e12, math.nan, math.inf, -1.0]), st.floats(0.001, 1e4)),
+        st.one_of(st.none(), st.floats(0, 1), st.just(math.nan)),
+        st.one_of(st.none(), st.floats(0, 1e6)),
+        st.integers(0, 40),
+        st.sampled_from([0, 0, 0, 1]),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=60)
+@given(observations, st.sampled_from([None, 1e-3, 2.0, 1e4]))
+def test_whatever_is_observed_the_answers_make_sense_and_the_state_comes_back(
+    seen: list[tuple[float | None, float | None, float | None, int, int]], declared: float | None
+) -> None:
+    posterior = CapacityPosterior(declared)
+    for k, (rate, miss, waiting, ready, pending) in enumerate(seen):
+        slot = replace(SLOT, end_ts_ms=(k + 1) * STEP_MS, arrival_rate=rate, miss_ratio=miss, waiting=waiting)
+        posterior.observe(replace(slot, ready=ready, pending=pending))
+        posterior = CapacityPosterior.restore(
+            msgspec.msgpack.decode(msgspec.msgpack.encode(posterior.snapshot())), declared
+        )
+    if not posterior.known:
+        return
+    quantiles = posterior.quantiles(np.linspace(0.0, 1.0, 33))
+    assert np.isfinite(quantiles).all()
+    assert (np.diff(quantiles) >= 0).all()
+    assert (quantiles > 0).all()
+    risk = [posterior.p_bad(load) for load in np.geomspace(1e-5, 1e6, 60)]
+    assert all(0.0 <= a <= 1.0 for a in risk)
+    assert (np.diff(risk) >= -1e-12).all()
+
+
+def test_a_restored_posterior_goes_on_as_the_same() -> None:
+    truth = Truth(4.0, 0.05, 3)
+    posterior = taught(CapacityPosterior(3.0), truth, 300)
+    blob = msgspec.msgpack.encode(posterior.snapshot())
+    assert len(blob) < 2500
+    restored = CapacityPosterior.restore(msgspec.msgpack.decode(blob), 3.0)
+    assert restored.quantiles((0.01, 0.5)).tolist() == posterior.quantiles((0.01, 0.5)).tolist()
+    for load in truth.loads(50):
+        slot = truth.slot(load)
+        assert restored.observe(slot) == posterior.observe(slot)
+    assert restored.snapshot() == posterior.snapshot()
+    with pytest.raises(ValueError, match="version 2"):
+        CapacityPosterior.restore({"v": 2})
+
+
+def test_draws_follow_the_quantiles_and_the_seed() -> None:
+    posterior = CapacityPosterior(4.0)
+    draws = posterior.draws(2000, 7)
+    assert np.array_equal(draws, posterior.draws(2000, 7))
+    assert not np.array_equal(draws, posterior.draws(2000, 8))
+    assert np.mean(draws <= posterior.quantiles((0.1,))[0]) == pytest.approx(0.1, abs=1e-3)

@@ -1,0 +1,31 @@
+"""The contract, on every baseline and on a chain of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from model.contract import Forecaster
+from model.fallback import FallbackForecaster
+from model.ridge import RidgeForecaster
+from model.seasonal_naive import SeasonalNaiveForecaster
+from tests.model.forecaster_contract import LAWS
+
+FORECASTERS: dict[str, Callable[[], Forecaster]] = {
+    "ridge": RidgeForecaster,
+    "seasonal_naive": SeasonalNaiveForecaster,
+    "fallback": lambda: FallbackForecaster(RidgeForecaster(), SeasonalNaiveForecaster()),
+}
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+@pytest.mark.parametrize("name", FORECASTERS)
+def test_contract(name: str, law: Callable[[Forecaster], None]) -> None:
+    law(FORECASTERS[name]())
+
+
+@pytest.mark.parametrize("make", [RidgeForecaster, SeasonalNaiveForecaster])
+def test_the_fingerprint_names_model_and_seed(make: Callable[[int], Forecaster]) -> None:
+    assert make(0).fingerprint == make(0).fingerprint
+    assert make(0).fingerprint != make(1).fingerprint

@@ -1,0 +1,148 @@
+"""The inference thread: order, errors, back-pressure, closing."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from model.contract import ContextBatch, ForecastBatch
+from model.inference import InferenceClosedError, InferenceWorker
+from model.ridge import RidgeForecaster
+from tests.model.batches import random_batch
+
+BATCH = random_batch(1, seed=1)
+
+
+class Gated:
+    """Waits for its gate before every answer; an odd horizon fails."""
+
+    fingerprint, max_horizon, min_context = "gated", 64, 1
+
+    def __init__(self) -> None:
+        self.gate = threading.Semaphore(0)
+        self.started = threading.Semaphore(0)
+        self.horizons: list[int] = []
+        self.threads: set[tuple[str, int]] = set()
+
+    def forecast(self, batch: ContextBatch, horizon: int, num_paths: int) -> ForecastBatch:
+        self.horizons.append(horizon)
+        self.threads.add((threading.current_thread().name, torch.get_num_threads()))
+        self.started.release()
+        assert self.gate.acquire(timeout=10)
+        if horizon % 2:
+            raise ValueError(f"horizon {horizon} is odd")
+        return ForecastBatch(torch.zeros(1, num_paths, horizon, 4), ("gated",), "gated")
+
+
+@pytest.fixture
+def gated() -> Gated:
+    return Gated()
+
+
+@pytest.fixture
+def worker(gated: Gated) -> Iterator[InferenceWorker]:
+    made = InferenceWorker(gated, device="cpu", max_pending=2)
+    yield made
+    gated.gate.release(100)
+    made.close()
+
+
+def test_answers_in_order_on_one_thread(gated: Gated, worker: InferenceWorker) -> None:
+    futures = [worker.submit(BATCH, 2, 3), worker.submit(BATCH, 4, 3)]
+    gated.gate.release(2)
+    assert [f.result(10).paths.shape[2] for f in futures] == [2, 4]
+    assert gated.horizons == [2, 4]
+    assert gated.threads == {("inference", 1)}
+
+
+def test_an_error_arrives_in_its_own_future(gated: Gated, worker: InferenceWorker) -> None:
+    bad, good = worker.submit(BATCH, 3, 3), worker.submit(BATCH, 2, 3)
+    gated.gate.release(2)
+    with pytest.raises(ValueError, match="horizon 3 is odd"):
+        bad.result(10)
+    assert good.result(10).sources == ("gated",)
+
+
+def test_a_full_worker_holds_the_submitting_thread(gated: Gated, worker: InferenceWorker) -> None:
+    worker.submit(BATCH, 2, 3), worker.submit(BATCH, 2, 3)
+    with ThreadPoolExecutor(1) as pool:
+        third = pool.submit(worker.submit, BATCH, 4, 3)
+        assert gated.started.acquire(timeout=10)
+        assert not third.done()
+        gated.gate.release()
+        answer = third.result(10)
+        assert not answer.done()
+        gated.gate.release(2)
+        assert answer.result(10).paths.shape[2] == 4
+
+
+async def test_a_full_worker_does_not_hold_the_loop(gated: Gated, worker: InferenceWorker) -> None:
+    tasks = [asyncio.create_task(worker.forecast(BATCH, h, 3)) for h in (2, 4, 6, 8)]
+    await asyncio.sleep(0)
+    assert not any(task.done() for task in tasks)
+    tasks[2].cancel()
+    await asyncio.gather(tasks[2], return_exceptions=True)
+    gated.gate.release(4)
+    answers = [await asyncio.wait_for(tasks[k], 10) for k in (0, 1, 3)]
+    assert [a.paths.shape[2] for a in answers] == [2, 4, 8]
+    assert gated.horizons == [2, 4, 8]
+
+
+async def test_cancelled_callers_leak_no_place(gated: Gated, worker: InferenceWorker) -> None:
+    gated.gate.release(1000)
+    for _ in range(20):
+        tasks = [asyncio.create_task(worker.forecast(BATCH, 2, 3)) for _ in range(5)]
+        await asyncio.sleep(0)
+        for task in tasks[::2]:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    answers = await asyncio.wait_for(asyncio.gather(*(worker.forecast(BATCH, 4, 3) for _ in range(4))), 10)
+    assert len(answers) == 4
+
+
+def test_closing_fails_those_that_wait_and_refuses_new_ones(gated: Gated) -> None:
+    worker = InferenceWorker(gated, device="cpu", max_pending=2)
+    running, waiting = worker.submit(BATCH, 2, 3), worker.submit(BATCH, 2, 3)
+    assert gated.started.acquire(timeout=10)
+    with ThreadPoolExecutor(1) as pool:
+        blocked = pool.submit(worker.submit, BATCH, 2, 3)
+        closing = threading.Thread(target=worker.close)
+        closing.start()
+        with pytest.raises(InferenceClosedError):
+            blocked.result(10)
+    gated.gate.release()
+    closing.join(10)
+    assert running.result(10).sources == ("gated",)
+    with pytest.raises(InferenceClosedError):
+        waiting.result(10)
+    with pytest.raises(InferenceClosedError):
+        worker.submit(BATCH, 2, 3)
+    worker.close()
+
+
+def test_reports_seconds_and_equals_the_plain_forecast() -> None:
+    seconds: list[float] = []
+    batch = random_batch(9, seed=2)
+    worker = InferenceWorker(RidgeForecaster(), device="cpu", on_inference_seconds=seconds.append)
+    paths = worker.submit(batch, 5, 20).result(30).paths
+    worker.close()
+    assert torch.equal(paths, RidgeForecaster().forecast(batch, 5, 20).paths)
+    assert len(seconds) == 1
+    assert seconds[0] > 0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_cuda_forecast_is_near_the_cpus() -> None:
+    batch = random_batch(40, seed=3)
+    worker = InferenceWorker(RidgeForecaster())
+    assert worker.device.type == "cuda"
+    paths = worker.submit(batch, 12, 64).result(60).paths
+    worker.close()
+    assert paths.device.type == "cpu"
+    torch.testing.assert_close(paths, RidgeForecaster().forecast(batch, 12, 64).paths, rtol=1e-3, atol=1e-3)
