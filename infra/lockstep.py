@@ -23,7 +23,7 @@ POLL_MS = 100
 KEPT_SLOTS = 1_024
 
 
-class Interrupted(Exception):  # noqa: N818
+class Interrupted(Exception):
     """The run was asked to stop while it waited."""
 
 

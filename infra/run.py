@@ -9,7 +9,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from threading import Event
 from time import monotonic, time
 from types import FrameType
@@ -24,9 +23,6 @@ from infra.errors import HarmonyError
 from infra.fleet import FleetRunner, Snapshot
 from infra.kafka_tail import TopicTail
 from infra.live import LiveView
-from infra.recording_run import RecordingRunner, recording_stream
-from infra.recording_summary import RecordingSummary, render_recording_summary
-from infra.recordings import read_recording
 from infra.run_options import RunOptions
 from infra.run_session import Session, accelerated_session, live_session
 from infra.simulator.arrivals import TraceError
@@ -67,48 +63,6 @@ def _run_fleet(options: RunOptions, console: Console) -> None:
         console.print("look in   harmony status · harmony explain WORKLOAD · harmony decisions --follow\n")
         summary = _live_the_loop(options, session, stream, policy, fleet, console)
     _print_summary(summary, policy, options)
-
-
-def _play(options: RunOptions, path: Path, console: Console) -> None:
-    """Recorded telemetry through the same topics, in `observe`, with its forecasts scored."""
-    recording = read_recording(path)
-    stream = recording_stream(recording, options.step_s)
-    with accelerated_session(options, Policy(fleet="recording"), stream, console) as session:
-        runner = RecordingRunner(
-            session.brokers,
-            session.topics,
-            stream,
-            recording,
-            speed=options.speed,
-            duration_s=options.duration_s,
-            check_alive=session.supervisor.check,
-            security=session.security,
-        )
-        _on_stop(runner.stop)
-        played = runner.run()
-        summary = RecordingSummary(
-            recording=recording.name,
-            step_ms=stream.step_ms,
-            samples=played.samples,
-            slots=played.slots,
-            pages=count_records(session, session.topics.pages),
-            decisions=played.tally.total,
-            dead_letters=count_records(session, session.topics.dead_letters),
-            late=sum(metric(url, "samples_total", "late") for url in session.urls),
-            forecasts_by_source=played.scorecard.forecasts_by_source,
-            hold_reasons=played.tally.hold_reasons,
-            indicators=played.scorecard.indicators,
-        )
-    if options.as_json:
-        _print_json(summary.to_dict())
-    else:
-        out = Console()
-        out.print(render_recording_summary(summary, unicode=out.encoding.lower().startswith("utf")))
-
-
-def _print_json(value: dict[str, Any]) -> None:
-    sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n")
-    sys.stdout.flush()
 
 
 def _serve(options: RunOptions, console: Console) -> None:
