@@ -183,7 +183,7 @@ class FleetRunner:
         found = {loop.spec.id: feed.inbox.decision(loop.spec.id, origin_ts_ms) for loop in self.loops}
         decisions = {workload: decision for workload, decision in found.items() if decision is not None}
         warm_up = slot + 1 < self._warm_up_slots
-        note = f"filling the context: slot {slot + 1} of {self._warm_up_slots}" if warm_up else ""
+        note = f"filling the context of {self._warm_up_slots} slots" if warm_up else ""
         live = self.report.live(origin_ts_ms, decisions, note)
         self._on_update(Snapshot(slot + 1, self._num_slots, origin_ts_ms, warm_up, behind_s, decisions, live))
 

@@ -63,6 +63,10 @@ class ForecastFeed:
             closed = [slot for source in SOURCES if (slot := self._closed.get((self._home, source))) is not None]
             self.scorecard.settle(min(closed))
 
+    def closed_everywhere(self) -> bool:
+        """Every partition has a page of both sources."""
+        return len(self._closed) == len(SOURCES) * self._topics.partitions
+
     def drain(self, timeout_s: float) -> None:
         """Read to the present end of both topics, then score every forecast with what has been observed.
 

@@ -90,9 +90,16 @@ class Example:
 
 @dataclass(slots=True)
 class IndicatorScore:
-    """Of one indicator: sums by forecaster source, and the newest forecast whose steps have all been played."""
+    """Of one indicator.
+
+    Attributes:
+        by_source: all forecasts, by forecaster.
+        full_context: of the forecasts whose context reached back as far as it ever does.
+        example: the newest forecast whose steps have all been played.
+    """
 
     by_source: dict[str, Sums] = field(default_factory=dict)
+    full_context: Sums = field(default_factory=Sums)
     example: Example | None = None
 
     @property
@@ -116,12 +123,14 @@ class Scorecard:
         self._step_ms, self._context_steps = step_ms, context_steps
         self._values: dict[int, dict[str, float]] = {}
         self._pending: deque[ForecastRecord] = deque()
+        self._first_slot: int | None = None
         self._newest_ts_ms: int | None = None
         self.forecasts_by_source: dict[str, int] = {}
         self.indicators: dict[str, IndicatorScore] = {}
 
     def observe(self, slot: int, values: Mapping[str, float]) -> None:
         """Indicator values of a slot; of two words on one indicator the first stands."""
+        self._first_slot = slot if self._first_slot is None else min(slot, self._first_slot)
         known = self._values.setdefault(slot, {})
         for name, value in values.items():
             known.setdefault(name, value)
@@ -155,8 +164,10 @@ class Scorecard:
         ahead = self._series(name, range(origin + 1, origin + 1 + len(quantiles)))  # [H]
         past = self._series(name, range(origin - self._context_steps + 1, origin + 1))  # [L]
         score = self.indicators.setdefault(name, IndicatorScore())
-        sums = score.by_source.setdefault(forecast.source, Sums())
-        score.by_source[forecast.source] = sums + score_of(forecast.quantile_levels, quantiles, ahead, past)
+        sums = score_of(forecast.quantile_levels, quantiles, ahead, past)
+        score.by_source[forecast.source] = score.by_source.get(forecast.source, Sums()) + sums
+        if self._first_slot is not None and origin - self._first_slot + 1 >= self._context_steps:
+            score.full_context += sums
         if complete or score.example is None:
             score.example = Example(
                 forecast.origin_ts_ms,

@@ -79,8 +79,8 @@ def _summary(played: Played, session: Session, stream: StreamConfig, recording: 
         step_ms=stream.step_ms,
         samples=played.samples,
         slots=played.slots,
-        decisions=played.tally.total,
         forecasts_by_source=played.scorecard.forecasts_by_source,
+        decisions_by_action=played.tally.by_action,
         hold_reasons=played.tally.hold_reasons,
         indicators=played.scorecard.indicators,
     )

@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from threading import Event
+from time import monotonic
 from typing import Any
 
 from infra.decision_tally import DecisionTally
 from infra.errors import HarmonyError
 from infra.forecast_feed import ForecastFeed
 from infra.forecast_score import Scorecard
-from infra.lockstep import DecisionFeed, Interrupted, SlotPublisher
+from infra.lockstep import POLL_MS, DecisionFeed, Interrupted, SlotPublisher
 from infra.pace import Pace, check_pace
 from infra.recordings import Recording
 from streams.config import StreamConfig
@@ -130,6 +131,8 @@ class RecordingRunner:
         pace = Pace(step_ms / 1000 / self._speed if self._speed > 0 else 0.0)
         origins: list[int] = []
         for slot, telemetry in islice(self._recording.slots(step_ms, self._stream.context_steps), self.num_slots):
+            if not origins:
+                self._begin(publisher, forecasts, slot)
             if self._stop.is_set() or not pace.wait(self._stop):
                 break
             origin_ts_ms = self._stream.slot_end_ms(slot)
@@ -145,6 +148,26 @@ class RecordingRunner:
         if origins and not self._stop.is_set():
             self._await(decisions, origins[-1])
         self._take(decisions, forecasts)
+
+    def _begin(self, publisher: SlotPublisher, forecasts: ForecastFeed, first_slot: int) -> None:
+        """Close the empty slot before the first one everywhere, and wait for its pages.
+
+        A source without a page counts as absent, so otherwise the first slots might be joined without their requests.
+        """
+        for slot in (first_slot - 2, first_slot - 1):
+            publisher.publish({}, self._stream.slot_end_ms(slot) + self._stream.grace_ms)
+        deadline_s = monotonic() + self._first_timeout_s
+        while not forecasts.closed_everywhere():
+            if self._stop.is_set():
+                raise Interrupted
+            if self._check_alive is not None:
+                self._check_alive()
+            if monotonic() > deadline_s:
+                raise HarmonyError(
+                    f"No worker closed a slot within {self._first_timeout_s:g} s: check that workers of all roles "
+                    "run (`harmony status`)."
+                )
+            forecasts.poll(POLL_MS)
 
     def _await(self, decisions: DecisionFeed, origin_ts_ms: int) -> None:
         timeout_s = self._timeout_s if self._tally.total else self._first_timeout_s

@@ -33,16 +33,20 @@ class RecordingSummary:
     samples: int = 0
     slots: int = 0
     pages: int = 0
-    decisions: int = 0
     dead_letters: int = 0
     late: int = 0
     forecasts_by_source: Mapping[str, int] = field(default_factory=dict)
+    decisions_by_action: Mapping[str, int] = field(default_factory=dict)
     hold_reasons: Mapping[str, int] = field(default_factory=dict)
     indicators: Mapping[str, IndicatorScore] = field(default_factory=dict)
 
     @property
     def forecasts(self) -> int:
         return sum(self.forecasts_by_source.values())
+
+    @property
+    def decisions(self) -> int:
+        return sum(self.decisions_by_action.values())
 
     def to_dict(self) -> dict[str, Any]:
         """What `harmony run --recording PATH --json` prints. Keys may be added, none renamed."""
@@ -55,12 +59,14 @@ class RecordingSummary:
             "forecasts": self.forecasts,
             "forecasts_by_source": _by_count(self.forecasts_by_source),
             "decisions": self.decisions,
+            "decisions_by_action": _by_count(self.decisions_by_action),
             "hold_reasons": _by_count(self.hold_reasons),
             "dead_letters": self.dead_letters,
             "late": self.late,
             "indicators": {
                 name: {
                     **_sums(score.total),
+                    "full_context": _sums(score.full_context),
                     "by_source": {source: _sums(sums) for source, sums in sorted(score.by_source.items())},
                     "example": _example(score.example),
                 }
@@ -84,7 +90,11 @@ def render_recording_summary(summary: RecordingSummary, *, unicode: bool = True)
     odd = [f"{n:,} {what}" for n, what in ((summary.late, "late"), (summary.dead_letters, "dead letters")) if n]
     dot = " · " if unicode else ", "
     lines = [Text(f"{printable(summary.recording)}: {dot.join(said + odd)}")]
-    for title, counts in (("forecasts by", summary.forecasts_by_source), ("held because of", summary.hold_reasons)):
+    for title, counts in (
+        ("forecasts by", summary.forecasts_by_source),
+        ("decisions", summary.decisions_by_action),
+        ("held because of", summary.hold_reasons),
+    ):
         if counts:
             listed = ", ".join(f"{printable(name).replace('_', ' ')} {n:,}" for name, n in _by_count(counts).items())
             lines.append(Text(f"{title}: {listed}", style="dim"))
@@ -99,9 +109,10 @@ def _table(scores: list[tuple[str, IndicatorScore]], unicode: bool) -> Table:
         table.add_column(heading, justify="right")
     table.add_column("an example, one step ahead", overflow="fold")
     for name, score in scores:
-        several = len(score.by_source) > 1
         _add_row(table, printable(name), score.total, _in_words(name, score.example, unicode))
-        for source, sums in sorted(score.by_source.items()) if several else ():
+        if score.full_context.forecasts:
+            _add_row(table, "  with a full context", score.full_context, "", style="dim")
+        for source, sums in sorted(score.by_source.items()):
             _add_row(table, f"  by {printable(source).replace('_', ' ')}", sums, "", style="dim")
     return table
 

@@ -80,7 +80,7 @@ class Topics:
             return {**log, "retention.ms": str(int(n * DAY_MS))}
 
         def bounded(retention_bytes: int) -> dict[str, str]:
-            # A broker-side ring: bounded by size, never by time or compaction (a stale page must not replace a newer one).
+            # A broker-side ring: bounded by size, never compacted (a stale page must not replace a newer one).
             return {
                 **log,
                 "retention.ms": "-1",
