@@ -121,7 +121,9 @@ class Engine:
         remaining: tuple[float, ...] = ()
         if fleet.pending > 0 and subject.pending_since_ms is not None:
             elapsed_s = (origin_ts_ms - subject.pending_since_ms) / 1000
-            remaining = (max(0.0, state.lead.quantile(0.5) - elapsed_s),) * fleet.pending
+            remaining_s = state.lead.quantile(0.5) - elapsed_s
+            # An overdue replica may be stuck: it gets a fresh lead time instead of counting as almost there.
+            remaining = (remaining_s,) * fleet.pending if remaining_s > 0 else ()
         return PlanInput(
             workload=subject.window.workload,
             origin_ts_ms=origin_ts_ms,
