@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from functools import partial
-from typing import Any
 
 import msgspec
 import pytest
@@ -14,9 +13,9 @@ from streams.config import StreamConfig
 from streams.ingest import IngestKernel
 from streams.log import Emission, LogRecord
 from streams.page_codec import PageAssembler, StoredPage, encode_page
-from streams.pages import Page
 from streams.topics import Topics
 from tests.oracles.ingest_oracle import RawRecord, Settings, expected_pages
+from tests.oracles.page_check import check_page
 from tests.streams.random_logs import random_log
 
 TOPICS = Topics()
@@ -45,38 +44,6 @@ def pages_of(commits: list[tuple[bytes, bytes]], config: StreamConfig) -> list[S
 
 def commits_of(emissions: list[Emission]) -> list[tuple[bytes, bytes]]:
     return [(c.key or b"", c.value or b"") for e in emissions for c in e.commits]
-
-
-def check_page(page: Page, want: dict[str, Any]) -> None:
-    for name in ("slot", "prev", "end_offset", "end_stamp_ms", "resume_offset"):
-        assert getattr(page, name) == want[name], name
-    assert list(page.workloads) == want["workloads"]
-    assert msgspec.structs.asdict(page.counters) == want["counters"]
-    assert [msgspec.structs.asdict(c) for c in page.controls] == want["controls"]
-    for row, (workload, facts) in enumerate(zip(page.workloads, page.facts, strict=True)):
-        told = want["rows"][workload]
-        cells = [
-            float(value) if seen else None for value, seen in zip(page.values[row], page.observed[row], strict=True)
-        ]
-        assert cells == told["cells"], workload
-        assert not page.values[row][~page.observed[row]].any()
-        for name in ("num_samples", "newest_ts_ms", "sources_seen", "sources_known", "censored", "reset"):
-            assert getattr(facts, name) == told[name], (workload, name)
-        assert (None if facts.fleet is None else msgspec.structs.astuple(facts.fleet)) == told["fleet"]
-        assert [msgspec.structs.astuple(o) for o in facts.outcomes] == told["outcomes"]
-    assert [(s.workload, s.source) for s in page.series] == sorted(want["series"])
-    for s in page.series:
-        told = want["series"][s.workload, s.source]
-        assert s.ts_ms == told["ts_ms"]
-        assert {n: (s.older_ts_ms.get(n, s.ts_ms), v) for n, v in s.counters.items()} == told["counters"]
-        hists = {
-            n: (
-                s.older_ts_ms.get(n, s.ts_ms),
-                {"le": list(h.le), "cumulative": list(h.cumulative), "count": h.count, "sum": h.sum},
-            )
-            for n, h in s.hists.items()
-        }
-        assert hists == told["hists"]
 
 
 @pytest.mark.parametrize("config", SETTINGS, ids=["plain", "crowded", "small"])

@@ -1,0 +1,41 @@
+"""A page as the stages wrote it, held against the page that the oracle wants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from streams.pages import Page
+
+
+def check_page(page: Page, want: dict[str, Any]) -> None:
+    for name in ("slot", "prev", "end_offset", "end_stamp_ms", "resume_offset"):
+        assert getattr(page, name) == want[name], name
+    assert list(page.workloads) == want["workloads"]
+    assert msgspec.structs.asdict(page.counters) == want["counters"]
+    assert [msgspec.structs.asdict(c) for c in page.controls] == want["controls"]
+    for row, (workload, facts) in enumerate(zip(page.workloads, page.facts, strict=True)):
+        told = want["rows"][workload]
+        cells = [
+            float(value) if seen else None for value, seen in zip(page.values[row], page.observed[row], strict=True)
+        ]
+        assert cells == told["cells"], workload
+        assert not page.values[row][~page.observed[row]].any()
+        for name in ("num_samples", "newest_ts_ms", "sources_seen", "sources_known", "censored", "reset"):
+            assert getattr(facts, name) == told[name], (workload, name)
+        assert (None if facts.fleet is None else msgspec.structs.astuple(facts.fleet)) == told["fleet"]
+        assert [msgspec.structs.astuple(o) for o in facts.outcomes] == told["outcomes"]
+    assert [(s.workload, s.source) for s in page.series] == sorted(want["series"])
+    for s in page.series:
+        told = want["series"][s.workload, s.source]
+        assert s.ts_ms == told["ts_ms"]
+        assert {n: (s.older_ts_ms.get(n, s.ts_ms), v) for n, v in s.counters.items()} == told["counters"]
+        hists = {
+            n: (
+                s.older_ts_ms.get(n, s.ts_ms),
+                {"le": list(h.le), "cumulative": list(h.cumulative), "count": h.count, "sum": h.sum},
+            )
+            for n, h in s.hists.items()
+        }
+        assert hists == told["hists"]
