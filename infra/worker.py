@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from agents.forecast_kernel import ForecastKernel
 from agents.ingest_agent import IngestStage, register_ingest_agents
 from agents.micro_batcher import MicroBatcher
 from infra.errors import HarmonyError
+from infra.fail_points import fail_points
 from infra.health import Health
 from infra.logs import configure_logging
 from infra.metrics import PrometheusMeter
@@ -103,6 +105,7 @@ class WorkerProcess:
             ),
             stages,
             self.meter,
+            fail_point=fail_points(os.environ),
             withhold=self._withheld,
         )
         self._register(stages)
@@ -197,8 +200,6 @@ class WorkerProcess:
     @staticmethod
     def _stop_now(exit_code: int) -> None:
         sys.stderr.flush()
-        import os
-
         os._exit(exit_code)
 
     async def _watch(self) -> None:

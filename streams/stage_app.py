@@ -169,8 +169,16 @@ class StageHost:
     async def send(self, records: Sequence[OutRecord]) -> list[Any]:
         """Publish and await the broker's acknowledgement of every record."""
         producer = self.app.producer
-        futures = [await producer.send(r.topic, r.key, r.value, r.partition, None, list(r.headers)) for r in records]
-        return list(await asyncio.gather(*futures))
+        try:
+            futures = [
+                await producer.send(r.topic, r.key, r.value, r.partition, None, list(r.headers)) for r in records
+            ]
+            return list(await asyncio.gather(*futures))
+        except Exception as error:
+            if self.app.should_stop:
+                # A worker that leaves takes its producer away from whoever still publishes: the next owner repeats it.
+                raise asyncio.CancelledError(str(error)) from error
+            raise
 
     def lag(self) -> dict[tuple[str, int], int]:
         """Records that the broker has and the lane has not read, per assigned partition."""
@@ -196,7 +204,10 @@ class StageHost:
 
     async def _on_partitions_revoked(self, *_args: Any, **_kwargs: Any) -> None:
         self.status.restored = False
+        revoked = sorted({lane.stage for lane in self._lanes.values()})
         await self._close_lanes(list(self._lanes))
+        for stage in revoked:
+            self._fail_point(f"{stage}.after_revoked")
 
     async def _close_lanes(self, keys: Iterable[tuple[str, int]]) -> None:
         closing = [self._lanes.pop(key) for key in keys]

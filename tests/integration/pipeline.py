@@ -15,6 +15,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from agents.policy import GuardLimits, Policy, Slo, TargetRef, WorkloadSpec
 from infra.demo_settings import write_settings
+from infra.fail_points import VARIABLE as FAIL_POINTS
 from infra.loopback_port import free_port
 from infra.supervisor import worker_command
 from infra.topic_admin import create_topics
@@ -69,13 +70,13 @@ class Pipeline:
 
     # Workers.
 
-    def start_worker(self, name: str = "w0", role: str = "all") -> subprocess.Popen[bytes]:
+    def start_worker(self, name: str = "w0", role: str = "all", fail_points: str = "") -> subprocess.Popen[bytes]:
         port = free_port()
         command = worker_command(
             self.config, "--brokers", self.bootstrap, "--instance-id", name, "--role", role, "--web-port", str(port),
             "--no-ticks", "--accelerated", "--end-with-parent",
         )  # fmt: skip
-        environment = {**os.environ, "HARMONY_STATE_DIR": str(self.home)}
+        environment = {**os.environ, "HARMONY_STATE_DIR": str(self.home), FAIL_POINTS: fail_points}
         with (self.home / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         process.metrics_url = f"http://127.0.0.1:{port}"  # type: ignore[attr-defined]
