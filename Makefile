@@ -1,9 +1,10 @@
 # `make run` and `make test` set up everything they need by themselves; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast check format clean
+.PHONY: help setup run test faults test-fast check bench format clean
 MAKEFLAGS += --no-print-directory
 
 ARGS ?=
+SEED ?= 1
 BIN := .venv/bin
 # A name on PATH may be a shim without a Python behind it, so each is asked.
 NEW_ENOUGH := import sys; print(sys.executable); sys.exit(sys.version_info < (3, 11))
@@ -28,6 +29,9 @@ test: setup ## The whole test suite, with a real Kafka
 	@sh tests/install_tools.sh "$(TOOLS)"
 	@PATH="$(TOOLS)/usr/bin:$$PATH" exec $(BIN)/python -m pytest $(ARGS)
 
+faults: setup ## Every kill, zombie and broker failure, with a table at the end (SEED=1); about half an hour
+	@HARMONY_TEST_SEED=$(SEED) exec $(BIN)/python -m pytest tests/faults -m "faults or not faults" -p no:randomly -s $(ARGS)
+
 test-fast: setup ## The tests that need neither Kafka nor much time
 	@PATH="$(TOOLS)/usr/bin:$$PATH" exec $(BIN)/python -m pytest -m "not kafka and not slow" $(ARGS)
 
@@ -36,6 +40,10 @@ check: setup ## Lint, format, types, import directions
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+bench: setup ## Measure it beside its rivals and write tests/bench/results (needs a quiet machine, about 20 minutes)
+	@for b in ingest plan latency recovery; do \
+	  echo "== $$b"; $(BIN)/harmony bench $$b --json tests/bench/results/$$b.json || exit 1; done
 
 format: setup ## Put the code into the common format
 	@$(BIN)/ruff check --fix --exit-zero .
