@@ -15,7 +15,7 @@ from streams.topics import Topics
 
 _CLOCK_SLACK_MS = 60_000
 
-EmissionObserver = Callable[[Emission, int], None]
+EmissionObserver = Callable[[Emission], None]
 
 
 class DecideLane:
@@ -33,7 +33,7 @@ class DecideLane:
         for record in records:
             emission = self.kernel.fold(record)
             yield emission
-            self._observe(emission, self.kernel.end_stamp_ms)
+            self._observe(emission)
 
 
 class DecideStage:
@@ -45,7 +45,7 @@ class DecideStage:
         self,
         topics: Topics,
         restore_kernel: Callable[[Commit | None, Sequence[bytes]], DecideKernel],
-        observe: EmissionObserver = lambda _emission, _end_stamp_ms: None,
+        observe: EmissionObserver = lambda _emission: None,
     ) -> None:
         self._topics = topics
         self._restore_kernel = restore_kernel

@@ -8,7 +8,7 @@ from agents.decide_state import DecideState
 from agents.policy import Policy
 from streams.commit_codec import Commit, pack
 from streams.config import StreamConfig
-from streams.log import ContractBroken
+from streams.log import ContractBroken, OtherSettings
 
 STAGE = "decide"
 _REMEDY = ", or accept a new start with `harmony state reset`"
@@ -47,22 +47,22 @@ def unpack_commit(commit: Commit, policy: Policy, stream: StreamConfig) -> Decid
             f"the decide stage's commit record cannot be read ({error}): run the release that wrote it{_REMEDY}"
         ) from error
     if body.v != 1:
-        raise ContractBroken(
+        raise OtherSettings(
             f"the decide stage's commit record has version {body.v}, this release reads 1: "
             f"run the release that wrote it{_REMEDY}"
         )
     if body.fleet != policy.fleet:
-        raise ContractBroken(
+        raise OtherSettings(
             f"the commits topic holds the state of fleet {body.fleet!r}, the policy names {policy.fleet!r}: "
             f"use another topic prefix, restore the name{_REMEDY}"
         )
     if body.step_ms != stream.step_ms:
-        raise ContractBroken(
+        raise OtherSettings(
             f"the committed state has a step of {body.step_ms} ms, the configuration {stream.step_ms} ms: "
             f"restore the old step{_REMEDY}"
         )
     if body.epoch > policy.epoch:
-        raise ContractBroken(
+        raise OtherSettings(
             f"the committed state has epoch {body.epoch}, the policy {policy.epoch}: actuators would refuse every "
             f"command; set the epoch to {body.epoch}{_REMEDY}"
         )

@@ -28,7 +28,7 @@ from agents.policy import Policy
 from agents.records import Decision, WorkloadPlan, decision_id
 from streams.commit_codec import Commit, encode_commit
 from streams.config import StreamConfig
-from streams.log import ContractBroken, Emission, LogRecord, OutRecord
+from streams.log import Emission, LogRecord, OtherSettings, OutRecord
 from streams.topics import Topics
 
 __all__ = ["STAGE", "DecideKernel"]
@@ -51,7 +51,6 @@ class DecideKernel:
         self._topics = topics
         self._expire_by_stamp = expire_by_stamp
         self._fingerprint = policy.fingerprint()
-        self.end_stamp_ms = 0  # broker stamp that closed the slot of the plan folded last
         self._state = DecideState()
         self._digest: str | None = None
         self._sequence = 0
@@ -104,10 +103,9 @@ class DecideKernel:
             ContractBroken: the record is not a plan of this release, or of another step.
         """
         plan = decode_plan(record.value, record.offset)
-        self.end_stamp_ms = plan.end_stamp_ms
         if plan.step_ms != self._stream.step_ms:
-            raise ContractBroken(
-                f"plans record at offset {record.offset} has a step of {plan.step_ms} ms, this worker runs with "
+            raise OtherSettings(
+                f"plans/0: offset {record.offset} has a step of {plan.step_ms} ms, this worker runs with "
                 f"{self._stream.step_ms} ms: restore the old step, or run `harmony state reset`"
             )
         mark = self._state.partitions.get(str(plan.partition))
@@ -127,7 +125,8 @@ class DecideKernel:
         self._state, self._resume_offset = state, after
         for workload in plan.workloads:
             self._published.pop((workload.workload, plan.origin_ts_ms), None)
-        return Emission(tuple(group for group in (decisions, commands) if group), commits, after)
+        groups = tuple(group for group in (decisions, commands) if group)
+        return Emission(groups, commits, after, plan.end_stamp_ms)
 
     def _commit(self, state: DecideState, resume_offset: int) -> list[OutRecord]:
         policy = self._policy

@@ -95,7 +95,13 @@ def _risk(plan: WorkloadPlan, epsilon: float, objective: float, final: int | Non
     stderr = next((r.p_miss_stderr for r in levels if r.replicas == final), None)
     if stderr is not None and not math.isfinite(stderr):
         stderr = None
-    return RiskView(epsilon, objective, {str(r.replicas): r.p_miss for r in levels if math.isfinite(r.p_miss)}, stderr)
+    return RiskView(
+        epsilon=epsilon if plan.epsilon is None else plan.epsilon,
+        objective=objective,
+        p_miss={str(r.replicas): r.p_miss for r in levels if math.isfinite(r.p_miss)},
+        p_miss_stderr=stderr,
+        budget_left_ratio=plan.budget_left_ratio,
+    )
 
 
 def build_command(frame: Frame, plan: WorkloadPlan, decision: Decision, spec: WorkloadSpec | None) -> Command | None:

@@ -6,8 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from agents.forecast_kernel import STAGE, ForecastKernel
-from streams.commit_codec import CommitAssembler, commit_key
+from agents.forecast_state import CommitBody
+from streams.catalogue import Source
+from streams.commit_codec import Commit, CommitAssembler
+from streams.log import ContractBroken
 from streams.log_reader import LogReader
+from streams.pages import Page
 from streams.stage_app import StageHost
 from streams.topics import Topics
 from streams.window_table import COARSE_ROWS
@@ -34,32 +38,62 @@ class ForecastStage:
         if commit is None:
             return kernel
         body = kernel.begin_restore(commit)
-        async for record in reader.read(topic, partition, body.pages_from, body.resume_offset):
+        start = await self._first_page(topic, partition, reader, kernel, body)
+        async for record in reader.read(topic, partition, start, body.resume_offset):
             kernel.restore_page(record)
         begin, end = await reader.bounds(self._topics.pages_coarse, partition)
         start = max(begin, end - 2 * COARSE_ROWS)
-        coarse = [r.value async for r in reader.read(self._topics.pages_coarse, partition, start, end) if r.value]
+        coarse = [r async for r in reader.read(self._topics.pages_coarse, partition, start, end)]
         since = await reader.offset_at(self._topics.plans, 0, commit.stamp_ms - _CLOCK_SLACK_MS)
         _, end = await reader.bounds(self._topics.plans, 0)
-        plans = [r.value async for r in reader.read(self._topics.plans, 0, since, end) if r.value]
+        plans = [r async for r in reader.read(self._topics.plans, 0, since, end)]
         kernel.end_restore(body, coarse, plans)
         return kernel
 
+    async def _first_page(
+        self, topic: str, partition: int, reader: LogReader, kernel: ForecastKernel, body: CommitBody
+    ) -> int:
+        """Offset from which the rings can be filled; further back than the commit says when L has grown since."""
+        context_steps = kernel.table.context_steps
+        if context_steps <= body.context_steps:
+            return body.pages_from
+        begin, _ = await reader.bounds(topic, partition)
+        wanted, stretch = body.slot - context_steps + 1, 4 * context_steps
+        while True:
+            start = max(begin, body.pages_from - stretch)
+            assembler = kernel.new_assembler()
+            oldest: dict[Source, Page] = {}
+            async for record in reader.read(topic, partition, start, body.resume_offset):
+                for stored in assembler.feed(record):
+                    oldest.setdefault(stored.page.source, stored.page)
+            if all(page.slot <= wanted or page.prev is None for page in oldest.values()):
+                return start
+            if start == begin:
+                raise ContractBroken(
+                    f"{topic}/{partition}: context_steps is {context_steps} now, and the pages before offset {begin} "
+                    f"that it needs are gone: go back to {body.context_steps}, or accept a new start with "
+                    "`harmony state reset`"
+                )
+            stretch *= 4
 
-async def newest_commit(reader: LogReader, topic: str, stage: str, partition: int) -> Any:
-    """The newest complete commit record of a stage in its commits partition, or None."""
-    last = await reader.last_with_key(topic, partition, commit_key(stage, partition))
-    if last is None:
-        return None
-    begin, _ = await reader.bounds(topic, partition)
+
+async def newest_commit(reader: LogReader, topic: str, stage: str, partition: int) -> Commit | None:
+    """The newest complete commit record of a stage in its commits partition, looking back in growing stretches."""
+    begin, end = await reader.bounds(topic, partition)
     stretch = 64
     while True:
-        start = max(begin, last.offset + 1 - stretch)
-        assembler = CommitAssembler(stage, partition)
-        async for record in reader.read(topic, partition, start, last.offset + 1):
-            assembler.feed(record)
-        if assembler.newest is not None or start == begin:
-            return assembler.newest
+        start = max(begin, end - stretch)
+        assembler = CommitAssembler(stage, partition, topic)
+        try:
+            async for record in reader.read(topic, partition, start, end):
+                assembler.feed(record)
+        except ContractBroken:
+            # A stretch that begins with what a paused worker wrote again looks torn; the whole log does not.
+            if start == begin:
+                raise
+        else:
+            if assembler.newest is not None or start == begin:
+                return assembler.newest
         stretch *= 4
 
 

@@ -138,6 +138,7 @@ class Engine:
             lead=state.lead,
             last_replicas=state.last_proposed,
             pending_remaining_s=remaining,
+            epsilon=state.budget.epsilon(self._policy.epsilon, state.spec.slo.objective),
         )
 
     def _between(self, subject: Subject, origin_ts_ms: int) -> Planned:
@@ -200,6 +201,7 @@ def _bare_plan(subject: Subject, refused: str | None) -> WorkloadPlan:
         fleet=subject.fleet,
         facts_age_ms=subject.facts_age_ms,
         slo_miss_ratio=subject.window.newest("slo.miss_ratio"),
+        budget_left_ratio=subject.state.budget.left_ratio(subject.state.spec.slo.objective),
     )
 
 
@@ -209,6 +211,7 @@ def _workload_plan(subject: Subject, result: PlanResult, source: str) -> Workloa
         reactive_replicas=result.reactive_replicas,
         proposed=result.proposed,
         proposer=result.proposer,
+        epsilon=result.epsilon,
         risks=result.risks,
         forecast_source=source,
         peak=result.peak,

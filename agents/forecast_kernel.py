@@ -15,6 +15,7 @@ from typing import Protocol
 import msgspec
 
 from agents.forecast_state import CommitBody, WorkloadState, new_state, restore_state, snapshot_state
+from agents.live_scoring import ForecastScorer
 from agents.plan_codec import decode_plan, encode_plan
 from agents.policy import Policy
 from agents.records import ForecastRecord, InputFacts, PlanRecord, WorkloadPlan
@@ -26,7 +27,7 @@ from agents.signals import (
     outcomes_of_slot,
     pending_since_ms,
 )
-from streams.catalogue import Indicator
+from streams.catalogue import Indicator, Source
 from streams.commit_codec import Commit, decode_coarse, encode_coarse, encode_commit, pack
 from streams.config import StreamConfig
 from streams.log import Emission, LogRecord, OutRecord
@@ -100,6 +101,7 @@ class ForecastKernel:
         policy: Policy,
         engine: ForecastEngine,
         meter: Meter,
+        scorer: ForecastScorer | None = None,
     ) -> None:
         self.partition = partition
         self.table = WindowTable(catalogue, config.context_steps, config.step_ms)
@@ -109,8 +111,9 @@ class ForecastKernel:
         self._policy_fingerprint = policy.fingerprint()
         self._engine = engine
         self._meter = meter
+        self._scorer = scorer
         self._limits = SignalLimits(policy.guards.cliff_ratio, config.source_silence_steps)
-        self._assembler = PageAssembler(config, topics.partitions, catalogue)
+        self._assembler = self.new_assembler()
         self._join = PageJoin(config.source_silence_steps)
         self._states: dict[str, WorkloadState] = {}
         self._page_offsets: dict[int, int] = {}
@@ -141,6 +144,9 @@ class ForecastKernel:
         slot, origin_ts_ms = joined.slot, self._config.slot_end_ms(joined.slot)
         outputs = self._fill(joined)
         self._learn(slot)
+        self._meter.count("slots_total")
+        if self._scorer is not None:
+            self._scorer.settle(slot, self.table)
         retired = self._retire()
         adopted = self._adopted.pop(slot, None)
         if adopted is not None:
@@ -148,15 +154,19 @@ class ForecastKernel:
             plan_records: list[OutRecord] = []
         else:
             planned = await self._plan(joined, origin_ts_ms)
+            forecasts = [p.forecast for p in planned if p.forecast is not None]
+            if self._scorer is not None:
+                windows = [self.table[f.workload] for f in forecasts]
+                self._scorer.offer(slot, origin_ts_ms, forecasts, windows)
             record = self._plan_record(joined, [*(p.plan for p in planned), *retired], origin_ts_ms)
             self._remember(record)
             outputs += [
-                OutRecord(self._topics.forecasts, p.forecast.workload.encode(), msgspec.json.encode(p.forecast))
-                for p in planned
-                if p.forecast is not None
+                OutRecord(self._topics.forecasts, forecast.workload.encode(), msgspec.json.encode(forecast))
+                for forecast in forecasts
             ]
             plan_records = [OutRecord(self._topics.plans, b"%d" % self.partition, encode_plan(record), 0)]
-        return Emission([outputs, plan_records], self._commit(slot, resume_offset), resume_offset)
+        closed_stamp_ms = max(page.end_stamp_ms for page in joined.pages.values())
+        return Emission([outputs, plan_records], self._commit(slot, resume_offset), resume_offset, closed_stamp_ms)
 
     def _fill(self, joined: JoinedSlot) -> list[OutRecord]:
         """Store the slot's pages; returns the coarse row that it completes, if it does."""
@@ -245,6 +255,10 @@ class ForecastKernel:
             if state is not None and plan.proposed is not None:
                 state.last_proposed = plan.proposed
 
+    def closed_slots(self) -> dict[Source, int]:
+        """Newest closed slot of each source of which this life has read a page."""
+        return self._join.closed_slots()
+
     # Commit and restore.
 
     def _commit(self, slot: int, resume_offset: int) -> list[OutRecord]:
@@ -262,11 +276,17 @@ class ForecastKernel:
             model=self._engine.fingerprint,
             states={w: snapshot_state(s) for w, s in sorted(self._states.items())},
             running_coarse=self.table.running_coarse(),
+            context_steps=self._config.context_steps,
         )
         self._digest, records = encode_commit(
             self._topics.commits, STAGE, self.partition, self._sequence, self._digest, pack(body)
         )
         return records
+
+    def new_assembler(self) -> PageAssembler:
+        """Reads this partition's pages with the columns of the table."""
+        where = f"{self._topics.pages}/{self.partition}"
+        return PageAssembler(self._config, self._topics.partitions, self.table.catalogue, where)
 
     def begin_restore(self, commit: Commit) -> CommitBody:
         """Take over a commit record; then the caller offers pages, coarse rows and published plans.
@@ -278,7 +298,7 @@ class ForecastKernel:
         self._sequence, self._digest = commit.sequence, commit.digest
         self._states = {w: restore_state(w, s, self._policy) for w, s in body.states.items()}
         self.table.advance(body.slot)
-        self._join.restore(body.slot)
+        self._join.restore(body.slot, body.slot - self._config.context_steps + 1)
         self.resume_offset = body.resume_offset
         return body
 
@@ -286,16 +306,16 @@ class ForecastKernel:
         """Fold a page that an earlier life has already answered: state only, no output."""
         self._take(record)
 
-    def end_restore(self, body: CommitBody, coarse: Sequence[bytes], plans: Sequence[bytes]) -> None:
+    def end_restore(self, body: CommitBody, coarse: Sequence[LogRecord], plans: Sequence[LogRecord]) -> None:
         """Fill the coarse ring and keep the plans that were published after the commit record."""
         newest = self._config.slot_end_ms(body.slot) // COARSE_STEP_MS - 1
-        for value in coarse:
-            row = decode_coarse(value)
+        for stored in coarse:
+            row = decode_coarse(stored.value, f"{self._topics.pages_coarse}/{self.partition}: offset {stored.offset}")
             if row.index <= newest:
                 self.table.write_coarse(row.keep([w for w in row.workloads if self._known_at(w, row.index)]))
         self.table.restore_running_coarse(body.running_coarse)
-        for value in plans:
-            record = decode_plan(value)
+        for published in plans:
+            record = decode_plan(published.value, published.offset)
             if record.partition == self.partition and record.slot > body.slot:
                 self._adopted.setdefault(record.slot, record)
 

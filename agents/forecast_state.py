@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from agents.policy import Policy, WorkloadSpec
+from agents.signals import residence_s
 from model.capacity import CapacityPosterior, SlotEvidence
+from model.error_budget import ErrorBudget
 from model.lead_time import LeadTimePosterior
 from streams.config import StreamConfig
-from streams.log import ContractBroken
+from streams.log import ContractBroken, OtherSettings
 from streams.pages import FleetFacts, OutcomeFact
-from streams.window_table import Window
+from streams.window_table import RunningCoarse, Window
 
 
 @dataclass(slots=True)
@@ -27,26 +29,30 @@ class WorkloadState:
     capacity: CapacityPosterior
     lead: LeadTimePosterior
     last_proposed: int | None = None
+    budget: ErrorBudget = field(default_factory=ErrorBudget)
 
     def learn(
         self, window: Window, fleet: FleetFacts | None, outcomes: Sequence[OutcomeFact], end_ts_ms: int, step_ms: int
     ) -> None:
-        """Update capacity and lead-time posteriors with the newest slot, which ends at `end_ts_ms`."""
+        """Update the posteriors and the error budget with the newest slot, which ends at `end_ts_ms`."""
         for outcome in outcomes:
             if outcome.status == "ready" and outcome.lead_time_s is not None:
                 self.lead.update(outcome.lead_time_s)
+        rate, miss_ratio = window.newest("request.arrival_rate"), window.newest("slo.miss_ratio")
+        self.budget.observe(end_ts_ms, None if rate is None else rate * step_ms / 1000, miss_ratio)
         self.capacity.observe(
             SlotEvidence(
                 end_ts_ms=end_ts_ms,
                 step_s=step_ms / 1000,
-                arrival_rate=window.newest("request.arrival_rate"),
-                miss_ratio=window.newest("slo.miss_ratio"),
+                arrival_rate=rate,
+                miss_ratio=miss_ratio,
                 waiting=window.newest("engine.waiting"),
                 ready=fleet.ready if fleet is not None else None,
                 pending=fleet.pending if fleet is not None else 0,
                 draining=fleet.draining if fleet is not None else 0,
                 ttft_s=self.spec.slo.ttft_s,
                 objective=self.spec.slo.objective,
+                residence_s=residence_s(window),
             )
         )
 
@@ -58,12 +64,14 @@ class StateSnapshot(msgspec.Struct, frozen=True):
     capacity: dict[str, Any]
     lead: dict[str, Any]
     last_proposed: int | None
+    budget: dict[str, Any] = {}
 
 
 class CommitBody(msgspec.Struct, frozen=True):
     """Stage 2's commit: every number the next output reads that is not in the last L pages.
 
-    `pages_from` is the offset of the oldest page that restoring needs, `resume_offset` that of the next one to read.
+    `pages_from` is the offset of the oldest page that restoring `context_steps` slots needs, `resume_offset` that of
+    the next one to read.
     """
 
     slot: int
@@ -74,7 +82,8 @@ class CommitBody(msgspec.Struct, frozen=True):
     policy: str
     model: str
     states: dict[str, StateSnapshot]
-    running_coarse: dict[str, tuple[list[float], list[int]]]
+    running_coarse: RunningCoarse
+    context_steps: int
 
     @staticmethod
     def decode(body: bytes, config: StreamConfig, partition: int) -> CommitBody:
@@ -86,9 +95,12 @@ class CommitBody(msgspec.Struct, frozen=True):
         try:
             commit = msgspec.msgpack.decode(body, type=CommitBody)
         except msgspec.MsgspecError as error:
-            raise ContractBroken(f"commits/{partition}: not a commit of the forecast stage ({error})") from error
-        if (commit.step_ms, commit.grace_ms) != (config.step_ms, config.grace_ms):
             raise ContractBroken(
+                f"commits/{partition}: not a commit of the forecast stage of this release ({error}); run the release "
+                "that wrote it, or `harmony state reset`"
+            ) from error
+        if (commit.step_ms, commit.grace_ms) != (config.step_ms, config.grace_ms):
+            raise OtherSettings(
                 f"commits/{partition}: the state was built with step {commit.step_ms} ms and grace "
                 f"{commit.grace_ms} ms, the configuration says {config.step_ms} and {config.grace_ms}; go back, or run "
                 "`harmony state reset`"
@@ -114,7 +126,13 @@ def new_state(workload: str, policy: Policy, slot: int) -> WorkloadState:
 
 
 def snapshot_state(state: WorkloadState) -> StateSnapshot:
-    return StateSnapshot(state.since_slot, state.capacity.snapshot(), state.lead.snapshot(), state.last_proposed)
+    return StateSnapshot(
+        since_slot=state.since_slot,
+        capacity=state.capacity.snapshot(),
+        lead=state.lead.snapshot(),
+        last_proposed=state.last_proposed,
+        budget=state.budget.snapshot(),
+    )
 
 
 def restore_state(workload: str, snapshot: StateSnapshot, policy: Policy) -> WorkloadState:
@@ -126,4 +144,5 @@ def restore_state(workload: str, snapshot: StateSnapshot, policy: Policy) -> Wor
         capacity=CapacityPosterior.restore(snapshot.capacity, spec.capacity_rps),
         lead=LeadTimePosterior.restore(snapshot.lead),
         last_proposed=snapshot.last_proposed,
+        budget=ErrorBudget.restore(snapshot.budget),
     )

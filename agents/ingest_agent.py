@@ -14,25 +14,28 @@ from streams.page_codec import PageAssembler
 from streams.stage_app import StageHost
 from streams.topics import Topics
 
-FoldObserver = Callable[[IngestKernel, int, int], None]
+FoldObserver = Callable[[IngestKernel], None]
 
 
 class IngestLane:
-    """Gives the synchronous ingest kernel the lane's shape and reports its counters after each batch."""
+    """Gives the synchronous ingest kernel the lane's shape and shows it once as restored, then after each batch."""
 
     def __init__(self, kernel: IngestKernel, observe: FoldObserver) -> None:
         self.kernel = kernel
         self._observe = observe
+        observe(kernel)
 
     @property
     def resume_offset(self) -> int | None:
         return self.kernel.resume_offset
 
+    def skip_lost(self, first_offset: int) -> None:
+        self.kernel.skip_lost(first_offset)
+
     async def fold(self, records: Sequence[LogRecord]) -> AsyncIterator[Emission]:
-        emissions = self.kernel.fold(records)
-        for emission in emissions:
+        for emission in self.kernel.fold(records):
             yield emission
-        self._observe(self.kernel, sum(1 for e in emissions if e.commits), records[-1].stamp_ms)
+        self._observe(self.kernel)
 
 
 class IngestStage:
@@ -45,7 +48,7 @@ class IngestStage:
         config: StreamConfig,
         catalogue: tuple[Indicator, ...],
         topics: Topics,
-        observe: FoldObserver = lambda _kernel, _pages, _stamp_ms: None,
+        observe: FoldObserver = lambda _kernel: None,
     ) -> None:
         self._config = config
         self._catalogue = catalogue
@@ -63,7 +66,9 @@ class IngestStage:
         stretch = 4 * self._config.context_steps
         while True:
             start = max(begin, end - stretch)
-            assembler = PageAssembler(self._config, self._topics.partitions, self._catalogue)
+            assembler = PageAssembler(
+                self._config, self._topics.partitions, self._catalogue, f"{self._topics.pages}/{partition}"
+            )
             pages = []
             async for record in reader.read(self._topics.pages, partition, start, end):
                 pages += [(p.page, p.digest) for p in assembler.feed(record) if p.page.source == source]

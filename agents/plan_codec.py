@@ -31,7 +31,7 @@ def decode_plan(value: bytes | None, offset: int = -1) -> PlanRecord:
             raise ValueError(f"its version is {plan.v}, this release reads 1")
     except (ValueError, zlib.error) as error:  # msgspec's errors are ValueErrors
         raise ContractBroken(
-            f"plans record at offset {offset} is not a plan of this release ({error}): stop whoever else writes to the "
+            f"plans/0: offset {offset} is not a plan of this release ({error}): stop whoever else writes to the "
             "topic, then run `harmony state reset`"
         ) from error
     return plan

@@ -31,6 +31,7 @@ __all__ = ["LEVELS", "PlanInput", "PlanResult", "horizon_steps", "plan", "reacti
 
 _STRATA: Final = (np.arange(1024) + 0.5) / 1024  # levels of the quantiles that draws are taken from
 _MOST_RISKS: Final = 16  # counts a plan states the risk of
+_SURE_SIGMAS: Final = 2.0  # of a Poisson count, below which a slot's arrivals are surely not chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +55,18 @@ def horizon_steps(lead_p95_s: float, commit_s: float, step_ms: int, max_horizon:
 
 
 def reactive_replicas(request: PlanInput, commit_s: float) -> int | None:
-    """Replicas for the present arrival rate, and to work the queue off within the commit time; None when unknown."""
+    """Replicas for the present arrival rate, and to work the queue off within the commit time; None when unknown.
+
+    One slot is a noisy witness: of its requests only as many count as are surely more than chance.
+    """
     rate = request.arrival_rate_now
     if rate is None or not math.isfinite(rate) or not request.capacity.known:
         return None
+    step_s = request.step_ms / 1000.0
+    requests = max(rate, 0.0) * step_s
+    surely = max(0.0, requests - _SURE_SIGMAS * math.sqrt(requests)) / step_s
     capacity = float(request.capacity.quantiles((0.5,))[0])
-    return _clip(_replicas_for(max(rate, 0.0) + request.waiting / commit_s, capacity), request.bounds)
+    return _clip(_replicas_for(surely + request.waiting / commit_s, capacity), request.bounds)
 
 
 def plan(

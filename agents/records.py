@@ -57,6 +57,7 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     """What the forecast stage says of one workload at one origin.
 
     `refused` names why there is no plan (silent, warming_up, horizon, no_fleet_facts, retired): decide holds then.
+    `epsilon` is the risk that the plan was allowed, None where it made none; it follows `budget_left_ratio`.
     """
 
     workload: str
@@ -74,6 +75,8 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     capacity: Quantiles | None = None
     lead_time_s: Quantiles | None = None
     slo_miss_ratio: float | None = None
+    epsilon: float | None = None
+    budget_left_ratio: float | None = None
 
 
 class PlanRecord(msgspec.Struct, frozen=True):

@@ -1,139 +1,145 @@
-"""How good the forecasts of one workload are on live data: coverage, pinball loss, bias and skill, step by step ahead.
+"""How good the forecasts of demand are on live data: coverage and pinball loss, by forecaster and target.
 
 A forecast is offered when it is made and scored when the value it spoke of is observed; a value never observed scores
-nothing. Older scores fade exponentially. Pure: no clock; slots are the time.
+nothing. Older scores fade with the slots. For measuring only: nothing here enters a plan, so that a restart may begin
+again at nothing. Pure: slots are the time.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-_FADE: Final = 0.995  # of the sums with every score: about 200 count
-_BANDS: Final = ((0.1, 0.9), (0.05, 0.95))
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+SCORED_STEPS: Final = (1, 4, 16)
+BANDS: Final = {"0.5": (0.25, 0.75), "0.8": (0.1, 0.9), "0.9": (0.05, 0.95)}
+_FADE: Final = 0.995  # of the sums per slot: about the last 200 slots count
 
 
 @dataclass(frozen=True, slots=True)
-class StepSkill:
-    """What is known of forecasts of one step ahead.
+class Skill:
+    """What is known of one forecaster's forecasts of one target.
 
     Attributes:
-        step: slots ahead of the origin, from 1.
-        count: scores that count, after fading.
-        coverage_80_ratio, coverage_90_ratio: share of values within the central band.
-        pinball: mean over quantile levels and scores, in the indicator's unit.
-        bias_ratio: mean of (median - value) over the mean absolute value; above 0 forecasts are too high.
-        skill_ratio: 1 - mean absolute error of the median / that of the last value known at the origin; 1 is perfect,
-            0 no better than the last value. None while the last value is always right.
+        coverage: band -> share of values within it.
+        pinball: mean over levels and scores, as a share of the mean absolute value; None while all values are 0.
     """
 
-    step: int
-    count: float
-    coverage_80_ratio: float
-    coverage_90_ratio: float
-    pinball: float
-    bias_ratio: float
-    skill_ratio: float | None
+    forecaster: str
+    target: str
+    coverage: dict[str, float]
+    pinball: float | None
 
 
-class ForecastScore:
-    """Accumulates the live skill of one workload's forecasts at a few steps ahead.
+class SkillBoard:
+    """Sums of scores of all partitions of a worker.
 
     Args:
-        levels: ascending quantile levels of the forecasts offered; must hold 0.05, 0.1, 0.5, 0.9 and 0.95.
-        steps: steps ahead that are scored; as many forecasts as their sum are kept waiting for their value.
+        levels: ascending quantile levels of the forecasts; must hold the ends of every band.
 
     Raises:
-        ValueError: levels or steps that cannot be scored.
+        ValueError: levels that cannot be scored.
     """
 
-    def __init__(self, levels: Sequence[float], steps: Sequence[int] = (1, 4, 16)) -> None:
-        self._levels = tuple(float(q) for q in levels)
-        self._steps = tuple(sorted(set(steps)))
-        needed = {0.5, *(q for band in _BANDS for q in band)}
-        missing = sorted(needed - set(self._levels))
-        if missing or list(self._levels) != sorted(set(self._levels)):
-            raise ValueError(f"levels must ascend and hold {sorted(needed)}, got {self._levels}")
-        if not self._steps or self._steps[0] < 1:
-            raise ValueError(f"steps must be at least 1, got {tuple(steps)}")
-        self._bands = [(self._levels.index(a), self._levels.index(b)) for a, b in _BANDS]
-        self._median = self._levels.index(0.5)
-        # Per step: count, within 80, within 90, pinball, error, |error|, |value|, |error of the last value|.
-        self._sums = [[0.0] * 8 for _ in self._steps]
-        # Target slot -> index of the step -> last value at the origin, then the quantiles.
-        self._waiting: dict[int, dict[int, tuple[float, ...]]] = {}
+    def __init__(self, levels: Sequence[float]) -> None:
+        needed = {q for band in BANDS.values() for q in band}
+        if not needed <= set(levels) or list(levels) != sorted(set(levels)):
+            raise ValueError(f"levels must ascend and hold {sorted(needed)}, got {tuple(levels)}")
+        self.levels = np.array(levels, np.float64)
+        self._bands = [(list(levels).index(low), list(levels).index(high)) for low, high in BANDS.values()]
+        # Per (forecaster, target): newest slot, and count, values within each band, pinball, |value|.
+        self._sums: dict[tuple[str, str], tuple[int, NDArray[np.float64]]] = {}
 
-    def offer(self, slot: int, quantiles: Sequence[Sequence[float]], last_value: float) -> None:
-        """A forecast made at the end of `slot`: `quantiles[k]` are those of slot + 1 + k, aligned with the levels.
+    def add(self, slot: int, forecaster: str, target: str, quantiles: ArrayLike, values: ArrayLike) -> int:
+        """Score quantiles [K, Q] against the values [K] of a slot; returns how many were finite, and so counted."""
+        f, y = np.asarray(quantiles, np.float64), np.asarray(values, np.float64)
+        finite = np.isfinite(f).all(axis=1) & np.isfinite(y)
+        f, y = f[finite], y[finite, None]
+        gap = y - f  # [K, Q]
+        loss = np.maximum(self.levels * gap, (self.levels - 1.0) * gap).mean(axis=1)
+        inside = [((f[:, a] <= y[:, 0]) & (y[:, 0] <= f[:, b])).sum() for a, b in self._bands]
+        scores = np.array([len(y), *inside, loss.sum(), np.abs(y).sum()], np.float64)
+        newest, sums = self._sums.get((forecaster, target), (slot, np.zeros(len(scores))))
+        # Partitions may be some slots apart; what is late fades by its own age.
+        ahead = slot - newest
+        faded = sums * _FADE**ahead + scores if ahead >= 0 else sums + scores * _FADE**-ahead
+        self._sums[forecaster, target] = max(slot, newest), faded
+        return len(y)
 
-        Steps beyond the forecast and numbers that are not finite are left out.
+    def skills(self) -> list[Skill]:
+        """One entry per forecaster and target with a score."""
+        skills = []
+        for (forecaster, target), (_, sums) in sorted(self._sums.items()):
+            count, *inside, loss, scale = sums.tolist()
+            if count > 0:
+                coverage = {band: n / count for band, n in zip(BANDS, inside, strict=True)}
+                skills.append(Skill(forecaster, target, coverage, loss / scale if scale > 0 else None))
+        return skills
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Offer:
+    forecaster: str
+    target: str
+    workloads: tuple[str, ...]
+    quantiles: NDArray[np.float64]  # [K, Q]
+
+
+class PendingForecasts:
+    """Forecasts of one partition that wait for their values.
+
+    Args:
+        steps: slots ahead of the origin that are scored.
+    """
+
+    def __init__(self, board: SkillBoard, steps: Sequence[int] = SCORED_STEPS) -> None:
+        self.board = board
+        self._steps = tuple(steps)
+        self._newest: int | None = None
+        self._waiting: dict[int, list[_Offer]] = {}
+
+    def __len__(self) -> int:
+        return sum(len(offers) for offers in self._waiting.values())
+
+    def offer(
+        self,
+        slot: int,
+        forecaster: str,
+        target: str,
+        quantiles: Mapping[str, Sequence[Sequence[float]]],
+    ) -> None:
+        """Forecasts made at the end of `slot`: per workload, quantiles of slot + 1 + k, aligned with the levels.
+
+        Steps beyond a forecast, and those whose value has been there before the forecast, are left out.
         """
-        for at, step in enumerate(self._steps):
-            if step > len(quantiles):
-                break
-            kept = (float(last_value), *(float(q) for q in quantiles[step - 1]))
-            if len(kept) == len(self._levels) + 1 and all(map(math.isfinite, kept)):
-                self._waiting.setdefault(slot + step, {})[at] = kept
+        for step in self._steps:
+            due = slot + step
+            rows = {workload: steps[step - 1] for workload, steps in quantiles.items() if len(steps) >= step}
+            if rows and (self._newest is None or due > self._newest):
+                stacked = np.array(list(rows.values()), np.float64)
+                self._waiting.setdefault(due, []).append(_Offer(forecaster, target, tuple(rows), stacked))
 
-    def observe(self, slot: int, value: float | None) -> None:
-        """The value of a closed slot, None when not observed; forecasts of it and of earlier slots are settled."""
-        due = self._waiting.pop(slot, {})
+    def settle(self, slot: int, values: Mapping[str, Mapping[str, float]]) -> dict[tuple[str, str], int]:
+        """Score the forecasts of a closed slot with its values (target -> workload -> value); drop earlier ones.
+
+        Returns:
+            Number of scores per (forecaster, target).
+        """
+        self._newest = slot
+        due = self._waiting.pop(slot, [])
         for missed in [s for s in self._waiting if s < slot]:
             del self._waiting[missed]
-        if value is None or not math.isfinite(value):
-            return
-        for at, (last, *quantiles) in due.items():
-            error = quantiles[self._median] - value
-            below = [(q, value - f) for q, f in zip(self._levels, quantiles, strict=True)]
-            loss = sum(max(q * gap, (q - 1.0) * gap) for q, gap in below)
-            inside = [float(quantiles[a] <= value <= quantiles[b]) for a, b in self._bands]
-            scores = (1.0, *inside, loss / len(quantiles), error, abs(error), abs(value), abs(last - value))
-            self._sums[at] = [_FADE * s + x for s, x in zip(self._sums[at], scores, strict=True)]
-
-    def skill(self) -> tuple[StepSkill, ...]:
-        """One entry per step ahead with a score; empty before the first."""
-        skills = []
-        for step, sums in zip(self._steps, self._sums, strict=True):
-            count, in_80, in_90, pinball, error, absolute, scale, naive = sums
-            if count <= 0:
+        scored: dict[tuple[str, str], int] = {}
+        for offer in due:
+            known = values.get(offer.target, {})
+            rows = [k for k, workload in enumerate(offer.workloads) if workload in known]
+            if not rows:
                 continue
-            skills.append(
-                StepSkill(
-                    step=step,
-                    count=count,
-                    coverage_80_ratio=in_80 / count,
-                    coverage_90_ratio=in_90 / count,
-                    pinball=pinball / count,
-                    bias_ratio=error / scale if scale > 0 else 0.0,
-                    skill_ratio=1.0 - absolute / naive if naive > 0 else None,
-                )
-            )
-        return tuple(skills)
-
-    def snapshot(self) -> dict[str, Any]:
-        """The whole state as plain values; `restore` gives back the same bits."""
-        waiting = [[s, at, *kept] for s, due in sorted(self._waiting.items()) for at, kept in sorted(due.items())]
-        return {
-            "v": 1,
-            "levels": list(self._levels),
-            "steps": list(self._steps),
-            "sums": [list(s) for s in self._sums],
-            "waiting": waiting,
-        }
-
-    @classmethod
-    def restore(cls, state: Mapping[str, Any]) -> ForecastScore:
-        """The accumulator that a snapshot was taken of.
-
-        Raises:
-            ValueError: the snapshot is of another version.
-        """
-        if state.get("v") != 1:
-            raise ValueError(f"forecast score snapshot has version {state.get('v')!r}, this program reads 1")
-        score = cls(state["levels"], state["steps"])
-        score._sums = [list(s) for s in state["sums"]]
-        for slot, at, *kept in state["waiting"]:
-            score._waiting.setdefault(slot, {})[at] = tuple(kept)
-        return score
+            observed = [known[offer.workloads[k]] for k in rows]
+            count = self.board.add(slot, offer.forecaster, offer.target, offer.quantiles[rows], observed)
+            key = offer.forecaster, offer.target
+            scored[key] = scored.get(key, 0) + count
+        return scored

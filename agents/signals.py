@@ -15,6 +15,7 @@ from streams.window_table import Window
 _LOOK_BACK = 4
 _FLAT_STEPS = 12
 _ZERO_STEPS = 12
+_RESIDENCE_SLOTS = 24
 _SIGNIFICANT_SIGMAS = 3.0
 
 
@@ -48,6 +49,16 @@ def pending_since_ms(window: Window) -> int | None:
             break
         since = facts.fleet.ts_ms
     return since
+
+
+def residence_s(window: Window) -> float | None:
+    """Mean time a request is being served, by Little's law over the last slots; None without requests."""
+    columns = [window.columns[name] for name in ("engine.running", "request.arrival_rate") if name in window.columns]
+    if len(columns) < 2:
+        return None
+    recent = window.values[-_RESIDENCE_SLOTS:, columns].astype(np.float64)  # [K, 2]
+    running, rate = recent[window.observed[-_RESIDENCE_SLOTS:, columns].all(axis=1)].sum(axis=0)
+    return float(running / rate) if rate > 0 else None
 
 
 def last_heard_slot(window: Window) -> int | None:

@@ -39,6 +39,7 @@ _KNOWN_EVIDENCE: Final = 4.0  # slots' worth of evidence before an undeclared ca
 _FORGET: Final = 0.05  # share of the evidence that one wholly surprising slot fades
 _HALF_LIFE_MS: Final = 86_400_000
 _EVIDENCE_S: Final = 15.0  # slots shorter than this count in proportion: neighbours are not independent
+_SETTLE_RESIDENCES: Final = 1.5
 _STUCK_MS: Final = 600_000  # a fleet pending or draining unchanged for this long is stuck, not changing
 
 
@@ -70,8 +71,8 @@ class CapacityPosterior:
         declared_rps: the operator's figure, centre of a lognormal prior with a wide tail, for it may be wrong; None:
             the prior sits around the loads seen.
         settle_s: after a change of the fleet, slots are refused for this long.
-        smoothing_s: time constant over which the arrival rate is averaged: misses are counted when requests finish,
-            later than they arrive; 0 = not averaged.
+        smoothing_s: time constant over which the arrival rate is averaged, or the requests' residence time where that
+            is longer: misses are counted when requests finish, later than they arrive; 0 = not averaged.
 
     Raises:
         ValueError: a declared figure that is not a positive number.
@@ -114,8 +115,9 @@ class CapacityPosterior:
         self._last_ts_ms = slot.end_ts_ms
         waiting, before = usable(slot.waiting), self._waiting
         self._waiting = waiting
-        rate = self._smoothed(usable(slot.arrival_rate), slot.step_s, elapsed_ms)
-        changing = self._follow_fleet(slot)
+        residence_s = usable(slot.residence_s) or 0.0
+        rate = self._smoothed(usable(slot.arrival_rate), slot.step_s, elapsed_ms, residence_s)
+        changing = self._follow_fleet(slot, residence_s)
         if rate is None or slot.ready is None:
             return "unobserved"
         if slot.ready <= 0 or rate <= 0:
@@ -129,7 +131,7 @@ class CapacityPosterior:
         if badness > 0 and self._left_over(load, rate, waiting, before, slot.ttft_s):
             return "backlog"
         self._overload_rps = load if badness > 0 else 0.0
-        self._fold(load, badness * min(1.0, slot.step_s / _EVIDENCE_S), elapsed_ms)
+        self._fold(load, badness * min(1.0, slot.step_s / max(_EVIDENCE_S, residence_s)), elapsed_ms)
         return "bad" if badness > 0 else "good"
 
     def quantiles(self, levels: Sequence[float] | Float) -> Float:
@@ -201,15 +203,15 @@ class CapacityPosterior:
         posterior._overload_rps = state["overload_rps"]
         return posterior
 
-    def _smoothed(self, rate: float | None, step_s: float, elapsed_ms: int) -> float | None:
+    def _smoothed(self, rate: float | None, step_s: float, elapsed_ms: int, residence_s: float) -> float | None:
         """The arrival rate averaged over the last moments; starts anew after a gap."""
         gap = elapsed_ms > 1500 * step_s
         if rate is not None and self._rate is not None and not gap and self._smoothing_s > 0:
-            rate = self._rate + (rate - self._rate) * -math.expm1(-step_s / self._smoothing_s)
+            rate = self._rate + (rate - self._rate) * -math.expm1(-step_s / max(self._smoothing_s, residence_s))
         self._rate = rate
         return rate
 
-    def _follow_fleet(self, slot: SlotEvidence) -> Verdict | None:
+    def _follow_fleet(self, slot: SlotEvidence, residence_s: float) -> Verdict | None:
         """Remember when the fleet last changed; why this slot must be refused for it, or None."""
         if slot.ready is None:
             return None
@@ -221,7 +223,9 @@ class CapacityPosterior:
         since_ms = None if self._changed_ts_ms is None else slot.end_ts_ms - self._changed_ts_ms
         if slot.pending > 0 or slot.draining > 0:
             return None if since_ms is not None and since_ms >= _STUCK_MS else "fleet_changing"
-        return "cold_start" if since_ms is not None and since_ms < self._settle_ms else None
+        # What was being served at the change stays where it was, so the old fleet's misses last as long as requests do.
+        settle_ms = max(self._settle_ms, _SETTLE_RESIDENCES * residence_s * 1000.0)
+        return "cold_start" if since_ms is not None and since_ms < min(settle_ms, _STUCK_MS) else None
 
     def _left_over(self, load: float, rate: float, waiting: float | None, before: float | None, ttft_s: float) -> bool:
         """Whether an earlier overload explains this bad slot: its queue is being worked off, not growing."""

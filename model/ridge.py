@@ -17,9 +17,10 @@ from torch import Tensor
 from model.contract import ContextBatch, ForecastBatch
 from model.draws import row_uniforms, window_draws
 from model.paths import empty_paths, take_paths
+from model.ridge_spread import independent_windows, widening
 from model.windows import FilledContext, check_request, fill, valid_windows, window_weights
 
-_VERSION = 1
+_VERSION = 2
 _CHUNK_ROWS = 8  # every solve sees this many rows, padded: a row's bits cannot depend on the size of its batch
 
 
@@ -31,11 +32,14 @@ class RidgeOptions:
         max_order: most changes to regress on; fewer where the context is short.
         penalties: candidates, as shares of the number of windows fitted on, in units of the column's variance.
         min_windows: fewest valid windows for a fit; below, the indicator gets last value + differences.
+        most_repeated: largest share of a window that is taken for repeated by the windows which overlap it; 0 leaves
+            residuals as they are, for a mixture whose other members widen it.
     """
 
     max_order: int = 8
     penalties: tuple[float, ...] = (0.01, 0.3, 10.0)
     min_windows: int = 24
+    most_repeated: float = 0.2
 
 
 class RidgeForecaster:
@@ -113,8 +117,19 @@ def _futures(context: FilledContext, order: int, horizon: int, options: RidgeOpt
     point, residuals, free = fit_ridge(changes[:, :num], changes[:, -1], ahead, valid.reshape(r * n, num), options)
     spread = context.spread.float().reshape(r * n, 1, 1)  # 0 where constant
     start = newest.float().reshape(r * n, 1, 1) + point[:, None] * spread  # [M, 1, H]
-    futures = torch.addcmul(start, residuals, spread / free[..., None]).view(r, n, num, horizon)
+    factor = _factors(residuals, free, valid.reshape(r * n, num), options.most_repeated)
+    futures = torch.addcmul(start, residuals, spread * factor[..., None]).view(r, n, num, horizon)
     return futures.permute(0, 2, 3, 1).contiguous(), window_weights(valid, context.moving)
+
+
+def _factors(residuals: Tensor, free: Tensor, known: Tensor, most_repeated: float) -> Tensor:
+    """What each window's residuals are multiplied by: left out with its neighbours, and widened; [M, W]."""
+    num, horizon = residuals.shape[1:]
+    freedom = independent_windows(residuals[..., -1], known, horizon)  # [M]
+    # Windows that overlap share their targets: leaving one out leaves out what its neighbours say of it.
+    repeats = known.sum(-1) / freedom.clamp(min=1.0)
+    repeated = ((1 - free) * repeats.float()[:, None]).clamp(max=most_repeated)
+    return widening(freedom, num) / (1 - repeated)
 
 
 def fit_ridge(

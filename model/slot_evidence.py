@@ -20,6 +20,7 @@ class SlotEvidence:
         waiting: requests waiting, mean over the slot.
         ready, pending, draining: replicas.
         ttft_s, objective: of the SLO.
+        residence_s: how long a request is being served, on average.
     """
 
     end_ts_ms: int
@@ -32,6 +33,7 @@ class SlotEvidence:
     draining: int
     ttft_s: float
     objective: float
+    residence_s: float | None = None
 
 
 def usable(value: float | None) -> float | None:

@@ -7,17 +7,21 @@ plus the offset to resume from. It is chained to its predecessor by digest.
 from __future__ import annotations
 
 import hashlib
+import re
 import zlib
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from streams.log import ContractBroken, LogRecord, OutRecord
+from streams.log import ContractBroken, LogRecord, OtherSettings, OutRecord
 from streams.window_table import CoarseRow
 
 CHUNK_BYTES = 900_000
 VERSION = 1
+_KEY = re.compile(rb"(ingest|forecast|decide)/[0-9]{1,5}")
+_FOREIGN = "stop whatever else writes to this topic, then `harmony state reset`"
+_REMEDY = "restore the topic, or accept a new start with `harmony state reset`"
 
 
 class _Chunk(msgspec.Struct, frozen=True, array_like=True):
@@ -69,59 +73,86 @@ def encode_commit(
 
 
 class CommitAssembler:
-    """Fed with the records of a commits partition; keeps the newest complete commit of one stage."""
+    """Fed with the records of a commits partition in log order; keeps the newest complete commit of one stage.
 
-    def __init__(self, stage: str, partition: int) -> None:
+    The chain decides, not the place in the log: a paused worker that wakes up may write an older commit after newer
+    ones, or the same one again. Chunks that never became whole (their writer died between them) stay without effect.
+
+    Args:
+        topic: full name of the topic, for what errors say.
+    """
+
+    def __init__(self, stage: str, partition: int, topic: str = "commits") -> None:
         self._key = commit_key(stage, partition)
-        self._where = f"commits/{partition} ({stage})"
-        self._parts: list[_Chunk] = []
+        self._log = f"{topic}/{partition}"
+        self._stage = stage
+        self._open: dict[tuple[int, str], dict[int, _Chunk]] = {}
+        self._digests: set[str] = set()
         self.newest: Commit | None = None
 
     def feed(self, record: LogRecord) -> None:
-        """Take one record; records of other stages are skipped.
+        """Take one record; those of the other stage are skipped.
 
         Raises:
-            ContractBroken: the record is not ours, or its bytes do not match their digest.
+            ContractBroken: the record is no commit of HARMONY, its bytes do not match their digest, or the commit
+                does not follow on the one before.
         """
+        where = f"{self._log}: offset {record.offset}"
         if record.key != self._key:
+            if record.key is None or _KEY.fullmatch(record.key) is None:
+                raise ContractBroken(f"{where} is not a commit record; {_FOREIGN}")
             return
         try:
             chunk = msgspec.msgpack.decode(record.value or b"", type=_Chunk)
-        except msgspec.MsgspecError as error:
-            raise ContractBroken(f"{self._where}: offset {record.offset} is not a commit record ({error})") from error
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise ContractBroken(f"{where} is not a commit record ({error}); {_FOREIGN}") from error
         if chunk.version != VERSION:
-            raise ContractBroken(
-                f"{self._where}: offset {record.offset} has version {chunk.version}, this release writes {VERSION}; "
-                "run the release that wrote it, or `harmony state reset`"
+            raise OtherSettings(
+                f"{where} has version {chunk.version}, this release writes {VERSION}; run the release that wrote it, "
+                "or `harmony state reset`"
             )
-        if chunk.index == 0:
-            self._parts = []
-        self._parts.append(chunk)
-        if [c.index for c in self._parts] != list(range(len(self._parts))) or self._parts[0].digest != chunk.digest:
-            self._parts = []  # torn by a crash between chunks: the commit before it is still in force
+        identity = (chunk.sequence, chunk.digest)
+        chunks = self._open.setdefault(identity, {})
+        chunks[chunk.index] = chunk
+        if len(chunks) < chunk.count:
             return
-        if len(self._parts) < chunk.count:
-            return
-        try:
-            body = zlib.decompress(b"".join(c.body for c in self._parts))
-        except zlib.error as error:
-            raise ContractBroken(f"{self._where}: the commit ending at offset {record.offset} is corrupt") from error
-        if hashlib.blake2b(body, digest_size=12).hexdigest() != chunk.digest:
-            raise ContractBroken(
-                f"{self._where}: the commit ending at offset {record.offset} does not match its digest; "
-                "restore the topic, or accept a new start with `harmony state reset`"
-            )
-        self._parts = []
-        self.newest = Commit(
-            chunk.stage, chunk.partition, chunk.sequence, chunk.digest, chunk.previous, body, record.stamp_ms
-        )
+        del self._open[identity]
+        self._link(_commit_of(chunks, record, where), where)
+
+    def _link(self, commit: Commit, where: str) -> None:
+        newest = self.newest
+        if newest is not None:
+            if commit.sequence <= newest.sequence:
+                if commit.sequence == newest.sequence:
+                    self._digests.add(commit.digest)
+                return
+            if commit.sequence != newest.sequence + 1 or commit.previous not in self._digests:
+                raise ContractBroken(
+                    f"{where} ends commit {commit.sequence} of the {self._stage} stage, which does not follow on "
+                    f"commit {newest.sequence} before it: the chain is torn; {_REMEDY}"
+                )
+        for identity in [i for i in self._open if i[0] <= commit.sequence]:
+            del self._open[identity]
+        self.newest = commit
+        self._digests = {commit.digest}
+
+
+def _commit_of(chunks: dict[int, _Chunk], record: LogRecord, where: str) -> Commit:
+    last = chunks[max(chunks)]
+    try:
+        body = zlib.decompress(b"".join(chunks[i].body for i in range(last.count)))
+    except (zlib.error, KeyError) as error:
+        raise ContractBroken(f"{where} ends a commit record that is corrupt; {_REMEDY}") from error
+    if hashlib.blake2b(body, digest_size=12).hexdigest() != last.digest:
+        raise ContractBroken(f"{where} ends a commit record that does not match its digest; {_REMEDY}")
+    return Commit(last.stage, last.partition, last.sequence, last.digest, last.previous, body, record.stamp_ms)
 
 
 class _CoarseWire(msgspec.Struct, frozen=True, array_like=True):
     version: int
     index: int
     workloads: tuple[str, ...]
-    columns: int
+    indicators: tuple[str, ...]
     values: bytes
     observed: bytes
 
@@ -137,7 +168,7 @@ def encode_coarse(row: CoarseRow) -> list[bytes]:
                     VERSION,
                     row.index,
                     row.workloads[start:stop],
-                    row.values.shape[1],
+                    row.indicators,
                     row.values[start:stop].tobytes(),
                     row.observed[start:stop].tobytes(),
                 )
@@ -146,20 +177,23 @@ def encode_coarse(row: CoarseRow) -> list[bytes]:
     return parts
 
 
-def decode_coarse(value: bytes) -> CoarseRow:
+def decode_coarse(value: bytes | None, where: str = "pages.coarse") -> CoarseRow:
     """Inverse of one part of `encode_coarse`.
+
+    Args:
+        where: topic, partition and offset, for what errors say.
 
     Raises:
         ContractBroken: the bytes are not a coarse row.
     """
     try:
-        wire = msgspec.msgpack.decode(value, type=_CoarseWire)
-        shape = (len(wire.workloads), wire.columns)
+        wire = msgspec.msgpack.decode(value or b"", type=_CoarseWire)
+        shape = (len(wire.workloads), len(wire.indicators))
         values = np.frombuffer(wire.values, np.float32).reshape(shape)
         observed = np.frombuffer(wire.observed, np.bool_).reshape(shape)
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise ContractBroken(f"pages.coarse holds a record that is not ten minutes of means ({error})") from error
-    return CoarseRow(wire.index, wire.workloads, values, observed)
+    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
+        raise ContractBroken(f"{where} is not ten minutes of means ({error}); {_FOREIGN}") from error
+    return CoarseRow(wire.index, wire.workloads, wire.indicators, values, observed)
 
 
 def pack(value: Any) -> bytes:

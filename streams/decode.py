@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from streams import strict_json
+from streams.binary_form import MAGIC, BinarySamples, read_binary
 from streams.catalogue import DEFAULT_CATALOGUE, Indicator, Source, of_source
 from streams.decode_facts import control, fleet_record, outcome_fact
 from streams.limits import RATIO_TOLERANCE, LabelCheck, bounds_of, histogram, instant, number_within, refuse_instant
@@ -71,6 +72,8 @@ class RecordDecoder:
         if len(value) > self._max_bytes:
             return DeadLetter("oversize", f"{len(value)} bytes, the limit is {self._max_bytes}")
         try:
+            if value.startswith(MAGIC):
+                return self._binary(read_binary(value), key)
             try:
                 wire = self._parse(value)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -161,6 +164,29 @@ class RecordDecoder:
             for sample in samples:
                 self._check_parts(sample.values)
         return SampleRecord(wire.workload, samples, unknown)
+
+    def _binary(self, record: BinarySamples, key: bytes | None) -> SampleRecord:
+        header = record.header
+        kinds = KINDS[self._source]
+        if header.kind != self._source:
+            raise MalformedError("kind", f"kind {header.kind[:32]!r} has no binary form here, only {kinds[0]} has")
+        self._check_workload(header.workload, key)
+        for label in header.sources:
+            self._check_label("source", label)
+        columns: dict[str, list[float | None]] = {}
+        for name, column in zip(header.names, record.values.tolist(), strict=True):
+            bounds = self._bounds.get(name)
+            if bounds is not None:
+                columns[name] = [None if cell != cell else number_within(name, cell, bounds) for cell in column]
+        rows = zip(*columns.values(), strict=True) if columns else ((),) * header.n
+        samples = [
+            Sample(header.sources[source], ts_ms, dict(zip(columns, row, strict=True)), _NO_HISTS)
+            for source, ts_ms, row in zip(record.source_of.tolist(), record.ts_ms.tolist(), rows, strict=True)
+        ]
+        if self._parts:
+            for sample in samples:
+                self._check_parts(sample.values)
+        return SampleRecord(header.workload, samples, len(header.names) - len(columns))
 
     def _check_parts(self, values: dict[str, float | None]) -> None:
         for part, whole in self._parts:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
 
-class LogRecord(NamedTuple):
+
+class LogRecord(msgspec.Struct, frozen=True, gc=False):
     """One record as read from a partition. `stamp_ms` is the broker's own stamp (LogAppendTime)."""
 
     offset: int
@@ -30,12 +32,22 @@ class Emission(NamedTuple):
 
     `outputs` may hold several groups (forecasts before the plan that refers to them). `commits` are the commit records:
     once they are acknowledged the stage may resume from `resume_offset` after a crash and loses nothing.
+    `closed_stamp_ms` is the broker's stamp of the record that closed the slot answered here; None: nothing was closed.
     """
 
     outputs: Sequence[Sequence[OutRecord]]
     commits: Sequence[OutRecord]
     resume_offset: int
+    closed_stamp_ms: int | None = None
 
 
 class ContractBroken(Exception):
     """The log, or our state, is not what the rules say it must be: the process ends and names the remedy."""
+
+    exit_code = 1
+
+
+class OtherSettings(ContractBroken):
+    """The state was built under other settings than these: a person must choose, so starting again is no use."""
+
+    exit_code = 2

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Any, Self
 
 import aiokafka
 from aiokafka import TopicPartition
+from aiokafka.errors import OffsetOutOfRangeError
 
 from streams.log import ContractBroken, LogRecord
 
 _FETCH_BYTES = 8 << 20
+# The broker answers a connection's requests one after the other: at the end of a log, each question about offsets would
+# wait behind a fetch that waits for new records. Half a second each made a restore take 40 s.
+_FETCH_WAIT_MS = 10
 
 
 class LogReader:
@@ -20,13 +24,19 @@ class LogReader:
 
     Positions are always sought explicitly: `assign` followed by "seek to beginning" races with the client's own
     reset policy and can read nothing without an error.
+
+    Args:
+        client_options: of aiokafka's consumer.
+        on_answer: called whenever the broker has answered something.
     """
 
-    def __init__(self, client_options: dict[str, Any]) -> None:
+    def __init__(self, client_options: dict[str, Any], on_answer: Callable[[], None] = lambda: None) -> None:
+        self._on_answer = on_answer
         self._consumer = aiokafka.AIOKafkaConsumer(
             enable_auto_commit=False,
             auto_offset_reset="none",
             max_partition_fetch_bytes=_FETCH_BYTES,
+            fetch_max_wait_ms=_FETCH_WAIT_MS,
             fetch_max_bytes=8 * _FETCH_BYTES,
             **client_options,
         )
@@ -47,12 +57,14 @@ class LogReader:
         tp = TopicPartition(topic, partition)
         begin = await self._consumer.beginning_offsets([tp])
         end = await self._consumer.end_offsets([tp])
+        self._on_answer()
         return begin[tp], end[tp]
 
     async def offset_at(self, topic: str, partition: int, stamp_ms: int) -> int:
         """Offset of the first record stamped at or after the instant (the end offset if there is none)."""
         tp = TopicPartition(topic, partition)
         found = await self._consumer.offsets_for_times({tp: max(0, stamp_ms)})
+        self._on_answer()
         hit = found.get(tp)
         if hit is not None:
             return int(hit.offset)
@@ -62,41 +74,40 @@ class LogReader:
         """Every retained record with `start <= offset < end`, in order.
 
         Raises:
-            ContractBroken: the log no longer reaches back to `start`.
+            ContractBroken: the log no longer reaches back to `start`, or does not go on to `end`.
         """
         if start >= end:
             return
-        begin, _ = await self.bounds(topic, partition)
+        begin, log_end = await self.bounds(topic, partition)
         if begin > start:
             raise ContractBroken(
                 f"{topic}/{partition}: offset {start} is needed but retention has removed everything before {begin}; "
                 "raise the topic's retention.bytes, or accept a new start with `harmony state reset`"
             )
+        if log_end < end:
+            raise ContractBroken(
+                f"{topic}/{partition}: offsets up to {end - 1} are needed but the log ends at {log_end}: the topic was "
+                "emptied or created anew; restore it, or accept a new start with `harmony state reset`"
+            )
         tp = TopicPartition(topic, partition)
         self._consumer.assign([tp])
         self._consumer.seek(tp, start)
         position = start
-        while position < end:
-            for records in (await self._consumer.getmany(tp, timeout_ms=500)).values():
-                for r in records:
-                    if r.offset >= end:
-                        return
-                    yield LogRecord(r.offset, r.timestamp, r.key, r.value)
-            position = await self._consumer.position(tp)
-
-    async def last_with_key(self, topic: str, partition: int, key: bytes) -> LogRecord | None:
-        """Newest record with this key, looking back from the end in growing stretches."""
-        begin, end = await self.bounds(topic, partition)
-        stretch = 32
-        upper = end
-        while upper > begin:
-            lower = max(begin, upper - stretch)
-            newest = None
-            async for record in self.read(topic, partition, lower, upper):
-                if record.key == key:
-                    newest = record
-            if newest is not None:
-                return newest
-            upper = lower
-            stretch *= 4
-        return None
+        try:
+            while position < end:
+                for records in (await self._consumer.getmany(tp, timeout_ms=500)).values():
+                    self._on_answer()
+                    for r in records:
+                        if r.offset >= end:
+                            return
+                        yield LogRecord(r.offset, r.timestamp, r.key, r.value)
+                # What was buffered is handed out without waiting: heartbeats and probes need their turn.
+                await asyncio.sleep(0)
+                position = await self._consumer.position(tp)
+        except OffsetOutOfRangeError as error:
+            raise ContractBroken(
+                f"{topic}/{partition}: offset {position} was removed while it was read; raise the topic's "
+                "retention.bytes, or accept a new start with `harmony state reset`"
+            ) from error
+        finally:
+            self._consumer.pause(tp)

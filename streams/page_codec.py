@@ -14,7 +14,7 @@ import numpy as np
 from streams.catalogue import SOURCES, Indicator, Source, of_source
 from streams.config import StreamConfig
 from streams.facts_codec import FactColumns, SeriesColumns, pack_facts, pack_series, unpack_facts, unpack_series
-from streams.log import ContractBroken, LogRecord
+from streams.log import ContractBroken, LogRecord, OtherSettings
 from streams.pages import Control, Counters, Page
 
 FORMAT = 1
@@ -76,17 +76,25 @@ def page_key(source: Source, partition: int, slot: int, chunk: int) -> bytes:
     return _KEY.pack(SOURCES.index(source), partition, slot, chunk)
 
 
-def encode_page(page: Page, num_partitions: int, chunk_bytes: int = CHUNK_BYTES) -> EncodedPage:
+def encode_page(
+    page: Page,
+    num_partitions: int,
+    chunk_bytes: int = CHUNK_BYTES,
+    columns: tuple[FactColumns, SeriesColumns] | None = None,
+) -> EncodedPage:
     """Turn a page into chunk records; the same page gives the same bytes.
 
     Args:
         page: values [k, N] and observed [k, N] aligned with its workloads and indicators.
         num_partitions: of the telemetry topics, stored so that a later change is noticed.
         chunk_bytes: largest payload of one chunk.
+        columns: facts and series where they are columns already; those of the page are then left out.
     """
     k, n = len(page.workloads), len(page.indicators)
-    if page.values.shape != (k, n) or page.observed.shape != (k, n) or len(page.facts) != k:
+    num_facts = len(page.facts) if columns is None else k
+    if page.values.shape != (k, n) or page.observed.shape != (k, n) or num_facts != k:
         raise ValueError(f"page of {k} workloads and {n} indicators has values of shape {page.values.shape}")
+    facts, series = columns or (pack_facts(page.facts), pack_series(page.series, page.workloads))
     header = _encode_header(
         PageHeader(
             v=FORMAT,
@@ -103,8 +111,8 @@ def encode_page(page: Page, num_partitions: int, chunk_bytes: int = CHUNK_BYTES)
             grace_ms=page.grace_ms,
             indicators=page.indicators,
             workloads=page.workloads,
-            facts=pack_facts(page.facts),
-            series=pack_series(page.series, page.workloads),
+            facts=facts,
+            series=series,
             controls=page.controls,
             counters=page.counters,
         )
@@ -148,7 +156,7 @@ def decode_page(body: bytes, config: StreamConfig, num_partitions: int) -> Page:
         ("partition count", header.num_partitions, num_partitions),
     ):
         if found != wanted:
-            raise ContractBroken(f"pages hold {name} {found}, the settings say {wanted}; {_OTHER_SHAPE}")
+            raise OtherSettings(f"pages hold {name} {found}, the settings say {wanted}; {_OTHER_SHAPE}")
     k, n = len(header.workloads), len(header.indicators)
     values = np.frombuffer(body, "<f4", k * n, start).reshape(k, n)
     bits = np.frombuffer(body, np.uint8, (k * n + 7) // 8, start + 4 * k * n)
@@ -197,9 +205,13 @@ class PageAssembler:
     Args:
         config, num_partitions: what the pages must agree on.
         catalogue: columns of the pages returned, by source; see `align_page`.
+        log: full name of the topic and the partition, for what errors say.
     """
 
-    def __init__(self, config: StreamConfig, num_partitions: int, catalogue: Sequence[Indicator]) -> None:
+    def __init__(
+        self, config: StreamConfig, num_partitions: int, catalogue: Sequence[Indicator], log: str = "pages"
+    ) -> None:
+        self._log = log
         self._config = config
         self._num_partitions = num_partitions
         self._columns = {s: tuple(i.name for i in of_source(tuple(catalogue), s)) for s in SOURCES}
@@ -222,7 +234,7 @@ class PageAssembler:
         if page is None:
             page = self._open[identity] = _OpenPage(num_chunks, record.offset, {})
         if page.num_chunks != num_chunks:
-            raise ContractBroken(f"offset {record.offset} of pages: chunk counts of one page differ; {_FOREIGN}")
+            raise ContractBroken(f"{self._log}: offset {record.offset}: chunk counts of one page differ; {_FOREIGN}")
         page.chunks.setdefault(chunk, payload)
         if len(page.chunks) < num_chunks:
             return []
@@ -232,28 +244,33 @@ class PageAssembler:
         body = b"".join(page.chunks[i] for i in range(num_chunks))
         if hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest() != digest:
             raise ContractBroken(
-                f"the {source} page of slot {slot} in partition {self._partition} is damaged: offsets "
-                f"{page.first_offset} to {record.offset} of pages do not match their digest; run `harmony state reset`"
+                f"{self._log}: the {source} page of slot {slot} is damaged: offsets {page.first_offset} to "
+                f"{record.offset} do not match their digest; run `harmony state reset`"
             )
-        decoded = decode_page(body, self._config, self._num_partitions)
+        try:
+            decoded = decode_page(body, self._config, self._num_partitions)
+        except ContractBroken as error:
+            raise type(error)(f"{self._log}: offset {record.offset}: {error}") from None
         if (decoded.source, decoded.slot, decoded.partition) != (source, slot, self._partition):
-            raise ContractBroken(f"offset {record.offset} of pages: key and header name different pages; {_FOREIGN}")
+            raise ContractBroken(
+                f"{self._log}: offset {record.offset}: key and header name different pages; {_FOREIGN}"
+            )
         aligned = align_page(decoded, self._columns[source])
         return [StoredPage(aligned, digest.hex(), page.first_offset, record.offset)]
 
     def _read(self, record: LogRecord) -> tuple[Source, int, int, int, bytes, bytes]:
         key, value = record.key, record.value
         if key is None or value is None or len(key) != _KEY.size or len(value) < _CHUNK_HEAD.size:
-            raise ContractBroken(f"offset {record.offset} of pages is not a page chunk; {_FOREIGN}")
+            raise ContractBroken(f"{self._log}: offset {record.offset} is not a page chunk; {_FOREIGN}")
         source, partition, slot, chunk = _KEY.unpack(key)
         magic, number, num_chunks, digest = _CHUNK_HEAD.unpack_from(value)
         if magic != _MAGIC or number != chunk or chunk >= num_chunks or source >= len(SOURCES):
-            raise ContractBroken(f"offset {record.offset} of pages is not a page chunk; {_FOREIGN}")
+            raise ContractBroken(f"{self._log}: offset {record.offset} is not a page chunk; {_FOREIGN}")
         if self._partition is None:
             self._partition = partition
         if partition != self._partition:
             raise ContractBroken(
-                f"offset {record.offset} of pages belongs to partition {partition}, the ones before to "
+                f"{self._log}: offset {record.offset} belongs to partition {partition}, the ones before to "
                 f"{self._partition}; {_FOREIGN}"
             )
         return SOURCES[source], slot, chunk, num_chunks, digest, value[_CHUNK_HEAD.size :]

@@ -28,14 +28,19 @@ class PageJoin:
 
     def __init__(self, patience: int) -> None:
         self.joined: int | None = None
+        self._oldest: int | None = None
         self._patience = patience
         self._closed: dict[Source, int] = {}
         self._digests: dict[Source, str] = {}
         self._pending: dict[int, dict[Source, tuple[Page, int]]] = {}
 
-    def restore(self, joined: int | None) -> None:
-        """Slots up to `joined` were joined in an earlier life; their pages may be offered again and are stragglers."""
-        self.joined = joined
+    def restore(self, joined: int | None, oldest: int | None = None) -> None:
+        """Slots up to `joined` were joined in an earlier life; their pages may be offered again and are stragglers.
+
+        Pages before `oldest` are passed over: where reading back begins, a paused worker may have written one again,
+        and the pages that follow it in the log are not its successors.
+        """
+        self.joined, self._oldest = joined, oldest
 
     def offer(self, page: Page, digest: str, first_offset: int) -> Page | None:
         """Take a page; returns it when it is a straggler, None when it waits for its slot or is a duplicate.
@@ -43,6 +48,8 @@ class PageJoin:
         Raises:
             ContractBroken: the chain of its source is torn.
         """
+        if self._oldest is not None and page.slot < self._oldest:
+            return None
         closed = self._closed.get(page.source)
         if closed is not None:
             if page.slot <= closed:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
 
 from streams.pages import HistogramState, SeriesState
-from streams.records import Sample
+from streams.sample_run import Floats, Ints
+from streams.series_index import SeriesIndex
+
+# The slot of a series that was never heard.
+_NEVER = -(1 << 62)
 
 
 class Roster:
@@ -19,6 +25,9 @@ class Roster:
 
     def __contains__(self, workload: object) -> bool:
         return workload in self._last_seen
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._last_seen)
 
     def mark(self, workload: str, slot: int) -> None:
         """Note that a closed slot holds the workload."""
@@ -38,91 +47,87 @@ class Roster:
 
 
 class SeriesTable:
-    """Last counter values per (workload, source). Slots must be put in ascending order."""
-
-    def __init__(self) -> None:
-        self._of: dict[str, dict[str, tuple[int, SeriesState]]] = {}
-        self._heard: dict[int, list[tuple[str, str]]] = {}
-
-    def get(self, workload: str, source: str) -> SeriesState | None:
-        """What the source said last, or None when it is new or was silent for L slots."""
-        entry = self._of.get(workload, {}).get(source)
-        return None if entry is None else entry[1]
-
-    def put(self, slot: int, states: Iterable[SeriesState]) -> None:
-        """Store the states that a closed slot ends with."""
-        heard = self._heard.setdefault(slot, [])
-        for state in states:
-            self._of.setdefault(state.workload, {})[state.source] = (slot, state)
-            heard.append((state.workload, state.source))
-
-    def num_heard_since(self, workload: str, slot: int) -> int:
-        """Sources of the workload heard in this slot or later."""
-        return sum(heard >= slot for heard, _ in self._of.get(workload, {}).values())
-
-    def forget(self, up_to_slot: int) -> None:
-        """Drop the sources not heard after this slot."""
-        old_slots = []
-        for slot in self._heard:
-            if slot > up_to_slot:
-                break
-            old_slots.append(slot)
-        for slot in old_slots:
-            for workload, source in self._heard.pop(slot):
-                sources = self._of.get(workload, {})
-                entry = sources.get(source)
-                if entry is not None and entry[0] <= up_to_slot:
-                    del sources[source]
-                    if not sources:
-                        del self._of[workload]
-
-
-def next_state(
-    workload: str,
-    source: str,
-    samples: Sequence[Sample],
-    before: SeriesState | None,
-    counters: Sequence[str],
-    hists: Sequence[str],
-) -> SeriesState:
-    """State of a source after a slot: the newest value of each field, with its own time where a sample left it out.
+    """Last counter values and histograms of every series, by series number. Slots must be put in ascending order.
 
     Args:
-        samples: of the slot, by time, at least one.
-        before: state as of the last slot in which the source was heard.
-        counters, hists: names to remember.
+        counters: names to remember, ascending; C of them.
+        hist_fields: histograms to remember.
+        index: of the series.
+
+    Attributes:
+        values: [capacity, C] newest value of each counter, NaN where none was heard.
+        times: [capacity, C] its event time.
+        hists: newest histograms by name, each with its event time.
     """
-    ts_ms = samples[-1].ts_ms
-    values: dict[str, float] = {}
-    states: dict[str, HistogramState] = {}
-    older: dict[str, int] = {}
-    for name in counters:
-        for sample in reversed(samples):
-            value = sample.values.get(name)
-            if value is not None:
-                values[name] = value
-                if sample.ts_ms != ts_ms:
-                    older[name] = sample.ts_ms
-                break
-        else:
-            if before is not None and name in before.counters:
-                values[name] = before.counters[name]
-                older[name] = instant_of(before, name)
-    for name in hists:
-        for sample in reversed(samples):
-            if name in sample.hists:
-                states[name] = sample.hists[name]
-                if sample.ts_ms != ts_ms:
-                    older[name] = sample.ts_ms
-                break
-        else:
-            if before is not None and name in before.hists:
-                states[name] = before.hists[name]
-                older[name] = instant_of(before, name)
-    return SeriesState(workload, source, ts_ms, values, states, older)
 
+    def __init__(self, counters: Sequence[str], hist_fields: Sequence[str], index: SeriesIndex) -> None:
+        self._counters = tuple(counters)
+        self._hist_fields = frozenset(hist_fields)
+        self._index = index
+        self._heard: Ints = np.zeros(0, np.int64)
+        self.values: Floats = np.zeros((0, len(counters)))
+        self.times: Ints = np.zeros((0, len(counters)), np.int64)
+        self.hists: dict[int, dict[str, tuple[HistogramState, int]]] = {}
 
-def instant_of(state: SeriesState, name: str) -> int:
-    """Event time of a field's last value."""
-    older: Mapping[str, int] = state.older_ts_ms
-    return older.get(name, state.ts_ms)
+    def _grow(self) -> None:
+        more = self._index.capacity - len(self._heard)
+        if more:
+            width = len(self._counters)
+            self._heard = np.concatenate((self._heard, np.full(more, _NEVER)))
+            self.values = np.concatenate((self.values, np.full((more, width), np.nan)))
+            self.times = np.concatenate((self.times, np.zeros((more, width), np.int64)))
+
+    def living(self) -> Ints:
+        """Series heard in the last L slots."""
+        return np.flatnonzero(self._heard != _NEVER)
+
+    def load(self, slot: int, states: Iterable[SeriesState]) -> None:
+        """Take in what a page says of its series."""
+        at = {name: n for n, name in enumerate(self._counters)}
+        for state in states:
+            series = self._index.series(state.workload, state.source)
+            self._grow()
+            self._heard[series] = slot
+            self.values[series] = np.nan
+            for name, value in state.counters.items():
+                if name in at:
+                    self.values[series, at[name]] = value
+                    self.times[series, at[name]] = state.older_ts_ms.get(name, state.ts_ms)
+            hists = {
+                name: (hist, state.older_ts_ms.get(name, state.ts_ms))
+                for name, hist in state.hists.items()
+                if name in self._hist_fields
+            }
+            self.put_hists(series, hists)
+
+    def before(self, series: Ints) -> tuple[Floats, Ints]:
+        """[m, C] last values, NaN where none, and their event times, of these series."""
+        self._grow()
+        return self.values[series], self.times[series]
+
+    def put(self, slot: int, series: Ints, values: Floats, times: Ints) -> None:
+        """Store the counters that a closed slot ends with."""
+        self._grow()
+        self._heard[series] = slot
+        self.values[series] = values
+        self.times[series] = times
+
+    def put_hists(self, series: int, hists: dict[str, tuple[HistogramState, int]]) -> None:
+        """Store the histograms that a series ends a closed slot with."""
+        if hists:
+            self.hists[series] = hists
+        else:
+            self.hists.pop(series, None)
+
+    def heard_since(self, slot: int) -> Ints:
+        """Series heard in this slot or later."""
+        return np.flatnonzero(self._heard >= slot)
+
+    def forget(self, up_to_slot: int) -> None:
+        """Drop the series not heard after this slot."""
+        old = np.flatnonzero((self._heard <= up_to_slot) & (self._heard != _NEVER))
+        if len(old):
+            self._heard[old] = _NEVER
+            self.values[old] = np.nan
+            for series in old.tolist():
+                self.hists.pop(series, None)

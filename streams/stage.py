@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from time import monotonic
-from typing import Protocol
+from time import monotonic, time
+from typing import Literal, Protocol, runtime_checkable
 
 from streams.log import ContractBroken, Emission, LogRecord, OutRecord
 from streams.meter import Meter
 
 SendGroup = Callable[[Sequence[OutRecord]], Awaitable[None]]
 FailPoint = Callable[[str], None]
+WaitsFor = Literal["", "kernel", "kafka"]
 
 _QUEUED_BATCHES = 2
 _GROUPED_EMISSIONS = 4
@@ -35,8 +36,21 @@ class Kernel(Protocol):
         ...
 
 
+@runtime_checkable
+class ForgivingKernel(Kernel, Protocol):
+    """A kernel that can go on where retention has removed what it had not read yet."""
+
+    def skip_lost(self, first_offset: int) -> None:
+        """Go on at this offset; what lay before it is lost, and somebody says so."""
+        ...
+
+
 class Lane:
-    """One partition's queue, kernel and task."""
+    """One partition's queue, kernel and task.
+
+    `marks` grows with everything that the lane gets done, and `waits_for` says who has the word: nobody (it is idle),
+    the kernel that folds, or Kafka, which has not acknowledged yet. Watchdogs live on them.
+    """
 
     def __init__(
         self,
@@ -47,16 +61,19 @@ class Lane:
         meter: Meter,
         on_failure: Callable[[str, BaseException], None],
         fail_point: FailPoint,
+        now_ms: Callable[[], float] = lambda: time() * 1000,
     ) -> None:
         self.stage = stage
         self.kernel = kernel
         self.next_offset = kernel.resume_offset
-        self.busy_since_s: float | None = None
+        self.marks = 0
+        self.waits_for: WaitsFor = ""
         self._send = send
         self._mark_safe = mark_safe
         self._meter = meter
         self._on_failure = on_failure
         self._fail_point = fail_point
+        self._now_ms = now_ms
         self._queue: asyncio.Queue[list[LogRecord]] = asyncio.Queue(_QUEUED_BATCHES)
         self._task = asyncio.create_task(self._run(), name=f"lane-{stage}")
 
@@ -88,21 +105,30 @@ class Lane:
         try:
             while True:
                 records = await self._queue.get()
-                self.busy_since_s = monotonic()
+                self.waits_for = "kernel"
+                self.marks += 1
                 self._meter.observe("stage_batch_records", len(records), stage=self.stage)
                 group: list[Emission] = []
                 async for emission in self.kernel.fold(records):
+                    self.marks += 1
                     group.append(emission)
                     if len(group) == _GROUPED_EMISSIONS:
                         await self._publish(group)
                         group = []
                 if group:
                     await self._publish(group)
-                self.busy_since_s = None
+                self.waits_for = ""
+                self.marks += 1
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - crash-only: whatever it is, this life is over
             self._on_failure(self.stage, error)
+
+    async def _deliver(self, records: Sequence[OutRecord]) -> None:
+        self.waits_for = "kafka"
+        await self._send(records)
+        self.waits_for = "kernel"
+        self.marks += 1
 
     async def _publish(self, group: list[Emission]) -> None:
         """All outputs of the group, then its commit records: a crash in between repeats outputs and loses none."""
@@ -112,13 +138,17 @@ class Lane:
             records = [r for e in group if level < len(e.outputs) for r in e.outputs[level]]
             if records:
                 self._fail_point(f"{self.stage}.before_outputs")
-                await self._send(records)
+                await self._deliver(records)
                 self._fail_point(f"{self.stage}.after_outputs")
         commits = [r for e in group for r in e.commits]
         if commits:
             self._fail_point(f"{self.stage}.before_commit")
-            await self._send(commits)
+            await self._deliver(commits)
             self._fail_point(f"{self.stage}.after_commit")
             # Without a commit record there is no state behind an offset: the group must not remember it.
             self._mark_safe(group[-1].resume_offset)
         self._meter.observe("stage_seconds", monotonic() - started, stage=self.stage)
+        for emission in group:
+            if emission.closed_stamp_ms is not None:
+                seconds = max(0.0, (self._now_ms() - emission.closed_stamp_ms) / 1000)
+                self._meter.observe("telemetry_to_command_seconds", seconds, stage=self.stage)

@@ -22,7 +22,7 @@ from faust.types.tuples import TP
 from streams.log import ContractBroken, OutRecord
 from streams.log_reader import LogReader
 from streams.meter import Meter, NullMeter
-from streams.stage import FailPoint, Kernel, Lane
+from streams.stage import FailPoint, ForgivingKernel, Kernel, Lane
 from streams.transport import BatchConsumer, BatchPort, BatchSchema, FetchedBatch, highwater_lag, install
 
 
@@ -66,25 +66,35 @@ class ConnectionConfig:
 
 @dataclass(slots=True)
 class HostStatus:
-    """What health checks may see; written by the host only."""
+    """What health checks may see; written by the host only.
+
+    Attributes:
+        restored: the assigned partitions have their state back; False from a rebalance on until it is so again.
+        restoring: it is being read back right now.
+        restore_marks: grows with everything that is read back.
+    """
 
     assigned: frozenset[tuple[str, int]] = frozenset()
     restored: bool = False
+    restoring: bool = False
+    restore_marks: int = 0
     restore_s: float = 0.0
     last_record_s: float | None = None
     lanes: dict[tuple[str, int], Lane] = field(default_factory=dict)
 
 
 def end_process(stage: str, error: BaseException) -> None:
-    """Last line of a life that must not go on: one clear sentence, exit code 1, nothing acknowledged after it."""
-    kind = "" if isinstance(error, ContractBroken) else f"{type(error).__name__}: "
-    sys.stderr.write(f"harmony worker stops ({stage}): {kind}{error}\n")
+    """Last line of a life that must not go on: one clear sentence; nothing is acknowledged after it."""
+    kind = ""
     if not isinstance(error, ContractBroken):
         import traceback
 
         traceback.print_exception(error, file=sys.stderr)
+        kind = f"{type(error).__name__}: "
+    sentence = " ".join(f"{kind}{error}".split())
+    sys.stderr.write(f"harmony worker stops ({stage}): {sentence}\n")
     sys.stderr.flush()
-    os._exit(1)
+    os._exit(error.exit_code if isinstance(error, ContractBroken) else 1)
 
 
 class StageHost:
@@ -187,7 +197,11 @@ class StageHost:
 
     def reader(self) -> LogReader:
         """A groupless reader of the same cluster."""
-        return LogReader({"bootstrap_servers": self._connection.brokers, **self._connection.security})
+        options = {"bootstrap_servers": self._connection.brokers, **self._connection.security}
+        return LogReader(options, self._count_restored)
+
+    def _count_restored(self) -> None:
+        self.status.restore_marks += 1
 
     def _start_offset(self, tp: TP) -> int | None:
         lane = self._lanes.get((tp.topic, tp.partition))
@@ -221,14 +235,16 @@ class StageHost:
         held = self.app.consumer.assignment()
         assigned = sorted((tp.topic, tp.partition) for tp in held if tp.topic in self._stage_of)
         self._fail_point("restore.begin")
+        self.status.restoring = True
         stage_name = "restore"
         try:
             async with self.reader() as reader:
                 # One partition after the other bounds the peak memory of reading state back.
                 for topic, partition in assigned:
                     stage = self._stage_of[topic]
-                    stage_name = stage.name
+                    stage_name = f"{stage.name} of {topic}/{partition}"
                     kernel = await stage.restore(topic, partition, reader)
+                    await self._check_reach(topic, partition, kernel, reader)
                     self._fail_point("restore.partition")
                     self._lanes[topic, partition] = self._new_lane(stage.name, TP(topic, partition), kernel)
         except asyncio.CancelledError:
@@ -236,11 +252,43 @@ class StageHost:
         except BaseException as error:
             self._on_failure(stage_name, error)
             raise
+        finally:
+            self.status.restoring = False
         self._fail_point("restore.end")
         self.status.assigned = frozenset(assigned)
         self.status.restored = True
         self.status.restore_s = monotonic() - started
         self._meter.observe("restore_seconds", self.status.restore_s)
+
+    async def _check_reach(self, topic: str, partition: int, kernel: Kernel, reader: LogReader) -> None:
+        """The log must still hold what the kernel wants to read next.
+
+        Raises:
+            ContractBroken: it does not, and nobody may skip it.
+        """
+        resume = kernel.resume_offset
+        if resume is None:
+            return
+        begin, end = await reader.bounds(topic, partition)
+        if resume > end:
+            raise ContractBroken(
+                f"{topic}/{partition}: the state goes on at offset {resume} but the log ends at {end}: the topic was "
+                "emptied or created anew; restore it, or accept a new start with `harmony state reset`"
+            )
+        if resume >= begin:
+            return
+        lost = f"offsets {resume} to {begin - 1} were removed by retention before they were read"
+        if not isinstance(kernel, ForgivingKernel):
+            raise ContractBroken(
+                f"{topic}/{partition}: {lost}; raise the topic's retention.bytes, or accept a new start with "
+                "`harmony state reset`"
+            )
+        kernel.skip_lost(begin)
+        sys.stderr.write(
+            f"harmony worker: telemetry is lost: {topic}/{partition}: {lost}; the steps that they belong to stay "
+            "unobserved. Keep telemetry longer than workers may be down (retention.ms)\n"
+        )
+        sys.stderr.flush()
 
     def _new_lane(self, stage: str, tp: TP, kernel: Kernel) -> Lane:
         generation = self._generation
@@ -248,13 +296,16 @@ class StageHost:
         async def send(records: Sequence[OutRecord]) -> None:
             await self.send([r for r in records if not self._withhold(r)])
 
+        def on_failure(_stage: str, error: BaseException) -> None:
+            self._on_failure(f"{stage} of {tp.topic}/{tp.partition}", error)
+
         return Lane(
             stage=stage,
             kernel=kernel,
             send=send,
             mark_safe=lambda offset: cast("BatchConsumer", self.app.consumer).mark_safe(tp, offset, generation),
             meter=self._meter,
-            on_failure=self._on_failure,
+            on_failure=on_failure,
             fail_point=self._fail_point,
         )
 

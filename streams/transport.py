@@ -9,13 +9,17 @@ docs/adr/0001 says what Faust does for us and what it does not.
 | `Consumer._drain_messages`* | one event per fetched chunk of a partition, contiguous offsets only |
 | `Consumer.perform_seek` | position = what the restored state asks for |
 | `Consumer._new_offset`*, `_filter_tps_with_pending_acks`*, `ack` | commit = newest confirmed resume offset |
+| `Consumer._commit_offsets`*, `_committed_offset`* | what the group has really taken; a refused commit is tried again |
+| `Consumer._thread`*, aiokafka's subscription state* and sender task* | what watchdogs see of consumer and producer |
+| `Consumer._new_consumer_thread`, aiokafka's `Fetcher._records`*, `PartitionRecords._consumer_record`* | lean records |
 | `Schema.compile` | hand the batch through undecoded |
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -27,6 +31,7 @@ from faust.types.tuples import TP, ConsumerMessage
 from streams.log import LogRecord
 
 MAX_BATCH_RECORDS = 4096
+_LOG_APPEND_TIME = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,33 @@ class BatchSchema(faust.Schema[Any, Any]):
         return decode
 
 
+class _LeanResults(OrderedDict[Any, Any]):
+    """What was fetched and not taken yet; its records come out as `LogRecord`s, without a larger object in between."""
+
+    def __init__(self, topics: frozenset[str]) -> None:
+        super().__init__()
+        self._topics = topics
+
+    def __setitem__(self, tp: Any, result: Any) -> None:
+        records = getattr(result, "_partition_records", None)  # an error has none
+        if records is not None and tp.topic in self._topics:
+            records._consumer_record = _log_record
+        super().__setitem__(tp, result)
+
+
+def _log_record(_tp: Any, record: Any) -> LogRecord:
+    return LogRecord(record.offset, record.timestamp, record.key, record.value)
+
+
+class _LeanThread(driver.AIOKafkaConsumerThread):
+    """The thread that fetches."""
+
+    async def on_start(self) -> None:
+        await super().on_start()
+        topics = cast("BatchConsumer", self.consumer).lean_topics()
+        self._ensure_consumer()._fetcher._records = _LeanResults(topics)
+
+
 class BatchConsumer(driver.Consumer):
     """Delivers offsets contiguously or not at all; commits what the stages have marked safe."""
 
@@ -70,12 +102,19 @@ class BatchConsumer(driver.Consumer):
         self._reseeked: dict[TP, tuple[int, int]] = {}
         super().__init__(*args, **kwargs)
 
+    def _new_consumer_thread(self) -> _LeanThread:
+        return _LeanThread(self, loop=self.loop, beacon=self.beacon)
+
     @property
     def _port(self) -> BatchPort:
         return cast("BatchPort", cast("Any", self.app).batch_port)
 
     def _is_batch(self, tp: TP) -> bool:
         return tp.topic in self._port.topics
+
+    def lean_topics(self) -> frozenset[str]:
+        """Topics whose records the fetcher turns into `LogRecord`s."""
+        return self._port.topics
 
     # Commit: the resume offset of the newest confirmed commit record.
 
@@ -97,6 +136,39 @@ class BatchConsumer(driver.Consumer):
     def _filter_tps_with_pending_acks(self, topics: Any = None) -> Iterator[TP]:
         yield from super()._filter_tps_with_pending_acks(topics)
         yield from [tp for tp in self._safe if topics is None or tp in topics or tp.topic in topics]
+
+    async def _commit_offsets(self, offsets: Mapping[TP, int], start_new_transaction: bool = True) -> bool:
+        before = {tp: self._committed_offset[tp] for tp in offsets}
+        done = bool(await super()._commit_offsets(offsets, start_new_transaction))
+        if not done:
+            # Stock Faust counts a refused commit as done, and would not try it again before there is a newer one.
+            self._committed_offset.update(before)
+        return done
+
+    def commit_state(self, tp: TP) -> tuple[int | None, int | None]:
+        """Newest offset that may be committed, and newest that the group has taken."""
+        return self._safe.get(tp), self._committed_offset.get(tp)
+
+    # What watchdogs see.
+
+    async def log_ends(self, tps: Collection[TP]) -> dict[TP, int]:
+        """Offset after the last record of each partition; asks the broker, through the thread that also fetches."""
+        ends = await self._thread.highwaters(*tps) if tps else {}
+        return {ensure_TP(tp): end for tp, end in ends.items()}
+
+    def unfetched(self, tp: TP, end: int) -> int:
+        """Records before `end` that were not fetched yet. Transaction markers, which are no records, do not count."""
+        subscription = self._thread._ensure_consumer()._subscription.subscription
+        assignment = subscription.assignment if subscription is not None else None
+        if assignment is None or tp not in assignment.tps:
+            return 0
+        state = assignment.state_value(tp)
+        return max(0, end - state.position) if state.has_valid_position else 0
+
+    def untaken(self, tp: TP, next_offset: int) -> int:
+        """Records delivered to the agent that its lane has not been given."""
+        expected = self._expected.get(tp)
+        return max(0, expected - next_offset) if expected is not None else 0
 
     # Position: what the restored state asks for.
 
@@ -153,7 +225,7 @@ class BatchConsumer(driver.Consumer):
             if not (self.app.should_stop and isinstance(error, self.consumer_stopped_errors)):
                 raise
 
-    async def _deliver(self, tp: TP, records: list[Any]) -> None:
+    async def _deliver(self, tp: TP, records: list[LogRecord]) -> None:
         generation = self.app.consumer_generation_id
         expected = self._expected.get(tp)
         if expected is None:
@@ -183,11 +255,11 @@ class BatchConsumer(driver.Consumer):
             self._read_offset[tp] = offset
 
 
-def _to_message(tp: TP, records: list[Any], generation: int) -> _BatchMessage:
+def _to_message(tp: TP, records: list[LogRecord], generation: int) -> _BatchMessage:
     batch = FetchedBatch(
         topic=tp.topic,
         partition=tp.partition,
-        records=[LogRecord(r.offset, r.timestamp, r.key, r.value) for r in records],
+        records=records,
         generation=generation,
     )
     last = records[-1]
@@ -196,8 +268,8 @@ def _to_message(tp: TP, records: list[Any], generation: int) -> _BatchMessage:
         tp.topic,
         tp.partition,
         last.offset,
-        records[0].timestamp / 1000.0,
-        records[0].timestamp_type,
+        records[0].stamp_ms / 1000.0,
+        _LOG_APPEND_TIME,
         [],
         None,
         carried,
@@ -242,3 +314,13 @@ def highwater_lag(app: faust.App, next_offsets: Mapping[TP, int]) -> dict[TP, in
         if end is not None:
             lag[tp] = max(0, end - offset)
     return lag
+
+
+def producer_failure(app: faust.App) -> str | None:
+    """Why the producer can never send again, or None: its background task has ended."""
+    client = getattr(cast("Any", app)._producer, "_producer", None)
+    task = client._sender.sender_task if client is not None else None
+    if task is None or not task.done() or task.cancelled():
+        return None
+    error = task.exception()
+    return f"{type(error).__name__}: {error}" if error is not None else "its background task has ended"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -53,7 +54,8 @@ class WindowTable:
         self.step_ms = step_ms
         self.newest: int | None = None
         self._column = {indicator.name: n for n, indicator in enumerate(self.catalogue)}
-        self.num_coarse = sum(1 for i in self.catalogue if i.level == 1)
+        self._coarse_names = tuple(i.name for i in self.catalogue if i.level == 1)
+        self.num_coarse = len(self._coarse_names)
         self._row: dict[str, int] = {}
         self._free: list[int] = []
         self._last_seen: dict[str, int] = {}
@@ -96,6 +98,11 @@ class WindowTable:
     def last_seen(self, workload: str) -> int:
         """Newest slot in which the workload had a sample or a fact."""
         return self._last_seen[workload]
+
+    def newest_values(self, indicator: str) -> dict[str, float]:
+        """Of every workload whose indicator is observed in the newest slot, its value there."""
+        n, at = self._column[indicator], self._require_newest() % self.context_steps
+        return {w: float(self._values[row, at, n]) for w, row in self._row.items() if self._observed[row, at, n]}
 
     # Filling.
 
@@ -192,31 +199,52 @@ class WindowTable:
         means = np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0)
         self._running_sum.clear()
         self._running_count.clear()
-        row_out = CoarseRow(index, tuple(names), means.astype(np.float32), counts > 0)
+        row_out = CoarseRow(index, tuple(names), self._coarse_names, means.astype(np.float32), counts > 0)
         self.write_coarse(row_out)
         return row_out
 
     def write_coarse(self, row: CoarseRow) -> None:
-        """Store ten minutes of means; rows arrive in ascending order of index, gaps are unobserved."""
+        """Store ten minutes of means; rows arrive in ascending order of index, gaps are unobserved.
+
+        Indicators are matched by name; those that the row does not hold stay unobserved.
+        """
         first = row.index if self.coarse_newest is None else self.coarse_newest + 1
         for index in range(max(first, row.index - COARSE_ROWS + 1), row.index + 1):
             self._coarse[:, index % COARSE_ROWS] = 0
             self._coarse_observed[:, index % COARSE_ROWS] = False
         self.coarse_newest = row.index if self.coarse_newest is None else max(row.index, self.coarse_newest)
+        held = {name: n for n, name in enumerate(row.indicators)}
+        columns = [(to, held[name]) for to, name in enumerate(self._coarse_names) if name in held]
         for k, workload in enumerate(row.workloads):
             if workload in self._row:
                 at = self._row[workload], row.index % COARSE_ROWS
-                self._coarse[at] = row.values[k]
-                self._coarse_observed[at] = row.observed[k]
+                for to, column in columns:
+                    self._coarse[at][to] = row.values[k, column]
+                    self._coarse_observed[at][to] = row.observed[k, column]
 
-    def running_coarse(self) -> dict[str, tuple[list[float], list[int]]]:
+    def running_coarse(self) -> RunningCoarse:
         """The running ten minutes, for the commit record."""
-        return {w: (s.tolist(), self._running_count[w].tolist()) for w, s in sorted(self._running_sum.items())}
+        sums = {w: (s.tolist(), self._running_count[w].tolist()) for w, s in sorted(self._running_sum.items())}
+        return RunningCoarse(self._coarse_names, sums)
 
-    def restore_running_coarse(self, running: dict[str, tuple[list[float], list[int]]]) -> None:
-        """Take the running ten minutes from a commit record."""
-        self._running_sum = {w: np.array(total, np.float64) for w, (total, _) in running.items()}
-        self._running_count = {w: np.array(count, np.int64) for w, (_, count) in running.items()}
+    def restore_running_coarse(self, running: RunningCoarse) -> None:
+        """Take the running ten minutes from a commit record; indicators are matched by name."""
+        columns = [
+            running.indicators.index(name) if name in running.indicators else None for name in self._coarse_names
+        ]
+
+        def matched(numbers: Sequence[float]) -> list[float]:
+            return [0 if column is None else numbers[column] for column in columns]
+
+        self._running_sum = {w: np.array(matched(total), np.float64) for w, (total, _) in running.sums.items()}
+        self._running_count = {w: np.array(matched(count), np.int64) for w, (_, count) in running.sums.items()}
+
+
+class RunningCoarse(msgspec.Struct, frozen=True):
+    """The running ten minutes: per workload sums and counts of the level-1 indicators named."""
+
+    indicators: tuple[str, ...] = ()
+    sums: dict[str, tuple[list[float], list[int]]] = {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -225,6 +253,7 @@ class CoarseRow:
 
     index: int
     workloads: tuple[str, ...]
+    indicators: tuple[str, ...]
     values: NDArray[np.float32]
     observed: NDArray[np.bool_]
 
@@ -233,4 +262,4 @@ class CoarseRow:
         chosen = frozenset(wanted)
         rows = [k for k, workload in enumerate(self.workloads) if workload in chosen]
         names = tuple(self.workloads[k] for k in rows)
-        return CoarseRow(self.index, names, self.values[rows], self.observed[rows])
+        return CoarseRow(self.index, names, self.indicators, self.values[rows], self.observed[rows])

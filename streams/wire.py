@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
 import msgspec
 from msgspec import UNSET, UnsetType
+
+from streams.catalogue import Source
 
 
 class HistogramWire(msgspec.Struct, gc=False):
@@ -71,3 +76,28 @@ class ControlWire(msgspec.Struct, gc=False, tag_field="kind", tag="control"):
 
 RequestsTopicWire = RequestsWire | FleetWire | OutcomeWire | TickWire | ControlWire
 GpuTopicWire = GpuWire | FleetWire | OutcomeWire | TickWire
+
+_MOST_TS_MS = 1 << 53
+_Instant = Annotated[int, msgspec.Meta(ge=0, lt=_MOST_TS_MS)]
+
+
+def sample_struct(name: str, kind: Source, fields: Sequence[str], value: Any, default: Any, many: bool) -> Any:
+    """Layout of the ordinary samples of one topic, its known fields as attributes: all that the fast reading takes.
+
+    Args:
+        value, default: type of a field, and what stands for one that is not there.
+        many: packed records, which come without histograms, or single ones.
+    """
+    values = msgspec.defstruct(f"{name}Values", [(f, value, default) for f in fields], gc=False)
+    layout: list[Any] = [
+        ("v", Literal[1]),
+        # Not as a tag: of a struct that stands alone msgspec does not ask that its tag be there.
+        ("kind", Literal[kind]),
+        ("workload", str),
+        ("source", list[str] if many else str),
+        ("values", values),
+        ("ts_ms", list[_Instant] if many else _Instant),
+    ]
+    if not many:
+        layout.append(("hist", dict[str, HistogramWire] | None, None))
+    return msgspec.defstruct(name, layout, gc=False)

@@ -1,91 +1,100 @@
-"""Live forecast skill: known coverage and bias are found, nothing is scored that was not seen."""
+"""Live forecast skill: known coverage is found, nothing is scored that was not seen, what is old fades."""
 
 from __future__ import annotations
 
 import math
 from statistics import NormalDist
 
-import msgspec
 import numpy as np
 import pytest
 
-from agents.scoring import ForecastScore
+from agents.scoring import BANDS, PendingForecasts, SkillBoard
 
-LEVELS = (0.05, 0.1, 0.5, 0.9, 0.95)
+LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
+DEMAND = "request.arrival_rate"
 
 
 def normal(mean: float, sigma: float) -> list[float]:
     return [NormalDist(mean, sigma).inv_cdf(q) for q in LEVELS]
 
 
+def pinball(quantiles: list[float], value: float) -> float:
+    """One by one, as the textbook has it."""
+    losses = [q * (value - f) if value >= f else (1 - q) * (f - value) for q, f in zip(LEVELS, quantiles, strict=True)]
+    return sum(losses) / len(losses)
+
+
 def test_a_true_forecast_covers_as_it_says() -> None:
     rng = np.random.default_rng(0)
-    score, last = ForecastScore(LEVELS, (1,)), 10.0
-    for slot in range(3000):
-        value = 10.0 + 2.0 * float(rng.standard_normal())
-        score.offer(slot, [normal(10.0, 2.0)], last)
-        score.observe(slot + 1, value)
-        last = value
-    (skill,) = score.skill()
-    assert skill.count == pytest.approx(200, abs=1)
-    assert skill.coverage_80_ratio == pytest.approx(0.8, abs=0.08)
-    assert skill.coverage_90_ratio == pytest.approx(0.9, abs=0.06)
-    assert abs(skill.bias_ratio) < 0.05
-    # Against the last value of white noise the mean is better by 1 - 1/sqrt(2).
-    assert skill.skill_ratio == pytest.approx(1 - 0.5**0.5, abs=0.1)
+    board = SkillBoard(LEVELS)
+    pending = PendingForecasts(board, (1,))
+    names = [f"w{n}" for n in range(40)]
+    for slot in range(300):
+        pending.offer(slot, "ridge", DEMAND, {name: [normal(10.0, 2.0)] for name in names})
+        values = dict(zip(names, 10.0 + 2.0 * rng.standard_normal(len(names)), strict=True))
+        assert pending.settle(slot + 1, {DEMAND: values}) == {("ridge", DEMAND): len(names)}
+    (skill,) = board.skills()
+    assert (skill.forecaster, skill.target) == ("ridge", DEMAND)
+    assert {band: pytest.approx(ratio, abs=0.02) for band, ratio in skill.coverage.items()} == {
+        band: float(band) for band in BANDS
+    }
 
 
-def test_bias_has_the_sign_of_the_forecast() -> None:
-    score = ForecastScore(LEVELS, (1,))
-    score.offer(0, [normal(15.0, 1.0)], 10.0)
-    score.observe(1, 10.0)
-    (skill,) = score.skill()
-    assert skill.bias_ratio == pytest.approx(0.5)
-    assert skill.coverage_90_ratio == 0.0
-    assert skill.skill_ratio is None
-    expected = np.mean([(1 - q) * (f - 10.0) for q, f in zip(LEVELS, normal(15.0, 1.0), strict=True)])
+def test_pinball_is_the_textbook_one_as_a_share_of_the_demand() -> None:
+    board = SkillBoard(LEVELS)
+    pending = PendingForecasts(board, (1,))
+    forecasts = {"a": [normal(15.0, 1.0)], "b": [normal(40.0, 9.0)]}
+    pending.offer(0, "ridge", DEMAND, forecasts)
+    pending.settle(1, {DEMAND: {"a": 10.0, "b": 42.0}})
+    (skill,) = board.skills()
+    expected = (pinball(forecasts["a"][0], 10.0) + pinball(forecasts["b"][0], 42.0)) / 52.0
     assert skill.pinball == pytest.approx(expected)
+    assert skill.coverage == {"0.5": 0.5, "0.8": 0.5, "0.9": 0.5}
 
 
 def test_each_step_ahead_is_scored_against_its_own_slot() -> None:
-    score = ForecastScore(LEVELS, (1, 3))
-    score.offer(0, [normal(1.0, 0.1), normal(2.0, 0.1), normal(3.0, 0.1)], 1.0)
-    score.offer(1, [normal(2.0, 0.1)], 1.0)  # too short for the second step
-    for slot, value in ((1, 1.0), (2, 2.0), (3, 3.0)):
-        score.observe(slot, value)
-    assert [(s.step, round(s.count, 2), s.coverage_80_ratio) for s in score.skill()] == [(1, 2.0, 1.0), (3, 1.0, 1.0)]
+    board = SkillBoard(LEVELS)
+    pending = PendingForecasts(board, (1, 3))
+    pending.offer(0, "ridge", DEMAND, {"a": [normal(1.0, 0.1), normal(2.0, 0.1), normal(3.0, 0.1)]})
+    pending.offer(1, "ridge", DEMAND, {"a": [normal(2.0, 0.1)]})  # too short for the second step
+    scored = [pending.settle(slot, {DEMAND: {"a": float(slot)}}) for slot in (1, 2, 3)]
+    assert scored == [{("ridge", DEMAND): 1}] * 3
+    (skill,) = board.skills()
+    assert skill.coverage["0.5"] == 1.0
 
 
 def test_what_is_not_observed_or_not_finite_scores_nothing() -> None:
-    score = ForecastScore(LEVELS, (1,))
-    score.offer(0, [normal(1.0, 0.1)], 1.0)
-    score.observe(1, None)
-    score.offer(1, [[math.nan] * 5], 1.0)
-    score.observe(2, 1.0)
-    score.offer(2, [normal(1.0, 0.1)], 1.0)
-    score.observe(4, 1.0)  # slot 3 never came
-    assert score.skill() == ()
-    assert score.snapshot()["waiting"] == []
+    board = SkillBoard(LEVELS)
+    pending = PendingForecasts(board, (1,))
+    pending.offer(0, "ridge", DEMAND, {"a": [normal(1.0, 0.1)]})
+    assert pending.settle(1, {DEMAND: {"b": 1.0}}) == {}
+    pending.offer(1, "ridge", DEMAND, {"a": [[math.nan] * len(LEVELS)]})
+    assert pending.settle(2, {DEMAND: {"a": 1.0}}) == {("ridge", DEMAND): 0}
+    pending.offer(2, "ridge", DEMAND, {"a": [normal(1.0, 0.1)]})
+    assert pending.settle(4, {DEMAND: {"a": 1.0}}) == {}  # slot 3 never came
+    pending.offer(2, "ridge", DEMAND, {"a": [normal(1.0, 0.1)]})  # a forecast that is ready too late
+    assert (board.skills(), len(pending)) == ([], 0)
 
 
-def test_a_restored_score_goes_on_as_the_same() -> None:
-    rng = np.random.default_rng(1)
-    score = ForecastScore(LEVELS)
-    for slot in range(40):
-        score.offer(slot, [normal(float(m), 1.0) for m in rng.uniform(5, 15, 20)], 10.0)
-        score.observe(slot + 1, float(rng.uniform(5, 15)))
-        score = ForecastScore.restore(msgspec.msgpack.decode(msgspec.msgpack.encode(score.snapshot())))
-    again = ForecastScore.restore(score.snapshot())
-    for s in (score, again):
-        s.observe(41, 7.5)
-    assert again.snapshot() == score.snapshot()
-    assert [s.step for s in again.skill()] == [1, 4, 16]
+def test_old_scores_fade_whatever_the_order_of_the_partitions() -> None:
+    boards = [SkillBoard(LEVELS), SkillBoard(LEVELS)]
+    good, bad = ([normal(10.0, 1.0)], [10.0]), ([normal(90.0, 1.0)], [10.0])
+    for board, order in zip(boards, ((0, 400), (400, 0)), strict=True):
+        for slot in order:
+            board.add(slot, "ridge", DEMAND, *(bad if slot == 0 else good))
+    first, second = (board.skills()[0] for board in boards)
+    assert first.coverage["0.9"] == pytest.approx(1 / (1 + 0.995**400))
+    assert second.coverage["0.9"] == pytest.approx(first.coverage["0.9"])
+    assert second.pinball == pytest.approx(first.pinball)
 
 
-def test_what_cannot_be_scored_is_named() -> None:
+def test_no_demand_at_all_has_no_share() -> None:
+    board = SkillBoard(LEVELS)
+    board.add(0, "ridge", DEMAND, [normal(1.0, 0.1)], [0.0])
+    assert board.skills()[0].pinball is None
+
+
+@pytest.mark.parametrize("levels", [(0.1, 0.5, 0.9), (*LEVELS, 0.5)])
+def test_levels_that_cannot_be_scored_are_refused(levels: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="levels must ascend and hold"):
-        ForecastScore((0.1, 0.5, 0.9))
-    with pytest.raises(ValueError, match="steps must be at least 1"):
-        ForecastScore(LEVELS, (0,))
-    with pytest.raises(ValueError, match="version 3"):
-        ForecastScore.restore({"v": 3})
+        SkillBoard(levels)

@@ -8,6 +8,7 @@ import pytest
 
 from model.contract import Forecaster
 from model.fallback import FallbackForecaster
+from model.pool import PoolForecaster
 from model.ridge import RidgeForecaster
 from model.seasonal_naive import SeasonalNaiveForecaster
 from tests.model.forecaster_contract import LAWS
@@ -15,6 +16,7 @@ from tests.model.forecaster_contract import LAWS
 FORECASTERS: dict[str, Callable[[], Forecaster]] = {
     "ridge": RidgeForecaster,
     "seasonal_naive": SeasonalNaiveForecaster,
+    "pool": lambda: PoolForecaster([(RidgeForecaster(), 2), (SeasonalNaiveForecaster(), 1)]),
     "fallback": lambda: FallbackForecaster(RidgeForecaster(), SeasonalNaiveForecaster()),
 }
 

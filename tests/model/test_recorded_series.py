@@ -12,7 +12,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from model.evaluate import crps_of_paths
+from model.evaluation.scores import crps_of_paths
 from model.ridge import RidgeForecaster
 from model.seasonal_naive import SeasonalNaiveForecaster
 from tests.model.batches import context_batch

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from model.contract import Forecaster
-from model.evaluate import coverage, crps_of_paths
+from model.evaluation.scores import coverage, crps_of_paths
 from model.ridge import RidgeForecaster, RidgeOptions, fit_ridge, lag_order
 from model.seasonal_naive import SeasonalNaiveForecaster
 from tests.model.batches import autoregressive, context_batch
@@ -97,7 +97,8 @@ def test_calibrated_and_better_than_last_value_on_autoregressions(phi: float) ->
     crps, inside = _scores(RidgeForecaster(), series, 128)
     naive, _ = _scores(SeasonalNaiveForecaster(), series, 128)
     assert (crps < naive).all()
-    assert 0.86 < inside < 0.92
+    # The spread allows for what a context of recorded telemetry does not show; these series have nothing to hide.
+    assert 0.88 < inside < 0.95
     # The law of an AR(1) forecast is known: normal around phi^h x, whose CRPS is spread / sqrt(pi).
     steps = torch.arange(1, HORIZON + 1, dtype=torch.float64)
     spread = ((1 - phi ** (2 * steps)) / (1 - phi**2)).sqrt()

@@ -36,9 +36,9 @@ def test_the_newest_complete_commit_wins(bodies: list[bytes], chunk: int) -> Non
 
 def test_a_torn_commit_leaves_the_one_before_in_force(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit_codec, "CHUNK_BYTES", 10)
-    _, old = encode_commit("commits", "decide", 0, 1, None, b"old")
-    _, torn = encode_commit("commits", "decide", 0, 2, "x", bytes(range(200)))
-    _, new = encode_commit("commits", "decide", 0, 2, "x", bytes(range(200)))
+    digest, old = encode_commit("commits", "decide", 0, 1, None, b"old")
+    _, torn = encode_commit("commits", "decide", 0, 2, digest, bytes(range(200)))
+    _, new = encode_commit("commits", "decide", 0, 2, digest, bytes(range(200)))
     assembler = CommitAssembler("decide", 0)
     for record in log_of([*old, *torn[:-1]]):
         assembler.feed(record)
@@ -61,11 +61,62 @@ def test_corruption_and_foreign_records_are_named() -> None:
     assert other.newest is None
 
 
+def chain(count: int, stage: str = "decide") -> list[list[OutRecord]]:
+    made, previous = [], None
+    for n in range(count):
+        previous, records = encode_commit("commits", stage, 0, n, previous, b"body %d" % n * 40)
+        made.append(records)
+    return made
+
+
+def feed(*commits: list[OutRecord]) -> CommitAssembler:
+    assembler = CommitAssembler("decide", 0, "harmony.commits")
+    for record in log_of([r for records in commits for r in records], start=100):
+        assembler.feed(record)
+    return assembler
+
+
+def test_a_commit_that_was_lost_is_seen() -> None:
+    commits = chain(4)
+    match = r"harmony\.commits/0: offset 102 ends commit 3 of the decide stage, which does not follow on commit 1"
+    with pytest.raises(ContractBroken, match=match):
+        feed(commits[0], commits[1], commits[3])
+    _, strange = encode_commit("commits", "decide", 0, 2, "another", b"x")
+    with pytest.raises(ContractBroken, match="the chain is torn"):
+        feed(commits[0], commits[1], strange)
+    assert feed(*commits[2:]).newest is not None, "what lies before the first one read cannot be judged"
+
+
+@given(st.data())
+def test_late_and_repeated_commits_of_a_paused_writer_change_nothing(data: st.DataObject) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(commit_codec, "CHUNK_BYTES", 12)
+        commits = chain(6)
+    log: list[OutRecord] = []
+    for n, records in enumerate(commits):
+        log += records
+        late = data.draw(st.lists(st.integers(0, n), max_size=3))
+        for k in late:
+            cut = data.draw(st.integers(0, len(commits[k])))
+            log += commits[k][:cut]
+    newest = feed(log).newest
+    assert newest is not None
+    assert newest.sequence == 5
+
+
+@pytest.mark.parametrize("key", [None, b"", b"somebody", b"decide/x", b"forecast"])
+def test_a_record_of_somebody_else_is_refused(key: bytes | None) -> None:
+    with pytest.raises(ContractBroken, match=r"harmony\.commits/0: offset 7 is not a commit record"):
+        CommitAssembler("decide", 0, "harmony.commits").feed(LogRecord(7, 0, key, b"hello"))
+
+
 def test_coarse_rows_round_trip() -> None:
-    row = CoarseRow(5, ("a", "b"), np.array([[1, 2], [3, 4]], np.float32), np.array([[True, False], [False, True]]))
+    row = CoarseRow(
+        5, ("a", "b"), ("x", "y"), np.array([[1, 2], [3, 4]], np.float32), np.array([[True, False], [False, True]])
+    )
     (part,) = encode_coarse(row)
     back = decode_coarse(part)
-    assert (back.index, back.workloads) == (5, ("a", "b"))
+    assert (back.index, back.workloads, back.indicators) == (5, ("a", "b"), ("x", "y"))
     assert back.values.tolist() == row.values.tolist()
     assert back.observed.tolist() == row.observed.tolist()
     with pytest.raises(ContractBroken, match=r"pages\.coarse"):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from msgspec import structs
 
 from streams.catalogue import DEFAULT_CATALOGUE, Indicator, Source, of_source
 from streams.config import StreamConfig
@@ -201,7 +202,7 @@ FOREIGN = [
 
 @pytest.mark.parametrize("record", FOREIGN)
 def test_foreign_records_are_seen(record: LogRecord) -> None:
-    with pytest.raises(ContractBroken, match=r"offset 3 of pages is not a page chunk.*state reset"):
+    with pytest.raises(ContractBroken, match=r"pages: offset 3 is not a page chunk.*state reset"):
         assembler().feed(record)
 
 
@@ -253,7 +254,7 @@ def test_two_writers_at_once_give_whole_pages() -> None:
     reader = assembler()
     records = chunks(small_page(5), chunk_bytes=200)
     mixed = [r for record in records for r in (record, record)]
-    found = [f for i, r in enumerate(mixed) for f in reader.feed(r._replace(offset=i))]
+    found = [f for i, r in enumerate(mixed) for f in reader.feed(structs.replace(r, offset=i))]
     assert [f.page.slot for f in found] == [5]
 
 

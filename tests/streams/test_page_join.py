@@ -114,3 +114,14 @@ def test_after_restore_answered_slots_are_stragglers() -> None:
     offer(join, "requests", 8, 7, 2)
     offer(join, "gpu", 8, 7, 3)
     assert [j.slot for j in join.ready()] == [8]
+
+
+def test_reading_back_may_begin_with_a_page_written_again_by_a_paused_worker() -> None:
+    """Slot 3 again, after 11: its successor 4 is out of reach, and 12 is not it."""
+    join = PageJoin(PATIENCE)
+    join.restore(12, oldest=10)
+    assert offer(join, "gpu", 3, 2, 40) is None
+    assert offer(join, "gpu", 12, 11, 41) is not None
+    assert offer(join, "gpu", 13, 12, 42) is None
+    with pytest.raises(ContractBroken, match="torn"):
+        offer(join, "gpu", 15, 14, 43)

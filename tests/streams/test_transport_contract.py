@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import inspect
+from collections import defaultdict
 from importlib.metadata import version
 
 import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.consumer import fetcher
+from aiokafka.producer.sender import Sender
 from faust.tables.recovery import Recovery
 from faust.transport.drivers import aiokafka as driver
+from faust.types.tuples import TP
 
 from streams.transport import BatchConsumer
 
@@ -23,6 +28,7 @@ def test_faust_is_the_version_that_was_read() -> None:
         ("_new_offset", ["self", "tp"], False),
         ("_filter_tps_with_pending_acks", ["self", "topics"], False),
         ("ack", ["self", "message"], False),
+        ("_commit_offsets", ["self", "offsets", "start_new_transaction"], True),
         ("perform_seek", ["self"], True),
         ("on_partitions_revoked", ["self", "revoked"], True),
     ],
@@ -37,6 +43,13 @@ def test_every_overridden_method_exists_with_the_same_shape(
     assert inspect.iscoroutinefunction(stock) == is_coroutine == inspect.iscoroutinefunction(ours)
 
 
+def test_fetched_records_pass_through_the_hooks_that_make_them_lean() -> None:
+    fetched = inspect.getsource(fetcher.Fetcher._proc_fetch_request)
+    assert "self._records[tp] = FetchResult(" in fetched
+    assert "self._consumer_record(tp, record)" in inspect.getsource(fetcher.PartitionRecords._unpack_records)
+    assert "_partition_records" in vars(fetcher.FetchResult(None, assignment=None, partition_records=[], backoff=0))
+
+
 def test_state_is_restored_before_the_position_is_sought() -> None:
     source = inspect.getsource(Recovery._resume_streams)
     assert source.index("on_rebalance_complete.send") < source.index("perform_seek")
@@ -45,3 +58,25 @@ def test_state_is_restored_before_the_position_is_sought() -> None:
 def test_commits_ask_for_our_offsets() -> None:
     source = inspect.getsource(driver.Consumer._filter_committable_offsets)
     assert "_new_offset" in source
+
+
+@pytest.mark.parametrize("taken", [True, False])
+async def test_a_refused_commit_does_not_count_as_done(monkeypatch: pytest.MonkeyPatch, taken: bool) -> None:
+    tp = TP("t", 0)
+
+    async def stock(self: driver.Consumer, offsets: dict[TP, int], start_new_transaction: bool = True) -> bool:
+        self._committed_offset.update(offsets)
+        return taken
+
+    monkeypatch.setattr(driver.Consumer, "_commit_offsets", stock)
+    consumer = BatchConsumer.__new__(BatchConsumer)
+    consumer._committed_offset = defaultdict(lambda: None, {tp: 5})
+    consumer._safe = {tp: 9}
+    assert await consumer._commit_offsets({tp: 9}) is taken
+    assert consumer.commit_state(tp) == (9, 9 if taken else 5)
+
+
+def test_watchdogs_find_the_sender_task_of_the_producer() -> None:
+    assert isinstance(Sender.sender_task, property)
+    assert "_sender" in inspect.getsource(AIOKafkaProducer.__init__)
+    assert "_producer = self._new_producer()" in inspect.getsource(driver.Producer.on_start)

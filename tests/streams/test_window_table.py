@@ -104,3 +104,28 @@ def test_running_ten_minutes_survive_a_snapshot() -> None:
     fill(first, range(6))
     second.restore_running_coarse(first.running_coarse())
     assert fill(second, range(6, 10)) == want
+
+
+def test_coarse_means_are_matched_by_name_when_the_indicators_are_others() -> None:
+    old = WindowTable(CATALOGUE, 4, STEP_MS)
+    row = None
+    for slot in range(10):
+        old.advance(slot)
+        old.write(page("requests", slot, {"w": {"a": 10.0 + slot, "b": 90.0}}))
+        row = old.accumulate_coarse() or row
+    old.advance(10)
+    old.write(page("requests", 10, {"w": {"a": 3.0, "b": 4.0}}))
+    old.accumulate_coarse()
+    assert row is not None
+    fresh = Indicator("n", "1", 1, "requests", "mean", ("n",))
+    other = WindowTable((fresh, CATALOGUE[1], CATALOGUE[2]), 4, STEP_MS)
+    other.advance(10)
+    other.write(page("requests", 10, {"w": {"a": 3.0, "b": 4.0}}, ("a", "b")))
+    other.write_coarse(row)
+    other.restore_running_coarse(old.running_coarse())
+    window = other["w"]
+    assert window.coarse[-1].tolist() == [0.0, 90.0]
+    assert window.coarse_observed[-1].tolist() == [False, True]
+    running = other.running_coarse()
+    assert running.indicators == ("n", "b")
+    assert running.sums == {"w": ([0.0, 4.0], [0, 1])}

@@ -1,4 +1,4 @@
-"""Scores of probabilistic forecasts: CRPS, coverage, pinball loss."""
+"""Scores of probabilistic forecasts: CRPS, energy score, coverage, pinball loss, probability integral."""
 
 from __future__ import annotations
 
@@ -61,3 +61,41 @@ def pinball(quantiles: Tensor, levels: Tensor, y: Tensor) -> Tensor:
     error = y.to(torch.float64)[..., None] - quantiles.to(torch.float64)
     q = levels.to(error.device, torch.float64)
     return torch.maximum(q * error, (q - 1) * error)
+
+
+def energy_score(paths: Tensor, y: Tensor) -> Tensor:
+    """Energy score of the joint law of the paths: CRPS with the distance of vectors in the place of |.|.
+
+    (1/S) sum ||x_j - y|| - (1/(2 S^2)) sum sum ||x_j - x_k||. Source: T. Gneiting, A. Raftery, "Strictly proper
+    scoring rules, prediction, and estimation", JASA 2007.
+
+    Args:
+        paths: [..., S, D].
+        y: [..., D].
+
+    Returns:
+        float64 [...].
+    """
+    x = paths.to(torch.float64)
+    distance: Tensor = torch.linalg.vector_norm(x - y.to(torch.float64)[..., None, :], dim=-1).mean(-1)
+    # The product form of cdist is fast, and wrong where paths agree in most digits.
+    between = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").mean((-2, -1))
+    return distance - between / 2
+
+
+def probability_integral(paths: Tensor, y: Tensor) -> Tensor:
+    """Where the outcome falls among the paths: uniform on (0, 1) when they are calibrated.
+
+    Ties count half, so that an atom in the law gives its middle and a constant series gives 1/2.
+
+    Args:
+        paths: [..., S].
+        y: [...].
+
+    Returns:
+        float64 [...], (#below + #equal / 2 + 1/2) / (S + 1).
+    """
+    truth = y[..., None]
+    below = (paths < truth).sum(-1).to(torch.float64)
+    equal = (paths == truth).sum(-1).to(torch.float64)
+    return (below + equal / 2 + 0.5) / (paths.shape[-1] + 1)

@@ -1,0 +1,130 @@
+"""Public foundation models as contestants (extra `foundation`): Chronos, TiRex, TimesFM.
+
+They forecast quantiles of one series at a time. Their samples are read off the quantiles (exponential tails beyond
+the outer ones) and ordered like the ridge's paths. Where package or weights cannot be had, the contestant is reported
+as not run; nothing is guessed in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.evaluation.averages import reorder
+from model.evaluation.baselines import empty
+from model.evaluation.contestant_errors import NotRun
+from model.evaluation.dataset import Floats
+from model.evaluation.rolling import Paths, Round
+
+FOUNDATION_MODELS = {
+    "chronos": "amazon/chronos-bolt-small",
+    "tirex": "NX-AI/TiRex",
+    "timesfm": "google/timesfm-2.5-200m-pytorch",
+}
+_LEVELS = np.arange(1, 10) / 10
+_MAX_CONTEXT = 2048
+
+Quantiles = Callable[[Floats, int], Floats]
+
+
+def foundation_contestant(name: str) -> Callable[[Round], Paths]:
+    """The contestant of that name, its weights loaded.
+
+    Raises:
+        NotRun: the package is not installed or the weights cannot be had.
+    """
+    quantiles = _LOADERS[name](FOUNDATION_MODELS[name])
+
+    def answer(asked: Round) -> Paths:
+        out = empty(asked)
+        for k, origin in enumerate(asked.origins):
+            first = max(asked.context_start(int(origin)), int(origin) + 1 - _MAX_CONTEXT)
+            x = asked.filled[first : int(origin) + 1].T  # [N, L]
+            out[k] = samples_of_quantiles(quantiles(x, asked.horizon), asked.num_paths)
+        return reorder(np.sort(out, axis=1), asked.ask("ridge"))
+
+    return answer
+
+
+def samples_of_quantiles(quantiles: Floats, num: int) -> NDArray[np.float32]:
+    """Middles of `num` equal slices of the law through the deciles, exponential beyond the outer ones.
+
+    Args:
+        quantiles: [N, H, 9].
+
+    Returns:
+        float32 [num, H, N], ascending.
+    """
+    q = np.sort(quantiles, axis=-1)
+    at = (np.arange(num) + 0.5) / num
+    inner = np.clip(at, _LEVELS[0], _LEVELS[-1])
+    low = np.clip(np.searchsorted(_LEVELS, inner, side="right") - 1, 0, len(_LEVELS) - 2)
+    share = (inner - _LEVELS[low]) / (_LEVELS[low + 1] - _LEVELS[low])
+    body = q[..., low] + share * (q[..., low + 1] - q[..., low])  # [N, H, num]
+    # The tail's rate continues the outermost pair of deciles: a law that is exponential from .8 (.2) on.
+    upper = (q[..., -1:] - q[..., -2:-1]) / np.log(2)
+    lower = (q[..., 1:2] - q[..., :1]) / np.log(2)
+    above = np.where(at > _LEVELS[-1], np.log((1 - _LEVELS[-1]) / np.maximum(1 - at, 1e-12)), 0.0)
+    below = np.where(at < _LEVELS[0], np.log(_LEVELS[0] / np.maximum(at, 1e-12)), 0.0)
+    sample = body + upper * above - lower * below
+    return np.asarray(sample.transpose(2, 1, 0), dtype=np.float32)
+
+
+def _chronos(weights: str) -> Quantiles:
+    try:
+        import torch
+        from chronos import BaseChronosPipeline
+    except ImportError:
+        raise NotRun("chronos-forecasting is not installed: install the extra `foundation`") from None
+    pipeline = _loaded(lambda: BaseChronosPipeline.from_pretrained(weights, device_map="cpu"), weights)
+
+    def quantiles(x: Floats, horizon: int) -> Floats:
+        answer, _ = pipeline.predict_quantiles(
+            torch.from_numpy(x).float(), prediction_length=horizon, quantile_levels=_LEVELS.tolist()
+        )
+        return np.asarray(answer, dtype=np.float64)
+
+    return quantiles
+
+
+def _tirex(weights: str) -> Quantiles:
+    try:
+        import torch
+        from tirex import load_model
+    except ImportError:
+        raise NotRun("tirex-ts is not installed: install the extra `foundation`") from None
+    model = _loaded(lambda: load_model(weights, device="cpu"), weights)
+
+    def quantiles(x: Floats, horizon: int) -> Floats:
+        answer, _ = model.forecast(context=torch.from_numpy(x).float(), prediction_length=horizon)
+        return np.asarray(answer, dtype=np.float64)
+
+    return quantiles
+
+
+def _timesfm(weights: str) -> Quantiles:
+    try:
+        import timesfm
+    except ImportError:
+        raise NotRun("timesfm is not installed: install the extra `foundation`") from None
+    model = _loaded(lambda: timesfm.TimesFM_2p5_200M_torch.from_pretrained(weights), weights)
+    model.compile(timesfm.ForecastConfig(max_context=_MAX_CONTEXT, max_horizon=128, use_continuous_quantile_head=True))
+
+    def quantiles(x: Floats, horizon: int) -> Floats:
+        _, answer = model.forecast(horizon=horizon, inputs=list(x.astype(np.float32)))
+        return np.asarray(answer, dtype=np.float64)[..., 1:]  # the first is the mean
+
+    return quantiles
+
+
+_LOADERS: dict[str, Callable[[str], Quantiles]] = {"chronos": _chronos, "tirex": _tirex, "timesfm": _timesfm}
+
+
+def _loaded(load: Callable[[], Any], weights: str) -> Any:
+    try:
+        return load()
+    except Exception as error:  # noqa: BLE001 - no network, no file, no licence accepted: each hub has errors of its own
+        raise NotRun(f"the weights {weights} cannot be had here ({type(error).__name__})") from None

@@ -1,0 +1,162 @@
+"""Direct multi-step ridge fitted on an item's rows: the strong simple rival of the rolling protocol.
+
+Per indicator a linear map from the newest lags (and the H rows one season before the targets) to all H steps. The first
+75 % of the rows before the first target fit it; the last 25 % choose penalty, centring and scaling by absolute error,
+then the scale of the residuals by Laplace likelihood, and give the joint residual paths.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from model.evaluation.baselines import empty, rolling_std
+from model.evaluation.dataset import Floats
+from model.evaluation.rolling import Paths, Round, Rows
+
+_PENALTIES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)  # as shares of the features' mean energy
+_REFITS = 4  # of the zero-shot track
+
+
+@dataclass(frozen=True, slots=True)
+class _Windows:
+    """Rows of one indicator around origins: x [R, P] lags (newest last), s [R, H or 0] a season back."""
+
+    lags: Floats
+    season: Floats
+    newest_is_centre: bool
+    scaled: bool
+    floor: float
+
+    def centre(self) -> Floats:
+        return self.lags[:, -1:] if self.newest_is_centre else self.lags.mean(1, keepdims=True)
+
+    def scale(self) -> Floats:
+        if not self.scaled:
+            return np.ones((len(self.lags), 1))
+        std = self.lags.std(1, keepdims=True)
+        return np.asarray(np.maximum(std, self.floor))
+
+    def features(self) -> Floats:
+        return (np.concatenate((self.lags, self.season), axis=1) - self.centre()) / self.scale()
+
+
+def ridge(asked: Round) -> Paths:
+    """Joint paths of the ridge; on the zero-shot track it is refitted at four points of the rows already seen."""
+    out = empty(asked)
+    points = [asked.first_target]
+    if asked.track == "zeroshot":
+        points = np.linspace(asked.first_target, asked.item.num_rows, _REFITS, endpoint=False).astype(int).tolist()
+    for k, point in enumerate(points):
+        after = points[k + 1] if k + 1 < len(points) else asked.item.num_rows
+        rows = np.flatnonzero((asked.origins + 1 >= point) & (asked.origins + 1 < after))
+        if len(rows):
+            out[rows] = _fit_and_answer(asked, point, asked.origins[rows])
+    return out
+
+
+def _fit_and_answer(asked: Round, fit_end: int, origins: Rows) -> Paths:
+    """Fit on the rows before `fit_end`, answer for `origins`: [O, S, H, N]."""
+    h, n = asked.horizon, asked.filled.shape[1]
+    order = min(96 if fit_end > 3000 else 48, max(4, (fit_end - h) // 4))
+    season = asked.season if asked.season > 1 and fit_end >= 2 * asked.season + h else 1
+    first = max(order - 1, season - 1 if season > 1 else 0)
+    split = round(0.75 * fit_end)
+    fit = np.arange(first, split - h)
+    held = np.arange(max(first, split - 1), fit_end - h)
+    if len(held) > 3000:
+        held = held[np.linspace(0, len(held) - 1, 3000).astype(int)]
+    points, residuals, units = [], [], []
+    for j in range(n):
+        x = asked.filled[:, j]
+        held_point, point = _best_fit(x, fit, held, origins, order, season, h)
+        residual = x[held[:, None] + np.arange(1, h + 1)] - held_point  # [R, H]
+        held_unit, unit = _best_unit(x, residual, held, origins, order)
+        points.append(point)
+        residuals.append(residual / held_unit[:, None])
+        units.append(unit)
+    point, residual, unit = np.stack(points, -1), np.stack(residuals, -1), np.stack(units, -1)
+    observed = np.isfinite(asked.item.values)
+    whole = observed[held[:, None] + np.arange(1, h + 1)].all((1, 2))
+    usable = np.flatnonzero(whole) if whole.sum() >= 24 else np.arange(len(held))
+    paths = np.empty((len(origins), asked.num_paths, h, n), dtype=np.float32)
+    for k, origin in enumerate(origins):
+        drawn = usable[asked.draws(int(origin)).integers(0, len(usable), asked.num_paths)]
+        paths[k] = point[k] + residual[drawn] * unit[k]
+    return paths
+
+
+def _best_fit(
+    x: Floats, fit: Rows, held: Rows, origins: Rows, order: int, season: int, horizon: int
+) -> tuple[Floats, Floats]:
+    """Point forecasts [R, H] for the held-out origins and for those asked, by the best of the variants."""
+    steps = np.arange(1, horizon + 1)
+    best: tuple[float, Floats, Floats] | None = None
+    truth = x[held[:, None] + steps]
+    std = float(x[: int(held[-1]) + 1].std())
+    floor = 0.2 * std if std > 0 else 1.0
+    for newest_is_centre in (False, True):
+        for scaled in (False, True):
+            known, seen, query = (
+                _Windows(
+                    x[rows[:, None] + np.arange(1 - order, 1)],
+                    x[rows[:, None] + steps - season * -(-horizon // season)]
+                    if season > 1
+                    else x[rows[:, None]][:, :0],
+                    newest_is_centre,
+                    scaled,
+                    floor,
+                )
+                for rows in (fit, held, origins)
+            )
+            features = known.features()
+            ahead = (x[fit[:, None] + steps] - known.centre()) / known.scale()
+            gram = features.T @ features
+            cross = features.T @ ahead
+            unit = np.trace(gram) / len(gram)
+            if not unit > 0:
+                unit = 1.0
+            for penalty in _PENALTIES:
+                coefficients = np.linalg.solve(gram + penalty * unit * np.eye(len(gram)), cross)
+                guess = seen.centre() + (seen.features() @ coefficients) * seen.scale()
+                error = float(np.abs(guess - truth).mean())
+                if best is None or error < best[0]:
+                    answer = query.centre() + (query.features() @ coefficients) * query.scale()
+                    best = error, guess, answer
+    assert best is not None
+    return best[1], best[2]
+
+
+def _best_unit(x: Floats, residual: Floats, held: Rows, origins: Rows, order: int) -> tuple[Floats, Floats]:
+    """The scale of the residuals at the held-out origins and at those asked: most likely under a Laplace law."""
+    column = x[:, None]
+    move = np.abs(np.diff(x, prepend=x[0]))[:, None]
+    sums = np.concatenate(([0.0], move[:, 0].cumsum()))
+
+    def mean_move(window: int) -> Floats:
+        stop = np.arange(1, len(x) + 1)
+        start = np.maximum(0, stop - window)
+        averages: Floats = (sums[stop] - sums[start]) / (stop - start)
+        return averages
+
+    size = np.abs(residual)
+    best: tuple[float, Floats, Floats] | None = None
+    for unit in (
+        np.ones(len(x)),
+        rolling_std(column, order)[:, 0],
+        rolling_std(column, 24)[:, 0],
+        mean_move(12),
+        mean_move(48),
+    ):
+        floor = 0.1 * unit[held].mean()
+        at_held, at_origins = np.maximum(unit[held], floor), np.maximum(unit[origins], floor)
+        if not floor > 0:
+            continue
+        ratio = size / at_held[:, None]
+        spread = np.maximum(ratio.mean(0), 1e-300)  # per step
+        loss = float(np.log(spread).mean() + np.log(at_held).mean())
+        if best is None or loss < best[0]:
+            best = loss, at_held, at_origins
+    assert best is not None  # the constant scale always serves
+    return best[1], best[2]

@@ -1,0 +1,122 @@
+"""The rolling-origin protocol: which rows are targets, from which origins, in which units.
+
+Rows count from 0. Origin o is the last row that is read; its targets are rows o+1 .. o+H. Track `local` scores the rows
+from `test_start` on and may fit on everything before; track `zeroshot` scores the rows from `zero_start` on with
+parameters from other files, though a forecaster may fit in context on rows it may read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.evaluation.dataset import Floats, SeriesItem, Task, Track, fill_forward
+
+Rows = NDArray[np.int64]
+Paths = NDArray[np.float32]
+NUM_PATHS = 200
+_CONSTANT_RATIO = 1e-6
+
+
+def split_rows(num_rows: int, context_length: int, longest: int, test_start: int | None = None) -> tuple[int, int, int]:
+    """`train_end`, `test_start` and `zero_start` of an item of `num_rows` rows.
+
+    Args:
+        longest: the largest prediction length.
+        test_start: given for tasks whose test part is fixed; else 80 % of the rows.
+    """
+    test = int(0.8 * num_rows) if test_start is None else test_start
+    zero = max(min(context_length, num_rows // 4), 4 * longest)
+    return round(0.75 * test), test, min(zero, test)
+
+
+def origin_rows(first_target: int, num_rows: int, horizon: int, cap: int) -> Rows:
+    """Origins of an item, evenly thinned to at most `cap`."""
+    origins = np.arange(first_target - 1, num_rows - horizon, max(1, horizon // 2), dtype=np.int64)
+    if len(origins) > cap:
+        origins = origins[np.unique(np.round(np.linspace(0, len(origins) - 1, cap)).astype(np.int64))]
+    return origins
+
+
+def season_in_use(season_lengths: tuple[int, ...], first_target: int, horizon: int) -> int:
+    """The first season that the rows before the first target hold twice; 1 where there is none."""
+    return next((m for m in season_lengths if first_target >= 2 * m + horizon), 1)
+
+
+def item_scales(values: Floats, season: int) -> tuple[Floats, Floats, Floats]:
+    """The scorer's units per indicator, from all observed rows of the item ([N] each).
+
+    Returns:
+        Population std (NaN where the indicator is constant: it is not scored), mean |x_t - x_(t-m)|, and mean |x|.
+    """
+    known = np.isfinite(values)
+    count = np.maximum(known.sum(0), 1)
+    mean = np.where(known, values, 0).sum(0) / count
+    std = np.sqrt((np.where(known, values - mean, 0) ** 2).sum(0) / count)
+    magnitude = np.where(known, np.abs(values), 0).sum(0) / count
+    change = np.abs(values[season:] - values[:-season])
+    both = np.isfinite(change)
+    difference = np.where(both, change, 0).sum(0) / np.maximum(both.sum(0), 1)
+    std = np.where(known.any(0) & (std > _CONSTANT_RATIO * magnitude), std, np.nan)
+    return std, difference, magnitude
+
+
+@dataclass(eq=False)
+class Round:
+    """One item, one prediction length: what a contestant is asked, and what others answered (kept for averages).
+
+    Attributes:
+        origins: [O] rows.
+        first_target: row from which on nothing may be fitted (track local), or at which forecasting starts.
+        season: m in use, 1 without one.
+        filled: [T, N], gaps filled forward; leaves the leading gaps to the first value.
+    """
+
+    task: Task
+    item: SeriesItem
+    horizon: int
+    track: Track
+    contestants: dict[str, Callable[[Round], Paths]]
+    num_paths: int = NUM_PATHS
+    max_origins: int | None = None
+    filled: Floats = field(init=False)
+    origins: Rows = field(init=False)
+    first_target: int = field(init=False)
+    season: int = field(init=False)
+    _answers: dict[str, Paths] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        task, item = self.task, self.item
+        cap = task.max_origins if self.max_origins is None else min(self.max_origins, task.max_origins)
+        self.first_target = item.first_target(self.track)
+        self.origins = origin_rows(self.first_target, item.num_rows, self.horizon, cap)
+        self.season = season_in_use(task.season_lengths, self.first_target, self.horizon)
+        self.filled = fill_forward(item.values)
+
+    def ask(self, name: str) -> Paths:
+        """The joint paths of a contestant, float32 [O, S, H, N], within the bounds; asked once.
+
+        Raises:
+            KeyError: there is no contestant of that name.
+        """
+        if name not in self._answers:
+            paths = self.contestants[name](self)
+            self._answers[name] = np.clip(paths, self.task.lower, self.task.upper).astype(np.float32)
+        return self._answers[name]
+
+    def context_start(self, origin: int) -> int:
+        return max(0, origin + 1 - self.task.context_length)
+
+    def targets(self) -> Floats:
+        """[O, H, N], NaN where missing."""
+        taken: Floats = self.item.values[self.origins[:, None] + 1 + np.arange(self.horizon)]
+        return taken
+
+    def draws(self, origin: int) -> np.random.Generator:
+        """Random numbers that depend on task, item, origin and prediction length only."""
+        text = f"{self.task.name}\x1f{self.item.item_id}\x1f{origin}\x1f{self.horizon}"
+        return np.random.default_rng(int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little"))

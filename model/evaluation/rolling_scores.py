@@ -1,0 +1,146 @@
+"""What the rolling protocol measures, kept per cell so that every table and interval can be read off it later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from model.contract import quantiles_of_paths
+from model.evaluation.dataset import Floats
+from model.evaluation.rolling import Paths, Round, item_scales
+from model.evaluation.scores import crps_of_paths, energy_score, pinball, probability_integral
+
+WQL_LEVELS = tuple(round(0.05 * k, 2) for k in range(1, 20))
+COVERAGES = (0.5, 0.8, 0.9, 0.98)
+PEAK_LEVELS = (0.9, 0.95, 0.99)
+_ENERGY_PATHS = 100
+_INTERVALS = torch.tensor([(1 - c) / 2 for c in COVERAGES] + [(1 + c) / 2 for c in COVERAGES], dtype=torch.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Scores of one contestant on one (task, H). R rows are the origins of all items; NaN marks what is not scored.
+
+    Attributes:
+        item: [R] number of the item.
+        wql: [R, H, N] mean over the levels of 2 rho_q(y, f_q), in WQL units.
+        magnitude: [R, H, N] |y| in the same units.
+        crps: [R, H, N], divided by the item's std.
+        error: [R, H, N] |y - median| divided by the item's mean seasonal difference.
+        absolute, squared: [R, H, N] error of the median and squared error of the mean, divided by the std (squared).
+        inside: [C, R, H, N] 1 where the central interval holds y.
+        width: [R, H, N] of the 90 % interval, divided by the std.
+        integral: [R, H, N] probability integral.
+        energy: [R].
+        peak: [K, R, N] 2 rho_q of the peak divided by the std.
+        exceeded: [K, R, N] 1 where the peak lies above its quantile.
+        load: [R, N] rank of the newest value within the item, 0..1.
+        ramp: [R, N] move over the last max(1, H // 2) rows, divided by the std.
+    """
+
+    item: NDArray[np.int64]
+    wql: Floats
+    magnitude: Floats
+    crps: Floats
+    error: Floats
+    absolute: Floats
+    squared: Floats
+    inside: Floats
+    width: Floats
+    integral: Floats
+    energy: Floats
+    peak: Floats
+    exceeded: Floats
+    load: Floats
+    ramp: Floats
+
+    @property
+    def num_origins(self) -> int:
+        return len(self.item)
+
+
+def score_round(asked: Round, paths: Paths, item: int) -> Cells:
+    """Score the joint paths [O, S, H, N] of one item."""
+    season = asked.season
+    std, difference, magnitude = item_scales(asked.item.values, season)
+    y = asked.targets()
+    scored = np.isfinite(y) & np.isfinite(std)
+    truth = torch.from_numpy(np.where(scored, y, 0.0))
+    sample = torch.from_numpy(paths).to(torch.float64).permute(0, 2, 3, 1).contiguous()  # [O, H, N, S]
+    ordered = sample.sort(dim=-1).values
+    levels = torch.tensor(WQL_LEVELS, dtype=torch.float64)
+    quantiles = quantiles_of_paths(ordered, levels)
+    unit = np.where(magnitude > 0, magnitude, 1.0) if asked.task.mixed_units else np.ones_like(magnitude)
+    ends = quantiles_of_paths(ordered, _INTERVALS)
+    half = len(COVERAGES)
+    inside = (truth[..., None] >= ends[..., :half]) & (truth[..., None] <= ends[..., half:])
+
+    def cells(values: torch.Tensor | Floats, per: Floats | float = 1.0) -> Floats:
+        return np.where(scored, np.asarray(values) / per, np.nan)
+
+    peak, exceeded = _peaks(paths, y, scored, std)
+    rows = asked.filled[asked.origins]
+    past = asked.filled[np.maximum(asked.origins - max(1, asked.horizon // 2), 0)]
+    below = np.stack([(asked.filled < row).mean(0) for row in rows])
+    median = quantiles[..., len(WQL_LEVELS) // 2]
+    return Cells(
+        item=np.full(len(asked.origins), item, dtype=np.int64),
+        wql=cells((2 * pinball(quantiles, levels, truth)).mean(-1), unit),
+        magnitude=cells(truth.abs(), unit),
+        crps=cells(crps_of_paths(ordered, truth), std),
+        error=cells((truth - median).abs(), np.where(difference > 0, difference, np.nan)),
+        absolute=cells((truth - median).abs(), std),
+        squared=cells((truth - sample.mean(-1)).square(), std**2),
+        inside=np.stack([cells(inside[..., c].to(torch.float64)) for c in range(half)]),
+        width=cells(ends[..., half + 2] - ends[..., 2], std),
+        integral=cells(probability_integral(ordered, truth)),
+        energy=_energy(paths, y, scored, std),
+        peak=peak,
+        exceeded=exceeded,
+        load=below,
+        ramp=(rows - past) / std,
+    )
+
+
+def join_cells(parts: Sequence[Cells]) -> Cells:
+    """All origins of all items."""
+    axis = {"inside": 1, "peak": 1, "exceeded": 1}
+    joined = {
+        field.name: np.concatenate([getattr(part, field.name) for part in parts], axis=axis.get(field.name, 0))
+        for field in fields(Cells)
+    }
+    return Cells(**joined)
+
+
+def _energy(paths: Paths, y: Floats, scored: NDArray[np.bool_], std: Floats) -> Floats:
+    """Energy score of each origin over its observed steps and indicators, in units of their std."""
+    out = np.full(len(y), np.nan)
+    safe = np.where(np.isfinite(std), std, 1.0)
+    for k in range(len(y)):
+        chosen = scored[k].ravel()
+        if chosen.any():
+            x = (paths[k, :_ENERGY_PATHS] / safe).reshape(min(len(paths[k]), _ENERGY_PATHS), -1)[:, chosen]
+            truth = (y[k] / safe).ravel()[chosen]
+            score = energy_score(torch.from_numpy(x), torch.from_numpy(truth))
+            out[k] = float(score) / np.sqrt(chosen.sum())
+    return out
+
+
+def _peaks(paths: Paths, y: Floats, scored: NDArray[np.bool_], std: Floats) -> tuple[Floats, Floats]:
+    """Pinball loss and exceedance of the peak over the observed steps, [K, O, N] each."""
+    some: NDArray[np.bool_] = np.asarray(scored.any(axis=1))  # [O, N]
+    outcome = np.where(some, np.where(scored, y, -np.inf).max(1), 0.0)
+    highest = np.where(scored[:, None], paths, -np.inf).max(2)  # [O, S, N]
+    highest = np.where(some[:, None], highest, 0.0)
+    levels = torch.tensor(PEAK_LEVELS, dtype=torch.float64)
+    quantiles = quantiles_of_paths(torch.from_numpy(highest).to(torch.float64).permute(0, 2, 1), levels)
+    loss = 2 * pinball(quantiles, levels, torch.from_numpy(outcome)).numpy() / std[:, None]
+    above = (outcome[..., None] > quantiles.numpy()).astype(np.float64)
+    missing = ~some[..., None]
+    loss[missing.repeat(len(PEAK_LEVELS), -1)] = np.nan
+    above[missing.repeat(len(PEAK_LEVELS), -1)] = np.nan
+    return loss.transpose(2, 0, 1), above.transpose(2, 0, 1)

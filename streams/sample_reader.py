@@ -1,0 +1,302 @@
+"""The fast reading of telemetry: ordinary sample records become columns, whatever is not ordinary is handed on unread.
+
+It accepts only records that `RecordDecoder` would accept with the same meaning; each is still decoded alone. What it
+cannot vouch for (another kind, a name it does not know, a number out of range, a key written twice, a broken byte) goes
+the slow way, which knows every rule and names what is wrong.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from msgspec.structs import astuple
+
+from streams.binary_form import MAGIC, read_binary
+from streams.catalogue import Indicator, Source, of_source
+from streams.limits import RATIO_TOLERANCE, bounds_of, histogram
+from streams.log import LogRecord
+from streams.pages import HistogramState
+from streams.records import MAX_NUMBER, SampleRecord
+from streams.sample_run import Bools, Floats, Hists, Ints, SampleRun, joined
+from streams.series_index import SeriesIndex
+from streams.strict_json import MalformedError
+from streams.wire import sample_struct
+
+# Colons between the keys and values of a record without any name of its own: v, kind, workload, source, ts_ms, values.
+_FRAME_COLONS = 6
+_HIST_COLONS = 4
+# What stands for a name that is not there; JSON has no infinity, so no publisher can write it.
+_ABSENT: Final = -np.inf
+_REFUSED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError)
+# Bounds the memory of a run.
+_RUN_SAMPLES = 16_384
+
+
+class SampleReader:
+    """Reads the records of one partition of one telemetry topic.
+
+    Args:
+        catalogue: indicators; those of the source give the fields and their bounds.
+        source: which telemetry topic.
+        max_bytes: longer values go the slow way.
+        skew_ms: so do samples further ahead of their record's stamp.
+        index: numbers the series.
+
+    Attributes:
+        fields: columns of the values, F of them.
+    """
+
+    def __init__(
+        self, catalogue: Sequence[Indicator], source: Source, max_bytes: int, skew_ms: int, index: SeriesIndex
+    ) -> None:
+        own = of_source(tuple(catalogue), source)
+        bounds = bounds_of(own)
+        self.fields = tuple(bounds)
+        self._index = index
+        self._max_bytes = max_bytes
+        self._skew_ms = skew_ms
+        self._hist_names = frozenset(f for i in own if i.rule == "p95" for f in i.fields)
+        self._source = source
+        at = self._at = {name: n for n, name in enumerate(self.fields)}
+        self._parts = [(at[i.fields[0]], at[i.fields[1]]) for i in own if i.rule == "ratio"]
+        self._lower = np.array([b.lower for b in bounds.values()])
+        self._upper = np.array([b.upper for b in bounds.values()])
+        slack = np.array([b.slack for b in bounds.values()])
+        self._least = np.maximum(self._lower - slack, np.nextafter(-MAX_NUMBER, 0))
+        self._greatest = np.minimum(self._upper + slack, np.nextafter(MAX_NUMBER, 0))
+        single = sample_struct("Single", source, self.fields, float | None, _ABSENT, many=False)
+        whole = sample_struct("Whole", source, self.fields, list[float], (), many=True)
+        packed = sample_struct("Packed", source, self.fields, list[float | None], (), many=True)
+        self._parse_single = msgspec.json.Decoder(single).decode
+        self._parse_whole = msgspec.json.Decoder(whole).decode
+        self._parse_packed = msgspec.json.Decoder(packed).decode
+        self._singles_first = True
+
+    def read(self, records: Sequence[LogRecord]) -> Iterator[SampleRun | LogRecord]:
+        """Split records into runs of ordinary samples and single records that must go the slow way, in log order."""
+        waiting: list[SampleRun] = []
+        num_waiting = 0
+        for part in self._parts_of(records):
+            if isinstance(part, SampleRun) and num_waiting + len(part.series) <= _RUN_SAMPLES:
+                waiting.append(part)
+                num_waiting += len(part.series)
+                continue
+            if waiting:
+                yield joined(waiting)
+            waiting, num_waiting = [], 0
+            if isinstance(part, SampleRun):
+                waiting, num_waiting = [part], len(part.series)
+            else:
+                yield part
+        if waiting:
+            yield joined(waiting)
+
+    def run_of(self, decoded: SampleRecord, record: LogRecord) -> SampleRun:
+        """A record that was decoded the slow way, as a run of its own."""
+        samples = decoded.samples
+        columns = [[s.values.get(name) for name in self.fields] for s in samples]
+        return SampleRun(
+            np.array([record.offset]),
+            np.array([record.stamp_ms]),
+            np.array([len(samples)]),
+            np.array([self._index.series(decoded.workload, s.source) for s in samples], np.int64),
+            np.array([s.ts_ms for s in samples], np.int64),
+            np.array(columns, np.float64).reshape(len(samples), len(self.fields)),
+            [(at, dict(s.hists)) for at, s in enumerate(samples) if s.hists],
+            np.array([decoded.unknown_names]) if decoded.unknown_names else None,
+        )
+
+    def _parts_of(self, records: Sequence[LogRecord]) -> Iterator[SampleRun | LogRecord]:
+        if self._singles_first and records:
+            wires = self._try_all(records)
+            if wires is not None:
+                yield from self._singles(records, wires)
+                return
+        group: list[LogRecord] = []
+        group_wires: list[Any] = []
+        for record in records:
+            wire = self._try_single(record) if self._singles_first else None
+            run = None if wire is not None else self._packed(record)
+            if run is not None:
+                self._singles_first = False
+            elif wire is None and not self._singles_first:
+                wire = self._try_single(record)
+                self._singles_first = wire is not None
+            if wire is not None:
+                group.append(record)
+                group_wires.append(wire)
+                continue
+            if group:
+                yield from self._singles(group, group_wires)
+                group, group_wires = [], []
+            yield record if run is None else run
+        if group:
+            yield from self._singles(group, group_wires)
+
+    # One sample per record.
+
+    def _try_all(self, records: Sequence[LogRecord]) -> list[Any] | None:
+        try:
+            texts: list[Any] = [r.value for r in records]
+            return list(map(self._parse_single, texts))
+        except _REFUSED:
+            return None
+
+    def _try_single(self, record: LogRecord) -> Any:
+        try:
+            return self._parse_single(record.value)  # type: ignore[arg-type]
+        except _REFUSED:
+            return None
+
+    def _singles(self, records: Sequence[LogRecord], wires: Sequence[Any]) -> Iterator[SampleRun | LogRecord]:
+        n, width = len(records), len(self.fields)
+        known = self._index.by_record.get
+        numbers = [known((r.key, w.workload, w.source), -1) for r, w in zip(records, wires, strict=True)]
+        if min(numbers) < 0:
+            for i, (r, w) in enumerate(zip(records, wires, strict=True)):
+                if numbers[i] < 0:
+                    number = known((r.key, w.workload, w.source))  # it may have come earlier in this batch
+                    numbers[i] = self._index.checked(r.key, w.workload, w.source) if number is None else number
+        rows = [astuple(w.values) for w in wires]
+        try:
+            values = np.fromiter(chain.from_iterable(rows), np.float64, n * width).reshape(n, width)
+        except TypeError:  # a null among them
+            values = np.array(rows, np.float64).reshape(n, width)
+        series = np.array(numbers, np.int64)
+        stamps = np.array([r.stamp_ms for r in records], np.int64)
+        ts_ms = np.array([w.ts_ms for w in wires], np.int64)
+        texts: list[Any] = [r.value for r in records]
+        absent = values == _ABSENT
+        expected = _FRAME_COLONS + width - absent.sum(axis=1) + self._index.colons_of[series]
+        hists = self._hists(wires, expected)
+        found = np.fromiter([text.count(b":") for text in texts], np.int64, n)
+        # Unknown fields and keys that stand twice have colons of their own.
+        good = (series >= 0) & (found == expected) & (ts_ms - stamps <= self._skew_ms)
+        if max(map(len, texts)) > self._max_bytes:
+            good &= np.array([len(text) <= self._max_bytes for text in texts])
+        for i in np.flatnonzero(good & (self._index.colons_of[series] > 0)).tolist():
+            # Where labels hold colons, an escaped one could stand in for a colon that should not be there.
+            good[i] = b"\\" not in texts[i]
+        if absent.any():
+            values[absent] = np.nan
+        good &= self._within(values)
+        offsets = np.array([r.offset for r in records], np.int64)
+        run = SampleRun(offsets, stamps, np.ones(n, np.int64), series, ts_ms, values, hists)
+        start = 0
+        for bad in np.flatnonzero(~good).tolist():
+            if bad > start:
+                yield run.part(start, bad, start, bad)
+            yield records[bad]
+            start = bad + 1
+        if start == 0:
+            yield run
+        elif start < n:
+            yield run.part(start, n, start, n)
+
+    def _hists(self, wires: Sequence[Any], expected: Ints) -> list[tuple[int, Hists]]:
+        """Histograms by sample; adds their colons to `expected`, or spoils it where they are not as they must be."""
+        hists: list[tuple[int, Hists]] = []
+        for i, wire in enumerate(wires):
+            if wire.hist is None:
+                continue
+            held: dict[str, HistogramState] = {}
+            try:
+                for name, state in wire.hist.items():
+                    if name not in self._hist_names:
+                        expected[i] = -1
+                    held[name] = histogram(name, state)
+            except MalformedError:
+                expected[i] = -1
+            expected[i] += 1 + (1 + _HIST_COLONS) * len(held)
+            if held:
+                hists.append((i, held))
+        return hists
+
+    # Many samples per record.
+
+    def _packed(self, record: LogRecord) -> SampleRun | None:
+        text: Any = record.value
+        if text is None or len(text) > self._max_bytes:
+            return None
+        if text.startswith(MAGIC):
+            return self._binary(record, text)
+        try:
+            wire = self._parse_whole(text)
+        except _REFUSED:
+            try:
+                wire = self._parse_packed(text)
+            except _REFUSED:
+                return None
+        n = len(wire.source)
+        if n == 0 or len(wire.ts_ms) != n:
+            return None
+        series = self._series_of(record.key, wire.workload, wire.source)
+        values = np.full((n, len(self.fields)), np.nan)
+        present = 0
+        for at, column in enumerate(astuple(wire.values)):
+            if column == ():
+                continue
+            if len(column) != n:
+                return None
+            present += 1
+            try:
+                values[:, at] = array("d", column)
+            except TypeError:
+                values[:, at] = np.array(column, np.float64)
+        ts_ms = np.array(wire.ts_ms, np.int64)
+        if series is None or int(ts_ms.max()) - record.stamp_ms > self._skew_ms:
+            return None
+        colons = self._index.colons_of[series]
+        label_colons = int(colons.sum()) - (n - 1) * wire.workload.count(":")
+        if text.count(b":") != _FRAME_COLONS + present + label_colons or (label_colons and b"\\" in text):
+            return None
+        if not self._within(values).all():
+            return None
+        sizes = np.array([n])
+        return SampleRun(np.array([record.offset]), np.array([record.stamp_ms]), sizes, series, ts_ms, values)
+
+    def _binary(self, record: LogRecord, text: bytes) -> SampleRun | None:
+        try:
+            header, source_of, ts_ms, columns = read_binary(text)
+        except MalformedError:
+            return None
+        at = [self._at.get(name, -1) for name in header.names]
+        if header.kind != self._source or -1 in at or int(ts_ms.max()) - record.stamp_ms > self._skew_ms:
+            return None
+        series = self._series_of(record.key, header.workload, header.sources)
+        values = np.full((header.n, len(self.fields)), np.nan)
+        values[:, at] = columns.T
+        if series is None or not self._within(values).all():
+            return None
+        sizes = np.array([header.n])
+        return SampleRun(
+            np.array([record.offset]), np.array([record.stamp_ms]), sizes, series[source_of], ts_ms, values
+        )
+
+    def _series_of(self, key: bytes | None, workload: str, sources: Sequence[str]) -> Ints | None:
+        """Series numbers of a packed record; None when a name or the key is not as it must be."""
+        publisher = self._index.publishers.get(workload)
+        known = publisher.series if publisher is not None and publisher.key == key else {}
+        numbers = list(map(known.get, sources))
+        if None in numbers:
+            held = {s: self._index.checked(key, workload, s) if s not in known else known[s] for s in set(sources)}
+            if min(held.values()) < 0:
+                return None
+            numbers = [held[s] for s in sources]
+        return np.array(numbers, np.int64)
+
+    def _within(self, values: Floats) -> Bools:
+        """[n] whether every value lies in its bounds; those that overshoot by rounding become the bound, in place."""
+        # A comparison with NaN is false: what is missing lies in every bound.
+        bad = ((values < self._least) | (values > self._greatest)).any(axis=1)
+        for part, whole in self._parts:
+            bad |= values[:, part] > values[:, whole] * (1 + RATIO_TOLERANCE)
+        np.clip(values, self._lower, self._upper, out=values)
+        values += 0.0
+        good: Bools = ~bad
+        return good

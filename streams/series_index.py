@@ -1,0 +1,173 @@
+"""Numbers for (workload, source) pairs, so that samples can be folded as columns; names are checked once, here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from streams.limits import LabelCheck
+from streams.sample_run import Ints
+from streams.strict_json import MalformedError
+
+_FIRST_CAPACITY = 1024
+# Names that no closed or open slot holds any more are dropped when this many have come on top of twice the living ones.
+_SLACK = 65_536
+
+
+class Publisher:
+    """A workload as its records name it: Kafka key, number, and the series numbers of its sources."""
+
+    __slots__ = ("key", "name", "number", "series")
+
+    def __init__(self, name: str, number: int) -> None:
+        self.name = name
+        self.key = name.encode()
+        self.number = number
+        self.series: dict[str, int] = {}
+
+
+class SeriesIndex:
+    """Series numbers of one partition. They are private to a process: nothing published depends on them.
+
+    Attributes:
+        publishers: by workload.
+        by_record: (Kafka key, workload, source) of good records -> series; the fast way in.
+        workload_of: [capacity] workload number of each series.
+        colons_of: [capacity] colons in the labels of each series.
+        most_sources: no workload has more series than this.
+    """
+
+    def __init__(self) -> None:
+        self.publishers: dict[str, Publisher] = {}
+        self.by_record: dict[tuple[bytes | None, str, str], int] = {}
+        self.workload_of: Ints = np.zeros(_FIRST_CAPACITY, np.int64)
+        self.colons_of: Ints = np.zeros(_FIRST_CAPACITY, np.int64)
+        self.most_sources = 0
+        self._sources: list[str] = []
+        self._names: list[str] = []
+        self._free: list[int] = []
+        self._free_names: list[int] = []
+        self._ranks: Ints | None = None
+        self._check_label = LabelCheck()
+        self._sweep_at = _SLACK
+        self._sweep_names_at = 0
+
+    @property
+    def num_series(self) -> int:
+        """Series known now."""
+        return len(self._sources) - len(self._free)
+
+    @property
+    def num_workloads(self) -> int:
+        """Workloads known now."""
+        return len(self.publishers)
+
+    @property
+    def num_names(self) -> int:
+        """Every workload number is below this."""
+        return len(self._names)
+
+    @property
+    def capacity(self) -> int:
+        """Every series number is below this."""
+        return len(self.workload_of)
+
+    def name_of(self, workload: int) -> str:
+        """Workload by its number."""
+        return self._names[workload]
+
+    def source_of(self, series: int) -> str:
+        """Source by its series number."""
+        return self._sources[series]
+
+    def publisher(self, workload: str) -> Publisher:
+        """The workload's entry; a new one for a name seen first."""
+        publisher = self.publishers.get(workload)
+        if publisher is None:
+            if self._free_names:
+                number = self._free_names.pop()
+                self._names[number] = workload
+            else:
+                number = len(self._names)
+                self._names.append(workload)
+            publisher = self.publishers[workload] = Publisher(workload, number)
+        return publisher
+
+    def series(self, workload: str, source: str) -> int:
+        """Number of a series; names that were checked elsewhere."""
+        publisher = self.publisher(workload)
+        number = publisher.series.get(source)
+        return self._new(publisher, source) if number is None else number
+
+    def checked(self, key: bytes | None, workload: str, source: str) -> int:
+        """Number of the series of a record, -1 when its names or its key are not as they must be."""
+        try:
+            self._check_label("workload", workload)
+            self._check_label("source", source)
+        except MalformedError:
+            return -1
+        if key != workload.encode():
+            return -1
+        number = self.by_record[key, workload, source] = self.series(workload, source)
+        return number
+
+    def _new(self, publisher: Publisher, source: str) -> int:
+        if self._free:
+            number = self._free.pop()
+            self._sources[number] = source
+        else:
+            number = len(self._sources)
+            self._sources.append(source)
+            if number >= self.capacity:
+                self.workload_of = np.concatenate((self.workload_of, np.zeros(self.capacity, np.int64)))
+                self.colons_of = np.concatenate((self.colons_of, np.zeros(len(self.colons_of), np.int64)))
+        publisher.series[source] = number
+        self.workload_of[number] = publisher.number
+        self.colons_of[number] = publisher.name.count(":") + source.count(":")
+        self.most_sources = max(self.most_sources, len(publisher.series))
+        self._ranks = None
+        return number
+
+    def ranks(self) -> Ints:
+        """[capacity] place of each series when they are ordered by workload, then by source."""
+        if self._ranks is None or len(self._ranks) < self.capacity:
+            pairs = [(p.name, s, n) for p in self.publishers.values() for s, n in p.series.items()]
+            pairs.sort()
+            self._ranks = np.zeros(self.capacity, np.int64)
+            self._ranks[[n for _, _, n in pairs]] = np.arange(len(pairs))
+        return self._ranks
+
+    def sweep(self, living: Iterable[Ints], workloads: Iterable[str], most_workloads: int) -> Ints | None:
+        """Once too many names were heard, forget the series that are in none of the arrays `living`.
+
+        Args:
+            workloads: names that stay although they have no series.
+            most_workloads: of these and more, names are dropped early.
+
+        Returns:
+            The series numbers that are free again, or None when there was no need yet.
+        """
+        if self.num_series < self._sweep_at and self.num_workloads <= max(most_workloads, self._sweep_names_at):
+            return None
+        alive = np.zeros(self.capacity, np.bool_)
+        for numbers in living:
+            alive[numbers] = True
+        held = set(workloads)
+        gone: list[int] = []
+        for publisher in list(self.publishers.values()):
+            dead = [(s, n) for s, n in publisher.series.items() if not alive[n]]
+            for source, number in dead:
+                del publisher.series[source]
+                gone.append(number)
+            if not publisher.series and publisher.name not in held:
+                del self.publishers[publisher.name]
+                self._free_names.append(publisher.number)
+        if gone:
+            self.by_record.clear()
+        self._free += gone
+        self.most_sources = max((len(p.series) for p in self.publishers.values()), default=0)
+        self._sweep_at = _SLACK + 2 * self.num_series
+        self._sweep_names_at = 2 * self.num_workloads
+        self._ranks = None
+        return np.array(gone, np.int64)

@@ -1,0 +1,77 @@
+"""Laws of the error budget and of the risk that follows it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.error_budget import ErrorBudget
+
+HOUR_MS = 3_600_000
+slots = st.lists(st.tuples(st.floats(0, 1e4), st.floats(0, 1)), min_size=1, max_size=30)
+
+
+def budget(*seen: tuple[float, float]) -> ErrorBudget:
+    b = ErrorBudget()
+    for k, (requests, miss_ratio) in enumerate(seen):
+        b.observe(15_000 * (k + 1), requests, miss_ratio)
+    return b
+
+
+def test_before_any_evidence_the_declared_risk_holds() -> None:
+    assert ErrorBudget().epsilon(0.01, 0.99) == pytest.approx(0.01)
+    assert ErrorBudget().left_ratio(0.99) == pytest.approx(0.5)
+
+
+def test_an_untouched_budget_allows_more_and_a_spent_one_less() -> None:
+    assert budget((1e6, 0.0)).epsilon(0.01, 0.99) == pytest.approx(0.03, rel=0.01)
+    assert budget((1e6, 0.0)).epsilon(0.08, 0.99) == pytest.approx(0.1)
+    assert budget((1e6, 0.01)).epsilon(0.01, 0.99) == pytest.approx(0.001, rel=0.01)
+    assert budget((1e6, 0.5)).epsilon(0.01, 0.99) == pytest.approx(0.0002)
+    assert budget((1e6, 0.0)).epsilon(0.3, 0.99) == 0.3
+
+
+@settings(max_examples=60, deadline=None)
+@given(slots, st.floats(0.001, 0.5), st.floats(0.9, 0.9999))
+def test_more_misses_never_allow_more_risk(seen: list[tuple[float, float]], declared: float, objective: float) -> None:
+    worse = [(requests, min(1.0, miss + 0.1)) for requests, miss in seen]
+    assert budget(*worse).epsilon(declared, objective) <= budget(*seen).epsilon(declared, objective) * (1 + 1e-12)
+    assert 0 < budget(*seen).epsilon(declared, objective) <= max(declared, 0.1)
+
+
+def test_old_misses_fade() -> None:
+    b = budget((1e6, 0.02))
+    before = b.left_ratio(0.99)
+    for hour in range(1, 49):
+        b.observe(15_000 + hour * HOUR_MS, 1e4, 0.0)
+    assert before < 0 < b.left_ratio(0.99)
+
+
+@pytest.mark.parametrize("bad", [(None, 0.1), (5.0, None), (float("nan"), 0.1), (5.0, float("inf")), (-1.0, 0.5)])
+def test_what_was_not_observed_changes_nothing(bad: tuple[float | None, float | None]) -> None:
+    b = ErrorBudget()
+    b.observe(15_000, *bad)
+    assert b.left_ratio(0.99) == ErrorBudget().left_ratio(0.99)
+    b.observe(15_000, 1e6, 0.5)
+    assert b.left_ratio(0.99) == ErrorBudget().left_ratio(0.99)
+
+
+@settings(max_examples=30, deadline=None)
+@given(slots, slots)
+def test_a_restored_budget_goes_on_with_the_same_bits(
+    first: list[tuple[float, float]], then: list[tuple[float, float]]
+) -> None:
+    straight = budget(*first, *then)
+    stored = msgspec.msgpack.decode(msgspec.msgpack.encode(budget(*first).snapshot()))
+    resumed = ErrorBudget.restore(stored)
+    for k, (requests, miss_ratio) in enumerate(then):
+        resumed.observe(15_000 * (len(first) + k + 1), requests, miss_ratio)
+    assert resumed.snapshot() == straight.snapshot()
+
+
+def test_other_versions_are_refused_and_none_starts_anew() -> None:
+    with pytest.raises(ValueError, match="version 2"):
+        ErrorBudget.restore({"v": 2})
+    assert ErrorBudget.restore({}).snapshot() == ErrorBudget().snapshot()
