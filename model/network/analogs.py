@@ -1,0 +1,47 @@
+"""What followed the stretches of the context that look most like its end."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_ROWS = 1024
+_STRETCH = 24
+_NEAREST = 6
+_MIN_FOLLOW = 16
+
+
+def analogs(z: Tensor, known: Tensor, horizon: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Weighted mean of the continuations of the six nearest stretches.
+
+    Args:
+        z: float32 [M, L], gaps filled.
+        known: bool [M, L].
+
+    Returns:
+        Continuations at their own level [M, H], the same shifted to the present level, and bool [M, H] where any
+        stretch reaches that step inside the context.
+    """
+    x, seen = z[:, -_ROWS:], known[:, -_ROWS:]
+    m, length = x.shape
+    num = length - _STRETCH - min(_MIN_FOLLOW, horizon) + 1
+    if num < _NEAREST:
+        nothing = torch.zeros(m, horizon, device=z.device)
+        return nothing, nothing, nothing.bool()
+    stretches = x.unfold(1, _STRETCH, 1)[:, :num]  # [M, W, 24]
+    end = x[:, -_STRETCH:]
+    distance = (stretches - end[:, None]).square().mean(-1)  # [M, W]
+    complete = seen.float().unfold(1, _STRETCH, 1)[:, :num].mean(-1) > 0.8
+    distance = distance.masked_fill(~complete, torch.inf)
+    near, start = distance.topk(_NEAREST, dim=-1, largest=False)  # [M, 6]
+    weight = torch.exp(-near / (2 * near[:, :1] + 1e-3)).nan_to_num(0.0)
+    at = start[..., None] + _STRETCH + torch.arange(horizon, device=z.device)  # [M, 6, H]
+    reached = (at < length) & near.isfinite()[..., None]
+    rows = torch.arange(m, device=z.device)[:, None, None]
+    follow = x[rows, at.clamp(max=length - 1)]  # [M, 6, H]
+    last = x[rows[..., 0], start + _STRETCH - 1]  # [M, 6]
+    share = weight[..., None] * reached
+    total = share.sum(1)
+    own = (share * follow).sum(1) / total.clamp(min=1e-9)
+    shifted = (share * (follow - last[..., None])).sum(1) / total.clamp(min=1e-9) + x[:, -1:]
+    return own, shifted, total > 1e-6

@@ -1,0 +1,74 @@
+"""Recently seen values that a channel may return to: device counters that take turns, idle zeros, saturation.
+
+The values of the recent rows are grouped by closeness; the newest of each group is an atom, because groups drift.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from model.network.scaled import RECENT, ScaledContext
+
+TOLERANCE = 0.02  # of the range of the recent rows
+NUM_ATOM_FEATURES = 3
+NUM_SUMMARY = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Atoms:
+    """Per token, in scaled units.
+
+    Attributes:
+        z: float32 [B, N, A], the atoms, most frequent first.
+        valid: bool [B, N, A].
+        features: float32 [B, N, A, 3]: log share of the rows, age of the newest visit, distance from the newest row.
+        width: float32 [B, N]: half the width over which an atom's mass is spread.
+        summary: float32 [B, N, 6]: how much of the recent rows the atoms explain.
+    """
+
+    z: Tensor
+    valid: Tensor
+    features: Tensor
+    width: Tensor
+    summary: Tensor
+
+    def row(self, r: int) -> Atoms:
+        """One row, as a batch of one."""
+        one = slice(r, r + 1)
+        return Atoms(self.z[one], self.valid[one], self.features[one], self.width[one], self.summary[one])
+
+
+def atoms(context: ScaledContext, count: int) -> Atoms:
+    """The `count` most visited groups of every token."""
+    recent, seen = context.z[..., -RECENT:], context.known[..., -RECENT:]
+    w = recent.shape[-1]
+    far = torch.full_like(recent, 0.0).masked_fill(~seen, torch.nan)
+    x = recent + far  # unseen rows are close to nothing
+    low = recent.masked_fill(~seen, torch.inf).amin(-1)
+    high = recent.masked_fill(~seen, -torch.inf).amax(-1)
+    span = torch.where(seen.any(-1), high - low, 1.0).clamp(min=1e-6)
+    tolerance = (TOLERANCE * span)[..., None, None]
+    close = (x[..., :, None] - x[..., None, :]).abs() <= tolerance  # [B, N, W, W]; comparisons with NaN are False
+    same = (x[..., :, None] - x[..., None, :]).abs() <= 0.05 * tolerance
+    later = torch.triu(torch.ones(w, w, dtype=torch.bool, device=x.device), diagonal=1)
+    newest = ~(close & later).any(-1) & seen
+    visits = close.sum(-1)
+    score = torch.where(newest, visits + torch.linspace(0, 0.5, w, device=x.device), -1.0)
+    top, index = score.topk(count, dim=-1)
+    valid = top > 0
+    total = seen.sum(-1, keepdim=True).clamp(min=1)
+    share = (visits.gather(-1, index) / total).where(valid, 0.0)
+    age = (w - 1 - index).float() / w
+    z = recent.gather(-1, index)
+    gap = ((z - recent[..., -1:]) / span[..., None]).where(valid, 0.0)
+    features = torch.stack(((share + 1e-3).log(), age, gap.abs()), dim=-1)
+    repeated = (same.sum(-1) > 1).float().sum(-1) / total[..., 0]
+    hop = ((recent.diff().abs() > 0.1 * span[..., None]) & seen[..., 1:]).float().sum(-1) / total[..., 0]
+    still = ((recent.diff().abs() <= 0.05 * tolerance[..., 0]) & seen[..., 1:]).float().sum(-1) / total[..., 0]
+    summary = torch.stack(
+        (share.sum(-1).clamp(max=2), share[..., :3].sum(-1), newest.sum(-1) / w, repeated, hop, still), dim=-1
+    )
+    return Atoms(z, valid, features, 0.25 * TOLERANCE * span, summary)

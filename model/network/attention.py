@@ -1,0 +1,62 @@
+"""Attention over indicators that follows their hierarchy: demand, then engine, then device.
+
+Level l sees its own tokens and what level l-1 passed on, never a later one: demand causes what the devices show, and a
+forecast of demand must not change with the number of GPUs that happen to be measured. The published cascade multiplies
+queries and keys of other levels by zero, which leaves them a share of the softmax; ours masks them with -inf.
+Source: Y. Luo et al., arXiv 2408.01000.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+
+def visible(levels: Tensor, kind: Literal["cascade", "flat", "none"]) -> Tensor:
+    """bool [T, T]: query token (row) may attend key token (column); a token always sees itself."""
+    own: Tensor = torch.eye(levels.shape[0], dtype=torch.bool, device=levels.device)
+    if kind == "none":
+        return own
+    if kind == "flat":
+        return torch.ones_like(own)
+    rank = torch.unique(levels, return_inverse=True)[1]  # levels may have holes: what counts is which comes before
+    gap = rank[:, None] - rank[None, :]
+    seen: Tensor = own | (gap == 0) | (gap == 1)
+    return seen
+
+
+class IndicatorAttention(nn.Module):
+    """One pre-norm layer: masked attention over tokens, then a gated residual block."""
+
+    def __init__(self, width: int, num_heads: int) -> None:
+        super().__init__()
+        self._heads = num_heads
+        self.norm = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.block = nn.Sequential(
+            nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
+        )
+        with torch.no_grad():  # starts as the identity
+            for parameter in (*self.out.parameters(), *self.block[-1].parameters()):
+                parameter.zero_()
+
+    def forward(self, tokens: Tensor, mask: Tensor, present: Tensor) -> Tensor:
+        """Mix tokens.
+
+        Args:
+            tokens: [B, T, D].
+            mask: bool [T, T], what `visible` allows.
+            present: bool [B, T]; absent tokens are seen by nobody but themselves.
+        """
+        b, t, d = tokens.shape
+        q, k, v = self.qkv(self.norm(tokens)).view(b, t, 3, self._heads, d // self._heads).unbind(2)
+        allowed = mask & (present[:, None, :] | torch.eye(t, dtype=torch.bool, device=mask.device))  # [B, T, T]
+        weights = torch.einsum("bihd,bjhd->bhij", q, k) * (d // self._heads) ** -0.5
+        weights = weights.masked_fill(~allowed[:, None], -torch.inf).softmax(-1)
+        mixed = torch.einsum("bhij,bjhd->bihd", weights, v).reshape(b, t, d)
+        tokens = tokens + self.out(mixed)
+        out: Tensor = tokens + self.block(tokens)
+        return out

@@ -1,0 +1,147 @@
+"""What the network reads of a batch: everything in a row's own units, so that scaling a series scales its forecast."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import pi
+
+import torch
+from torch import Tensor
+
+from model.contract import ContextBatch
+from model.network.atoms import NUM_SUMMARY, Atoms, atoms
+from model.network.candidates import NUM_SCALES, Candidates, candidates
+from model.network.correlation import innovation_correlation
+from model.network.scaled import RECENT, ScaledContext, rescale
+from model.network.seasons import BEFORE, Seasons, seasons
+from model.network.spec import MAX_HORIZON, NetworkSpec
+
+_BLOCK, _BLOCKS = 12, 24
+_PROBES = (0, 1, 3, 7, 11, 17, 23, 35, 47, 63)  # steps at which candidates are read as inputs
+_READ = (5, 6, 7, 8, 9, 12, 13, 14, 16)  # candidates that are curves
+NUM_STATISTICS = 3 * NUM_SCALES + 13
+NUM_FEATURES = 2 * RECENT + 2 * _BLOCKS + 2 * 2 * BEFORE + len(_READ) * len(_PROBES) + NUM_STATISTICS + NUM_SUMMARY
+NUM_CALENDAR = 6
+_DAY_MS = 86_400_000
+_EPOCH_DAY = 4  # 1970-01-01 was a Thursday
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """Inputs of the network.
+
+    Attributes:
+        context: the scaled context.
+        tokens: float32 [B, N, F].
+        calendar: float32 [B, 6].
+        candidates: over the longest horizon.
+        atoms: recently seen values.
+        correlation: float32 [B, 2, N, N], of short and of long changes between indicators.
+        levels: int64 [N].
+    """
+
+    context: ScaledContext
+    tokens: Tensor
+    calendar: Tensor
+    candidates: Candidates
+    atoms: Atoms
+    correlation: Tensor
+    levels: Tensor
+
+    def row(self, r: int) -> Features:
+        """One row, as a batch of one."""
+        one = slice(r, r + 1)
+        return Features(
+            self.context.row(r),
+            self.tokens[one],
+            self.calendar[one],
+            self.candidates.row(r),
+            self.atoms.row(r),
+            self.correlation[one],
+            self.levels,
+        )
+
+
+def describe(batch: ContextBatch, spec: NetworkSpec, horizon: int = MAX_HORIZON) -> Features:
+    """Everything the network reads; `horizon` only bounds the candidates' length for the caller's memory."""
+    context = rescale(batch)
+    season = seasons(batch, context, horizon) if spec.seasons else None
+    offered = candidates(context, season, horizon)
+    found = atoms(context, spec.num_atoms)
+    parts = [_recent(context), _blocks(context), _around_season(context, season), _probes(offered, horizon)]
+    parts += [_statistics(batch, context, offered, season), found.summary]
+    tokens = torch.cat(parts, dim=-1)
+    return Features(context, tokens, _calendar(batch), offered, found, innovation_correlation(context), batch.levels)
+
+
+def _recent(context: ScaledContext) -> Tensor:
+    z, known = context.z[..., -RECENT:], context.known[..., -RECENT:]
+    return torch.cat((torch.asinh(z), known.float()), dim=-1)
+
+
+def _blocks(context: ScaledContext) -> Tensor:
+    """Means of 24 blocks of 12 rows, and whether they are observed: what lies behind the recent rows."""
+    b, n, _ = context.z.shape
+    rows = _BLOCK * _BLOCKS
+    z, known = context.z[..., -rows:], context.known[..., -rows:]
+    missing = rows - z.shape[-1]
+    if missing > 0:
+        z = torch.nn.functional.pad(z, (missing, 0))
+        known = torch.nn.functional.pad(known, (missing, 0))
+    z, known = z.reshape(b, n, _BLOCKS, _BLOCK), known.reshape(b, n, _BLOCKS, _BLOCK)
+    count = known.sum(-1)
+    return torch.cat((torch.asinh((z * known).sum(-1) / count.clamp(min=1)), count / _BLOCK), dim=-1)
+
+
+def _around_season(context: ScaledContext, season: Seasons | None) -> Tensor:
+    """The twelve steps before the origin, a day and a week earlier."""
+    b, n, _ = context.z.shape
+    if season is None:
+        return context.z.new_zeros(b, n, 2 * 2 * BEFORE)
+    days = season.z[:, :, (0, -1), :BEFORE].reshape(b, n, -1)
+    known = season.known[:, :, (0, -1), :BEFORE].reshape(b, n, -1)
+    return torch.cat((torch.asinh(days), known.float()), dim=-1)
+
+
+def _probes(offered: Candidates, horizon: int) -> Tensor:
+    steps = [min(step, horizon - 1) for step in _PROBES]
+    z = offered.z[:, :, _READ][..., steps]
+    inside = torch.tensor([step < horizon for step in _PROBES], device=z.device)
+    return torch.asinh(z * inside).flatten(2)
+
+
+def _statistics(batch: ContextBatch, context: ScaledContext, offered: Candidates, season: Seasons | None) -> Tensor:
+    z, known = context.z, context.known
+    recent = z[..., -RECENT:]
+    total = known.sum(-1).float()
+    log_scales = offered.scales.log()
+    ratios = log_scales - log_scales[..., 2:3]
+    center = (context.center / context.scale).float()
+    wide = z[..., -384:]
+    spread = wide.std(-1).clamp(min=1e-3)
+    centred = recent - recent.mean(-1, keepdim=True)
+    autocorrelation = [
+        (centred[..., lag:] * centred[..., :-lag]).sum(-1) / centred.square().sum(-1).clamp(min=1e-6)
+        for lag in (1, 4, 12)
+    ]
+    kurtosis = centred.pow(4).mean(-1) / centred.square().mean(-1).square().clamp(min=1e-6)
+    day = season.known[:, :, 0].float().mean(-1) if season is not None else torch.zeros_like(center)
+    week = season.known[:, :, -1].float().mean(-1) if season is not None else torch.zeros_like(center)
+    low = ((batch.lower - context.center) / context.scale).float().clamp(-20, 20)
+    high = ((batch.upper - context.center) / context.scale).float().clamp(-20, 20)
+    singles = (
+        torch.asinh(center), spread.log(), *autocorrelation, kurtosis.log1p(), (total + 1).log() / 4,
+        known[..., -RECENT:].float().mean(-1), known[..., -1].float(), day, week, low / 10, high / 10,
+    )  # fmt: skip
+    offered_share = offered.offered[:, :, (5, 7, 8, 10, 15), 0].float()
+    return torch.cat((log_scales, ratios, offered_share, torch.stack(singles, dim=-1)), dim=-1)
+
+
+def _calendar(batch: ContextBatch) -> Tensor:
+    """Time of day, day of week, and the length of a step."""
+    day = (batch.origin_ts_ms % _DAY_MS).double() / _DAY_MS
+    week = ((batch.origin_ts_ms // _DAY_MS + _EPOCH_DAY) % 7).double() / 7 + day / 7
+    step = torch.full_like(day, batch.step_ms / 1000).log()
+    angles = (2 * pi * day, 2 * pi * week)
+    parts = [f(angle) for angle in angles for f in (torch.sin, torch.cos)]
+    return torch.stack((*parts, step / 8, (step - 5) / 4), dim=-1).float()

@@ -1,0 +1,142 @@
+"""The trained network as a forecaster of the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from model.contract import ContextBatch, ForecastBatch
+from model.draws import row_seed
+from model.network.features import describe
+from model.network.network import Network
+from model.network.spec import MAX_HORIZON, MAX_INDICATORS
+from model.paths import empty_paths
+from model.rows import take_rows
+from model.windows import check_request
+
+CHUNK_ROWS = 8  # every product sees this many rows, padded: a row's bits cannot depend on the size of its batch
+MIN_CONTEXT = 32
+_MAX_ROWS = 6144  # of the context that are read; seven days of ten-minute rows are 1,008
+
+
+class NetworkForecaster:
+    """Joint sample paths from a network. A row's draws are fixed by (item id, origin, seed).
+
+    Rows for which the network gives numbers that are not finite come back as NaN for whoever stands behind it
+    (`model.fallback`), and are reported.
+
+    Args:
+        network: trained; used for reading only.
+        digest: of its weights, for the fingerprint.
+        seed: of the draws.
+        on_refusal: told, in a sentence, about rows without a finite forecast.
+    """
+
+    def __init__(
+        self, network: Network, digest: str, seed: int = 0, on_refusal: Callable[[str], None] | None = None
+    ) -> None:
+        self._network = network.eval().requires_grad_(requires_grad=False)
+        self._seed = seed
+        self._on_refusal = on_refusal
+        self._fingerprint = f"harmony-{digest[:12]}-{seed}"
+
+    @property
+    def fingerprint(self) -> str:
+        return self._fingerprint
+
+    @property
+    def max_horizon(self) -> int:
+        return MAX_HORIZON
+
+    @property
+    def min_context(self) -> int:
+        return MIN_CONTEXT
+
+    def forecast(self, batch: ContextBatch, horizon: int, num_paths: int) -> ForecastBatch:
+        """Forecast as the contract says.
+
+        Raises:
+            ValueError: horizon above 64, more than 32 indicators, levels below 1, or inconsistent shapes.
+        """
+        check_request(batch, horizon, num_paths, MAX_HORIZON)
+        b, _, n = batch.values.shape
+        if n > MAX_INDICATORS:
+            raise ValueError(f"the network reads up to {MAX_INDICATORS} indicators, this batch has {n}")
+        if n and int(batch.levels.min()) < 1:
+            raise ValueError("levels of indicators start at 1 (demand)")
+        device = batch.values.device
+        self._network.to(device)
+        out = empty_paths(b, num_paths, horizon, n, device)
+        if n == 0:
+            return ForecastBatch(out, ("harmony",) * b, self._fingerprint)
+        ordered, back = in_canonical_order(batch)
+        with torch.no_grad():
+            for start in range(0, b, CHUNK_ROWS):
+                stop = min(start + CHUNK_ROWS, b)
+                rows = take_rows(ordered, [min(r, stop - 1) for r in range(start, start + CHUNK_ROWS)])
+                paths = self._chunk(rows, stop - start, horizon, num_paths)
+                out[start:stop] = paths[..., back].clamp(batch.lower, batch.upper)
+        self._report(batch, out)
+        return ForecastBatch(out, ("harmony",) * b, self._fingerprint)
+
+    def _chunk(self, rows: ContextBatch, count: int, horizon: int, num_paths: int) -> Tensor:
+        """Paths of the first `count` rows [R, S, H, N].
+
+        On a CPU the network and the samples are computed row by row: matrix products of another height may round
+        differently, and a row must not depend on its neighbours. A GPU takes all rows at once.
+        """
+        features = describe(rows, self._network.spec)
+        device = rows.values.device
+        whole = self._network(features, horizon) if device.type != "cpu" else None
+        n = rows.values.shape[2]
+        paths = torch.empty(count, num_paths, horizon, n, device=device)
+        for r in range(count):
+            seed = row_seed(rows.item_ids[r], int(rows.origin_ts_ms[r]), self._seed)
+            generator = torch.Generator().manual_seed(seed & 0x7FFF_FFFF_FFFF_FFFF)
+            noise = torch.randn((1, n, horizon, num_paths), generator=generator).to(device)
+            law = self._network(features.row(r), horizon) if whole is None else whole.row(r)
+            values = law.sample(noise)[0]  # [N, H, S]
+            context = features.context
+            values = torch.where(context.moving[r, :, None, None], values, context.newest[r, :, None, None])
+            paths[r] = values.permute(2, 1, 0)
+        return paths
+
+    def _report(self, batch: ContextBatch, paths: Tensor) -> None:
+        if self._on_refusal is None or bool(paths.sum().isfinite()):
+            return
+        bad = [i for i, row in zip(batch.item_ids, paths, strict=True) if not bool(row.isfinite().all())]
+        if bad:
+            shown = ", ".join(bad[:3]) + (f" and {len(bad) - 3} more" if len(bad) > 3 else "")
+            self._on_refusal(f"the network gave numbers that are not finite for {shown}; they get another forecaster")
+
+
+def in_canonical_order(batch: ContextBatch) -> tuple[ContextBatch, list[int]]:
+    """Columns by level and name, so that their order in the batch means nothing, and the way back."""
+    levels = batch.levels.tolist()
+    order = sorted(range(len(levels)), key=lambda k: (levels[k], batch.indicators[k]))
+    back = sorted(range(len(order)), key=order.__getitem__)
+    length = batch.values.shape[1]
+    first = max(0, length - _MAX_ROWS)
+    c = batch.coarse.shape[2]
+    coarse, seen = batch.coarse, batch.coarse_observed
+    if sorted(order[:c]) != list(range(c)):  # the ring's columns do not stay in front: give every column one
+        coarse, seen = pad(coarse, (0, len(order) - c)), pad(seen, (0, len(order) - c))
+        c = len(order)
+    return (
+        replace(
+            batch,
+            values=batch.values[:, first:, order],
+            observed=batch.observed[:, first:, order],
+            coarse=coarse[..., order[:c]],
+            coarse_observed=seen[..., order[:c]],
+            levels=batch.levels[order],
+            indicators=tuple(batch.indicators[k] for k in order),
+            lower=batch.lower[order],
+            upper=batch.upper[order],
+        ),
+        back,
+    )

@@ -1,0 +1,102 @@
+"""The joint law of all steps and indicators: exact density, and samples.
+
+noise -> mixing between indicators -> couplings over the horizon -> marginals -> units of the row
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log, pi
+
+import torch
+from torch import Tensor
+
+from model.network.lifting import from_noise, to_noise, tree
+from model.network.marginal import Marginal
+from model.network.scaled import ScaledContext
+from model.network.spline import Spline
+
+
+@dataclass(frozen=True, slots=True)
+class JointLaw:
+    """Of B rows, N indicators and H steps.
+
+    Attributes:
+        marginal: law of each cell.
+        coupling: [B, N, H, 5], coefficients of the couplings over the horizon.
+        mixing: [B, 7, N, N], lower triangular: the part of the noise that indicators share, by distance of the steps.
+        context: units of the rows.
+    """
+
+    marginal: Marginal
+    coupling: Tensor
+    mixing: Tensor
+    context: ScaledContext
+
+    @property
+    def horizon(self) -> int:
+        """Steps H."""
+        return self.coupling.shape[2]
+
+    def row(self, r: int) -> JointLaw:
+        """The law of one row, as a batch of one."""
+        m, one = self.marginal, slice(r, r + 1)
+        spline = Spline(m.spline.x, m.spline.y[one], m.spline.slope[one])
+        return JointLaw(
+            Marginal(spline, m.mass[one], m.atoms[one], m.weights[one], m.width[one]),
+            self.coupling[one],
+            self.mixing[one],
+            self.context.row(r),
+        )
+
+    def log_prob(self, values: Tensor) -> Tensor:
+        """Exact log-density of a future, of the columns that move.
+
+        Args:
+            values: [B, H, N], all observed.
+
+        Returns:
+            [B].
+        """
+        moving = self.context.moving
+        scale = self.context.scale[..., None]
+        z = (values.transpose(1, 2) - self.context.center[..., None]) / scale  # [B, N, H]
+        e, log_marginal = self.marginal.to_normal(z.to(self.coupling.dtype))
+        noise, log_coupling, log_mixing = self.decorrelate(e)
+        base = -0.5 * noise.square() - 0.5 * log(2 * pi)
+        cell = base + log_marginal + log_coupling + log_mixing - scale.log()
+        return torch.where(moving[..., None], cell, 0.0).sum((1, 2))
+
+    def decorrelate(self, e: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """From correlated standard normals [B, N, H] to noise, with the log-derivatives of couplings and mixing."""
+        where = tree(self.horizon, e.device)
+        z, log_coupling = to_noise(e, self.coupling, where)
+        mixing = self.mixing[:, where.stride]  # [B, H, N, N]
+        noise = torch.linalg.solve_triangular(mixing, z.transpose(1, 2)[..., None], upper=False)[..., 0]
+        log_mixing = -mixing.diagonal(dim1=-2, dim2=-1).log()
+        return noise.transpose(1, 2), log_coupling, log_mixing.transpose(1, 2)
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """Futures in the rows' units, from independent standard normals.
+
+        Args:
+            noise: [B, N, H, S].
+
+        Returns:
+            [B, N, H, S].
+        """
+        where = tree(self.horizon, noise.device)
+        mixing = self.mixing[:, where.stride]  # [B, H, N, N]
+        z = torch.einsum("bhij,bjhs->bihs", mixing, noise)
+        coupled = from_noise(z.transpose(2, 3), self.coupling[:, :, None], where).transpose(2, 3)  # [B, N, H, S]
+        values = self.marginal.from_normal(center_over_paths(coupled).contiguous())
+        return values.double() * self.context.scale[..., None, None] + self.context.center[..., None, None]
+
+
+def center_over_paths(e: Tensor) -> Tensor:
+    """Give the paths of each cell mean 0 and deviation 1: what few paths cannot know better than the law itself."""
+    paths = e.shape[-1]
+    if paths < 16:
+        return e
+    mean = e.mean(-1, keepdim=True)
+    return (e - mean) / (e.std(-1, keepdim=True, correction=0).clamp(min=1e-3))

@@ -1,0 +1,108 @@
+"""What training minimises: pinball of the marginals, CRPS of the mixture with atoms, likelihood of the joint law."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from model.network.features import Features
+from model.network.law import JointLaw
+from model.network.lifting import one_sided_loss, tree
+
+QUANTILES = (0.01, 0.025, *(k / 20 for k in range(1, 20)), 0.975, 0.99)
+_CRPS_POINTS = 24
+_LIMIT = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class LossWeights:
+    """Shares of the parts.
+
+    Attributes:
+        mixture: CRPS of spline and atoms together.
+        copula: likelihood of the dependence, given the marginals.
+        likelihood: of the marginals.
+    """
+
+    mixture: float = 0.5
+    copula: float = 0.1
+    likelihood: float = 0.02
+
+
+def losses(law: JointLaw, features: Features, target: Tensor, observed: Tensor, steps: Tensor) -> dict[str, Tensor]:
+    """All parts, each a mean over what was observed.
+
+    Args:
+        target: [B, H, N] in the rows' units.
+        observed: bool [B, H, N].
+        steps: int64, steps at which the marginals are scored, every third of them with its atoms.
+    """
+    context, marginal = law.context, law.marginal
+    y = (target.transpose(1, 2).double() - context.center[..., None]) / context.scale[..., None]
+    y = y.float().clamp(-_LIMIT, _LIMIT)  # [B, N, H]
+    known = observed.transpose(1, 2) & context.moving[..., None]
+    step = torch.arange(1, y.shape[-1] + 1, device=y.device)
+    difficulty = features.candidates.scales[..., :3].log().mean(-1).exp().clamp(min=0.05)
+    weight = known / step.sqrt() / difficulty[..., None]
+    smooth = 1 - marginal.mass.detach()
+    parts = {
+        "pinball": _pinball(law, y, weight * smooth, steps) / (known / step.sqrt())[..., steps].sum().clamp(min=1),
+        "mixture": _mixture_crps(law, y, weight, steps[::3])
+        / (known / step.sqrt())[..., steps[::3]].sum().clamp(min=1),
+    }
+    e, log_slope = marginal.spline.inverse(y)
+    density = (0.5 * e.square().clamp(max=40) - log_slope) * smooth  # in scaled units
+    density = density + difficulty.log()[..., None]
+    parts["likelihood"] = (density.clamp(max=12) * known).sum() / known.sum().clamp(min=1)
+    parts["copula"] = _copula(law, e.detach().clamp(-4, 4), known)
+    return parts
+
+
+def _pinball(law: JointLaw, y: Tensor, weight: Tensor, steps: Tensor) -> Tensor:
+    """Weighted sum over cells of the mean pinball loss of the splines, twice: the CRPS of the quantiles."""
+    levels = torch.tensor(QUANTILES, device=y.device)
+    quantiles = law.marginal.spline.steps(steps).at(torch.special.ndtri(levels.double()).float())  # [B, N, K, Q]
+    gap = y[..., steps, None] - quantiles
+    pinball = torch.maximum(levels * gap, (levels - 1) * gap).mean(-1)
+    return 2 * (pinball * weight[..., steps]).sum()
+
+
+def _mixture_crps(law: JointLaw, y: Tensor, weight: Tensor, steps: Tensor) -> Tensor:
+    """Weighted sum over cells of the CRPS of (1 - mass) spline + mass atoms, the spline by 24 quantiles."""
+    marginal = law.marginal
+    levels = (torch.arange(_CRPS_POINTS, device=y.device) + 0.5).double() / _CRPS_POINTS
+    points = torch.special.ndtri(levels).float()
+    x = marginal.spline.steps(steps).at(points)  # [B, N, K, P]
+    truth, mass = y[..., steps], marginal.mass[..., steps]
+    a, w = marginal.atoms, marginal.weights
+    to_truth_atoms = (w[:, :, None] * (a[:, :, None] - truth[..., None]).abs()).sum(-1)
+    among_atoms = (w[..., :, None] * w[..., None, :] * (a[..., :, None] - a[..., None, :]).abs()).sum((-1, -2))[
+        ..., None
+    ]
+    to_truth = (x - truth[..., None]).abs().mean(-1)
+    position = 2 * torch.arange(_CRPS_POINTS, device=y.device) - _CRPS_POINTS + 1  # of ordered points
+    among = 2 * (x * position).mean(-1) / _CRPS_POINTS
+    across = (w[:, :, None, :, None] * (a[:, :, None, :, None] - x[..., None, :]).abs()).mean(-1).sum(-1)
+    rest = 1 - mass
+    crps = mass * to_truth_atoms + rest * to_truth
+    crps = crps - 0.5 * (mass.square() * among_atoms + 2 * mass * rest * across + rest.square() * among)
+    return (crps * weight[..., steps]).sum()
+
+
+def _copula(law: JointLaw, e: Tensor, known: Tensor) -> Tensor:
+    """Negative log-likelihood of the dependence, per cell, beyond independence; 0 for independent cells.
+
+    Rows with a gap in the truth and channels ruled by atoms are left out: there is no normal score to learn from.
+    """
+    context = law.context
+    whole = (known | ~context.moving[..., None]).all(-1) & (law.marginal.mass.detach().amax(-1) < 0.1)  # [B, N]
+    rows = (whole | ~context.moving).all(-1)
+    if not bool(rows.any()):
+        return e.new_zeros(())
+    counted = (context.moving & rows[:, None]).float()[..., None]
+    noise, log_coupling, log_mixing = law.decorrelate(e)
+    joint = 0.5 * noise.square().clamp(max=40) - log_coupling - log_mixing - 0.5 * e.square()
+    joint = joint + 0.25 * one_sided_loss(e, law.coupling, tree(e.shape[-1], e.device))
+    return (joint * counted).sum() / (counted.sum() * e.shape[-1]).clamp(min=1)

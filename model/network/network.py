@@ -1,0 +1,169 @@
+"""The network: features of a batch in, the joint law of its futures out."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from model.network.atoms import NUM_ATOM_FEATURES
+from model.network.attention import IndicatorAttention, visible
+from model.network.candidates import NUM_CANDIDATES, NUM_SCALES
+from model.network.features import NUM_CALENDAR, NUM_FEATURES, Features
+from model.network.law import JointLaw
+from model.network.lifting import NUM_COEFFICIENTS, NUM_STRIDES
+from model.network.marginal import MIDDLE, NUM_KNOTS, Marginal, knot_positions
+from model.network.spec import MAX_HORIZON, NetworkSpec
+from model.network.spline import Spline
+
+_NUM_LEVELS = 8
+_OUTPUTS = (NUM_CANDIDATES, 1, NUM_SCALES, 1, NUM_KNOTS - 1, NUM_KNOTS, 1, NUM_COEFFICIENTS)
+_UNIT = 0.5413248546  # softplus of it is 1
+_LONG_STRIDES = 2  # from this power of two on, steps are mixed by the correlation of long changes
+
+
+class Network(nn.Module):
+    """Tokens from features, cascading attention, one head for all steps.
+
+    Args:
+        spec: shape.
+    """
+
+    def __init__(self, spec: NetworkSpec) -> None:
+        super().__init__()
+        self.spec = spec
+        self.enter = nn.Linear(NUM_FEATURES, spec.hidden)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(
+                nn.LayerNorm(spec.hidden),
+                nn.Linear(spec.hidden, spec.hidden),
+                nn.GELU(),
+                nn.Linear(spec.hidden, spec.hidden),
+            )
+            for _ in range(spec.num_blocks)
+        )
+        self.to_token = nn.Sequential(nn.LayerNorm(spec.hidden), nn.Linear(spec.hidden, spec.width))
+        self.level = nn.Embedding(_NUM_LEVELS, spec.width)
+        self.calendar = nn.Linear(NUM_CALENDAR, spec.width)
+        self.attention = nn.ModuleList(
+            IndicatorAttention(spec.width, spec.num_heads) for _ in range(spec.num_attention)
+        )
+        self.leave = nn.LayerNorm(spec.width)
+        self.latents = nn.Linear(spec.width, MAX_HORIZON * spec.latents)
+        self.head = nn.Sequential(
+            nn.Linear(spec.latents + 2 * NUM_CANDIDATES + NUM_SCALES + 2, spec.head_hidden),
+            nn.GELU(),
+            nn.Linear(spec.head_hidden, spec.head_hidden),
+            nn.GELU(),
+            nn.Linear(spec.head_hidden, sum(_OUTPUTS)),
+        )
+        self.mixing = nn.Linear(spec.width, NUM_STRIDES)
+        self.atom = nn.Sequential(nn.Linear(NUM_ATOM_FEATURES + 1, 16), nn.GELU(), nn.Linear(16, 1))
+        self.atom_state = nn.Linear(spec.width, NUM_ATOM_FEATURES)
+        with torch.no_grad():
+            weight, bias = self.head[-1].parameters()
+            weight.mul_(0.1)
+            bias.zero_()
+            bias[sum(_OUTPUTS[:6])] = -4.0  # atoms start with little mass
+            self.mixing.bias.fill_(1.0)
+            self.level.weight.mul_(0.1)
+
+    def forward(self, features: Features, horizon: int = MAX_HORIZON) -> JointLaw:
+        """The joint law over `horizon` steps.
+
+        Args:
+            features: of the batch, with candidates over at least `horizon` steps.
+        """
+        tokens = self.tokens(features)  # [B, N, D]
+        outputs = torch.split(self._steps(tokens, features, horizon), list(_OUTPUTS), dim=-1)
+        marginal = self._marginal(tokens, features, outputs, horizon)
+        share = torch.sigmoid(self.mixing(tokens)).transpose(1, 2) * 0.98  # [B, 7, N]
+        kind = [0 if stride < _LONG_STRIDES else 1 for stride in range(NUM_STRIDES)]
+        correlation = features.correlation[:, kind]  # [B, 7, N, N]
+        mixed = correlation * share[..., :, None] * share[..., None, :]
+        mixed = (
+            mixed - torch.diag_embed(mixed.diagonal(dim1=-2, dim2=-1)) + torch.eye(share.shape[-1], device=share.device)
+        )
+        return JointLaw(marginal, outputs[7], torch.linalg.cholesky_ex(mixed)[0], features.context)
+
+    def tokens(self, features: Features) -> Tensor:
+        """[B, N, D], after attention."""
+        x = self.enter(features.tokens)
+        for block in self.blocks:
+            x = x + block(x)
+        rank = torch.unique(features.levels, return_inverse=True)[1].clamp(max=_NUM_LEVELS - 1)
+        tokens = self.to_token(x) + self.level(rank)
+        calendar = self.calendar(features.calendar)[:, None]
+        b = tokens.shape[0]
+        tokens = torch.cat((calendar, tokens), dim=1)  # the calendar belongs to the first level
+        mask = visible(torch.cat((features.levels.amin()[None], features.levels)), self.spec.attention)
+        first = torch.ones(b, 1, dtype=torch.bool, device=tokens.device)
+        present = torch.cat((first, features.context.moving), dim=1)
+        for layer in self.attention:
+            tokens = layer(tokens, mask, present)
+        left: Tensor = self.leave(tokens[:, 1:])
+        return left
+
+    def _steps(self, tokens: Tensor, features: Features, horizon: int) -> Tensor:
+        """Outputs of every step [B, N, H, O]."""
+        b, n, _ = tokens.shape
+        latents = self.latents(tokens).view(b, n, MAX_HORIZON, -1)[:, :, :horizon]
+        z = features.candidates.z[..., :horizon].transpose(2, 3)  # [B, N, H, K]
+        offered = features.candidates.offered[..., :horizon].transpose(2, 3)
+        scales = features.candidates.scales
+        size = scales.log().mean(-1, keepdim=True).exp()[:, :, None]
+        relative = torch.asinh((z - z[..., :1]) / (3 * size)) * offered
+        step = torch.arange(1, horizon + 1, device=z.device, dtype=z.dtype)
+        steps = torch.stack((step.log() / 4, step / MAX_HORIZON), dim=-1).expand(b, n, -1, -1)
+        spread = scales.log()[:, :, None].expand(-1, -1, horizon, -1)
+        out: Tensor = self.head(torch.cat((latents, relative, offered.to(z.dtype), spread, steps), dim=-1))
+        return out
+
+    def _marginal(self, tokens: Tensor, features: Features, outputs: tuple[Tensor, ...], horizon: int) -> Marginal:
+        gate, shift, scale_gate, scale_shift, increments, slopes, mass, _ = outputs
+        z = features.candidates.z[..., :horizon].transpose(2, 3)
+        offered = features.candidates.offered[..., :horizon].transpose(2, 3)
+        location = (gate.masked_fill(~offered, -torch.inf).softmax(-1) * z).sum(-1)
+        log_scale = (scale_gate.softmax(-1) * features.candidates.scales.log()[:, :, None]).sum(-1)
+        scale = torch.exp(log_scale + scale_shift[..., 0].clamp(-6, 6))
+        location = location + shift[..., 0] * scale
+        x = knot_positions(z.device).to(z.dtype)
+        if self.spec.marginal == "gaussian":
+            increments, slopes = torch.zeros_like(increments), torch.zeros_like(slopes)
+        steepness = softplus(increments + _UNIT) + 1e-3  # [B, N, H, K - 1]
+        rise = torch.cumsum(steepness * x.diff(), dim=-1)
+        knots = torch.cat((torch.zeros_like(rise[..., :1]), rise), dim=-1)
+        knots = knots - knots[..., MIDDLE : MIDDLE + 1]
+        around = torch.cat((steepness[..., :1], steepness, steepness[..., -1:]), dim=-1)
+        slope = (around[..., 1:] * around[..., :-1]).sqrt() * torch.exp(1.5 * slopes.tanh())
+        if self.spec.marginal == "spline":
+            knots, slope = _tempered(knots, slope, self.spec.tail)
+        spline = Spline(x, location[..., None] + scale[..., None] * knots, scale[..., None] * slope)
+        weights = self._atom_weights(tokens, features)
+        some = features.atoms.valid.any(-1, keepdim=True)
+        return Marginal(
+            spline,
+            torch.sigmoid(mass[..., 0]).clamp(max=0.98) * some,
+            features.atoms.z,
+            weights,
+            features.atoms.width,
+        )
+
+    def _atom_weights(self, tokens: Tensor, features: Features) -> Tensor:
+        found = features.atoms
+        state = self.atom_state(tokens)[:, :, None]  # [B, N, 1, 3]
+        own = self.atom(torch.cat((found.features, found.z[..., None].tanh()), dim=-1))[..., 0]
+        scores = own + found.features[..., 0] + (state * found.features).sum(-1)
+        scores = scores.masked_fill(~found.valid, -1e9)
+        weights: Tensor = scores.softmax(-1) * found.valid
+        return weights
+
+
+def _tempered(knots: Tensor, slope: Tensor, tail: float) -> tuple[Tensor, Tensor]:
+    """Outermost intervals and the straight tails behind them, shortened to a share."""
+    low = knots[..., 1:2] - tail * (knots[..., 1:2] - knots[..., :1])
+    high = knots[..., -2:-1] + tail * (knots[..., -1:] - knots[..., -2:-1])
+    return (
+        torch.cat((low, knots[..., 1:-1], high), dim=-1),
+        torch.cat((tail * slope[..., :1], slope[..., 1:-1], tail * slope[..., -1:]), dim=-1),
+    )

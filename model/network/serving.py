@@ -1,0 +1,63 @@
+"""The forecaster that serves: the network where it may be used, the baselines behind it, and why in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from model.contract import Forecaster
+from model.fallback import FallbackForecaster
+from model.network.checkpoint import SHIPPED, CheckpointError, load
+from model.network.forecaster import NetworkForecaster
+from model.pool import PoolForecaster
+from model.ridge import RidgeForecaster, RidgeOptions
+from model.seasonal_naive import SeasonalNaiveForecaster
+
+SHIPPED_NAME, NO_NETWORK = "shipped", "none"
+
+
+def baselines() -> Forecaster:
+    """Two thirds ridge and one third seasonal naive, and seasonal naive alone where the context is short."""
+    naive = SeasonalNaiveForecaster()
+    ridge = RidgeForecaster(options=RidgeOptions(most_repeated=0.0))
+    return FallbackForecaster(PoolForecaster([(ridge, 2), (naive, 1)]), naive)
+
+
+def network_forecaster(weights: str = SHIPPED_NAME, on_refusal: Callable[[str], None] | None = None) -> Forecaster:
+    """The network alone.
+
+    Args:
+        weights: "shipped", or the folder of a checkpoint.
+        on_refusal: told about rows without a finite forecast.
+
+    Raises:
+        CheckpointError: weights that must not be used.
+    """
+    checkpoint = load(SHIPPED if weights == SHIPPED_NAME else Path(weights))
+    return NetworkForecaster(checkpoint.network, checkpoint.digest, on_refusal=on_refusal)
+
+
+def serving_forecaster(weights: str = SHIPPED_NAME, on_refusal: Callable[[str], None] | None = None) -> Forecaster:
+    """The network with the baselines behind it; the baselines alone where its weights cannot be used.
+
+    A worker must forecast whatever became of a file: a checkpoint that is refused is reported, not fatal.
+
+    Args:
+        weights: "shipped", "none" (baselines only), or the folder of a checkpoint.
+        on_refusal: told, in sentences, why the network does not answer: at once about its weights, later about rows.
+    """
+    if weights == NO_NETWORK:
+        return baselines()
+
+    def tell(what: str) -> None:
+        if on_refusal is not None:
+            on_refusal(what)
+
+    try:
+        network = network_forecaster(weights, on_refusal)
+    except CheckpointError as error:
+        tell(f"{error}; the baselines forecast in its place")
+        return baselines()
+    return FallbackForecaster(
+        network, baselines(), on_error=lambda error: tell(f"the network could not forecast a batch: {error}")
+    )

@@ -1,0 +1,1 @@
+"""Generators of synthetic telemetry, on which the shipped network is trained."""

@@ -1,0 +1,109 @@
+"""The network as a forecaster: the laws of the contract, and its own, for any weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from model.contract import ContextBatch, Forecaster
+from model.fallback import FallbackForecaster
+from model.network.candidates import NAMES
+from model.network.features import describe
+from model.network.forecaster import NetworkForecaster
+from model.seasonal_naive import SeasonalNaiveForecaster
+from tests.model.batches import context_batch, random_batch
+from tests.model.forecaster_contract import LAWS
+from tests.model.network.untrained import small_network
+
+
+def _forecaster(seed: int = 0, **changes: object) -> NetworkForecaster:
+    network = small_network(seed, **changes)
+    with torch.no_grad():
+        network.head[-1].weight.mul_(0.3)  # forecasts of ordinary size
+    return NetworkForecaster(network, "0123456789abcdef")
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_keeps_the_contract(law: Callable[[Forecaster], None]) -> None:
+    law(_forecaster())
+
+
+def _swapped(batch: ContextBatch, order: list[int]) -> ContextBatch:
+    return replace(
+        batch,
+        values=batch.values[:, :, order],
+        observed=batch.observed[:, :, order],
+        levels=batch.levels[order],
+        indicators=tuple(batch.indicators[k] for k in order),
+        lower=batch.lower[order],
+        upper=batch.upper[order],
+        coarse=batch.coarse[..., :0],
+        coarse_observed=batch.coarse_observed[..., :0],
+    )
+
+
+def test_order_of_the_columns_means_nothing() -> None:
+    batch, forecaster = random_batch(3, seed=1), _forecaster()
+    plain = _swapped(batch, [0, 1, 2, 3])
+    order = [2, 0, 3, 1]
+    swapped = forecaster.forecast(_swapped(batch, order), 7, 20).paths
+    assert torch.equal(swapped, forecaster.forecast(plain, 7, 20).paths[..., order])
+
+
+def test_units_change_with_the_series() -> None:
+    batch, forecaster = random_batch(3, seed=2), _forecaster()
+    free = replace(batch, lower=torch.full((4,), -torch.inf))
+    large = replace(free, values=free.values * 1024)
+    a, b = forecaster.forecast(free, 7, 20).paths * 1024, forecaster.forecast(large, 7, 20).paths
+    assert torch.allclose(a, b, rtol=1e-3)
+
+
+def test_demand_does_not_hear_of_later_levels() -> None:
+    values = torch.randn(2, 128, 3, generator=torch.Generator().manual_seed(3)).cumsum(1)
+    batch, forecaster = context_batch(values), _forecaster()
+    other = replace(batch, values=batch.values.clone())
+    other.values[:, :, 1:] = other.values[:, :, 1:].flip(1) * 3
+    first, second = (forecaster.forecast(b, 7, 20).paths for b in (batch, other))
+    assert torch.equal(first[..., 0], second[..., 0])
+    assert not torch.equal(first[..., 1], second[..., 1])
+    deaf = _forecaster(attention="flat")
+    assert not torch.equal(deaf.forecast(batch, 7, 20).paths[..., 0], deaf.forecast(other, 7, 20).paths[..., 0])
+
+
+def test_a_day_known_only_from_the_ring_is_seen() -> None:
+    values = torch.randn(1, 128, 1, generator=torch.Generator().manual_seed(4))
+    ring = torch.sin(torch.arange(1008.0) * 2 * torch.pi / 144)[None, :, None]
+    with_ring, without = context_batch(values, coarse=ring), context_batch(values)
+    spec = _forecaster()._network.spec
+    seen, unseen = (describe(b, spec).candidates for b in (with_ring, without))
+    day = [NAMES.index(name) for name in ("day", "day_last", "day_recent", "days_recent")]
+    assert seen.offered[:, :, day].all()
+    assert not unseen.offered[:, :, day].any()
+    assert not torch.equal(_forecaster().forecast(with_ring, 7, 9).paths, _forecaster().forecast(without, 7, 9).paths)
+
+
+def test_more_indicators_than_it_reads_are_refused() -> None:
+    batch = context_batch(torch.randn(1, 64, 33))
+    with pytest.raises(ValueError, match="up to 32 indicators, this batch has 33"):
+        _forecaster().forecast(batch, 3, 5)
+
+
+def test_levels_below_one_are_refused() -> None:
+    batch = replace(context_batch(torch.randn(1, 64, 2)), levels=torch.tensor([0, 1]))
+    with pytest.raises(ValueError, match="levels of indicators start at 1"):
+        _forecaster().forecast(batch, 3, 5)
+
+
+def test_numbers_that_are_not_finite_are_reported_and_answered_by_another() -> None:
+    network, said = small_network(), []
+    with torch.no_grad():
+        network.head[-1].bias[0] = torch.nan
+    broken = NetworkForecaster(network, "0" * 12, on_refusal=said.append)
+    served = FallbackForecaster(broken, SeasonalNaiveForecaster())
+    result = served.forecast(random_batch(2, seed=5), 7, 20)
+    assert result.paths.isfinite().all()
+    assert result.sources == ("seasonal_naive", "seasonal_naive")
+    assert said == ["the network gave numbers that are not finite for ns/w0, ns/w1; they get another forecaster"]
