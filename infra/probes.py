@@ -6,7 +6,7 @@ import errno
 import hmac
 import ipaddress
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -48,6 +48,7 @@ class ProbeServer:
         port: 0 = any free one, to be read from `port` after `start`.
         token: needed to bind an address that is not loopback.
         clock: the monotonic clock that the heartbeats use, in seconds.
+        parts: what else is served here (the page); each adds its routes.
 
     Raises:
         HarmonyError: the address is not loopback and there is no token.
@@ -62,6 +63,7 @@ class ProbeServer:
         port: int = 9464,
         token: str | None = None,
         clock: Callable[[], float] = monotonic,
+        parts: Sequence[Callable[[web.Application], None]] = (),
     ) -> None:
         if not token and not _is_loopback(host):
             raise HarmonyError(
@@ -75,6 +77,7 @@ class ProbeServer:
         self._scrape = scrape
         self._token = token or None
         self._clock = clock
+        self._parts = tuple(parts)
         self._runner: web.AppRunner | None = None
 
     @property
@@ -98,6 +101,8 @@ class ProbeServer:
             ("/metrics", self._metrics),
         ):
             app.router.add_get(path, handler, allow_head=False)
+        for add_to in self._parts:
+            add_to(app)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
         try:
@@ -141,7 +146,7 @@ class ProbeServer:
     def _may_see_details(self, request: web.Request) -> bool:
         if self._token is None:
             # A name that only points to this machine (DNS rebinding) must not let a web page read our numbers.
-            return _names_loopback(request.host)
+            return names_loopback(request.host)
         sent = request.headers.get("Authorization", "")
         return hmac.compare_digest(sent.encode("utf-8", "replace"), f"Bearer {self._token}".encode())
 
@@ -157,7 +162,8 @@ def _json(body: dict[str, Any], *, ok: bool) -> web.Response:
 
 
 async def _add_headers(_request: web.Request, response: web.StreamResponse) -> None:
-    response.headers.update(_HEADERS)
+    # The parts may have said more precisely what they allow; the Server header is aiohttp's own by then.
+    response.headers.update({n: v for n, v in _HEADERS.items() if n == "Server" or n not in response.headers})
 
 
 def _is_loopback(host: str) -> bool:
@@ -169,7 +175,8 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _names_loopback(host_header: str) -> bool:
+def names_loopback(host_header: str) -> bool:
+    """Whether a request's Host header names this machine's loopback address."""
     try:
         return _is_loopback(urlsplit(f"//{host_header}").hostname or "")
     except ValueError:

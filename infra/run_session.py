@@ -145,5 +145,6 @@ def _start(
     state_dir = options.settings.state_dir
     stack.enter_context(RunState.written(brokers=brokers, config=str(config), web=urls[0], state_dir=state_dir))
     console.print(f"Kafka     {brokers}   topics {topics.prefix}*   ready after {monotonic() - started_s:.1f} s")
+    console.print(f"page      {urls[0]}/")
     console.print(f"metrics   {urls[0]}/metrics   probes {urls[0]}/readyz")
     return Session(brokers, topics, supervisor, tuple(urls), security)

@@ -1,0 +1,152 @@
+"""The page's memory: every workload that the output topics speak of, and which of them changed since when."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from agents.decide_records import decode_decision
+from agents.plan_codec import decode_plan
+from infra.page.history import LoadForecast, WorkloadHistory
+from streams.log import ContractBroken
+from streams.topics import Topics
+
+# About 60 KB each; what goes beyond is counted, not kept.
+MAX_WORKLOADS: Final = 2_000
+# A workload that decided nothing for so many steps while others did leaves the page.
+GONE_AFTER_STEPS: Final = 240
+RETIRED_AFTER_STEPS: Final = 12
+_FORECASTS = msgspec.json.Decoder(LoadForecast)
+
+
+class FleetMemory:
+    """Folds records of the topics decisions, forecasts and plans; bounded in workloads and per workload.
+
+    Args:
+        topics: names of the topics.
+        step_ms: slot length.
+        max_workloads: how many are kept.
+
+    Attributes:
+        version: grows with every change that can be seen.
+        unreadable: records that were not what their topic promises.
+        refused: workloads that found no room.
+    """
+
+    def __init__(self, topics: Topics, step_ms: int, max_workloads: int = MAX_WORKLOADS) -> None:
+        self._topics, self._step_ms, self._max = topics, step_ms, max_workloads
+        self._histories: dict[str, WorkloadHistory] = {}
+        self._versions: dict[str, int] = {}
+        self._gone: dict[str, int] = {}
+        self._keys: dict[str, str] = {}
+        self.version = 0
+        self.newest_origin_ts_ms: int | None = None
+        self.unreadable = 0
+        self.refused: set[str] = set()
+
+    def fold(self, topic: str, value: bytes | None) -> None:
+        """Take in one record; what cannot be read is counted and passed over."""
+        if value is None:
+            return
+        try:
+            if topic == self._topics.decisions:
+                self._fold_decision(value)
+            elif topic == self._topics.forecasts:
+                self._fold_forecast(value)
+            elif topic == self._topics.plans:
+                self._fold_plan(value)
+        except (msgspec.MsgspecError, ContractBroken, UnicodeDecodeError, ValueError, OverflowError):
+            self.unreadable += 1
+
+    def get(self, workload: str) -> WorkloadHistory | None:
+        """What is kept of a workload that has been decided."""
+        history = self._histories.get(workload)
+        return history if history is not None and history.newest is not None else None
+
+    def version_of(self, workload: str) -> int:
+        return self._versions.get(workload, 0)
+
+    def by_key(self, key: str) -> str | None:
+        """The workload of a short key."""
+        return self._keys.get(key)
+
+    def changed_since(self, version: int) -> Iterator[str]:
+        """Workloads that changed after `version`, sorted."""
+        return (w for w in sorted(self._versions) if self._versions[w] > version and self.get(w) is not None)
+
+    def gone_since(self, version: int) -> list[str]:
+        """Keys of workloads that left after `version`."""
+        return [key for key, at in self._gone.items() if at > version]
+
+    def __len__(self) -> int:
+        return sum(1 for h in self._histories.values() if h.newest is not None)
+
+    def sweep(self) -> None:
+        """Let go of workloads that were retired or have been silent for long, in event time."""
+        newest = self.newest_origin_ts_ms
+        if newest is None:
+            return
+        for workload, history in list(self._histories.items()):
+            decision = history.newest
+            if decision is None:
+                continue
+            allowed = RETIRED_AFTER_STEPS if decision.action == "retired" else GONE_AFTER_STEPS
+            if newest - decision.origin_ts_ms > allowed * self._step_ms:
+                self._drop(workload)
+
+    def _drop(self, workload: str) -> None:
+        self.version += 1
+        del self._histories[workload]
+        self._versions.pop(workload, None)
+        key = short_key(workload)
+        self._keys.pop(key, None)
+        self._gone[key] = self.version
+        while len(self._gone) > self._max:
+            del self._gone[next(iter(self._gone))]
+
+    def _fold_decision(self, value: bytes) -> None:
+        decision = decode_decision(value)
+        history = self._history(decision.workload)
+        if history is None or not history.decide(decision):
+            return
+        self.newest_origin_ts_ms = max(decision.origin_ts_ms, self.newest_origin_ts_ms or 0)
+        self._touch(decision.workload)
+
+    def _fold_forecast(self, value: bytes) -> None:
+        forecast = _FORECASTS.decode(value)
+        history = self._history(forecast.workload)
+        if history is not None and history.forecast(forecast):
+            self._touch(forecast.workload)
+
+    def _fold_plan(self, value: bytes) -> None:
+        plan = decode_plan(value)
+        for told in plan.workloads:
+            # Plans precede the decisions, whose arrival makes the change seen.
+            history = self._history(told.workload)
+            if history is not None and told.slo_miss_ratio is not None:
+                history.observe_misses(plan.origin_ts_ms, told.slo_miss_ratio)
+
+    def _history(self, workload: str) -> WorkloadHistory | None:
+        history = self._histories.get(workload)
+        if history is None:
+            if len(self._histories) >= self._max:
+                if len(self.refused) < self._max:
+                    self.refused.add(workload)
+                return None
+            history = self._histories[workload] = WorkloadHistory(self._step_ms)
+            key = short_key(workload)
+            self._keys[key] = workload
+            self._gone.pop(key, None)
+        return history
+
+    def _touch(self, workload: str) -> None:
+        self.version += 1
+        self._versions[workload] = self.version
+
+
+def short_key(workload: str) -> str:
+    """A name of fixed length for a workload id of any content and length, for addresses and for comparing."""
+    return hashlib.blake2b(workload.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

@@ -1,0 +1,172 @@
+"""What the page keeps of one workload: its last slots, its last forecast, and the turns its decisions took."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import msgspec
+import numpy as np
+
+from agents.records import Decision
+from infra.page.skill import LEVELS, Floats
+from infra.page.slot_ring import SlotRing
+
+SLOTS: Final = 360
+TURNS: Final = 60
+
+# Columns of the ring.
+LOAD, MISS, READY, PENDING, CURRENT, PROPOSED, FINAL, REACTIVE, P_MISS, CAPACITY = range(10)
+_COLUMNS = 10
+_NAN = float("nan")
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class LoadTargets(msgspec.Struct, frozen=True, rename={"rows": "request.arrival_rate"}):
+    """The one target that the page draws; the others are skipped unread."""
+
+    rows: tuple[tuple[float, ...], ...] = ()
+
+
+class LoadForecast(msgspec.Struct, frozen=True):
+    """What the page reads of a `forecasts` record; `targets.rows` is [H][Q], 1/s."""
+
+    workload: str
+    origin_ts_ms: Count
+    step_ms: Annotated[int, msgspec.Meta(ge=1)]
+    source: str
+    model: str
+    quantile_levels: tuple[float, ...]
+    targets: LoadTargets
+
+
+@dataclass(slots=True)
+class Turn:
+    """Consecutive decisions that leave the same count.
+
+    Attributes:
+        decision: the newest of them.
+        from_ts_ms: origin of the first.
+        reasons: who had the last word, and how often.
+    """
+
+    decision: Decision
+    from_ts_ms: int
+    reasons: Counter[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Fan:
+    """The newest forecast of the load: `quantiles` is [H, 5] at `LEVELS`, from the slot after the origin on."""
+
+    origin_ts_ms: int
+    step_ms: int
+    source: str
+    model: str
+    quantiles: Floats
+
+
+class WorkloadHistory:
+    """Folds decisions, forecasts and miss ratios of one workload, in any order between the three.
+
+    Args:
+        step_ms: slot length; a slot is named by its end / step_ms.
+    """
+
+    __slots__ = ("_made", "fan", "newest", "ring", "step_ms", "turns")
+
+    def __init__(self, step_ms: int) -> None:
+        self.step_ms = step_ms
+        self.ring = SlotRing(SLOTS, _COLUMNS)
+        self.turns: deque[Turn] = deque(maxlen=TURNS)
+        self.newest: Decision | None = None
+        self.fan: Fan | None = None
+        # What was forecast for a slot, by horizon in steps; three horizons tell near from far.
+        self._made: dict[int, SlotRing] = {}
+
+    def decide(self, decision: Decision) -> bool:
+        """Take in a decision; False for one that is not newer than what is known (published again)."""
+        if self.newest is not None and decision.origin_ts_ms <= self.newest.origin_ts_ms:
+            return False
+        self.newest = decision
+        r = decision.replicas
+        capacity = decision.capacity_per_replica
+        p_miss = None if r.final is None else decision.risk.p_miss.get(str(r.final))
+        slot = decision.origin_ts_ms // self.step_ms
+        self.ring.put(slot, (_number(decision.inputs.arrival_rate),), LOAD)
+        self.ring.put(
+            slot,
+            (
+                _number(r.ready),
+                _number(r.pending),
+                _number(r.current),
+                _number(r.proposed),
+                _number(r.final),
+                _number(decision.shadow.get("reactive")),
+                _number(p_miss),
+                _number(capacity.values[len(capacity.values) // 2] if capacity and capacity.values else None),
+            ),
+            READY,
+        )
+        turn = self.turns[-1] if self.turns else None
+        if turn is None or _leaves(turn.decision) != _leaves(decision):
+            turn = Turn(decision, decision.origin_ts_ms, Counter())
+            self.turns.append(turn)
+        turn.decision = decision
+        turn.reasons[decision.reason] += 1
+        return True
+
+    def forecast(self, forecast: LoadForecast) -> bool:
+        """Take in a forecast; False for one without the load, or not of this step."""
+        rows = forecast.targets.rows
+        levels = list(forecast.quantile_levels)
+        if not rows or forecast.step_ms != self.step_ms or any(q not in levels for q in LEVELS):
+            return False
+        picked = [levels.index(q) for q in LEVELS]
+        if any(len(row) != len(levels) for row in rows):
+            return False
+        if self.fan is None or forecast.origin_ts_ms >= self.fan.origin_ts_ms:
+            quantiles = np.array(rows, np.float64)[:, picked]  # [H, 5]
+            self.fan = Fan(forecast.origin_ts_ms, forecast.step_ms, forecast.source, forecast.model, quantiles)
+        origin = forecast.origin_ts_ms // self.step_ms
+        horizons = sorted({1, (len(rows) + 1) // 2, len(rows)})
+        for stale in self._made.keys() - set(horizons):
+            del self._made[stale]
+        for ahead in horizons:
+            made = self._made.setdefault(ahead, SlotRing(SLOTS, len(LEVELS)))
+            made.put(origin + ahead, [rows[ahead - 1][i] for i in picked])
+        return True
+
+    def observe_misses(self, origin_ts_ms: int, miss_ratio: float) -> None:
+        """Share of the slot's requests outside the SLO."""
+        self.ring.put(origin_ts_ms // self.step_ms, (miss_ratio,), MISS)
+
+    def window(self) -> tuple[int, int] | None:
+        """First and last slot that are kept of the decided past, None before the first decision."""
+        if self.newest is None:
+            return None
+        last = self.newest.origin_ts_ms // self.step_ms
+        first = self.ring.first_slot()
+        return max(last - SLOTS + 1, last if first is None else first), last
+
+    def made(self, first: int, last: int) -> dict[int, Floats]:
+        """Per horizon in steps, what was forecast for the slots first..last, [T, 5]."""
+        return {ahead: ring.read(first, last) for ahead, ring in sorted(self._made.items())}
+
+
+def attainment(rows: Floats) -> float | None:
+    """Share of good requests over the rows [T, K], weighted by load; None where no slot tells."""
+    known = ~np.isnan(rows[:, LOAD]) & ~np.isnan(rows[:, MISS])
+    requests = rows[known, LOAD]
+    total = float(requests.sum())
+    return 1.0 - float((requests * rows[known, MISS]).sum()) / total if total > 0 else None
+
+
+def _number(value: float | None) -> float:
+    return _NAN if value is None else float(value)
+
+
+def _leaves(d: Decision) -> tuple[object, ...]:
+    return d.action, d.mode, d.replicas.final

@@ -1,0 +1,46 @@
+// Numbers and instants as people read them. Event time is UTC everywhere.
+
+export const MARKS = { up: "▲", down: "▼", hold: "=", retired: "×" };
+
+export function number(value) {
+  if (value === null || value === undefined) return "–";
+  const size = Math.abs(value);
+  if (size >= 10000) return Math.round(value).toLocaleString("en");
+  if (size >= 100) return value.toFixed(0);
+  if (size >= 10) return value.toFixed(1);
+  return String(Number(value.toPrecision(3)));
+}
+
+/** Of things that are counted. */
+export const count = (value) => (value === null || value === undefined ? "–" : Math.round(value).toLocaleString("en"));
+
+export function percent(ratio, digits = 2) {
+  if (ratio === null || ratio === undefined) return "–";
+  const value = 100 * ratio;
+  if (value !== 0 && value < 0.01) return "< 0.01 %";
+  // Never rounded up to a perfect score.
+  if (ratio < 1 && value > 99.99) return "> 99.99 %";
+  return `${Number(value.toFixed(value < 1 ? 2 : digits))} %`;
+}
+
+const pad = (n) => String(n).padStart(2, "0");
+
+export function clock(ts) {
+  const d = new Date(ts);
+  return `${pad(d.getUTCHours())}:${pad(d.getUTCMinutes())}:${pad(d.getUTCSeconds())}`;
+}
+
+export const day = (ts) => new Date(ts).toISOString().slice(0, 10);
+export const instant = (ts) => `${day(ts)} ${clock(ts)} UTC`;
+
+export function span(seconds) {
+  if (seconds < 1) return `${Number((seconds * 1000).toFixed(0))} ms`;
+  if (seconds < 120) return `${Number(seconds.toFixed(seconds < 10 ? 1 : 0))} s`;
+  if (seconds < 7200) return `${Number((seconds / 60).toFixed(1))} min`;
+  return `${Number((seconds / 3600).toFixed(1))} h`;
+}
+
+export const shorten = (value, limit) => (value.length > limit ? `${value.slice(0, limit - 1)}…` : value);
+
+/** Address of a workload's view; an id too long for an address goes by its key. */
+export const link = (row) => `#/w/${row.id.length > 200 ? `~${row.key}` : encodeURIComponent(row.id)}`;

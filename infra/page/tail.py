@@ -1,0 +1,116 @@
+"""Follows the output topics for the page: recent records first, then as they come, in no consumer group."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import aiokafka
+import structlog
+from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError
+
+from infra.page.fleet import FleetMemory
+from infra.printable import printable
+from streams.topics import Topics
+
+# Records per partition that are read again at the start: hours of a small fleet, some steps of a large one.
+DECISIONS_BACK: Final = 10_000
+FORECASTS_BACK: Final = 2_000
+PLANS_BACK: Final = 2_000
+_FETCH_BYTES = 1 << 20
+_POLL_RECORDS = 400
+# Folding gives way to the stages of the same event loop after so many records, 3 ms or so.
+_SLICE = 50
+_LONGEST_PAUSE_S = 30.0
+
+log = structlog.get_logger()
+
+
+class PageTail:
+    """Keeps a `FleetMemory` up to date.
+
+    Args:
+        memory: to fill.
+        topics: names and partition counts.
+        client_options: bootstrap_servers and security of an aiokafka client.
+
+    Attributes:
+        state: `reading` (recent history), `live`, or `waiting` (brokers do not answer; it tries again).
+        note: why it waits.
+    """
+
+    def __init__(self, memory: FleetMemory, topics: Topics, client_options: Mapping[str, Any]) -> None:
+        self._memory = memory
+        self._options = dict(client_options)
+        back = {topics.decisions: DECISIONS_BACK, topics.forecasts: FORECASTS_BACK, topics.plans: PLANS_BACK}
+        counts = {spec.name: spec.partitions for spec in topics.specs()}
+        self._back = {TopicPartition(name, p): n for name, n in back.items() for p in range(counts[name])}
+        self._positions: dict[TopicPartition, int] = {}
+        self.state = "reading"
+        self.note = ""
+
+    async def run(self) -> None:
+        """Read for ever; brokers that go away are waited for."""
+        pause_s = 1.0
+        while True:
+            try:
+                await self._follow()
+            except (KafkaError, OSError) as error:
+                was_live, self.state = self.state == "live", "waiting"
+                self.note = printable(f"{type(error).__name__}: {error}", 200)
+                log.warning("page_reader_waits", reason=self.note)
+                pause_s = 1.0 if was_live else min(_LONGEST_PAUSE_S, 2 * pause_s)
+            await asyncio.sleep(pause_s)
+
+    async def _follow(self) -> None:
+        consumer = aiokafka.AIOKafkaConsumer(
+            enable_auto_commit=False,
+            # A position that retention has overtaken: go on with the oldest record there is.
+            auto_offset_reset="earliest",
+            max_partition_fetch_bytes=_FETCH_BYTES,
+            fetch_max_bytes=4 * _FETCH_BYTES,
+            client_id="harmony-page",
+            **self._options,
+        )
+        try:
+            await consumer.start()
+            await asyncio.sleep(0)  # its coordinator task must have begun before `stop` may cancel it
+            ends = await self._place(consumer)
+            while True:
+                batches = await consumer.getmany(timeout_ms=500, max_records=_POLL_RECORDS)
+                for tp, records in batches.items():
+                    await self._fold(tp, records)
+                if self.state != "live" and await _reached(consumer, ends):
+                    self.state, self.note = "live", ""
+                self._memory.sweep()
+        finally:
+            await consumer.stop()
+
+    async def _place(self, consumer: Any) -> dict[TopicPartition, int]:
+        """Seek to where reading went on, or so many records before the end; returns the ends."""
+        partitions = list(self._back)
+        consumer.assign(partitions)
+        begins, ends = await consumer.beginning_offsets(partitions), await consumer.end_offsets(partitions)
+        for tp in partitions:
+            known = self._positions.get(tp)
+            # A log that is shorter than it was is another log: its records were deleted, or the topic made anew.
+            start = known if known is not None and known <= ends[tp] else ends[tp] - self._back[tp]
+            consumer.seek(tp, max(begins[tp], start))
+        return dict(ends)
+
+    async def _fold(self, tp: TopicPartition, records: list[Any]) -> None:
+        fold: Callable[[str, bytes | None], None] = self._memory.fold
+        for start in range(0, len(records), _SLICE):
+            for record in records[start : start + _SLICE]:
+                fold(tp.topic, record.value)
+            await asyncio.sleep(0)
+        self._positions[tp] = records[-1].offset + 1
+
+
+async def _reached(consumer: Any, ends: Mapping[TopicPartition, int]) -> bool:
+    for tp, end in ends.items():
+        if await consumer.position(tp) < end:
+            return False
+    return True

@@ -1,0 +1,65 @@
+"""A decision in one sentence, as an operator would say it."""
+
+from __future__ import annotations
+
+from agents.records import Decision
+from infra.operate_views import GUARD_WORDS
+from infra.printable import printable
+
+_LONGEST = 300
+# Grounds of the planner.
+_PROPOSERS = {
+    "chance_constrained": "the cheapest count within the allowed risk",
+    "recovery": "a queue stands already: the count that keeps the futures from here on within the allowed risk",
+    "maximum": "no count keeps the allowed risk: the most there may be",
+}
+
+
+def headline(decision: Decision) -> str:
+    """What was decided: `grows from 5 to 7 replicas`."""
+    now, final = decision.replicas.current, decision.replicas.final
+    if decision.action == "retired":
+        return "is retired: no telemetry for a whole context"
+    if decision.action == "hold" or now is None or final is None:
+        if final is None:
+            return "holds, with no count to give"
+        return f"holds at {_replicas(final)}"
+    would = decision.mode != "act"
+    verb = {"up": "grow", "down": "shrink"}.get(decision.action, decision.action)
+    return f"would {verb} from {now} to {_replicas(final)}" if would else f"{verb}s from {now} to {_replicas(final)}"
+
+
+def because(decision: Decision) -> str:
+    """Why: the guard or proposer that had the last word, in words, with what it said."""
+    reason = decision.reason
+    said = next((step.reason for step in reversed(decision.guards) if step.guard == reason), "")
+    meaning = GUARD_WORDS.get(reason) or _PROPOSERS.get(reason) or printable(reason, 80)
+    return printable(f"{meaning} ({said})" if said else meaning, _LONGEST)
+
+
+def why_this_count(decision: Decision) -> str:
+    """Why the count that was proposed and not one fewer, from the risks that the planner measured; "" if unknown."""
+    proposed, risk = decision.replicas.proposed, decision.risk
+    if proposed is None:
+        return ""
+    p_this, p_fewer = risk.p_miss.get(str(proposed)), risk.p_miss.get(str(proposed - 1))
+    if p_this is None:
+        return ""
+    allowed = percent(risk.epsilon)
+    here = f"{_replicas(proposed)} miss the objective with probability {percent(p_this)}"
+    if p_this > risk.epsilon:
+        return f"{here}: more than the allowed {allowed}, and the least that was found"
+    if p_fewer is None:
+        return f"{here}, within the allowed {allowed}"
+    if p_fewer > risk.epsilon:
+        return f"{here}, within the allowed {allowed}; {proposed - 1} would miss it with {percent(p_fewer)}"
+    return f"{here}, within the allowed {allowed}; {proposed - 1} would too ({percent(p_fewer)}), at a higher cost"
+
+
+def percent(ratio: float) -> str:
+    """Three significant digits: `0.81 %`."""
+    return f"{100 * ratio:.3g} %"
+
+
+def _replicas(count: int) -> str:
+    return f"{count} replica" if count == 1 else f"{count} replicas"
