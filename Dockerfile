@@ -1,0 +1,25 @@
+# HARMONY's workers and demo fleet. Not built in the project's own tests: no container engine there.
+FROM python:3.11.11-slim-bookworm AS build
+ENV UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_PROJECT_ENVIRONMENT=/opt/harmony UV_PYTHON_DOWNLOADS=never
+WORKDIR /src
+RUN pip install --no-cache-dir uv==0.13.9
+# The locked environment first: it changes less often than the sources.
+COPY pyproject.toml uv.lock README.md LICENSE ./
+RUN uv sync --frozen --no-default-groups --no-install-project
+COPY streams streams
+COPY agents agents
+COPY model model
+COPY infra infra
+RUN uv sync --frozen --no-default-groups --no-editable
+
+FROM python:3.11.11-slim-bookworm
+RUN groupadd --gid 10001 harmony \
+    && useradd --uid 10001 --gid harmony --create-home --shell /usr/sbin/nologin harmony \
+    && install --directory --owner harmony --group harmony /var/lib/harmony
+COPY --from=build /opt/harmony /opt/harmony
+ENV PATH=/opt/harmony/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 HARMONY_STATE_DIR=/var/lib/harmony
+WORKDIR /var/lib/harmony
+USER 10001:10001
+EXPOSE 9464
+ENTRYPOINT ["harmony"]
+CMD ["worker"]

@@ -1,0 +1,67 @@
+"""Writes docs/metrics.md from the catalogue: `python -m infra.monitoring.metrics_page`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from infra.metric_catalogue import METRICS, OTHER, Label, Metric
+from infra.metrics import PREFIX
+
+PAGE = Path(__file__).parents[2] / "docs/metrics.md"
+
+_HEAD = """# Metrics
+
+Every worker serves these at `/metrics` of its web port (default 9464), in Prometheus' text format or, when asked,
+OpenMetrics. Beyond loopback it needs a token: `Authorization: Bearer <advanced.worker.metrics_token>`.
+
+* Units are base units; a ratio is 0 to 1; `_total` counts since the worker's start, and starts at 0.
+* A number that is not known has no series, rather than 0.
+* Labels take values from fixed sets; whatever else comes up is shown as `other`. Only metrics with the label `workload`
+  grow with the fleet: the first `advanced.worker.metrics_max_workloads` (default 100) get theirs, further ones are
+  counted in `harmony_workload_gauges_dropped_total`. A retired workload makes room.
+* Each worker tells of what it does itself: sum counters over workers; of gauges take the maximum.
+* Measurements are not part of the state: a restart begins them anew. The scores of forecasts, too, start empty; nothing
+  that is decided reads them.
+* Times to a command compare the worker's clock with the broker's; a worker whose clock is behind shows 0.
+
+Dashboards, rules and a Prometheus configuration are in `infra/monitoring`; each alert has a page in
+[operations/runbooks](operations/runbooks/README.md).
+
+| metric | type | labels | what it says |
+|---|---|---|---|
+"""
+
+_TAIL = """
+`forecast_coverage_ratio` and `forecast_pinball` hold every published forecast of demand, 1, 4 and 16 steps ahead,
+against what was then observed. A seasonal naive forecast of the same workloads is made and scored beside them, in the
+background and from 64 sample paths; one that is not ready when its value arrives is not scored.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    return _HEAD + "".join(_row(metric) for metric in METRICS) + _TAIL
+
+
+def _row(metric: Metric) -> str:
+    kind = "gauge, always 1" if metric.kind == "info" else metric.kind
+    labels = "<br>".join(_label(label) for label in metric.labels) or "none"
+    return f"| `{PREFIX}{metric.name}` | {kind} | {labels} | {metric.help} |\n"
+
+
+def _label(label: Label) -> str:
+    if label.domain == "workload":
+        return f"`{label.name}`: its id"
+    if label.domain == "text":
+        return f"`{label.name}`"
+    values = (*label.values, OTHER) if label.domain == "open" and OTHER not in label.values else label.values
+    return f"`{label.name}`: {', '.join(values)}"
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
