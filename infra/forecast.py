@@ -1,0 +1,245 @@
+"""`harmony forecast FILE`: quantile forecasts of any telemetry file, with a plot where one is wanted."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import typer
+
+from infra.cli_options import say
+from infra.durations import parse_duration_s
+from infra.errors import HarmonyError
+from infra.forecast_output import ItemForecast, write_csv, write_json
+from infra.series_file import Table, read_series
+from model.evaluation.dataset import Floats, Indicator
+
+if TYPE_CHECKING:
+    from model.contract import Forecaster
+
+DEFAULT_LEVELS = "0.05,0.1,0.25,0.5,0.75,0.9,0.95"
+_NUM_PATHS = 1024
+_FINE_ROWS = 512
+_MIN_ROWS = 8
+MODELS = ("served", "network", "pool", "ridge", "seasonal_naive")
+
+
+def forecast(
+    file: Annotated[Path, typer.Argument(help="Telemetry: CSV (plain or gzip) or Parquet, wide or long.")],
+    prediction_length: Annotated[int, typer.Option(min=1, max=64, help="Steps ahead.")] = 24,
+    quantile_levels: Annotated[str, typer.Option(help="With commas, each within 0..1.")] = DEFAULT_LEVELS,
+    step: Annotated[
+        str | None, typer.Option(help="Sampling step such as 15s or 5m; default: inferred. Coarser averages rows.")
+    ] = None,
+    items: Annotated[str | None, typer.Option(help="Only these items, with commas.")] = None,
+    indicators: Annotated[str | None, typer.Option(help="Only these columns, with commas.")] = None,
+    holdout: Annotated[
+        bool, typer.Option("--holdout", help="Forecast the last rows of the file, and compare with them.")
+    ] = False,
+    model: Annotated[str, typer.Option(help=f"One of {', '.join(MODELS)}.")] = "served",
+    lower: Annotated[
+        float | None, typer.Option(help="No value is below; default: 0 where the file has none below.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="CSV, or JSON by its ending; default: CSV on stdout.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="PNG, SVG or PDF (extra `plots`).")] = None,
+) -> None:
+    """Forecast the quantiles of every indicator of a telemetry file."""
+    levels = _levels(quantile_levels)
+    tables = read_series(file, _step_ms(step))
+    tables = _chosen(file, tables, items, indicators)
+    for line in _remarks(tables):
+        say(line)
+    forecaster = _forecaster(model)
+    answers = [_forecast_item(file, table, forecaster, prediction_length, levels, holdout, lower) for table in tables]
+    if plot is not None:
+        from infra.forecast_plot import draw_forecasts
+
+        say(f"wrote {draw_forecasts(plot, answers)}")
+    if holdout:
+        for answer in answers:
+            say(_verdict(answer))
+    if out is not None:
+        try:
+            with out.open("w", encoding="utf-8", newline="") as stream:
+                write_json(stream, answers) if out.suffix == ".json" else write_csv(stream, answers)
+        except OSError as error:
+            raise HarmonyError(f"--out: cannot write {out} ({error.strerror}).") from None
+        say(f"wrote {out}")
+    elif as_json:
+        write_json(sys.stdout, answers)
+    else:
+        write_csv(sys.stdout, answers)
+
+
+def _forecast_item(
+    file: Path,
+    table: Table,
+    forecaster: Forecaster,
+    horizon: int,
+    levels: tuple[float, ...],
+    holdout: bool,
+    lower: float | None,
+) -> ItemForecast:
+    import torch
+
+    from model.contract import quantiles_of_paths
+    from model.evaluation.served import context_batch
+
+    torch.set_num_threads(1)
+    num = len(table.values) - (horizon if holdout else 0)
+    observed = int(np.isfinite(table.values[: max(num, 0)]).sum(0).max(initial=0))
+    least = max(_MIN_ROWS, forecaster.min_context)
+    if observed < least:
+        after = f" before the {horizon} held out" if holdout else ""
+        raise HarmonyError(
+            f"{file}: item {table.item_id!r} has {max(observed, 0)} observed rows{after}; a forecast of {horizon} "
+            f"steps needs {least}. Give a longer file, a finer --step or a shorter --prediction-length.",
+            2,
+        )
+    known = table.values[:num]
+    low = [_lower(column, lower) for column in known.T]
+    batch = context_batch(
+        known,
+        [num - 1],
+        item_id=table.item_id,
+        start_ts_ms=table.start_ts_ms,
+        step_ms=table.step_ms,
+        indicators=[Indicator(name, lower=bound) for name, bound in zip(table.indicators, low, strict=True)],
+        fine_rows=_FINE_ROWS,
+        context_rows=num,
+    )
+    try:
+        result = forecaster.forecast(batch, horizon, _NUM_PATHS)
+    except ValueError as error:
+        raise HarmonyError(f"{file}: item {table.item_id!r} cannot be forecast: {error}.", 2) from None
+    paths = result.paths[0].double()  # [S, H, N]
+    empty = ~np.isfinite(known).any(0)
+    at = torch.tensor(levels, dtype=torch.float64)
+    quantiles = quantiles_of_paths(paths.permute(1, 2, 0), at).permute(2, 0, 1).numpy()
+    peak = quantiles_of_paths(paths.amax(1).T, at).T.numpy()
+    mean = paths.mean(0).numpy()
+    for values in (quantiles, peak, mean):
+        values[..., empty] = np.nan
+    return ItemForecast(
+        table=table,
+        origin=num - 1,
+        timestamps_ms=[table.start_ts_ms + (num + k) * table.step_ms for k in range(horizon)],
+        levels=levels,
+        quantiles=quantiles,
+        mean=mean,
+        peak=peak,
+        truth=table.values[num : num + horizon] if holdout else None,
+        source=result.sources[0],
+    )
+
+
+def _lower(column: Floats, given: float | None) -> float:
+    if given is not None:
+        return given
+    known = column[np.isfinite(column)]
+    return 0.0 if len(known) and known.min() >= 0 else float("-inf")
+
+
+def _forecaster(name: str) -> Forecaster:
+    from model.network.checkpoint import CheckpointError
+    from model.network.serving import baselines, network_forecaster, serving_forecaster
+    from model.ridge import RidgeForecaster
+    from model.seasonal_naive import SeasonalNaiveForecaster
+
+    if name == "served":
+        return serving_forecaster(on_refusal=say)
+    if name == "pool":
+        return baselines()
+    if name == "ridge":
+        return RidgeForecaster()
+    if name == "seasonal_naive":
+        return SeasonalNaiveForecaster()
+    if name != "network":
+        raise HarmonyError(f"--model: {name!r} is none of {', '.join(MODELS)}.", 2)
+    try:
+        return network_forecaster()
+    except CheckpointError as error:
+        raise HarmonyError(f"--model network: {error}.", 2) from None
+
+
+def _chosen(file: Path, tables: list[Table], items: str | None, indicators: str | None) -> list[Table]:
+    names = None if items is None else [word.strip() for word in items.split(",")]
+    if names is not None:
+        missing = [name for name in names if name not in {table.item_id for table in tables}]
+        if missing:
+            raise HarmonyError(
+                f"--items: {file} has no {', '.join(missing)}; it has {_some([t.item_id for t in tables])}.", 2
+            )
+        tables = [table for table in tables if table.item_id in names]
+    if indicators is None:
+        return tables
+    wanted = [word.strip() for word in indicators.split(",")]
+    known = {name for table in tables for name in table.indicators}
+    missing = [name for name in wanted if name not in known]
+    if missing:
+        raise HarmonyError(f"--indicators: {file} has no {', '.join(missing)}; it has {_some(sorted(known))}.", 2)
+    return [_only(table, wanted) for table in tables]
+
+
+def _only(table: Table, wanted: list[str]) -> Table:
+    from dataclasses import replace
+
+    names = tuple(name for name in wanted if name in table.indicators)
+    return replace(table, indicators=names, values=table.values[:, [table.indicators.index(name) for name in names]])
+
+
+def _remarks(tables: list[Table]) -> list[str]:
+    """What the reader should know of how the file was read."""
+    step = tables[0].step_ms / 1000
+    rows = sum(len(table.values) for table in tables)
+    lines = [f"step {step:g} s; {len(tables)} item{'s' * (len(tables) > 1)}, {rows} rows"]
+    gaps = sum(table.num_gaps for table in tables)
+    empty = sum(int(np.isnan(table.values).sum()) for table in tables)
+    if empty:
+        lines.append(f"{empty} missing cells are masked ({gaps} rows of the grid are absent)")
+    jitter = max(table.jitter_ms for table in tables)
+    if jitter:
+        lines.append(f"timestamps lie up to {jitter} ms off the grid and were moved onto it")
+    merged = sum(table.num_merged for table in tables)
+    if merged:
+        lines.append(f"{merged} rows were averaged into steps of {step:g} s")
+    return lines
+
+
+def _verdict(answer: ItemForecast) -> str:
+    """How often the truth lay within the widest interval asked for, and above the peak's top quantile."""
+    assert answer.truth is not None
+    known = np.isfinite(answer.truth)
+    inside = ((answer.truth >= answer.quantiles[0]) & (answer.truth <= answer.quantiles[-1]))[known]
+    share = f"{inside.mean():.0%}" if known.any() else "none"
+    nominal = answer.levels[-1] - answer.levels[0]
+    return f"{answer.table.item_id}: {share} of the held-out values lie within the {nominal:.0%} interval"
+
+
+def _levels(text: str) -> tuple[float, ...]:
+    try:
+        levels = tuple(sorted({float(word) for word in text.split(",")}))
+    except ValueError:
+        levels = ()
+    if not levels or not all(0 < level < 1 for level in levels):
+        raise HarmonyError(f"--quantile-levels: {text!r} must list numbers between 0 and 1, such as 0.1,0.5,0.9.", 2)
+    return levels
+
+
+def _step_ms(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        step_ms = round(1000 * parse_duration_s(text))
+    except ValueError as error:
+        raise HarmonyError(f"--step: {error}.", 2) from None
+    if step_ms < 1:
+        raise HarmonyError("--step: must be at least a millisecond.", 2)
+    return step_ms
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
