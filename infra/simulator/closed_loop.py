@@ -94,7 +94,10 @@ class ClosedLoop:
                 STATIC_PEAK, self._copy(objective, self.peak_replicas, score_from_s), StaticRule(self.peak_replicas)
             ),
             Shadow(
-                HPA, self._copy(objective, self.initial_replicas, score_from_s), HpaRule(HpaSettings(target, *bounds))
+                HPA,
+                self._copy(objective, self.initial_replicas, score_from_s),
+                HpaRule(HpaSettings(target, *bounds)),
+                act_from_s=score_from_s,
             ),
         )
         self._slot_rps = 0.0

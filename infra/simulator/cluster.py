@@ -86,6 +86,7 @@ class Cluster:
         self._num_requests = 0
         self._num_launched = 0
         self._last_fed_s = -math.inf
+        self._watchers: tuple[list[Request], list[Request]] | None = None
         for _ in range(initial_replicas):
             replica = self._launch(0.0)
             replica.ready_s = start_s
@@ -118,6 +119,15 @@ class Cluster:
     def outstanding(self) -> int:
         """Requests that arrived and have not finished."""
         return len(self.gateway) + sum(r.engine.outstanding for r in self._ready + self._draining)
+
+    @property
+    def num_arrived(self) -> int:
+        """Requests that have arrived so far."""
+        return self._num_requests - len(self._coming)
+
+    def watch(self, first_tokens: list[Request], finished: list[Request]) -> None:
+        """From now on append every request to these when it gets its first token, and when it finishes."""
+        self._watchers = (first_tokens, finished)
 
     def feed(self, arrivals: Arrivals) -> None:
         """Add requests that arrive after now and after everything fed before.
@@ -276,5 +286,8 @@ class Cluster:
         replica.ledger.book(engine.first_tokens, engine.finished, self.objective)
         for request in engine.finished:
             self.scores.finished(request)
+        if self._watchers is not None:
+            self._watchers[0].extend(engine.first_tokens)
+            self._watchers[1].extend(engine.finished)
         engine.first_tokens.clear()
         engine.finished.clear()

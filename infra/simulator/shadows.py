@@ -118,13 +118,13 @@ class HpaRule:
 
 
 class Shadow:
-    """One policy's copy of a workload."""
+    """One policy's copy of a workload; it acts at its ticks from `act_from_s` on, as everyone it is compared with."""
 
-    def __init__(self, policy: str, cluster: Cluster, rule: ScalingRule) -> None:
+    def __init__(self, policy: str, cluster: Cluster, rule: ScalingRule, act_from_s: float = 0.0) -> None:
         self.policy = policy
         self.cluster = cluster
         self._rule = rule
-        self._tick_s = cluster.now_s + rule.period_s
+        self._tick_s = max(cluster.now_s + rule.period_s, act_from_s)
 
     def feed(self, arrivals: Arrivals) -> None:
         """The same arrivals as everyone's."""

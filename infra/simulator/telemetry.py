@@ -62,15 +62,25 @@ class TelemetrySampler:
     Args:
         start_ts_ms: event time of second 0.
         step_s: slot length.
+        with_devices: read the GPUs too.
     """
 
     def __init__(
-        self, workload: str, cluster: Cluster, device: DeviceModel, seed: int, start_ts_ms: int, step_s: float
+        self,
+        workload: str,
+        cluster: Cluster,
+        device: DeviceModel,
+        seed: int,
+        start_ts_ms: int,
+        step_s: float,
+        *,
+        with_devices: bool = True,
     ) -> None:
         self._workload = workload
         self._name = workload.rsplit("/", 1)[-1]
         self._cluster = cluster
         self._device = device
+        self._with_devices = with_devices
         self._seed = seed
         self._start_ts_ms = start_ts_ms
         self._step_s = step_s
@@ -93,7 +103,7 @@ class TelemetrySampler:
         for replica in self._open_replicas():
             if self._is_up(replica):
                 self._requests.append(self._request_row(replica, now_ms))
-            if math.isnan(replica.release_s):
+            if self._with_devices and math.isnan(replica.release_s):
                 self._read_devices(replica, now_ms)
             if not math.isnan(replica.ready_s):
                 self._tell_ready(replica)

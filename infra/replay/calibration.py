@@ -1,0 +1,97 @@
+"""Is the stated risk right? P(miss) as published with each decision against what then happened.
+
+A decision at an origin states the chance that fewer than the objective's share of the requests arriving in
+[origin + lead time, + commit time) are good. Decisions follow each other faster than windows end, so intervals are
+bootstrapped by blocks of time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.records import Decision
+from infra.simulator.ledger import Objective
+from infra.simulator.request import Request
+
+EDGES = (0.0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+BLOCK_S = 600.0
+_FEWEST = 5  # requests in a window, below which it says nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """One decision's stated risk and whether its window was missed. `at_s` is the origin."""
+
+    at_s: float
+    p_miss: float
+    missed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Decisions whose stated risk lies in `[low, high)`: how many, the mean stated and the realized share."""
+
+    low: float
+    high: float
+    count: int
+    stated: float
+    realized: float
+
+
+def stated_risks(
+    decisions: Sequence[Decision],
+    requests: Sequence[Request],
+    objective: Objective,
+    share: float,
+    span_s: tuple[float, float],
+    start_ts_ms: int,
+    commit_s: float,
+) -> list[Stated]:
+    """Every decision of the span with a stated risk at the count it set, and a window that ends within it."""
+    arrival_s = np.asarray([r.arrival_s for r in requests])
+    good = np.concatenate(([0], np.cumsum([objective.met(r) for r in requests])))
+    found = []
+    for d in decisions:
+        p_miss = d.risk.p_miss.get(str(d.replicas.final))
+        if p_miss is None or d.lead_time_s is None:
+            continue
+        at_s = (d.origin_ts_ms - start_ts_ms) / 1000
+        begin_s = at_s + d.lead_time_s.values[d.lead_time_s.levels.index(0.5)]
+        if at_s < span_s[0] or begin_s + commit_s > span_s[1]:
+            continue
+        first, last = np.searchsorted(arrival_s, (begin_s, begin_s + commit_s))
+        if last - first >= _FEWEST:
+            found.append(Stated(at_s, p_miss, bool(good[last] - good[first] < share * (last - first))))
+    return found
+
+
+def reliability(stated: Sequence[Stated]) -> list[Bin]:
+    """Realized against stated by bins of the stated risk; empty bins are left out."""
+    p = np.asarray([s.p_miss for s in stated])
+    missed = np.asarray([s.missed for s in stated], dtype=np.float64)
+    bins = []
+    for low, high in zip(EDGES, (*EDGES[1:-1], 1.0 + 1e-9), strict=False):
+        inside = (p >= low) & (p < high) if len(p) else np.zeros(0, dtype=bool)
+        if inside.any():
+            bins.append(
+                Bin(low, min(high, 1.0), int(inside.sum()), float(p[inside].mean()), float(missed[inside].mean()))
+            )
+    return bins
+
+
+def pooled_interval(stated: Sequence[Stated], seed: int = 0, draws: int = 1_000) -> tuple[float, float, float] | None:
+    """Realized share of missed windows with its 95 % block-bootstrap interval; None without decisions."""
+    if not stated:
+        return None
+    blocks: dict[int, list[bool]] = {}
+    for s in stated:
+        blocks.setdefault(int(s.at_s // BLOCK_S), []).append(s.missed)
+    counts = np.asarray([(sum(b), len(b)) for b in blocks.values()], dtype=np.float64)
+    rng = np.random.default_rng(seed)
+    chosen: NDArray[np.float64] = counts[rng.integers(0, len(counts), (draws, len(counts)))].sum(axis=1)
+    low, high = np.quantile(chosen[:, 0] / chosen[:, 1], (0.025, 0.975))
+    return float(counts[:, 0].sum() / counts[:, 1].sum()), float(low), float(high)

@@ -1,0 +1,81 @@
+"""`harmony replay` on the command line; what it needs is imported when it runs, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def replay(
+    requests: Annotated[Path | None, typer.Option(help="Recorded requests, CSV, plain or gzip.")] = None,
+    rate: Annotated[
+        str | None, typer.Option(help="A rate file, or one that is built in: ramp, flash-crowd, regime-shift.")
+    ] = None,
+    profile: Annotated[str, typer.Option(help="Engine profile: built-in name or JSON file.")] = "dense-70b",
+    policies: Annotated[str | None, typer.Option(help="Separated by commas; default: all public ones.")] = None,
+    slo_ttft: Annotated[float, typer.Option(help="Seconds to the first token.")] = 2.0,
+    slo_tpot: Annotated[float, typer.Option(help="Seconds per further token.")] = 0.2,
+    objective: Annotated[float, typer.Option(help="Wanted share of good requests.")] = 0.99,
+    lead_time: Annotated[
+        str, typer.Option(help="Seconds from command to ready; 100~0.3 = lognormal of mean 100, sigma of log 0.3.")
+    ] = "100",
+    min_replicas: Annotated[int, typer.Option(help="Fewest replicas.")] = 1,
+    max_replicas: Annotated[int, typer.Option(help="Most replicas.")] = 16,
+    seeds: Annotated[
+        int, typer.Option(min=1, max=1000, help="Runs per policy: arrivals of a rate file, lead times.")
+    ] = 5,
+    step: Annotated[float, typer.Option(min=1.0, help="Seconds per telemetry step of HARMONY.")] = 15.0,
+    scrape_interval: Annotated[
+        float, typer.Option(min=0.0, help="Seconds between readings of the metrics; 0 = at each policy's own tick.")
+    ] = 0.0,
+    delay: Annotated[float, typer.Option(min=0.0, help="Seconds until a reading reaches a policy.")] = 0.0,
+    noise: Annotated[float, typer.Option(min=0.0, help="Relative noise of the gauges that policies read.")] = 0.0,
+    train_share: Annotated[float, typer.Option(help="Part of a request trace that policies are tuned on.")] = 0.3,
+    day: Annotated[
+        int | None, typer.Option(help="Day of a rate file of days, from 0; the one before is tuned on.")
+    ] = None,
+    mean_rate: Annotated[float | None, typer.Option(help="Thin a rate file to this mean, requests/s.")] = None,
+    prompt_tokens: Annotated[str, typer.Option(help="Where a rate file has none: mean or mean:sigma.")] = "900:0.6",
+    output_tokens: Annotated[str, typer.Option(help="Likewise.")] = "200:0.6",
+    tune: Annotated[bool, typer.Option("--tune/--no-tune", help="Tune every policy on the training part.")] = True,
+    oracle: Annotated[int, typer.Option(min=0, help="Simulations that the search for the oracle may take.")] = 160,
+    jobs: Annotated[int, typer.Option(min=1, max=256, help="Processes side by side.")] = 1,
+    json_out: Annotated[Path | None, typer.Option("--json", help="Write the results here; - = stdout.")] = None,
+    log_dir: Annotated[Path | None, typer.Option(help="Write every request and replica of every run here.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write cost against misses here, as SVG.")] = None,
+) -> None:
+    """Replay a load under HARMONY, public scaling policies and a clairvoyant, on the demo's engine."""
+    from infra.replay.job import Request, run_replay
+
+    run_replay(
+        Request(
+            requests=requests,
+            rate=rate,
+            profile=profile,
+            policies=policies,
+            slo_ttft=slo_ttft,
+            slo_tpot=slo_tpot,
+            objective=objective,
+            lead_time=lead_time,
+            min_replicas=min_replicas,
+            max_replicas=max_replicas,
+            seeds=seeds,
+            step=step,
+            scrape_interval=scrape_interval,
+            delay=delay,
+            noise=noise,
+            train_share=train_share,
+            day=day,
+            mean_rate=mean_rate,
+            prompt_tokens=prompt_tokens,
+            output_tokens=output_tokens,
+            tune=tune,
+            oracle=oracle,
+            jobs=jobs,
+            json_out=json_out,
+            log_dir=log_dir,
+            plot=plot,
+        )
+    )

@@ -1,0 +1,76 @@
+"""HARMONY in a replay: the worker's policy with shipped settings, and its ablations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agents.policy import GuardLimits, Policy, Slo, TargetRef, WorkloadSpec
+from infra.replay.controllers import WORKLOAD, Controller, HarmonyController
+from infra.replay.forecasters import Marginal, Perfect
+from infra.replay.live import NewController
+from infra.replay.setting import Setting
+from infra.simulator.cluster import Cluster
+from model.contract import Forecaster
+from model.fallback import FallbackForecaster
+from model.ridge import RidgeForecaster
+from model.seasonal_naive import SeasonalNaiveForecaster
+
+START_TS_MS = 1_704_067_200_000  # midnight, so that the time of day of a load is the time of day of its file
+
+
+def shipped_forecaster(setting: Setting) -> Forecaster:  # noqa: ARG001
+    """What `harmony worker` runs."""
+    return FallbackForecaster(RidgeForecaster(), SeasonalNaiveForecaster())
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """HARMONY with something taken away or replaced.
+
+    Attributes:
+        policy: fields of `Policy` that differ.
+        forecaster: in place of the shipped one.
+    """
+
+    policy: dict[str, Any] = field(default_factory=dict)
+    forecaster: Callable[[Setting], Forecaster] = shipped_forecaster
+
+
+# Removing a replica is the planner's own risk-weighed choice, so the replay does not slow it down further.
+REPLAY_GUARDS = GuardLimits(warm_up_steps=64, stabilization_down_s=60.0, down_ratio=1.0)
+
+HARMONY_VARIANTS: dict[str, Variant] = {
+    "harmony": Variant(),
+    "harmony-marginal": Variant(forecaster=lambda s: Marginal(shipped_forecaster(s))),
+    "harmony-seasonal-naive": Variant(forecaster=lambda _: SeasonalNaiveForecaster()),
+    "harmony-perfect": Variant(forecaster=lambda s: Perfect(s.load.arrivals, START_TS_MS)),
+}
+
+
+def policy_of(setting: Setting, benchmark_rps: float, **changes: Any) -> Policy:
+    """The policy of one cell: declared bounds, objective, lead time and load-test figure."""
+    spec = WorkloadSpec(
+        id=WORKLOAD,
+        target=TargetRef(name="load"),
+        min_replicas=setting.min_replicas,
+        max_replicas=setting.max_replicas,
+        gpus_per_replica=setting.profile.gpus_per_replica,
+        slo=Slo(setting.objective.ttft_s, setting.objective.tpot_s, setting.share),
+        mode="act",
+        capacity_rps=benchmark_rps,
+        lead_time_s=setting.lead_s,
+    )
+    fields: dict[str, Any] = {"fleet": "replay", "workloads": (spec,), "guards": REPLAY_GUARDS}
+    return Policy(**(fields | changes))
+
+
+def harmony_controller(variant: Variant, benchmark_rps: float, changes: Mapping[str, float]) -> NewController:
+    """How to bind a variant to a cluster; `changes` are fields of the policy that tuning chose."""
+
+    def new(setting: Setting, cluster: Cluster, seed: int) -> Controller:
+        policy = policy_of(setting, benchmark_rps, **(variant.policy | dict(changes)))
+        return HarmonyController(setting, cluster, policy, variant.forecaster(setting), seed, START_TS_MS)
+
+    return new

@@ -1,0 +1,275 @@
+"""The job behind `harmony replay`: check what was asked, prepare the cell, run it, print and write the results."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from infra.cli_options import say
+from infra.errors import HarmonyError
+from infra.replay.calibration import pooled_interval, reliability
+from infra.replay.catalogue import DEFAULT_POLICIES, POLICY_NAMES
+from infra.replay.matrix import CellResult, run_cell
+from infra.replay.plot import pareto_svg, write_plot
+from infra.replay.prepare import Cell, Options, day_cell, rate_cell, trace_cell
+from infra.replay.rates import DAY_S, Tokens, read_rates
+from infra.replay.records import Row, paired_interval, plain
+from infra.simulator.arrivals import TraceError, read_trace
+from infra.simulator.ledger import Objective
+from infra.simulator.profiles import ProfileError, named_profile
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the command line asks for, unchecked."""
+
+    requests: Path | None
+    rate: str | None
+    profile: str
+    policies: str | None
+    slo_ttft: float
+    slo_tpot: float
+    objective: float
+    lead_time: str
+    min_replicas: int
+    max_replicas: int
+    seeds: int
+    step: float
+    scrape_interval: float
+    delay: float
+    noise: float
+    train_share: float
+    day: int | None
+    mean_rate: float | None
+    prompt_tokens: str
+    output_tokens: str
+    tune: bool
+    oracle: int
+    jobs: int
+    json_out: Path | None
+    log_dir: Path | None
+    plot: Path | None
+
+
+def run_replay(q: Request) -> None:
+    """Do it.
+
+    Raises:
+        HarmonyError: a load, profile, policy, bound or objective that cannot be used; one sentence, exit code 2.
+    """
+    wanted = _policies(q.policies)
+    if (q.requests is None) == (q.rate is None):
+        raise HarmonyError("Give the load: either --requests FILE or --rate FILE.", 2)
+    lead_s, sigma = _lead_time(q.lead_time)
+    _check(q.slo_ttft, q.slo_tpot, q.objective, q.min_replicas, q.max_replicas, q.train_share)
+    try:
+        options = Options(
+            named_profile(q.profile), Objective(q.slo_ttft, q.slo_tpot), q.objective, lead_s, sigma,
+            q.min_replicas, q.max_replicas, q.step, q.scrape_interval, q.delay, q.noise,
+        )  # fmt: skip
+        if q.requests is not None:
+            cell = trace_cell(read_trace(q.requests), options, q.train_share)
+        else:
+            cell = _rate_cell(str(q.rate), q.day, q.mean_rate, _law(q.prompt_tokens), _law(q.output_tokens), options)
+    except (TraceError, ProfileError) as error:
+        raise HarmonyError(str(error), 2) from None
+    result = run_cell(
+        cell, wanted, q.seeds, tuned=q.tune, oracle_budget=q.oracle, log_dir=q.log_dir, jobs=q.jobs,
+        progress=lambda what: say(f"{cell.name}: {what}"),
+    )  # fmt: skip
+    body = as_json(result, options)
+    if q.json_out is not None and str(q.json_out) != "-":
+        _write(q.json_out, json.dumps(body, indent=1))
+    if q.plot is not None:
+        bound = _mean([b.gpu_hours for b in result.oracle.values()])
+        title = f"{cell.name}, lead time {q.lead_time} s"
+        write_plot(q.plot, pareto_svg(_per_policy(result.rows), bound, q.objective, title))
+    if str(q.json_out) == "-":
+        print(json.dumps(body), flush=True)
+    else:
+        _print_table(result, q.objective)
+
+
+def _rate_cell(
+    rate: str, day: int | None, mean_rate: float | None, prompt: Tokens, output: Tokens, options: Options
+) -> Cell:
+    rates = read_rates(rate, prompt, output)
+    if mean_rate is not None and not (math.isfinite(mean_rate) and mean_rate > 0):
+        raise HarmonyError(f"--mean-rate must be a positive number, got {mean_rate}.", 2)
+    if day is not None:
+        return day_cell(rates, day, mean_rate, options)
+    if rates.end_s > DAY_S:
+        raise HarmonyError(f"{rate} lasts {rates.end_s / DAY_S:.1f} days: choose one with --day.", 2)
+    return rate_cell(rates if mean_rate is None else rates.thinned(mean_rate), options)
+
+
+def _policies(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return DEFAULT_POLICIES
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    unknown = [name for name in names if name not in POLICY_NAMES]
+    if unknown or not names:
+        raise HarmonyError(f"Unknown policy {(unknown or [''])[0]!r}: choose from {', '.join(POLICY_NAMES)}.", 2)
+    return names
+
+
+def _lead_time(text: str) -> tuple[float, float]:
+    mean, _, sigma = text.partition("~")
+    try:
+        values = float(mean), float(sigma) if sigma else 0.0
+    except ValueError:
+        values = (math.nan, math.nan)
+    if not (all(map(math.isfinite, values)) and values[0] > 0 and values[1] >= 0):
+        raise HarmonyError(f"--lead-time must be seconds above 0, such as 100 or 100~0.3, got {text!r}.", 2)
+    return values
+
+
+def _law(text: str) -> Tokens:
+    mean, _, sigma = text.partition(":")
+    try:
+        law = Tokens(float(mean), float(sigma) if sigma else 0.0)
+    except ValueError:
+        law = Tokens(math.nan)
+    if not (math.isfinite(law.mean) and law.mean >= 1 and math.isfinite(law.sigma) and law.sigma >= 0):
+        raise HarmonyError(f"Token counts must be a mean >= 1, such as 900 or 900:0.6, got {text!r}.", 2)
+    return law
+
+
+def _check(
+    ttft_s: float, tpot_s: float, share: float, min_replicas: int, max_replicas: int, train_share: float
+) -> None:
+    if not (math.isfinite(ttft_s) and ttft_s > 0 and math.isfinite(tpot_s) and tpot_s > 0):
+        raise HarmonyError(f"--slo-ttft and --slo-tpot must be seconds above 0, got {ttft_s} and {tpot_s}.", 2)
+    if not 0 < share < 1:
+        raise HarmonyError(f"--objective must be between 0 and 1, such as 0.99, got {share}.", 2)
+    if min_replicas < 0 or max_replicas < 1 or min_replicas > max_replicas:
+        raise HarmonyError(
+            f"Replica bounds must satisfy 0 <= min <= max and max >= 1, got {min_replicas} and {max_replicas}.", 2
+        )
+    if not 0 < train_share < 1:
+        raise HarmonyError(f"--train-share must be between 0 and 1, got {train_share}.", 2)
+
+
+def as_json(result: CellResult, options: Options) -> dict[str, Any]:
+    """The results as other programs read them."""
+    return plain(
+        {
+            "trace": result.name,
+            "slo": {
+                "ttft_s": options.objective.ttft_s,
+                "tpot_s": options.objective.tpot_s,
+                "objective": options.share,
+            },
+            "lead_time_s": {"mean": options.lead_s, "sigma_log": options.lead_sigma_log},
+            "profile": options.profile.name,
+            "benchmark_rps": result.benchmark_rps,
+            "policies": [asdict(row) for row in result.rows],
+            "oracle": {
+                "lead_constrained": {str(seed): asdict(b) for seed, b in result.oracle.items()},
+                "free_moves": None if result.free_oracle is None else asdict(result.free_oracle),
+            },
+            "tuning": {
+                p: [{"params": str(t.choice), "attainment": t.attainment, "gpu_hours": t.gpu_hours} for t in trials]
+                for p, trials in result.trials.items()
+            },
+            "against_hpa": _against(result.rows, "hpa"),
+            "calibration": {
+                p: {
+                    "bins": [asdict(b) for b in reliability(risks)],
+                    "stated": sum(s.p_miss for s in risks) / len(risks),
+                    "realized_and_interval": pooled_interval(risks),
+                }
+                for p, risks in result.stated.items()
+            },
+        }
+    )
+
+
+def _against(rows: Sequence[Row], peer: str) -> dict[str, Any] | None:
+    """95 % intervals of HARMONY minus a peer, paired by seed; None with fewer than two pairs."""
+    ours = {r.seed: r for r in rows if r.policy == "harmony"}
+    theirs = {r.seed: r for r in rows if r.policy == peer}
+    seeds = sorted(ours.keys() & theirs.keys())
+    if len(seeds) < 2:
+        return None
+    return {
+        name: paired_interval([getattr(ours[s], name) for s in seeds], [getattr(theirs[s], name) for s in seeds])
+        for name in ("attainment", "gpu_hours")
+    }
+
+
+def _per_policy(rows: Sequence[Row]) -> list[Row]:
+    return sorted(rows, key=lambda r: (r.policy != "harmony", r.policy, r.seed))
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _print_table(result: CellResult, share: float) -> None:
+    bound = _mean([b.gpu_hours for b in result.oracle.values()])
+    table = Table(box=None, pad_edge=False, title=result.name)
+    for heading in (
+        "policy",
+        "attainment",
+        "worst window",
+        "GPU-hours",
+        "of oracle",
+        "replicas",
+        "switches/h",
+        "tuned",
+    ):
+        table.add_column(heading, justify="left" if heading in ("policy", "tuned") else "right")
+    for policy in dict.fromkeys(r.policy for r in result.rows):
+        mine = [r for r in result.rows if r.policy == policy]
+        n = len(mine)
+        attained, hours = sum(r.attainment for r in mine) / n, sum(r.gpu_hours for r in mine) / n
+        table.add_row(
+            policy,
+            f"{attained:.2%}" + ("" if attained >= share else " !"),
+            f"{min(r.worst_window_attainment for r in mine):.2%}",
+            f"{hours:.3f}",
+            f"{hours / bound:.2f}" if bound else "",
+            f"{sum(r.mean_replicas for r in mine) / n:.2f}",
+            f"{sum(r.switches_per_hour for r in mine) / n:.1f}",
+            mine[0].params,
+        )
+    for name, b in (("oracle", next(iter(result.oracle.values()), None)), ("oracle, free moves", result.free_oracle)):
+        if b is not None:
+            ratio = f"{b.gpu_hours / bound:.2f}" if bound else ""
+            table.add_row(
+                name, f"{b.attainment:.2%}", "", f"{b.gpu_hours:.3f}", ratio, f"{b.mean_replicas:.2f}", "", ""
+            )
+    Console(width=150).print(table)
+    harmony = [r for r in result.rows if r.policy == "harmony"]
+    if harmony:
+        say(
+            f"holds of harmony by reason: {_shares(harmony, 'holds')}; "
+            f"forecasts by source: {_shares(harmony, 'forecasts')}"
+        )
+
+
+def _shares(rows: Sequence[Row], what: str) -> str:
+    total: dict[str, int] = {}
+    for row in rows:
+        for name, count in getattr(row, what).items():
+            total[name] = total.get(name, 0) + count
+    whole = max(1, sum(total.values()))
+    return (
+        ", ".join(f"{name} {count / whole:.0%}" for name, count in sorted(total.items(), key=lambda x: -x[1])) or "none"
+    )
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise HarmonyError(f"--json: {path} cannot be written ({error.strerror or error}).", 2) from None

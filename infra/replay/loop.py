@@ -1,0 +1,104 @@
+"""The worker's three stages on logs held in memory: telemetry records in, commands out, nothing else between.
+
+    telemetry values ─▶ IngestKernel ─▶ pages ─▶ ForecastKernel (Engine, planner) ─▶ plans ─▶ DecideKernel ─▶ commands
+
+The kernels are those that `harmony worker` runs on Kafka; only the transport is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import torch
+
+from agents.decide_kernel import DecideKernel
+from agents.decide_records import decode_command, decode_decision
+from agents.forecast_engine import Engine
+from agents.forecast_kernel import ForecastKernel
+from agents.micro_batcher import MicroBatcher
+from agents.policy import Policy
+from agents.records import Command, Decision
+from model.contract import ContextBatch, ForecastBatch, Forecaster
+from streams.catalogue import DEFAULT_CATALOGUE
+from streams.config import StreamConfig
+from streams.ingest import IngestKernel
+from streams.log import LogRecord, OutRecord
+from streams.meter import NullMeter
+from streams.records import encode_tick, record_key
+from streams.topics import Topics
+
+_TOPICS = Topics(partitions=1)
+
+
+class MemoryLoop:
+    """One fleet's worker with one partition per topic.
+
+    Args:
+        policy: as the worker would load it.
+        stream: grace and skew 0 are right here: nothing is late.
+    """
+
+    def __init__(self, policy: Policy, stream: StreamConfig, forecaster: Forecaster) -> None:
+        self._stream = stream
+        self._ingest = IngestKernel(0, "requests", stream, DEFAULT_CATALOGUE, _TOPICS)
+        batcher = MicroBatcher(_direct(forecaster), deadline_s=0.0, buckets=())
+        engine = Engine(forecaster, batcher, policy, DEFAULT_CATALOGUE, stream.step_ms, NullMeter())
+        self._forecast = ForecastKernel(0, stream, DEFAULT_CATALOGUE, _TOPICS, policy, engine, NullMeter())
+        self._decide = DecideKernel(policy, stream, _TOPICS)
+        self._offsets = {"telemetry": 0, "pages": 0, "plans": 0}
+        self._loop = asyncio.new_event_loop()
+        self.decisions: list[Decision] = []
+
+    @property
+    def forecast(self) -> ForecastKernel:
+        """Stage 2, to read."""
+        return self._forecast
+
+    def close_slot(self, workload: str, values: Sequence[bytes], slot_end_ms: int) -> list[Command]:
+        """Publish a slot's telemetry and the tick that closes it; returns the commands that follow."""
+        key = record_key(workload)
+        records = [self._log("telemetry", slot_end_ms, key, value) for value in values]
+        records.append(self._log("telemetry", slot_end_ms, None, encode_tick(slot_end_ms + self._stream.grace_ms)))
+        pages = [out for emission in self._ingest.fold(records) for out in emission.commits]
+        commands: list[Command] = []
+        for plan in self._plans(pages, slot_end_ms):
+            emission = self._decide.fold(self._log("plans", slot_end_ms, plan.key, plan.value))
+            for group in emission.outputs:
+                for out in group:
+                    if out.value is not None and out.topic == _TOPICS.commands:
+                        commands.append(decode_command(out.value))
+                    elif out.value is not None and out.topic == _TOPICS.decisions:
+                        self.decisions.append(decode_decision(out.value))
+        return commands
+
+    def close(self) -> None:
+        """End the event loop."""
+        self._loop.close()
+
+    def _plans(self, pages: list[OutRecord], stamp_ms: int) -> list[OutRecord]:
+        records = [self._log("pages", stamp_ms, out.key, out.value) for out in pages]
+
+        async def fold() -> list[OutRecord]:
+            return [
+                out
+                async for emission in self._forecast.fold(records)
+                for group in emission.outputs
+                for out in group
+                if out.topic == _TOPICS.plans
+            ]
+
+        return self._loop.run_until_complete(fold())
+
+    def _log(self, name: str, stamp_ms: int, key: bytes | None, value: bytes | None) -> LogRecord:
+        offset = self._offsets[name]
+        self._offsets[name] = offset + 1
+        return LogRecord(offset, stamp_ms, key, value)
+
+
+def _direct(forecaster: Forecaster) -> Callable[[ContextBatch, int, int], Awaitable[ForecastBatch]]:
+    async def forecast(batch: ContextBatch, horizon: int, num_paths: int) -> ForecastBatch:
+        with torch.inference_mode():
+            return forecaster.forecast(batch, horizon, num_paths)
+
+    return forecast

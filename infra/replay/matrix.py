@@ -1,0 +1,181 @@
+"""A cell from end to end: tune every policy, run every seed, find the oracles."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from agents.policy import Policy
+from infra.replay.calibration import Stated, stated_risks
+from infra.replay.catalogue import Choice, controller_of
+from infra.replay.controllers import Controller, HarmonyController
+from infra.replay.harmony import START_TS_MS
+from infra.replay.live import Lived, live
+from infra.replay.oracle import find_schedule
+from infra.replay.prepare import Cell
+from infra.replay.records import Row, row_of, write_logs
+from infra.replay.setting import Setting
+from infra.replay.tuning import Trial, tune
+from infra.simulator.cluster import Cluster
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """An oracle's figures, of one seed."""
+
+    attainment: float
+    gpu_hours: float
+    mean_replicas: float
+    simulations: int
+
+
+@dataclass(frozen=True, slots=True)
+class CellResult:
+    """Everything measured of a cell.
+
+    Attributes:
+        chosen, trials: of tuning, by policy.
+        stated: risks that HARMONY stated and what came of them, over all seeds, by variant.
+        oracle: lead-constrained, by seed; `free_oracle`: with free instant moves, of the first seed.
+    """
+
+    name: str
+    benchmark_rps: float
+    rows: list[Row]
+    chosen: dict[str, Choice]
+    trials: dict[str, list[Trial]]
+    oracle: dict[int, Bound]
+    free_oracle: Bound | None
+    stated: dict[str, list[Stated]]
+
+
+def run_cell(
+    cell: Cell,
+    policies: tuple[str, ...],
+    seeds: int,
+    *,
+    tuned: bool,
+    oracle_budget: int,
+    log_dir: Path | None,
+    jobs: int,
+    progress: Progress,
+) -> CellResult:
+    """Replay a cell; `jobs` above 1 runs policies side by side."""
+    _one_thread()  # tensors here are small: a second thread would only spin
+    settings = [cell.scored(seed) for seed in range(seeds)]
+    rows: list[Row] = []
+    chosen: dict[str, Choice] = {}
+    trials: dict[str, list[Trial]] = {}
+    oracle: dict[int, Bound] = {}
+    free: Bound | None = None
+    tasks = [_PolicyTask(p, cell.training, settings, cell, tuned, log_dir) for p in policies]
+    if jobs > 1:
+        with ProcessPoolExecutor(jobs, initializer=_one_thread) as pool:
+            bounds = [pool.submit(_bound, s, k, oracle_budget) for k, s in enumerate(_distinct(settings))]
+            answers = [pool.submit(_run_policy, task.portable()) for task in tasks]
+            done = [answer.result() for answer in answers]
+            found = [bound.result() for bound in bounds]
+    else:
+        done = []
+        for task in tasks:
+            progress(task.policy)
+            done.append(_run_policy(task.portable()))
+        progress("oracle")
+        found = [_bound(s, k, oracle_budget) for k, s in enumerate(_distinct(settings))]
+    stated: dict[str, list[Stated]] = {}
+    for policy, (choice, tried, found_rows, risks) in zip(policies, done, strict=True):
+        chosen[policy], trials[policy] = choice, tried
+        rows += found_rows
+        if risks:
+            stated[policy] = risks
+    for seed in range(seeds):
+        bound = found[seed if len(found) > 1 else 0] if found else None
+        if bound is not None:
+            oracle[seed] = bound
+    if oracle_budget > 0:
+        progress("oracle with free moves")
+        free = _bound(settings[0], 0, max(20, oracle_budget // 2), free_moves=True)
+    return CellResult(cell.name, cell.known.benchmark_rps, rows, chosen, trials, oracle, free, stated)
+
+
+@dataclass(frozen=True, slots=True)
+class _PolicyTask:
+    policy: str
+    training: Setting
+    settings: list[Setting]
+    cell: Cell
+    tuned: bool
+    log_dir: Path | None
+
+    def portable(self) -> tuple[object, ...]:
+        """Without the cell's functions, which cannot travel to another process."""
+        return (self.policy, self.training, self.settings, self.cell.known, self.tuned, self.log_dir)
+
+
+def _run_policy(task: tuple[object, ...]) -> tuple[Choice, list[Trial], list[Row], list[Stated]]:
+    policy, training, settings, known, tuned, log_dir = task
+    choice, trials = tune(policy, training, settings[0], known, 0, tuned=tuned)  # type: ignore[arg-type, index]
+    rows = []
+    risks: list[Stated] = []
+    for seed, setting in enumerate(settings):  # type: ignore[arg-type, var-annotated]
+        controllers: list[Controller] = []
+        make = controller_of(choice, known)  # type: ignore[arg-type]
+
+        def new(s: Setting, c: Cluster, k: int) -> Controller:
+            controllers.append(make(s, c, k))  # noqa: B023 - used up before the next turn
+            return controllers[-1]  # noqa: B023
+
+        lived = live(setting, new, seed)
+        rows.append(_row(choice, lived, controllers[0]))
+        risks += _stated(lived, controllers[0])
+        if log_dir is not None:
+            write_logs(Path(str(log_dir)), choice.policy, lived)
+    return choice, trials, rows, risks
+
+
+def _stated(lived: Lived, controller: Controller) -> list[Stated]:
+    if not isinstance(controller, HarmonyController):
+        return []
+    s = lived.setting
+    return stated_risks(
+        controller.decisions, lived.requests, s.objective, s.share, s.load.score, START_TS_MS, Policy().commit_s
+    )
+
+
+def _row(choice: Choice, lived: Lived, controller: Controller) -> Row:
+    holds: Counter[str] = Counter()
+    forecasts: Counter[str] = Counter()
+    if isinstance(controller, HarmonyController):
+        for decision in controller.decisions:
+            if decision.action == "hold":
+                holds[decision.reason] += 1
+            forecasts[decision.forecast.source or "none"] += 1
+    return row_of(choice.policy, str(choice), lived, dict(holds), dict(forecasts))
+
+
+def _distinct(settings: list[Setting]) -> list[Setting]:
+    """One setting when every seed has the same arrivals and lead times."""
+    first = settings[0]
+    same = all(s.load is first.load for s in settings) and first.lead_sigma_log == 0
+    return settings[:1] if same else settings
+
+
+def _bound(setting: Setting, seed: int, budget: int, *, free_moves: bool = False) -> Bound | None:
+    if budget <= 0:
+        return None
+    found = find_schedule(setting, seed, free_moves=free_moves, budget=budget)
+    if found is None:
+        return None
+    lived = found.lived
+    return Bound(lived.attainment, lived.gpu_hours, lived.mean_replicas, found.simulations)
+
+
+def _one_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)

@@ -1,0 +1,76 @@
+"""What a replay holds fixed for every policy: load, engine, objective, bounds, lead time and what telemetry shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from infra.simulator.arrivals import Arrivals
+from infra.simulator.lead_time import ConstantLeadTime, LeadTime, LognormalLeadTime
+from infra.simulator.ledger import Objective
+from infra.simulator.profiles import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Arrivals of a whole replay. Seconds from its start.
+
+    Attributes:
+        score: `[start, end)` that is scored; policies live through everything from second 0 on.
+    """
+
+    name: str
+    arrivals: Arrivals
+    score: tuple[float, float]
+
+    @property
+    def end_s(self) -> float:
+        return self.score[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Telemetry:
+    """How a policy learns of the fleet.
+
+    Attributes:
+        scrape_s: gauges and counters are read this often; 0 = at each policy's own tick.
+        delay_s: a reading reaches the policy so much later.
+        noise: relative standard deviation of what gauges show.
+    """
+
+    scrape_s: float = 0.0
+    delay_s: float = 0.0
+    noise: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One cell: everything but the policy and the seed.
+
+    Attributes:
+        share: the objective, wanted share of good requests.
+        lead_s, lead_sigma_log: mean lead time and the sigma of its logarithm; 0 = constant.
+        initial_replicas: ready at second 0, the same for every policy.
+        step_s: slot length of HARMONY's telemetry.
+    """
+
+    load: Load
+    profile: Profile
+    objective: Objective
+    share: float = 0.99
+    lead_s: float = 100.0
+    lead_sigma_log: float = 0.0
+    min_replicas: int = 1
+    max_replicas: int = 32
+    initial_replicas: int = 1
+    step_s: float = 5.0
+    telemetry: Telemetry = field(default_factory=Telemetry)
+
+    def lead_time(self, seed: int) -> LeadTime:
+        """Lead times of one run; the same seed gives the same draws launch by launch."""
+        if self.lead_sigma_log > 0:
+            return LognormalLeadTime(self.lead_s, self.lead_sigma_log, seed)
+        return ConstantLeadTime(self.lead_s)
+
+    def with_load(self, load: Load) -> Setting:
+        """The same cell under another load."""
+        return replace(self, load=load)
