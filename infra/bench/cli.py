@@ -1,0 +1,91 @@
+"""`harmony bench ingest|latency|plan|recovery`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="How fast it is, beside rivals measured in the same run. Needs a source checkout and a quiet machine.",
+)
+
+_OutOption = Annotated[Path | None, typer.Option("--json", help="Also write every figure to this file; - is stdout.")]
+_BrokersOption = Annotated[
+    str | None, typer.Option("--brokers", "-b", help="A running Kafka; default: one is started for the bench.")
+]
+_RoundsOption = Annotated[int, typer.Option(min=1, help="Every subject runs once per round; medians are shown.")]
+
+
+@app.command()
+def ingest(
+    rounds: _RoundsOption = 5,
+    samples: Annotated[int, typer.Option(min=1, help="Samples of the job, rounded up.")] = 409_600,
+    form: Annotated[str | None, typer.Option(help="single, packed or binary; default: all.")] = None,
+    rivals: Annotated[bool, typer.Option("--rivals/--no-rivals", help="Run the rivals too.")] = True,
+    brokers: _BrokersOption = None,
+    out: _OutOption = None,
+) -> None:
+    """Telemetry to acknowledged pages, as fast as one process can, from a topic that is full."""
+    from infra.bench.ingest import IngestBench, run_ingest_bench
+    from infra.bench.job import FORMS
+    from infra.errors import HarmonyError
+
+    forms = tuple(f for f in FORMS if form is None or f == form)
+    if not forms:
+        raise HarmonyError(f"--form: {form!r} is none of {', '.join(FORMS)}.", 2)
+    run_ingest_bench(IngestBench(rounds, samples, forms, brokers, rivals), out)
+
+
+@app.command()
+def plan(
+    rounds: _RoundsOption = 3,
+    most: Annotated[int, typer.Option("--workloads", min=100, help="Largest fleet.")] = 10_000,
+    paths: Annotated[int, typer.Option(min=1, help="Sample paths per workload.")] = 256,
+    out: _OutOption = None,
+) -> None:
+    """The planner alone, for growing fleets: sample paths to plans on one core."""
+    from infra.bench.plan import PlanBench, run_plan_bench
+
+    sizes = tuple(size for size in (100, 1_000, 10_000, 100_000) if size < most)
+    run_plan_bench(PlanBench(rounds=rounds, workloads=(*sizes, most), paths=paths), out)
+
+
+@app.command()
+def latency(
+    workloads: Annotated[str, typer.Option(help="Fleet sizes, separated by commas.")] = "100,1000",
+    samples_per_s: Annotated[int, typer.Option(min=1, help="Load, over all workloads.")] = 5_000,
+    slots: Annotated[int, typer.Option(min=1, help="Slots of 5 s to measure per fleet.")] = 10,
+    brokers: _BrokersOption = None,
+    out: _OutOption = None,
+) -> None:
+    """From the broker's stamp of the tick that closes a slot to the decision on its topic, in real time."""
+    from infra.bench.latency import LatencyBench, run_latency_bench
+
+    run_latency_bench(LatencyBench(_sizes(workloads), samples_per_s, slots, brokers), out)
+
+
+@app.command()
+def recovery(
+    workloads: Annotated[str, typer.Option(help="Fleet sizes, separated by commas.")] = "1000",
+    brokers: _BrokersOption = None,
+    out: _OutOption = None,
+) -> None:
+    """Kill -9 of a worker to the first new decision, and to the last workload's first one."""
+    from infra.bench.recovery import RecoveryBench, run_recovery_bench
+
+    run_recovery_bench(RecoveryBench(_sizes(workloads), brokers), out)
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    from infra.errors import HarmonyError
+
+    try:
+        sizes = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        sizes = ()
+    if not sizes or min(sizes) < 1:
+        raise HarmonyError(f"--workloads: {text!r} is no list of numbers such as 100,1000.", 2)
+    return sizes

@@ -1,0 +1,113 @@
+"""Our side of `harmony bench ingest`: stage 1 as a worker runs it, from the first batch to the last acknowledged page.
+
+Run as a process of its own: `python -m infra.bench.ingest_subject '{"brokers": ..., ...}'`; one JSON line on stdout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic, process_time
+from typing import Any
+
+import faust
+import uvloop
+
+from agents.ingest_agent import IngestStage, register_ingest_agents
+from infra.bench.job import CATALOGUE, PARTITIONS, STREAM
+from infra.metrics import PrometheusMeter
+from streams.ingest import IngestKernel
+from streams.log import OutRecord
+from streams.stage_app import ConnectionConfig, StageHost
+from streams.topics import Topics
+from streams.transport import FetchedBatch
+
+
+class _Progress:
+    """What the kernels have folded."""
+
+    def __init__(self) -> None:
+        self.records: dict[int, int] = {}
+        self.samples: dict[int, int] = {}
+        self.refused: dict[int, int] = {}
+
+    def __call__(self, kernel: IngestKernel) -> None:
+        counters = kernel.counters
+        self.records[kernel.partition] = counters.records
+        self.samples[kernel.partition] = counters.samples
+        self.refused[kernel.partition] = counters.dead + counters.late + counters.duplicate
+
+
+class _OneTopic(IngestStage):
+    """Reads the job's one topic; the pages go to topics of this run."""
+
+    def __init__(self, telemetry: str, topics: Topics, progress: _Progress) -> None:
+        super().__init__(STREAM, CATALOGUE, topics, progress)
+        self._source_of = {telemetry: "requests"}
+
+
+class _TimedHost(StageHost):
+    """Notes when the first batch arrives, and how many records the broker has acknowledged."""
+
+    first: tuple[float, float] | None = None
+    num_acknowledged = 0
+
+    async def accept(self, batch: FetchedBatch) -> None:
+        if self.first is None:
+            self.first = (monotonic(), process_time())
+        await super().accept(batch)
+
+    async def send(self, records: Sequence[OutRecord]) -> list[Any]:
+        done = await super().send(records)
+        self.num_acknowledged += len(done)
+        return done
+
+
+def run_subject(brokers: str, telemetry: str, prefix: str, records: int) -> None:
+    """Fold a preloaded topic of so many records and say what it took; ends the process."""
+    meter = PrometheusMeter()
+    progress = _Progress()
+    topics = Topics(prefix, PARTITIONS)
+    stage = _OneTopic(telemetry, topics, progress)
+    host = _TimedHost(ConnectionConfig(brokers, f"{prefix}workers-{os.getpid()}"), [stage], meter)
+    register_ingest_agents(host, stage)
+
+    def done() -> bool:
+        lanes = host.status.lanes.values()
+        return sum(progress.records.values()) >= records and not any(lane.waits_for for lane in lanes)
+
+    async def watch() -> None:
+        while not done():  # noqa: ASYNC110 - the subject itself must not spend time on telling how far it is
+            await asyncio.sleep(0.002)
+        assert host.first is not None
+        started_s, started_cpu_s = host.first
+        report: dict[str, Any] = {
+            "samples": sum(progress.samples.values()),
+            "refused": sum(progress.refused.values()),
+            "outputs": host.num_acknowledged,
+            "wall_s": monotonic() - started_s,
+            "cpu_s": process_time() - started_cpu_s,
+            "rss_mb": _peak_mb(),
+        }
+        sys.stdout.write(json.dumps(report) + "\n")
+        sys.stdout.flush()
+        os._exit(0)
+
+    host.app.task(watch)
+    uvloop.install()
+    worker = faust.Worker(host.app, loglevel="error", redirect_stdouts=False, quiet=True)
+    worker.execute_from_commandline()
+
+
+def _peak_mb() -> float:
+    """The most memory that this process has held; `ru_maxrss` would also count what its parent held."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+
+
+if __name__ == "__main__":
+    run_subject(**json.loads(sys.argv[1]))

@@ -1,0 +1,125 @@
+"""`harmony bench latency`: from the broker's stamp of the tick that closes a slot to the decision on its topic."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import monotonic, time
+from typing import Any
+
+from infra.bench.ingest import broker
+from infra.bench.live_loop import DecisionWatch, LiveJob, LiveLoop, Publisher
+from infra.bench.report import document, load_average, percentile, print_table, store
+from infra.cli_options import say
+
+_STARTUP_S = 180.0
+_BUCKET = re.compile(r"^harmony_telemetry_to_command_seconds_bucket\{([^}]*)\} ([0-9.e+]+)$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyBench:
+    """What to measure: fleets one after the other, each for so many slots."""
+
+    workloads: tuple[int, ...] = (100, 1_000)
+    samples_per_s: int = 5_000
+    slots: int = 10
+    brokers: str | None = None
+
+
+def run_latency_bench(bench: LatencyBench, out: Path | None = None) -> dict[str, Any]:
+    """Measure, print a table, and return the document (also stored in `out`).
+
+    Raises:
+        HarmonyError: the worker did not decide in time.
+    """
+    loads = [load_average()]
+    results = []
+    with broker(bench.brokers) as brokers:
+        for number in bench.workloads:
+            job = LiveJob(workloads=number, samples_per_s=bench.samples_per_s)
+            with tempfile.TemporaryDirectory(prefix="harmony-bench-") as home:
+                results.append(asyncio.run(_measure(LiveLoop(brokers, job, Path(home)), bench.slots)))
+            loads.append(load_average())
+    body = document("latency", asdict(bench) | {"brokers": None}, results, loads)
+    store(out, body)
+    _show(results)
+    return body
+
+
+async def _measure(loop: LiveLoop, slots: int) -> dict[str, Any]:
+    job = loop.job
+    say(f"{job.workloads:,} workloads, {job.sources} sources each: publishing {job.history_steps} steps of history ...")
+    first_live = await asyncio.to_thread(loop.publish_history)
+    with loop.worker():
+        started = monotonic()
+        async with DecisionWatch(loop) as watch, Publisher(loop) as publisher:
+            await watch.until((first_live - 4) * job.step_ms, _STARTUP_S)
+            started_s = monotonic() - started
+            say(f"  caught up after {started_s:.1f} s; measuring {slots} slots of {job.step_ms / 1000:g} s ...")
+            first = int(time() * 1000) // job.step_ms + 1
+            publishing = asyncio.create_task(publisher.run(first, slots + 2))
+            while not publishing.done():
+                await watch.poll(0.2)
+            await publishing
+            await watch.until(max(publisher.ticks), _STARTUP_S)
+            stages = _by_stage(await asyncio.to_thread(loop.metrics))
+    # The first ticks close the gap between history and now, and slots in which nothing was measured yet.
+    origins = sorted(publisher.ticks)[2:]
+    delays = [
+        watch.stamps[name, origin] - publisher.ticks[origin][loop.partition[name]]
+        for origin in origins
+        for name in loop.names
+        if (name, origin) in watch.stamps
+    ]
+    per_slot = [
+        max(watch.stamps[n, o] - publisher.ticks[o][loop.partition[n]] for n in loop.names if (n, o) in watch.stamps)
+        for o in origins
+    ]
+    return {
+        "workloads": job.workloads,
+        "sources_per_workload": job.sources,
+        "samples_per_s": job.workloads * job.sources * 1000 / job.step_ms,
+        "decisions": len(delays),
+        "expected": len(origins) * job.workloads,
+        "p50_ms": percentile(delays, 0.5),
+        "p99_ms": percentile(delays, 0.99),
+        "worst_ms_by_slot": per_slot,
+        "stages": stages,
+        "publisher_behind_ms": round(publisher.behind_ms),
+        "catch_up_s": started_s,
+    }
+
+
+def _by_stage(metrics: str) -> dict[str, dict[str, float]]:
+    """Upper bounds of the median and the 99th percentile of the worker's own histogram, by stage, since its start."""
+    buckets: dict[str, list[tuple[float, float]]] = {}
+    for labels, count in _BUCKET.findall(metrics):
+        named = dict(_LABEL.findall(labels))
+        buckets.setdefault(named["stage"], []).append((float(named["le"]), float(count)))
+    return {stage: {"p50_s": _at(found, 0.5), "p99_s": _at(found, 0.99)} for stage, found in buckets.items()}
+
+
+def _at(buckets: Sequence[tuple[float, float]], level: float) -> float:
+    ordered = sorted(buckets)
+    wanted = level * ordered[-1][1]
+    return next(bound for bound, count in ordered if count >= wanted)
+
+
+def _show(results: Sequence[dict[str, Any]]) -> None:
+    rows = [
+        (
+            f"{r['workloads']:,}",
+            f"{r['samples_per_s']:,.0f}",
+            f"{r['decisions']:,}/{r['expected']:,}",
+            f"{r['p50_ms']:.0f}",
+            f"{r['p99_ms']:.0f}",
+            f"{max(r['worst_ms_by_slot']):.0f}",
+        )
+        for r in results
+    ]
+    print_table(("workloads", "samples/s", "decisions", "p50 ms", "p99 ms", "worst ms"), rows)

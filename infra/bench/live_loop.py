@@ -1,0 +1,292 @@
+"""A worker process fed in real time: history in one go, then so many samples per second, a tick at every slot's end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import time
+from typing import Self
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import msgspec
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.structs import TopicPartition
+
+from agents.policy import GuardLimits, Policy, Slo, TargetRef, WorkloadSpec
+from infra.bench.preload import partition_of, preload
+from infra.demo_settings import write_settings
+from infra.errors import HarmonyError
+from infra.loopback_port import LOOPBACK, free_port
+from infra.supervisor import worker_command
+from infra.topic_admin import create_topics
+from streams.config import StreamConfig
+from streams.pages import FleetFacts
+from streams.records import encode_fleet, encode_sample, encode_tick, record_key
+from streams.topics import Topics
+
+PARTITIONS = 4
+
+
+class _DecisionGlance(msgspec.Struct):
+    workload: str
+    origin_ts_ms: int
+
+
+_decode_glance = msgspec.json.Decoder(_DecisionGlance).decode
+
+
+@dataclass(frozen=True, slots=True)
+class LiveJob:
+    """Shape of the load.
+
+    Attributes:
+        samples_per_s: in all, spread evenly over the workloads; at least one per workload and step is sent.
+        history_steps: slots published before the worker starts.
+    """
+
+    workloads: int = 1_000
+    samples_per_s: int = 5_000
+    step_ms: int = 5_000
+    grace_ms: int = 1_000
+    context_steps: int = 32
+    history_steps: int = 40
+
+    @property
+    def sources(self) -> int:
+        """Sources of each workload, each heard once a step."""
+        return max(1, round(self.samples_per_s * self.step_ms / 1000 / self.workloads))
+
+    @property
+    def stream(self) -> StreamConfig:
+        return StreamConfig(step_ms=self.step_ms, grace_ms=self.grace_ms, skew_ms=500, context_steps=self.context_steps)
+
+
+class LiveLoop:
+    """Topics, settings, a publisher's samples and a worker; everything under a prefix of its own.
+
+    Args:
+        home: directory for the settings file, the worker's state and its log.
+    """
+
+    def __init__(self, brokers: str, job: LiveJob, home: Path) -> None:
+        self.brokers, self.job, self.home = brokers, job, home
+        self.topics = Topics(f"bench-live-{os.urandom(3).hex()}.", PARTITIONS)
+        self.names = [f"bench/service-{n:05d}" for n in range(job.workloads)]
+        self.partition = {name: partition_of(name.encode(), PARTITIONS) for name in self.names}
+        self._config = home / "harmony.yaml"
+        self._port = free_port()
+        create_topics(brokers, self.topics.specs())
+        guards = GuardLimits(warm_up_steps=8, stabilization_down_s=60.0)
+        specs = tuple(_spec(name) for name in self.names)
+        write_settings(self._config, Policy(fleet="bench", workloads=specs, guards=guards), job.stream, self.topics)
+
+    def sample(self, name: str, source: int, slot: int) -> tuple[bytes, bytes]:
+        """One source's sample within a slot, as (key, value)."""
+        number = int(name[-5:])
+        per_slot = 8 + (slot + number) % 5
+        count = per_slot * (slot % 100_000)
+        values = {
+            "requests_started_total": count,
+            "prompt_tokens_total": 300 * count,
+            "generation_tokens_total": 120 * count,
+            "num_requests_running": 3 + (slot + source) % 4,
+            "num_requests_waiting": 0,
+            "kv_cache_usage_ratio": 0.4,
+            "slo_good_total": count,
+            "slo_total": count,
+        }
+        span_ms = self.job.step_ms
+        ts_ms = slot * span_ms + (number * 7 + source * span_ms // self.job.sources) % span_ms
+        return record_key(name), encode_sample("requests", name, f"replica-{source}", ts_ms, values)
+
+    def slot_records(self, slot: int, sources: int) -> Iterator[tuple[bytes, bytes]]:
+        """All records of a slot: samples of so many sources, and what the fleet says of each workload."""
+        for source in range(sources):
+            for name in self.names:
+                yield self.sample(name, source, slot)
+        facts = FleetFacts(slot * self.job.step_ms + self.job.step_ms // 2, ready=3, pending=0, draining=0, desired=3)
+        for name in self.names:
+            yield record_key(name), encode_fleet(name, "k8s", facts)
+
+    def publish_history(self) -> int:
+        """Publish the slots before this one, one source per workload; returns the first slot still to come."""
+        job = self.job
+        first_live = int(time() * 1000) // job.step_ms + 2
+        slots = range(first_live - job.history_steps - 2, first_live)
+        records = (record for slot in slots for record in self.slot_records(slot, 1))
+        tick = encode_tick(first_live * job.step_ms - job.step_ms)
+        preload(self.brokers, self.topics.telemetry_requests, PARTITIONS, records, tick)
+        preload(self.brokers, self.topics.telemetry_gpu, PARTITIONS, (), tick)
+        return first_live
+
+    @contextmanager
+    def worker(self) -> Iterator[subprocess.Popen[bytes]]:
+        """A worker process for the time of the block."""
+        process = self.start_worker()
+        try:
+            yield process
+        finally:
+            stop(process)
+
+    def start_worker(self) -> subprocess.Popen[bytes]:
+        """Start a worker process of all stages; it ends with us."""
+        command = worker_command(
+            self._config, "--brokers", self.brokers, "--instance-id", "bench", "--web-port", str(self._port),
+            "--no-ticks", "--end-with-parent",
+        )  # fmt: skip
+        environment = {**os.environ, "HARMONY_STATE_DIR": str(self.home), "OMP_NUM_THREADS": "1"}
+        with (self.home / "worker.log").open("ab") as log:
+            return subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+
+    def metrics(self) -> str:
+        """What the worker says at /metrics; nothing while it does not answer."""
+        try:
+            with urlopen(f"http://{LOOPBACK}:{self._port}/metrics", timeout=5) as answer:
+                return str(answer.read().decode())
+        except (URLError, OSError):
+            return ""
+
+    def complaint(self, what: str) -> HarmonyError:
+        """An error that ends with the worker's last words."""
+        lines = (self.home / "worker.log").read_text(errors="replace").strip().splitlines()
+        return HarmonyError(f"{what}; the worker's last line: {lines[-1] if lines else 'none'}")
+
+
+class DecisionWatch:
+    """Reads the decisions topic as it grows: when the broker stamped each decision of (workload, origin)."""
+
+    def __init__(self, loop: LiveLoop) -> None:
+        self._loop = loop
+        self.stamps: dict[tuple[str, int], int] = {}
+        self._consumer = AIOKafkaConsumer(
+            bootstrap_servers=loop.brokers, enable_auto_commit=False, auto_offset_reset="earliest", fetch_max_wait_ms=50
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._consumer.start()
+        partitions = [TopicPartition(self._loop.topics.decisions, p) for p in range(PARTITIONS)]
+        self._consumer.assign(partitions)
+        for partition in partitions:
+            self._consumer.seek(partition, 0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._consumer.stop()
+
+    async def poll(self, timeout_s: float) -> int:
+        """Take what is new within the time; returns how many decisions that were."""
+        fetched = await self._consumer.getmany(timeout_ms=int(timeout_s * 1000))
+        new = 0
+        for records in fetched.values():
+            for record in records:
+                identity = _identity(record.value)
+                if identity is not None and identity not in self.stamps:
+                    self.stamps[identity] = record.timestamp
+                    new += 1
+        return new
+
+    async def until(self, origin_ts_ms: int, timeout_s: float) -> None:
+        """Until every workload has a decision at this origin or a later one.
+
+        Raises:
+            HarmonyError: not within the time.
+        """
+        deadline = time() + timeout_s
+        while True:
+            await self.poll(0.2)
+            decided = {name for name, origin in self.stamps if origin >= origin_ts_ms}
+            if len(decided) == len(self._loop.names):
+                return
+            if time() > deadline:
+                missing = len(self._loop.names) - len(decided)
+                raise self._loop.complaint(f"{missing} workloads have no decision after {timeout_s:.0f} s")
+
+
+class Publisher:
+    """Publishes live slots in time, and the ticks that close them."""
+
+    def __init__(self, loop: LiveLoop) -> None:
+        self._loop = loop
+        self._producer = AIOKafkaProducer(bootstrap_servers=loop.brokers, acks=1, linger_ms=5)
+        self.ticks: dict[int, dict[int, int]] = {}
+        self.behind_ms = 0.0
+
+    async def __aenter__(self) -> Self:
+        await self._producer.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._producer.stop()
+
+    async def run(self, first_slot: int, num_slots: int) -> None:
+        """Publish these slots as their time comes; `ticks` holds, by origin and partition, the newest broker stamp."""
+        job, topics = self._loop.job, self._loop.topics
+        for slot in range(first_slot, first_slot + num_slots):
+            records = list(self._loop.slot_records(slot, job.sources))
+            pieces = 50
+            for piece in range(pieces):
+                await self._sleep_until(slot * job.step_ms + job.step_ms * piece // pieces)
+                if piece == job.grace_ms * pieces // job.step_ms:
+                    await self._tick(slot)
+                for key, value in records[piece * len(records) // pieces : (piece + 1) * len(records) // pieces]:
+                    partition = partition_of(key, PARTITIONS)
+                    await self._producer.send(topics.telemetry_requests, value, key=key, partition=partition)
+
+    async def _tick(self, slot: int) -> None:
+        """Close the slot before this one."""
+        origin = slot * self._loop.job.step_ms
+        value = encode_tick(origin + self._loop.job.grace_ms)
+        topics = self._loop.topics
+        sent = [
+            (partition, await self._producer.send(topic, value, partition=partition))
+            for topic in (topics.telemetry_requests, topics.telemetry_gpu)
+            for partition in range(PARTITIONS)
+        ]
+        stamps = self.ticks.setdefault(origin, {})
+        for partition, done in sent:
+            stamp_ms = (await done).timestamp
+            stamps[partition] = max(stamps.get(partition, 0), stamp_ms)
+
+    async def _sleep_until(self, ts_ms: int) -> None:
+        ahead_s = ts_ms / 1000 - time()
+        if ahead_s > 0:
+            await asyncio.sleep(ahead_s)
+        else:
+            self.behind_ms = max(self.behind_ms, -1000 * ahead_s)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM, then SIGKILL."""
+    if process.poll() is None:
+        process.terminate()
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _identity(value: bytes | None) -> tuple[str, int] | None:
+    if value is None:
+        return None
+    found = _decode_glance(value)
+    return found.workload, found.origin_ts_ms
+
+
+def _spec(name: str) -> WorkloadSpec:
+    return WorkloadSpec(
+        id=name,
+        target=TargetRef(name=name.rsplit("/", 1)[-1]),
+        min_replicas=1,
+        max_replicas=32,
+        slo=Slo(2.0, 0.2, 0.99),
+        mode="act",
+        capacity_rps=2.0,
+        lead_time_s=20.0,
+    )

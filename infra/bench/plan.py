@@ -1,0 +1,161 @@
+"""`harmony bench plan`: the planner alone, from sample paths to plans, for growing fleets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from time import perf_counter, process_time
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from agents.planner import PlanInput, plan
+from agents.policy import Policy, WorkloadSpec
+from infra.bench.report import document, load_average, print_table, spread, store
+from infra.cli_options import say
+from model.capacity import CapacityPosterior, SlotEvidence
+from model.lead_time import LeadTimePosterior
+
+_STEP_MS = 15_000
+_ORIGIN_TS_MS = 1_763_636_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class PlanBench:
+    """What to measure.
+
+    Attributes:
+        workloads: fleet sizes, ascending.
+        paths, steps: S sample paths of H steps.
+        candidates: replica counts that each workload may have.
+        batch: workloads planned in one call, as a worker does.
+    """
+
+    rounds: int = 3
+    workloads: tuple[int, ...] = (100, 1_000, 10_000)
+    paths: int = 256
+    steps: int = 12
+    candidates: int = 32
+    batch: int = 512
+
+
+def run_plan_bench(bench: PlanBench, out: Path | None = None) -> dict[str, Any]:
+    """Measure, print a table, and return the document (also stored in `out`)."""
+    torch.set_num_threads(1)
+    policy = Policy()
+    capacity, lead = _capacity(), _lead_time()
+    rows: list[dict[str, Any]] = []
+    loads = [load_average()]
+    for number in bench.workloads:
+        requests = [_request(i, bench.candidates, capacity, lead) for i in range(number)]
+        paths = _paths(min(number, bench.batch), bench)
+        wall_s, cpu_s = [], []
+        for _ in range(bench.rounds):
+            wall, cpu = _time(requests, paths, policy, bench.batch)
+            wall_s.append(wall)
+            cpu_s.append(cpu)
+            loads.append(load_average())
+            say(f"  {number:,} workloads: {wall:.2f} s, {cpu:.2f} s of CPU")
+        per_workload = spread([1e6 * s / number for s in cpu_s])
+        rows.append(
+            {"workloads": number, "wall_s": spread(wall_s), "cpu_s": spread(cpu_s), "cpu_us_per_workload": per_workload}
+        )
+    # By CPU time: what others do on the machine meanwhile counts less.
+    growth = [
+        (b["cpu_s"]["median"] / a["cpu_s"]["median"]) / (b["workloads"] / a["workloads"]) for a, b in pairwise(rows)
+    ]
+    job = {
+        "rounds": bench.rounds,
+        "paths": bench.paths,
+        "steps": bench.steps,
+        "candidates": bench.candidates,
+        "batch": bench.batch,
+        "paths_verify": policy.paths_verify,
+    }
+    body = document("plan", job, {"fleets": rows, "growth_over_linear": growth}, loads)
+    store(out, body)
+    _show(rows, growth)
+    return body
+
+
+def _time(requests: Sequence[PlanInput], paths: Tensor, policy: Policy, batch: int) -> tuple[float, float]:
+    started, started_cpu = perf_counter(), process_time()
+    for first in range(0, len(requests), batch):
+        some = requests[first : first + batch]
+        plan(some, paths[: len(some)], policy)
+    return perf_counter() - started, process_time() - started_cpu
+
+
+def _paths(batch: int, bench: PlanBench) -> Tensor:
+    """[B, S, H, 1] demand around 20 requests/s with a common level per path."""
+    draw = torch.Generator().manual_seed(7)
+    level = 20.0 + 4.0 * torch.randn(batch, bench.paths, 1, 1, generator=draw)
+    noise = 2.0 * torch.randn(batch, bench.paths, bench.steps, 1, generator=draw)
+    return (level + noise).clamp(min=0.0)
+
+
+def _request(number: int, candidates: int, capacity: CapacityPosterior, lead: LeadTimePosterior) -> PlanInput:
+    name = f"bench/service-{number}"
+    ready = 6 + number % 5
+    return PlanInput(
+        workload=name,
+        origin_ts_ms=_ORIGIN_TS_MS,
+        step_ms=_STEP_MS,
+        spec=WorkloadSpec(name, min_replicas=1, max_replicas=candidates),
+        ready=ready,
+        pending=0,
+        draining=0,
+        arrival_rate_now=20.0,
+        waiting_now=0.0,
+        capacity=capacity,
+        lead=lead,
+        last_replicas=ready,
+    )
+
+
+def _capacity() -> CapacityPosterior:
+    """A replica that carries about 2.5 requests/s."""
+    posterior = CapacityPosterior(2.5, smoothing_s=0.0)
+    for k in range(400):
+        factor = 0.7 + 0.6 * (k % 40) / 40
+        posterior.observe(
+            SlotEvidence(
+                end_ts_ms=(k + 1) * _STEP_MS,
+                step_s=_STEP_MS / 1000,
+                arrival_rate=25.0 * factor,
+                waiting=None,
+                miss_ratio=0.0 if factor < 1.0 else 0.4,
+                ready=10,
+                pending=0,
+                draining=0,
+                ttft_s=2.0,
+                objective=0.99,
+            )
+        )
+    return posterior
+
+
+def _lead_time() -> LeadTimePosterior:
+    posterior = LeadTimePosterior(60.0)
+    for _ in range(300):
+        posterior.update(60.0)
+    return posterior
+
+
+def _show(rows: Sequence[dict[str, Any]], growth: Sequence[float]) -> None:
+    table = [
+        (
+            f"{row['workloads']:,}",
+            f"{row['wall_s']['median']:.2f}",
+            f"{row['cpu_s']['median']:.2f}",
+            f"{row['cpu_s']['min']:.2f}-{row['cpu_s']['max']:.2f}",
+            f"{row['cpu_us_per_workload']['median']:.0f}",
+        )
+        for row in rows
+    ]
+    note = f"CPU time grows {median(growth):.2f} x as fast as the fleet (1 = linear)" if growth else ""
+    print_table(("workloads", "seconds", "CPU seconds", "range", "CPU us per workload"), table, note)

@@ -1,0 +1,93 @@
+"""`harmony bench recovery`: kill -9, start again, and the first and last new decision of a whole fleet."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import time
+from typing import Any
+
+from infra.bench.ingest import broker
+from infra.bench.live_loop import DecisionWatch, LiveJob, LiveLoop, Publisher, stop
+from infra.bench.report import document, load_average, print_table, store
+from infra.cli_options import say
+
+_PATIENCE_S = 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryBench:
+    """What to measure: one kill per fleet size."""
+
+    workloads: tuple[int, ...] = (1_000,)
+    brokers: str | None = None
+
+
+def run_recovery_bench(bench: RecoveryBench, out: Path | None = None) -> dict[str, Any]:
+    """Measure, print a table, and return the document (also stored in `out`).
+
+    Raises:
+        HarmonyError: the worker did not decide in time.
+    """
+    loads = [load_average()]
+    results = []
+    with broker(bench.brokers) as brokers:
+        for number in bench.workloads:
+            job = LiveJob(workloads=number, samples_per_s=number // 5)
+            with tempfile.TemporaryDirectory(prefix="harmony-bench-") as home:
+                results.append(asyncio.run(_measure(LiveLoop(brokers, job, Path(home)))))
+            loads.append(load_average())
+    body = document("recovery", asdict(bench) | {"brokers": None}, results, loads)
+    store(out, body)
+    _show(results)
+    return body
+
+
+async def _measure(loop: LiveLoop) -> dict[str, Any]:
+    job = loop.job
+    say(f"{job.workloads:,} workloads: publishing {job.history_steps} steps of history ...")
+    first_live = await asyncio.to_thread(loop.publish_history)
+    process = loop.start_worker()
+    try:
+        async with DecisionWatch(loop) as watch, Publisher(loop) as publisher:
+            await watch.until((first_live - 4) * job.step_ms, _PATIENCE_S)
+            first = int(time() * 1000) // job.step_ms + 1
+            publishing = asyncio.create_task(publisher.run(first, 1_000))
+            try:
+                await watch.until((first + 1) * job.step_ms, _PATIENCE_S)
+                process.kill()
+                killed_ms = time() * 1000
+                process.wait()
+                process = loop.start_worker()
+                say("  killed and started again ...")
+                seen = max(origin for _, origin in watch.stamps)
+                await watch.until(seen + job.step_ms, _PATIENCE_S)
+            finally:
+                publishing.cancel()
+    finally:
+        stop(process)
+    new = [stamp for (_, origin), stamp in watch.stamps.items() if origin > seen and stamp > killed_ms]
+    return {
+        "workloads": job.workloads,
+        "step_ms": job.step_ms,
+        "first_s": (min(new) - killed_ms) / 1000,
+        "last_s": (_last_of_first(watch, seen, killed_ms) - killed_ms) / 1000,
+    }
+
+
+def _last_of_first(watch: DecisionWatch, seen: int, killed_ms: float) -> int:
+    """When the slowest workload had its first new decision."""
+    firsts: dict[str, int] = {}
+    for (name, origin), stamp in watch.stamps.items():
+        if origin > seen and stamp > killed_ms:
+            firsts[name] = min(stamp, firsts.get(name, stamp))
+    return max(firsts.values())
+
+
+def _show(results: Sequence[dict[str, Any]]) -> None:
+    rows = [(f"{r['workloads']:,}", f"{r['first_s']:.1f}", f"{r['last_s']:.1f}") for r in results]
+    note = "seconds from the kill; they include the wait for the next slot to close"
+    print_table(("workloads", "first decision", "last workload's first"), rows, note)

@@ -1,0 +1,117 @@
+"""The benches measure what they say: one job in every form, rivals that compute it, figures that are computed right."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from infra.bench.cli import app
+from infra.bench.job import (
+    CATALOGUE,
+    FIELDS,
+    NUM_WORKLOADS,
+    PARTITIONS,
+    START_TS_MS,
+    STREAM,
+    closing_tick,
+    records,
+    samples,
+)
+from infra.bench.latency import _by_stage
+from infra.bench.preload import partition_of
+from infra.bench.report import percentile, spread
+from infra.bench.subjects import RIVALS
+from infra.errors import HarmonyError
+from streams.ingest import IngestKernel
+from streams.log import LogRecord
+from streams.page_codec import PageAssembler
+from streams.pages import Page
+from streams.topics import Topics
+
+COUNT = 8_000
+
+
+def pages_of(form: str) -> dict[int, Page]:
+    """Pages of partition 0 that hold something."""
+    mine = [value for key, value in records(form, COUNT) if partition_of(key, PARTITIONS) == 0]  # type: ignore[arg-type]
+    stamp_ms = START_TS_MS + 10_000_000
+    keys = [key for key, _ in records(form, COUNT) if partition_of(key, PARTITIONS) == 0]  # type: ignore[arg-type]
+    log = [LogRecord(i, stamp_ms, key, value) for i, (key, value) in enumerate(zip(keys, mine, strict=True))]
+    log.append(LogRecord(len(log), stamp_ms, None, closing_tick(COUNT)))
+    kernel = IngestKernel(0, "requests", STREAM, CATALOGUE, Topics())
+    assembler = PageAssembler(STREAM, PARTITIONS, CATALOGUE)
+    out = [c for e in kernel.fold(log) for c in e.commits]
+    found = [p.page for i, c in enumerate(out) for p in assembler.feed(LogRecord(i, 0, c.key, c.value))]
+    assert kernel.counters.dead == kernel.counters.late == kernel.counters.duplicate == 0
+    return {page.slot: page for page in found if page.workloads}
+
+
+@pytest.mark.parametrize("form", ["packed", "binary"])
+def test_other_forms_hold_the_same_job(form: str) -> None:
+    single, packed = pages_of("single"), pages_of(form)
+    assert single.keys() == packed.keys()
+    assert len(single) == COUNT // (NUM_WORKLOADS * 5)
+    for slot, page in single.items():
+        other = packed[slot]
+        assert page.workloads == other.workloads
+        assert page.observed.tobytes() == other.observed.tobytes()
+        assert page.values.tobytes() == other.values.tobytes()
+
+
+def test_the_rivals_windows_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(RIVALS))
+    orjson, windows = pytest.importorskip("orjson"), pytest.importorskip("windows")
+    job = list(samples(3_000))
+    table = windows.Windows(len(FIELDS), STREAM.step_ms, STREAM.grace_ms)
+    closed = []
+    for first in range(0, len(job), 700):
+        part = job[first : first + 700]
+        ids = np.array([table.id_of(s.workload) for s in part])
+        closed += table.add(ids, np.array([s.ts_ms for s in part]), np.array([s.values for s in part]))
+    closed += table.finish()
+    wanted: dict[tuple[int, str], list[tuple[float, ...]]] = defaultdict(list)
+    for s in job:
+        wanted[s.ts_ms // STREAM.step_ms, s.workload].append(s.values)
+    seen = 0
+    for body in map(orjson.loads, closed):
+        for i, workload in enumerate(body["workloads"]):
+            rows = wanted[body["slot"], workload]
+            assert body["count"][i] == len(rows)
+            assert body["mean"][i] == pytest.approx(np.mean(rows, axis=0).tolist())
+            assert body["max"][i] == np.max(rows, axis=0).tolist()
+            seen += 1
+    assert seen == len(wanted)
+    monkeypatch.delitem(sys.modules, "windows")
+
+
+def test_figures() -> None:
+    assert percentile(list(range(1, 101)), 0.99) == 99
+    assert percentile([5.0], 0.5) == 5.0
+    assert percentile([3, 1, 2], 0.5) == 2
+    assert spread([3, 1, 2]) == {"median": 2, "min": 1, "max": 3}
+
+
+def test_stages_are_read_from_the_workers_histogram() -> None:
+    lines = [
+        f'harmony_telemetry_to_command_seconds_bucket{{le="{le}",stage="{stage}"}} {count}'
+        for stage, counts in {"page": (90, 100, 100), "decision": (10, 98, 100)}.items()
+        for le, count in zip(("0.1", "0.5", "+Inf"), counts, strict=True)
+    ]
+    assert _by_stage("\n".join(lines)) == {
+        "page": {"p50_s": 0.1, "p99_s": 0.5},
+        "decision": {"p50_s": 0.5, "p99_s": float("inf")},
+    }
+
+
+@pytest.mark.parametrize(
+    "arguments", [["ingest", "--form", "xml"], ["latency", "--workloads", "many"], ["recovery", "--workloads", "0"]]
+)
+def test_wrong_arguments_are_named(arguments: list[str]) -> None:
+    done = CliRunner().invoke(app, arguments)
+    assert isinstance(done.exception, HarmonyError)
+    assert done.exception.exit_code == 2
+    assert arguments[-1] in done.exception.message
