@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
+from typing import Any, Protocol
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
@@ -54,33 +55,55 @@ def policy_for(workloads: Sequence[str]) -> Policy:
 class Pipeline:
     """Topics under a prefix of their own, a settings file, and worker processes."""
 
-    def __init__(self, bootstrap: str, prefix: str, home: Path, workloads: Sequence[str], seed: int = 0) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        prefix: str,
+        home: Path,
+        workloads: Sequence[str],
+        seed: int = 0,
+        stream: StreamConfig = STREAM,
+    ) -> None:
         self.bootstrap = bootstrap
+        self.stream = stream
         self.topics = Topics(prefix, PARTITIONS, 16 << 20)
         self.workloads = tuple(workloads)
         self.home = home
         self.config = home / "harmony.yaml"
         self._rng = random.Random(seed)
         self._counters: dict[tuple[str, str], list[float]] = {}
-        self.slot = START_TS_MS // STREAM.step_ms
+        self.slot = START_TS_MS // stream.step_ms
         home.mkdir(parents=True, exist_ok=True)
-        create_topics(bootstrap, self.topics.specs())
-        write_settings(self.config, policy_for(workloads), STREAM, self.topics)
-        self.producer = KafkaProducer(bootstrap_servers=bootstrap, acks="all", linger_ms=5)
+        write_settings(self.config, policy_for(workloads), stream, self.topics)
+        self.producer = self.connect()
+
+    def connect(self) -> Any:
+        """Create the topics; returns the producer of the telemetry."""
+        create_topics(self.bootstrap, self.topics.specs())
+        return KafkaProducer(bootstrap_servers=self.bootstrap, acks="all", linger_ms=5)
 
     # Workers.
 
-    def start_worker(self, name: str = "w0", role: str = "all", fail_points: str = "") -> subprocess.Popen[bytes]:
-        port = free_port()
-        command = worker_command(
-            self.config, "--brokers", self.bootstrap, "--instance-id", name, "--role", role, "--web-port", str(port),
-            "--no-ticks", "--accelerated", "--end-with-parent",
-        )  # fmt: skip
-        environment = {**os.environ, "HARMONY_STATE_DIR": str(self.home), FAIL_POINTS: fail_points}
+    def start_worker(
+        self, name: str = "w0", role: str = "all", fail_points: str = "", program: Sequence[str] = ("infra",)
+    ) -> subprocess.Popen[bytes]:
+        command, environment = self.worker_call(name, role, fail_points, program)
         with (self.home / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
-        process.metrics_url = f"http://127.0.0.1:{port}"  # type: ignore[attr-defined]
+        process.metrics_url = f"http://127.0.0.1:{command[command.index('--web-port') + 1]}"  # type: ignore[attr-defined]
         return process
+
+    def worker_call(
+        self, name: str, role: str, fail_points: str, program: Sequence[str]
+    ) -> tuple[list[str], dict[str, str]]:
+        """Argument list and environment of a worker process."""
+        port = str(free_port())
+        command = worker_command(
+            self.config, "--brokers", self.bootstrap, "--instance-id", name, "--role", role, "--web-port", port,
+            "--no-ticks", "--accelerated", "--end-with-parent",
+        )  # fmt: skip
+        command[2:3] = program
+        return command, {**os.environ, "HARMONY_STATE_DIR": str(self.home), FAIL_POINTS: fail_points}
 
     @contextmanager
     def worker(self, name: str = "w0", role: str = "all") -> Iterator[subprocess.Popen[bytes]]:
@@ -97,13 +120,13 @@ class Pipeline:
 
     def publish_slot(self) -> int:
         """Publish one slot's samples of every workload, then the ticks that close it; returns its origin."""
-        start_ms = self.slot * STREAM.step_ms
+        start_ms = self.slot * self.stream.step_ms
         for number, workload in enumerate(self.workloads):
             key = workload.encode()
             rate = 3.0 + 2.0 * ((self.slot + 7 * number) % 24 < 12) + self._rng.random()
             for replica in ("r0", "r1"):
                 counters = self._counters.setdefault((workload, replica), [0.0] * 3)
-                counters[0] += round(rate * STREAM.step_ms / 2000)
+                counters[0] += round(rate * self.stream.step_ms / 2000)
                 counters[1] += counters[0] * 100 % 977 + 500
                 counters[2] += 300
                 values = {
@@ -123,13 +146,16 @@ class Pipeline:
             facts = FleetFacts(start_ms + 4_000, ready=2, pending=0, draining=0, desired=2)
             self._send(self.topics.telemetry_requests, key, encode_fleet(workload, "k8s", facts))
         self.slot += 1
-        origin = self.slot * STREAM.step_ms
-        tick = encode_tick(origin + STREAM.grace_ms)
-        for topic in (self.topics.telemetry_requests, self.topics.telemetry_gpu):
+        origin = self.slot * self.stream.step_ms
+        tick = encode_tick(origin + self.stream.grace_ms)
+        for topic in self._ticked_topics():
             for partition in range(PARTITIONS):
                 self.producer.send(topic, value=tick, partition=partition)
         self.producer.flush(30)
         return origin
+
+    def _ticked_topics(self) -> tuple[str, ...]:
+        return self.topics.telemetry_requests, self.topics.telemetry_gpu
 
     def publish_slots(self, count: int) -> int:
         return [self.publish_slot() for _ in range(count)][-1]
@@ -174,12 +200,24 @@ class Pipeline:
             sleep(0.3)
 
 
-def stop(process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> int:
+class Running(Protocol):
+    """A worker process."""
+
+    def poll(self) -> int | None: ...
+
+    def send_signal(self, number: int) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
+def stop(process: Running, number: int = signal.SIGTERM) -> int:
     """Signal a worker that still runs and wait for its end."""
     if process.poll() is None:
         process.send_signal(number)
     try:
-        return process.wait(30)
+        return process.wait(60)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

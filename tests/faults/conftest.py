@@ -1,0 +1,102 @@
+"""Fault tests: real broker, real workers, real signals; a table at the end says what was counted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+from typing import Protocol
+
+import pytest
+
+from infra.errors import HarmonyError
+from infra.kafka_embedded import EmbeddedKafka
+from streams.config import StreamConfig
+from tests.faults.exactness import Proof
+from tests.faults.hunted import Hunted
+from tests.faults.nursery import Nursery
+from tests.faults.tally import ROWS, Row, table
+from tests.integration.pipeline import STREAM
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            if "memory" not in item.path.name:
+                item.add_marker(pytest.mark.kafka)
+            item.add_marker(pytest.mark.slow)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(1800))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    lines = table()
+    if lines:
+        terminalreporter.section("faults")
+        for line in lines:
+            terminalreporter.write_line(line)
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """HARMONY_TEST_SEED, printed so that a failure can be run again."""
+    value = int(os.environ.get("HARMONY_TEST_SEED", "1"))
+    print(f"seed {value}; again: make faults SEED={value} ARGS='-k {request.node.name}'")
+    return value
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[EmbeddedKafka]:
+    """A broker of the test's own, which may be stopped and killed."""
+    kafka = EmbeddedKafka(tmp_path / "kafka", quiet=True)
+    try:
+        kafka.start()
+    except HarmonyError as error:
+        pytest.fail(error.message, pytrace=False)
+    yield kafka
+    kafka.stop()
+
+
+@pytest.fixture(scope="session")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    """Forks workers that have imported everything."""
+    made = Nursery(tmp_path_factory.mktemp("nursery"))
+    yield made
+    made.close()
+
+
+class Hunt(Protocol):
+    def __call__(self, stream: StreamConfig = STREAM) -> Hunted: ...
+
+
+@pytest.fixture
+def hunt(
+    own_broker: EmbeddedKafka, nursery: Nursery, tmp_path: Path, seed: int, request: pytest.FixtureRequest
+) -> Iterator[Hunt]:
+    """Makes the pipeline of hostile telemetry; its workers are gone after the test, what it counted is in the table."""
+    made: list[Hunted] = []
+    started = monotonic()
+
+    def make(stream: StreamConfig = STREAM) -> Hunted:
+        made.append(Hunted(own_broker.bootstrap, "hunted.", tmp_path / "hunted", seed, nursery, stream))
+        return made[-1]
+
+    yield make
+    for hunted in made:
+        hunted.end_all()
+        if hunted.in_table:
+            ROWS.append(_row(request.node.name, seed, hunted, monotonic() - started))
+
+
+def _row(name: str, seed: int, hunted: Hunted, seconds: float) -> Row:
+    row = Row(name, seed, hunted.kills, hunted.fail_point_hits(), hunted.recoveries_s, slots=hunted.num_slots)
+    row.seconds = seconds
+    proof: Proof | None = hunted.proof
+    if proof is not None:
+        row.checked = True
+        row.telemetry, row.decisions = proof.telemetry, proof.compared["decisions"]
+        row.compared, row.repeats = sum(proof.compared.values()), sum(proof.repeats.values())
+    return row

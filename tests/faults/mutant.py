@@ -1,0 +1,49 @@
+"""`python -m tests.faults.mutant NAME worker ...` is `harmony worker ...` with one thing done otherwise.
+
+| name | what |
+|---|---|
+| commit-first | each lane publishes its commit records before its outputs |
+| other-model | the forecaster draws from another seed, so its fingerprint is another |
+"""
+
+from __future__ import annotations
+
+import sys
+
+from model.fallback import FallbackForecaster
+from model.ridge import RidgeForecaster
+from model.seasonal_naive import SeasonalNaiveForecaster
+from streams.log import Emission
+from streams.stage import Lane
+
+
+async def _commit_first(lane: Lane, group: list[Emission]) -> None:
+    commits = [r for e in group for r in e.commits]
+    if commits:
+        await lane._send(commits)
+        lane._mark_safe(group[-1].resume_offset)
+    for level in range(max(len(e.outputs) for e in group)):
+        records = [r for e in group if level < len(e.outputs) for r in e.outputs[level]]
+        if records:
+            lane._fail_point(f"{lane.stage}.before_outputs")
+            await lane._send(records)
+
+
+def main() -> None:
+    name = sys.argv.pop(1)
+    if name == "commit-first":
+        Lane._publish = _commit_first  # type: ignore[method-assign]
+    elif name == "other-model":
+        import infra.worker as worker
+
+        other = FallbackForecaster(RidgeForecaster(seed=1), SeasonalNaiveForecaster())
+        worker.serving_forecaster = lambda *_: other  # type: ignore[assignment]
+    else:
+        sys.exit(f"no mutation {name!r}")
+    from infra.cli import main as harmony
+
+    harmony()
+
+
+if __name__ == "__main__":
+    main()

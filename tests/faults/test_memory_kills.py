@@ -1,0 +1,215 @@
+"""The laws of the kill tests on a cluster in memory: one process, and harsher."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from agents.decide_agent import DecideStage
+from agents.decide_kernel import DecideKernel
+from agents.forecast_agent import ForecastStage, newest_commit
+from agents.forecast_engine import Engine
+from agents.forecast_kernel import ForecastKernel
+from agents.ingest_agent import IngestStage
+from agents.micro_batcher import MicroBatcher
+from agents.policy import Policy
+from model.fallback import FallbackForecaster
+from model.inference import InferenceWorker
+from model.ridge import RidgeForecaster
+from model.seasonal_naive import SeasonalNaiveForecaster
+from streams.catalogue import DEFAULT_CATALOGUE
+from streams.commit_codec import Commit, encode_commit
+from streams.log_reader import LogReader
+from streams.meter import NullMeter
+from streams.stage_app import Stage
+from tests.faults.exactness import ANSWERS, ROLES, Proof, check_pages, compare
+from tests.faults.memory import Cluster, Killed, Life, MemoryPipeline, MemoryReader
+from tests.integration.pipeline import PARTITIONS, STREAM, policy_for
+
+FIRST_SEED = int(os.environ.get("HARMONY_TEST_SEED", "1"))
+SEEDS = range(FIRST_SEED, FIRST_SEED + 8)
+
+
+def stages_of(pipeline: MemoryPipeline, inference: InferenceWorker, roles: Sequence[str]) -> list[Stage]:
+    stream, topics = pipeline.stream, pipeline.topics
+    policy: Policy = replace(policy_for(pipeline.declared), paths_screen=32, paths_verify=64)
+    batcher = MicroBatcher(inference.forecast, deadline_s=0.0, buckets=())
+    engine = Engine(inference.forecaster, batcher, policy, DEFAULT_CATALOGUE, stream.step_ms, NullMeter())
+
+    def forecast_kernel(partition: int) -> ForecastKernel:
+        return ForecastKernel(partition, stream, DEFAULT_CATALOGUE, topics, policy, engine, NullMeter())
+
+    def decide_kernel(commit: Commit | None, published: Sequence[bytes]) -> DecideKernel:
+        return DecideKernel.restore(policy, stream, topics, commit=commit, published=published)
+
+    made: dict[str, Stage] = {
+        "ingest": IngestStage(stream, DEFAULT_CATALOGUE, topics),
+        "forecast": ForecastStage(topics, forecast_kernel),
+        "decide": DecideStage(topics, decide_kernel),
+    }
+    return [made[role] for role in roles]
+
+
+def partitions_of(pipeline: MemoryPipeline, topic: str) -> int:
+    return 1 if topic == pipeline.topics.plans else PARTITIONS
+
+
+class Fate:
+    """When a life ends or falls asleep: after so many records of whatever stage."""
+
+    def __init__(self, records: int, sleeps: bool) -> None:
+        self.left = records
+        self._sleeps = sleeps
+        self.awake = asyncio.Event()
+        self.asleep = asyncio.Event()
+
+    async def __call__(self, _stage: str) -> None:
+        await asyncio.sleep(0)
+        if self.left > 0:
+            self.left -= 1
+            return
+        if not self._sleeps:
+            raise Killed
+        self.asleep.set()
+        await self.awake.wait()
+
+
+async def hunt(pipeline: MemoryPipeline, inference: InferenceWorker, rng: random.Random) -> tuple[int, int]:
+    """Publish everything in stretches, between which workers die and zombies wake up; returns kills and zombies."""
+    kills = zombies = 0
+    sleeping: list[tuple[Life, Fate]] = []
+    forever = Fate(10**9, sleeps=False)
+    while True:
+        done = pipeline.num_slots >= pipeline.full_course
+        for _ in range(0 if done else rng.randint(1, 5)):
+            pipeline.publish_slot()
+        for _ in range(rng.randint(0, 3)):
+            sleeps = rng.random() < 0.3
+            fate = Fate(rng.randint(0, 120), sleeps)
+            life = await born(pipeline, inference, rng, fate)
+            await until_first(life.work(), fate.asleep.wait())
+            check_failures(life)
+            if fate.asleep.is_set():
+                sleeping.append((life, fate))
+                zombies += 1
+            else:
+                kills += 1
+                await life.end()
+        life = await born(pipeline, inference, rng, forever)
+        if sleeping and rng.random() < 0.7:
+            # It wakes up while its successor works, and goes on until it hears that it has lost its partitions.
+            old, fate = sleeping.pop(0)
+            fate.left = 10**9
+            fate.awake.set()
+            working = asyncio.create_task(life.work())
+            for _ in range(rng.randint(0, 300)):
+                await asyncio.sleep(0)
+            await old.end()
+            check_failures(old)
+            await working
+        else:
+            await life.work()
+        check_failures(life)
+        await life.end()
+        if done and not pipeline.stalled:
+            for old, _ in sleeping:
+                await old.end()
+            return kills, zombies
+
+
+async def until_first(*waits: object) -> None:
+    tasks = [asyncio.ensure_future(w) for w in waits]  # type: ignore[call-overload]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(result, Exception):
+            raise result
+
+
+def check_failures(life: Life) -> None:
+    for failure in life.failures:
+        if not isinstance(failure, Killed):
+            raise failure
+
+
+async def born(pipeline: MemoryPipeline, inference: InferenceWorker, rng: random.Random, fate: Fate) -> Life:
+    stages = stages_of(pipeline, inference, ("ingest", "forecast", "decide"))
+    life = Life(pipeline.cluster, stages, partial(partitions_of, pipeline), rng, fate)
+    await life.restore()
+    return life
+
+
+async def undisturbed(pipeline: MemoryPipeline, inference: InferenceWorker, role: str, home: Path) -> MemoryPipeline:
+    calm = MemoryPipeline(home, 0, pipeline.stream)
+    calm.declared = pipeline.declared
+    topic = getattr(pipeline.topics, ROLES[role])
+    for (t, p), log in list(pipeline.cluster.logs.items()):
+        if t == topic:
+            calm.cluster.logs[t, p] = list(log)
+            calm.cluster.headers[t, p] = [()] * len(log)
+    forever = Fate(10**9, sleeps=False)
+    life = Life(
+        calm.cluster, stages_of(calm, inference, (role,)), partial(partitions_of, calm), random.Random(0), forever
+    )
+    await life.restore()
+    await life.work()
+    check_failures(life)
+    await life.end()
+    return calm
+
+
+def commits(sequences: Sequence[int]) -> Cluster:
+    """A commits partition that holds one commit for each of these sequences, in this order."""
+    cluster, digests = Cluster(), {0: ""}
+    for n in range(1, max(sequences) + 1):
+        digests[n], _ = encode_commit("commits", "decide", 0, n, None, b"%d" % n)
+    for n in sequences:
+        _, (record,) = encode_commit("commits", "decide", 0, n, digests[n - 1], b"%d" % n)
+        cluster.append(record.topic, record.key, record.value, 0)
+    return cluster
+
+
+@pytest.mark.parametrize("length", range(84, 100))
+def test_the_newest_commit_is_found_wherever_the_stale_ones_are(length: int) -> None:
+    cluster = commits([*range(1, 31), 20, 21, *range(31, 31 + length - 32)])
+    newest = asyncio.run(newest_commit(cast("LogReader", MemoryReader(cluster)), "commits", "decide", 0))
+    assert newest is not None
+    assert newest.body == b"%d" % (30 + length - 32)
+
+
+def test_stale_commits_at_the_end_of_the_log_are_not_the_newest() -> None:
+    cluster = commits([*range(1, 31), 20, 21, 22])
+    newest = asyncio.run(newest_commit(cast("LogReader", MemoryReader(cluster)), "commits", "decide", 0))
+    assert newest is not None
+    assert newest.sequence == 30
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("seed", SEEDS)
+def test_deaths_and_zombies_anywhere_change_nothing(seed: int, tmp_path: Path) -> None:
+    """Death before any record of any publication, and paused workers that wake up at any time."""
+    rng = random.Random(seed)
+    stream = replace(STREAM, context_steps=20, step_ms=15_000, grace_ms=15_000)
+    pipeline = MemoryPipeline(tmp_path / "hunted", seed, stream)
+    inference = InferenceWorker(FallbackForecaster(RidgeForecaster(), SeasonalNaiveForecaster()), "cpu")
+    proof = Proof()
+    try:
+        kills, zombies = asyncio.run(hunt(pipeline, inference, rng))
+        check_pages(pipeline, proof)
+        for role, names in ANSWERS.items():
+            calm = asyncio.run(undisturbed(pipeline, inference, role, tmp_path / role))
+            for name in names:
+                compare(pipeline, calm, name, role, proof)
+    finally:
+        inference.close()
+    print(f"seed {seed}: {kills} kills, {zombies} zombies; {proof}")
+    assert kills > 10 < proof.compared["plans"]
