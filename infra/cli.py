@@ -11,10 +11,15 @@ from typing import Annotated
 
 import typer
 
-from infra import cli_topics, operate
+from infra import cli_state, cli_topics, operate
+from infra.bench import cli as bench_cli
 from infra.cli_options import BrokersOption, ConfigOption, JsonOption, print_json, say
 from infra.durations import parse_duration_s
 from infra.errors import HarmonyError
+from infra.evaluate import evaluate
+from infra.forecast import forecast
+from infra.replay.command import replay
+from infra.train import train
 
 app = typer.Typer(
     name="harmony",
@@ -24,6 +29,8 @@ app = typer.Typer(
     help="Predictive, SLO-aware scaling of GPU services on Kafka.",
 )
 app.add_typer(cli_topics.app, name="topics")
+app.add_typer(bench_cli.app, name="bench")
+app.add_typer(cli_state.app, name="state")
 
 
 def _version() -> str:
@@ -248,6 +255,10 @@ def doctor(config: ConfigOption = None, brokers: BrokersOption = None, as_json: 
     raise typer.Exit(1 if failed else 0)
 
 
+app.command()(evaluate)
+app.command()(forecast)
+app.command()(replay)
+app.command()(train)
 operate.register(app)
 
 

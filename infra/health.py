@@ -24,9 +24,9 @@ class HealthSnapshot:
     """Health at one instant.
 
     Attributes:
-        live: the newest heartbeat is young enough.
+        live: every stage's heartbeat is young enough.
         live_reason: why not; empty when live.
-        ready: live, every required check is ok, and no stage's own heartbeat is too old.
+        ready: live, and every required check is ok.
         checks: sorted by name, the stalled stages among them.
         heartbeat_age_s: per stage.
     """
@@ -68,7 +68,7 @@ class Health:
             self._checks.pop(name, None)
 
     def beat(self, stage: str, now_s: float) -> None:
-        """The stage is alive. Call it on a timer as well as per record: a quiet log is no fault."""
+        """The stage had nothing left to do, or got something done, at this moment: a quiet log is no fault."""
         with self._lock:
             self._beats[stage] = max(now_s, self._beats.get(stage, now_s))
 
@@ -87,12 +87,12 @@ class Health:
             if age_s > self._max_age_s:
                 name = f"heartbeat.{stage}"
                 checks[name] = Check(name, ok=False, detail=f"no sign of life for {age_s:.1f} s")
-        newest_s = max(beats.values(), default=self._started_s)
-        age_s = max(0.0, now_s - newest_s)
+        age_s = max(ages.values(), default=max(0.0, now_s - self._started_s))
         reason = ""
         if age_s > self._max_age_s:
-            last = "no heartbeat since the start" if not beats else "newest heartbeat"
-            reason = f"{last}: {age_s:.1f} s old, the bound is {self._max_age_s:g} s"
+            stalled = next((f"{stage}: no progress" for stage, age in ages.items() if age == age_s), "")
+            last = stalled or "no heartbeat since the start"
+            reason = f"{last} for {age_s:.1f} s, the bound is {self._max_age_s:g} s"
         return HealthSnapshot(
             live=not reason,
             live_reason=reason,

@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from agents.scoring import BANDS
+from streams.catalogue import DEFAULT_CATALOGUE
+from streams.lateness import LATENESS_BOUNDS_MS
 from streams.records import DEAD_LETTER_CODES
 
 OTHER = "other"
@@ -50,6 +53,7 @@ STAGES = ("ingest", "forecast", "decide")
 SAMPLE_OUTCOMES = ("accepted", "late", "duplicate", "dead", "future", "refused")
 FORECASTERS = (
     "harmony",
+    "pool",
     "ridge",
     "residual_ensemble",
     "seasonal_naive",
@@ -86,14 +90,15 @@ GUARDS = (
     "fallback",
 )
 PROPOSERS = ("chance_constrained", "recovery", "maximum", "quantile", "reactive", "last_plan")
-KAFKA_OPERATIONS = ("produce", "fetch", "commit", "restore", "rebalance", "admin", "connect")
+KAFKA_OPERATIONS = ("produce", "fetch", "commit", "rebalance", "admin", "connect")
 
 _STAGE = Label("stage", STAGES)
 _SOURCE = Label("source", ("requests", "gpu"))
 _WORKLOAD = Label("workload", domain="workload")
+_FORECASTER = Label("forecaster", FORECASTERS, "open")
+_TARGET = Label("target", tuple(i.name for i in DEFAULT_CATALOGUE if i.level == 1), "open")
 
-# Bounds sit on the delays that matter: one step of the demo (5 s), the default grace (15 s), then the very late.
-_LATENESS_S = (0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
+_LATENESS_S = tuple(bound_ms / 1000 for bound_ms in LATENESS_BOUNDS_MS)
 _FAST_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _END_TO_END_S = (0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0)
 _RESTORE_S = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0)
@@ -125,7 +130,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "source_silent",
         "gauge",
-        "1 while a telemetry source has had no page for the configured number of steps, else 0.",
+        "1 while a partition of a telemetry source has had no page or tick for the configured steps, else 0.",
         (_SOURCE,),
     ),
     Metric(
@@ -146,13 +151,13 @@ METRICS: tuple[Metric, ...] = (
         "restore_seconds",
         "histogram",
         "Time to restore the assigned partitions after a start or a rebalance.",
-        (Label("stage", (*STAGES, "all"), default="all"),),
+        (),
         _RESTORE_S,
     ),
     Metric(
         "kafka_errors_total",
         "counter",
-        "Kafka operations that failed.",
+        "Warnings and errors of the Kafka clients, by what they were doing.",
         (Label("operation", KAFKA_OPERATIONS, "open"),),
     ),
     Metric("batch_rows", "histogram", "Workloads in one inference batch, padding left out.", (), _ROWS),
@@ -174,8 +179,8 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "telemetry_to_command_seconds",
         "histogram",
-        "Time from the broker stamp that closed a slot to the page, plan or decision made of it.",
-        (Label("stage", ("page", "plan", "decision")),),
+        "Time from the broker stamp that closed a slot to the stage's acknowledged page, plan or command.",
+        (_STAGE,),
         _END_TO_END_S,
     ),
     Metric(
@@ -193,13 +198,20 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "forecast_coverage_ratio",
         "gauge",
-        "Share of recent realised demand inside the forecast's central band.",
-        (Label("band", ("0.5", "0.8", "0.9", "0.95")),),
+        "Share of recent realised demand inside the forecast's central band, over the last 200 slots or so.",
+        (_FORECASTER, _TARGET, Label("band", tuple(BANDS))),
     ),
     Metric(
         "forecast_pinball",
         "gauge",
-        "Mean pinball loss over the quantile levels, as a share of mean demand, over the recent origins.",
+        "Mean pinball loss over the quantile levels, as a share of mean demand, over the last 200 slots or so.",
+        (_FORECASTER, _TARGET),
+    ),
+    Metric(
+        "forecast_scores_total",
+        "counter",
+        "Forecast values scored against what was then observed; seasonal_naive is always scored beside the rest.",
+        (_FORECASTER, _TARGET),
     ),
     Metric(
         "decisions_total",

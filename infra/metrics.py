@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import platform
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 
 import prometheus_client
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
+from infra.counted_histogram import CountedHistogram
 from infra.metric_catalogue import METRICS, OTHER, Label, Metric
 
 PREFIX = "harmony_"
@@ -51,7 +52,7 @@ class PrometheusMeter:
         self._counters = {m.name: Counter(*_declared(m), registry=self.registry) for m in self._of("counter")}
         self._gauges = {m.name: Gauge(*_declared(m), registry=self.registry) for m in self._of("gauge", "info")}
         self._histograms = {
-            m.name: Histogram(*_declared(m), registry=self.registry, buckets=m.buckets) for m in self._of("histogram")
+            m.name: CountedHistogram(*_declared(m), m.buckets, self.registry) for m in self._of("histogram")
         }
         self._start()
 
@@ -98,8 +99,18 @@ class PrometheusMeter:
         except MeterMisuseError as error:
             self._misused(error)
             return
-        histogram = self._histograms[name]
-        (histogram.labels(*values) if values else histogram).observe(value)
+        self._histograms[name].observe(values, value)
+
+    def observe_counts(self, name: str, counts: Sequence[int], total: float, **labels: str) -> None:
+        """Add values counted elsewhere to a histogram: how many fell into each bucket, infinity last, and their sum."""
+        try:
+            values = self._label_values(name, ("histogram",), labels)
+            if len(counts) != len(self._metrics[name].buckets) + 1:
+                raise MeterMisuseError(f"{name}: {len(counts)} counts for other buckets")
+        except MeterMisuseError as error:
+            self._misused(error)
+            return
+        self._histograms[name].add(values, counts, total)
 
     def forget_workload(self, workload: str) -> None:
         """Remove the series of a retired workload, which makes room for another."""
@@ -121,10 +132,13 @@ class PrometheusMeter:
         """Counters and histograms begin at 0 so that a first increase is seen; unknown numbers are NaN or absent."""
         for metric in self._of("counter", "histogram"):
             combinations = list(product(*(_values_at_start(label) for label in metric.labels)))
-            if metric.labels and len(combinations) <= _MOST_SERIES_AT_START:
-                family = self._counters.get(metric.name) or self._histograms[metric.name]
-                for values in combinations:
-                    family.labels(*values)
+            if len(combinations) > _MOST_SERIES_AT_START:
+                continue
+            for values in combinations:
+                if metric.kind == "histogram":
+                    self._histograms[metric.name].start(values)
+                elif values:
+                    self._counters[metric.name].labels(*values)
         for metric in self._of("gauge"):
             if not metric.labels:
                 self._gauges[metric.name].set(math.nan)

@@ -12,9 +12,10 @@ from agents.policy import GuardLimits, Policy
 from infra.recording_run import Played, RecordingRunner, recording_stream
 from infra.recording_summary import RecordingSummary, render_recording_summary
 from infra.recordings import Recording, read_recording
-from infra.run import count_records, metric, on_stop, print_as_json
+from infra.run import count_records, on_stop, print_as_json
 from infra.run_options import RunOptions
 from infra.run_session import Session, accelerated_session
+from infra.worker_figures import metric
 from streams.config import StreamConfig
 
 

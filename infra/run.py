@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from threading import Event
 from time import monotonic, time
 from types import FrameType
@@ -27,9 +25,8 @@ from infra.run_options import RunOptions
 from infra.run_session import Session, accelerated_session, live_session
 from infra.simulator.arrivals import TraceError
 from infra.summary import PolicyResult, RunSummary, render_summary
+from infra.worker_figures import LagWatch, labelled, metric
 from streams.config import StreamConfig
-
-_METRIC = re.compile(r'^harmony_(\w+)\{[^}]*="(\w+)"\} (\S+)$', re.MULTILINE)
 
 
 def run_demo(options: RunOptions) -> None:
@@ -66,26 +63,27 @@ def _run_fleet(options: RunOptions, console: Console) -> None:
 
 
 def _serve(options: RunOptions, console: Console) -> None:
-    """Workers for telemetry of the user's own, until told to stop."""
+    """Workers for telemetry of the user's own, until told to stop or the duration is over."""
     ended = Event()
+    until_s = inf if options.duration_s is None else monotonic() + options.duration_s
     with live_session(options, console) as session:
         console.print(
             f"publish   {session.topics.telemetry_gpu} and {session.topics.telemetry_requests}; Ctrl-C ends the run"
         )
         on_stop(ended.set)
-        while not ended.wait(0.5):
+        while not ended.wait(0.5) and monotonic() < until_s:
             session.supervisor.check()
 
 
 def _live_the_loop(
     options: RunOptions, session: Session, stream: StreamConfig, policy: Policy, fleet: FleetSpec, console: Console
 ) -> RunSummary:
-    with LiveView(console) as view:
+    with LiveView(console) as view, LagWatch(session.urls) as lag:
         began_s = monotonic()
 
         def show(snapshot: Snapshot) -> None:
             rate = snapshot.live.forecasts / max(1e-9, monotonic() - began_s)
-            view.update(replace(snapshot.live, forecasts_per_s=rate))
+            view.update(replace(snapshot.live, forecasts_per_s=rate, lag_records=lag.lag_records))
 
         runner = FleetRunner(
             session.brokers,
@@ -144,27 +142,13 @@ def count_records(session: Session, topic: str) -> int:
         return sum(end - begin for begin, end in tail.bounds().values())
 
 
-def metric(url: str, name: str, label: str) -> int:
-    """A worker's counter with one label, 0 when the worker does not answer."""
-    return sum(int(float(value)) for label_, value in _labelled(url, name) if label_ == label)
-
-
 def _summed(session: Session, name: str) -> dict[str, int]:
     total: dict[str, int] = {}
     for url in session.urls:
-        for label, value in _labelled(url, name):
+        for label, value in labelled(url, name):
             if float(value) > 0:
                 total[label] = total.get(label, 0) + int(float(value))
     return total
-
-
-def _labelled(url: str, name: str) -> list[tuple[str, str]]:
-    try:
-        with urllib.request.urlopen(f"{url}/metrics", timeout=5) as response:  # noqa: S310 - our own loopback page
-            text = response.read().decode()
-    except (urllib.error.URLError, OSError):
-        return []
-    return [(label, value) for found, label, value in _METRIC.findall(text) if found == name]
 
 
 def print_as_json(summary: dict[str, Any]) -> None:

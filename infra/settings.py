@@ -26,6 +26,7 @@ from infra.paths import state_home
 from infra.settings_errors import CONFIG_VARIABLE, ENV_PREFIX, check_environment, explain
 from infra.settings_file import no_file, read_settings_file
 from infra.settings_schema import AdvancedSection, Role, WorkerSection, WorkloadSection
+from infra.watchdog_rules import WatchdogLimits
 from streams.config import StreamConfig
 from streams.topics import Topics
 
@@ -131,6 +132,11 @@ class Settings(BaseSettings):
     def worker(self) -> WorkerSection:
         """Of this process only; nothing here may change a decision."""
         return self.advanced.worker
+
+    @cached_property
+    def watchdog_limits(self) -> WatchdogLimits:
+        """When a worker counts as stuck."""
+        return WatchdogLimits(**self.advanced.watchdogs.model_dump())
 
     @property
     def data_dir(self) -> Path:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, model_validator
 
 from agents.policy import GuardLimits, Policy, Slo, TargetRef, WorkloadSpec
+from infra.watchdog_rules import WatchdogLimits
 from streams.config import StreamConfig
 from streams.topics import Topics
 
@@ -24,6 +25,7 @@ _TOPICS = Topics()
 _WORKLOAD = WorkloadSpec("")
 _SLO = Slo()
 _TARGET = TargetRef()
+_WATCHDOGS = WatchdogLimits()
 
 
 def _key(default: Any, explanation: str, **bounds: Any) -> Any:
@@ -162,6 +164,10 @@ class KafkaSection(Section):
         return self
 
 
+class ModelSection(Section):
+    weights: str = _key("shipped", "shipped, none (baselines only), or a folder made by `harmony train`.", min_length=1)
+
+
 class WorkerSection(Section):
     instance_id: str | None = _key(None, "Stable name of this worker; empty = host name and a number.")
     batch_deadline_ms: int = _key(10, "Longest wait for a fuller inference batch.", ge=0)
@@ -170,14 +176,25 @@ class WorkerSection(Section):
     device: Literal["auto", "cpu", "cuda"] = _key("auto", "Where the model runs; auto = a GPU if there is one.")
     session_timeout_s: float = _key(15.0, "Kafka takes a silent worker's partitions after this time.", ge=1, le=300)
     kill_file: str | None = _key(None, "While this file exists, nothing is published to `commands`.")
+    metrics_max_workloads: int = _key(100, "Workloads with metrics of their own; the rest are counted.", ge=0)
     metrics_token: SecretStr | None = _key(None, "Needed to read metrics on an address that is not loopback.")
     log_level: Literal["debug", "info", "warning", "error"] = _key("info", "Least severe line that is logged.")
     log_format: Literal["auto", "json", "console"] = _key("auto", "auto = console on a terminal, else JSON.")
 
 
+class WatchdogsSection(Section):
+    loop_s: float = _key(_WATCHDOGS.loop_s, "End when the event loop has not turned for this time.", ge=1)
+    stall_s: float = _key(_WATCHDOGS.stall_s, "... when work or Kafka has stood still for this time.", ge=1)
+    join_s: float = _key(_WATCHDOGS.join_s, "... when Kafka has assigned no partitions for this time.", ge=1)
+    restore_s: float = _key(_WATCHDOGS.restore_s, "... when restoring the state takes longer.", ge=1)
+    forecast_s: float = _key(_WATCHDOGS.forecast_s, "... when fitting and planning one batch takes longer.", ge=1)
+
+
 class AdvancedSection(Section):
     stream: StreamSection = Field(default_factory=StreamSection, description="Event time and slots.")
+    model: ModelSection = Field(default_factory=ModelSection, description="The forecaster.")
     planning: PlanningSection = Field(default_factory=PlanningSection, description="Forecast and plan.")
     guards: GuardsSection = Field(default_factory=GuardsSection, description="Limits of every command.")
     kafka: KafkaSection = Field(default_factory=KafkaSection, description="Connection and topics.")
     worker: WorkerSection = Field(default_factory=WorkerSection, description="This process.")
+    watchdogs: WatchdogsSection = Field(default_factory=WatchdogsSection, description="When a worker ends itself.")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from time import time
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,19 +17,18 @@ _OUTCOMES = ("late", "duplicate", "dead", "future", "refused")
 class IngestMetrics:
     """Turns a kernel's cumulative counts, which survive restarts in its pages, into counters of this process."""
 
-    def __init__(self, meter: PrometheusMeter, now_ms: Callable[[], float] = lambda: time() * 1000) -> None:
+    def __init__(self, meter: PrometheusMeter) -> None:
         self._meter = meter
-        self._now_ms = now_ms
-        self._before: dict[tuple[str, int], Counters] = {}
+        self._before: dict[tuple[str, int], tuple[IngestKernel, _Seen]] = {}
 
-    def __call__(self, kernel: IngestKernel, pages: int, newest_stamp_ms: int) -> None:
-        """Report one folded batch that closed `pages` slots."""
-        key = (kernel.source, kernel.partition)
-        now = kernel.counters
-        before = self._before.get(key, now)
-        self._before[key] = now
-        if now.samples < before.samples:  # another life of the partition took over with older counts
+    def __call__(self, kernel: IngestKernel) -> None:
+        """Report one folded batch; what a kernel brings when first seen was counted by an earlier life."""
+        known, seen = self._before.get((kernel.source, kernel.partition), (None, None))
+        news = _Seen.of(kernel)
+        self._before[kernel.source, kernel.partition] = kernel, news
+        if seen is None or known is not kernel:
             return
+        before, now = seen.counters, news.counters
         accepted = now.samples - before.samples
         for outcome in _OUTCOMES:
             count = getattr(now, outcome) - getattr(before, outcome)
@@ -40,10 +38,24 @@ class IngestMetrics:
             self._meter.count("samples_total", accepted, outcome="accepted")
         if now.unknown_names > before.unknown_names:
             self._meter.count("unknown_names_total", now.unknown_names - before.unknown_names)
-        if pages:
-            self._meter.count("pages_total", pages, source=kernel.source)
-            seconds = max(0.0, (self._now_ms() - newest_stamp_ms) / 1000)
-            self._meter.observe("telemetry_to_command_seconds", seconds, stage="page")
+        if news.num_pages > seen.num_pages:
+            self._meter.count("pages_total", news.num_pages - seen.num_pages, source=kernel.source)
+        for code, count in news.dead_letters.items():
+            self._meter.count("dead_letters_total", count - seen.dead_letters.get(code, 0), code=code)
+        counts, sum_ms = kernel.lateness.take()
+        self._meter.observe_counts("sample_lateness_seconds", counts, sum_ms / 1000, source=kernel.source)
+
+
+class _Seen(NamedTuple):
+    """A kernel's cumulative counts at one instant."""
+
+    counters: Counters
+    num_pages: int
+    dead_letters: dict[str, int]
+
+    @staticmethod
+    def of(kernel: IngestKernel) -> _Seen:
+        return _Seen(kernel.counters, kernel.num_pages, kernel.dead_letter_counts)
 
 
 class _Replicas(msgspec.Struct):
@@ -70,17 +82,14 @@ class _DecisionGlance(msgspec.Struct):
 class DecideMetrics:
     """Reads the decisions of an emission; fleet totals are sums over the newest decision of each workload."""
 
-    def __init__(
-        self, meter: PrometheusMeter, decisions_topic: str, now_ms: Callable[[], float] = lambda: time() * 1000
-    ) -> None:
+    def __init__(self, meter: PrometheusMeter, decisions_topic: str) -> None:
         self._meter = meter
         self._decisions_topic = decisions_topic
-        self._now_ms = now_ms
         self._newest: dict[str, _Replicas] = {}
         self._command_ids: dict[str, str] = {}
 
-    def __call__(self, emission: Emission, end_stamp_ms: int) -> None:
-        """Report the decisions made of one plan record whose slot closed at `end_stamp_ms` (broker time)."""
+    def __call__(self, emission: Emission) -> None:
+        """Report the decisions made of one plan record."""
         seen = False
         for group in emission.outputs:
             for record in group:
@@ -92,8 +101,6 @@ class DecideMetrics:
         for state in ("ready", "pending"):
             self._meter.gauge("replicas", sum(getattr(r, state) or 0 for r in self._newest.values()), state=state)
         self._meter.gauge("replicas", sum(r.final or 0 for r in self._newest.values()), state="wanted")
-        seconds = max(0.0, (self._now_ms() - end_stamp_ms) / 1000)
-        self._meter.observe("telemetry_to_command_seconds", seconds, stage="decision")
 
     def _decision(self, decision: _DecisionGlance) -> None:
         workload, replicas = decision.workload, decision.replicas

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -12,9 +13,12 @@ from time import monotonic
 
 from infra.errors import HarmonyError
 
-_MOST_RESTARTS = 5
-_FORGIVEN_AFTER_S = 60.0
+MOST_RESTARTS = 5
+FORGIVEN_AFTER_S = 60.0
 _STOP_GRACE_S = 15.0
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 10.0
+_OWN_WORDS = re.compile(r"harmony(?: worker)?(?: stops \(|: )")
 
 
 @dataclass(slots=True)
@@ -23,18 +27,22 @@ class _Member:
     log_path: Path
     process: subprocess.Popen[bytes] | None = None
     started_s: float = 0.0
-    restarts: int = 0
+    failures_s: list[float] = field(default_factory=list)
     start_after_s: float = 0.0
-    last_words: list[str] = field(default_factory=list)
+    said_before: int = 0
 
 
 class Supervisor:
     """Runs commands as children that end with us.
 
+    A child that ends is started again after a pause that doubles from one failure to the next; each pause is drawn
+    between half and one and a half of that, so that workers that fell together do not come back together. A child that
+    has lived for a minute starts with a clean record.
+
     Args:
         commands: name -> argument list.
-        log_dir: each child's stderr goes to `<name>.log` there.
-        on_restart: told name and exit code of a child that ended.
+        log_dir: each child's output goes to `<name>.log` there.
+        on_restart: told name and exit code of a child that ended and will be started again.
     """
 
     def __init__(
@@ -42,11 +50,14 @@ class Supervisor:
         commands: Mapping[str, Sequence[str]],
         log_dir: Path,
         on_restart: Callable[[str, int], None] = lambda _name, _code: None,
+        clock: Callable[[], float] = monotonic,
+        jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
         log_dir.mkdir(parents=True, exist_ok=True)
         self._members = {name: _Member(command, log_dir / f"{name}.log") for name, command in commands.items()}
         self._on_restart = on_restart
-        self._jitter = random.Random()
+        self._clock = clock
+        self._jitter = jitter
 
     def start(self) -> None:
         """Start every child."""
@@ -55,28 +66,35 @@ class Supervisor:
             self._spawn(member)
 
     def check(self) -> None:
-        """Restart what has ended.
+        """Restart what has ended; call it about twice a second.
 
         Raises:
             HarmonyError: a child that was refused (exit code 2), or that ends again and again; with its last words.
         """
-        now_s = monotonic()
+        now_s = self._clock()
         for name, member in self._members.items():
             if member.process is None:
                 if now_s >= member.start_after_s:
                     self._spawn(member)
                 continue
             code = member.process.poll()
+            if now_s - member.started_s > FORGIVEN_AFTER_S:
+                member.failures_s.clear()
             if code is None:
-                if now_s - member.started_s > _FORGIVEN_AFTER_S:
-                    member.restarts = 0
                 continue
             member.process = None
-            member.restarts += 1
-            if code == 2 or member.restarts > _MOST_RESTARTS:
-                raise HarmonyError(f"{name} ended with exit code {code}: {self._last_words(member)}")
-            # Jitter: workers that fell together must not come back together.
-            member.start_after_s = now_s + min(10.0, 0.5 * 2**member.restarts) * self._jitter.uniform(0.5, 1.5)
+            member.failures_s.append(now_s)
+            failures = len(member.failures_s)
+            if code == 2:
+                raise HarmonyError(f"{name} cannot start: {self._last_words(member)}", 2)
+            if failures > MOST_RESTARTS:
+                span_s = now_s - member.failures_s[0]
+                raise HarmonyError(
+                    f"{name} has ended {failures} times in {span_s:.0f} s and is given up; last with "
+                    f"{_ending(code)}: {self._last_words(member)}"
+                )
+            pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (failures - 1))
+            member.start_after_s = now_s + pause_s * self._jitter(0.5, 1.5)
             self._on_restart(name, code)
 
     def stop(self) -> None:
@@ -96,19 +114,23 @@ class Supervisor:
         """Process ids of the children that run now."""
         return {name: m.process.pid for name, m in self._members.items() if m.process is not None}
 
-    @staticmethod
-    def _spawn(member: _Member) -> None:
+    def _spawn(self, member: _Member) -> None:
+        member.said_before = member.log_path.stat().st_size
         with member.log_path.open("ab") as log:
             member.process = subprocess.Popen(member.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        member.started_s = monotonic()
+        member.started_s = self._clock()
 
     @staticmethod
     def _last_words(member: _Member) -> str:
-        lines = [line for line in member.log_path.read_text(errors="replace").splitlines() if line.strip()]
-        words = next(
-            (line for line in reversed(lines) if "harmony worker" in line), lines[-1] if lines else "no output"
-        )
-        return f"{words.strip()} (log: {member.log_path})"
+        """Our own last sentence of this life, else its last line."""
+        said = member.log_path.read_bytes()[member.said_before :].decode(errors="replace")
+        lines = [line.strip() for line in said.splitlines() if line.strip()]
+        own = [line[found.start() :] for line in lines if (found := _OWN_WORDS.search(line))]
+        return f"{(own or lines or ['it said nothing'])[-1]} (log: {member.log_path})"
+
+
+def _ending(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"signal {-code}"
 
 
 def worker_command(config: Path, *arguments: str) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,26 +17,30 @@ import uvloop
 from agents.decide_agent import DecideStage, register_decide_agent
 from agents.decide_kernel import DecideKernel
 from agents.forecast_agent import ForecastStage, register_forecast_agent
-from agents.forecast_engine import Engine
+from agents.forecast_engine import QUANTILE_LEVELS, Engine
 from agents.forecast_kernel import ForecastKernel
 from agents.ingest_agent import IngestStage, register_ingest_agents
+from agents.live_scoring import ForecastScorer, NaiveBaseline
 from agents.micro_batcher import MicroBatcher
+from agents.scoring import SkillBoard
 from infra.errors import HarmonyError
 from infra.fail_points import fail_points
 from infra.health import Health
+from infra.kafka_complaints import KafkaComplaints
 from infra.logs import configure_logging
 from infra.metrics import PrometheusMeter
+from infra.page.serve import Page
 from infra.probes import ProbeServer
 from infra.settings import Settings
+from infra.source_watch import SourceWatch, closed_slots
 from infra.stage_metrics import DecideMetrics, IngestMetrics
-from model.fallback import FallbackForecaster
+from infra.watchdog import Watchdog
 from model.inference import InferenceWorker
-from model.ridge import RidgeForecaster
-from model.seasonal_naive import SeasonalNaiveForecaster
+from model.network.serving import serving_forecaster
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.commit_codec import Commit
 from streams.log import OutRecord
-from streams.stage_app import ConnectionConfig, Stage, StageHost
+from streams.stage_app import ConnectionConfig, Stage, StageHost, end_process
 from streams.ticker import Ticker
 
 ROLES = ("ingest", "forecast", "decide")
@@ -90,9 +93,13 @@ class WorkerProcess:
         self._settings = settings
         self._options = options
         self._roles = options.roles()
-        self.meter = PrometheusMeter()
+        self.meter = PrometheusMeter(max_workload_series=settings.worker.metrics_max_workloads)
+        KafkaComplaints(self.meter).listen()
+        if set(self._roles) & {"forecast", "decide"}:
+            self.meter.gauge("policy_info", 1, fingerprint=settings.policy.fingerprint())
         self.health = Health(monotonic(), expected=("assigned", "restored"))
         self._inference: InferenceWorker | None = None
+        self._sources = SourceWatch(settings.stream.source_silence_steps * settings.stream.step_ms / 1000)
         stages = [self._new_stage(role) for role in self._roles]
         self.host = StageHost(
             ConnectionConfig(
@@ -108,6 +115,7 @@ class WorkerProcess:
             fail_point=fail_points(os.environ),
             withhold=self._withheld,
         )
+        self._watchdog = Watchdog(self.host, self.health, self._roles, settings.watchdog_limits)
         self._register(stages)
 
     def _new_stage(self, role: str) -> Stage:
@@ -132,7 +140,9 @@ class WorkerProcess:
 
     def _kernel_factory(self) -> Callable[[int], ForecastKernel]:
         settings = self._settings
-        forecaster = FallbackForecaster(RidgeForecaster(), SeasonalNaiveForecaster())
+        forecaster = serving_forecaster(
+            settings.advanced.model.weights, lambda reason: log.warning("model_refused", reason=reason)
+        )
         self._inference = InferenceWorker(
             forecaster,
             None if settings.worker.device == "auto" else settings.worker.device,
@@ -148,10 +158,19 @@ class WorkerProcess:
         )
         engine = Engine(forecaster, batcher, settings.policy, DEFAULT_CATALOGUE, settings.stream.step_ms, self.meter)
         self.meter.gauge("model_info", 1, fingerprint=engine.fingerprint)
+        board = SkillBoard(QUANTILE_LEVELS)
+        baseline = NaiveBaseline(DEFAULT_CATALOGUE, settings.stream.step_ms, QUANTILE_LEVELS)
 
         def new_kernel(partition: int) -> ForecastKernel:
             return ForecastKernel(
-                partition, settings.stream, DEFAULT_CATALOGUE, settings.topics, settings.policy, engine, self.meter
+                partition,
+                settings.stream,
+                DEFAULT_CATALOGUE,
+                settings.topics,
+                settings.policy,
+                engine,
+                self.meter,
+                ForecastScorer(board, baseline, self.meter),
             )
 
         return new_kernel
@@ -164,7 +183,7 @@ class WorkerProcess:
                 register_forecast_agent(self.host, stage)
             elif isinstance(stage, DecideStage):
                 register_decide_agent(self.host, stage)
-        tasks: list[Callable[[], Awaitable[None]]] = [self._serve_probes, self._watch]
+        tasks: list[Callable[[], Awaitable[None]]] = [self._watch]
         if self._options.ticks and "ingest" in self._roles:
             tasks.append(self._tick)
         for task in tasks:
@@ -182,18 +201,32 @@ class WorkerProcess:
         return withheld
 
     async def _serve_probes(self) -> None:
-        options = self._options
+        options, settings = self._options, self._settings
+        page = Page(
+            settings,
+            self.health,
+            role=options.role,
+            instance=options.instance_id or "worker",
+            client_options={"bootstrap_servers": options.brokers, **settings.kafka_client_options()},
+            token=options.metrics_token,
+        )
         server = ProbeServer(
-            self.health, self.meter, host=options.metrics_host, port=options.metrics_port, token=options.metrics_token
+            self.health,
+            self.meter,
+            host=options.metrics_host,
+            port=options.metrics_port,
+            token=options.metrics_token,
+            parts=(page.add_to,),
         )
         try:
             await server.start()
         except HarmonyError as error:
             sys.stderr.write(f"harmony worker: {error.message}\n")
             self._stop_now(error.exit_code)
-        log.info("worker_started", role=self._options.role, metrics=f"{server.url}/metrics")
+        log.info("worker_started", role=self._options.role, page=f"{server.url}/", metrics=f"{server.url}/metrics")
         try:
-            await asyncio.Event().wait()
+            async with page.reading(server.url):
+                await asyncio.Event().wait()
         finally:
             await server.stop()
 
@@ -203,10 +236,9 @@ class WorkerProcess:
         os._exit(exit_code)
 
     async def _watch(self) -> None:
-        """Heartbeats, lag and readiness, once a second."""
+        """Lag and readiness, once a second."""
         while True:
             await asyncio.sleep(_WATCH_S)
-            now_s = monotonic()
             status = self.host.status
             self.health.set_check(
                 "assigned",
@@ -223,7 +255,16 @@ class WorkerProcess:
                     lag[lane.stage] += records
             for stage, records in lag.items():
                 self.meter.gauge("lag_records", records, stage=stage)
-                self.health.beat(stage, now_s)
+            self._watch_sources(monotonic())
+
+    def _watch_sources(self, now_s: float) -> None:
+        lanes = self.host.status.lanes
+        silent = self._sources.silent(closed_slots((p, lane.kernel) for (_, p), lane in lanes.items()), now_s)
+        for source, partitions in silent.items():
+            self.meter.gauge("source_silent", float(bool(partitions)), source=source)
+        if silent:
+            words = "; ".join(f"{s}: no page or tick in partitions {p}" for s, p in silent.items() if p)
+            self.health.set_check("sources", not words, words, required=False)
 
     async def _tick(self) -> None:
         topics = self._settings.topics
@@ -237,12 +278,42 @@ class WorkerProcess:
         await Ticker(self.host.send, assigned, stream.step_ms / 2000, stream.skew_ms).run()
 
     def run(self) -> None:
-        """Run until SIGTERM or SIGINT, then drain and leave."""
-        worker = faust.Worker(self.host.app, loglevel="warning", redirect_stdouts=False, quiet=True)
-        with contextlib.suppress(SystemExit):
+        """Run until SIGTERM or SIGINT, then drain and leave; a crash ends the process with exit code 1."""
+        app = self.host.app
+        worker = _EarlyWorker(app, [self._watchdog.show, self._serve_probes])
+        self._watchdog.start()
+        code: int | str | None = 0
+        try:
             worker.execute_from_commandline()
+        except SystemExit as end:
+            code = end.code
+        self._watchdog.stop()
+        reason = app.crash_reason or worker.crash_reason
+        if code or reason is not None:
+            end_process("crash", reason or RuntimeError(f"Faust ended with code {code}"))
         if self._inference is not None:
             self._inference.close()
+
+
+class _EarlyWorker(faust.Worker):
+    """Faust's worker with tasks that run from the first moment on; those of the app wait until state is restored."""
+
+    def __init__(self, app: faust.App, early: Sequence[Callable[[], Awaitable[None]]]) -> None:
+        super().__init__(app, loglevel="warning", redirect_stdouts=False, quiet=True)
+        self.spinner = None  # it writes to logs as well
+        self._early = early
+        self._running: list[asyncio.Task[None]] = []
+
+    async def on_first_start(self) -> None:
+        await super().on_first_start()
+        self._running = [asyncio.create_task(self._guarded(task)) for task in self._early]
+
+    @staticmethod
+    async def _guarded(task: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await task()
+        except Exception as error:  # noqa: BLE001 - without its probes and watchdog a worker must not go on
+            end_process("worker", error)
 
 
 def run_worker(settings: Settings, options: WorkerOptions) -> None:
@@ -259,10 +330,18 @@ def run_worker(settings: Settings, options: WorkerOptions) -> None:
         raise HarmonyError(f"no Kafka broker answers at {options.brokers}; is it running, and is the address right?")
     with TopicAdmin(options.brokers, settings.kafka_client_options()) as admin:
         differences = admin.differences(settings.topics.specs())
-    blocking = [d for d in differences if d.kind != "config"]
-    if blocking:
-        listed = "; ".join(str(d) for d in blocking)
+    missing = [d for d in differences if d.kind == "missing"]
+    if missing:
+        listed = "; ".join(map(str, missing))
         raise HarmonyError(f"topics are not as they must be: {listed}. `harmony topics create` makes what is missing")
+    resized = [d for d in differences if d.kind == "partitions"]
+    if resized:
+        listed = "; ".join(map(str, resized))
+        raise HarmonyError(
+            f"topics are not as they must be: {listed}. Set `partitions` back; or give the public topics the new count "
+            "and run `harmony state reset`, which makes the internal ones anew",
+            exit_code=2,
+        )
     configure_logging(settings.worker.log_level, output=settings.worker.log_format)
     uvloop.install()
     WorkerProcess(settings, options).run()
