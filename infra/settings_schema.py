@@ -165,7 +165,7 @@ class KafkaSection(Section):
 
 
 class ModelSection(Section):
-    weights: str = _key("shipped", "shipped, none (baselines only), or a folder made by `harmony train`.", min_length=1)
+    weights: str = _key("none", "none (baselines only), shipped, or a folder made by `harmony train`.", min_length=1)
 
 
 class WorkerSection(Section):

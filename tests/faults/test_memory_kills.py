@@ -88,7 +88,7 @@ async def hunt(pipeline: MemoryPipeline, inference: InferenceWorker, rng: random
     sleeping: list[tuple[Life, Fate]] = []
     forever = Fate(10**9, sleeps=False)
     while True:
-        done = pipeline.num_slots >= pipeline.full_course
+        done = pipeline.num_slots >= pipeline.full_course and not pipeline.stalled
         for _ in range(0 if done else rng.randint(1, 5)):
             pipeline.publish_slot()
         for _ in range(rng.randint(0, 3)):
@@ -119,7 +119,7 @@ async def hunt(pipeline: MemoryPipeline, inference: InferenceWorker, rng: random
             await life.work()
         check_failures(life)
         await life.end()
-        if done and not pipeline.stalled:
+        if done:
             for old, _ in sleeping:
                 await old.end()
             return kills, zombies

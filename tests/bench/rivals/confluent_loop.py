@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from operator import itemgetter
 from time import monotonic, process_time
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 from decoding import FORMS
 from peak import peak_mb
 from windows import Windows
@@ -59,7 +60,8 @@ def run(
             producer.produce(out_topic, closed, partition=partition)
             outputs += 1
     producer.flush()
-    consumer.commit(asynchronous=False)
+    with suppress(KafkaException):  # nothing new since the last commit
+        consumer.commit(asynchronous=False)
     report = {
         "samples": seen, "outputs": outputs, "wall_s": monotonic() - started[0],
         "cpu_s": process_time() - started[1], "rss_mb": peak_mb(),
