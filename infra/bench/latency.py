@@ -61,13 +61,14 @@ async def _measure(loop: LiveLoop, slots: int) -> dict[str, Any]:
             await watch.until((first_live - 4) * job.step_ms, _STARTUP_S)
             started_s = monotonic() - started
             say(f"  caught up after {started_s:.1f} s; measuring {slots} slots of {job.step_ms / 1000:g} s ...")
+            caught_up = await asyncio.to_thread(loop.metrics)
             first = int(time() * 1000) // job.step_ms + 1
             publishing = asyncio.create_task(publisher.run(first, slots + 2))
             while not publishing.done():
                 await watch.poll(0.2)
             await publishing
             await watch.until(max(publisher.ticks), _STARTUP_S)
-            stages = _by_stage(await asyncio.to_thread(loop.metrics))
+            stages = _by_stage(await asyncio.to_thread(loop.metrics), caught_up)
     # The first ticks close the gap between history and now, and slots in which nothing was measured yet.
     origins = sorted(publisher.ticks)[2:]
     delays = [
@@ -95,12 +96,13 @@ async def _measure(loop: LiveLoop, slots: int) -> dict[str, Any]:
     }
 
 
-def _by_stage(metrics: str) -> dict[str, dict[str, float]]:
-    """Upper bounds of the median and the 99th percentile of the worker's own histogram, by stage, since its start."""
+def _by_stage(metrics: str, before: str) -> dict[str, dict[str, float]]:
+    """Upper bounds of the median and the 99th percentile of the worker's own histogram, by stage, between two looks."""
+    old = dict(_BUCKET.findall(before))
     buckets: dict[str, list[tuple[float, float]]] = {}
     for labels, count in _BUCKET.findall(metrics):
         named = dict(_LABEL.findall(labels))
-        buckets.setdefault(named["stage"], []).append((float(named["le"]), float(count)))
+        buckets.setdefault(named["stage"], []).append((float(named["le"]), float(count) - float(old.get(labels, 0))))
     return {stage: {"p50_s": _at(found, 0.5), "p99_s": _at(found, 0.99)} for stage, found in buckets.items()}
 
 

@@ -278,11 +278,25 @@ def read_control(body: dict[str, Any], stamp: int) -> dict[str, Any]:
     }
 
 
+def never_sampled(dead_offsets: list[int]) -> set[int]:
+    """Refused records that must be published: the first hundred of every thousand offsets, then one in a hundred."""
+    seen: dict[int, int] = {}
+    kept = set()
+    for offset in dead_offsets:
+        seen[offset // 1_000] = seen.get(offset // 1_000, 0) + 1
+        if seen[offset // 1_000] <= 100 or offset % 100 == 0:
+            kept.add(offset)
+    return kept
+
+
 # Folding a log.
 
 
-def expected_pages(source: str, log: list[RawRecord], s: Settings) -> tuple[list[dict[str, Any]], dict[str, int]]:
-    """Pages, and the counters at the end of the log."""
+def expected_pages(
+    source: str, log: list[RawRecord], s: Settings, dead_offsets: list[int] | None = None
+) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """Pages, and the counters at the end of the log; offsets of refused records go into `dead_offsets`."""
+    dead_offsets = [] if dead_offsets is None else dead_offsets
     pages: list[dict[str, Any]] = []
     opened: dict[int, dict[str, Any]] = {}
     names = ["records", "samples", "late", "duplicate", "dead", "future", "refused", "unknown_names", "tombstones"]
@@ -296,6 +310,7 @@ def expected_pages(source: str, log: list[RawRecord], s: Settings) -> tuple[list
             told = read(source, record, s.max_record_bytes)
         except BadError:
             count["dead"] += 1
+            dead_offsets.append(offset)
             continue
         if told["what"] == "tombstone":
             count["tombstones"] += 1
@@ -309,6 +324,7 @@ def expected_pages(source: str, log: list[RawRecord], s: Settings) -> tuple[list
             mark = max(told["times"])
             if mark > stamp + s.skew_ms:
                 count["dead"] += 1
+                dead_offsets.append(offset)
                 count["future"] += 1
                 continue
             count["unknown_names"] += told.get("unknown", 0)
