@@ -29,6 +29,8 @@ from streams.topics import Topics
 from tests.faults.logs import Entry, ends_of, read_log
 from tests.integration.pipeline import PARTITIONS, STREAM, Pipeline, policy_for, stop, workload_names
 
+pytestmark = pytest.mark.faults
+
 SLOTS = 44
 STATE = ("telemetry_gpu", "telemetry_requests", "pages", "pages_coarse", "plans", "commits", "decisions", "commands")
 Change = Callable[[list[Entry]], list[Entry]]

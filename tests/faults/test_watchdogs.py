@@ -103,6 +103,7 @@ def test_a_blocked_event_loop_is_noticed(patient: Patient) -> None:
     assert "sick_worker.py" in last, "it says where the loop is"
 
 
+@pytest.mark.faults
 def test_commits_that_do_not_advance_are_noticed(patient: Patient) -> None:
     begin(patient, "commit")
     since = patient.fall_ill()
@@ -112,6 +113,7 @@ def test_commits_that_do_not_advance_are_noticed(patient: Patient) -> None:
     assert "although offset" in last
 
 
+@pytest.mark.faults
 def test_a_consumer_that_fetches_nothing_is_noticed(patient: Patient) -> None:
     begin(patient, "fetch")
     since = patient.fall_ill()
@@ -121,6 +123,7 @@ def test_a_consumer_that_fetches_nothing_is_noticed(patient: Patient) -> None:
     assert "records wait" in last
 
 
+@pytest.mark.faults
 def test_a_restore_that_hangs_is_noticed(patient: Patient) -> None:
     patient.start_sick("restore")
     patient.fall_ill()
@@ -133,6 +136,7 @@ def test_a_restore_that_hangs_is_noticed(patient: Patient) -> None:
     assert "read nothing for" in last
 
 
+@pytest.mark.faults
 def test_a_dead_producer_is_noticed_at_once(patient: Patient) -> None:
     begin(patient, "producer")
     since = patient.fall_ill()
@@ -142,12 +146,14 @@ def test_a_dead_producer_is_noticed_at_once(patient: Patient) -> None:
     assert last.startswith("harmony worker stops (")
 
 
+@pytest.mark.faults
 def test_a_crash_of_the_framework_is_exit_code_1_with_its_reason(patient: Patient) -> None:
     begin(patient, "crash")
     _, last = patient.noticed(patient.fall_ill())
     assert last == "harmony worker stops (crash): RuntimeError: the consumer is ill"
 
 
+@pytest.mark.faults
 def test_a_long_fit_is_forgiven_and_an_endless_one_is_not(patient: Patient) -> None:
     begin(patient, "forecast", "  watchdogs: {stall_s: 5, forecast_s: 20}\n")
     since = patient.fall_ill()
@@ -157,6 +163,7 @@ def test_a_long_fit_is_forgiven_and_an_endless_one_is_not(patient: Patient) -> N
     assert "has worked on one batch for" in last
 
 
+@pytest.mark.faults
 def test_a_broker_that_pauses_is_waited_for_and_one_that_stays_silent_is_not(
     patient: Patient, own_broker: EmbeddedKafka
 ) -> None:
@@ -177,6 +184,7 @@ def test_a_broker_that_pauses_is_waited_for_and_one_that_stays_silent_is_not(
     assert "check the brokers" in last
 
 
+@pytest.mark.faults
 def test_a_paused_process_and_an_idle_topic_are_no_standstill(patient: Patient) -> None:
     begin(patient, "loop")
     patient.process.send_signal(signal.SIGSTOP)
