@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 import shutil
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -118,6 +119,11 @@ def interpreter() -> str:
     return str(own)
 
 
+def system_certificates() -> str | None:
+    """File of the certificate authorities that this system trusts, if it has one."""
+    return ssl.get_default_verify_paths().cafile
+
+
 def sync(uv: Path) -> None:
     """Install what the lock names.
 
@@ -127,6 +133,9 @@ def sync(uv: Path) -> None:
     if not VENV.exists():
         say("Setting up .venv (once; the model's packages are large, so this takes some minutes) ...")
     environment = {**os.environ, "UV_PYTHON_DOWNLOADS": "never", "UV_PROJECT_ENVIRONMENT": str(VENV)}
+    if trusted := system_certificates():
+        # uv brings roots of its own; behind a proxy that inspects TLS only the system's store knows the right one.
+        environment.setdefault("SSL_CERT_FILE", trusted)
     # An active environment of something else must not become ours.
     environment.pop("VIRTUAL_ENV", None)
     command = [str(uv), "sync", "--frozen", "--python", interpreter()]

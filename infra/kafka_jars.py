@@ -8,6 +8,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
+import os
+import ssl
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -178,6 +180,9 @@ def _fetch_with_jgo(pin: PinnedJar, staging: Path) -> None:
     from jgo.constants import MAVEN_CENTRAL_URL
     from jgo.maven import MavenContext
 
+    if trusted := ssl.get_default_verify_paths().cafile:
+        # As everything else on this machine: behind a proxy that inspects TLS, requests' own roots know too little.
+        os.environ.setdefault("REQUESTS_CA_BUNDLE", trusted)
     repositories = {"central": MAVEN_CENTRAL_URL, **GlobalSettings.load().repositories}
     group, artifact, version = pin.coordinate
     context = MavenContext(repo_cache=staging, remote_repos=repositories, timeout=60)

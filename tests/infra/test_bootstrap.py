@@ -102,3 +102,19 @@ def test_make_finds_a_python_and_help_lists_every_target() -> None:
     told = subprocess.run(["make", "help"], cwd=root, capture_output=True, text=True, check=True).stdout
     assert [line.split()[1] for line in told.splitlines() if line.startswith("  make ")] == targets
     assert os.access(root / ".ci/run", os.X_OK)
+
+
+@pytest.mark.parametrize(("own", "told"), [(None, "/system/roots.pem"), ("/mine.pem", "/mine.pem")])
+def test_uv_trusts_whom_the_system_trusts_unless_told_otherwise(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str | None, told: str
+) -> None:
+    uv = tmp_path / "uv"
+    uv.write_text(f'#!/bin/sh\necho "$SSL_CERT_FILE" > {tmp_path}/told\n')
+    uv.chmod(0o755)
+    monkeypatch.setattr(bootstrap, "system_certificates", lambda: "/system/roots.pem")
+    if own is None:
+        monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    else:
+        monkeypatch.setenv("SSL_CERT_FILE", own)
+    bootstrap.sync(uv)
+    assert (tmp_path / "told").read_text().strip() == told
