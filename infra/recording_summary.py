@@ -13,6 +13,7 @@ from rich.text import Text
 
 from infra.forecast_score import Example, IndicatorScore, Sums
 from infra.printable import printable
+from infra.summary import by_count
 from streams.catalogue import DEFAULT_CATALOGUE
 
 _UNITS = {indicator.name: indicator.unit for indicator in DEFAULT_CATALOGUE}
@@ -57,10 +58,10 @@ class RecordingSummary:
             "slots": self.slots,
             "pages": self.pages,
             "forecasts": self.forecasts,
-            "forecasts_by_source": _by_count(self.forecasts_by_source),
+            "forecasts_by_source": by_count(self.forecasts_by_source),
             "decisions": self.decisions,
-            "decisions_by_action": _by_count(self.decisions_by_action),
-            "hold_reasons": _by_count(self.hold_reasons),
+            "decisions_by_action": by_count(self.decisions_by_action),
+            "hold_reasons": by_count(self.hold_reasons),
             "dead_letters": self.dead_letters,
             "late": self.late,
             "indicators": {
@@ -96,7 +97,7 @@ def render_recording_summary(summary: RecordingSummary, *, unicode: bool = True)
         ("held because of", summary.hold_reasons),
     ):
         if counts:
-            listed = ", ".join(f"{printable(name).replace('_', ' ')} {n:,}" for name, n in _by_count(counts).items())
+            listed = ", ".join(f"{printable(name).replace('_', ' ')} {n:,}" for name, n in by_count(counts).items())
             lines.append(Text(f"{title}: {listed}", style="dim"))
     notes = [Text(note, style="dim") for note in _NOTES]
     return Group(*lines, Text(), _table(summary.in_order(), unicode), *notes)
@@ -165,10 +166,6 @@ def _in_words(name: str, example: Example | None, unicode: bool) -> str:
     dash, unit = "…" if unicode else "..", _UNITS.get(name, "1")
     came = "nothing observed" if example.observed[0] is None else f"came {example.observed[0]:.4g}"
     return f"{at[0.5]:.4g} [{at[0.05]:.4g} {dash} {at[0.95]:.4g}]{'' if unit == '1' else f' {unit}'}, {came}"
-
-
-def _by_count(counts: Mapping[str, int]) -> dict[str, int]:
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _rounded(value: float | None) -> float | None:

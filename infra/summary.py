@@ -57,9 +57,9 @@ class RunSummary:
             "commands": self.commands,
             "dead_letters": self.dead_letters,
             "late": self.late,
-            "forecasts_by_source": _by_count(self.forecasts_by_source),
-            "decisions_by_action": _by_count(self.decisions_by_action),
-            "hold_reasons": _by_count(self.hold_reasons),
+            "forecasts_by_source": by_count(self.forecasts_by_source),
+            "decisions_by_action": by_count(self.decisions_by_action),
+            "hold_reasons": by_count(self.hold_reasons),
             "attainment": _finite(self.attainment),
             "gpu_hours": _finite(self.gpu_hours),
             "shadows": {
@@ -92,7 +92,7 @@ def render_summary(summary: RunSummary, *, objective: float | None = None, unico
         ("held because of", summary.hold_reasons),
     ):
         if counts:
-            listed = ", ".join(f"{printable(name).replace('_', ' ')} {n:,}" for name, n in _by_count(counts).items())
+            listed = ", ".join(f"{printable(name).replace('_', ' ')} {n:,}" for name, n in by_count(counts).items())
             lines.append(Text(f"{title}: {listed}", style="dim"))
     parts: list[Text | Table] = [*lines, Text(), _policy_table(summary, objective, unicode)]
     if objective is not None:
@@ -118,7 +118,8 @@ def _policy_table(summary: RunSummary, objective: float | None, unicode: bool) -
     return table
 
 
-def _by_count(counts: Mapping[str, int]) -> dict[str, int]:
+def by_count(counts: Mapping[str, int]) -> dict[str, int]:
+    """The largest first, equals by name."""
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 

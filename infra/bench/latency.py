@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic, time
 from typing import Any
 
-from infra.bench.ingest import broker
-from infra.bench.live_loop import DecisionWatch, LiveJob, LiveLoop, Publisher
-from infra.bench.report import document, load_average, percentile, print_table, store
+from infra.bench.live_loop import DecisionWatch, LiveJob, LiveLoop, Publisher, measure_fleets
+from infra.bench.report import percentile, print_table
 from infra.cli_options import say
 
 _STARTUP_S = 180.0
@@ -37,17 +36,9 @@ def run_latency_bench(bench: LatencyBench, out: Path | None = None) -> dict[str,
     Raises:
         HarmonyError: the worker did not decide in time.
     """
-    loads = [load_average()]
-    results = []
-    with broker(bench.brokers) as brokers:
-        for number in bench.workloads:
-            job = LiveJob(workloads=number, samples_per_s=bench.samples_per_s)
-            with tempfile.TemporaryDirectory(prefix="harmony-bench-") as home:
-                results.append(asyncio.run(_measure(LiveLoop(brokers, job, Path(home)), bench.slots)))
-            loads.append(load_average())
-    body = document("latency", asdict(bench) | {"brokers": None}, results, loads)
-    store(out, body)
-    _show(results)
+    jobs = [LiveJob(workloads=number, samples_per_s=bench.samples_per_s) for number in bench.workloads]
+    body = measure_fleets("latency", asdict(bench), bench.brokers, jobs, partial(_measure, slots=bench.slots), out)
+    _show(body["results"])
     return body
 
 

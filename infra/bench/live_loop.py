@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import time
-from typing import Self
+from typing import Any, Self
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -19,7 +20,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.structs import TopicPartition
 
 from agents.policy import GuardLimits, Policy, Slo, TargetRef, WorkloadSpec
+from infra.bench.ingest import broker
 from infra.bench.preload import partition_of, preload
+from infra.bench.report import document, load_average, store
 from infra.demo_settings import write_settings
 from infra.errors import HarmonyError
 from infra.loopback_port import LOOPBACK, free_port
@@ -31,6 +34,31 @@ from streams.records import encode_fleet, encode_sample, encode_tick, record_key
 from streams.topics import Topics
 
 PARTITIONS = 4
+
+
+def measure_fleets(
+    name: str,
+    asked: Mapping[str, Any],
+    brokers: str | None,
+    jobs: Sequence[LiveJob],
+    measure: Callable[[LiveLoop], Coroutine[Any, Any, dict[str, Any]]],
+    out: Path | None,
+) -> dict[str, Any]:
+    """Measure fleets one after the other on one broker; returns the document, stored in `out` too.
+
+    Args:
+        asked: what the bench was asked for; the brokers' addresses are left out.
+    """
+    loads = [load_average()]
+    results = []
+    with broker(brokers) as at:
+        for job in jobs:
+            with tempfile.TemporaryDirectory(prefix="harmony-bench-") as home:
+                results.append(asyncio.run(measure(LiveLoop(at, job, Path(home)))))
+            loads.append(load_average())
+    body = document(name, {**asked, "brokers": None}, results, loads)
+    store(out, body)
+    return body
 
 
 class _DecisionGlance(msgspec.Struct):

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import time
 from typing import Any
 
-from infra.bench.ingest import broker
-from infra.bench.live_loop import DecisionWatch, LiveJob, LiveLoop, Publisher, stop
-from infra.bench.report import document, load_average, print_table, store
+from infra.bench.live_loop import DecisionWatch, LiveJob, LiveLoop, Publisher, measure_fleets, stop
+from infra.bench.report import print_table
 from infra.cli_options import say
 
 _PATIENCE_S = 240.0
@@ -32,17 +30,9 @@ def run_recovery_bench(bench: RecoveryBench, out: Path | None = None) -> dict[st
     Raises:
         HarmonyError: the worker did not decide in time.
     """
-    loads = [load_average()]
-    results = []
-    with broker(bench.brokers) as brokers:
-        for number in bench.workloads:
-            job = LiveJob(workloads=number, samples_per_s=number // 5)
-            with tempfile.TemporaryDirectory(prefix="harmony-bench-") as home:
-                results.append(asyncio.run(_measure(LiveLoop(brokers, job, Path(home)))))
-            loads.append(load_average())
-    body = document("recovery", asdict(bench) | {"brokers": None}, results, loads)
-    store(out, body)
-    _show(results)
+    jobs = [LiveJob(workloads=number, samples_per_s=number // 5) for number in bench.workloads]
+    body = measure_fleets("recovery", asdict(bench), bench.brokers, jobs, _measure, out)
+    _show(body["results"])
     return body
 
 

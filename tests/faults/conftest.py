@@ -10,9 +10,9 @@ from typing import Protocol
 
 import pytest
 
-from infra.errors import HarmonyError
 from infra.kafka_embedded import EmbeddedKafka
 from streams.config import StreamConfig
+from tests.brokers import started_broker
 from tests.faults.exactness import Proof
 from tests.faults.hunted import Hunted
 from tests.faults.nursery import Nursery
@@ -51,13 +51,8 @@ def seed(request: pytest.FixtureRequest) -> int:
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[EmbeddedKafka]:
     """A broker of the test's own, which may be stopped and killed."""
-    kafka = EmbeddedKafka(tmp_path / "kafka", quiet=True)
-    try:
-        kafka.start()
-    except HarmonyError as error:
-        pytest.fail(error.message, pytrace=False)
-    yield kafka
-    kafka.stop()
+    with started_broker(tmp_path / "kafka") as kafka:
+        yield kafka
 
 
 @pytest.fixture(scope="session")

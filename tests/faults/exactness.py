@@ -25,8 +25,8 @@ from streams.page_codec import PageAssembler, StoredPage
 from tests.faults.hostile import HostilePipeline
 from tests.faults.logs import Entry, Progress, copy_log, read_log
 from tests.integration.pipeline import PARTITIONS, Pipeline, stop
-from tests.oracles.ingest_oracle import Settings, expected_pages, never_sampled
-from tests.oracles.page_check import check_page
+from tests.oracles.ingest_oracle import expected_pages, never_sampled
+from tests.oracles.page_check import check_page, oracle_settings
 
 Identity = tuple[object, ...]
 
@@ -54,18 +54,6 @@ class InMemory(Protocol):
     """A pipeline that knows its logs."""
 
     def entries(self, topic: str) -> list[Entry]: ...
-
-
-def oracle_settings(config: StreamConfig) -> Settings:
-    return Settings(
-        config.step_ms,
-        config.grace_ms,
-        config.skew_ms,
-        config.context_steps,
-        config.max_workloads,
-        config.max_record_bytes,
-        config.source_silence_steps,
-    )
 
 
 def check_everything(pipeline: HostilePipeline) -> Proof:

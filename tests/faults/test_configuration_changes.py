@@ -20,12 +20,12 @@ from kafka import KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient
 
 from infra.demo_settings import write_settings
-from infra.errors import HarmonyError
 from infra.kafka_embedded import EmbeddedKafka
 from infra.settings import load_settings
 from infra.topic_admin import create_topics
 from streams.config import StreamConfig
 from streams.topics import Topics
+from tests.brokers import started_broker
 from tests.faults.logs import Entry, ends_of, read_log
 from tests.integration.pipeline import PARTITIONS, STREAM, Pipeline, policy_for, stop, workload_names
 
@@ -38,13 +38,8 @@ Change = Callable[[list[Entry]], list[Entry]]
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
-    kafka = EmbeddedKafka(tmp_path_factory.mktemp("config") / "kafka", quiet=True)
-    try:
-        kafka.start()
-    except HarmonyError as error:
-        pytest.fail(error.message, pytrace=False)
-    yield kafka
-    kafka.stop()
+    with started_broker(tmp_path_factory.mktemp("config") / "kafka") as kafka:
+        yield kafka
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.errors import HarmonyError
 from infra.kafka_embedded import EmbeddedKafka
+from tests.brokers import started_broker
 
 HERE = Path(__file__).parent
 
@@ -24,13 +24,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
     """A running broker in a directory of its own, the same for the whole session; `.bootstrap` is its address."""
-    kafka = EmbeddedKafka(tmp_path_factory.mktemp("kafka"), quiet=True)
-    try:
-        kafka.start()
-    except HarmonyError as error:
-        pytest.fail(error.message, pytrace=False)
-    yield kafka
-    kafka.stop()
+    with started_broker(tmp_path_factory.mktemp("kafka")) as kafka:
+        yield kafka
 
 
 @pytest.fixture

@@ -6,7 +6,9 @@ from typing import Any
 
 import msgspec
 
+from streams.config import StreamConfig
 from streams.pages import Page
+from tests.oracles.ingest_oracle import Settings
 
 
 def check_page(page: Page, want: dict[str, Any]) -> None:
@@ -39,3 +41,15 @@ def check_page(page: Page, want: dict[str, Any]) -> None:
             for n, h in s.hists.items()
         }
         assert hists == told["hists"]
+
+
+def oracle_settings(config: StreamConfig) -> Settings:
+    return Settings(
+        config.step_ms,
+        config.grace_ms,
+        config.skew_ms,
+        config.context_steps,
+        config.max_workloads,
+        config.max_record_bytes,
+        config.source_silence_steps,
+    )

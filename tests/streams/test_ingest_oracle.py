@@ -14,8 +14,8 @@ from streams.ingest import IngestKernel
 from streams.log import Emission, LogRecord
 from streams.page_codec import PageAssembler, StoredPage, encode_page
 from streams.topics import Topics
-from tests.oracles.ingest_oracle import RawRecord, Settings, expected_pages
-from tests.oracles.page_check import check_page
+from tests.oracles.ingest_oracle import RawRecord, expected_pages
+from tests.oracles.page_check import check_page, oracle_settings
 from tests.streams.random_logs import random_log
 
 TOPICS = Topics()
@@ -54,15 +54,7 @@ def test_every_page_is_what_the_oracle_says(seed: int, source: Source, config: S
     want, counters = expected_pages(
         source,
         log,
-        Settings(
-            config.step_ms,
-            config.grace_ms,
-            config.skew_ms,
-            config.context_steps,
-            config.max_workloads,
-            config.max_record_bytes,
-            config.source_silence_steps,
-        ),
+        oracle_settings(config),
     )
     kernel = kernel_of(source, config)
     pages = pages_of(commits_of(kernel.fold([LogRecord(*r) for r in log])), config)
