@@ -129,7 +129,8 @@ def worker(
     where = resolve_brokers(settings.brokers or None, settings.state_dir)
     token = settings.worker.metrics_token
     with InstanceId(settings.state_dir, settings.worker.instance_id) as instance:
-        from infra.worker import WorkerOptions, run_worker
+        from infra.worker import run_worker
+        from infra.worker_options import WorkerOptions
 
         run_worker(
             settings,

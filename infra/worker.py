@@ -6,11 +6,9 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
-import faust
 import structlog
 import uvloop
 
@@ -23,6 +21,7 @@ from agents.ingest_agent import IngestStage, register_ingest_agents
 from agents.live_scoring import ForecastScorer, NaiveBaseline
 from agents.micro_batcher import MicroBatcher
 from agents.scoring import SkillBoard
+from infra.early_worker import EarlyWorker
 from infra.errors import HarmonyError
 from infra.fail_points import fail_points
 from infra.health import Health
@@ -35,6 +34,7 @@ from infra.settings import Settings
 from infra.source_watch import SourceWatch, closed_slots
 from infra.stage_metrics import DecideMetrics, IngestMetrics
 from infra.watchdog import Watchdog
+from infra.worker_options import WorkerOptions
 from model.inference import InferenceWorker
 from model.network.serving import serving_forecaster
 from streams.catalogue import DEFAULT_CATALOGUE
@@ -43,47 +43,9 @@ from streams.log import OutRecord
 from streams.stage_app import ConnectionConfig, Stage, StageHost, end_process
 from streams.ticker import Ticker
 
-ROLES = ("ingest", "forecast", "decide")
 _WATCH_S = 1.0
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerOptions:
-    """What one worker process is told beside the shared settings.
-
-    Attributes:
-        role: ingest, forecast, decide, or all.
-        brokers: host:port, several separated by commas.
-        instance_id: static member name; unique per process and stable over its lives.
-        metrics_port: 0 = any free one.
-        ticks: close silent partitions; off in replays and accelerated runs, whose publisher ticks.
-        accelerated: event time is not wall time, so nothing expires by the broker's stamp.
-    """
-
-    role: str = "all"
-    brokers: str = "127.0.0.1:9092"
-    instance_id: str | None = None
-    metrics_host: str = "127.0.0.1"
-    metrics_port: int = 9464
-    metrics_token: str | None = None
-    ticks: bool = True
-    accelerated: bool = False
-
-    def roles(self) -> tuple[str, ...]:
-        """The stages to run.
-
-        Raises:
-            HarmonyError: an unknown role.
-        """
-        if self.role == "all":
-            return ROLES
-        chosen = tuple(part.strip() for part in self.role.split(","))
-        for part in chosen:
-            if part not in ROLES:
-                raise HarmonyError(f"unknown role {part!r}: use all, or some of {', '.join(ROLES)}", exit_code=2)
-        return chosen
 
 
 class WorkerProcess:
@@ -105,7 +67,7 @@ class WorkerProcess:
             ConnectionConfig(
                 brokers=options.brokers,
                 group=f"{settings.topics.prefix}workers",
-                instance_id=options.instance_id,
+                instance_id=options.member_name(),
                 security=settings.kafka_client_options(),
                 session_timeout_s=settings.worker.session_timeout_s,
                 heartbeat_s=min(3.0, settings.worker.session_timeout_s / 4),
@@ -280,7 +242,7 @@ class WorkerProcess:
     def run(self) -> None:
         """Run until SIGTERM or SIGINT, then drain and leave; a crash ends the process with exit code 1."""
         app = self.host.app
-        worker = _EarlyWorker(app, [self._watchdog.show, self._serve_probes])
+        worker = EarlyWorker(app, [self._watchdog.show, self._serve_probes])
         self._watchdog.start()
         code: int | str | None = 0
         try:
@@ -293,27 +255,6 @@ class WorkerProcess:
             end_process("crash", reason or RuntimeError(f"Faust ended with code {code}"))
         if self._inference is not None:
             self._inference.close()
-
-
-class _EarlyWorker(faust.Worker):
-    """Faust's worker with tasks that run from the first moment on; those of the app wait until state is restored."""
-
-    def __init__(self, app: faust.App, early: Sequence[Callable[[], Awaitable[None]]]) -> None:
-        super().__init__(app, loglevel="warning", redirect_stdouts=False, quiet=True)
-        self.spinner = None  # it writes to logs as well
-        self._early = early
-        self._running: list[asyncio.Task[None]] = []
-
-    async def on_first_start(self) -> None:
-        await super().on_first_start()
-        self._running = [asyncio.create_task(self._guarded(task)) for task in self._early]
-
-    @staticmethod
-    async def _guarded(task: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await task()
-        except Exception as error:  # noqa: BLE001 - without its probes and watchdog a worker must not go on
-            end_process("worker", error)
 
 
 def run_worker(settings: Settings, options: WorkerOptions) -> None:
