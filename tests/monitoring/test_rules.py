@@ -44,6 +44,10 @@ CASES = (
     Case("HarmonySourceSilent", {'harmony_source_silent{source="gpu",instance="a"}': "0x5 1x5",
          'harmony_source_silent{source="gpu",instance="b"}': "0x20"}, "8m", {"source": "gpu"},
          "Telemetry source gpu has a partition without page or tick", "5m"),
+    Case("HarmonySourceStopped", {'harmony_samples_total{outcome="accepted"}': "0+900x30",
+         'harmony_sample_lateness_seconds_count{source="requests"}': "0+600x30",
+         'harmony_sample_lateness_seconds_count{source="gpu"}': "0+300x10 3000x15"}, "19m", {"source": "gpu"},
+         "No gpu sample for 5 minutes while the other source goes on", "12m"),
     Case("HarmonyNoDecisions", {'harmony_samples_total{outcome="accepted"}': "0+600x30",
          'harmony_decisions_total{action="hold",reason="mode"}': "0+4x10 40x15"}, "19m", {},
          "Telemetry arrives, and no decision has been made for 5 minutes", "12m"),
@@ -185,7 +189,7 @@ def test_rules_and_runbooks_name_only_what_exists() -> None:
     recorded = {rule["record"] for rule in RECORDED}
     for rule in (*ALERTS.values(), *RECORDED):
         for name in re.findall(r"(?<![\w:])harmony_[a-z_]+", rule["expr"]):
-            assert re.sub(r"_bucket$", "", name) in declared, name
+            assert re.sub(r"_(bucket|count)$", "", name) in declared, name
         for name in re.findall(r"\b\w+:harmony_[a-z_]+:\w+", rule["expr"]):
             assert name in recorded, name
     commands = set(get_command(app).commands)  # type: ignore[attr-defined]

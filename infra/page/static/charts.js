@@ -101,7 +101,7 @@ class Chart {
 
   options(width, height) {
     return {
-      width, height, tzDate: utc, legend: { show: false }, padding: [8, 6, 0, 0],
+      width, height, tzDate: utc, legend: { show: false }, padding: [8, 22, 0, 0],
       cursor: { drag: { x: false, y: false }, y: false, sync: { key: SYNC }, points: { size: 6 } },
       scales: { x: { time: true }, y: { range: (_u, _min, max) => [0, Math.max(1e-9, max) * 1.06] } },
       axes: axes(44, this.yAxis()),

@@ -1,7 +1,7 @@
 // The fleet view: one row per workload, fifty to a page, updated in place.
 
 import { byId, colour, el, set, text } from "./dom.js";
-import { MARKS, clock, day, link, number, percent, shorten } from "./format.js";
+import { MARKS, chance, clock, day, link, number, percent, shorten } from "./format.js";
 
 const PAGE = 50;
 const SPARK = 48;
@@ -197,7 +197,7 @@ export class FleetView {
     set(slot.slo, "className", `big ${row.attainment === null ? "" : below ? "bad" : "good"}`);
     text(slot.goal, `objective ${percent(row.objective)}`);
     const over = row.p_miss !== null && row.p_miss > row.epsilon;
-    text(slot.risk, `${percent(row.p_miss)}${over ? " ✗" : ""}`);
+    text(slot.risk, `${chance(row.p_miss)}${over ? " ✗" : ""}`);
     set(slot.risk, "className", `big ${over ? "bad" : ""}`);
     text(slot.allowed, `≤ ${percent(row.epsilon)}`);
     text(slot.mark, MARKS[row.action] ?? "?");

@@ -7,7 +7,7 @@ export function number(value) {
   const size = Math.abs(value);
   if (size >= 10000) return Math.round(value).toLocaleString("en");
   if (size >= 100) return value.toFixed(0);
-  if (size >= 10) return value.toFixed(1);
+  if (size >= 10) return String(Number(value.toFixed(1)));
   return String(Number(value.toPrecision(3)));
 }
 
@@ -22,6 +22,9 @@ export function percent(ratio, digits = 2) {
   if (ratio < 1 && value > 99.99) return "> 99.99 %";
   return `${Number(value.toFixed(value < 1 ? 2 : digits))} %`;
 }
+
+/** A probability read from draws: none of them missed, which does not say that none can. */
+export const chance = (p) => (p === 0 ? "≈ 0 %" : percent(p));
 
 const pad = (n) => String(n).padStart(2, "0");
 

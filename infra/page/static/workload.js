@@ -2,7 +2,7 @@
 
 import { LoadChart, ReplicaChart } from "./charts.js";
 import { byId, el, set, text } from "./dom.js";
-import { MARKS, clock, count, day, instant, number, percent, shorten, span } from "./format.js";
+import { MARKS, chance, clock, count, day, instant, number, percent, shorten, span } from "./format.js";
 
 const RISK_ROWS = 12;
 const SPANS = [60, 120, 360];
@@ -132,7 +132,7 @@ export class WorkloadView {
     const { attainment, objective, slots } = view.slo;
     fill(0, count(d.replicas.ready), `${count(d.replicas.final)} wanted, ${count(d.replicas.pending)} pending`);
     fill(1, percent(attainment), attainment === null ? `objective ${percent(objective)}` : `objective ${percent(objective)}, over ${span((slots * view.step_ms) / 1000)}`, attainment === null ? "" : attainment < objective ? "bad" : "good");
-    fill(2, percent(p), `with ${count(d.replicas.final)} replicas, allowed ${percent(d.risk.epsilon)}`, p !== null && p > d.risk.epsilon ? "bad" : "");
+    fill(2, chance(p), `with ${count(d.replicas.final)} replicas, allowed ${percent(d.risk.epsilon)}`, p !== null && p > d.risk.epsilon ? "bad" : "");
     fill(3, number(d.inputs.arrival_rate), d.forecast.peak ? `peak ahead ${range(d.forecast.peak)}` : "no forecast");
     fill(4, d.capacity_per_replica ? number(middle(d.capacity_per_replica)) : "–", d.capacity_per_replica ? `requests/s, 90 % in ${range(d.capacity_per_replica)}` : "not learned yet");
     fill(5, d.lead_time_s ? span(middle(d.lead_time_s)) : "–", d.lead_time_s ? `command to ready, 90 % in ${range(d.lead_time_s)} s` : "not learned yet");
@@ -161,7 +161,7 @@ export class WorkloadView {
       return el("tr", { className: n === d.replicas.final ? "chosen" : "" },
         el("td", { textContent: String(n) }),
         el("td", {}, el("div", { className: "bar", "aria-hidden": "true" }, fill, limit)),
-        el("td", { className: "n", textContent: `${percent(p)} ${p > d.risk.epsilon ? "✗" : "✓"}` }),
+        el("td", { className: "n", textContent: `${chance(p)} ${p > d.risk.epsilon ? "✗" : "✓"}` }),
         el("td", { textContent: words }));
     }));
   }
@@ -232,7 +232,7 @@ function fillTurn(node, turn) {
   }
   const steps = turn.guards.map((g) => [g.guard.replaceAll("_", " "), g.before === g.after ? String(g.after) : `${g.before} → ${g.after}`, g.reason]);
   if (turn.proposed !== null) steps.unshift(["proposal", String(turn.proposed), `by ${(turn.proposer ?? "the planner").replaceAll("_", " ")}`]);
-  steps.push(["decided", count(turn.final), turn.p_miss === null ? "" : `risk of a miss ${percent(turn.p_miss)}, allowed ${percent(turn.epsilon)}`]);
+  steps.push(["decided", count(turn.final), turn.p_miss === null ? "" : `risk of a miss ${chance(turn.p_miss)}, allowed ${percent(turn.epsilon)}`]);
   parts.push(table("", ["Who", "Replicas", "Because"], el(BASE, {}, ...steps.map((step) => el("tr", {}, ...step.map((cell) => el("td", { textContent: cell }))))), "Guard steps"));
   if (turn.peak) parts.push(el("p", { textContent: `Forecast peak: ${quantiles(turn.peak)} requests/s.` }));
   parts.push(el("p", { className: "sub" }, "Decision ", el("code", { textContent: turn.decision_id }), turn.command_id ? ", command " : "", turn.command_id ? el("code", { textContent: turn.command_id }) : null));
