@@ -190,7 +190,7 @@ class Engine:
 
 def _window_row(subject: Subject, origin_ts_ms: int) -> WindowRow:
     w = subject.window
-    return WindowRow(w.workload, origin_ts_ms, w.values, w.observed, w.coarse, w.coarse_observed)
+    return WindowRow(w.workload, origin_ts_ms, w.values, w.observed, *w.read_coarse())
 
 
 def _bare_plan(subject: Subject, refused: str | None) -> WorkloadPlan:

@@ -19,14 +19,7 @@ from agents.live_scoring import ForecastScorer
 from agents.plan_codec import decode_plan, encode_plan
 from agents.policy import Policy
 from agents.records import ForecastRecord, InputFacts, PlanRecord, WorkloadPlan
-from agents.signals import (
-    SignalLimits,
-    input_facts,
-    last_heard_slot,
-    newest_fleet,
-    outcomes_of_slot,
-    pending_since_ms,
-)
+from agents.signals import SignalLimits, input_facts, outcomes_now
 from streams.catalogue import Indicator, Source
 from streams.commit_codec import Commit, decode_coarse, encode_coarse, encode_commit, pack
 from streams.config import StreamConfig
@@ -191,8 +184,9 @@ class ForecastKernel:
         for workload in self.table:
             if self.table.last_seen(workload) == slot:
                 window = self.table[workload]
-                outcomes = outcomes_of_slot(window, slot)
-                self._states[workload].learn(window, newest_fleet(window), outcomes, end_ts_ms, self._config.step_ms)
+                self._states[workload].learn(
+                    window, window.facts.fleet, outcomes_now(window), end_ts_ms, self._config.step_ms
+                )
 
     def _retire(self) -> list[WorkloadPlan]:
         """Forget workloads unseen for L slots; each gets one last plan that says so."""
@@ -209,14 +203,12 @@ class ForecastKernel:
         subjects: list[Subject] = []
         for workload in self.table:
             window = self.table[workload]
-            inputs = input_facts(
-                window, joined.slot, origin_ts_ms, self._config.step_ms, num_targets, self._limits, offsets
-            )
-            fleet = newest_fleet(window)
+            inputs = input_facts(window, origin_ts_ms, self._config.step_ms, num_targets, self._limits, offsets)
+            fleet = window.facts.fleet
             age_ms = origin_ts_ms - fleet.ts_ms if fleet is not None else None
             refused = self._refusal(window, joined.slot, inputs, fleet)
             state = self._states[workload]
-            subjects.append(Subject(window, state, inputs, fleet, age_ms, pending_since_ms(window), refused))
+            subjects.append(Subject(window, state, inputs, fleet, age_ms, window.facts.pending_since_ms, refused))
         with_forecast = joined.slot % self._policy.plan_every == 0
         planned = await self._engine.plan(subjects, origin_ts_ms, with_forecast) if subjects else []
         for answer in planned:
@@ -225,8 +217,8 @@ class ForecastKernel:
         return planned
 
     def _refusal(self, window: Window, slot: int, inputs: InputFacts, fleet: FleetFacts | None) -> str | None:
-        heard = last_heard_slot(window)
-        if heard is None or slot - heard >= self._limits.silence_steps:
+        heard = window.facts.heard.get("requests")
+        if heard is None or slot - heard.slot >= self._limits.silence_steps:
             return "silent"
         if inputs.observed_steps < self._engine.min_context:
             return "warming_up"

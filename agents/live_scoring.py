@@ -42,8 +42,7 @@ class NaiveBaseline:
         """Forecast these windows' demand in the background."""
         n = len(self._demand)
         rows = [
-            WindowRow(w.workload, origin_ts_ms, w.values[:, :n], w.observed[:, :n], w.coarse, w.coarse_observed)
-            for w in windows
+            WindowRow(w.workload, origin_ts_ms, w.values[:, :n], w.observed[:, :n], *w.read_coarse()) for w in windows
         ]
         return self._thread.submit(self._forecast, rows, horizon)
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.records import InputFacts
-from streams.pages import FleetFacts, OutcomeFact
+from streams.pages import OutcomeFact
 from streams.window_table import Window
 
 _LOOK_BACK = 4
@@ -27,30 +27,6 @@ class SignalLimits:
     silence_steps: int
 
 
-def newest_fleet(window: Window) -> FleetFacts | None:
-    """The fleet facts with the latest event time in the window."""
-    known = [facts.fleet for _, _, facts in window.facts if facts.fleet is not None]
-    return max(known, key=lambda f: f.ts_ms, default=None)
-
-
-def outcomes_of_slot(window: Window, slot: int) -> list[OutcomeFact]:
-    """Outcomes that arrived in one slot, in order of event time."""
-    found = [o for s, _, facts in window.facts if s == slot for o in facts.outcomes]
-    return sorted(found, key=lambda o: (o.ts_ms, o.command_id, o.status))
-
-
-def pending_since_ms(window: Window) -> int | None:
-    """Since when, without a break, the fleet has reported pending replicas; None when it has none."""
-    since = None
-    for _, _, facts in reversed(window.facts):
-        if facts.fleet is None:
-            continue
-        if facts.fleet.pending == 0:
-            break
-        since = facts.fleet.ts_ms
-    return since
-
-
 def residence_s(window: Window) -> float | None:
     """Mean time a request is being served, by Little's law over the last slots; None without requests."""
     columns = [window.columns[name] for name in ("engine.running", "request.arrival_rate") if name in window.columns]
@@ -61,14 +37,14 @@ def residence_s(window: Window) -> float | None:
     return float(running / rate) if rate > 0 else None
 
 
-def last_heard_slot(window: Window) -> int | None:
-    """Newest slot with request telemetry."""
-    return max((slot for slot, source, f in window.facts if source == "requests" and f.num_samples), default=None)
+def outcomes_now(window: Window) -> list[OutcomeFact]:
+    """Outcomes that arrived in the newest slot, in order of event time."""
+    found = [o for facts in window.facts.now.values() for o in facts.outcomes]
+    return sorted(found, key=lambda o: (o.ts_ms, o.command_id, o.status))
 
 
 def input_facts(
     window: Window,
-    slot: int,
     origin_ts_ms: int,
     step_ms: int,
     num_targets: int,
@@ -83,18 +59,15 @@ def input_facts(
     """
     rate = window.values[:, 0].astype(np.float64)
     seen = window.observed[:, 0]
-    now = {source: facts for s, source, facts in window.facts if s == slot}
+    now = window.facts.now
     requests = now.get("requests")
-    heard: dict[str, int] = {}
-    for _, source, facts in window.facts:
-        if facts.num_samples:
-            heard[source] = max(heard.get(source, 0), facts.newest_ts_ms)
+    heard = [h.ts_ms for h in window.facts.heard.values()]
     known = sum(f.sources_known for f in now.values())
     return InputFacts(
         arrival_rate=float(rate[-1]) if seen[-1] else None,
         observed_ratio=float(window.observed[:, :num_targets].mean()),
         observed_steps=int(seen.sum()),
-        oldest_age_ms=origin_ts_ms - min(heard.values()) if heard else None,
+        oldest_age_ms=origin_ts_ms - min(heard) if heard else None,
         coverage_ratio=sum(f.sources_seen for f in now.values()) / known if known else 0.0,
         censored=requests.censored if requests is not None else False,
         flat=_is_flat(window, num_targets),

@@ -82,9 +82,10 @@ def test_ten_minutes_become_one_coarse_row() -> None:
             rows.append(row)
     assert [(r.index, r.values.tolist()) for r in rows] == [(0, [[4.5, 1.0]]), (1, [[14.5, 1.0]])]
     window = table["w"]
-    assert window.coarse.shape == (COARSE_ROWS, 2)
-    assert window.coarse[-2:, 0].tolist() == [4.5, 14.5]
-    assert window.coarse_observed[:-2].sum() == 0
+    coarse, observed = window.read_coarse()
+    assert coarse.shape == (COARSE_ROWS, 2)
+    assert coarse[-2:, 0].tolist() == [4.5, 14.5]
+    assert observed[:-2].sum() == 0
 
 
 def test_running_ten_minutes_survive_a_snapshot() -> None:
@@ -124,8 +125,9 @@ def test_coarse_means_are_matched_by_name_when_the_indicators_are_others() -> No
     other.write_coarse(row)
     other.restore_running_coarse(old.running_coarse())
     window = other["w"]
-    assert window.coarse[-1].tolist() == [0.0, 90.0]
-    assert window.coarse_observed[-1].tolist() == [False, True]
+    coarse, observed = window.read_coarse()
+    assert coarse[-1].tolist() == [0.0, 90.0]
+    assert observed[-1].tolist() == [False, True]
     running = other.running_coarse()
     assert running.indicators == ("n", "b")
     assert running.sums == {"w": ([0.0, 4.0], [0, 1])}

@@ -1,0 +1,150 @@
+"""What the last L slots said of each workload beside its values, reduced to what anybody asks of it.
+
+| asked | kept per row |
+|---|---|
+| replicas as last reported | the newest fleet facts |
+| since when some have been pending | per slot and source: when the fleet reported, and whether some were pending |
+| when a source was last heard | its newest slot with samples, and the newest sample's time |
+| what the newest slot says | its facts |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streams.catalogue import SOURCES, Source
+from streams.pages import FleetFacts, WorkloadFacts
+
+_ORDER: tuple[Source, ...] = tuple(sorted(SOURCES))
+_AT = {source: n for n, source in enumerate(_ORDER)}
+_NEVER = -1
+_SILENT = 0
+_IDLE, _PENDING = 1, 2
+_NOTHING: Mapping[Source, WorkloadFacts] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A source's newest slot with samples, and the event time of the newest of them."""
+
+    slot: int
+    ts_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecentFacts:
+    """What the last L slots said of one workload.
+
+    Attributes:
+        fleet: replicas as last reported; None when they were not.
+        pending_since_ms: since when, without a break, the fleet has reported pending replicas; None when it has none.
+        heard: of each source that had samples.
+        now: facts of the newest slot by source.
+    """
+
+    fleet: FleetFacts | None
+    pending_since_ms: int | None
+    heard: Mapping[Source, Heard]
+    now: Mapping[Source, WorkloadFacts]
+
+
+class FactRing:
+    """Facts by row, over the last L slots.
+
+    Args:
+        context_steps: L.
+        step_ms: slot length.
+        capacity: rows.
+    """
+
+    def __init__(self, context_steps: int, step_ms: int, capacity: int) -> None:
+        self._context_steps = context_steps
+        self._step_ms = step_ms
+        self._newest = _NEVER
+        # When in its slot the fleet reported, and what: all zero is silence.
+        self._report_ms = np.zeros((capacity, context_steps, len(_ORDER)), np.int32)
+        self._report = np.zeros((capacity, context_steps, len(_ORDER)), np.uint8)
+        self._heard_slot = np.full((capacity, len(_ORDER)), _NEVER, np.int64)
+        self._heard_ms = np.zeros((capacity, len(_ORDER)), np.int64)
+        self._fleet: dict[int, tuple[FleetFacts, int]] = {}
+        self._now: dict[int, dict[Source, WorkloadFacts]] = {}
+
+    def grow(self, capacity: int) -> None:
+        """Make room for more rows."""
+
+        def larger(array: NDArray[np.generic], fill: int) -> NDArray[np.generic]:
+            made = (np.zeros if fill == 0 else np.ones)((capacity, *array.shape[1:]), array.dtype)
+            if fill:
+                made *= fill
+            made[: len(array)] = array
+            return made
+
+        self._report_ms = larger(self._report_ms, 0)  # type: ignore[assignment]
+        self._report = larger(self._report, 0)  # type: ignore[assignment]
+        self._heard_slot = larger(self._heard_slot, _NEVER)  # type: ignore[assignment]
+        self._heard_ms = larger(self._heard_ms, 0)  # type: ignore[assignment]
+
+    def advance(self, slot: int, num_rows: int) -> None:
+        """Make `slot` the newest; what falls out of the last L slots is forgotten."""
+        first = slot if self._newest == _NEVER else self._newest + 1
+        for s in range(max(first, slot - self._context_steps + 1), slot + 1):
+            self._report[:num_rows, s % self._context_steps] = _SILENT
+        self._newest = slot
+        self._now.clear()
+
+    def write(self, row: int, slot: int, source: Source, facts: WorkloadFacts) -> None:
+        """Take in what a slot within the last L says of a row."""
+        n = _AT[source]
+        if slot == self._newest:
+            self._now.setdefault(row, {})[source] = facts
+        if facts.num_samples and slot >= self._heard_slot[row, n]:
+            self._heard_slot[row, n] = slot
+            self._heard_ms[row, n] = facts.newest_ts_ms
+        if facts.fleet is not None:
+            at = row, slot % self._context_steps, n
+            self._report_ms[at] = facts.fleet.ts_ms - slot * self._step_ms
+            self._report[at] = _PENDING if facts.fleet.pending else _IDLE
+            # Of two sources at the same instant the first by name, in whatever order they come.
+            rank = facts.fleet.ts_ms, -n
+            known = self._fleet.get(row)
+            if known is None or rank > (known[0].ts_ms, -known[1]):
+                self._fleet[row] = facts.fleet, n
+
+    def clear(self, row: int) -> None:
+        """Forget a row."""
+        self._report[row] = _SILENT
+        self._heard_slot[row] = _NEVER
+        self._fleet.pop(row, None)
+        self._now.pop(row, None)
+
+    def read(self, row: int) -> RecentFacts:
+        """What is known of a row."""
+        oldest = self._newest - self._context_steps + 1
+        known = self._fleet.get(row)
+        fleet = known[0] if known is not None and known[0].ts_ms >= oldest * self._step_ms else None
+        heard = {
+            source: Heard(slot, ts_ms)
+            for source, slot, ts_ms in zip(
+                _ORDER, self._heard_slot[row].tolist(), self._heard_ms[row].tolist(), strict=True
+            )
+            if slot != _NEVER and slot >= oldest
+        }
+        since = self._pending_since_ms(row) if fleet is not None else None
+        return RecentFacts(fleet, since, heard, self._now.get(row, _NOTHING))
+
+    def _pending_since_ms(self, row: int) -> int | None:
+        slots = np.arange(self._newest, self._newest - self._context_steps, -1)
+        reports = self._report[row, slots % self._context_steps, ::-1].ravel()  # newest first
+        told = np.flatnonzero(reports)
+        if not len(told) or reports[told[0]] != _PENDING:
+            return None
+        idle = np.flatnonzero(reports[told] == _IDLE)
+        last = int(told[idle[0] - 1] if len(idle) else told[-1])
+        slot = int(slots[last // len(_ORDER)])
+        n = len(_ORDER) - 1 - last % len(_ORDER)
+        return slot * self._step_ms + int(self._report_ms[row, slot % self._context_steps, n])

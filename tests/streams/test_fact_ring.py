@@ -1,0 +1,95 @@
+"""The fact ring against a plain list of everything the last L slots said; cells against values and masks."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from streams import sparse_cells
+from streams.catalogue import Source
+from streams.fact_ring import FactRing
+from streams.pages import FleetFacts, WorkloadFacts
+
+STEP_MS = 1000
+Entry = tuple[int, Source, WorkloadFacts]
+
+_facts = st.builds(
+    lambda samples, at, fleet, pending: (samples, at, fleet, pending),
+    st.integers(0, 2),
+    st.integers(0, STEP_MS - 1),
+    st.booleans(),
+    st.integers(0, 1),
+)
+# Per slot, what each source says; None = nothing. A straggler is a page of an earlier slot that comes late.
+_slots = st.lists(
+    st.tuples(st.one_of(st.none(), _facts), st.one_of(st.none(), _facts), st.integers(0, 3), st.integers(1, 3)),
+    min_size=1,
+    max_size=16,
+)
+
+
+def made(slot: int, told: tuple[int, int, bool, int]) -> WorkloadFacts:
+    samples, at, has_fleet, pending = told
+    ts_ms = slot * STEP_MS + at
+    return WorkloadFacts(samples, ts_ms, 1, 1, fleet=FleetFacts(ts_ms, 3, pending, 0) if has_fleet else None)
+
+
+@given(slots=_slots, context=st.integers(1, 5))
+def test_the_ring_says_what_a_list_would_say(slots: list[tuple], context: int) -> None:  # type: ignore[type-arg]
+    ring = FactRing(context, STEP_MS, 1)
+    entries: list[Entry] = []
+    slot = 50
+    for gpu, requests, late, jump in slots:
+        slot += jump
+        ring.advance(slot, 2)
+        if jump == 2:
+            ring.grow(3)
+        for source, told, of in (("gpu", gpu, slot), ("requests", requests, slot - late)):
+            # A page of a slot comes once.
+            known = any(s == of and n == source for s, n, _ in entries)
+            if told is None or of <= slot - context or known:
+                continue
+            facts = made(of, told)
+            ring.write(0, of, source, facts)  # type: ignore[arg-type]
+            entries.append((of, source, facts))  # type: ignore[arg-type]
+        check(ring, sorted((e for e in entries if e[0] > slot - context), key=lambda e: e[:2]), slot)
+    ring.clear(0)
+    check(ring, [], slot)
+
+
+def check(ring: FactRing, entries: list[Entry], newest: int) -> None:
+    read = ring.read(0)
+    fleets = [f.fleet for _, _, f in entries if f.fleet is not None]
+    assert read.fleet == max(fleets, key=lambda f: f.ts_ms, default=None)
+    since = None
+    for _, _, facts in reversed(entries):
+        if facts.fleet is None:
+            continue
+        if facts.fleet.pending == 0:
+            break
+        since = facts.fleet.ts_ms
+    assert read.pending_since_ms == since
+    heard = {}
+    for slot, source, facts in entries:
+        if facts.num_samples:
+            heard[source] = (slot, facts.newest_ts_ms)
+    assert {source: (h.slot, h.ts_ms) for source, h in read.heard.items()} == heard
+    assert read.now == {source: facts for slot, source, facts in entries if slot == newest}
+
+
+@given(
+    values=arrays(np.float32, (3, 4), elements=st.floats(-10, 10, width=32)),
+    observed=arrays(np.bool_, (3, 4)),
+    capacity=st.integers(3, 9),
+)
+def test_cells_give_values_and_mask_back(
+    values: np.ndarray,
+    observed: np.ndarray,
+    capacity: int,  # type: ignore[type-arg]
+) -> None:
+    cells = sparse_cells.grown(sparse_cells.pack(values, observed), capacity)
+    np.testing.assert_array_equal(sparse_cells.observed(cells[:3]), observed)
+    np.testing.assert_array_equal(sparse_cells.values(cells[:3]), np.where(observed, values, 0))
+    assert not sparse_cells.observed(cells[3:]).any()
