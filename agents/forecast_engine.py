@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from agents.collate import WindowRow, collate
-from agents.forecast_kernel import Planned, Subject
 from agents.micro_batcher import MicroBatcher
 from agents.planner import PlanInput, PlanResult, horizon_steps, plan, reactive_replicas
 from agents.policy import Policy
 from agents.records import ForecastRecord, WorkloadPlan
+from agents.subject import Planned, Subject
 from model.contract import ForecastBatch, Forecaster, quantiles_of_paths
 from streams.catalogue import Indicator
 from streams.meter import Meter

@@ -8,9 +8,8 @@ last commit record are adopted, so that GPU noise cannot split history.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -18,8 +17,9 @@ from agents.forecast_state import CommitBody, WorkloadState, new_state, restore_
 from agents.live_scoring import ForecastScorer
 from agents.plan_codec import decode_plan, encode_plan
 from agents.policy import Policy
-from agents.records import ForecastRecord, InputFacts, PlanRecord, WorkloadPlan
+from agents.records import InputFacts, PlanRecord, WorkloadPlan
 from agents.signals import SignalLimits, input_facts, outcomes_now
+from agents.subject import ForecastEngine, Planned, Subject
 from streams.catalogue import Indicator, Source
 from streams.commit_codec import Commit, decode_coarse, encode_coarse, encode_commit, pack
 from streams.config import StreamConfig
@@ -32,6 +32,7 @@ from streams.topics import Topics
 from streams.window_table import COARSE_STEP_MS, Window, WindowTable
 
 STAGE = "forecast"
+_MOST_SUBJECTS = 4096
 NO_INPUTS = InputFacts(
     arrival_rate=None,
     observed_ratio=0.0,
@@ -46,40 +47,11 @@ NO_INPUTS = InputFacts(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """One workload at one origin: all that the engine needs to forecast and plan it.
-
-    `refused` names why it must not be planned; it is forecast all the same where its context allows.
-    """
-
-    window: Window
-    state: WorkloadState
-    inputs: InputFacts
-    fleet: FleetFacts | None
-    facts_age_ms: int | None
-    pending_since_ms: int | None
-    refused: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """What the engine answers for one subject."""
-
-    plan: WorkloadPlan
-    forecast: ForecastRecord | None
-
-
-class ForecastEngine(Protocol):
-    """Forecasts and plans the workloads of one slot; answers come back in the order given."""
-
-    @property
-    def fingerprint(self) -> str: ...
-
-    @property
-    def min_context(self) -> int: ...
-
-    async def plan(self, subjects: Sequence[Subject], origin_ts_ms: int, with_forecast: bool) -> list[Planned]: ...
+def batched(names: Iterable[str], size: int) -> Iterator[list[str]]:
+    """So many of them at a time, the last time perhaps fewer."""
+    rest = iter(names)
+    while some := list(islice(rest, size)):
+        yield some
 
 
 class ForecastKernel:
@@ -136,13 +108,14 @@ class ForecastKernel:
     async def _close(self, joined: JoinedSlot, resume_offset: int) -> Emission:
         slot, origin_ts_ms = joined.slot, self._config.slot_end_ms(joined.slot)
         outputs = self._fill(joined)
-        self._learn(slot)
         self._meter.count("slots_total")
         if self._scorer is not None:
             self._scorer.settle(slot, self.table)
         retired = self._retire()
         adopted = self._adopted.pop(slot, None)
         if adopted is not None:
+            for workload in self.table:
+                self._learn(self.table[workload], slot)
             self._remember(adopted)
             plan_records: list[OutRecord] = []
         else:
@@ -178,15 +151,12 @@ class ForecastKernel:
         key = b"%d" % coarse.index
         return [OutRecord(self._topics.pages_coarse, key, part, self.partition) for part in encode_coarse(coarse)]
 
-    def _learn(self, slot: int) -> None:
+    def _learn(self, window: Window, slot: int) -> None:
         """Update the posteriors with what the slot says of capacity and lead times."""
-        end_ts_ms = self._config.slot_end_ms(slot)
-        for workload in self.table:
-            if self.table.last_seen(workload) == slot:
-                window = self.table[workload]
-                self._states[workload].learn(
-                    window, window.facts.fleet, outcomes_now(window), end_ts_ms, self._config.step_ms
-                )
+        if self.table.last_seen(window.workload) == slot:
+            self._states[window.workload].learn(
+                window, window.facts.fleet, outcomes_now(window), self._config.slot_end_ms(slot), self._config.step_ms
+            )
 
     def _retire(self) -> list[WorkloadPlan]:
         """Forget workloads unseen for L slots; each gets one last plan that says so."""
@@ -199,22 +169,25 @@ class ForecastKernel:
 
     async def _plan(self, joined: JoinedSlot, origin_ts_ms: int) -> list[Planned]:
         offsets: dict[str, int] = {source: page.end_offset for source, page in joined.pages.items()}
-        num_targets = self.table.num_coarse
-        subjects: list[Subject] = []
-        for workload in self.table:
-            window = self.table[workload]
-            inputs = input_facts(window, origin_ts_ms, self._config.step_ms, num_targets, self._limits, offsets)
-            fleet = window.facts.fleet
-            age_ms = origin_ts_ms - fleet.ts_ms if fleet is not None else None
-            refused = self._refusal(window, joined.slot, inputs, fleet)
-            state = self._states[workload]
-            subjects.append(Subject(window, state, inputs, fleet, age_ms, window.facts.pending_since_ms, refused))
         with_forecast = joined.slot % self._policy.plan_every == 0
-        planned = await self._engine.plan(subjects, origin_ts_ms, with_forecast) if subjects else []
+        planned: list[Planned] = []
+        # Windows are copies: so many at a time bound the memory of a large fleet.
+        for workloads in batched(self.table, _MOST_SUBJECTS):
+            subjects = [self._subject(workload, joined.slot, origin_ts_ms, offsets) for workload in workloads]
+            planned += await self._engine.plan(subjects, origin_ts_ms, with_forecast)
         for answer in planned:
             if answer.plan.refused is not None:
                 self._meter.count("refusals_total", reason=answer.plan.refused)
         return planned
+
+    def _subject(self, workload: str, slot: int, origin_ts_ms: int, offsets: dict[str, int]) -> Subject:
+        window = self.table[workload]
+        self._learn(window, slot)
+        inputs = input_facts(window, origin_ts_ms, self._config.step_ms, self.table.num_coarse, self._limits, offsets)
+        fleet, pending_since_ms = window.facts.fleet, window.facts.pending_since_ms
+        age_ms = origin_ts_ms - fleet.ts_ms if fleet is not None else None
+        refused = self._refusal(window, slot, inputs, fleet)
+        return Subject(window, self._states[workload], inputs, fleet, age_ms, pending_since_ms, refused)
 
     def _refusal(self, window: Window, slot: int, inputs: InputFacts, fleet: FleetFacts | None) -> str | None:
         heard = window.facts.heard.get("requests")

@@ -10,9 +10,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +24,6 @@ _AT = {source: n for n, source in enumerate(_ORDER)}
 _NEVER = -1
 _SILENT = 0
 _IDLE, _PENDING = 1, 2
-_NOTHING: Mapping[Source, WorkloadFacts] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,7 @@ class FactRing:
         self._heard_slot = np.full((capacity, len(_ORDER)), _NEVER, np.int64)
         self._heard_ms = np.zeros((capacity, len(_ORDER)), np.int64)
         self._fleet: dict[int, tuple[FleetFacts, int]] = {}
-        self._now: dict[int, dict[Source, WorkloadFacts]] = {}
+        self._now: dict[Source, dict[int, WorkloadFacts]] = {source: {} for source in _ORDER}
 
     def grow(self, capacity: int) -> None:
         """Make room for more rows."""
@@ -95,32 +93,37 @@ class FactRing:
         for s in range(max(first, slot - self._context_steps + 1), slot + 1):
             self._report[:num_rows, s % self._context_steps] = _SILENT
         self._newest = slot
-        self._now.clear()
+        for facts in self._now.values():
+            facts.clear()
 
-    def write(self, row: int, slot: int, source: Source, facts: WorkloadFacts) -> None:
-        """Take in what a slot within the last L says of a row."""
+    def write(self, rows: NDArray[np.int64], slot: int, source: Source, facts: Sequence[WorkloadFacts]) -> None:
+        """Take in what a slot within the last L says of these rows."""
         n = _AT[source]
         if slot == self._newest:
-            self._now.setdefault(row, {})[source] = facts
-        if facts.num_samples and slot >= self._heard_slot[row, n]:
-            self._heard_slot[row, n] = slot
-            self._heard_ms[row, n] = facts.newest_ts_ms
-        if facts.fleet is not None:
-            at = row, slot % self._context_steps, n
-            self._report_ms[at] = facts.fleet.ts_ms - slot * self._step_ms
-            self._report[at] = _PENDING if facts.fleet.pending else _IDLE
+            self._now[source].update(zip(rows.tolist(), facts, strict=True))
+        sampled = [k for k, f in enumerate(facts) if f.num_samples]
+        newest_ms = np.array([facts[k].newest_ts_ms for k in sampled], np.int64)
+        heard = rows[sampled]
+        newer = slot >= self._heard_slot[heard, n]
+        self._heard_slot[heard[newer], n] = slot
+        self._heard_ms[heard[newer], n] = newest_ms[newer]
+        told = [(row, f.fleet) for row, f in zip(rows.tolist(), facts, strict=True) if f.fleet is not None]
+        at = [row for row, _ in told], slot % self._context_steps, n
+        self._report_ms[at] = [fleet.ts_ms - slot * self._step_ms for _, fleet in told]
+        self._report[at] = [_PENDING if fleet.pending else _IDLE for _, fleet in told]
+        for row, fleet in told:
             # Of two sources at the same instant the first by name, in whatever order they come.
-            rank = facts.fleet.ts_ms, -n
             known = self._fleet.get(row)
-            if known is None or rank > (known[0].ts_ms, -known[1]):
-                self._fleet[row] = facts.fleet, n
+            if known is None or (fleet.ts_ms, -n) > (known[0].ts_ms, -known[1]):
+                self._fleet[row] = fleet, n
 
     def clear(self, row: int) -> None:
         """Forget a row."""
         self._report[row] = _SILENT
         self._heard_slot[row] = _NEVER
         self._fleet.pop(row, None)
-        self._now.pop(row, None)
+        for facts in self._now.values():
+            facts.pop(row, None)
 
     def read(self, row: int) -> RecentFacts:
         """What is known of a row."""
@@ -135,7 +138,8 @@ class FactRing:
             if slot != _NEVER and slot >= oldest
         }
         since = self._pending_since_ms(row) if fleet is not None else None
-        return RecentFacts(fleet, since, heard, self._now.get(row, _NOTHING))
+        now = {source: facts[row] for source, facts in self._now.items() if row in facts}
+        return RecentFacts(fleet, since, heard, now)
 
     def _pending_since_ms(self, row: int) -> int | None:
         slots = np.arange(self._newest, self._newest - self._context_steps, -1)

@@ -21,6 +21,7 @@ from streams.pages import Page
 __all__ = ["COARSE_ROWS", "COARSE_STEP_MS", "CoarseRow", "RunningCoarse", "Window", "WindowTable"]
 
 _SMALLEST_GROWTH = 1.25
+_NEVER = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class WindowTable:
         self._row: dict[str, int] = {}
         self._free: list[int] = []
         self._num_rows = 0
-        self._last_seen: dict[str, int] = {}
+        self._last_seen = np.full(capacity, _NEVER, np.int64)
         self._cells = sparse_cells.empty((capacity, context_steps, len(self.catalogue)))
         self._facts = FactRing(context_steps, step_ms, capacity)
         self._coarse = CoarseRing(coarse_names, step_ms, capacity)
@@ -96,7 +97,7 @@ class WindowTable:
 
     def last_seen(self, workload: str) -> int:
         """Newest slot in which the workload had a sample or a fact."""
-        return self._last_seen[workload]
+        return int(self._last_seen[self._row[workload]])
 
     def newest_values(self, indicator: str) -> dict[str, float]:
         """Of every workload whose indicator is observed in the newest slot, its value there."""
@@ -122,19 +123,21 @@ class WindowTable:
         known = [(k, self._column[name]) for k, name in enumerate(page.indicators) if name in self._column]
         if not page.workloads:
             return
-        rows = [self._row_of(w) for w in page.workloads]
+        rows = np.array([self._row_of(w) for w in page.workloads], np.int64)
         if known:
             from_columns, to_columns = map(list, zip(*known, strict=True))
             cells = sparse_cells.pack(page.values[:, from_columns], page.observed[:, from_columns])
-            self._cells[np.array(rows)[:, None], page.slot % self.context_steps, to_columns] = cells
-        for workload, row, facts in zip(page.workloads, rows, page.facts, strict=True):
-            self._last_seen[workload] = max(page.slot, self._last_seen.get(workload, page.slot))
-            self._facts.write(row, page.slot, page.source, facts)
+            self._cells[rows[:, None], page.slot % self.context_steps, to_columns] = cells
+        self._last_seen[rows] = np.maximum(self._last_seen[rows], page.slot)
+        self._facts.write(rows, page.slot, page.source, page.facts)
 
     def unseen(self) -> list[str]:
         """Workloads without a sample or fact in the last L slots, sorted."""
-        newest = self._require_newest()
-        return sorted(w for w, seen in self._last_seen.items() if seen <= newest - self.context_steps)
+        seen = self._last_seen[: self._num_rows]
+        if not ((seen != _NEVER) & (seen <= self._require_newest() - self.context_steps)).any():
+            return []
+        oldest = self._require_newest() - self.context_steps + 1
+        return sorted(w for w, row in self._row.items() if seen[row] < oldest)
 
     def remove(self, workload: str) -> None:
         """Forget a workload and free its row."""
@@ -142,7 +145,7 @@ class WindowTable:
         self._cells[row] = 0
         self._facts.clear(row)
         self._coarse.clear(row)
-        self._last_seen.pop(workload, None)
+        self._last_seen[row] = _NEVER
         self._free.append(row)
 
     def _row_of(self, workload: str) -> int:
@@ -162,6 +165,7 @@ class WindowTable:
         # New rows take memory only once they are written; a small factor keeps the copy beside its original small.
         capacity = max(int(_SMALLEST_GROWTH * len(self._cells)), 2 * 64)
         self._cells = sparse_cells.grown(self._cells, capacity)
+        self._last_seen = np.concatenate([self._last_seen, np.full(capacity - len(self._last_seen), _NEVER)])
         self._facts.grow(capacity)
         self._coarse.grow(capacity)
 

@@ -52,7 +52,7 @@ def test_the_ring_says_what_a_list_would_say(slots: list[tuple], context: int) -
             if told is None or of <= slot - context or known:
                 continue
             facts = made(of, told)
-            ring.write(0, of, source, facts)  # type: ignore[arg-type]
+            ring.write(np.array([0]), of, source, [facts])  # type: ignore[arg-type]
             entries.append((of, source, facts))  # type: ignore[arg-type]
         check(ring, sorted((e for e in entries if e[0] > slot - context), key=lambda e: e[:2]), slot)
     ring.clear(0)

@@ -1,0 +1,148 @@
+"""What a replica count risks, said again in plain Python: numbers and lists, brute force, no shared code.
+
+One workload at its origin. Time runs in steps of `step_s` seconds from the origin on. A *future* is a demand path
+(requests/s of each step), a capacity (requests/s one replica carries) and a lead time in whole steps. The queue is a
+fluid one, q[t+1] = max(0, q[t] + (d[t] - capacity * serving[t]) * step_s), from `waiting` on.
+
+Who serves: the ready ones from the start, each pending one from its own step on (one of unknown arrival when a replica
+commanded now would), replicas added now from step `lead` on; replicas given up leave at once, and count as given up by
+an upper limit on those that serve.
+
+The requests of step t are *late* when the queue at its start or at its end takes longer than `ttft_s` to serve. With at
+least as many replicas as are commanded now the window, `window_steps` steps from `lead` on, is scored; with fewer every
+step from now to the window's end. A future is *missed* when the late requests of the scored steps are more than
+1 - objective of the requests of the window.
+
+A queue that stands at `lead`, before an added replica can serve, is nobody's fault any more. A future is *kept* when no
+more than that share is late though that queue is to be worked off evenly over the window: at each time the requests of
+the window must be within the wait on their own, and together with the part of the old queue that is due by then.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+
+@dataclass(frozen=True)
+class Workload:
+    """`arrivals` holds one entry per pending replica: the first step from which it serves, None = unknown."""
+
+    ready: int
+    arrivals: tuple[int | None, ...]
+    waiting: float
+    ttft_s: float
+    objective: float
+    window_steps: int
+    step_s: float
+
+    @property
+    def commanded(self) -> int:
+        return self.ready + len(self.arrivals)
+
+
+@dataclass(frozen=True)
+class Future:
+    demand: Sequence[float]
+    capacity: float
+    lead: int
+
+
+@dataclass(frozen=True)
+class Risk:
+    """Shares of futures that are missed, and not kept, with a replica count."""
+
+    missed: float
+    unkept: float
+    futures: int
+
+    def stderr(self, share: float) -> float:
+        """Standard error of a share for independent draws on given paths; of one draw where none or all are hit."""
+        near = min(max(share, 1.0 / self.futures), 1.0 - 1.0 / self.futures)
+        return math.sqrt(near * (1.0 - near) / self.futures)
+
+
+def serving(workload: Workload, lead: int, replicas: int, step: int) -> int:
+    there = workload.ready
+    for arrival in workload.arrivals:
+        there += step >= (lead if arrival is None else arrival)
+    if step >= lead:
+        there += max(0, replicas - workload.commanded)
+    return min(there, replicas)
+
+
+def verdict(workload: Workload, future: Future, replicas: int) -> tuple[bool, bool]:
+    """(missed, kept) of one future with `replicas`."""
+    w, lead, end = workload, future.lead, future.lead + workload.window_steps
+    gives_up = replicas < w.commanded
+    queue, inherited, fresh, balance = w.waiting, 0.0, 0.0, 0.0
+    late = late_anyway = 0.0
+    for t in range(end):
+        if t == lead:
+            inherited = queue
+        demand = future.demand[t] * w.step_s
+        served = future.capacity * serving(w, lead, replicas, t) * w.step_s
+        allowed = served / w.step_s * w.ttft_s
+        after = max(0.0, queue + demand - served)
+        over = max(queue, after) > allowed
+        over_anyway = over
+        if t >= lead:
+            fresh_after = max(0.0, fresh + demand - served)
+            balance_after = balance + demand - served
+            due, due_after = ((k - lead) / w.window_steps * inherited for k in (t, t + 1))
+            worst = max(fresh, fresh_after, due + balance, due_after + balance_after)
+            if not gives_up:
+                over_anyway = worst > allowed
+            fresh, balance = fresh_after, balance_after
+        if t >= lead or gives_up:
+            late += demand if over else 0.0
+            late_anyway += demand if over_anyway else 0.0
+        queue = after
+    tolerated = (1.0 - w.objective) * sum(future.demand[lead:end]) * w.step_s
+    return late > tolerated, late_anyway <= tolerated
+
+
+def risk(workload: Workload, futures: Sequence[Future], replicas: int) -> Risk:
+    """Shares of the futures that are missed, and not kept, with `replicas`."""
+    verdicts = [verdict(workload, future, replicas) for future in futures]
+    return Risk(fmean(missed for missed, _ in verdicts), fmean(not kept for _, kept in verdicts), len(verdicts))
+
+
+def fewest(workload: Workload, futures: Sequence[Future], epsilon: float, low: int, high: int) -> tuple[int, str]:
+    """The count and its ground: the fewest of low..high with P(not kept) <= epsilon, tried one after the other.
+
+    One tenth more (or one) is taken where that brings P(missed) itself to epsilon: `chance_constrained`. Where it does
+    not, it is `recovery`, and where no count keeps the futures `maximum`.
+    """
+    kept = next((n for n in range(low, high + 1) if risk(workload, futures, n).unkept <= epsilon), None)
+    if kept is None:
+        return high, "maximum"
+    for count in range(kept, min(kept + max(1, kept // 10), high) + 1):
+        if risk(workload, futures, count).missed <= epsilon:
+            return count, "chance_constrained"
+    return kept, "recovery"
+
+
+def lead_in_steps(lead_s: float, step_s: float, window_steps: int, horizon_steps: int) -> int:
+    """First step that begins after the lead time, cut so that the window ends within the horizon."""
+    return min(max(math.ceil(lead_s / step_s - 1e-9), 0), max(horizon_steps - window_steps, 0))
+
+
+def futures_of(
+    paths: Iterable[Sequence[float]],
+    capacities: Sequence[float],
+    leads: Sequence[int],
+    draws_per_path: int,
+    seed: int,
+) -> list[Future]:
+    """Each path with independent draws from two lists of equally likely values."""
+    rng = random.Random(seed)
+    return [Future(path, rng.choice(capacities), rng.choice(leads)) for path in paths for _ in range(draws_per_path)]
+
+
+def every_future(paths: Iterable[Sequence[float]], capacities: Sequence[float], leads: Sequence[int]) -> list[Future]:
+    """Each path with every pair of two lists of equally likely values: no chance but that of the paths."""
+    return [Future(path, capacity, lead) for path in paths for capacity in capacities for lead in leads]
