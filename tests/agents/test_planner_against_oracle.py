@@ -1,0 +1,206 @@
+"""The planner against brute force in plain Python: the risks it states, and that its count is the fewest."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from agents.planner import PlanInput, PlanResult, plan
+from agents.policy import Policy, Slo, WorkloadSpec
+from model.capacity import CapacityPosterior, SlotEvidence
+from model.lead_time import LeadTimePosterior
+from tests.oracles.planner_oracle import Future, Workload, fewest, futures_of, lead_in_steps, risk
+
+STEP_MS = 15_000
+HORIZON = 16
+LEVELS = [(k + 0.5) / 512 for k in range(512)]
+SIGMAS = 4.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """A workload in plain numbers; `growth` per step, `spread` and `walk` of the paths' levels and steps."""
+
+    name: str
+    rate: float
+    ready: int
+    remaining_s: tuple[float, ...] = ()
+    unknown_pending: int = 0
+    waiting: float = 0.0
+    growth: float = 1.0
+    spread: float = 0.1
+    walk: float = 0.05
+    ttft_s: float = 2.0
+    objective: float = 0.99
+    lead_outcomes: int = 20
+    capacity_slots: int = 60
+    epsilon: float = 0.05
+    highest: int = 40
+    seed: int = 0
+
+
+CASES = [
+    Case("steady", rate=20.0, ready=12),
+    Case("idle fleet", rate=6.0, ready=20),
+    Case("growing", rate=15.0, ready=8, growth=1.06),
+    Case("falling", rate=25.0, ready=14, growth=0.93),
+    Case("pending in time", rate=16.0, ready=5, remaining_s=(10.0, 20.0, 200.0), growth=1.02),
+    Case("pending, who knows when", rate=16.0, ready=6, unknown_pending=3, growth=1.03),
+    Case("queue", rate=10.0, ready=6, waiting=150.0),
+    Case("overload", rate=30.0, ready=9, waiting=20.0),
+    Case("nothing suffices", rate=30.0, ready=8, highest=9),
+    Case("capacity unsure", rate=12.0, ready=8, capacity_slots=0),
+    Case("lead time unsure", rate=12.0, ready=6, growth=1.08, lead_outcomes=0),
+    Case("loose objective", rate=15.0, ready=7, objective=0.6, walk=0.2),
+    Case("patient", rate=15.0, ready=5, ttft_s=20.0, growth=1.03),
+    Case("from zero", rate=5.0, ready=0),
+]
+
+
+def paths_of(case: Case, num_paths: int) -> list[list[float]]:
+    """Paths as float32 holds them, so that both sides see the same numbers."""
+    rng = random.Random(case.seed + 1)
+    paths = []
+    for _ in range(num_paths):
+        level, path = case.rate * math.exp(rng.gauss(0.0, case.spread)), []
+        for _ in range(HORIZON):
+            level *= case.growth * math.exp(rng.gauss(0.0, case.walk))
+            path.append(level)
+        paths.append(torch.tensor(path, dtype=torch.float32).tolist())
+    return paths
+
+
+def capacity_of(case: Case) -> CapacityPosterior:
+    """About 2 requests/s, more or less well known."""
+    posterior = CapacityPosterior(2.0, smoothing_s=0.0)
+    for k in range(case.capacity_slots):
+        factor = 0.7 + 0.6 * (k % 20) / 20
+        posterior.observe(
+            SlotEvidence(
+                end_ts_ms=(k + 1) * STEP_MS,
+                step_s=15.0,
+                arrival_rate=2.0 * factor * 10,
+                waiting=None,
+                miss_ratio=0.0 if factor < 1.0 else 0.4,
+                ready=10,
+                pending=0,
+                draining=0,
+                ttft_s=2.0,
+                objective=0.99,
+            )
+        )
+    return posterior
+
+
+def lead_of(case: Case) -> LeadTimePosterior:
+    """About 50 s, more or less well known."""
+    posterior = LeadTimePosterior(50.0)
+    for k in range(case.lead_outcomes):
+        posterior.update(50.0 * (1.0 + 0.1 * (k % 5 - 2)))
+    return posterior
+
+
+def planned(case: Case, paths: list[list[float]]) -> PlanResult:
+    slo = Slo(ttft_s=case.ttft_s, objective=case.objective)
+    request = PlanInput(
+        workload=case.name,
+        origin_ts_ms=1_763_636_400_000 + case.seed * STEP_MS,
+        step_ms=STEP_MS,
+        spec=WorkloadSpec(case.name, min_replicas=1, max_replicas=case.highest, slo=slo),
+        ready=case.ready,
+        pending=len(case.remaining_s) + case.unknown_pending,
+        draining=0,
+        arrival_rate_now=case.rate,
+        waiting_now=case.waiting,
+        capacity=capacity_of(case),
+        lead=lead_of(case),
+        pending_remaining_s=case.remaining_s,
+    )
+    (result,) = plan([request], torch.tensor(paths)[None, ..., None], Policy(epsilon=case.epsilon))
+    return result
+
+
+def plain(case: Case, paths: list[list[float]], commit_s: float, draws: int) -> tuple[Workload, list[Future]]:
+    """The same workload and draws of its futures, for the oracle."""
+    step_s = STEP_MS / 1000
+    window = math.ceil(commit_s / step_s)
+    lead = lead_of(case)
+    horizon = math.ceil((lead.quantile(0.95) + commit_s) / step_s)
+    arrivals = [math.ceil(s / step_s) for s in case.remaining_s]
+    known = [a if a < HORIZON else None for a in arrivals]
+    workload = Workload(
+        ready=case.ready,
+        arrivals=(*known, *(None,) * case.unknown_pending),
+        waiting=case.waiting,
+        ttft_s=case.ttft_s,
+        objective=case.objective,
+        window_steps=window,
+        step_s=step_s,
+    )
+    capacities = capacity_of(case).quantiles(LEVELS).tolist()
+    leads = [lead_in_steps(s, step_s, window, horizon) for s in lead.quantiles(LEVELS).tolist()]
+    return workload, futures_of(paths, capacities, leads, draws, case.seed)
+
+
+def agrees(case: Case, num_paths: int = 64, draws: int = 16) -> None:
+    """All stated risks within the error of the oracle's draws, and no fewer replicas would have done."""
+    paths = paths_of(case, num_paths)
+    result = planned(case, paths)
+    workload, futures = plain(case, paths, Policy().commit_s, draws)
+    assert result.refused is None
+    assert result.proposed is not None
+    by_count = {n: risk(workload, futures, n) for n in {r.replicas for r in result.risks}}
+    for stated in result.risks:
+        truth = by_count[stated.replicas]
+        tolerance = SIGMAS * math.hypot(truth.stderr(truth.missed), stated.p_miss_stderr)
+        assert stated.p_miss == pytest.approx(truth.missed, abs=tolerance), (stated, truth)
+    chosen, _ = fewest(workload, futures, case.epsilon, 1, case.highest)
+    if chosen != result.proposed:
+        # As good as equal: the risk that decides lies within the error of epsilon.
+        between = range(min(chosen, result.proposed), max(chosen, result.proposed))
+        for n in between:
+            truth = risk(workload, futures, n)
+            near = [abs(p - case.epsilon) <= SIGMAS * truth.stderr(p) for p in (truth.missed, truth.unkept)]
+            assert any(near), (n, truth, result.proposer)
+    if result.proposer == "chance_constrained":
+        assert {r.replicas: r.p_miss for r in result.risks}[result.proposed] <= case.epsilon
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_risks_and_count_agree_with_brute_force(case: Case) -> None:
+    agrees(case)
+
+
+@settings(max_examples=12, deadline=None, phases=[Phase.generate])
+@given(
+    rate=st.floats(0.5, 30.0),
+    ready=st.integers(0, 16),
+    remaining_s=st.lists(st.floats(1.0, 120.0), max_size=3).map(tuple),
+    unknown_pending=st.integers(0, 2),
+    waiting=st.sampled_from([0.0, 0.0, 5.0, 100.0]),
+    growth=st.floats(0.93, 1.08),
+    ttft_s=st.sampled_from([0.5, 2.0, 10.0]),
+    objective=st.sampled_from([0.8, 0.95, 0.99, 1.0]),
+    capacity_slots=st.sampled_from([0, 40]),
+    lead_outcomes=st.sampled_from([0, 20]),
+    epsilon=st.sampled_from([0.01, 0.05, 0.2]),
+    seed=st.integers(0, 1000),
+)
+def test_any_workload_agrees_with_brute_force(seed: int, **numbers: object) -> None:
+    agrees(replace(Case("any", rate=1.0, ready=1), seed=seed, **numbers), num_paths=32)  # type: ignore[arg-type]
+
+
+def test_the_oracle_itself_on_a_hand_worked_case() -> None:
+    """Two replicas short for 3 steps leave 5/s x 45 s = 225 requests; worked off in 60 s that is 7.5 replicas more."""
+    workload = Workload(4, (), 0.0, 2.0, 0.99, 4, 15.0)
+    futures = [Future([15.0] * 12, 2.5, 3)]
+    assert [risk(workload, futures, n).unkept for n in (7, 8)] == [1.0, 0.0]
+    assert [risk(workload, futures, n).missed for n in (8, 44, 45)] == [1.0, 1.0, 0.0]
+    assert fewest(workload, futures, 0.01, 1, 20) == (8, "recovery")
+    assert fewest(workload, [Future([10.0] * 12, 2.5, 3)], 0.01, 1, 20) == (4, "chance_constrained")
