@@ -42,7 +42,7 @@ check: setup ## Lint, format, types, import directions
 	@$(BIN)/lint-imports
 
 bench: setup ## Measure it beside its rivals and write tests/bench/results (needs a quiet machine, about 20 minutes)
-	@for b in ingest plan latency recovery; do \
+	@for b in ingest plan scale latency recovery; do \
 	  echo "== $$b"; $(BIN)/harmony bench $$b --json tests/bench/results/$$b.json || exit 1; done
 
 format: setup ## Put the code into the common format

@@ -1,4 +1,4 @@
-"""`harmony bench ingest|latency|plan|recovery`."""
+"""`harmony bench ingest|latency|plan|recovery|scale`."""
 
 from __future__ import annotations
 
@@ -77,6 +77,18 @@ def recovery(
     from infra.bench.recovery import RecoveryBench, run_recovery_bench
 
     run_recovery_bench(RecoveryBench(_sizes(workloads), brokers), out)
+
+
+@app.command()
+def scale(
+    workloads: Annotated[str, typer.Option(help="Fleet sizes, separated by commas.")] = "100,1000,10000,100000",
+    slots: Annotated[int, typer.Option(min=1, help="Slots to measure per fleet.")] = 3,
+    out: _OutOption = None,
+) -> None:
+    """CPU per sample and per workload, and memory, of stages 1 and 2 for growing fleets, without model and planner."""
+    from infra.bench.scale import ScaleBench, run_scale_bench
+
+    run_scale_bench(ScaleBench(tuple(sorted(_sizes(workloads))), slots), out)
 
 
 def _sizes(text: str) -> tuple[int, ...]:

@@ -24,8 +24,11 @@ from infra.bench.job import (
 from infra.bench.latency import _by_stage
 from infra.bench.preload import partition_of
 from infra.bench.report import percentile, spread
+from infra.bench.scale import ring_kb
+from infra.bench.scale_subject import measure
 from infra.bench.subjects import RIVALS
 from infra.errors import HarmonyError
+from streams.catalogue import DEFAULT_CATALOGUE
 from streams.ingest import IngestKernel
 from streams.log import LogRecord
 from streams.page_codec import PageAssembler
@@ -93,6 +96,15 @@ def test_figures() -> None:
     assert percentile([5.0], 0.5) == 5.0
     assert percentile([3, 1, 2], 0.5) == 2
     assert spread([3, 1, 2]) == {"median": 2, "min": 1, "max": 3}
+
+
+def test_a_fleet_fills_its_rings_and_every_slot_is_answered() -> None:
+    told = measure(workloads=12, slots=2, seed=3)
+    assert told["samples_per_slot"] == 12 * 3  # two samples and what the fleet says of itself
+    assert len(told["ingest_s"]) == len(told["forecast_s"]) == 2
+    assert min(told["ingest_s"] + told["forecast_s"]) > 0
+    # 128 steps of twelve indicators, and 1,008 rows of three.
+    assert ring_kb() == (128 * len(DEFAULT_CATALOGUE) + 1_008 * 3) * 4 / 1024
 
 
 def test_stages_are_read_from_the_workers_histogram() -> None:

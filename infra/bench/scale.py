@@ -1,0 +1,114 @@
+"""`harmony bench scale`: what a workload and a sample cost as the fleet grows, in CPU time and in memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from infra.bench.report import document, load_average, print_table, spread, store
+from infra.cli_options import say
+from infra.errors import HarmonyError
+from streams.catalogue import DEFAULT_CATALOGUE
+from streams.coarse_ring import COARSE_ROWS
+from streams.config import StreamConfig
+
+_CELL_BYTES = 4
+_TIMEOUT_S = 1_800.0
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleBench:
+    """What to measure.
+
+    Attributes:
+        workloads: fleet sizes, ascending; each in one partition and in a process of its own.
+        slots: measured per fleet, after one in which every name is new.
+    """
+
+    workloads: tuple[int, ...] = (100, 1_000, 10_000, 100_000)
+    slots: int = 3
+    seed: int = 1
+
+
+def run_scale_bench(bench: ScaleBench, out: Path | None = None) -> dict[str, Any]:
+    """Measure, print a table, and return the document (also stored in `out`).
+
+    Raises:
+        HarmonyError: a fleet could not be measured, for instance for want of memory.
+    """
+    loads, fleets = [load_average()], []
+    for workloads in bench.workloads:
+        say(f"{workloads:,} workloads ...")
+        told = _run({"workloads": workloads, "slots": bench.slots, "seed": bench.seed})
+        samples = told["samples_per_slot"]
+        fleets.append(
+            {
+                "workloads": workloads,
+                "samples_per_slot": samples,
+                "ingest_us_per_sample": spread([1e6 * s / samples for s in told["ingest_s"]]),
+                "forecast_us_per_workload": spread([1e6 * s / workloads for s in told["forecast_s"]]),
+                "resident_kb": told["resident_kb"],
+            }
+        )
+        loads.append(load_average())
+    results = {
+        "fleets": fleets,
+        "kb_per_workload": [
+            (b["resident_kb"] - a["resident_kb"]) / (b["workloads"] - a["workloads"]) for a, b in pairwise(fleets)
+        ],
+        "ring_kb_per_workload": ring_kb(),
+    }
+    body = document("scale", asdict(bench), results, loads)
+    store(out, body)
+    _show(results)
+    return body
+
+
+def ring_kb() -> float:
+    """The floor: four bytes for every cell of both rings."""
+    demand = sum(indicator.level == 1 for indicator in DEFAULT_CATALOGUE)
+    cells = StreamConfig().context_steps * len(DEFAULT_CATALOGUE) + COARSE_ROWS * demand
+    return _CELL_BYTES * cells / 1024
+
+
+def _run(job: dict[str, int]) -> dict[str, Any]:
+    command = [sys.executable, "-m", "infra.bench.scale_subject", json.dumps(job)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise HarmonyError(f"{job['workloads']:,} workloads took more than {_TIMEOUT_S:.0f} s.") from None
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise HarmonyError(f"{job['workloads']:,} workloads could not be measured: {last}")
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def _show(results: dict[str, Any]) -> None:
+    slopes: Sequence[float | None] = [None, *results["kb_per_workload"]]
+    rows = [
+        (
+            f"{fleet['workloads']:,}",
+            f"{fleet['ingest_us_per_sample']['median']:.1f}",
+            f"{fleet['forecast_us_per_workload']['median']:.0f}",
+            f"{fleet['resident_kb'] / 1024:.0f}",
+            "-" if slope is None else f"{slope:.1f}",
+        )
+        for fleet, slope in zip(results["fleets"], slopes, strict=True)
+    ]
+    costs = [fleet["forecast_us_per_workload"]["median"] for fleet in results["fleets"]]
+    print_table(
+        ("workloads", "ingest us/sample", "stage 2 us/workload", "MiB", "KiB per further workload"),
+        rows,
+        f"Both rings alone are {results['ring_kb_per_workload']:.1f} KiB per workload; the dearest fleet's stage 2 "
+        f"costs {max(costs) / median(costs):.2f} x the median. Without model and planner.",
+    )

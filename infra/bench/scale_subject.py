@@ -1,0 +1,182 @@
+"""One fleet size of `harmony bench scale`: stages 1 and 2 without Kafka, model and planner, in a process of its own.
+
+Run as `python -m infra.bench.scale_subject '{"workloads": 1000, "slots": 3, "seed": 1}'`; one JSON line on stdout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import gc
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import numpy as np
+
+from agents.forecast_kernel import ForecastKernel
+from agents.policy import Policy
+from agents.records import WorkloadPlan
+from agents.subject import Planned, Subject
+from streams.catalogue import DEFAULT_CATALOGUE, Source, of_source
+from streams.config import StreamConfig
+from streams.ingest import IngestKernel
+from streams.log import Emission, LogRecord
+from streams.meter import NullMeter
+from streams.pages import FleetFacts, Page, WorkloadFacts
+from streams.records import encode_fleet, encode_sample, encode_tick, record_key
+from streams.topics import Topics
+from streams.window_table import COARSE_ROWS, COARSE_STEP_MS, CoarseRow
+
+_FIRST_SLOT = 117_000_000
+_FETCH = 2_048
+_VALUES: dict[Source, tuple[str, ...]] = {
+    "requests": (
+        "requests_started_total", "prompt_tokens_total", "generation_tokens_total", "num_requests_running",
+        "num_requests_waiting", "kv_cache_usage_ratio", "slo_good_total", "slo_total",
+    ),
+    "gpu": ("sm_active_ratio", "tensor_active_ratio", "memory_used_bytes", "memory_total_bytes", "power_w"),
+}  # fmt: skip
+
+
+class _NoModel:
+    """Answers every workload without looking at it."""
+
+    fingerprint = "none"
+    min_context = 1_000_000
+
+    async def plan(self, subjects: Sequence[Subject], origin_ts_ms: int, with_forecast: bool) -> list[Planned]:
+        del origin_ts_ms, with_forecast
+        return [Planned(WorkloadPlan(s.window.workload, s.refused, s.inputs), None) for s in subjects]
+
+
+class _Fleet:
+    """One partition: its kernels, filled as after a week of telemetry."""
+
+    def __init__(self, workloads: int, seed: int) -> None:
+        self.config = StreamConfig(max_workloads=workloads + 1)
+        self.names = [f"prod/llm/service-{n:06d}" for n in range(workloads)]
+        self.slot = _FIRST_SLOT
+        self._rng = np.random.default_rng(seed)
+        topics = Topics(partitions=1)
+        self.ingest: dict[Source, IngestKernel] = {
+            source: IngestKernel(0, source, self.config, DEFAULT_CATALOGUE, topics) for source in _VALUES
+        }
+        self.forecast = ForecastKernel(0, self.config, DEFAULT_CATALOGUE, topics, Policy(), _NoModel(), NullMeter())
+        self._offsets = dict.fromkeys(_VALUES, 0)
+        self._pages = 0
+
+    def fill_rings(self) -> None:
+        """L slots of pages and a week of coarse rows, so that every byte of both rings is in use."""
+        table, n = self.forecast.table, len(self.names)
+        workloads = tuple(self.names)
+        for slot in range(_FIRST_SLOT - self.config.context_steps, _FIRST_SLOT):
+            table.advance(slot)
+            end_ms = self.config.slot_end_ms(slot)
+            told = FleetFacts(end_ms - 1, 3, 0, 0)
+            for source in _VALUES:
+                names = tuple(i.name for i in of_source(DEFAULT_CATALOGUE, source))
+                values = self._rng.random((n, len(names)), np.float32)
+                facts = WorkloadFacts(1, end_ms - 1, 1, 1, fleet=told if source == "requests" else None)
+                shape = (source, 0, slot, None, None, 0, 0, 0, self.config.step_ms, self.config.grace_ms, names)
+                table.write(Page(*shape, workloads, values, values >= 0, (facts,) * n))
+        newest = self.config.slot_end_ms(_FIRST_SLOT) // COARSE_STEP_MS - 1
+        names = tuple(i.name for i in DEFAULT_CATALOGUE if i.level == 1)
+        seen = np.ones((n, len(names)), np.bool_)
+        # What lies between two rows is written too: as not observed.
+        for index in range(newest - COARSE_ROWS + 1, newest + 1, 63):
+            table.write_coarse(CoarseRow(index, workloads, names, seen.astype(np.float32), seen))
+
+    def records(self, source: Source) -> Iterator[LogRecord]:
+        """One sample of each workload, what its fleet says, and the tick that closes the slot."""
+        start_ms, end_ms = self.slot * self.config.step_ms, self.config.slot_end_ms(self.slot)
+        stamp_ms = end_ms + self.config.grace_ms
+        grows = self.slot - _FIRST_SLOT
+        values = {n: 100.0 * grows if n.endswith("_total") else 0.5 for n in _VALUES[source]}
+        if source == "gpu":
+            values |= {"memory_used_bytes": 4e10, "memory_total_bytes": 8e10}
+        for number, name in enumerate(self.names):
+            ts_ms = start_ms + 1 + number % (self.config.step_ms - 1)
+            yield self._record(source, stamp_ms, name, encode_sample(source, name, "r0", ts_ms, values))
+        for name in self.names if source == "requests" else ():
+            yield self._record(source, stamp_ms, name, encode_fleet(name, "k8s", FleetFacts(end_ms - 1, 3, 0, 0)))
+        yield self._record(source, stamp_ms, None, encode_tick(stamp_ms))
+
+    def _record(self, source: Source, stamp_ms: int, name: str | None, value: bytes) -> LogRecord:
+        self._offsets[source] += 1
+        return LogRecord(self._offsets[source] - 1, stamp_ms, None if name is None else record_key(name), value)
+
+    def page_records(self, emissions: Sequence[Emission]) -> list[LogRecord]:
+        """Stage 1's commits as stage 2 reads them."""
+        found = []
+        for emission in emissions:
+            for out in emission.commits:
+                found.append(LogRecord(self._pages, emission.closed_stamp_ms or 0, out.key, out.value))
+                self._pages += 1
+        return found
+
+
+def _fold(kernel: IngestKernel, records: Sequence[LogRecord]) -> tuple[list[Emission], float]:
+    started = process_time()
+    emissions: list[Emission] = []
+    for first in range(0, len(records), _FETCH):
+        emissions += kernel.fold(records[first : first + _FETCH])
+    return emissions, process_time() - started
+
+
+async def _answer(kernel: ForecastKernel, pages: Sequence[LogRecord]) -> tuple[int, float]:
+    started = process_time()
+    answers = [emission async for emission in kernel.fold(pages)]
+    return len(answers), process_time() - started
+
+
+def _resident_kb() -> int:
+    """Memory in use, once what is free has gone back to the system."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
+
+
+def measure(workloads: int, slots: int, seed: int) -> dict[str, Any]:
+    """CPU seconds of both stages per slot, and memory, for one fleet in one partition."""
+    empty_kb = _resident_kb()
+    fleet = _Fleet(workloads, seed)
+    fleet.fill_rings()
+    ingest_s, forecast_s, samples = [], [], 0
+    for number in range(slots + 1):
+        pages: list[LogRecord] = []
+        folded_s, samples = 0.0, 0
+        for source, kernel in fleet.ingest.items():
+            records = list(fleet.records(source))
+            samples += len(records) - 1
+            emissions, spent = _fold(kernel, records)
+            folded_s += spent
+            pages += fleet.page_records(emissions)
+            del records, emissions
+        answers, answered_s = asyncio.run(_answer(fleet.forecast, pages))
+        pages.clear()
+        fleet.slot += 1
+        # The first slot meets every name for the first time.
+        if number:
+            if not answers:
+                raise RuntimeError("stage 2 did not answer the slot")
+            ingest_s.append(folded_s)
+            forecast_s.append(answered_s)
+    held = fleet.forecast.table[fleet.names[-1]]
+    if len(fleet.forecast.table) != workloads or not held.observed[: -slots - 1].all():
+        raise RuntimeError("the rings are not full")
+    return {
+        "workloads": workloads,
+        "samples_per_slot": samples,
+        "ingest_s": ingest_s,
+        "forecast_s": forecast_s,
+        "resident_kb": _resident_kb() - empty_kb,
+    }
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(measure(**json.loads(sys.argv[1]))) + "\n")
