@@ -36,6 +36,8 @@ class Engine:
     Args:
         forecaster: for its fingerprint and limits; the batcher holds the thread that runs it.
         batcher: shared, so that one inference batch mixes all workloads of the worker.
+        crowd: the most workloads of a partition that it forecasts, and what forecasts them all where there are more:
+            their number decides, never the clock, so that the same log gives the same numbers.
     """
 
     def __init__(
@@ -46,9 +48,11 @@ class Engine:
         catalogue: tuple[Indicator, ...],
         step_ms: int,
         meter: Meter,
+        crowd: tuple[int, MicroBatcher] | None = None,
     ) -> None:
         self._forecaster = forecaster
         self._batcher = batcher
+        self._crowd = crowd
         self._policy = policy
         self._catalogue = catalogue
         self._step_ms = step_ms
@@ -73,8 +77,11 @@ class Engine:
         for i, subject in enumerate(subjects):
             if self._target_columns(subject):
                 by_horizon.setdefault(self._horizon(subject), []).append(i)
+        batcher = self._batcher
+        if self._crowd is not None and len(subjects) > self._crowd[0]:
+            batcher = self._crowd[1]
         for horizon, indices in sorted(by_horizon.items()):
-            done = await self._plan_group([subjects[i] for i in indices], origin_ts_ms, horizon)
+            done = await self._plan_group([subjects[i] for i in indices], origin_ts_ms, horizon, batcher)
             for i, answer in zip(indices, done, strict=True):
                 answers[i] = answer
         return answers
@@ -90,10 +97,12 @@ class Engine:
         steps = horizon_steps(subject.state.lead.quantile(0.95), self._policy.commit_s, self._step_ms, limit)
         return limit if steps is None else next((b for b in _HORIZON_BUCKETS if steps <= b <= limit), limit)
 
-    async def _plan_group(self, group: list[Subject], origin_ts_ms: int, horizon: int) -> list[Planned]:
+    async def _plan_group(
+        self, group: list[Subject], origin_ts_ms: int, horizon: int, batcher: MicroBatcher
+    ) -> list[Planned]:
         rows = [_window_row(subject, origin_ts_ms) for subject in group]
         batch = collate(rows, self._catalogue, self._step_ms)
-        forecast = await self._batcher.forecast(batch, horizon, self._policy.paths_screen)
+        forecast = await batcher.forecast(batch, horizon, self._policy.paths_screen)
         # Planning and describing are numeric work of many milliseconds; the loop must keep fetching meanwhile.
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._describe, group, forecast, origin_ts_ms)

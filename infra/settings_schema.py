@@ -166,6 +166,9 @@ class KafkaSection(Section):
 
 class ModelSection(Section):
     weights: str = _key("none", "none (baselines only), shipped, or a folder made by `harmony train`.", min_length=1)
+    max_network_workloads: int = _key(
+        200, "Per partition; where there are more, the baselines forecast them all.", ge=0
+    )
 
 
 class WorkerSection(Section):

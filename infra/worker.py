@@ -15,11 +15,10 @@ import uvloop
 from agents.decide_agent import DecideStage, register_decide_agent
 from agents.decide_kernel import DecideKernel
 from agents.forecast_agent import ForecastStage, register_forecast_agent
-from agents.forecast_engine import QUANTILE_LEVELS, Engine
+from agents.forecast_engine import QUANTILE_LEVELS
 from agents.forecast_kernel import ForecastKernel
 from agents.ingest_agent import IngestStage, register_ingest_agents
 from agents.live_scoring import ForecastScorer, NaiveBaseline
-from agents.micro_batcher import MicroBatcher
 from agents.scoring import SkillBoard
 from infra.early_worker import EarlyWorker
 from infra.errors import HarmonyError
@@ -28,6 +27,7 @@ from infra.health import Health
 from infra.kafka_complaints import KafkaComplaints
 from infra.logs import configure_logging
 from infra.metrics import PrometheusMeter
+from infra.model_host import host_model
 from infra.page.serve import Page
 from infra.probes import ProbeServer
 from infra.settings import Settings
@@ -36,7 +36,6 @@ from infra.stage_metrics import DecideMetrics, IngestMetrics
 from infra.watchdog import Watchdog
 from infra.worker_options import WorkerOptions
 from model.inference import InferenceWorker
-from model.network.serving import serving_forecaster
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.commit_codec import Commit
 from streams.log import OutRecord
@@ -102,24 +101,7 @@ class WorkerProcess:
 
     def _kernel_factory(self) -> Callable[[int], ForecastKernel]:
         settings = self._settings
-        forecaster = serving_forecaster(
-            settings.advanced.model.weights, lambda reason: log.warning("model_refused", reason=reason)
-        )
-        self._inference = InferenceWorker(
-            forecaster,
-            None if settings.worker.device == "auto" else settings.worker.device,
-            num_threads=settings.worker.inference_threads,
-        )
-        batcher = MicroBatcher(
-            self._inference.forecast,
-            max_rows=settings.worker.batch_max_workloads,
-            deadline_s=settings.worker.batch_deadline_ms / 1000,
-            # The baselines compile nothing, so padding rows would only cost time on a CPU.
-            buckets=() if self._inference.device.type == "cpu" else None,
-            meter=self.meter,
-        )
-        engine = Engine(forecaster, batcher, settings.policy, DEFAULT_CATALOGUE, settings.stream.step_ms, self.meter)
-        self.meter.gauge("model_info", 1, fingerprint=engine.fingerprint)
+        self._inference, engine = host_model(settings, self.meter)
         board = SkillBoard(QUANTILE_LEVELS)
         baseline = NaiveBaseline(DEFAULT_CATALOGUE, settings.stream.step_ms, QUANTILE_LEVELS)
 

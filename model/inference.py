@@ -30,6 +30,7 @@ class _Job:
     batch: ContextBatch
     horizon: int
     num_paths: int
+    forecaster: Forecaster
     answer: Future[ForecastBatch]
 
 
@@ -118,12 +119,17 @@ class InferenceWorker:
             InferenceClosedError: the worker is closed.
         """
         self._slots.take().result()
-        return self._enqueue(batch, horizon, num_paths)
+        return self._enqueue(batch, horizon, num_paths, self.forecaster)
 
-    async def forecast(self, batch: ContextBatch, horizon: int, num_paths: int) -> ForecastBatch:
+    async def forecast(
+        self, batch: ContextBatch, horizon: int, num_paths: int, forecaster: Forecaster | None = None
+    ) -> ForecastBatch:
         """Queue a batch and await its forecast; the loop runs on while there is no place.
 
         A caller that is cancelled loses its answer; the worker goes on with the next batch.
+
+        Args:
+            forecaster: another one than the worker's own, for this batch.
         """
         place = self._slots.take()
         try:
@@ -132,7 +138,8 @@ class InferenceWorker:
             if place.done() and not place.cancelled() and place.exception() is None:
                 self._slots.give()
             raise
-        return await asyncio.wrap_future(self._enqueue(batch, horizon, num_paths))
+        chosen = self.forecaster if forecaster is None else forecaster
+        return await asyncio.wrap_future(self._enqueue(batch, horizon, num_paths, chosen))
 
     def close(self) -> None:
         """Finish the batch that runs, fail those that wait with InferenceClosedError, end the thread. Idempotent."""
@@ -144,11 +151,13 @@ class InferenceWorker:
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
-    def _enqueue(self, batch: ContextBatch, horizon: int, num_paths: int) -> Future[ForecastBatch]:
+    def _enqueue(
+        self, batch: ContextBatch, horizon: int, num_paths: int, forecaster: Forecaster
+    ) -> Future[ForecastBatch]:
         answer: Future[ForecastBatch] = Future()
         with self._lock:
             if not self._closed:
-                self._jobs.put(_Job(batch, horizon, num_paths, answer))
+                self._jobs.put(_Job(batch, horizon, num_paths, forecaster, answer))
                 return answer
         self._slots.give()
         raise InferenceClosedError("the inference worker is closed")
@@ -166,7 +175,7 @@ class InferenceWorker:
         started = time.perf_counter()
         try:
             with torch.inference_mode():
-                result = self.forecaster.forecast(to_device(job.batch, self.device), job.horizon, job.num_paths)
+                result = job.forecaster.forecast(to_device(job.batch, self.device), job.horizon, job.num_paths)
                 result = replace(result, paths=result.paths.cpu())
         except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the one who asked
             job.answer.set_exception(error)

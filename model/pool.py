@@ -23,13 +23,16 @@ class PoolForecaster:
         members: forecaster and share; of every sum(shares) paths in a row a member gives its share, whatever their
             number, so that any prefix of the paths holds the mixture as nearly as its length allows.
 
+        name: of its forecasts' source.
+
     Raises:
         ValueError: no member, or a share below 1.
     """
 
-    def __init__(self, members: Sequence[tuple[Forecaster, int]]) -> None:
+    def __init__(self, members: Sequence[tuple[Forecaster, int]], name: str = "pool") -> None:
         if not members or min(share for _, share in members) < 1:
             raise ValueError("a pool needs members, each with a share of at least 1")
+        self._name = name
         self._members = tuple(forecaster for forecaster, _ in members)
         self._turns = _turns([share for _, share in members])
         body = "|".join(f"{forecaster.fingerprint}*{share}" for forecaster, share in members)
@@ -63,7 +66,7 @@ class PoolForecaster:
             places = (turn == k).nonzero()[:, 0]
             if len(places):
                 out[:, places] = member.forecast(batch, horizon, len(places)).paths
-        return ForecastBatch(out, ("pool",) * b, self._fingerprint)
+        return ForecastBatch(out, (self._name,) * b, self._fingerprint)
 
 
 def _turns(shares: Sequence[int]) -> list[int]:

@@ -12,6 +12,9 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from model.network.rowwise import RowLinear, aligned
 
 
 def visible(levels: Tensor, kind: Literal["cascade", "flat", "none"]) -> Tensor:
@@ -34,10 +37,10 @@ class IndicatorAttention(nn.Module):
         super().__init__()
         self._heads = num_heads
         self.norm = nn.LayerNorm(width)
-        self.qkv = nn.Linear(width, 3 * width)
-        self.out = nn.Linear(width, width)
+        self.qkv = RowLinear(width, 3 * width)
+        self.out = RowLinear(width, width)
         self.block = nn.Sequential(
-            nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
+            nn.LayerNorm(width), RowLinear(width, 2 * width), nn.GELU(), RowLinear(2 * width, width)
         )
         with torch.no_grad():  # starts as the identity
             for parameter in (*self.out.parameters(), *self.block[-1].parameters()):
@@ -52,11 +55,13 @@ class IndicatorAttention(nn.Module):
             present: bool [B, T]; absent tokens are seen by nobody but themselves.
         """
         b, t, d = tokens.shape
-        q, k, v = self.qkv(self.norm(tokens)).view(b, t, 3, self._heads, d // self._heads).unbind(2)
+        qkv = self.qkv(self.norm(tokens)).view(b, t, 3, self._heads, d // self._heads)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # [B, heads, T, D / heads] each
         allowed = mask & (present[:, None, :] | torch.eye(t, dtype=torch.bool, device=mask.device))  # [B, T, T]
-        weights = torch.einsum("bihd,bjhd->bhij", q, k) * (d // self._heads) ** -0.5
-        weights = weights.masked_fill(~allowed[:, None], -torch.inf).softmax(-1)
-        mixed = torch.einsum("bhij,bjhd->bihd", weights, v).reshape(b, t, d)
+        weights = torch.matmul(aligned(q), aligned(k).mT) * (d // self._heads) ** -0.5
+        weights = aligned(weights.masked_fill(~allowed[:, None], -torch.inf).softmax(-1))  # [B, heads, T, T']
+        v = pad(v, (0, 0, 0, weights.shape[-1] - t))
+        mixed = torch.matmul(weights, v).transpose(1, 2).reshape(b, t, d)
         tokens = tokens + self.out(mixed)
         out: Tensor = tokens + self.block(tokens)
         return out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from model.network.rowwise import aligned
 from model.network.scaled import ScaledContext
 
 _ROWS = 256
@@ -24,6 +25,7 @@ def innovation_correlation(context: ScaledContext) -> Tensor:
         change = (change / size[..., None]).clamp(-3, 3) * both  # [B, N, W]
         power = change.square().sum(-1) + _SHRINK * lag
         normed = change / power.sqrt()[..., None]
+        normed = aligned(normed)
         matrix = normed @ normed.mT  # positive semidefinite, diagonal below 1
         out.append(matrix + torch.diag_embed(1 - matrix.diagonal(dim1=-2, dim2=-1)))
     return torch.stack(out, dim=1)

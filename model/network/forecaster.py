@@ -20,6 +20,7 @@ from model.windows import check_request
 
 CHUNK_ROWS = 8  # every product sees this many rows, padded: a row's bits cannot depend on the size of its batch
 MIN_CONTEXT = 32
+_CELLS_AT_ONCE = 65_536
 _MAX_ROWS = 6144  # of the context that are read; seven days of ten-minute rows are 1,008
 
 
@@ -84,26 +85,24 @@ class NetworkForecaster:
         return ForecastBatch(out, ("harmony",) * b, self._fingerprint)
 
     def _chunk(self, rows: ContextBatch, count: int, horizon: int, num_paths: int) -> Tensor:
-        """Paths of the first `count` rows [R, S, H, N].
-
-        On a CPU the network and the samples are computed row by row: matrix products of another height may round
-        differently, and a row must not depend on its neighbours. A GPU takes all rows at once.
-        """
+        """Paths of the first `count` rows [R, S, H, N], few rows at a time, so that they stay in the cache."""
         features = describe(rows, self._network.spec)
-        device = rows.values.device
-        whole = self._network(features, horizon) if device.type != "cpu" else None
-        n = rows.values.shape[2]
+        laws = self._network(features, horizon)
+        device, n = rows.values.device, rows.values.shape[2]
+        context = features.context
         paths = torch.empty(count, num_paths, horizon, n, device=device)
-        for r in range(count):
-            seed = row_seed(rows.item_ids[r], int(rows.origin_ts_ms[r]), self._seed)
-            generator = torch.Generator().manual_seed(seed & 0x7FFF_FFFF_FFFF_FFFF)
-            noise = torch.randn((1, n, horizon, num_paths), generator=generator).to(device)
-            law = self._network(features.row(r), horizon) if whole is None else whole.row(r)
-            values = law.sample(noise)[0]  # [N, H, S]
-            context = features.context
-            values = torch.where(context.moving[r, :, None, None], values, context.newest[r, :, None, None])
-            paths[r] = values.permute(2, 1, 0)
+        together = max(1, _CELLS_AT_ONCE // (n * horizon * num_paths))
+        for start in range(0, count, together):
+            stop = min(start + together, count)
+            noise = torch.stack([self._noise(rows, r, (n, horizon, num_paths)) for r in range(start, stop)]).to(device)
+            values = laws.rows(start, stop).sample(noise)  # [R, N, H, S]
+            moving, newest = context.moving[start:stop, :, None, None], context.newest[start:stop, :, None, None]
+            paths[start:stop] = torch.where(moving, values, newest).permute(0, 3, 2, 1)
         return paths
+
+    def _noise(self, rows: ContextBatch, r: int, shape: tuple[int, ...]) -> Tensor:
+        seed = row_seed(rows.item_ids[r], int(rows.origin_ts_ms[r]), self._seed)
+        return torch.randn(shape, generator=torch.Generator().manual_seed(seed & 0x7FFF_FFFF_FFFF_FFFF))
 
     def _report(self, batch: ContextBatch, paths: Tensor) -> None:
         if self._on_refusal is None or bool(paths.sum().isfinite()):

@@ -40,13 +40,17 @@ class JointLaw:
 
     def row(self, r: int) -> JointLaw:
         """The law of one row, as a batch of one."""
-        m, one = self.marginal, slice(r, r + 1)
-        spline = Spline(m.spline.x, m.spline.y[one], m.spline.slope[one])
+        return self.rows(r, r + 1)
+
+    def rows(self, start: int, stop: int) -> JointLaw:
+        """The law of the rows from `start` up to `stop`."""
+        m, some = self.marginal, slice(start, stop)
+        spline = Spline(m.spline.x, m.spline.y[some], m.spline.slope[some])
         return JointLaw(
-            Marginal(spline, m.mass[one], m.atoms[one], m.weights[one], m.width[one]),
-            self.coupling[one],
-            self.mixing[one],
-            self.context.row(r),
+            Marginal(spline, m.mass[some], m.atoms[some], m.weights[some], m.width[some]),
+            self.coupling[some],
+            self.mixing[some],
+            self.context.rows(start, stop),
         )
 
     def log_prob(self, values: Tensor) -> Tensor:
@@ -87,7 +91,9 @@ class JointLaw:
         """
         where = tree(self.horizon, noise.device)
         mixing = self.mixing[:, where.stride]  # [B, H, N, N]
-        z = torch.einsum("bhij,bjhs->bihs", mixing, noise)
+        z = torch.zeros_like(noise)
+        for j in range(noise.shape[1]):  # lower triangular: indicator j reaches those from j on
+            z[:, j:] = z[:, j:] + mixing[:, :, j:, j].transpose(1, 2)[..., None] * noise[:, j, None]
         coupled = from_noise(z.transpose(2, 3), self.coupling[:, :, None], where).transpose(2, 3)  # [B, N, H, S]
         values = self.marginal.from_normal(center_over_paths(coupled).contiguous())
         return values.double() * self.context.scale[..., None, None] + self.context.center[..., None, None]

@@ -13,6 +13,7 @@ from model.network.features import NUM_CALENDAR, NUM_FEATURES, Features
 from model.network.law import JointLaw
 from model.network.lifting import NUM_COEFFICIENTS, NUM_STRIDES
 from model.network.marginal import MIDDLE, NUM_KNOTS, Marginal, knot_positions
+from model.network.rowwise import RowLinear
 from model.network.spec import MAX_HORIZON, NetworkSpec
 from model.network.spline import Spline
 
@@ -32,34 +33,34 @@ class Network(nn.Module):
     def __init__(self, spec: NetworkSpec) -> None:
         super().__init__()
         self.spec = spec
-        self.enter = nn.Linear(NUM_FEATURES, spec.hidden)
+        self.enter = RowLinear(NUM_FEATURES, spec.hidden)
         self.blocks = nn.ModuleList(
             nn.Sequential(
                 nn.LayerNorm(spec.hidden),
-                nn.Linear(spec.hidden, spec.hidden),
+                RowLinear(spec.hidden, spec.hidden),
                 nn.GELU(),
-                nn.Linear(spec.hidden, spec.hidden),
+                RowLinear(spec.hidden, spec.hidden),
             )
             for _ in range(spec.num_blocks)
         )
-        self.to_token = nn.Sequential(nn.LayerNorm(spec.hidden), nn.Linear(spec.hidden, spec.width))
+        self.to_token = nn.Sequential(nn.LayerNorm(spec.hidden), RowLinear(spec.hidden, spec.width))
         self.level = nn.Embedding(_NUM_LEVELS, spec.width)
-        self.calendar = nn.Linear(NUM_CALENDAR, spec.width)
+        self.calendar = RowLinear(NUM_CALENDAR, spec.width)
         self.attention = nn.ModuleList(
             IndicatorAttention(spec.width, spec.num_heads) for _ in range(spec.num_attention)
         )
         self.leave = nn.LayerNorm(spec.width)
-        self.latents = nn.Linear(spec.width, MAX_HORIZON * spec.latents)
+        self.latents = RowLinear(spec.width, MAX_HORIZON * spec.latents)
         self.head = nn.Sequential(
-            nn.Linear(spec.latents + 2 * NUM_CANDIDATES + NUM_SCALES + 2, spec.head_hidden),
+            RowLinear(spec.latents + 2 * NUM_CANDIDATES + NUM_SCALES + 2, spec.head_hidden),
             nn.GELU(),
-            nn.Linear(spec.head_hidden, spec.head_hidden),
+            RowLinear(spec.head_hidden, spec.head_hidden),
             nn.GELU(),
-            nn.Linear(spec.head_hidden, sum(_OUTPUTS)),
+            RowLinear(spec.head_hidden, sum(_OUTPUTS)),
         )
-        self.mixing = nn.Linear(spec.width, NUM_STRIDES)
-        self.atom = nn.Sequential(nn.Linear(NUM_ATOM_FEATURES + 1, 16), nn.GELU(), nn.Linear(16, 1))
-        self.atom_state = nn.Linear(spec.width, NUM_ATOM_FEATURES)
+        self.mixing = RowLinear(spec.width, NUM_STRIDES)
+        self.atom = nn.Sequential(RowLinear(NUM_ATOM_FEATURES + 1, 16), nn.GELU(), RowLinear(16, 1))
+        self.atom_state = RowLinear(spec.width, NUM_ATOM_FEATURES)
         with torch.no_grad():
             weight, bias = self.head[-1].parameters()
             weight.mul_(0.1)

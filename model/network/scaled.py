@@ -37,9 +37,13 @@ class ScaledContext:
 
     def row(self, r: int) -> ScaledContext:
         """One row, as a batch of one."""
-        one = slice(r, r + 1)
+        return self.rows(r, r + 1)
+
+    def rows(self, start: int, stop: int) -> ScaledContext:
+        """The rows from `start` up to `stop`."""
+        some = slice(start, stop)
         return ScaledContext(
-            self.z[one], self.known[one], self.center[one], self.scale[one], self.moving[one], self.newest[one]
+            self.z[some], self.known[some], self.center[some], self.scale[some], self.moving[some], self.newest[some]
         )
 
 

@@ -6,14 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 from model.contract import Forecaster
+from model.demand import DemandForecaster
 from model.fallback import FallbackForecaster
 from model.network.checkpoint import SHIPPED, CheckpointError, load
 from model.network.forecaster import NetworkForecaster
 from model.pool import PoolForecaster
+from model.records import RecordForecaster
 from model.ridge import RidgeForecaster, RidgeOptions
 from model.seasonal_naive import SeasonalNaiveForecaster
 
 SHIPPED_NAME, NO_NETWORK = "shipped", "none"
+COMBINED = "combined"
+_SHARES = (2, 1)  # of the paths: network, ridge
 
 
 def baselines() -> Forecaster:
@@ -21,6 +25,16 @@ def baselines() -> Forecaster:
     naive = SeasonalNaiveForecaster()
     ridge = RidgeForecaster(options=RidgeOptions(most_repeated=0.0))
     return FallbackForecaster(PoolForecaster([(ridge, 2), (naive, 1)]), naive)
+
+
+def combined(network: Forecaster) -> Forecaster:
+    """Two thirds of the paths from the network and one third from the ridge, held against the record of the context.
+
+    Each path stays one member's joint future. Shares and shortening were chosen on the validation rows of the rolling
+    tasks: the ridge's residual windows know the tails of a series that the network has seen for the first time.
+    """
+    ridge = RidgeForecaster(options=RidgeOptions(most_repeated=0.0))
+    return RecordForecaster(PoolForecaster([(network, _SHARES[0]), (ridge, _SHARES[1])], COMBINED))
 
 
 def network_forecaster(weights: str = SHIPPED_NAME, on_refusal: Callable[[str], None] | None = None) -> Forecaster:
@@ -37,14 +51,17 @@ def network_forecaster(weights: str = SHIPPED_NAME, on_refusal: Callable[[str], 
     return NetworkForecaster(checkpoint.network, checkpoint.digest, on_refusal=on_refusal)
 
 
-def serving_forecaster(weights: str = SHIPPED_NAME, on_refusal: Callable[[str], None] | None = None) -> Forecaster:
-    """The network with the baselines behind it; the baselines alone where its weights cannot be used.
+def serving_forecaster(
+    weights: str = SHIPPED_NAME, on_refusal: Callable[[str], None] | None = None, *, demand_only: bool = False
+) -> Forecaster:
+    """The network with the ridge, the network alone behind it, then the baselines; those alone without weights.
 
     A worker must forecast whatever became of a file: a checkpoint that is refused is reported, not fatal.
 
     Args:
         weights: "shipped", "none" (baselines only), or the folder of a checkpoint.
         on_refusal: told, in sentences, why the network does not answer: at once about its weights, later about rows.
+        demand_only: the network and the ridge beside it forecast demand only, where there is any.
     """
     if weights == NO_NETWORK:
         return baselines()
@@ -58,6 +75,11 @@ def serving_forecaster(weights: str = SHIPPED_NAME, on_refusal: Callable[[str], 
     except CheckpointError as error:
         tell(f"{error}; the baselines forecast in its place")
         return baselines()
-    return FallbackForecaster(
-        network, baselines(), on_error=lambda error: tell(f"the network could not forecast a batch: {error}")
-    )
+
+    def failed(error: Exception) -> None:
+        tell(f"the network could not forecast a batch: {error}")
+
+    first, second = combined(network), network
+    if demand_only:
+        first, second = DemandForecaster(first), DemandForecaster(second)
+    return FallbackForecaster(first, FallbackForecaster(second, baselines(), on_error=failed), on_error=failed)

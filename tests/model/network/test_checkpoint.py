@@ -100,7 +100,7 @@ def test_rubbish_is_refused_and_never_unpickled(folder: Path) -> None:
 
 def test_a_worker_serves_whatever_became_of_the_weights(folder: Path) -> None:
     batch, said = random_batch(2, seed=1), []
-    assert serving_forecaster(str(folder), said.append).forecast(batch, 5, 20).sources == ("harmony", "harmony")
+    assert serving_forecaster(str(folder), said.append).forecast(batch, 5, 20).sources == ("combined", "combined")
     assert serving_forecaster("none", said.append).forecast(batch, 5, 20).sources != ("harmony", "harmony")
     assert said == []
     (folder / WEIGHTS).write_bytes(b"")

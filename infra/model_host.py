@@ -1,0 +1,53 @@
+"""The forecaster of a worker as the settings choose it, on its inference thread, behind the engine that plans by it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import structlog
+
+from agents.forecast_engine import Engine
+from agents.micro_batcher import MicroBatcher
+from infra.settings import Settings
+from model.inference import InferenceWorker
+from model.network.serving import baselines, serving_forecaster
+from streams.catalogue import DEFAULT_CATALOGUE
+from streams.meter import Meter
+
+log = structlog.get_logger(__name__)
+
+
+def host_model(settings: Settings, meter: Meter) -> tuple[InferenceWorker, Engine]:
+    """The thread, to be closed by the caller, and the engine.
+
+    A partition with more workloads than `advanced.model.max_network_workloads` is forecast by the baselines.
+    """
+    chosen, worker = settings.advanced.model, settings.worker
+    forecaster = serving_forecaster(
+        chosen.weights, lambda reason: log.warning("model_refused", reason=reason), demand_only=True
+    )
+    inference = InferenceWorker(
+        forecaster, None if worker.device == "auto" else worker.device, num_threads=worker.inference_threads
+    )
+    batcher, simple = (
+        MicroBatcher(
+            forecast,
+            max_rows=worker.batch_max_workloads,
+            deadline_s=worker.batch_deadline_ms / 1000,
+            # Nothing is compiled, so padding rows would only cost time on a CPU.
+            buckets=() if inference.device.type == "cpu" else None,
+            meter=meter,
+        )
+        for forecast in (inference.forecast, partial(inference.forecast, forecaster=baselines()))
+    )
+    engine = Engine(
+        forecaster,
+        batcher,
+        settings.policy,
+        DEFAULT_CATALOGUE,
+        settings.stream.step_ms,
+        meter,
+        crowd=(chosen.max_network_workloads, simple),
+    )
+    meter.gauge("model_info", 1, fingerprint=engine.fingerprint)
+    return inference, engine

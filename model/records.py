@@ -1,0 +1,83 @@
+"""Futures held against the record of the context: what lies beyond everything seen is drawn nearer to it.
+
+Tails are learned from few futures, and the peak of many steps reads them all the time. A record is broken now and then,
+but rarely by much: the part of a path beyond the highest (lowest) value of the context is shortened, the more so the
+more rows the context holds. Where the forecast itself goes beyond the record (a ramp), only what lies outside its
+central half is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import Tensor
+
+from model.contract import ContextBatch, ForecastBatch, Forecaster
+
+_HALVING_ROWS = 512  # rows of context after which half of what lies beyond the record is kept
+_MOST_ROWS = 1024
+_CENTRAL = 0.75
+_CHUNK_ROWS = 8
+
+
+class RecordForecaster:
+    """A forecaster whose paths are held against the record of their context.
+
+    Args:
+        inner: makes the paths; everything else is its own.
+    """
+
+    def __init__(self, inner: Forecaster) -> None:
+        self._inner = inner
+        body = f"records/1/{inner.fingerprint}"
+        self._fingerprint = "records-" + hashlib.blake2b(body.encode(), digest_size=6).hexdigest()
+
+    @property
+    def fingerprint(self) -> str:
+        return self._fingerprint
+
+    @property
+    def max_horizon(self) -> int:
+        return self._inner.max_horizon
+
+    @property
+    def min_context(self) -> int:
+        return self._inner.min_context
+
+    def forecast(self, batch: ContextBatch, horizon: int, num_paths: int) -> ForecastBatch:
+        """Forecast as the contract says.
+
+        Raises:
+            ValueError: what the inner forecaster refuses.
+        """
+        made = self._inner.forecast(batch, horizon, num_paths)
+        for start in range(0, len(batch), _CHUNK_ROWS):
+            rows = slice(start, start + _CHUNK_ROWS)
+            paths = made.paths[rows]  # a view: the paths are ours, nobody else holds them
+            low, high, kept = _record(batch, rows)
+            ordered = paths.sort(dim=1).values
+            last = num_paths - 1
+            high = torch.maximum(high[:, None], ordered[:, round(_CENTRAL * last)])[:, None]  # [R, 1, H, N]
+            low = torch.minimum(low[:, None], ordered[:, round((1 - _CENTRAL) * last)])[:, None]
+            inside = torch.minimum(torch.maximum(paths, low), high)
+            paths.copy_(inside + kept[:, None, None] * (paths - inside))
+        return ForecastBatch(made.paths, made.sources, self._fingerprint)
+
+
+def _record(batch: ContextBatch, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
+    """Lowest and highest observed value of each column, fine and coarse rows alike, and the share kept beyond, [R, N].
+
+    A column that is nowhere observed keeps its paths as they are.
+    """
+    values, known = batch.values[rows], batch.observed[rows] & batch.values[rows].isfinite()
+    count = known.sum(1).clamp(max=_MOST_ROWS)
+    kept = 1 / (1 + count.to(values.dtype) / _HALVING_ROWS)
+    low = values.masked_fill(~known, torch.inf).amin(1)
+    high = values.masked_fill(~known, -torch.inf).amax(1)
+    c = batch.coarse.shape[2]
+    if c and batch.coarse.shape[1]:
+        ring, seen = batch.coarse[rows], batch.coarse_observed[rows] & batch.coarse[rows].isfinite()
+        low[:, :c] = torch.minimum(low[:, :c], ring.masked_fill(~seen, torch.inf).amin(1))
+        high[:, :c] = torch.maximum(high[:, :c], ring.masked_fill(~seen, -torch.inf).amax(1))
+    return low, high, kept
