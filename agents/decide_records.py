@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
+from datetime import UTC, datetime
+from urllib.parse import quote
 
 import msgspec
 
@@ -148,21 +150,32 @@ def decode_command(value: bytes) -> Command:
 
 
 def decision_record(topic: str, fleet: str, decision: Decision) -> OutRecord:
-    headers = _headers("harmony.decision.v1", decision.decision_id, fleet)
+    headers = _headers("harmony.decision.v1", decision.decision_id, fleet, decision.workload, decision.origin_ts_ms)
     return OutRecord(topic, decision.workload.encode(), encode_decision(decision), headers=headers)
 
 
 def command_record(topic: str, fleet: str, command: Command) -> OutRecord:
-    headers = _headers("harmony.command.v1", f"{command.command_id}-{command.epoch}-{command.sequence}", fleet)
+    identity = f"{command.command_id}-{command.epoch}-{command.sequence}"
+    headers = _headers("harmony.command.v1", identity, fleet, command.workload, command.issued_ts_ms)
     return OutRecord(topic, command.workload.encode(), encode_command(command), headers=headers)
 
 
-def _headers(kind: str, identity: str, fleet: str) -> tuple[tuple[str, bytes], ...]:
-    """CloudEvents binary mode: the body stays plain JSON."""
+def _headers(kind: str, identity: str, fleet: str, workload: str, ts_ms: int) -> tuple[tuple[str, bytes], ...]:
+    """CloudEvents 1.0, binary mode of the Kafka binding: the body stays plain JSON, the key stays the key.
+
+    Time is event time, so that a replay of the log gives the same headers too.
+    """
     return (
         ("ce_specversion", b"1.0"),
         ("ce_type", kind.encode()),
         ("ce_id", identity.encode()),
-        ("ce_source", fleet.encode()),
+        # A URI reference by the specification, so a fleet's name needs its odd characters escaped.
+        ("ce_source", quote(f"harmony/{fleet}", safe="/-._~").encode()),
+        ("ce_subject", workload.encode()),
+        ("ce_time", _rfc3339(ts_ms).encode()),
         ("content-type", b"application/json"),
     )
+
+
+def _rfc3339(ts_ms: int) -> str:
+    return datetime.fromtimestamp(ts_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

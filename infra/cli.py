@@ -12,8 +12,10 @@ from typing import Annotated
 import typer
 
 from infra import cli_state, cli_topics, operate
+from infra.actuate import cli as actuate_cli
 from infra.bench import cli as bench_cli
 from infra.cli_options import BrokersOption, ConfigOption, JsonOption, print_json, say
+from infra.collect import cli as collect_cli
 from infra.durations import parse_duration_s
 from infra.errors import HarmonyError
 from infra.evaluate import evaluate
@@ -31,6 +33,8 @@ app = typer.Typer(
 app.add_typer(cli_topics.app, name="topics")
 app.add_typer(bench_cli.app, name="bench")
 app.add_typer(cli_state.app, name="state")
+app.add_typer(actuate_cli.app, name="actuate")
+app.add_typer(collect_cli.app, name="collect")
 
 
 def _version() -> str:
@@ -260,6 +264,7 @@ app.command()(evaluate)
 app.command()(forecast)
 app.command()(replay)
 app.command()(train)
+app.command("map")(collect_cli.map_raw)
 operate.register(app)
 
 

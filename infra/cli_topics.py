@@ -22,13 +22,14 @@ def create(
     replication_factor: Annotated[
         int | None, typer.Option(min=1, help="Copies of each partition; default: the cluster's.")
     ] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Also telemetry.raw, for `harmony map`.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Let the brokers only validate it.")] = False,
 ) -> None:
     """Create the topics that are missing; existing ones are left as they are."""
     from infra.topic_admin import TopicAdmin
 
     settings, where, options = _connection(brokers, config)
-    specs = settings.topics.specs()
+    specs = settings.topics.specs() + ((settings.topics.raw_spec(),) if raw else ())
     factor = replication_factor or settings.advanced.kafka.replication_factor
     with TopicAdmin(where, options) as admin:
         created = admin.create_missing(specs, replication_factor=factor, dry_run=dry_run)

@@ -54,7 +54,8 @@ def dlq_replay(
     with plain_errors():
         place = Place(brokers, config)
         found = _letters(place, limit, reason, topic)
-        ours = (place.topics.telemetry_gpu, place.topics.telemetry_requests)
+        topics = place.topics
+        ours = (topics.telemetry_gpu, topics.telemetry_requests, topics.telemetry_raw)
         sent = 0 if dry_run else letters.replay(found, ours, place.brokers, place.security)
         if as_json:
             emit({"found": len(found), "sent": sent})

@@ -40,6 +40,10 @@ class Topics:
         return self.prefix + "telemetry.requests"
 
     @property
+    def telemetry_raw(self) -> str:
+        return self.prefix + "telemetry.raw"
+
+    @property
     def pages(self) -> str:
         return self.prefix + "pages"
 
@@ -111,3 +115,13 @@ class Topics:
             TopicSpec(self.plans, 1, bounded(256 * MIB)),
             TopicSpec(self.commits, p, bounded(128 * MIB)),
         )
+
+    def raw_spec(self) -> TopicSpec:
+        """The optional topic of third-party formats, for whom a mapper runs."""
+        six_hours_ms = DAY_MS // 4
+        config = {
+            "message.timestamp.type": "LogAppendTime",
+            "cleanup.policy": "delete",
+            "retention.ms": str(six_hours_ms),
+        }
+        return TopicSpec(self.telemetry_raw, self.partitions, config)

@@ -8,10 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.apply_guard import ApplyGuard, Verdict
+from agents.apply_limits import ChangeWindow, RateCaps, Words
 from agents.records import Command, Target
+from agents.situation import Pin
 
 NOW = 1_000
-APPLIED = Verdict(accepted=True, reason="applied", apply=True)
+CAPS = RateCaps(max_added=4, max_removed=2, max_removed_fleet=3)
+
+
+def applied(replicas: int) -> Verdict:
+    return Verdict(accepted=True, reason="applied", apply=True, replicas=replicas)
+
+
 TARGET = Target("apps/v1", "Deployment", "prod", "w")
 
 
@@ -36,7 +44,7 @@ def command(sequence: int, replicas: int = 5, expected: int = 3, **changes: obje
 
 def test_a_new_command_is_applied_once_and_then_renewed() -> None:
     guard = ApplyGuard()
-    assert guard.check(command(1), NOW, 3) == APPLIED
+    assert guard.check(command(1), NOW, 3) == applied(5)
     assert guard.check(command(1), NOW, 5) == Verdict(accepted=True, reason="renewed")
     assert guard.check(command(2, expected=5, valid_until_ts_ms=20_000), NOW, 5) == Verdict(
         accepted=True, reason="renewed"
@@ -52,7 +60,7 @@ def test_a_lost_change_is_applied_again_when_the_renewal_has_seen_it() -> None:
     """Someone set 3 again after us; a renewal that expects 3 wants 5 back, one that still expects 5 does not know."""
     guard = ApplyGuard()
     guard.check(command(1), NOW, 3)
-    assert guard.check(command(2, expected=3), NOW, 3) == APPLIED
+    assert guard.check(command(2, expected=3), NOW, 3) == applied(5)
     assert guard.check(command(3, expected=5), NOW, 4) == Verdict(accepted=False, reason="changed_by_others")
 
 
@@ -105,14 +113,14 @@ def test_an_insane_command_is_refused_and_leaves_no_trace(changes: dict[str, obj
     assert guard.check(msgspec.structs.replace(command(5), **changes), NOW, 3) == Verdict(
         accepted=False, reason="not_sane"
     )
-    assert guard.snapshot() == {}
+    assert guard.leases == {}
 
 
 def test_our_own_earlier_order_counts_as_expected() -> None:
     """Facts lag: the next command still expects the count from before our last one."""
     guard = ApplyGuard()
     guard.check(command(1, replicas=5, expected=3), NOW, 3)
-    assert guard.check(command(2, replicas=8, expected=3), NOW, 5) == APPLIED
+    assert guard.check(command(2, replicas=8, expected=3), NOW, 5) == applied(8)
 
 
 def test_workloads_do_not_mix() -> None:
@@ -153,3 +161,63 @@ def test_any_order_with_repeats_and_restarts_ends_in_the_newest_count(case: tupl
 def test_a_foreign_snapshot_is_an_error() -> None:
     with pytest.raises(msgspec.MsgspecError):
         ApplyGuard.restore(b'{"w":{"epoch":"x"}}')
+
+
+def test_ahead_of_our_clock_a_command_takes_nothing_away() -> None:
+    guard = ApplyGuard(max_ahead_ms=60_000)
+    ahead = {"issued_ts_ms": NOW + 60_001, "valid_until_ts_ms": NOW + 200_000}
+    assert guard.check(command(1, replicas=2, **ahead), NOW, 3) == Verdict(accepted=False, reason="ahead")
+    assert guard.check(command(2, replicas=2, **{**ahead, "issued_ts_ms": NOW + 60_000}), NOW, 3) == applied(2)
+    assert guard.check(command(3, replicas=6, expected=2, **ahead), NOW, 2) == applied(6)
+
+
+def test_a_pin_ends_the_lease_from_before_it() -> None:
+    guard = ApplyGuard()
+    guard.check(command(1), NOW, 3)
+    guard.give_words(Words(pins={"w": Pin(9, NOW + 10)}), NOW)
+    assert guard.replicas("w", NOW) == 9
+    assert guard.hold("w", NOW, 5) == Verdict(accepted=False, reason="pinned", apply=True, replicas=9)
+    assert guard.check(command(2), NOW, 9) == Verdict(accepted=False, reason="pinned")
+    assert guard.replicas("w", NOW + 10) is None, "over, and no command since"
+    assert guard.hold("w", NOW + 10, 5) is None
+    assert guard.check(command(1), NOW + 10, 9).reason == "superseded"
+
+
+def test_words_and_rate_windows_are_part_of_the_snapshot() -> None:
+    guard = ApplyGuard(caps=CAPS)
+    guard.check(command(1, replicas=1, expected=9), NOW, 9)
+    guard.give_words(Words(stopped="ada", pins={"v": Pin(2)}), NOW)
+    again = ApplyGuard.restore(guard.snapshot_bytes(), caps=CAPS)
+    assert again.words == guard.words
+    assert again.leases == guard.leases
+    assert again.check(command(2, replicas=1, expected=7), NOW, 7).reason == "stopped"
+    again.give_words(Words(), NOW)
+    assert again.check(command(3, replicas=1, expected=7), NOW, 7) == Verdict(accepted=True, reason="limited")
+
+
+@given(st.lists(st.tuples(st.integers(0, 40_000), st.sampled_from("wv"), st.integers(-9, 9)), max_size=30))
+def test_no_window_of_a_minute_holds_more_than_the_caps(moves: list[tuple[int, str, int]]) -> None:
+    """Against the plain sum over every window of the allowed changes."""
+    window, now_ms = ChangeWindow(CAPS), 0
+    made: list[tuple[int, str, int]] = []
+    for wait_ms, workload, delta in moves:
+        now_ms += wait_ms
+        allowed = window.allowed(workload, delta, now_ms)
+        assert 0 <= allowed * (1 if delta >= 0 else -1) <= abs(delta), "a part of what is asked for"
+        if allowed:
+            window.count(workload, allowed, now_ms)
+            made.append((now_ms, workload, allowed))
+    for end_ms, _, _ in made:
+        inside = [m for m in made if end_ms - CAPS.period_ms < m[0] <= end_ms]
+        for workload in "wv":
+            assert sum(n for _, w, n in inside if w == workload and n > 0) <= 4
+            assert -sum(n for _, w, n in inside if w == workload and n < 0) <= 2
+        assert -sum(n for _, _, n in inside if n < 0) <= 3
+
+
+def test_what_was_surely_not_made_frees_its_cap_and_a_clock_set_back_frees_nothing() -> None:
+    window = ChangeWindow(CAPS)
+    window.count("w", -2, NOW)
+    assert window.allowed("w", -1, NOW - 500_000) == 0
+    window.forget("w")
+    assert window.allowed("w", -1, NOW) == -1

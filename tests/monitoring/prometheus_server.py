@@ -44,12 +44,13 @@ class Prometheus:
 
 
 @contextmanager
-def prometheus(home: Path, targets: Sequence[str]) -> Iterator[Prometheus]:
-    """Scrape these addresses every second and evaluate the rules as often."""
+def prometheus(home: Path, targets: Sequence[str], **more: object) -> Iterator[Prometheus]:
+    """Scrape these addresses every second and evaluate the rules as often; `more` goes into its configuration."""
     config = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "rule_files": [str(_eager(path, home)) for path in sorted(RULES.glob("*.yml"))],
         "scrape_configs": [{"job_name": "harmony", "static_configs": [{"targets": list(targets)}]}],
+        **more,
     }
     home.mkdir(parents=True, exist_ok=True)
     (home / "prometheus.yml").write_text(yaml.safe_dump(config))

@@ -1,0 +1,267 @@
+"""The core that all actuators share: a command comes in, is judged at apply time, and is carried out or not.
+
+command ─▶ declared? ─▶ observe ─▶ guard (agents.apply_guard) ─▶ remember on disk ─▶ apply ─▶ event
+                           ▲                                                           │
+                           └────────────── overtaken by another writer: once more ─────┘
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from agents.apply_guard import PIN, ApplyGuard, Verdict
+from agents.policy import WorkloadSpec
+from agents.records import Command, Target
+from infra.actuate.actuator import Actuator, Event, NotApplied, Order, Overtaken, Status
+from infra.actuate.store import Store, WordsFile
+
+_ATTEMPTS = 3
+
+
+class Desk:
+    """Judges and carries out, one command of a workload at a time; other workloads do not wait for it.
+
+    Args:
+        actuator: makes the change.
+        guard: judges; nobody else may use it.
+        clock: milliseconds now.
+        store: remembers; None = nothing outlives the process.
+        words: the operator's; None = nobody gives any.
+        declared: workloads that may be touched, with their targets and bounds; None = any.
+        dry_run: the actuator only pretends: what is not done uses up no cap and is said once.
+        report: told what is new.
+    """
+
+    def __init__(
+        self,
+        actuator: Actuator,
+        guard: ApplyGuard,
+        clock: Callable[[], int],
+        *,
+        store: Store | None = None,
+        words: WordsFile | None = None,
+        declared: Mapping[str, WorkloadSpec] | None = None,
+        dry_run: bool = False,
+        report: Callable[[Event], None] = lambda _event: None,
+    ) -> None:
+        self._actuator, self.guard, self.clock = actuator, guard, clock
+        self._store, self._words = store, words
+        self._declared, self._dry_run, self._report = declared, dry_run, report
+        self._targets: dict[str, Target] = {}
+        self._newest: dict[str, tuple[int, int]] = {}
+        self._told: dict[str, tuple[object, ...]] = {}
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        if declared is not None:
+            self._targets = {w: _target(spec) for w, spec in declared.items() if spec.target.name}
+
+    @property
+    def targets(self) -> dict[str, Target]:
+        """Of every workload that has one, by declaration or by its newest command."""
+        return dict(self._targets)
+
+    def answer(self, workload: str) -> int | None:
+        """Replicas in force now; None = say so with an error."""
+        self.take_words()
+        return self.guard.replicas(workload, self.clock())
+
+    def take_words(self) -> None:
+        """Look for new words of the operator, and keep them."""
+        words = self._words.read() if self._words is not None else None
+        if words is None or words == self.guard.words:
+            return
+        self.guard.give_words(words, self.clock())
+        if self._store is not None:
+            self._store.audit({"ts_ms": self.clock(), "words": msgspec.to_builtins(words)})
+            self._store.save(self.guard)
+
+    def notice(self, command: Command) -> None:
+        """Say that a command has come, before it is its turn: an older one under way is not wanted any more."""
+        if self._refusal(command) is None and self.guard.sane(command):
+            place = command.epoch, command.sequence
+            self._newest[command.workload] = max(place, self._newest.get(command.workload, place))
+
+    async def handle(self, command: Command) -> Event:
+        """Judge one command, and carry it out if it may be."""
+        self.notice(command)
+        refusal = self._refusal(command)
+        if refusal is not None:
+            return self._tell(self._event(command, "refused", refusal, None, None))
+        if self._declared is None:
+            self._targets[command.workload] = command.target
+        async with self._locks[command.workload]:
+            event = await self._attempt(command)
+            for _ in range(_ATTEMPTS - 1):
+                if event.reason == "overtaken":
+                    event = await self._attempt(command)
+        return self._tell(event)
+
+    async def hold(self, workload: str) -> Event | None:
+        """Carry out a local pin, where one is in force and the count is another."""
+        async with self._locks[workload]:
+            return await self._hold(workload)
+
+    async def _hold(self, workload: str) -> Event | None:
+        self.take_words()
+        pin, target = self.guard.words.pin(workload, self.clock()), self._targets.get(workload)
+        if pin is None or target is None:
+            return None
+        try:
+            observed = await self._actuator.observe(workload, target, None, self.answer(workload))
+            if observed == pin.replicas:
+                return None
+            place = self._place(workload)
+            detail = await self._actuator.apply(
+                Order(workload, target, pin.replicas, observed, None, place, lambda: self._still_pinned(workload))
+            )
+        except NotApplied as error:
+            return self._tell(self._pin_event(workload, target, "failed", None, pin.replicas, None, error.detail))
+        return self._tell(
+            self._pin_event(workload, target, self._actuator.done, observed, pin.replicas, pin.replicas, detail)
+        )
+
+    def save(self) -> None:
+        """Remember everything now."""
+        if self._store is not None:
+            self._store.save(self.guard)
+
+    def _refusal(self, command: Command) -> str | None:
+        """Why a command is none of this actuator's business, whatever the guard would say."""
+        if self._declared is None:
+            return None
+        spec = self._declared.get(command.workload)
+        if spec is None:
+            return "undeclared"
+        if command.target != _target(spec):
+            return "other_target"
+        if command.reason != PIN and not spec.min_replicas <= command.replicas <= spec.max_replicas:
+            return "out_of_bounds"
+        return None
+
+    async def _attempt(self, command: Command) -> Event:
+        workload = command.workload
+        try:
+            expected = command.expected_current
+            observed = await self._actuator.observe(workload, command.target, expected, self.answer(workload))
+            if observed is None:
+                raise NotApplied("nobody knows the target's count", sure=True)
+        except NotApplied as error:
+            return self._event(command, "failed", "not_observed", None, None, error.detail)
+        self.take_words()
+        before = self.guard.lease(workload)
+        verdict = self.guard.check(command, self.clock(), observed)
+        known = self.guard.lease(workload)
+        # Before any change: a life that dies now must not obey anything older. A renewal may be forgotten: what came
+        # between it and the last command that was kept asks for the same count.
+        if known != before and (before is None or known is None or known.command_id != before.command_id):
+            self.save()
+        if verdict.reason == "pinned":
+            await self._hold(workload)
+        if verdict.reason == "pinned" or verdict.replicas is None:
+            return self._event(command, _status(verdict), verdict.reason, observed, None)
+        self.save()
+        place = command.epoch, command.sequence
+        order = Order(
+            workload,
+            command.target,
+            verdict.replicas,
+            observed,
+            command,
+            place,
+            lambda: self._still_wanted(command),
+        )
+        try:
+            detail = await self._actuator.apply(order)
+        except NotApplied as error:
+            if error.sure:
+                self.guard.not_applied(workload)
+            if isinstance(error, Overtaken):
+                return self._event(command, "failed", "overtaken", observed, None, error.detail)
+            if error.refused:
+                return self._event(command, "refused", "refused_by_target", observed, None, error.detail)
+            return self._event(command, "failed", "failed", observed, None, error.detail)
+        if self._dry_run:
+            self.guard.not_applied(workload)
+        return self._event(command, self._actuator.done, verdict.reason, observed, verdict.replicas, detail)
+
+    def _still_wanted(self, command: Command) -> bool:
+        self.take_words()
+        now_ms = self.clock()
+        if self._newest.get(command.workload, (-1, -1)) > (command.epoch, command.sequence):
+            return False
+        if self.guard.words.pin(command.workload, now_ms) is not None:
+            return False
+        stopped = self.guard.words.stopped is not None and command.reason != PIN
+        return not stopped and now_ms < command.valid_until_ts_ms
+
+    def _place(self, workload: str) -> tuple[int, int]:
+        lease = self.guard.lease(workload)
+        return (0, 0) if lease is None else (lease.epoch, lease.sequence)
+
+    def _still_pinned(self, workload: str) -> bool:
+        self.take_words()
+        return self.guard.words.pin(workload, self.clock()) is not None
+
+    def _tell(self, event: Event) -> Event:
+        """Report what differs from what was last said of the workload; a lease renewed each step is no news."""
+        said = (event.status, event.reason, event.command_id, event.before, event.wanted, event.after)
+        act = event.after is not None and not self._dry_run
+        if event.reason == "renewed" or (not act and self._told.get(event.workload) == said):
+            return event
+        self._told[event.workload] = said
+        if self._store is not None:
+            self._store.audit(event.as_dict())
+        self._report(event)
+        return event
+
+    def _event(
+        self, c: Command, status: Status, reason: str, before: int | None, after: int | None, detail: str = ""
+    ) -> Event:
+        return Event(
+            self.clock(),
+            self._actuator.name,
+            c.workload,
+            c.target,
+            status,
+            reason,
+            c.command_id,
+            before,
+            c.replicas,
+            after,
+            c.valid_until_ts_ms,
+            c.p_miss,
+            c.reason,
+            detail,
+        )
+
+    def _pin_event(
+        self,
+        workload: str,
+        target: Target,
+        status: Status,
+        before: int | None,
+        wanted: int,
+        after: int | None,
+        detail: str,
+    ) -> Event:
+        pin = self.guard.words.pins.get(workload)
+        until = pin.until_ts_ms if pin else None
+        why = f"pin by {pin.by or 'the operator'}" + (f": {pin.reason}" if pin.reason else "") if pin else PIN
+        return Event(
+            self.clock(), self._actuator.name, workload, target, status, "pinned", None, before, wanted, after, until,
+            None, why, detail,
+        )  # fmt: skip
+
+
+def _target(spec: WorkloadSpec) -> Target:
+    t = spec.target
+    return Target(t.api_version, t.kind, t.namespace, t.name)
+
+
+def _status(verdict: Verdict) -> Status:
+    if verdict.accepted:
+        return "accepted"
+    return "expired" if verdict.reason == "expired" else "refused"

@@ -1,0 +1,141 @@
+"""Replicas set through `/scale`, with the resource version as the last compare-and-set, and facts and outcomes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Literal
+
+import structlog
+
+from agents.records import Target
+from infra.actuate.actuator import NotApplied, Order
+from infra.actuate.kubernetes_api import KubernetesApi, Scale
+from streams.pages import FleetFacts, OutcomeFact
+
+COST = "controller.kubernetes.io/pod-deletion-cost"
+_READY_DEADLINE_MS = 3_600_000
+
+log = structlog.get_logger()
+
+# Load of each pod by name, to give up the idle ones first.
+PodLoads = Callable[[Target, Iterable[str]], Awaitable[Mapping[str, float]]]
+
+
+class Kubernetes:
+    """An actuator on one API server.
+
+    Args:
+        api: its `dry_run` decides whether anything is changed.
+        loads: where the load of pods is to be had, for the choice of victims; None = the ReplicaSet chooses.
+    """
+
+    name = "kubernetes"
+    done: Literal["applied"] = "applied"
+
+    def __init__(self, api: KubernetesApi, *, loads: PodLoads | None = None) -> None:
+        self._api, self._loads = api, loads
+        self._seen: dict[str, Scale] = {}
+
+    async def observe(
+        self,
+        workload: str,
+        target: Target,
+        expected: int | None,  # noqa: ARG002
+        in_force: int | None,  # noqa: ARG002
+    ) -> int:
+        scale = await self._api.scale(target)
+        self._seen[workload] = scale
+        return scale.replicas
+
+    async def apply(self, order: Order) -> str:
+        seen = self._seen[order.workload]
+        detail = ""
+        if self._loads is not None and order.replicas < seen.replicas and order.target.kind == "Deployment":
+            detail = await self._mark_victims(order, seen)
+        if not order.still_wanted():
+            raise NotApplied("no longer wanted", sure=True)
+        await self._api.set_scale(order.target, order.replicas, seen.version)
+        return detail
+
+    async def _mark_victims(self, order: Order, seen: Scale) -> str:
+        """The deletion cost of a pod is its load, so that the idle ones go first. A failure here stops nothing."""
+        assert self._loads is not None
+        namespace = order.target.namespace
+        try:
+            pods = await self._api.pods(namespace, seen.selector)
+            loads = await self._loads(order.target, [name for name, _ in pods])
+            marked = 0
+            for name, annotations in pods:
+                # A pod whose load nobody knows is not given up before one that is known to be idle.
+                cost = str(min(round(loads.get(name, 1e6)), 2**31 - 1))
+                if annotations.get(COST) != cost:
+                    await self._api.annotate_pod(namespace, name, {COST: cost})
+                    marked += 1
+        except NotApplied as error:
+            log.warning("victims_not_marked", workload=order.workload, reason=error.detail)
+            return f"victims not marked: {error.detail}"
+        return f"marked {marked} pods with their load"
+
+
+class FactsReader:
+    """Reads the declared targets again and again: fleet facts for the decisions, and when ordered replicas are ready.
+
+    Args:
+        facts: told the counts of each workload.
+        outcome: told when the replicas of a command serve, with the time it took.
+    """
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        targets: Callable[[], Mapping[str, Target]],
+        clock: Callable[[], int],
+        facts: Callable[[str, FleetFacts], None],
+        outcome: Callable[[str, OutcomeFact], None],
+    ) -> None:
+        self._api, self._targets, self._clock = api, targets, clock
+        self._facts, self._outcome = facts, outcome
+        self._launched: dict[str, tuple[str, int, int]] = {}
+        self._silent: set[str] = set()
+
+    def launched(self, workload: str, command_id: str, replicas: int, at_ms: int) -> None:
+        """A command has just raised the count; its lead time runs until so many are ready."""
+        self._launched[workload] = command_id, replicas, at_ms
+
+    def lowered(self, workload: str) -> None:
+        """A later order gave replicas up: what was launched before says nothing of the lead time any more."""
+        self._launched.pop(workload, None)
+
+    async def run(self, every_s: float) -> None:
+        """Until cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(every_s)
+
+    async def look(self) -> None:
+        """Read every target once; one that cannot be read is silent, not zero."""
+        for workload, target in self._targets().items():
+            try:
+                status = await self._api.status(target)
+            except NotApplied as error:
+                if workload not in self._silent:
+                    log.warning("target_not_read", workload=workload, reason=error.detail)
+                self._silent.add(workload)
+                continue
+            self._silent.discard(workload)
+            now_ms = self._clock()
+            pending = max(0, status.desired - status.ready)
+            draining = max(0, status.existing - status.desired)
+            self._facts(workload, FleetFacts(now_ms, status.ready, pending, draining, status.desired))
+            self._ready(workload, status.ready, now_ms)
+
+    def _ready(self, workload: str, ready: int, now_ms: int) -> None:
+        launched = self._launched.get(workload)
+        if launched is None:
+            return
+        command_id, replicas, at_ms = launched
+        if ready >= replicas:
+            self._outcome(workload, OutcomeFact(now_ms, command_id, "ready", ready, (now_ms - at_ms) / 1000))
+        if ready >= replicas or now_ms - at_ms > _READY_DEADLINE_MS:
+            del self._launched[workload]

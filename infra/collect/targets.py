@@ -1,0 +1,81 @@
+"""What is scraped: addresses on the command line, or a file as Prometheus' file_sd_configs reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import yaml
+
+from infra.errors import HarmonyError
+
+_PATH = "/metrics"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One exporter: where it answers, and the labels that its samples get."""
+
+    url: str
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+def parse_target(text: str, labels: dict[str, str] | None = None) -> Target:
+    """`host:port` or a URL -> a target with label `instance`.
+
+    Raises:
+        HarmonyError: neither (exit code 2).
+    """
+    url = text if "://" in text else f"http://{text}"
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:
+        port = -1
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == -1 or any(c.isspace() for c in text):
+        raise HarmonyError(f"{text!r} is no address of an exporter: write http://host:port/metrics or host:port.", 2)
+    if not parts.path.strip("/"):
+        url = url.rstrip("/") + _PATH
+    return Target(url, {"instance": parts.netloc.rpartition("@")[2], **(labels or {})})
+
+
+def parse_labels(texts: Sequence[str]) -> dict[str, str]:
+    """`name=value` each.
+
+    Raises:
+        HarmonyError: one that is not (exit code 2).
+    """
+    labels = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise HarmonyError(f"--label {text!r}: write name=value, such as namespace=prod.", 2)
+        labels[name] = value
+    return labels
+
+
+def read_targets(path: Path) -> list[Target]:
+    """A file of targets, YAML or JSON: a list of `{targets: [host:port, …], labels: {name: value}}`.
+
+    Raises:
+        HarmonyError: unreadable, or not such a list; names the entry (exit code 2).
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise HarmonyError(f"Cannot read {path}: {getattr(error, 'strerror', None) or error}.", 2) from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        raise HarmonyError(f"{path}{f':{mark.line + 1}' if mark else ''}: not valid YAML or JSON.", 2) from error
+    if not isinstance(content, list):
+        raise HarmonyError(f"{path}: must hold a list of {{targets: [...], labels: {{...}}}}.", 2)
+    found = []
+    for number, entry in enumerate(content):
+        targets = entry.get("targets") if isinstance(entry, dict) else None
+        labels = entry.get("labels") or {} if isinstance(entry, dict) else None
+        if not isinstance(targets, list) or not isinstance(labels, dict):
+            raise HarmonyError(f"{path}: entry {number} must hold targets, a list, and may hold labels, a mapping.", 2)
+        found += [parse_target(str(t), {str(k): str(v) for k, v in labels.items()}) for t in targets]
+    return found
