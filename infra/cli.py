@@ -11,15 +11,15 @@ from typing import Annotated
 
 import typer
 
-from infra import cli_state, cli_topics, operate
+from infra import cli_operate, cli_state, cli_topics
 from infra.actuate import cli as actuate_cli
 from infra.bench import cli as bench_cli
+from infra.cli_forecast import forecast
 from infra.cli_options import BrokersOption, ConfigOption, JsonOption, print_json, say
 from infra.collect import cli as collect_cli
 from infra.durations import parse_duration_s
 from infra.errors import HarmonyError
 from infra.evaluate import evaluate
-from infra.forecast import forecast
 from infra.replay.command import replay
 from infra.train import train
 
@@ -265,7 +265,7 @@ app.command()(forecast)
 app.command()(replay)
 app.command()(train)
 app.command("map")(collect_cli.map_raw)
-operate.register(app)
+cli_operate.register(app)
 
 
 def main() -> None:

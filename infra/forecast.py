@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import numpy as np
-import typer
 
+from infra.cli_forecast import MODELS
 from infra.cli_options import say
 from infra.durations import parse_duration_s
 from infra.errors import HarmonyError
@@ -19,56 +20,60 @@ from model.evaluation.dataset import Floats, Indicator
 if TYPE_CHECKING:
     from model.contract import Forecaster
 
-DEFAULT_LEVELS = "0.05,0.1,0.25,0.5,0.75,0.9,0.95"
 _NUM_PATHS = 1024
 _FINE_ROWS = 512
 _MIN_ROWS = 8
-MODELS = ("served", "network", "pool", "ridge", "seasonal_naive")
 
 
-def forecast(
-    file: Annotated[Path, typer.Argument(help="Telemetry: CSV (plain or gzip) or Parquet, wide or long.")],
-    prediction_length: Annotated[int, typer.Option(min=1, max=64, help="Steps ahead.")] = 24,
-    quantile_levels: Annotated[str, typer.Option(help="With commas, each within 0..1.")] = DEFAULT_LEVELS,
-    step: Annotated[
-        str | None, typer.Option(help="Sampling step such as 15s or 5m; default: inferred. Coarser averages rows.")
-    ] = None,
-    items: Annotated[str | None, typer.Option(help="Only these items, with commas.")] = None,
-    indicators: Annotated[str | None, typer.Option(help="Only these columns, with commas.")] = None,
-    holdout: Annotated[
-        bool, typer.Option("--holdout", help="Forecast the last rows of the file, and compare with them.")
-    ] = False,
-    model: Annotated[str, typer.Option(help=f"One of {', '.join(MODELS)}.")] = "served",
-    lower: Annotated[
-        float | None, typer.Option(help="No value is below; default: 0 where the file has none below.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="CSV, or JSON by its ending; default: CSV on stdout.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="PNG, SVG or PDF (extra `plots`).")] = None,
-) -> None:
-    """Forecast the quantiles of every indicator of a telemetry file."""
-    levels = _levels(quantile_levels)
-    tables = read_series(file, _step_ms(step))
-    tables = _chosen(file, tables, items, indicators)
+@dataclass(frozen=True, slots=True)
+class ForecastJob:
+    """What to forecast, as the command line has it."""
+
+    file: Path
+    prediction_length: int
+    quantile_levels: str
+    step: str | None
+    items: str | None
+    indicators: str | None
+    holdout: bool
+    model: str
+    lower: float | None
+    out: Path | None
+    as_json: bool
+    plot: Path | None
+
+
+def run_forecast(job: ForecastJob) -> None:
+    """Read, forecast, and write where the job says.
+
+    Raises:
+        HarmonyError: a file or an option that cannot be used.
+    """
+    levels = _levels(job.quantile_levels)
+    tables = read_series(job.file, _step_ms(job.step))
+    tables = _chosen(job.file, tables, job.items, job.indicators)
     for line in _remarks(tables):
         say(line)
-    forecaster = _forecaster(model)
-    answers = [_forecast_item(file, table, forecaster, prediction_length, levels, holdout, lower) for table in tables]
-    if plot is not None:
+    forecaster = _forecaster(job.model)
+    answers = [
+        _forecast_item(job.file, table, forecaster, job.prediction_length, levels, job.holdout, job.lower)
+        for table in tables
+    ]
+    if job.plot is not None:
         from infra.forecast_plot import draw_forecasts
 
-        say(f"wrote {draw_forecasts(plot, answers)}")
-    if holdout:
+        say(f"wrote {draw_forecasts(job.plot, answers)}")
+    if job.holdout:
         for answer in answers:
             say(_verdict(answer))
-    if out is not None:
+    if job.out is not None:
         try:
-            with out.open("w", encoding="utf-8", newline="") as stream:
-                write_json(stream, answers) if out.suffix == ".json" else write_csv(stream, answers)
+            with job.out.open("w", encoding="utf-8", newline="") as stream:
+                write_json(stream, answers) if job.out.suffix == ".json" else write_csv(stream, answers)
         except OSError as error:
-            raise HarmonyError(f"--out: cannot write {out} ({error.strerror}).") from None
-        say(f"wrote {out}")
-    elif as_json:
+            raise HarmonyError(f"--out: cannot write {job.out} ({error.strerror}).") from None
+        say(f"wrote {job.out}")
+    elif job.as_json:
         write_json(sys.stdout, answers)
     else:
         write_csv(sys.stdout, answers)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import typer
@@ -16,8 +15,7 @@ from agents.decide_records import decode_command, decode_decision
 from agents.records import Command, Decision
 from infra.errors import HarmonyError
 from infra.kafka_tail import TailRecord, TopicTail
-from infra.operate_dead_letters import dead_letter_commands
-from infra.operate_place import Brokers, Config, Json, Place, emit, plain_errors
+from infra.operate_place import Place, emit
 from infra.operate_views import (
     decision_line,
     explanation,
@@ -26,12 +24,8 @@ from infra.operate_views import (
     status_rows,
     status_table,
 )
-from infra.operator_words import parse_duration, publish, word
+from infra.operator_words import publish, word
 from infra.printable import printable
-
-Workload = Annotated[str, typer.Argument(help="Workload id, as in the telemetry.")]
-MaybeWorkload = Annotated[str | None, typer.Argument(help="Workload id; none = the whole fleet.")]
-Because = Annotated[str, typer.Option("--reason", help="Why; kept with the decision.")]
 
 _WATCH_S = 2.0
 
@@ -87,65 +81,37 @@ def event_time(place: Place) -> int:
     return time.time_ns() // 1_000_000
 
 
-def register(app: typer.Typer) -> None:
-    """Add the operating commands to the command line."""
-    for command in (status, explain, decisions, pin, unpin, mode, pause, resume):
-        app.command()(command)
-    app.add_typer(dead_letter_commands(), name="dlq")
-
-
-def status(
-    watch: Annotated[bool, typer.Option("--watch", help="Again every two seconds.")] = False,
-    as_json: Json = False,
-    brokers: Brokers = None,
-    config: Config = None,
-) -> None:
-    """Newest decision and lease of every workload."""
-    with plain_errors():
-        place = Place(brokers, config)
-        with place.tail(place.topics.decisions) as decided, place.tail(place.topics.commands) as ordered:
-            if as_json:
-                emit({"workloads": _status_rows(decided, ordered)})
-                while watch:
-                    time.sleep(_WATCH_S)
-                    emit({"workloads": _status_rows(decided, ordered)})
-                return
-            console = Console()
-            if not watch:
-                console.print(status_table(_status_rows(decided, ordered)))
-                return
-            with Live(status_table(_status_rows(decided, ordered)), console=console, auto_refresh=False) as live:
-                while True:
-                    time.sleep(_WATCH_S)
-                    live.update(status_table(_status_rows(decided, ordered)), refresh=True)
-
-
-def explain(
-    decision: Annotated[str, typer.Argument(metavar="ID", help="Decision id (six digits or more), or a workload.")],
-    as_json: Json = False,
-    brokers: Brokers = None,
-    config: Config = None,
-) -> None:
-    """Why a decision is what it is: evidence, and every guard's word."""
-    with plain_errors():
-        place = Place(brokers, config)
-        with place.tail(place.topics.decisions) as tail:
-            found = find_decision(tail.back(), decision)
+def show_status(place: Place, *, watch: bool, as_json: bool) -> None:
+    """Print the newest decision and lease of every workload, with `watch` every two seconds."""
+    with place.tail(place.topics.decisions) as decided, place.tail(place.topics.commands) as ordered:
         if as_json:
-            emit(msgspec.to_builtins(found))
-        else:
-            Console().print(explanation(found))
+            emit({"workloads": _status_rows(decided, ordered)})
+            while watch:
+                time.sleep(_WATCH_S)
+                emit({"workloads": _status_rows(decided, ordered)})
+            return
+        console = Console()
+        if not watch:
+            console.print(status_table(_status_rows(decided, ordered)))
+            return
+        with Live(status_table(_status_rows(decided, ordered)), console=console, auto_refresh=False) as live:
+            while True:
+                time.sleep(_WATCH_S)
+                live.update(status_table(_status_rows(decided, ordered)), refresh=True)
 
 
-def decisions(
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new ones.")] = False,
-    workload: Annotated[str | None, typer.Option("--workload", help="Only of this one.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Of the newest ones, before following.")] = 20,
-    as_json: Json = False,
-    brokers: Brokers = None,
-    config: Config = None,
-) -> None:
-    """The newest decisions, one per line, oldest first."""
+def show_explanation(place: Place, wanted: str, *, as_json: bool) -> None:
+    """Print why a decision is what it is."""
+    with place.tail(place.topics.decisions) as tail:
+        found = find_decision(tail.back(), wanted)
+    if as_json:
+        emit(msgspec.to_builtins(found))
+    else:
+        Console().print(explanation(found))
+
+
+def show_decisions(place: Place, *, follow: bool, workload: str | None, limit: int, as_json: bool) -> None:
+    """Print the newest decisions, one per line, oldest first, and go on with new ones."""
 
     def show(d: Decision) -> None:
         if as_json:
@@ -153,75 +119,22 @@ def decisions(
         else:
             typer.echo(decision_line(d))
 
-    with plain_errors():
-        place = Place(brokers, config)
-        with place.tail(place.topics.decisions) as tail:
-            newest: list[Decision] = []
-            for stretch in tail.back() if limit else ():
-                newest = [d for d in decisions_of(stretch) if workload in (None, d.workload)] + newest
-                if len(newest) >= limit:
-                    break
-            for d in sorted(newest, key=lambda d: (d.origin_ts_ms, d.workload))[-limit:] if limit else ():
-                show(d)
-            for record in tail.follow() if follow else ():
-                new = _decision(record)
-                if new is not None and workload in (None, new.workload):
-                    show(new)
+    with place.tail(place.topics.decisions) as tail:
+        newest: list[Decision] = []
+        for stretch in tail.back() if limit else ():
+            newest = [d for d in decisions_of(stretch) if workload in (None, d.workload)] + newest
+            if len(newest) >= limit:
+                break
+        for d in sorted(newest, key=lambda d: (d.origin_ts_ms, d.workload))[-limit:] if limit else ():
+            show(d)
+        for record in tail.follow() if follow else ():
+            new = _decision(record)
+            if new is not None and workload in (None, new.workload):
+                show(new)
 
 
-def pin(
-    workload: Workload,
-    replicas: Annotated[int, typer.Argument(min=0, help="Replicas to hold.")],
-    for_: Annotated[str, typer.Option("--for", help="How long: 30m, 2h, 1d.")] = "1h",
-    reason: Because = "",
-    brokers: Brokers = None,
-    config: Config = None,
-) -> None:
-    """Hold a workload at a replica count, whatever the guards say."""
-    with plain_errors():
-        duration_ms = parse_duration(for_)
-        _order(
-            brokers, config, "pin", workload, reason, f"pinned at {replicas} for {for_}", duration_ms, replicas=replicas
-        )
-
-
-def unpin(workload: Workload, reason: Because = "", brokers: Brokers = None, config: Config = None) -> None:
-    """Let the guards decide again."""
-    with plain_errors():
-        _order(brokers, config, "unpin", workload, reason, "no longer pinned")
-
-
-def mode(
-    workload: Workload,
-    mode: Annotated[str, typer.Argument(metavar="act|observe", help="act publishes commands, observe does not.")],
-    reason: Because = "",
-    brokers: Brokers = None,
-    config: Config = None,
-) -> None:
-    """Switch a declared workload between acting and observing."""
-    with plain_errors():
-        if mode not in ("act", "observe"):
-            raise HarmonyError(f"The mode is act or observe, not {printable(mode, 32)!r}.", 2)
-        _order(brokers, config, "mode", workload, reason, f"set to {mode}", mode=mode)
-
-
-def pause(workload: MaybeWorkload = None, reason: Because = "", brokers: Brokers = None, config: Config = None) -> None:
-    """The kill switch: publish no commands, for one workload or for all. Pins still count."""
-    with plain_errors():
-        _order(brokers, config, "pause", workload, reason, "paused: leases run out, nothing is scaled")
-
-
-def resume(
-    workload: MaybeWorkload = None, reason: Because = "", brokers: Brokers = None, config: Config = None
-) -> None:
-    """Undo pause."""
-    with plain_errors():
-        _order(brokers, config, "resume", workload, reason, "resumed")
-
-
-def _order(
-    brokers: str | None,
-    config: Path | None,
+def order(
+    place: Place,
     action: str,
     workload: str | None,
     reason: str,
@@ -229,7 +142,7 @@ def _order(
     duration_ms: int | None = None,
     **settings: Any,
 ) -> None:
-    place = Place(brokers, config)
+    """Publish an operator's word; `done` is what to say afterwards."""
     now_ms = event_time(place)
     until = {} if duration_ms is None else {"until_ts_ms": now_ms + duration_ms}
     control = word(action, workload, now_ms, reason=reason, **until, **settings)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import orjson
 import typer
 
 from infra.errors import HarmonyError
-from infra.kafka_tail import TopicTail
-from streams.topics import Topics
+
+if TYPE_CHECKING:
+    from infra.kafka_tail import TopicTail
+    from streams.topics import Topics
 
 Brokers = Annotated[
     str | None, typer.Option("--brokers", help="Kafka, host:port; default: settings, then the running demo.")
@@ -32,6 +33,8 @@ class Place:
         self.security: dict[str, Any] = settings.kafka_client_options()
 
     def tail(self, topic: str) -> TopicTail:
+        from infra.kafka_tail import TopicTail
+
         return TopicTail(self.brokers, topic, security=self.security)
 
 
@@ -49,4 +52,6 @@ def plain_errors() -> Iterator[None]:
 
 def emit(value: Any) -> None:
     """One JSON document on a line of stdout."""
+    import orjson
+
     typer.echo(orjson.dumps(value).decode())

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agents.apply_limits import RateCaps
 from infra.actuate import cli_check, cli_words
 from infra.cli_options import BrokersOption, ConfigOption, say
 from infra.errors import HarmonyError
 
 if TYPE_CHECKING:
+    from agents.apply_limits import RateCaps
     from infra.actuate.assembly import Chosen
 
 app = typer.Typer(no_args_is_help=True, help="Act on commands: show them, post them, set replicas, answer KEDA.")
@@ -49,7 +49,7 @@ def dry_run(
     """Print what would be done with each command, and why some would be refused."""
     from infra.actuate.acting import run_dry
 
-    chosen = _chosen("dry-run", brokers, config, words, None, RateCaps(max_added, max_removed, max_removed_fleet))
+    chosen = _chosen("dry-run", brokers, config, words, None, _caps(max_added, max_removed, max_removed_fleet))
     asyncio.run(run_dry(chosen, once=once, simulated=simulated, as_json=as_json))
 
 
@@ -78,7 +78,7 @@ def webhook(
     from infra.actuate.webhook import Webhook, secret_bytes
 
     key = secret_bytes(_secret(secret_file))
-    caps = RateCaps(max_added, max_removed, max_removed_fleet)
+    caps = _caps(max_added, max_removed, max_removed_fleet)
     chosen = _chosen(name or "webhook", brokers, config, words, (web_host, web_port), caps)
 
     async def run() -> None:
@@ -123,7 +123,7 @@ def kubernetes(
     from infra.actuate.kubernetes_api import find_access
     from infra.actuate.victims import DEFAULT_QUERY, PrometheusLoads
 
-    caps = RateCaps(max_added, max_removed, max_removed_fleet)
+    caps = _caps(max_added, max_removed, max_removed_fleet)
     chosen = _chosen(name or "kubernetes", brokers, config, words, (web_host, web_port), caps)
     access = find_access(server, token_file, ca_file)
     loads = PrometheusLoads(victims_from, victims_query or DEFAULT_QUERY) if victims_from else None
@@ -168,7 +168,7 @@ def keda(
     from infra.actuate.keda import KedaScaler, Lookup
     from infra.actuate.pull import Answers
 
-    caps = RateCaps(max_added, max_removed, max_removed_fleet)
+    caps = _caps(max_added, max_removed, max_removed_fleet)
     chosen = _chosen(name or "keda", brokers, config, words, (web_host, web_port), caps)
 
     async def run() -> None:
@@ -193,6 +193,12 @@ def keda(
             await act(chosen, Answers("keda"), as_json=as_json, serve=serve)
 
     asyncio.run(run())
+
+
+def _caps(max_added: int | None, max_removed: int | None, max_removed_fleet: int | None) -> RateCaps:
+    from agents.apply_limits import RateCaps
+
+    return RateCaps(max_added, max_removed, max_removed_fleet)
 
 
 def _chosen(

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from agents.apply_limits import Words
-from agents.situation import Pin
 from infra.cli_options import ConfigOption, print_json, say
 from infra.printable import printable
 
 if TYPE_CHECKING:
+    from agents.apply_limits import Words
     from infra.actuate.store import WordsFile
 
 WordsOption = Annotated[
@@ -53,6 +52,7 @@ def pin(
     config: ConfigOption = None,
 ) -> None:
     """Hold a workload at a count, whatever commands say, even when none come. See also `harmony pin`."""
+    from agents.situation import Pin
     from infra.actuate.clocks import wall_ms
     from infra.operator_words import parse_duration
 
@@ -77,6 +77,8 @@ def unpin(
 
 def words(file: WordsOption = None, config: ConfigOption = None) -> None:
     """Print the words in force, as JSON."""
+    from agents.apply_limits import Words
+
     print_json(msgspec.to_builtins(_file(file, config).read() or Words()))
 
 

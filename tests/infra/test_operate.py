@@ -16,7 +16,7 @@ from agents import guards
 from agents.decide_kernel import DecideKernel
 from agents.decide_records import decode_decision, encode_command, encode_decision
 from agents.records import Command, Decision
-from infra import operate, operate_place
+from infra import cli_operate, operate, operate_place
 from infra.dead_letter_box import chosen, letters_table, read_letter
 from infra.errors import HarmonyError
 from infra.kafka_tail import TailRecord
@@ -239,7 +239,7 @@ def test_dead_letters_are_chosen_by_reason_and_topic() -> None:
 
 def app() -> typer.Typer:
     application = typer.Typer()
-    operate.register(application)
+    cli_operate.register(application)
     return application
 
 

@@ -11,7 +11,7 @@ from kafka import KafkaProducer
 from typer.testing import CliRunner, Result
 
 from agents.decide_kernel import DecideKernel
-from infra import operate
+from infra import cli_operate
 from infra.dead_letter_box import read_letter
 from infra.kafka_embedded import EmbeddedKafka
 from infra.kafka_tail import TopicTail
@@ -48,7 +48,7 @@ def send(producer: KafkaProducer, *records: OutRecord) -> None:
 
 def harmony(*arguments: str) -> Result:
     app = typer.Typer()
-    operate.register(app)
+    cli_operate.register(app)
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.stderr
     return result
