@@ -5,12 +5,12 @@ WORKDIR /src
 RUN pip install --no-cache-dir uv==0.13.9
 # The locked environment first: it changes less often than the sources.
 COPY pyproject.toml uv.lock README.md LICENSE ./
-RUN uv sync --frozen --no-default-groups --no-install-project
+RUN uv sync --frozen --no-default-groups --extra keda --no-install-project
 COPY streams streams
 COPY agents agents
 COPY model model
 COPY infra infra
-RUN uv sync --frozen --no-default-groups --no-editable
+RUN uv sync --frozen --no-default-groups --extra keda --no-editable
 
 FROM python:3.11.11-slim-bookworm
 RUN groupadd --gid 10001 harmony \

@@ -122,7 +122,7 @@ class ApplyGuard:
             now_ms: the actuator's clock (simulated time in accelerated runs).
             observed_current: replicas the target has at this moment.
         """
-        if not self._sane(command):
+        if not self.sane(command):
             return Verdict(accepted=False, reason="not_sane")
         before = self._leases.get(command.workload)
         refusal = _out_of_order(command, before)
@@ -229,8 +229,8 @@ class ApplyGuard:
             return "ahead"
         return None
 
-    def _sane(self, command: Command) -> bool:
-        """Types too: a hand-made command has not been through a decoder."""
+    def sane(self, command: Command) -> bool:
+        """Whether it can be meant at all; types too, for a hand-made command has not been through a decoder."""
         numbers = (command.replicas, command.expected_current, command.epoch, command.sequence)
         if any(type(n) is not int or n < 0 for n in numbers):
             return False

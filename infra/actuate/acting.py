@@ -17,7 +17,7 @@ from infra.actuate.assembly import Chosen, desk_of, follow, new_health, outcomes
 from infra.actuate.clocks import LogClock, wall_ms
 from infra.actuate.gauges import LeaseGauges
 from infra.actuate.keda import Lookup
-from infra.actuate.kubernetes import FactsReader, Kubernetes, PodLoads
+from infra.actuate.kubernetes import FactsReader, Kubernetes, PodLoads, rivals
 from infra.actuate.kubernetes_api import Access, KubernetesApi
 from infra.actuate.lease_routes import LeaseRoutes
 from infra.actuate.report import line_printer
@@ -135,6 +135,11 @@ async def run_kubernetes(
             2,
         )
     async with KubernetesApi(access, dry_run=not acting) as api:
+        if acting and (found := await rivals(api, targets.values())):
+            raise HarmonyError(
+                f"An HPA scales the same target: {', '.join(found)}. Two controllers would undo each other: delete it "
+                "(or KEDA's ScaledObject behind it), or let it follow us with `harmony actuate keda`."
+            )
         actuator = Kubernetes(api, loads=loads)
         async with AsyncExitStack() as stack:
             outcomes = await stack.enter_async_context(outcomes_of(chosen, "actuate/kubernetes"))

@@ -21,6 +21,7 @@ from infra.actuate.lease_routes import LeaseRoutes
 from infra.actuate.report import OutcomeWriter
 from infra.actuate.runner import Runner
 from infra.actuate.store import Store, WordsFile, words_path
+from infra.cli_options import say
 from infra.health import Health
 from infra.probes import ProbeServer
 from infra.settings import Settings
@@ -118,6 +119,7 @@ async def served(chosen: Chosen, gauges: LeaseGauges, health: Health, routes: Le
         parts=(routes.add_to,),
     )
     await server.start()
+    say(f"harmony: metrics, probes and /v1/replicas on {server.url}")
     try:
         yield
     finally:

@@ -78,6 +78,22 @@ class Kubernetes:
         return f"marked {marked} pods with their load"
 
 
+async def rivals(api: KubernetesApi, targets: Iterable[Target]) -> list[str]:
+    """HPAs that scale one of these targets too, in words; none where they may not be listed."""
+    wanted = {(t.namespace, t.kind, t.name) for t in targets}
+    found = []
+    for namespace in sorted({namespace for namespace, _, _ in wanted}):
+        try:
+            scalers = await api.scalers(namespace)
+        except NotApplied as error:
+            log.warning("rivals_not_listed", namespace=namespace, reason=error.detail)
+            continue
+        found += [
+            f"{namespace}/{hpa} on {kind} {name}" for hpa, kind, name in scalers if (namespace, kind, name) in wanted
+        ]
+    return found
+
+
 class FactsReader:
     """Reads the declared targets again and again: fleet facts for the decisions, and when ordered replicas are ready.
 

@@ -157,6 +157,15 @@ class KubernetesApi:
         path = f"/api/v1/namespaces/{_name(namespace)}/pods/{_name(pod)}"
         await self._call("PATCH", path, {"metadata": {"annotations": dict(annotations)}})
 
+    async def scalers(self, namespace: str) -> list[tuple[str, str, str]]:
+        """Name, target kind and target name of the namespace's HPAs. Raises NotApplied."""
+        body = await self._call("GET", f"/apis/autoscaling/v2/namespaces/{_name(namespace)}/horizontalpodautoscalers")
+        try:
+            items = [(i["metadata"]["name"], i["spec"]["scaleTargetRef"]) for i in body.get("items") or []]
+            return [(name, str(ref["kind"]), str(ref["name"])) for name, ref in items]
+        except (KeyError, TypeError, AttributeError):
+            raise NotApplied("the answer is no list of HPAs", sure=True) from None
+
     async def _path(self, target: Target) -> str:
         version, kind = target.api_version, target.kind
         plural = self._plurals.get((version, kind))

@@ -63,7 +63,7 @@ def reader_of(
     identities = Identities(settings.matches, mapping.rules, workload)
     promised = {section.id for section in settings.workloads if section.slo is not None}
     slos = {spec.id: spec.slo for spec in settings.policy.workloads if spec.id in promised}
-    return Reader(own or mapping.profiles, identities, slos)
+    return Reader(own or mapping.profiles, identities, slos.get)
 
 
 def interval_of(text: str) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import time
 from urllib.parse import urlencode, urlsplit
 
@@ -56,18 +56,33 @@ class PrometheusApi:
         Raises:
             PrometheusError: no answer, or a refusal.
         """
+        times = {} if at_s is None else {"time": f"{at_s:.3f}"}
         points: list[Point] = []
+        for matchers in self._matchers(names):
+            points += self._ask(self._url, {"query": f"{matchers}[{window_s}s]", **times})
+        return points
+
+    def graph(self, names: Sequence[str], start_s: float, end_s: float, step_s: int) -> list[Point]:
+        """These series' values at every step of `[start_s, end_s]`, as a graph would show them.
+
+        Raises:
+            PrometheusError: no answer, or a refusal (such as more than 11,000 steps).
+        """
+        times = {"start": f"{start_s:.3f}", "end": f"{end_s:.3f}", "step": str(step_s)}
+        points: list[Point] = []
+        for matchers in self._matchers(names):
+            points += self._ask(self._url + "_range", {"query": matchers, **times})
+        return points
+
+    def _matchers(self, names: Sequence[str]) -> Iterator[str]:
         for start in range(0, len(names), _NAMES_PER_QUERY):
             pattern = "|".join(re.escape(name) for name in names[start : start + _NAMES_PER_QUERY])
             matchers = f'__name__=~"{pattern.replace(chr(92), chr(92) * 2)}"'
-            query = f"{{{matchers}{',' + self._selector if self._selector else ''}}}[{window_s}s]"
-            points += self._query(query, at_s)
-        return points
+            yield f"{{{matchers}{',' + self._selector if self._selector else ''}}}"
 
-    def _query(self, query: str, at_s: float | None) -> list[Point]:
-        form = {"query": query} if at_s is None else {"query": query, "time": f"{at_s:.3f}"}
+    def _ask(self, url: str, form: dict[str, str]) -> list[Point]:
         try:
-            answer = json.loads(self._http.get(self._url, "application/json", urlencode(form).encode()))
+            answer = json.loads(self._http.get(url, "application/json", urlencode(form).encode()))
             if answer["status"] != "success":
                 raise PrometheusError(str(answer.get("error", "the query failed"))[:300])
             return [point for series in answer["data"]["result"] for point in _points(series)]

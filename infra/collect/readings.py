@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -73,15 +73,15 @@ class Reader:
     Args:
         profiles: whose metrics to take; other points are passed over.
         identities: names workloads and sources.
-        slos: of workloads whose good requests are counted from their histograms.
+        slo_of: promise of a workload whose good requests are to be counted from its histogram; None = of none.
     """
 
     def __init__(
-        self, profiles: Sequence[Profile], identities: Identities, slos: Mapping[str, Slo] | None = None
+        self, profiles: Sequence[Profile], identities: Identities, slo_of: Callable[[str], Slo | None] | None = None
     ) -> None:
         self._profiles = {profile.name: profile for profile in profiles}
         self._identities = identities
-        self._slos = dict(slos or {})
+        self._slo_of = slo_of
         self._memory = Memory()
         self._by_metric: dict[str, list[Profile]] = {}
         for profile in profiles:
@@ -153,9 +153,10 @@ class Reader:
                 if state is not None:
                     hists[name] = state
                     break
-        slo = self._slos.get(key.identity.workload)
-        if slo is not None and _TTFT in hists and "slo_total" not in values:
-            values |= slo_counters(slo, hists[_TTFT])
+        if self._slo_of is not None and _TTFT in hists and "slo_total" not in values:
+            slo = self._slo_of(key.identity.workload)
+            if slo is not None:
+                values |= slo_counters(slo, hists[_TTFT])
         for part, whole in _PARTS:
             if values.get(part, 0.0) > values.get(whole, float("inf")):
                 self.tally.refused[part, "range"] += 1

@@ -11,8 +11,8 @@ from streams.pages import HistogramState
 def slo_counters(slo: Slo, ttft: HistogramState) -> dict[str, float]:
     """`slo_good_total` and `slo_total` of a cumulative histogram in seconds.
 
-    Between two bounds the count is interpolated, so both stay counters. The time per token is not judged: two histograms
-    do not say which requests miss both promises and which only one.
+    Between two bounds the count is interpolated, so both stay counters. The time per token is not judged: two
+    histograms do not say which requests miss both promises and which only one.
     """
     return {"slo_good_total": _at_most(ttft, slo.ttft_s), "slo_total": ttft.count}
 

@@ -34,6 +34,7 @@ class ApiServer:
         self.deny: set[str] = set()
         self.before_patch: list[Any] = []
         self.token: str | None = None
+        self.scalers: list[tuple[str, str, str]] = []
 
     def add(self, version: str, plural: str, kind: str, namespace: str, name: str, replicas: int) -> Thing:
         thing = Thing(kind, replicas, ready=replicas, existing=replicas)
@@ -57,6 +58,7 @@ class ApiServer:
         app.router.add_route("*", "/apis/{group}/{version}", self._listed)
         app.router.add_route("*", "/apis/{group}/{version}/namespaces/{ns}/{plural}/{name}", self._object)
         app.router.add_route("*", "/apis/{group}/{version}/namespaces/{ns}/{plural}/{name}/scale", self._scale)
+        app.router.add_get("/apis/autoscaling/v2/namespaces/{ns}/horizontalpodautoscalers", self._scalers)
         app.router.add_get("/api/v1/namespaces/{ns}/pods", self._pods)
         app.router.add_patch("/api/v1/namespaces/{ns}/pods/{name}", self._patch_pod)
         self._runner, self.url = await started(app)
@@ -121,6 +123,15 @@ class ApiServer:
                 "status": {"replicas": thing.existing, "selector": f"app={request.match_info['name']}"},
             },
         )
+
+    async def _scalers(self, request: web.Request) -> web.Response:
+        if "LIST" in self.deny:
+            return _status(403, "Forbidden")
+        items = [
+            {"metadata": {"name": name}, "spec": {"scaleTargetRef": {"kind": kind, "name": target}}}
+            for name, kind, target in self.scalers
+        ]
+        return as_json(200, {"kind": "HorizontalPodAutoscalerList", "items": items})
 
     async def _pods(self, request: web.Request) -> web.Response:
         app = request.query["labelSelector"].removeprefix("app=")

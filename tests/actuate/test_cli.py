@@ -116,3 +116,12 @@ def test_a_webhook_without_a_secret_is_refused(monkeypatch: pytest.MonkeyPatch, 
         refused = run(*arguments)
         assert isinstance(refused.exception, HarmonyError)
         assert refused.exception.exit_code == 2
+
+
+def test_acting_on_nothing_declared_is_refused(words: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARMONY_BROKERS", "127.0.0.1:9")
+    monkeypatch.setattr("infra.logs.configure_logging", lambda *_, **__: None)
+    refused = run("kubernetes", "--act", "--server", "http://127.0.0.1:9")
+    assert isinstance(refused.exception, HarmonyError)
+    assert refused.exception.exit_code == 2
+    assert "declare what may be scaled" in refused.exception.message

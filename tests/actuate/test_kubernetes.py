@@ -12,7 +12,7 @@ from agents.apply_guard import ApplyGuard
 from agents.records import Target
 from infra.actuate.actuator import NotApplied
 from infra.actuate.desk import Desk
-from infra.actuate.kubernetes import COST, FactsReader, Kubernetes
+from infra.actuate.kubernetes import COST, FactsReader, Kubernetes, rivals
 from infra.actuate.kubernetes_api import Access, KubernetesApi, find_access
 from infra.actuate.victims import PrometheusLoads
 from infra.errors import HarmonyError
@@ -169,6 +169,15 @@ def test_outside_a_cluster_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -
         find_access("127.0.0.1:8001")
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     assert find_access().server == "https://[fd00::1]:443"
+
+
+async def test_an_hpa_on_the_same_target_is_found_and_missing_rights_stop_nothing(
+    server: ApiServer, api: KubernetesApi
+) -> None:
+    server.scalers = [("mine", "Deployment", "w"), ("other", "Deployment", "x"), ("kind", "StatefulSet", "w")]
+    assert await rivals(api, [TARGET]) == ["prod/mine on Deployment w"]
+    server.deny.add("LIST")
+    assert await rivals(api, [TARGET]) == []
 
 
 def pods(server: ApiServer, *names: str) -> None:

@@ -150,7 +150,7 @@ async def test_the_role_allows_exactly_the_calls_that_are_made(monkeypatch: pyte
     calls: set[tuple[str, str, str]] = set()
 
     async def record(_self: object, method: str, path: str, body: object = None) -> dict[str, Any]:
-        at = re.fullmatch(r"/api(?:s/([^/]+))?/v1/namespaces/prod/([a-z]+)(/[^/?]+)?(/scale)?(\?.*)?", path)
+        at = re.fullmatch(r"/api(?:s/([^/]+))?/v[12]/namespaces/prod/([a-z]+)(/[^/?]+)?(/scale)?(\?.*)?", path)
         assert at is not None, path
         verb = "patch" if method == "PATCH" else "get" if at[3] else "list"
         calls.add((at[1] or "", at[2] + (at[4] or ""), verb))
@@ -167,6 +167,7 @@ async def test_the_role_allows_exactly_the_calls_that_are_made(monkeypatch: pyte
         await api.scale(target)
         await api.set_scale(target, 2, "1")
         await api.status(target)
+    await api.scalers("prod")
     await api.pods("prod", "a=b")
     await api.annotate_pod("prod", "p", {})
     allowed = {

@@ -42,7 +42,7 @@ def test_both_only_grow_and_good_is_a_part_of_all(gains: list[list[int]], ttft_s
 
 def test_a_workload_with_a_promise_gets_its_counters_and_others_do_not() -> None:
     for slos, wanted in (({"w": Slo(ttft_s=0.5)}, (80.0, 100.0)), ({"other": Slo()}, (None, None)), ({}, (None, None))):
-        by = Reader(choose(("vllm",)).profiles, Identities({}, (), "w"), slos)
+        by = Reader(choose(("vllm",)).profiles, Identities({}, (), "w"), slos.get)
         (reading,) = readings_of(VLLM, by)
         assert (reading.values.get("slo_good_total"), reading.values.get("slo_total")) == wanted
         packed([reading])

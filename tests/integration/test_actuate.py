@@ -30,7 +30,7 @@ from streams.records import FleetRecord, OutcomeRecord
 from streams.topics import Topics
 from tests.actuate.api_server import ApiServer
 from tests.actuate.receiver import Receiver
-from tests.agents.test_apply_guard import TARGET, command
+from tests.agents.test_apply_guard import command
 
 ROOT = Path(__file__).parents[2]
 SECRET = "a secret of more than sixteen bytes"
@@ -256,7 +256,7 @@ async def test_keda_is_answered_by_the_program(
     from infra.actuate.keda_messages import SERVICE
     from tests.actuate.keda_wire import compiled
 
-    send(in_time(7, target=TARGET))
+    send(in_time(7))
     with place.actuator("keda", "--grpc-port", "0", "--web-port", "0") as process:
         err = place.directory / "err"
         marker = "external scaler on 127.0.0.1:"
@@ -286,11 +286,10 @@ async def test_keda_is_answered_by_the_program(
     assert outcome.fact.status == "accepted", "the HPA has yet to make the change"
 
 
-def test_acting_on_nothing_declared_is_refused(tmp_path: Path, broker: EmbeddedKafka) -> None:
-    line = [sys.executable, "-m", "infra", "actuate", "kubernetes", "--act", "--server", "http://127.0.0.1:9"]
-    environ = {**os.environ, "HARMONY_STATE_DIR": str(tmp_path), "HARMONY_BROKERS": broker.bootstrap}
-    environ["PYTHONPATH"] = str(ROOT)
-    done = subprocess.run(line, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "declare what may be scaled" in done.stderr
-    assert "Traceback" not in done.stderr
+async def test_it_does_not_act_beside_an_hpa(place: Place, server: ApiServer) -> None:
+    server.scalers = [("cpu", "Deployment", "w")]
+    with place.actuator("kubernetes", "--act", "--server", server.url) as process:
+        assert await asyncio.to_thread(process.wait, 60) == 1
+    said = (place.directory / "err").read_text()
+    assert "prod/cpu on Deployment w" in said
+    assert "Traceback" not in said
