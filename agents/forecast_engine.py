@@ -12,22 +12,28 @@ from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 
 import msgspec
+import numpy as np
 import torch
 from torch import Tensor
 
 from agents.collate import WindowRow, collate
+from agents.forecast_state import WorkloadState
+from agents.hindsight import outlook_of, widened
 from agents.micro_batcher import MicroBatcher
 from agents.planner import PlanInput, PlanResult, horizon_steps, plan, reactive_replicas
 from agents.policy import Policy
 from agents.records import ForecastRecord, WorkloadPlan
+from agents.served_load import served_load
 from agents.subject import Planned, Subject
-from model.contract import ForecastBatch, Forecaster, quantiles_of_paths
+from model.contract import ContextBatch, ForecastBatch, Forecaster, quantiles_of_paths
+from model.forecast_trust import NETWORK, REACTIVE
 from streams.catalogue import Indicator
 from streams.meter import Meter
 
 QUANTILE_LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.99)
 _HORIZON_BUCKETS = (8, 16, 24, 32, 48, 64)
 _SIGNIFICANT_DIGITS = 6
+_DEMAND = 0  # column of the arrival rate
 
 
 class Engine:
@@ -37,7 +43,8 @@ class Engine:
         forecaster: for its fingerprint and limits; the batcher holds the thread that runs it.
         batcher: shared, so that one inference batch mixes all workloads of the worker.
         crowd: the most workloads of a partition that it forecasts, and what forecasts them all where there are more:
-            their number decides, never the clock, so that the same log gives the same numbers.
+            their number decides, never the clock, so that the same log gives the same numbers. The same forecasts the
+            workloads whose trust the first forecaster has lost (`model.forecast_trust`).
     """
 
     def __init__(
@@ -73,23 +80,24 @@ class Engine:
         if not with_forecast:
             return [self._between(subject, origin_ts_ms) for subject in subjects]
         answers = [Planned(_bare_plan(subject, subject.refused), None) for subject in subjects]
-        by_horizon: dict[int, list[int]] = {}
+        groups: dict[tuple[int, bool], list[int]] = {}
+        crowded = self._crowd is not None and len(subjects) > self._crowd[0]
+        targets = [self._target_columns(subject) for subject in subjects]
         for i, subject in enumerate(subjects):
-            if self._target_columns(subject):
-                by_horizon.setdefault(self._horizon(subject), []).append(i)
-        batcher = self._batcher
-        if self._crowd is not None and len(subjects) > self._crowd[0]:
-            batcher = self._crowd[1]
-        for horizon, indices in sorted(by_horizon.items()):
-            done = await self._plan_group([subjects[i] for i in indices], origin_ts_ms, horizon, batcher)
+            if targets[i]:
+                simple = crowded or subject.state.trust.tier > NETWORK
+                groups.setdefault((self._horizon(subject), simple), []).append(i)
+        for (horizon, simple), indices in sorted(groups.items()):
+            batcher = self._crowd[1] if simple and self._crowd is not None else self._batcher
+            group = [(subjects[i], targets[i]) for i in indices]
+            done = await self._plan_group(group, origin_ts_ms, horizon, batcher)
             for i, answer in zip(indices, done, strict=True):
                 answers[i] = answer
         return answers
 
     def _target_columns(self, subject: Subject) -> list[int]:
         """What is forecast for people: demand, or whatever is observed of a workload without request telemetry."""
-        steps = subject.window.observed.sum(axis=0)
-        enough = [n for n in range(len(self._catalogue)) if steps[n] >= self.min_context]
+        enough = np.flatnonzero(subject.window.observed.sum(axis=0) >= self.min_context).tolist()
         return [n for n in enough if self._catalogue[n].level == 1] or enough
 
     def _horizon(self, subject: Subject) -> int:
@@ -98,30 +106,59 @@ class Engine:
         return limit if steps is None else next((b for b in _HORIZON_BUCKETS if steps <= b <= limit), limit)
 
     async def _plan_group(
-        self, group: list[Subject], origin_ts_ms: int, horizon: int, batcher: MicroBatcher
+        self, group: list[tuple[Subject, list[int]]], origin_ts_ms: int, horizon: int, batcher: MicroBatcher
     ) -> list[Planned]:
-        rows = [_window_row(subject, origin_ts_ms) for subject in group]
+        rows = [_window_row(subject, origin_ts_ms) for subject, _ in group]
         batch = collate(rows, self._catalogue, self._step_ms)
         forecast = await batcher.forecast(batch, horizon, self._policy.paths_screen)
         # Planning and describing are numeric work of many milliseconds; the loop must keep fetching meanwhile.
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._describe, group, forecast, origin_ts_ms)
+        return await loop.run_in_executor(self._thread, self._describe, group, forecast, batch, origin_ts_ms)
 
-    def _describe(self, group: list[Subject], forecast: ForecastBatch, origin_ts_ms: int) -> list[Planned]:
+    def _describe(
+        self,
+        described: list[tuple[Subject, list[int]]],
+        forecast: ForecastBatch,
+        batch: ContextBatch,
+        origin_ts_ms: int,
+    ) -> list[Planned]:
         started = perf_counter()
-        plannable = [b for b, subject in enumerate(group) if subject.refused is None]
+        group, targets = [subject for subject, _ in described], [columns for _, columns in described]
+        plannable = [
+            b for b, subject in enumerate(group) if subject.refused is None and subject.state.trust.tier < REACTIVE
+        ]
         with torch.inference_mode():
-            inputs = [self._plan_input(group[b], origin_ts_ms) for b in plannable]
-            results = dict(zip(plannable, plan(inputs, forecast.paths[plannable], self._policy), strict=True))
-            records = self._records(group, forecast, origin_ts_ms)
+            # Nobody reads the other columns.
+            read = sorted({_DEMAND, *(n for columns in targets for n in columns)})
+            columns = slice(read[0], read[-1] + 1) if read[-1] - read[0] < len(read) else read
+            narrow = ForecastBatch(forecast.paths[..., columns], forecast.sources, forecast.fingerprint)
+            factors = [subject.state.trust.factor for subject in group]
+            forecast = widened(narrow, factors, batch.lower[read], batch.upper[read])
+            results = dict(zip(plannable, self._results(group, plannable, forecast, origin_ts_ms), strict=True))
+            records = self._records(described, read, forecast, origin_ts_ms)
         planned = []
         for b, (subject, source, record) in enumerate(zip(group, forecast.sources, records, strict=True)):
             self._meter.count("forecasts_total", source=source)
             result = results.get(b)
-            done = _bare_plan(subject, subject.refused) if result is None else _workload_plan(subject, result, source)
-            planned.append(Planned(done, record))
+            if result is not None:
+                done = _workload_plan(subject, result, source, self._allowed(subject.state))
+            elif subject.refused is None:  # no forecaster is trusted: the reactive rule, never below the last plan
+                done = msgspec.structs.replace(self._between(subject, origin_ts_ms).plan, forecast_source="reactive")
+            else:
+                done = _bare_plan(subject, subject.refused)
+            planned.append(Planned(msgspec.structs.replace(done, outlook=outlook_of(record, subject.window)), record))
         self._meter.observe("plan_seconds", perf_counter() - started)
         return planned
+
+    def _results(
+        self, group: list[Subject], rows: list[int], forecast: ForecastBatch, origin_ts_ms: int
+    ) -> list[PlanResult]:
+        if not rows:
+            return []
+        inputs = [self._plan_input(group[b], origin_ts_ms) for b in rows]
+        arrivals = forecast.paths[..., _DEMAND][rows]  # [B, S, H]
+        load = served_load(arrivals, [group[b].window for b in rows], self._step_ms)
+        return plan(inputs, load[..., None], self._policy)
 
     def _plan_input(self, subject: Subject, origin_ts_ms: int) -> PlanInput:
         state, fleet = subject.state, subject.fleet
@@ -147,8 +184,12 @@ class Engine:
             lead=state.lead,
             last_replicas=state.last_proposed,
             pending_remaining_s=remaining,
-            epsilon=state.budget.epsilon(self._policy.epsilon, state.spec.slo.objective),
+            epsilon=state.calibration.computed(self._allowed(state)),
         )
+
+    def _allowed(self, state: WorkloadState) -> float:
+        """The risk that the next plan may take, as it is stated."""
+        return state.budget.epsilon(self._policy.epsilon, state.spec.slo.objective)
 
     def _between(self, subject: Subject, origin_ts_ms: int) -> Planned:
         """The last plan stands, unless the present load needs more."""
@@ -167,16 +208,17 @@ class Engine:
             None,
         )
 
-    def _records(self, group: list[Subject], forecast: ForecastBatch, origin_ts_ms: int) -> list[ForecastRecord]:
+    def _records(
+        self, described: list[tuple[Subject, list[int]]], columns: list[int], forecast: ForecastBatch, origin_ts_ms: int
+    ) -> list[ForecastRecord]:
+        """What is published of the paths, whose columns are these of the catalogue."""
         levels = torch.tensor(QUANTILE_LEVELS)
-        futures = forecast.paths.movedim(1, -1)  # [B, H, N, S]
-        wanted = [self._target_columns(subject) for subject in group]
-        columns = sorted({n for targets in wanted for n in targets})
+        futures = forecast.paths.movedim(1, -1).contiguous()  # [B, H, C, S]
         at = {n: c for c, n in enumerate(columns)}
-        steps = _rounded(quantiles_of_paths(futures[:, :, columns], levels))  # [B, H, C, Q]
-        peaks = _rounded(quantiles_of_paths(futures[:, :, columns].amax(dim=1), levels))  # [B, C, Q]
+        steps = _rounded(quantiles_of_paths(futures, levels))  # [B, H, C, Q]
+        peaks = _rounded(quantiles_of_paths(futures.amax(dim=1), levels))  # [B, C, Q]
         records = []
-        for b, (subject, targets) in enumerate(zip(group, wanted, strict=True)):
+        for b, (subject, targets) in enumerate(described):
             workload = subject.window.workload
             row, peak = steps[b].tolist(), peaks[b].tolist()
             names = {self._catalogue[n].name: at[n] for n in targets}
@@ -214,14 +256,23 @@ def _bare_plan(subject: Subject, refused: str | None) -> WorkloadPlan:
     )
 
 
-def _workload_plan(subject: Subject, result: PlanResult, source: str) -> WorkloadPlan:
+def _workload_plan(subject: Subject, result: PlanResult, source: str, epsilon: float) -> WorkloadPlan:
+    calibration = subject.state.calibration
+    risks = tuple(
+        msgspec.structs.replace(
+            risk,
+            p_miss=calibration.stated(risk.p_miss),
+            p_miss_stderr=risk.p_miss_stderr * calibration.slope(risk.p_miss),
+        )
+        for risk in result.risks
+    )
     return msgspec.structs.replace(
         _bare_plan(subject, result.refused),
         reactive_replicas=result.reactive_replicas,
         proposed=result.proposed,
         proposer=result.proposer,
-        epsilon=result.epsilon,
-        risks=result.risks,
+        epsilon=epsilon,
+        risks=risks,
         forecast_source=source,
         peak=result.peak,
         window_s=result.window_s,

@@ -14,12 +14,14 @@ from itertools import islice
 import msgspec
 
 from agents.forecast_state import CommitBody, WorkloadState, new_state, restore_state, snapshot_state
+from agents.hindsight import DEMAND
 from agents.live_scoring import ForecastScorer
 from agents.plan_codec import decode_plan, encode_plan
 from agents.policy import Policy
 from agents.records import InputFacts, PlanRecord, WorkloadPlan
 from agents.signals import SignalLimits, input_facts, outcomes_now
 from agents.subject import ForecastEngine, Planned, Subject
+from model.forecast_trust import TIERS
 from streams.catalogue import Indicator, Source
 from streams.commit_codec import Commit, decode_coarse, encode_coarse, encode_commit, pack
 from streams.config import StreamConfig
@@ -153,7 +155,11 @@ class ForecastKernel:
 
     def _learn(self, window: Window, slot: int) -> None:
         """Update the posteriors with what the slot says of capacity and lead times."""
-        if self.table.last_seen(window.workload) == slot:
+        seen, trust = self.table.last_seen(window.workload) == slot, self._states[window.workload].trust
+        moved = trust.observe(slot, window.newest(DEMAND) if seen else None)
+        if moved is not None:
+            self._meter.count("forecast_tier_changes_total", tier=TIERS[moved])
+        if seen:
             self._states[window.workload].learn(
                 window, window.facts.fleet, outcomes_now(window), self._config.slot_end_ms(slot), self._config.step_ms
             )
@@ -217,8 +223,11 @@ class ForecastKernel:
         """What later plans read of this one; the same for a plan just made and for an adopted one."""
         for plan in record.workloads:
             state = self._states.get(plan.workload)
+            if state is not None and plan.outlook is not None:
+                state.trust.expect(plan.outlook)
             if state is not None and plan.proposed is not None:
                 state.last_proposed = plan.proposed
+                state.expect(plan, record.origin_ts_ms, self._policy.commit_s)
 
     def closed_slots(self) -> dict[Source, int]:
         """Newest closed slot of each source of which this life has read a page."""

@@ -8,11 +8,15 @@ from typing import Any
 
 import msgspec
 
+from agents.finished_requests import finished_requests
 from agents.policy import Policy, WorkloadSpec
+from agents.records import WorkloadPlan
 from agents.signals import residence_s
 from model.capacity import CapacityPosterior, SlotEvidence
 from model.error_budget import ErrorBudget
+from model.forecast_trust import ForecastTrust
 from model.lead_time import LeadTimePosterior
+from model.risk_calibration import RiskCalibration
 from streams.config import StreamConfig
 from streams.log import ContractBroken, OtherSettings
 from streams.pages import FleetFacts, OutcomeFact
@@ -30,16 +34,23 @@ class WorkloadState:
     lead: LeadTimePosterior
     last_proposed: int | None = None
     budget: ErrorBudget = field(default_factory=ErrorBudget)
+    trust: ForecastTrust = field(default_factory=ForecastTrust)
+    calibration: RiskCalibration = field(default_factory=RiskCalibration)
 
     def learn(
         self, window: Window, fleet: FleetFacts | None, outcomes: Sequence[OutcomeFact], end_ts_ms: int, step_ms: int
     ) -> None:
-        """Update the posteriors and the error budget with the newest slot, which ends at `end_ts_ms`."""
+        """Update posteriors, error budget and calibration with the newest slot, which ends at `end_ts_ms`."""
         for outcome in outcomes:
             if outcome.status == "ready" and outcome.lead_time_s is not None:
                 self.lead.update(outcome.lead_time_s)
         rate, miss_ratio = window.newest("request.arrival_rate"), window.newest("slo.miss_ratio")
         self.budget.observe(end_ts_ms, None if rate is None else rate * step_ms / 1000, miss_ratio)
+        residence = residence_s(window)
+        if fleet is not None:
+            replicas = fleet.desired if fleet.desired is not None else fleet.ready + fleet.pending
+            finished = finished_requests(window, end_ts_ms, step_ms, residence or 0.0)
+            self.calibration.settle(replicas, end_ts_ms, finished, self.spec.slo.objective, step_ms / 1000)
         self.capacity.observe(
             SlotEvidence(
                 end_ts_ms=end_ts_ms,
@@ -52,9 +63,18 @@ class WorkloadState:
                 draining=fleet.draining if fleet is not None else 0,
                 ttft_s=self.spec.slo.ttft_s,
                 objective=self.spec.slo.objective,
-                residence_s=residence_s(window),
+                residence_s=residence,
             )
         )
+
+    def expect(self, plan: WorkloadPlan, origin_ts_ms: int, commit_s: float) -> None:
+        """Remember what a plan states of its window, to be held against what comes."""
+        if plan.lead_time_s is None or not plan.risks:
+            return
+        lead_s = plan.lead_time_s.values[plan.lead_time_s.levels.index(0.5)]
+        begin_ms = origin_ts_ms + round(lead_s * 1000)
+        risks = [(risk.replicas, risk.p_miss) for risk in plan.risks]
+        self.calibration.offer(begin_ms, begin_ms + round(commit_s * 1000), risks)
 
 
 class StateSnapshot(msgspec.Struct, frozen=True):
@@ -65,6 +85,8 @@ class StateSnapshot(msgspec.Struct, frozen=True):
     lead: dict[str, Any]
     last_proposed: int | None
     budget: dict[str, Any] = {}
+    trust: dict[str, Any] = {}
+    calibration: dict[str, Any] = {}
 
 
 class CommitBody(msgspec.Struct, frozen=True):
@@ -132,6 +154,8 @@ def snapshot_state(state: WorkloadState) -> StateSnapshot:
         lead=state.lead.snapshot(),
         last_proposed=state.last_proposed,
         budget=state.budget.snapshot(),
+        trust=state.trust.snapshot(),
+        calibration=state.calibration.snapshot(),
     )
 
 
@@ -145,4 +169,6 @@ def restore_state(workload: str, snapshot: StateSnapshot, policy: Policy) -> Wor
         lead=LeadTimePosterior.restore(snapshot.lead),
         last_proposed=snapshot.last_proposed,
         budget=ErrorBudget.restore(snapshot.budget),
+        trust=ForecastTrust.restore(snapshot.trust),
+        calibration=RiskCalibration.restore(snapshot.calibration),
     )

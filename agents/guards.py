@@ -2,7 +2,8 @@
 
     pin ─ kill switch ─ mode ─ expired ─ no plan ─ warm-up ─ fence     gates: the first that speaks (mode aside) ends it
       └▶ freshness ─ coverage ─ sanity ─ missing metric                doubts: never below what is in force
-          └▶ bounds ─ budget ─ power ─ floor ─ step limits ─ removals ─ stabilization ─ tolerance ─ model guard ─ bounds
+          └▶ bounds ─ budget ─ power ─ floor ─ release ─ step limits ─ removals     limits: how far, how fast
+              └▶ stabilization ─ tolerance ─ model guard ─ bounds
 
 A guard that raises means hold.
 """
@@ -37,6 +38,7 @@ GUARDS: tuple[Guard, ...] = (
     limits.fleet_budget,
     limits.fleet_power,
     limits.fleet_floor,
+    limits.release,
     limits.step_limit,
     limits.removal_limit,
     limits.stabilization,

@@ -57,6 +57,21 @@ def step_limit(s: Situation, value: int) -> GuardStep | None:
     return None
 
 
+def release(s: Situation, value: int) -> GuardStep | None:
+    """Give up only replicas that are hardly needed again before they could come back.
+
+    The plan's risk of a lower count is judged from now on, with nothing ordered in between: it is the chance that a
+    replica given up now is missed before another could serve. A little below the risk allowed, for a replica given up
+    and ordered again costs its start.
+    """
+    if value >= s.current or s.plan.epsilon is None or not s.plan.risks:
+        return None
+    allowed = s.limits.release_ratio * s.plan.epsilon
+    bearable = [r.replicas for r in s.plan.risks if value <= r.replicas < s.current and r.p_miss <= allowed]
+    after = min(bearable, default=s.current)
+    return _step("release", value, after, f"fewer are needed again in time with more than {allowed:.2g} chance")
+
+
 def removal_limit(s: Situation, value: int) -> GuardStep | None:
     """Replicas the whole fleet may lose per minute."""
     if s.removals_left is None or value >= s.current:

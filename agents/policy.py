@@ -58,7 +58,10 @@ class WorkloadSpec:
 
 @dataclass(frozen=True, slots=True)
 class GuardLimits:
-    """Limits of the guards (defaults: the design's). Times in seconds of event time."""
+    """Limits of the guards (defaults: the design's). Times in seconds of event time.
+
+    `release_ratio`: replicas are given up at so much of the risk that is allowed for keeping them.
+    """
 
     warm_up_steps: int = 128
     max_age_s: float = 60.0
@@ -72,6 +75,7 @@ class GuardLimits:
     down_ratio: float = 0.1
     down_replicas: int = 1
     down_period_s: float = 120.0
+    release_ratio: float = 0.3
     tolerance_ratio: float = 0.0
     fleet_max_gpus: int | None = None
     fleet_max_power_w: float | None = None

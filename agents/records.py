@@ -6,10 +6,11 @@ import hashlib
 
 import msgspec
 
+from model.forecast_trust import Outlook
 from streams.pages import Control, FleetFacts
 
 
-class LevelRisk(msgspec.Struct, frozen=True):
+class LevelRisk(msgspec.Struct, frozen=True, gc=False):
     """One replica count of a plan: its risk over [lead, lead + commit], the risk's standard error, and its cost."""
 
     replicas: int
@@ -18,7 +19,7 @@ class LevelRisk(msgspec.Struct, frozen=True):
     cost_gpu_hours: float
 
 
-class Quantiles(msgspec.Struct, frozen=True):
+class Quantiles(msgspec.Struct, frozen=True, gc=False):
     """Quantiles of one scalar; `levels` ascending, `values` aligned."""
 
     levels: tuple[float, ...]
@@ -77,6 +78,7 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     slo_miss_ratio: float | None = None
     epsilon: float | None = None
     budget_left_ratio: float | None = None
+    outlook: Outlook | None = None  # what the forecast is held to when its slot is observed
 
 
 class PlanRecord(msgspec.Struct, frozen=True):

@@ -55,6 +55,7 @@ FORECASTERS = (
     "harmony",
     "pool",
     "ridge",
+    "combined",
     "residual_ensemble",
     "seasonal_naive",
     "last_value",
@@ -84,6 +85,7 @@ GUARDS = (
     "fleet_floor",
     "step_limit",
     "removal_limit",
+    "release",
     "stabilization",
     "tolerance",
     "model_guard",
@@ -172,7 +174,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "plan_seconds",
         "histogram",
-        "Time to plan one batch of workloads, screening and verification included.",
+        "Time to plan and describe one batch of workloads.",
         (),
         _FAST_S,
     ),
@@ -188,6 +190,12 @@ METRICS: tuple[Metric, ...] = (
         "counter",
         "Forecasts published, by the forecaster that made them.",
         (Label("source", FORECASTERS, "open"),),
+    ),
+    Metric(
+        "forecast_tier_changes_total",
+        "counter",
+        "Workloads whose forecasts were demoted, or tried again after a pause, by who forecasts them since.",
+        (Label("tier", ("network", "baselines", "reactive")),),
     ),
     Metric(
         "refusals_total",

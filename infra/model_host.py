@@ -8,6 +8,7 @@ import structlog
 
 from agents.forecast_engine import Engine
 from agents.micro_batcher import MicroBatcher
+from agents.planner import warm_up
 from infra.settings import Settings
 from model.inference import InferenceWorker
 from model.network.serving import baselines, serving_forecaster
@@ -22,6 +23,7 @@ def host_model(settings: Settings, meter: Meter) -> tuple[InferenceWorker, Engin
 
     A partition with more workloads than `advanced.model.max_network_workloads` is forecast by the baselines.
     """
+    warm_up()
     chosen, worker = settings.advanced.model, settings.worker
     forecaster = serving_forecaster(
         chosen.weights, lambda reason: log.warning("model_refused", reason=reason), demand_only=True

@@ -42,6 +42,7 @@ GUARD_WORDS = {
     "step_limit": "how fast it may change",
     "removal_limit": "removals per minute of the fleet",
     "stabilization": "the largest recent proposal counts",
+    "release": "it may be needed again before it could come back",
     "tolerance": "too small a change",
     "model_guard": "never below what the load needs now",
     "fallback": "no proposal was made",

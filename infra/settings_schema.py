@@ -110,8 +110,8 @@ class PlanningSection(Section):
     commit_s: float = _key(_POLICY.commit_s, "How long a decision must stay right.", gt=0)
     plan_every: int = _key(_POLICY.plan_every, "Forecast and plan every so many steps.", ge=1)
     max_horizon: int = _key(_POLICY.max_horizon, "Longest forecast in steps; a longer need holds.", ge=1)
-    paths_screen: int = _key(_POLICY.paths_screen, "Sample paths that screen candidates.", ge=16)
-    paths_verify: int = _key(_POLICY.paths_verify, "Sample paths that verify the chosen ones.", ge=16)
+    paths_screen: int = _key(_POLICY.paths_screen, "Sample paths of a forecast.", ge=16)
+    paths_verify: int = _key(_POLICY.paths_verify, "Futures that decide where 1024 leave doubt.", ge=16)
     seed: int = _key(_POLICY.seed, "Of every random draw.", ge=0)
 
 
@@ -128,6 +128,7 @@ class GuardsSection(Section):
     down_ratio: float = _key(_GUARDS.down_ratio, "Most shrinkage per period, as a share.", ge=0, le=1)
     down_replicas: int = _key(_GUARDS.down_replicas, "... or as replicas, whichever is more.", ge=0)
     down_period_s: float = _key(_GUARDS.down_period_s, "That period.", gt=0)
+    release_ratio: float = _key(_GUARDS.release_ratio, "Give up at this share of the risk allowed.", gt=0, le=1)
     tolerance_ratio: float = _key(_GUARDS.tolerance_ratio, "Ignore relative changes up to this.", ge=0, lt=1)
     fleet_max_power_w: float | None = _key(None, "Of all workloads together; empty = no limit.", ge=0)
     fleet_min_replicas: int = _key(_GUARDS.fleet_min_replicas, "Of all workloads together, never fewer.", ge=0)

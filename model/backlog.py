@@ -8,27 +8,34 @@ commit window, the first steps after the lead time, miss. Giving up replicas als
 replicas than are commanded now the misses before the window count as well.
 
 A queue that is there before any new replica can serve makes misses that no count can avoid, short of one that clears it
-in an instant. So a future is *kept* by a count when no more requests miss than that queue explains, worked off evenly
-over the commit window; without such a queue kept and not missed are one.
+in an instant. So a future is *kept* by a count when no more miss than if that queue were worked off evenly over the
+commit window: the requests of the window are within the wait on their own, and together with the part of the old queue
+that is due by then. Without such a queue kept and not missed are one.
 
-More replicas never make a future worse, in floating point too: every operation is monotone. So each future has a need,
-the fewest replicas that keep it, found by bisection, and the risk at any count is the share of futures that need more:
-all counts share their random numbers. Every operation is elementwise over futures: a row does not depend on its batch.
+Most futures need no simulation. Served at a constant rate, a queue that began with step i makes the requests of step j
+late when that rate is less than (d[i] + ... + d[j]) dt / ((j - i + 1) dt + ttft). The largest of these over the steps
+scored is the rate a path needs, whatever the capacity of a replica, and the need of a future is that rate in replicas.
+What this does not cover (replicas that arrive meanwhile, an objective so loose that a late step is none) is simulated.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
+from model.compiled import compiled
 from model.futures import Futures
+from model.queue_paths import Future, Place, fewest_that_serve, larger
 
-_CHUNK: Final = 1 << 16  # futures simulated at once: the working set stays within a core's cache
-_ROUNDING: Final = 1.0 + 1e-5  # on counts computed instead of simulated
-_UNKNOWN: Final = float(1 << 40)
+Float = NDArray[np.float64]
+Whole = NDArray[np.int64]
+
+_ROUNDING: Final = 1.0 - 1e-9  # a rate that fills a whole number of replicas needs no more than those
+_MOST: Final = 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,233 +47,185 @@ class Needs:
         missed: with which it is not missed; never below `kept`.
     """
 
-    kept: Tensor
-    missed: Tensor
+    kept: Whole
+    missed: Whole
 
 
-@dataclass(frozen=True, slots=True)
-class Risk:
-    """A probability and its standard error per candidate, float64 [B, C]."""
-
-    p_miss: Tensor
-    stderr: Tensor
-
-
-def path_needs(futures: Futures, low: Tensor, high: Tensor) -> Needs:
+def path_needs(futures: Futures, low: Whole, high: Whole) -> Needs:
     """Needs of every future, searched within the inclusive bounds `low` and `high`, int64 [B]."""
-    sweep = _Sweep(futures)
-    shape = futures.capacity.shape
-    lows = low[:, None].expand(shape).reshape(-1)  # [B*V]
-    none = (high[:, None] + 1).expand(shape).reshape(-1)  # [B*V]
-    commanded = futures.commanded[:, None].expand(shape).reshape(-1)  # [B*V]
-    clear = torch.maximum(sweep.quietly_enough(), lows)
-    evenly = torch.maximum(sweep.enough_after(futures.window_steps * futures.step_s), torch.maximum(commanded, lows))
-    kept = _bisect(sweep, lows, torch.minimum(torch.minimum(clear, evenly), none), commanded, excused=True)
-    # Only an inherited queue tells the two criteria apart, and only at counts that give up nothing.
-    differ = (sweep.inherited > 0) & (kept >= commanded) & (kept < none)
-    at_once = torch.maximum(sweep.enough_after(None), kept)
-    missed = _bisect(sweep, kept, torch.where(differ, torch.minimum(at_once, none), kept), commanded, excused=False)
-    return Needs(kept.view(shape), missed.view(shape))
+    rows, draws = futures.capacity.shape
+    needs = Needs(np.empty((rows, draws), np.int64), np.empty((rows, draws), np.int64))
+    for b in range(rows):
+        place = Place(
+            demand=np.ascontiguousarray(futures.demand[b].T, dtype=np.float64),
+            ready=int(futures.ready[b]),
+            pending=int(futures.pending[b]),
+            arrived=futures.arrived[b],
+            backlog=float(futures.backlog[b]) / futures.step_s,
+            wait=float(futures.ttft_s[b]) / futures.step_s,
+            slack=1.0 - float(futures.objective[b]),
+            window=futures.window_steps,
+        )
+        draws_of_row = futures.capacity[b], futures.lead_steps[b]
+        row_needs(place, *draws_of_row, int(low[b]), int(high[b]), needs.kept[b], needs.missed[b])
+    return needs
 
 
-def path_misses(futures: Futures, replicas: Tensor) -> Tensor:
-    """Whether each future is missed with `replicas` int64 [B]; bool [B, V]. One pass, no bisection."""
-    sweep = _Sweep(futures)
-    wanted = replicas[:, None].expand(futures.capacity.shape).reshape(-1)
-    commanded = futures.commanded[:, None].expand(futures.capacity.shape).reshape(-1)
-    index = torch.arange(wanted.numel(), device=wanted.device)
-    missed = sweep.missed(index, wanted, commanded, excused=False)
-    return missed.view(futures.capacity.shape)
+@compiled
+def rates_needed(place: Place, leads: int) -> tuple[Float, Float, Float]:
+    """Rates [leads, S] with which no step is late, by lead time, and the sums of demand [leads + window, S].
+
+    The first: in the window, from an empty queue at its start on. The second: from now to the window's end, the
+    queue there is now included, except for its own wait at the very start.
+    """
+    demand, paths, window = place.demand, place.demand.shape[1], place.window
+    end = leads - 1 + window
+    total = np.zeros((end + 1, paths))
+    within = np.empty((end, paths))
+    now = np.zeros((end, paths))
+    for t in range(end):
+        for s in range(paths):
+            total[t + 1, s] = total[t, s] + demand[t, s]
+            within[t, s] = demand[t, s] / (1.0 + place.wait)
+    for j in range(end):
+        share = 1.0 / (j + 1 + place.wait)
+        for s in range(paths):
+            now[j, s] = (total[j + 1, s] + place.backlog) * share
+        for i in range(1, j + 1):
+            share = 1.0 / (j + 1 - i + place.wait)
+            for s in range(paths):
+                now[j, s] = larger(now[j, s], (total[j + 1, s] - total[i, s]) * share)
+        if j > 0:
+            for s in range(paths):
+                now[j, s] = larger(now[j, s], now[j - 1, s])
+    # All intervals of steps within [t, t + k) are the whole of it, or lie in its first or its last k - 1 steps.
+    for k in range(2, window + 1):
+        share = 1.0 / (k + place.wait)
+        for t in range(end - k + 1):
+            for s in range(paths):
+                rate = larger(within[t, s], (total[t + k, s] - total[t, s]) * share)
+                within[t, s] = larger(rate, within[t + 1, s])
+    return within[:leads], now[window - 1 :], total
 
 
-def risk_of(needs: Tensor, candidates: Tensor, num_paths: int) -> Risk:
-    """Share of futures that need more than each candidate.
+@compiled
+def queues_at_lead(place: Place, capacity: Float, lead_steps: Whole, leads: int, queue: Float) -> None:
+    """The queues [S] when a replica commanded now would begin to serve, if none is given up; one draw per path."""
+    queue[:] = place.backlog
+    for t in range(leads - 1):
+        serving = float(place.ready + place.arrived[t])
+        for s in range(len(queue)):
+            after = larger(queue[s] + place.demand[t, s] - serving * capacity[s], 0.0)
+            queue[s] = after if lead_steps[s] > t else queue[s]
 
-    Futures on one demand path are not independent, so the standard error is taken over paths. Where no spread is seen
-    it is that of a single miss.
+
+@compiled
+def replicas_for(rate: float, share: float) -> int:
+    """`share` is the part of a replica that a request per second takes."""
+    filled = rate * share
+    return math.ceil(filled) if filled < _MOST else int(_MOST)
+
+
+@compiled
+def row_needs(
+    place: Place, capacity: Float, lead_steps: Whole, low: int, high: int, kept: Whole, missed: Whole
+) -> None:
+    """Needs of the futures of one row into `kept` and `missed`, int64 [V].
 
     Args:
-        needs: int64 [B, V], V a multiple of `num_paths`.
-        candidates: int64 [B, C], within the bounds the needs were searched in.
+        capacity: [V], requests/s of one replica; future v takes path v % S.
+        lead_steps: [V].
     """
-    rows, draws = needs.shape
-    over = needs.view(rows, 1, draws // num_paths, num_paths) > candidates[:, :, None, None]
-    per_path = over.sum(dim=2).to(torch.float64)  # [B, C, S], whole numbers: sums are exact in any order
-    repeats = draws // num_paths
-    total, squares = per_path.sum(dim=-1), per_path.square().sum(dim=-1)
-    variance = (squares / num_paths - (total / num_paths).square()).clamp(min=0.0) / repeats**2
-    single = (1.0 - 1.0 / draws) / draws**2
-    return Risk(total / draws, (variance / num_paths).clamp(min=single).sqrt())
-
-
-def miss_risk(futures: Futures, candidates: Tensor) -> Risk:
-    """P(miss) at each candidate count, int64 [B, C]; never rises with the count."""
-    needs = path_needs(futures, candidates.amin(dim=1), candidates.amax(dim=1))
-    return risk_of(needs.missed, candidates, futures.demand.shape[1])
-
-
-def _bisect(sweep: _Sweep, low: Tensor, high: Tensor, commanded: Tensor, *, excused: bool) -> Tensor:
-    """Fewest counts in low..high (flat) that suffice; `high` is taken to suffice, or stands for none."""
-    low, high = low.clone(), high.clone()
-    first = True
-    while True:
-        (index,) = torch.nonzero(low < high, as_tuple=True)
-        if index.numel() == 0:
-            return low
-        below, above, now = low[index], high[index], commanded[index]
-        # Asked first about the count there is: counts above it are settled by the window alone.
-        middle = torch.minimum(torch.maximum(now, below), above - 1) if first else (below + above) // 2
-        missed = sweep.missed(index, middle, now, excused=excused)
-        low[index] = torch.where(missed, middle + 1, below)
-        high[index] = torch.where(missed, above, middle)
-        first = False
-
-
-def _window_sums(steps: Tensor, window: int) -> Tensor:
-    """Sums of `window` consecutive steps: [M, H] to [M, H - window + 1], added one by one in order."""
-    width = steps.shape[1] - window + 1
-    total = steps[:, :width].clone()
-    for k in range(1, window):
-        total += steps[:, k : k + width]
-    return total
-
-
-class _Sweep:
-    """The simulation, for any subset of the futures (flat, v within row), each with a replica count of its own."""
-
-    def __init__(self, futures: Futures) -> None:
-        self._futures = futures
-        rows, paths, horizon = futures.demand.shape
-        self._step_demand = futures.demand.reshape(rows * paths, horizon) * futures.step_s  # requests per step
-        # Per step [B*S] and contiguous: neighbouring futures read neighbouring numbers.
-        self._by_step = self._step_demand.t().contiguous()
-        self._requests = _window_sums(self._step_demand, futures.window_steps)  # [B*S, H-W+1]
-        self._kappa = (futures.capacity * futures.step_s).reshape(-1)  # requests per replica and step
-        self._lead = futures.lead_steps.reshape(-1)
-        self._later = futures.pending - futures.arrived[:, -1]  # [B], come with the lead time
-        self._arriving = bool((futures.arrived != 0).any())
-        self._wait = futures.ttft_s / futures.step_s  # [B], in steps
-        self._slack = (1.0 - futures.objective).to(torch.float32)
-        peak = self._step_demand.view(rows, paths, horizon).amax(dim=-1)  # [B, S]
-        self._peak = peak.repeat(1, futures.capacity.shape[1] // paths).view(-1)  # [B*V]
-        self.inherited = self._queue_at_lead()
-
-    def quietly_enough(self) -> Tensor:
-        """A count [B*V] with which no queue outgrows the wait allowed, where the ready replicas are that many.
-
-        With capacity for the peak and for the queue there is, and nothing to wait for, nothing needs simulating.
-        """
-        futures = self._futures
-        shape = futures.capacity.shape
-        clear = (futures.backlog / self._wait)[:, None].expand(shape).reshape(-1)
-        enough = torch.ceil(torch.maximum(self._peak, clear) / self._kappa * _ROUNDING)
-        known = enough <= futures.ready[:, None].expand(shape).reshape(-1)
-        return torch.where(known, enough, _UNKNOWN).to(torch.int64)
-
-    def enough_after(self, drain_s: float | None) -> Tensor:
-        """A count [B*V] that, once it serves, carries the peak and works the inherited queue off in that time.
-
-        None: in an instant, so that nobody waits longer than allowed. Holds for counts that give up nothing.
-        """
-        futures = self._futures
-        shape = futures.capacity.shape
-        if drain_s is None:
-            wait = self._wait[:, None].expand(shape).reshape(-1)
-            rate = torch.maximum(self._peak, self.inherited / wait)
-        else:
-            rate = self._peak + self.inherited * (futures.step_s / drain_s)
-        awaited = (futures.arrived[:, -1:] - futures.arrived).amax(dim=1)[:, None].expand(shape).reshape(-1)
-        enough = torch.ceil(rate / self._kappa * _ROUNDING).clamp(max=_UNKNOWN)
-        return enough.to(torch.int64) + awaited
-
-    def missed(self, index: Tensor, replicas: Tensor, commanded: Tensor, *, excused: bool) -> Tensor:
-        """bool [M]: futures `index` that are missed (`excused`: not kept) with `replicas`; all int64 [M]."""
-        missed = torch.empty(index.shape, dtype=torch.bool, device=index.device)
-        for gives_up in (False, True):
-            (chosen,) = torch.nonzero((replicas < commanded) == gives_up, as_tuple=True)
-            for start in range(0, chosen.numel(), _CHUNK):
-                part = chosen[start : start + _CHUNK]
-                if gives_up:
-                    missed[part] = self._missed_from_now(index[part], replicas[part])
-                else:
-                    missed[part] = self._missed_in_window(index[part], replicas[part] - commanded[part], excused)
-        return missed
-
-    def _rows(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Row and flat path of flat futures."""
-        paths, draws = self._futures.demand.shape[1], self._futures.capacity.shape[1]
-        row = torch.div(index, draws, rounding_mode="floor")
-        return row, row * paths + (index - row * draws) % paths
-
-    def _allowed(self, row: Tensor, path: Tensor, lead: Tensor) -> Tensor:
-        """Requests [M] of the window that may miss."""
-        requests = self._requests.view(-1)[path * self._requests.shape[1] + lead]
-        return requests * self._slack[row]
-
-    def _queue_at_lead(self) -> Tensor:
-        """Queue [B*V] when a replica commanded now would begin to serve, if none is given up."""
-        futures = self._futures
-        shape = futures.capacity.shape
-        ready = futures.ready[:, None].expand(shape).reshape(-1)
-        backlog = futures.backlog[:, None].expand(shape).reshape(-1)
-        inherited = torch.zeros_like(self._kappa)
-        (busy,) = torch.nonzero((backlog > 0) | (self._peak > self._kappa * ready), as_tuple=True)
-        for start in range(0, busy.numel(), _CHUNK):
-            index = busy[start : start + _CHUNK]
-            row, path = self._rows(index)
-            lead, kappa = self._lead[index], self._kappa[index]
-            queue, served = backlog[index], ready[index] * kappa
-            for t in range(int(lead.max())):
-                if self._arriving:
-                    served = (ready[index] + futures.arrived[row, t]) * kappa
-                left = (self._by_step[t].index_select(0, path) + queue).sub_(served).clamp_(min=0.0)
-                queue = torch.where(lead > t, left, queue)
-            inherited[index] = queue
-        return inherited
-
-    def _missed_in_window(self, index: Tensor, extra: Tensor, excused: bool) -> Tensor:
-        """Counts at or above the commanded one: before the window they change nothing."""
-        futures = self._futures
-        row, path = self._rows(index)
-        lead, kappa, wait = self._lead[index], self._kappa[index], self._wait[row]
-        horizon, window = futures.demand.shape[2], futures.window_steps
-        inherited = queue = self.inherited[index]
-        replicas = futures.ready[row] + self._later[row] + extra
-        served, demand = replicas * kappa, self._step_demand.view(-1)
-        missed = torch.zeros_like(queue)
-        for t in range(window):
-            if self._arriving:
-                served = (replicas + futures.arrived[row, lead + t]) * kappa
-            here = demand[path * horizon + lead + t]
-            left = (queue + here).sub_(served).clamp_(min=0.0)
-            if excused:
-                before = queue - inherited * (1.0 - t / window)
-                after = left - inherited * (1.0 - (t + 1) / window)
-                over = torch.maximum(before, after) > served * wait
+    paths, commanded = place.demand.shape[1], place.ready + place.pending
+    leads = 1
+    for steps in lead_steps:
+        leads = max(leads, steps + 1)
+    within, now, total = rates_needed(place, leads)
+    # The step that decides the largest rate holds at least a share 1 / (1 + wait) of the largest demand, so its
+    # requests are more than the slack allows, if not very many steps share it.
+    strict = place.slack * place.window * (1.0 + place.wait) < _ROUNDING
+    plain = strict and place.pending == 0
+    quiet = plain and place.backlog == 0  # without a queue at the lead time nothing else is asked
+    inherited = np.empty(paths)
+    for first in range(0, len(capacity), paths):
+        these = slice(first, first + paths)
+        queues_at_lead(place, capacity[these], lead_steps[these], leads, inherited)
+        for s in range(paths):
+            v = first + s
+            lead, queue, share = lead_steps[v], inherited[s], _ROUNDING / capacity[v]
+            tolerated = 0.0 if quiet else (total[lead + place.window, s] - total[lead, s]) * place.slack
+            evenly, at_once, least = within[lead, s], within[lead, s], np.inf
+            if queue > 0:
+                tolerated = (total[lead + place.window, s] - total[lead, s]) * place.slack
+                evenly, at_once, least = rates_to_work_off(place, total, s, lead, queue, within[lead, s])
+            if plain and place.backlog <= now[lead, s] * place.wait and least > tolerated:
+                need = replicas_for(now[lead, s], share)
+                up = need
+                if need >= commanded:
+                    need = max(commanded, replicas_for(evenly, share))
+                    up = max(commanded, replicas_for(at_once, share)) if queue > 0 else need
+                kept[v], missed[v] = min(max(need, low), high + 1), min(max(up, low), high + 1)
             else:
-                over = torch.maximum(queue, left) > served * wait
-            missed += here.mul_(over)
-            queue = left
-        return missed > self._allowed(row, path, lead)
+                future = Future(s, capacity[v], lead, queue, tolerated)
+                rates = now[lead, s], within[lead, s], evenly, at_once
+                kept[v], missed[v] = need_of(place, future, rates, low, high, strict and least > tolerated)
 
-    def _missed_from_now(self, index: Tensor, replicas: Tensor) -> Tensor:
-        """Counts below the commanded one: they bite at once, so every step until the window's end is scored."""
-        futures = self._futures
-        row, path = self._rows(index)
-        lead, kappa, wait = self._lead[index], self._kappa[index], self._wait[row]
-        ends = lead + futures.window_steps
-        ready, later, queue = futures.ready[row], self._later[row], futures.backlog[row]
-        before = torch.minimum(replicas, ready) * kappa
-        after = torch.minimum(replicas, ready + later) * kappa
-        missed = torch.zeros_like(queue)
-        for t in range(int(ends.max())):
-            if self._arriving:
-                here = ready + futures.arrived[row, t]
-                before, after = torch.minimum(replicas, here) * kappa, torch.minimum(replicas, here + later) * kappa
-            demand = self._by_step[t].index_select(0, path)
-            served = torch.where(lead <= t, after, before)
-            left = (queue + demand).sub_(served).clamp_(min=0.0)
-            over = torch.maximum(queue, left) > served.mul_(wait)
-            missed += demand.mul_(over).mul_(ends > t)
-            queue = left
-        return missed > self._allowed(row, path, lead)
+
+@compiled
+def need_of(
+    place: Place, future: Future, rates: tuple[float, float, float, float], low: int, high: int, strict: bool
+) -> tuple[int, int]:
+    """Replicas that keep one future, and with which it is not missed.
+
+    Args:
+        rates: with which no step is late: from now on, in the window alone, in the window with the inherited queue due
+            evenly, and at once.
+        strict: whether a late step is one too many.
+    """
+    now, within, evenly, at_once = rates
+    lead, kappa, path = future.lead, future.capacity, future.path
+    ready, pending, commanded = place.ready, place.pending, place.ready + place.pending
+    settled = strict
+    if place.backlog > now * place.wait:
+        # The queue of now waits too long before anything else is late.
+        settled = settled and place.demand[0, path] > future.tolerated
+        now = place.backlog / place.wait
+    share = _ROUNDING / kappa
+    down, inside = replicas_for(now, share), replicas_for(within, share)
+    up, up_at_once = max(commanded, replicas_for(evenly, share)), max(commanded, replicas_for(at_once, share))
+    if settled and down <= (ready if pending > 0 else commanded - 1):
+        up, up_at_once = down, down
+    elif place.arrived[lead] != place.arrived[-1]:
+        settled = False
+    elif settled and pending > 0 and inside < commanded:
+        # Fewer than commanded, more than serve now: the queue may begin before the pending ones are there.
+        settled = inside == down and place.backlog == 0
+        for t in range(lead):
+            settled = settled and place.demand[t, path] <= (ready + place.arrived[t]) * kappa
+        up, up_at_once = (down, down) if settled else (up, up_at_once)
+    if settled:
+        return min(max(up, low), high + 1), min(max(up_at_once, low), high + 1)
+    most = max(min(up + pending, high + 1), low)
+    kept = fewest_that_serve(place, future, low, most, excused=True)
+    most = max(min(up_at_once + pending, high + 1), kept)
+    return kept, fewest_that_serve(place, future, kept, most, excused=False)
+
+
+@compiled
+def rates_to_work_off(
+    place: Place, total: Float, path: int, lead: int, inherited: float, within: float
+) -> tuple[float, float, float]:
+    """Rates with which no step of the window is late: the inherited queue due evenly over the window, or at once.
+
+    And the least demand of a step in it, requests/s. `within` is the rate without that queue.
+    """
+    evenly, at_once, least = within, larger(within, inherited / place.wait), np.inf
+    due = inherited / place.window
+    for k in range(1, place.window + 1):
+        requests = total[lead + k, path] - total[lead, path]
+        share = 1.0 / (k + place.wait)
+        evenly = larger(evenly, (due * k + requests) * share)
+        at_once = larger(at_once, (inherited + requests) * share)
+        here = place.demand[lead + k - 1, path]
+        least = here if here < least else least  # noqa: FURB136
+    return evenly, at_once, least

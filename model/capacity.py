@@ -53,7 +53,6 @@ def _curves() -> Float:
     return curve
 
 
-_CELL_EDGES: Final = np.arange(_GRID + 1) - 0.5
 _P_BAD: Final = _curves()
 _LOG_EVIDENCE: Final = np.concatenate((np.log1p(-_P_BAD), np.log(_P_BAD)), axis=2).reshape(-1, 2 * _GRID)
 _LOG_STEEPNESS: Final = np.log(np.asarray(_STEEPNESS_PRIOR))[:, None]
@@ -140,12 +139,15 @@ class CapacityPosterior:
         Raises:
             ValueError: nothing is declared and no load has been seen yet.
         """
+        log_first, cells = self.cumulative()
+        edges = log_first + np.arange(_GRID + 1) * SPACING
+        return np.asarray(np.exp(np.interp(np.asarray(levels, dtype=np.float64), cells, edges)))
+
+    def cumulative(self) -> tuple[float, Float]:
+        """Log capacity at the lower end of the grid, and the probability up to each cell's end, `SPACING` apart."""
         first, posterior = self._posterior()
-        upper = np.cumsum(posterior.sum(axis=0))  # [capacity]
-        cells = np.concatenate(([0.0], upper / upper[-1]))
-        edges = (first + _CELL_EDGES) * SPACING
-        quantiles: Float = np.exp(np.interp(np.asarray(levels, dtype=np.float64), cells, edges))
-        return quantiles
+        cells = np.concatenate(([0.0], np.cumsum(posterior.sum(axis=0))))
+        return (first - 0.5) * SPACING, cells / cells[-1]
 
     def draws(self, num: int, seed: int) -> Float:
         """Stratified draws [num] in random order, 1/s per replica; the same seed gives the same draws."""
@@ -162,7 +164,7 @@ class CapacityPosterior:
 
     def snapshot(self) -> dict[str, Any]:
         """Everything the next output reads except the prior, as plain values; `restore` gives back the same bits."""
-        (used,) = np.nonzero(self._weights.any(axis=0))
+        used = np.flatnonzero(self._weights[0] + self._weights[1])
         return {
             "v": 1,
             "bins": used.astype("<i2").tobytes(),

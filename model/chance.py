@@ -1,225 +1,296 @@
-"""The fewest replicas whose P(miss) is at most epsilon: screened on some draws of the future, verified on fresh ones.
+"""The fewest replicas whose P(miss) is at most epsilon, and the risks of the counts around it.
 
-Draws pair each demand path with quantiles of capacity and of lead time in a fixed shuffled order, shifted per row by
-its seeds: spread evenly over both posteriors, and the same for a row whatever batch it stands in.
+Every demand path is followed under draws of capacity and lead time. The needs of these futures say at once what every
+count risks: all counts share their random numbers. The first thousand draws decide, unless more of them could change
+the answer; which paths there are is settled by the forecast, so that their spread is stated and not drawn away.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Final, Literal
+import math
+from typing import Final, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
-from model.backlog import Needs, path_needs, risk_of
-from model.futures import Futures, lead_steps
+from model.backlog import row_needs
+from model.compiled import compiled
+from model.posterior_draws import capacity_strata, lead_strata, orders
+from model.queue_paths import Place
 
-Ground = Literal["chance_constrained", "recovery", "maximum"]
+Float = NDArray[np.float64]
+Whole = NDArray[np.int64]
 
-_REACHES: Final = (2, 8, 1 << 40)  # counts around the start that are verified first, then next, then all there are
+GROUNDS: Final = ("chance_constrained", "recovery", "maximum")
+_FIRST_DRAWS: Final = 1024  # of every row; the rest only where the answer is in doubt
 _BESIDE: Final = 2  # counts on either side of the answer whose risk is stated
-_FIRST_DRAWS: Final = 1024  # verified for every row; the rest only where the answer is in doubt
 _LITTLE: Final = 10  # one in so many replicas more, or one, is little to pay for keeping the stated risk
-_SURE: Final = 2.0  # standard errors from epsilon at which it is not
+_SURE: Final = 1.0  # errors of independent draws from epsilon at which it is not; draws spread evenly err by half
+_MATTERS: Final = 0.5  # part of the whole standard error from which on that of the draws is worth reducing
 
 
-@dataclass(frozen=True, slots=True)
-class Outlook:
-    """B workloads at their origins, with everything a draw of their futures needs. All tensors on one device.
+class Outlook(NamedTuple):
+    """B workloads at their origins, with everything a draw of their futures needs.
 
     Attributes:
-        demand: float32 [B, S, H], requests/s.
-        capacity: float64 [B, K], quantiles of the requests/s one replica carries, at K evenly spaced levels.
-        lead_s: float64 [B, K], quantiles of the time until a replica commanded at the origin serves.
-        horizon: int64 [B], steps of the paths that belong to the row.
-        bounds: B inclusive ranges of the replica count.
-        epsilon: B risks allowed.
-        seeds: per row, two for screening and two for verifying.
-        The others as in `Futures`.
+        paths: float32 [R, S, H, N], of these and perhaps other rows.
+        row: int64 [B], the row of `paths` that belongs to each.
+        indicator: column of N that is the demand, requests/s.
+        log_first: float64 [B], logarithm of the lower end of the first cell of the capacity, requests/s per replica.
+        spacing: width of a cell in log capacity.
+        cumulative: float64 [B, K], probability of the capacity up to each cell's end.
+        location, scale: float64 [B], of the log lead time in seconds, a Student t.
+        student: int64 [B], row of the tables `values` and `probabilities`, float64 [F, K], of its distribution.
+        delay_s: time from the origin until a command is given.
+        horizon: int64 [B], steps of the paths that belong to the row; at least `window_steps`.
+        ready, pending: int64 [B], replicas serving now, and commanded and not yet serving.
+        arrived: int64 [B, H], how many of the pending ones serve from the start of each step at the latest; those not
+            arrived within the row's horizon are taken to arrive when a replica commanded now would.
+        waiting: float64 [B], requests.
+        ttft_s, objective: float64 [B].
+        low, high: int64 [B], inclusive bounds of the replica count.
+        epsilon: float64 [B], risks allowed.
+        others: int64 [B, E], more counts whose risk is wanted; negative = none.
+        seeds: int64 [B, 2], which path meets which draw.
     """
 
-    demand: Tensor
-    capacity: Tensor
-    lead_s: Tensor
-    horizon: Tensor
-    ready: Tensor
-    pending: Tensor
-    arrived: Tensor
-    backlog: Tensor
-    ttft_s: Tensor
-    objective: Tensor
-    bounds: tuple[tuple[int, int], ...]
-    epsilon: tuple[float, ...]
-    seeds: tuple[tuple[int, int, int, int], ...]
+    paths: NDArray[np.float32]
+    row: Whole
+    indicator: int
+    log_first: Float
+    spacing: float
+    cumulative: Float
+    location: Float
+    scale: Float
+    student: Whole
+    values: Float
+    probabilities: Float
+    delay_s: float
+    horizon: Whole
+    ready: Whole
+    pending: Whole
+    arrived: Whole
+    waiting: Float
+    ttft_s: Float
+    objective: Float
+    low: Whole
+    high: Whole
+    epsilon: Float
+    others: Whole
+    seeds: Whole
     window_steps: int
     step_s: float
 
-    @property
-    def num_paths(self) -> int:
-        return self.demand.shape[1]
 
-    def futures(self, rows: Sequence[int], num_draws: int, *, fresh: bool) -> Futures:
-        """Futures of some rows, `num_draws` (a multiple of the paths) each; `fresh` ones apart from the rest."""
-        index = self.whole(rows)
-        seeds = [self.seeds[i][2:] if fresh else self.seeds[i][:2] for i in rows]
-        capacity, lead_s = (
-            self._drawn(table[index], order, [s[which] % num_draws for s in seeds])
-            for which, (table, order) in enumerate(zip((self.capacity, self.lead_s), _orders(num_draws), strict=True))
-        )
-        return Futures(
-            demand=self.demand[index],
-            capacity=capacity.to(torch.float32),
-            lead_steps=lead_steps(lead_s, self.step_s, self.window_steps, self.horizon[index]),
-            ready=self.ready[index],
-            pending=self.pending[index],
-            arrived=self.arrived[index],
-            backlog=self.backlog[index],
-            ttft_s=self.ttft_s[index],
-            objective=self.objective[index],
-            window_steps=self.window_steps,
-            step_s=self.step_s,
-        )
+class Chances(NamedTuple):
+    """What the futures say, row by row.
 
-    def whole(self, numbers: Sequence[int] | Sequence[Sequence[int]]) -> Tensor:
-        """int64 tensor on the device of the paths."""
-        return torch.tensor(numbers, dtype=torch.int64, device=self.demand.device)
-
-    def _drawn(self, table: Tensor, order: Tensor, shifts: Sequence[int]) -> Tensor:
-        place = (order.to(table.device) + self.whole(shifts)[:, None]) % order.numel()  # [B, V]
-        return table.gather(1, place * table.shape[1] // order.numel())
-
-
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """A replica count, what it rests on, and P(miss) with standard error of the counts around it, ascending.
-
-    `ground`: `chance_constrained`, P(miss) is at most epsilon; `recovery`, it is not, for a queue is there before any
-    replica can come, but the futures are kept at that risk; `maximum`, not even that.
+    Attributes:
+        replicas: int64 [B], the fewest that keep all but a share epsilon of the futures; where a queue that cannot be
+            avoided makes P(miss) more than epsilon there, and a few more bring it down, it is those.
+        ground: int64 [B], index into `GROUNDS`. `chance_constrained`: P(miss) is at most epsilon. `recovery`: it is
+            not, for a queue is there before any replica can come, but the futures are kept at that risk. `maximum`:
+            not even that.
+        kept: int64 [B], the fewest that keep the futures at that risk, within the bounds.
+        num_counts: int64 [B], how many of the next three belong to the row.
+        counts, p_miss, stderr: [B, C], ascending counts with P(miss) and its standard error over the demand paths.
     """
 
-    replicas: int
-    ground: Ground
-    counts: tuple[int, ...]
-    p_miss: tuple[float, ...]
-    stderr: tuple[float, ...]
+    replicas: Whole
+    ground: Whole
+    kept: Whole
+    num_counts: Whole
+    counts: Whole
+    p_miss: Float
+    stderr: Float
 
 
-def screen(outlook: Outlook) -> Needs:
-    """Needs [B, S] of one draw per path, searched over each row's whole range."""
-    futures = outlook.futures(range(len(outlook.bounds)), outlook.num_paths, fresh=False)
-    low, high = zip(*outlook.bounds, strict=True)
-    return path_needs(futures, outlook.whole(low), outlook.whole(high))
-
-
-def fewest(needs: Tensor, epsilon: Sequence[float]) -> list[int]:
-    """Per row of needs [B, V], the fewest replicas that at most a share epsilon needs more than."""
-    draws = needs.shape[1]
-    ordered, _ = needs.sort(dim=1)
-    place = [max(draws - 1 - _allowed_misses(e, draws), 0) for e in epsilon]
-    at = torch.tensor(place, dtype=torch.int64, device=needs.device)
-    return [int(n) for n in ordered.gather(1, at[:, None])[:, 0].tolist()]
-
-
-def verify(outlook: Outlook, start: Sequence[int], max_draws: int) -> list[Verified]:
-    """Per row the fewest replicas that keep all but a share epsilon of fresh futures.
-
-    Where a queue that cannot be avoided makes P(miss) more than epsilon there, and a few replicas more bring it down,
-    it is those.
+def chances(outlook: Outlook, max_draws: int) -> Chances:
+    """Choose the count of every row.
 
     Args:
-        start: count from which each row is searched outwards.
         max_draws: futures per row, at most; at least one per path.
     """
-    paths = outlook.num_paths
+    rows, paths = len(outlook.row), outlook.paths.shape[1]
     most = paths * max(max_draws // paths, 1)
     first = min(paths * max(_FIRST_DRAWS // paths, 1), most)
-    found, doubtful = _search(outlook, list(range(len(start))), start, first)
-    if most > first and doubtful:
-        nearer = [found[i].replicas for i in range(len(start))]
-        found |= _search(outlook, doubtful, nearer, most)[0]
-    return [found[i] for i in range(len(start))]
+    width = 2 * _BESIDE + 1 + 3 * outlook.others.shape[1]
+    found = Chances(
+        replicas=np.zeros(rows, np.int64),
+        ground=np.zeros(rows, np.int64),
+        kept=np.zeros(rows, np.int64),
+        num_counts=np.zeros(rows, np.int64),
+        counts=np.zeros((rows, width), np.int64),
+        p_miss=np.zeros((rows, width)),
+        stderr=np.zeros((rows, width)),
+    )
+    _solve(outlook, first, *orders(first, paths), most, *orders(most, paths), found)
+    return found
 
 
-def _search(
-    outlook: Outlook, rows: list[int], start: Sequence[int], num_draws: int
-) -> tuple[dict[int, Verified], list[int]]:
-    """Enclose each row's fewest count in a bracket that widens until it does; also which answers are in doubt."""
-    found: dict[int, Verified] = {}
-    doubtful: list[int] = []
-    for reach in _REACHES:
-        if not rows:
-            break
-        brackets = [_bracket(start[i], outlook.bounds[i], reach) for i in rows]
-        low, high = zip(*brackets, strict=True)
-        needs = path_needs(outlook.futures(rows, num_draws, fresh=True), outlook.whole(low), outlook.whole(high))
-        chosen = fewest(needs.kept, [outlook.epsilon[i] for i in rows])
-        around = [_around(*known) for known in zip(chosen, brackets, strict=True)]
-        width = max(map(len, around))
-        padded = outlook.whole([c + c[-1:] * (width - len(c)) for c in around])
-        kept, missed = (risk_of(n, padded, outlook.num_paths) for n in (needs.kept, needs.missed))
-        columns = (kept.p_miss, kept.stderr, missed.p_miss, missed.stderr)
-        risks = zip(*(c.tolist() for c in columns), strict=True)
-        still_open = []
-        for i, count, bracket, counts, (kept_p, kept_e, p_miss, stderr) in zip(
-            rows, chosen, brackets, around, risks, strict=True
-        ):
-            if not _encloses(count, bracket, outlook.bounds[i]):
-                still_open.append(i)
-                continue
-            found[i] = _answer(count, counts, p_miss, stderr, outlook.epsilon[i])
-            deciding = [k for k, n in enumerate(counts) if count - 1 <= n <= found[i].replicas]
-            near = ((kept_p, kept_e), (p_miss, stderr))
-            if any(_near(outlook.epsilon[i], p[k], e[k]) for p, e in near for k in deciding):
-                doubtful.append(i)
-        rows = still_open
-    return found, sorted(doubtful)
+@compiled
+def _solve(
+    outlook: Outlook,
+    first: int,
+    first_capacity: Whole,
+    first_lead: Whole,
+    most: int,
+    most_capacity: Whole,
+    most_lead: Whole,
+    found: Chances,
+) -> None:
+    kept, missed = np.empty(most, np.int64), np.empty(most, np.int64)
+    for b in range(len(outlook.row)):
+        demand = _demand(outlook, b)
+        draws = first
+        _needs(outlook, b, demand, first, first_capacity, first_lead, kept, missed)
+        doubtful = _choose(outlook, b, kept[:first], missed[:first], demand.shape[1], found)
+        if doubtful and most > first:
+            draws = most
+            _needs(outlook, b, demand, most, most_capacity, most_lead, kept, missed)
+            _choose(outlook, b, kept, missed, demand.shape[1], found)
+        _state_risks(outlook, b, missed[:draws], demand.shape[1], found)
 
 
-def _answer(
-    kept: int, counts: tuple[int, ...], p_miss: Sequence[float], stderr: Sequence[float], epsilon: float
-) -> Verified:
-    """The count that keeps the futures, or one little above it if that makes the misses themselves rare enough."""
-    known = (counts, tuple(p_miss[: len(counts)]), tuple(stderr[: len(counts)]))
-    if kept > counts[-1]:
-        return Verified(counts[-1], "maximum", *known)
-    most = kept + max(1, kept // _LITTLE)
-    rare = [n for n, p in zip(counts, p_miss, strict=False) if kept <= n <= most and p <= epsilon]
-    return Verified(rare[0], "chance_constrained", *known) if rare else Verified(kept, "recovery", *known)
+@compiled
+def _demand(outlook: Outlook, b: int) -> Float:
+    """Requests/s [H, S] of one row; which path meets which draw is the row's own."""
+    paths, horizon = outlook.paths.shape[1], outlook.horizon[b]
+    demand = np.empty((horizon, paths))
+    shift = outlook.seeds[b, 0] % paths
+    for s in range(paths):
+        path = s + shift if s + shift < paths else s + shift - paths
+        for t in range(horizon):
+            rate = outlook.paths[outlook.row[b], path, t, outlook.indicator]
+            demand[t, s] = rate if rate > 0 else 0.0
+    return demand
 
 
-def _near(epsilon: float, p: float, stderr: float) -> bool:
-    return abs(p - epsilon) < _SURE * stderr
+@compiled
+def _needs(
+    outlook: Outlook, b: int, demand: Float, draws: int, order: Whole, lead_order: Whole, kept: Whole, missed: Whole
+) -> None:
+    """Needs of the row's futures under this many draws."""
+    paths, window = demand.shape[1], outlook.window_steps
+    table = outlook.student[b]
+    capacities = capacity_strata(draws, outlook.log_first[b], outlook.spacing, outlook.cumulative[b])
+    leads = lead_strata(
+        draws,
+        outlook.location[b],
+        outlook.scale[b],
+        outlook.values[table],
+        outlook.probabilities[table],
+        outlook.delay_s,
+        outlook.step_s,
+        outlook.horizon[b] - window,
+    )
+    capacity, lead_steps = np.empty(draws), np.empty(draws, np.int64)
+    shift = outlook.seeds[b, 1] % paths
+    for first in range(0, draws, paths):
+        for s in range(paths):
+            other = s + shift if s + shift < paths else s + shift - paths
+            capacity[first + s] = capacities[order[first + s]]
+            lead_steps[first + s] = leads[lead_order[first + other]]
+    place = Place(
+        demand,
+        outlook.ready[b],
+        outlook.pending[b],
+        outlook.arrived[b, : outlook.horizon[b]],
+        outlook.waiting[b] / outlook.step_s,
+        outlook.ttft_s[b] / outlook.step_s,
+        1.0 - outlook.objective[b],
+        window,
+    )
+    row_needs(place, capacity, lead_steps, outlook.low[b], outlook.high[b], kept[:draws], missed[:draws])
 
 
-def _bracket(centre: int, bounds: tuple[int, int], reach: int) -> tuple[int, int]:
-    centre = min(max(centre, bounds[0]), bounds[1])
-    return max(centre - reach, bounds[0]), min(centre + reach, bounds[1])
+@compiled
+def over(needs: Whole, count: int) -> int:
+    """How many futures need more than `count` replicas."""
+    total = 0
+    for need in needs:
+        total += need > count
+    return total
 
 
-def _around(centre: int, bracket: tuple[int, int]) -> tuple[int, ...]:
-    low, high = _bracket(centre, bracket, _BESIDE)
-    return tuple(range(low, high + 1))
+@compiled
+def fewest(needs: Whole, low: int, high: int, epsilon: float) -> int:
+    """The fewest of low..high + 1 replicas that at most a share epsilon of the futures needs more than."""
+    while low <= high:
+        middle = (low + high) // 2
+        if over(needs, middle) / len(needs) > epsilon:
+            low = middle + 1
+        else:
+            high = middle - 1
+    return low
 
 
-def _encloses(count: int, bracket: tuple[int, int], bounds: tuple[int, int]) -> bool:
-    """Whether a bracket shows that the count suffices, that one less does not, and what one more would do."""
-    return (count > bracket[0] or bracket[0] == bounds[0]) and (count < bracket[1] or bracket[1] == bounds[1])
+@compiled
+def risk_of(needs: Whole, paths: int, count: int) -> tuple[float, float, float]:
+    """P(need > count), its standard error over paths, and the part of that which more draws per path would remove.
+
+    Futures on one demand path are not independent. Where no spread is seen the error is that of a single miss.
+    """
+    draws = len(needs)
+    repeats = draws // paths
+    hits = np.zeros(paths, np.int64)
+    for first in range(0, draws, paths):
+        for s in range(paths):
+            hits[s] += needs[first + s] > count
+    total, squares = 0, 0
+    for s in range(paths):
+        total += hits[s]
+        squares += hits[s] * hits[s]
+    single = (1.0 - 1.0 / draws) / draws**2
+    spread = (squares / paths - (total / paths) ** 2) / repeats**2
+    stderr = math.sqrt(max(spread / paths, single))
+    drawn = math.sqrt((total * repeats - squares) / (draws * draws * max(repeats - 1, 1)))
+    return total / draws, stderr, drawn if repeats > 1 else stderr
 
 
-def _allowed_misses(epsilon: float, draws: int) -> int:
-    """The most misses with which misses / draws, as a float, is at most epsilon."""
-    misses = min(max(int(epsilon * draws) + 1, 0), draws)
-    while misses > 0 and misses / draws > epsilon:
-        misses -= 1
-    return misses
+@compiled
+def _choose(outlook: Outlook, b: int, kept: Whole, missed: Whole, paths: int, found: Chances) -> bool:
+    """Choose the row's count; whether more draws might change it."""
+    low, high, epsilon = outlook.low[b], outlook.high[b], outlook.epsilon[b]
+    enough = fewest(kept, low, high, epsilon)
+    if enough > high:
+        chosen, ground = high, 2
+    else:
+        chosen, ground = enough, 1
+        for count in range(enough, min(enough + max(1, enough // _LITTLE), high) + 1):
+            if over(missed, count) / len(missed) <= epsilon:
+                chosen, ground = count, 0
+                break
+    found.replicas[b], found.ground[b], found.kept[b] = chosen, ground, min(enough, high)
+    for count in range(max(enough - 1, low), chosen + 1):
+        for needs in (kept, missed):
+            p, stderr, drawn = risk_of(needs, paths, count)
+            if abs(p - epsilon) < _SURE * drawn and drawn > _MATTERS * stderr:
+                return True
+    return False
 
 
-@lru_cache(maxsize=16)
-def _orders(num_draws: int) -> tuple[Tensor, Tensor]:
-    """Two shuffled orders of the draws, the same in every process: one for capacities, one for lead times."""
-    rng = np.random.Generator(np.random.PCG64(20240801))
-    return torch.from_numpy(rng.permutation(num_draws)), torch.from_numpy(rng.permutation(num_draws))
+@compiled
+def _state_risks(outlook: Outlook, b: int, missed: Whole, paths: int, found: Chances) -> None:
+    """Risks of the counts around the chosen one, of the others asked for and of those beside them."""
+    low, high, chosen = outlook.low[b], outlook.high[b], found.replicas[b]
+    counts = found.counts[b]
+    number = 0
+    for count in range(max(chosen - _BESIDE, low), min(chosen + _BESIDE, high) + 1):
+        counts[number] = count
+        number += 1
+    for other in outlook.others[b]:
+        if other < 0:
+            continue
+        for beside in (-1, 0, 1):
+            count = min(max(min(max(other, low), high) + beside, low), high)
+            known = False
+            for k in range(number):
+                known = known or counts[k] == count
+            if not known:
+                counts[number] = count
+                number += 1
+    counts[:number].sort()
+    found.num_counts[b] = number
+    for k in range(number):
+        found.p_miss[b, k], found.stderr[b, k], _ = risk_of(missed, paths, counts[k])

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -98,7 +99,7 @@ def quantiles_of_paths(paths: Tensor, levels: Tensor) -> Tensor:
     Returns:
         [..., Q].
     """
-    ordered, _ = paths.sort(dim=-1)
+    ordered = _ordered(paths)
     s = ordered.shape[-1]
     position = (levels.to(ordered.device, torch.float64) * (s + 1) - 1).clamp(0, s - 1)
     low = position.floor().long()
@@ -106,3 +107,10 @@ def quantiles_of_paths(paths: Tensor, levels: Tensor) -> Tensor:
     weight = (position - low).to(ordered.dtype)
     # lerp of equal ends is exact, so quantiles of an atom do not cross by a rounding error.
     return torch.lerp(ordered[..., low], ordered[..., high], weight)
+
+
+def _ordered(paths: Tensor) -> Tensor:
+    """Ascending along the last axis. On the CPU numpy sorts with vector instructions, tens of times faster."""
+    if paths.device.type != "cpu" or paths.dtype not in (torch.float32, torch.float64):
+        return paths.sort(dim=-1)[0]
+    return torch.from_numpy(np.sort(paths.detach().contiguous().numpy(), axis=-1))

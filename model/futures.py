@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
 class Futures:
-    """B workloads with V futures each. All tensors on one device.
+    """B workloads with V futures each.
 
     Attributes:
-        demand: float32 [B, S, H], requests/s of each step; future v takes path v % S.
-        capacity: float32 [B, V], requests/s one replica carries; V a multiple of S.
+        demand: float [B, S, H], requests/s of each step; future v takes path v % S.
+        capacity: float64 [B, V], requests/s one replica carries; V a multiple of S.
         lead_steps: int64 [B, V], whole steps until a replica commanded now serves, at most H - window_steps.
         ready: int64 [B], replicas serving now.
         pending: int64 [B], replicas commanded and not yet serving.
         arrived: int64 [B, H], how many of the pending ones serve from the start of each step at the latest; those not
             arrived within H are taken to arrive when a replica commanded now would.
-        backlog: float32 [B], requests waiting now.
-        ttft_s: float32 [B].
+        backlog: float [B], requests waiting now.
+        ttft_s: float [B].
         objective: float64 [B].
         window_steps: length of the commit window.
         step_s: length of a step.
@@ -30,15 +30,15 @@ class Futures:
         ValueError: shapes that do not fit.
     """
 
-    demand: Tensor
-    capacity: Tensor
-    lead_steps: Tensor
-    ready: Tensor
-    pending: Tensor
-    arrived: Tensor
-    backlog: Tensor
-    ttft_s: Tensor
-    objective: Tensor
+    demand: NDArray[np.floating]
+    capacity: NDArray[np.float64]
+    lead_steps: NDArray[np.int64]
+    ready: NDArray[np.int64]
+    pending: NDArray[np.int64]
+    arrived: NDArray[np.int64]
+    backlog: NDArray[np.floating]
+    ttft_s: NDArray[np.floating]
+    objective: NDArray[np.float64]
     window_steps: int
     step_s: float
 
@@ -54,14 +54,3 @@ class Futures:
             raise ValueError(f"arrived must be [{rows}, {horizon}], got {tuple(self.arrived.shape)}")
         if not 1 <= self.window_steps <= horizon:
             raise ValueError(f"window_steps must be in 1..{horizon}, got {self.window_steps}")
-
-    @property
-    def commanded(self) -> Tensor:
-        """int64 [B], replicas serving or on their way."""
-        return self.ready + self.pending
-
-
-def lead_steps(lead_s: Tensor, step_s: float, window_steps: int, horizon: Tensor) -> Tensor:
-    """Whole steps of lead times [B, V]; those whose window would leave the row's horizon int64 [B] are cut to fit."""
-    steps = torch.ceil(lead_s.to(torch.float64) / step_s - 1e-9).clamp(min=0.0).to(torch.int64)
-    return torch.minimum(steps, (horizon - window_steps).clamp(min=0)[:, None])

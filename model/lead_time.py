@@ -25,7 +25,7 @@ _SHORTEST_S: Final = 1e-3
 
 
 @lru_cache(maxsize=256)
-def _student_table(freedom: float) -> tuple[Float, Float]:
+def student_table(freedom: float) -> tuple[Float, Float]:
     """Cumulative probabilities and values of a Student t.
 
     With t = sqrt(v) tan(a) the density in the angle a is proportional to cos(a) ** (v - 1), smooth on a bounded range.
@@ -85,10 +85,15 @@ class LeadTimePosterior:
 
     def quantiles(self, levels: Sequence[float] | Float) -> Float:
         """Quantiles of the next replica's lead time in seconds, aligned with `levels`."""
-        probability, value = _student_table(2.0 * self._shape)
-        spread = math.sqrt(self._scale * (self._count + 1.0) / (self._shape * self._count))
+        location, scale, freedom = self.student()
+        probability, value = student_table(freedom)
         t = np.interp(np.asarray(levels, dtype=np.float64), probability, value)
-        return np.exp(np.clip(self._mean + spread * t, -20.0, 20.0))
+        return np.exp(np.clip(location + scale * t, -20.0, 20.0))
+
+    def student(self) -> tuple[float, float, float]:
+        """Location, scale and degrees of freedom of the Student t that the log of the next lead time follows."""
+        scale = math.sqrt(self._scale * (self._count + 1.0) / (self._shape * self._count))
+        return self._mean, scale, 2.0 * self._shape
 
     def draws(self, num: int, seed: int) -> Float:
         """Stratified draws [num] in random order, seconds; the same seed gives the same draws."""

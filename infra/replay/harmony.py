@@ -38,8 +38,8 @@ class Variant:
     forecaster: Callable[[Setting], Forecaster] = shipped_forecaster
 
 
-# Removing a replica is the planner's own risk-weighed choice, so the replay does not slow it down further.
-REPLAY_GUARDS = GuardLimits(warm_up_steps=64, stabilization_down_s=60.0, down_ratio=1.0)
+# Removing a replica is a risk-weighed choice of its own (the guard `release`), so little slows it down further.
+REPLAY_GUARDS = GuardLimits(warm_up_steps=32, stabilization_down_s=60.0, down_ratio=1.0)
 
 HARMONY_VARIANTS: dict[str, Variant] = {
     "harmony": Variant(),

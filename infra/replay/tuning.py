@@ -38,11 +38,11 @@ def tune(
     """
     offered = candidates(policy, training, known)
     if policy == STATIC_PEAK:
-        return _bisect(offered, scored, known, seed, scored.share)
+        return _bisect(offered, scored, known, seed, scored.share, offered[-1])
     if not tuned:
         return default_of(policy, offered), []
     if policy in HARMONY_VARIANTS:
-        return _bisect(offered, training, known, seed, _wanted(training))
+        return _bisect(offered, training, known, seed, _wanted(training), default_of(policy, offered))
     trials = [_try(choice, training, known, seed) for choice in offered]
     return best_of(trials, _wanted(training)), trials
 
@@ -65,9 +65,12 @@ def _try(choice: Choice, setting: Setting, known: Knowledge, seed: int) -> Trial
 
 
 def _bisect(
-    offered: list[Choice], setting: Setting, known: Knowledge, seed: int, share: float
+    offered: list[Choice], setting: Setting, known: Knowledge, seed: int, share: float, default: Choice
 ) -> tuple[Choice, list[Trial]]:
-    """The first of the candidates, in the order given, that keeps the objective; the best tried where none does."""
+    """The first of the candidates, in the order given, that keeps the objective; the best tried where none does.
+
+    The default where all candidates missed alike.
+    """
     trials: list[Trial] = []
     low, high = 0, len(offered) - 1
     while low < high:
@@ -76,5 +79,7 @@ def _bisect(
         low, high = (low, middle) if trials[-1].attainment >= share else (middle + 1, high)
     if low == len(offered) - 1:
         trials.append(_try(offered[low], setting, known, seed))
+        if len({t.attainment for t in trials}) == 1 and trials[0].attainment < share:
+            return default, trials  # what was missed, no candidate could help: the trials say nothing
         return best_of(trials, share), trials
     return offered[low], trials

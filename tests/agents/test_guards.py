@@ -74,6 +74,12 @@ TABLE: list[tuple[Guard, int, dict[str, Any], int]] = [
     (limits.fleet_floor, 1, {"fleet_need": 3}, 3),
     (limits.fleet_floor, 1, {"fleet_need": 30}, 5),
     (limits.fleet_floor, 9, {"fleet_need": 30}, 9),
+    (limits.release, 2, {"epsilon": 0.8, "limits": replace(FREE, release_ratio=0.3)}, 4),  # P(miss) is 1 / (n + 1)
+    (limits.release, 2, {"epsilon": 0.8, "limits": replace(FREE, release_ratio=0.5)}, 2),
+    (limits.release, 2, {"epsilon": 0.01}, 5),
+    (limits.release, 2, {"epsilon": None}, 2),
+    (limits.release, 2, {"epsilon": 0.01, "risks": ()}, 2),
+    (limits.release, 9, {"epsilon": 0.01}, 9),
     (limits.step_limit, 50, {"limits": UP}, 10),
     (limits.step_limit, 50, {"limits": UP, "added": 3}, 6),
     (limits.step_limit, 50, {"limits": UP, "added": 4}, 5),

@@ -6,11 +6,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
-from model.backlog import miss_risk, path_misses, path_needs, risk_of
-from model.futures import Futures, lead_steps
+from model.backlog import path_needs
+from model.chance import risk_of
+from model.futures import Futures
+
+Whole = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ def looped(case: Case, replicas: int, *, excused: bool) -> bool:
     """Whether a future is missed (or not kept): the definition, one request step after the other."""
     commanded = case.ready + case.pending
     queue, inherited = case.backlog, 0.0
-    missed = total = 0.0
+    fresh = balance = missed = total = 0.0
     for t, rate in enumerate(case.demand):
         if t == case.lead:
             inherited = queue
@@ -47,13 +49,14 @@ def looped(case: Case, replicas: int, *, excused: bool) -> bool:
         capacity = case.capacity * serving
         after = max(0.0, queue + (rate - capacity) * case.step_s)
         inside = case.lead <= t < case.lead + case.window
-        excuse_before = excuse_after = 0.0
+        waiting = [queue, after]
         if excused and inside and replicas >= commanded:
-            elapsed = t - case.lead
-            excuse_before = inherited * (case.window - elapsed) / case.window
-            excuse_after = inherited * (case.window - elapsed - 1) / case.window
-        allowed = capacity * case.ttft_s
-        late = queue - excuse_before > allowed or after - excuse_after > allowed
+            fresh_after = max(0.0, fresh + (rate - capacity) * case.step_s)
+            balance_after = balance + (rate - capacity) * case.step_s
+            due, due_after = (inherited * (k - case.lead) / case.window for k in (t, t + 1))
+            waiting = [fresh, fresh_after, due + balance, due_after + balance_after]
+            fresh, balance = fresh_after, balance_after
+        late = max(waiting) > capacity * case.ttft_s
         scored = inside or (replicas < commanded and t < case.lead)
         missed += rate * case.step_s if late and scored else 0.0
         total += rate * case.step_s if inside else 0.0
@@ -87,15 +90,15 @@ def stacked(cases: list[Case]) -> Futures:
     """Cases as one batch, one path and one draw per row."""
     first = cases[0]
     return Futures(
-        demand=torch.tensor([[c.demand] for c in cases]),
-        capacity=torch.tensor([[c.capacity] for c in cases]),
-        lead_steps=torch.tensor([[c.lead] for c in cases]),
-        ready=torch.tensor([c.ready for c in cases]),
-        pending=torch.tensor([c.pending for c in cases]),
-        arrived=torch.tensor([c.arrived for c in cases]),
-        backlog=torch.tensor([c.backlog for c in cases]),
-        ttft_s=torch.tensor([c.ttft_s for c in cases]),
-        objective=torch.tensor([c.objective for c in cases], dtype=torch.float64),
+        demand=np.array([[c.demand] for c in cases]),
+        capacity=np.array([[c.capacity] for c in cases]),
+        lead_steps=np.array([[c.lead] for c in cases]),
+        ready=np.array([c.ready for c in cases]),
+        pending=np.array([c.pending for c in cases]),
+        arrived=np.array([c.arrived for c in cases]),
+        backlog=np.array([c.backlog for c in cases]),
+        ttft_s=np.array([c.ttft_s for c in cases]),
+        objective=np.array([c.objective for c in cases]),
         window_steps=first.window,
         step_s=first.step_s,
     )
@@ -112,22 +115,27 @@ def risky_futures(seed: int, rows: int = 6, paths: int = 32, repeats: int = 3, h
     walk = np.exp(np.cumsum(rng.normal(0, 0.08, (rows, paths, horizon)), axis=2))
     pending = rng.integers(0, 3, rows)
     return Futures(
-        demand=torch.tensor(base * walk, dtype=torch.float32),
-        capacity=torch.tensor(rng.lognormal(np.log(3), 0.2, (rows, paths * repeats)), dtype=torch.float32),
-        lead_steps=torch.tensor(rng.integers(0, horizon - 3, (rows, paths * repeats))),
-        ready=torch.tensor(rng.integers(0, 16, rows)),
-        pending=torch.tensor(pending),
-        arrived=torch.tensor(np.minimum(pending[:, None], (np.arange(horizon) > 5)[None] * 1)),
-        backlog=torch.tensor(rng.choice([0.0, 3.0, 400.0], rows), dtype=torch.float32),
-        ttft_s=torch.full((rows,), 2.0),
-        objective=torch.full((rows,), 0.99, dtype=torch.float64),
+        demand=base * walk,
+        capacity=rng.lognormal(np.log(3), 0.2, (rows, paths * repeats)),
+        lead_steps=rng.integers(0, horizon - 3, (rows, paths * repeats)),
+        ready=rng.integers(0, 16, rows),
+        pending=pending,
+        arrived=np.minimum(pending[:, None], (np.arange(horizon) > 5)[None] * 1),
+        backlog=rng.choice([0.0, 3.0, 400.0], rows),
+        ttft_s=np.full(rows, 2.0),
+        objective=np.full(rows, 0.99),
         window_steps=4,
         step_s=15.0,
     )
 
 
-def bounds(rows: int, low: int, high: int) -> tuple[Tensor, Tensor]:
-    return torch.full((rows,), low), torch.full((rows,), high)
+def bounds(rows: int, low: int, high: int) -> tuple[Whole, Whole]:
+    return np.full(rows, low), np.full(rows, high)
+
+
+def shares(needs: Whole, counts: range) -> NDArray[np.float64]:
+    """Share [B, C] of futures that need more than each count."""
+    return np.array([[(row > n).mean() for n in counts] for row in needs])
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -140,7 +148,6 @@ def test_equals_a_plain_loop_at_every_count(seed: int) -> None:
     for replicas in range(0, 25, 3):
         expected = [looped(c, replicas, excused=False) for c in cases]
         kept = [not looped(c, replicas, excused=True) for c in cases]
-        assert path_misses(futures, torch.full((len(cases),), replicas))[:, 0].tolist() == expected
         assert (needs.missed[:, 0] > replicas).tolist() == expected
         assert (needs.kept[:, 0] <= replicas).tolist() == kept
         seen |= set(expected) | {k == e for k, e in zip(kept, expected, strict=True)}
@@ -189,7 +196,7 @@ def test_pending_replicas_come_when_they_are_known_to() -> None:
     assert needs.missed[1].item() == needs.kept[1].item() == 8
     assert needs.kept[0].item() > 8
     # Withdrawing a pending replica is giving one up: it bites before the window.
-    assert path_misses(stacked([in_time]), torch.tensor([7])).item()
+    assert path_needs(stacked([in_time]), *bounds(1, 1, 7)).missed.item() == 8
 
 
 def test_giving_up_replicas_answers_for_the_time_before_the_window() -> None:
@@ -213,33 +220,22 @@ def test_one_above_the_bound_where_nothing_suffices() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_risk_never_rises_with_replicas_nor_falls_with_demand_or_lost_capacity(seed: int) -> None:
     futures = risky_futures(seed)
-    counts = torch.arange(0, 41).expand(6, -1)
-    risk = miss_risk(futures, counts).p_miss
-    assert (risk.diff(dim=1) <= 0).all()
-    assert (risk >= 0).all()
-    assert (risk <= 1).all()
+    counts, wide = range(41), bounds(6, 0, 40)
+    needs = path_needs(futures, *wide)
+    risk = shares(needs.missed, counts)
     assert risk.max() == 1.0
     assert risk.min() < 0.5
-    doubled = replace(futures, demand=futures.demand * 2, backlog=futures.backlog * 2)
-    assert (miss_risk(doubled, counts).p_miss >= risk).all()
-    weaker = replace(futures, capacity=futures.capacity * 0.5)
-    assert (miss_risk(weaker, counts).p_miss >= risk).all()
-    needs = path_needs(futures, *bounds(6, 0, 40))
+    doubled = path_needs(replace(futures, demand=futures.demand * 2, backlog=futures.backlog * 2), *wide)
+    weaker = path_needs(replace(futures, capacity=futures.capacity * 0.5), *wide)
+    for worse in (doubled, weaker):
+        assert (worse.missed >= needs.missed).all()
+        assert (worse.kept >= needs.kept).all()
     assert (needs.kept <= needs.missed).all()
 
 
-def test_one_pass_and_bisection_agree() -> None:
-    futures = risky_futures(7)
-    needs = path_needs(futures, *bounds(6, 0, 40))
-    for replicas in (0, 3, 7, 12, 25, 40):
-        assert torch.equal(path_misses(futures, torch.full((6,), replicas)), needs.missed > replicas)
-
-
 def picked(futures: Futures, rows: list[int]) -> Futures:
-    index = torch.tensor(rows)
-    tensors = {n: getattr(futures, n)[index] for n in ("demand", "capacity", "lead_steps", "ready", "pending")}
-    more = {n: getattr(futures, n)[index] for n in ("arrived", "backlog", "ttft_s", "objective")}
-    return replace(futures, **tensors, **more)
+    names = ("demand", "capacity", "lead_steps", "ready", "pending", "arrived", "backlog", "ttft_s", "objective")
+    return replace(futures, **{n: getattr(futures, n)[rows] for n in names})
 
 
 def test_a_row_does_not_depend_on_its_batch() -> None:
@@ -247,29 +243,25 @@ def test_a_row_does_not_depend_on_its_batch() -> None:
     needs = path_needs(futures, *bounds(6, 0, 40))
     for rows in ([5, 2, 0], [1], [3, 4]):
         alone = path_needs(picked(futures, rows), *bounds(len(rows), 0, 40))
-        assert torch.equal(alone.kept, needs.kept[rows])
-        assert torch.equal(alone.missed, needs.missed[rows])
+        assert np.array_equal(alone.kept, needs.kept[rows])
+        assert np.array_equal(alone.missed, needs.missed[rows])
 
 
 def test_bounds_that_enclose_the_need_do_not_change_it() -> None:
     futures = risky_futures(4)
     wide, narrow = path_needs(futures, *bounds(6, 0, 200)), path_needs(futures, *bounds(6, 5, 12))
-    assert torch.equal(narrow.missed, wide.missed.clamp(5, 13))
-    assert torch.equal(narrow.kept, wide.kept.clamp(5, 13))
+    assert np.array_equal(narrow.missed, wide.missed.clip(5, 13))
+    assert np.array_equal(narrow.kept, wide.kept.clip(5, 13))
 
 
 def test_the_standard_error_counts_paths_not_draws() -> None:
     """Eight paths, of which one misses under every draw: as uncertain as eight draws, however often it is drawn."""
-    needs = torch.where(torch.arange(8) == 0, 9, 3).repeat(100)[None]
-    risk = risk_of(needs, torch.tensor([[2, 3, 9]]), 8)
-    assert risk.p_miss[0].tolist() == [1.0, 0.125, 0.0]
-    assert risk.stderr[0, 1].item() == pytest.approx((0.125 * 0.875 / 8) ** 0.5)
-    assert (risk.stderr > 0).all()
-
-
-def test_lead_times_are_whole_steps_and_leave_room_for_the_window() -> None:
-    steps = lead_steps(torch.tensor([[0.0, 15.0, 15.1, 900.0]]), 15.0, 4, torch.tensor([20]))
-    assert steps.tolist() == [[0, 1, 2, 16]]
+    needs = np.tile(np.where(np.arange(8) == 0, 9, 3), 100)
+    risks = [risk_of(needs, 8, count) for count in (2, 3, 9)]
+    assert [p for p, _, _ in risks] == [1.0, 0.125, 0.0]
+    assert risks[1][1] == pytest.approx((0.125 * 0.875 / 8) ** 0.5)
+    assert all(stderr > 0 for _, stderr, _ in risks)
+    assert [drawn for _, _, drawn in risks] == [0.0] * 3  # more draws of the same paths would say the same
 
 
 def test_shapes_that_do_not_fit_are_named() -> None:
@@ -278,14 +270,3 @@ def test_shapes_that_do_not_fit_are_named() -> None:
         replace(futures, capacity=futures.capacity[:, :5])
     with pytest.raises(ValueError, match="window_steps must be in"):
         replace(futures, window_steps=99)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-def test_a_gpu_gives_the_same_needs() -> None:
-    futures = risky_futures(5)
-    names = ("demand", "capacity", "lead_steps", "ready", "pending", "arrived", "backlog", "ttft_s", "objective")
-    on_gpu = replace(futures, **{n: getattr(futures, n).cuda() for n in names})
-    low, high = bounds(6, 0, 40)
-    here, there = path_needs(futures, low, high), path_needs(on_gpu, low.cuda(), high.cuda())
-    assert (here.missed == there.missed.cpu()).double().mean() > 0.999

@@ -26,11 +26,25 @@ def test_before_any_evidence_the_declared_risk_holds() -> None:
 
 
 def test_an_untouched_budget_allows_more_and_a_spent_one_less() -> None:
-    assert budget((1e6, 0.0)).epsilon(0.01, 0.99) == pytest.approx(0.03, rel=0.01)
-    assert budget((1e6, 0.0)).epsilon(0.08, 0.99) == pytest.approx(0.1)
-    assert budget((1e6, 0.01)).epsilon(0.01, 0.99) == pytest.approx(0.001, rel=0.01)
-    assert budget((1e6, 0.5)).epsilon(0.01, 0.99) == pytest.approx(0.0002)
-    assert budget((1e6, 0.0)).epsilon(0.3, 0.99) == 0.3
+    assert budget((1e7, 0.0)).epsilon(0.001, 0.99) == pytest.approx(0.03, rel=0.01)
+    assert budget((1e7, 0.0)).epsilon(0.08, 0.99) == pytest.approx(0.3)
+    assert budget((1e7, 0.01)).epsilon(0.01, 0.99) == pytest.approx(0.01 / 3, rel=0.01)
+    assert budget((1e7, 0.5)).epsilon(0.01, 0.99) == pytest.approx(0.002)
+    assert budget((1e7, 0.0)).epsilon(0.4, 0.99) == 0.4
+
+
+def test_misses_that_no_longer_burn_do_not_tighten_and_a_fresh_burn_ends_the_ease() -> None:
+    burnt = budget((1e5, 0.1))
+    assert burnt.epsilon(0.01, 0.99) < 0.01
+    for minute in range(1, 181):
+        burnt.observe(15_000 + minute * 60_000, 600.0, 0.0)
+    assert burnt.left_ratio(0.99) < 0
+    assert burnt.epsilon(0.01, 0.99) == pytest.approx(0.01)
+    quiet = budget((1e6, 0.0))
+    eased = quiet.epsilon(0.01, 0.99)
+    quiet.observe(HOUR_MS, 1e4, 0.05)
+    assert quiet.left_ratio(0.99) > 0.9
+    assert quiet.epsilon(0.01, 0.99) == pytest.approx(0.01) != pytest.approx(eased)
 
 
 @settings(max_examples=60, deadline=None)
@@ -38,7 +52,7 @@ def test_an_untouched_budget_allows_more_and_a_spent_one_less() -> None:
 def test_more_misses_never_allow_more_risk(seen: list[tuple[float, float]], declared: float, objective: float) -> None:
     worse = [(requests, min(1.0, miss + 0.1)) for requests, miss in seen]
     assert budget(*worse).epsilon(declared, objective) <= budget(*seen).epsilon(declared, objective) * (1 + 1e-12)
-    assert 0 < budget(*seen).epsilon(declared, objective) <= max(declared, 0.1)
+    assert 0 < budget(*seen).epsilon(declared, objective) <= max(declared, 0.3)
 
 
 def test_old_misses_fade() -> None:
@@ -72,6 +86,8 @@ def test_a_restored_budget_goes_on_with_the_same_bits(
 
 
 def test_other_versions_are_refused_and_none_starts_anew() -> None:
-    with pytest.raises(ValueError, match="version 2"):
-        ErrorBudget.restore({"v": 2})
+    with pytest.raises(ValueError, match="version 3"):
+        ErrorBudget.restore({"v": 3})
+    first = ErrorBudget.restore({"v": 1, "requests": 1e6, "misses": 5e3, "last_ts_ms": 15_000})
+    assert first.left_ratio(0.99) == budget((1e6, 0.005)).left_ratio(0.99)
     assert ErrorBudget.restore({}).snapshot() == ErrorBudget().snapshot()

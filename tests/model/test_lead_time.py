@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from model.lead_time import LeadTimePosterior, _student_table
+from model.lead_time import LeadTimePosterior, student_table
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from model.lead_time import LeadTimePosterior, _student_table
     [(1, 0.95, 6.314), (2, 0.975, 4.303), (6, 0.9, 1.440), (6, 0.99, 3.143), (30, 0.95, 1.697), (120, 0.995, 2.617)],
 )
 def test_quantiles_of_student_t(freedom: float, level: float, expected: float) -> None:
-    probability, value = _student_table(float(freedom))
+    probability, value = student_table(float(freedom))
     assert np.interp(level, probability, value) == pytest.approx(expected, abs=2e-3)
 
 

@@ -1,0 +1,56 @@
+"""Arrivals as the engine feels them: averaged over the time that requests stay.
+
+A request that stays a minute loads its replica for that minute, so a burst of seconds is shared by everything in
+service and hardly felt, while a change of level is felt little by little. A replica that serves all its requests at
+once relaxes with R / (1 - utilization), R being the time requests stay, hence more slowly than R.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from agents.signals import residence_s
+from streams.window_table import Window
+
+_RELAXATION: Final = 2.0  # of residence times; utilization is about a half where fleets are run
+
+
+def served_load(demand: Tensor, windows: Sequence[Window], step_ms: int) -> Tensor:
+    """Exponential averages of demand paths, begun with the past.
+
+    Args:
+        demand: float [B, S, H], requests/s of the steps after each window.
+        windows: B of them; column 0 is the arrival rate.
+
+    Returns:
+        float [B, S, H]; rows whose requests do not stay, or of whom it is not known how long, are as they were.
+    """
+    step_s = step_ms / 1000
+    keeps, starts = zip(*(_past(window, step_s) for window in windows), strict=True)
+    keep = torch.tensor(keeps, dtype=demand.dtype, device=demand.device)[:, None]  # [B, 1]
+    load = torch.tensor(starts, dtype=demand.dtype, device=demand.device)[:, None]  # [B, 1]
+    loads = []
+    for step in demand.unbind(dim=-1):  # [B, S]
+        load = step + (load - step) * keep
+        loads.append(load)
+    return torch.stack(loads, dim=-1)
+
+
+def _past(window: Window, step_s: float) -> tuple[float, float]:
+    """The share of the average that a step to come leaves in place, and the load at the origin.
+
+    What is in service now arrived within the time that requests stay.
+    """
+    stay_s = residence_s(window)
+    (known,) = np.nonzero(window.observed[:, 0])
+    if stay_s is None or stay_s <= 0 or not len(known):
+        return 0.0, 0.0
+    weights = np.exp(-step_s / stay_s * (len(window.values) - 1 - known))
+    return float(np.exp(-step_s / (_RELAXATION * stay_s))), float(
+        weights @ window.values[known, 0].astype(np.float64) / weights.sum()
+    )

@@ -1,0 +1,135 @@
+"""Is the stated risk right? Learned online from the windows that stated risks spoke of.
+
+A plan's risk rests on a forecast, a capacity and a queue model, and each is a little wrong. What comes of the windows
+is seen: after each one the logit of every further risk is shifted by a small step towards what happened, up after a
+miss and down after none, in the proportion that leaves the shift where it is when stated and realized shares agree. So
+over time as many windows are missed as was stated, whatever the model gets wrong.
+Source: I. Gibbs, E. Candès, "Adaptive conformal inference under distribution shift", NeurIPS 2021, for the idea of
+steering a level by its own errors. Pure: float64 arithmetic, no clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+_FIRST_SHIFT: Final = 0.0
+_LOWEST, _HIGHEST = -1.0, 4.0  # of the shift: what was stated is at most 2.7 times too high, 55 times too low
+_RATE: Final = 0.4  # step of the shift per window's worth of surprise
+_CERTAIN: Final = 1e-4  # risks below this, and as near to one, cannot be told from it by draws
+_FEWEST_REQUESTS: Final = 5.0  # in a window, below which it says nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What finished in the newest slots, oldest first: their ends [K] in ms, requests [K] and those that missed [K].
+
+    `delay_s`: how much later than they arrive requests finish.
+    """
+
+    end_ts_ms: NDArray[np.int64]
+    requests: NDArray[np.float64]
+    misses: NDArray[np.float64]
+    delay_s: float
+
+    def missed(self, begin_ts_ms: int, end_ts_ms: int, objective: float) -> bool | None:
+        """Whether more of the requests that arrived within the time missed than allowed; None: too few were seen."""
+        delay_ms = round(self.delay_s * 1000.0)
+        inside = (self.end_ts_ms > begin_ts_ms + delay_ms) & (self.end_ts_ms <= end_ts_ms + delay_ms)
+        requests = float(self.requests[inside].sum())
+        if requests < _FEWEST_REQUESTS:
+            return None
+        return float(self.misses[inside].sum()) > (1.0 - objective) * requests
+
+
+class RiskCalibration:
+    """The shift of one workload, and the stated risks whose windows have not ended yet."""
+
+    def __init__(self) -> None:
+        self._shift = _FIRST_SHIFT
+        self._offered: tuple[int, int, tuple[tuple[int, float], ...]] | None = None
+        self._open: list[tuple[int, int, float]] = []
+
+    @property
+    def shift(self) -> float:
+        """What is added to the logit of a risk."""
+        return self._shift
+
+    def stated(self, p_miss: float) -> float:
+        """The risk to publish for one that the planner computed; rises with it."""
+        return _moved(p_miss, self._shift)
+
+    def slope(self, p_miss: float) -> float:
+        """How much the published risk moves per unit of the computed one: what its standard error is multiplied by."""
+        if self._shift == 0.0 or not _CERTAIN < p_miss < 1.0 - _CERTAIN:
+            return 1.0
+        stated = self.stated(p_miss)
+        return stated * (1.0 - stated) / (p_miss * (1.0 - p_miss))
+
+    def computed(self, epsilon: float) -> float:
+        """The risk that the planner may compute so that the published one is at most `epsilon`."""
+        return _moved(epsilon, -self._shift)
+
+    def offer(self, begin_ts_ms: int, end_ts_ms: int, risks: Sequence[tuple[int, float]]) -> None:
+        """Remember the stated risks of a plan by replica count, until it is known which count came into force."""
+        self._offered = (begin_ts_ms, end_ts_ms, tuple(risks))
+
+    def settle(self, replicas: int, now_ms: int, finished: Finished, objective: float, step_s: float) -> None:
+        """Fold a closed slot: which count the last plan led to, and the windows that can be judged by now.
+
+        Args:
+            replicas: in force now, ready or on their way.
+            now_ms: end of the slot.
+            step_s: between plans; windows follow each other by as much, so that neighbours share their evidence.
+        """
+        if self._offered is not None:
+            begin, end, risks = self._offered
+            self._open += [(begin, end, p) for count, p in risks if count == replicas]
+            self._offered = None
+        judged_ms = now_ms - round(finished.delay_s * 1000.0)
+        for begin, end, p in self._open:
+            missed = finished.missed(begin, end, objective) if end <= judged_ms else None
+            if missed is not None:
+                worth = min(1.0, step_s * 1000.0 / max(end - begin, 1))
+                self._shift += _RATE * worth * (missed - p)
+        self._shift = min(max(self._shift, _LOWEST), _HIGHEST)
+        self._open = [entry for entry in self._open if entry[1] > judged_ms]
+
+    def snapshot(self) -> dict[str, Any]:
+        """The whole state as plain values; `restore` gives back the same bits."""
+        offered = None
+        if self._offered is not None:
+            begin, end, risks = self._offered
+            offered = [begin, end, [list(risk) for risk in risks]]
+        return {"v": 1, "shift": self._shift, "offered": offered, "open": [list(entry) for entry in self._open]}
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any]) -> RiskCalibration:
+        """The calibration that a snapshot was taken of; an empty one (from before there was any) starts anew.
+
+        Raises:
+            ValueError: the snapshot is of another version.
+        """
+        known = cls()
+        if not state:
+            return known
+        if state.get("v") != 1:
+            raise ValueError(f"risk calibration snapshot has version {state.get('v')!r}, this program reads 1")
+        known._shift = state["shift"]
+        if state["offered"] is not None:
+            begin, end, risks = state["offered"]
+            known._offered = (begin, end, tuple((count, p) for count, p in risks))
+        known._open = [(begin, end, p) for begin, end, p in state["open"]]
+        return known
+
+
+def _moved(p: float, shift: float) -> float:
+    if shift == 0.0 or p >= 1.0:
+        return p
+    inside = min(max(p, _CERTAIN), 1.0 - _CERTAIN)
+    return 1.0 / (1.0 + math.exp(-math.log(inside / (1.0 - inside)) - shift))

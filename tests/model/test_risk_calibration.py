@@ -1,0 +1,103 @@
+"""Laws of the online calibration of stated risks."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.risk_calibration import Finished, RiskCalibration
+
+STEP_MS = 15_000
+COMMIT_MS = 60_000
+risks = st.floats(0.0, 1.0)
+
+
+def finished(bad: list[bool], delay_s: float = 0.0) -> Finished:
+    """100 requests in each slot, all or none of them missed."""
+    ends = (np.arange(len(bad)) + 1) * STEP_MS
+    return Finished(ends, np.full(len(bad), 100.0), np.where(bad, 100.0, 0.0), delay_s)
+
+
+def lived(stated: float, bad: list[bool]) -> tuple[RiskCalibration, list[float]]:
+    """A planner that computes one risk at every slot; returns what was published."""
+    calibration, published = RiskCalibration(), []
+    for k in range(len(bad)):
+        now_ms = (k + 1) * STEP_MS
+        calibration.settle(3, now_ms, finished(bad[: k + 1]), 0.99, STEP_MS / 1000)
+        published.append(calibration.stated(stated))
+        calibration.offer(now_ms, now_ms + COMMIT_MS, [(2, 0.9), (3, published[-1])])
+    return calibration, published
+
+
+@settings(max_examples=60, deadline=None)
+@given(risks, risks, st.floats(0.0, 1.0))
+def test_published_risks_keep_their_order_and_computed_ones_invert_them(p: float, q: float, share: float) -> None:
+    calibration, _ = lived(0.01, (np.random.default_rng(5).random(400) < share).tolist())
+    low, high = sorted((p, q))
+    assert calibration.stated(low) <= calibration.stated(high)
+    assert 0.0 <= calibration.stated(p) <= 1.0
+    inside = min(max(p, 0.001), 0.5)
+    back = calibration.stated(calibration.computed(inside))
+    assert back == pytest.approx(inside, rel=1e-6) or calibration.computed(inside) <= 1e-4
+
+
+@pytest.mark.parametrize(("stated", "share"), [(0.005, 0.02), (0.05, 0.1), (0.2, 0.05)])
+def test_in_the_long_run_as_many_windows_are_missed_as_was_stated(stated: float, share: float) -> None:
+    rng = np.random.default_rng(11)
+    bad = (rng.random(12_000) < share).tolist()
+    calibration, published = lived(stated, bad)
+    # A window of four slots is missed when any of them is.
+    realized = 1.0 - (1.0 - share) ** 4
+    settled = float(np.mean(published[6_000:]))
+    assert settled == pytest.approx(realized, rel=0.25), (stated, share, calibration.shift)
+
+
+def test_before_any_window_has_ended_risks_stand_as_computed() -> None:
+    assert [RiskCalibration().stated(p) for p in (0.0, 0.01, 1.0)] == [0.0, 0.01, 1.0]
+    assert RiskCalibration().slope(0.01) == 1.0
+
+
+def test_only_the_count_that_came_into_force_is_judged() -> None:
+    for replicas, moved in ((2, False), (3, True), (7, False)):
+        calibration = RiskCalibration()
+        calibration.offer(0, COMMIT_MS, [(3, 0.01)])
+        for k in range(1, 8):
+            calibration.settle(replicas if k == 1 else 3, k * STEP_MS, finished([True] * k), 0.99, 15.0)
+        assert (calibration.shift > 0) is moved, replicas
+
+
+def test_a_window_is_judged_only_once_its_requests_have_finished() -> None:
+    calibration = RiskCalibration()
+    calibration.offer(0, COMMIT_MS, [(3, 0.01)])
+    for k in range(1, 6):
+        calibration.settle(3, k * STEP_MS, finished([True] * k, delay_s=30.0), 0.99, 15.0)
+        assert calibration.shift == 0.0
+    calibration.settle(3, 6 * STEP_MS, finished([True] * 6, delay_s=30.0), 0.99, 15.0)
+    assert calibration.shift > 0.0
+
+
+def test_a_window_with_few_requests_says_nothing() -> None:
+    few = Finished(np.array([STEP_MS]), np.array([2.0]), np.array([2.0]), 0.0)
+    assert few.missed(0, COMMIT_MS, 0.99) is None
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.booleans(), min_size=1, max_size=20), st.integers(0, 19))
+def test_a_restored_calibration_goes_on_with_the_same_bits(bad: list[bool], cut: int) -> None:
+    straight, resumed = RiskCalibration(), RiskCalibration()
+    for k in range(len(bad)):
+        if k == cut:
+            resumed = RiskCalibration.restore(msgspec.msgpack.decode(msgspec.msgpack.encode(resumed.snapshot())))
+        for calibration in (straight, resumed):
+            calibration.settle(3, (k + 1) * STEP_MS, finished(bad[: k + 1]), 0.99, 15.0)
+            calibration.offer((k + 1) * STEP_MS, (k + 3) * STEP_MS, [(3, calibration.stated(0.02))])
+    assert resumed.snapshot() == straight.snapshot()
+
+
+def test_other_versions_are_refused_and_none_starts_anew() -> None:
+    with pytest.raises(ValueError, match="version 2"):
+        RiskCalibration.restore({"v": 2})
+    assert RiskCalibration.restore({}).snapshot() == RiskCalibration().snapshot()
