@@ -13,6 +13,7 @@ import typer
 
 from infra import cli_operate, cli_state, cli_topics
 from infra.actuate import cli as actuate_cli
+from infra.backtest.command import backtest
 from infra.bench import cli as bench_cli
 from infra.cli_forecast import forecast
 from infra.cli_options import BrokersOption, ConfigOption, JsonOption, print_json, say
@@ -260,6 +261,7 @@ def doctor(config: ConfigOption = None, brokers: BrokersOption = None, as_json: 
     raise typer.Exit(1 if failed else 0)
 
 
+app.command()(backtest)
 app.command()(evaluate)
 app.command()(forecast)
 app.command()(replay)

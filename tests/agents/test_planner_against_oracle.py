@@ -158,7 +158,8 @@ def agrees(case: Case, num_paths: int = 64, draws: int = 16) -> None:
     by_count = {n: risk(workload, futures, n) for n in {r.replicas for r in result.risks}}
     for stated in result.risks:
         truth = by_count[stated.replicas]
-        tolerance = SIGMAS * math.hypot(truth.stderr(truth.missed), stated.p_miss_stderr)
+        # On the same paths: what is left is the chance of two sets of draws, the planner's no fewer than the oracle's.
+        tolerance = SIGMAS * math.sqrt(2.0) * truth.stderr(truth.missed)
         assert stated.p_miss == pytest.approx(truth.missed, abs=tolerance), (stated, truth)
     chosen, _ = fewest(workload, futures, case.epsilon, 1, case.highest)
     if chosen != result.proposed:

@@ -130,6 +130,15 @@ tgi_request_mean_time_per_token_duration_count 140
 tgi_request_mean_time_per_token_duration_sum 2.5
 """
 
+DYNAMO = """\
+dynamo_frontend_requests_total{endpoint="chat_completions",model="llama",request_type="stream",status="success"} 40
+dynamo_frontend_requests_total{endpoint="chat_completions",model="llama",request_type="stream",status="error"} 2
+dynamo_frontend_inflight_requests{model="llama"} 8
+dynamo_frontend_queued_requests{model="llama"} 3
+dynamo_frontend_input_sequence_tokens_sum{model="llama"} 9000
+dynamo_frontend_output_sequence_tokens_sum{model="llama"} 4000
+"""
+
 
 def reader(*profiles: str, workload: str | None = None, declared: dict[str, dict[str, str]] | None = None) -> Reader:
     """A reader by shipped profiles."""

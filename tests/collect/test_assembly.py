@@ -16,7 +16,7 @@ from infra.collect.raw_mapper import RawFold
 from streams.dead_letters import KEPT_PER_STRETCH
 from streams.log import LogRecord, OutRecord
 from tests.collect.samples import TOPICS, TS_MS, VLLM, packed, reader, readings_of
-from tests.collect.test_raw_formats import samples
+from tests.collect.writers import samples
 
 RAW = TOPICS.telemetry_raw
 STEP_MS = 5_000

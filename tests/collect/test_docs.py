@@ -59,3 +59,12 @@ def test_every_table_of_keys_names_keys_of_the_schema() -> None:
 
     table = PAGE[PAGE.index("| key of a field") : PAGE.index("`harmony collect profiles --mapping")]
     assert set(Choice.model_fields) <= set(re.findall(r"`(\w+)`", table))
+
+
+def test_every_test_that_the_page_names_exists() -> None:
+    file = ""
+    named = re.findall(r"`(tests/[\w/.]+\.py)?(?:::(\w+))?`", PAGE[PAGE.index("## What holds it") :])
+    assert len(named) > 10
+    for path, test in named:
+        file = path or file
+        assert not test or f"def {test}(" in (ROOT / file).read_text(encoding="utf-8"), (file, test)

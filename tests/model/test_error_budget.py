@@ -28,8 +28,8 @@ def test_before_any_evidence_the_declared_risk_holds() -> None:
 def test_an_untouched_budget_allows_more_and_a_spent_one_less() -> None:
     assert budget((1e7, 0.0)).epsilon(0.001, 0.99) == pytest.approx(0.03, rel=0.01)
     assert budget((1e7, 0.0)).epsilon(0.08, 0.99) == pytest.approx(0.3)
-    assert budget((1e7, 0.01)).epsilon(0.01, 0.99) == pytest.approx(0.01 / 3, rel=0.01)
-    assert budget((1e7, 0.5)).epsilon(0.01, 0.99) == pytest.approx(0.002)
+    assert budget((1e7, 0.01)).epsilon(0.01, 0.99) == pytest.approx(0.001, rel=0.01)
+    assert budget((1e7, 0.5)).epsilon(0.01, 0.99) == pytest.approx(0.001)
     assert budget((1e7, 0.0)).epsilon(0.4, 0.99) == 0.4
 
 

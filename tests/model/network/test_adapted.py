@@ -1,0 +1,67 @@
+"""The adapted contestant learns from the rows before the test part, and from no other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from model.contract import Forecaster
+from model.evaluation.adapted import adapted_contestant, histories
+from model.evaluation.dataset import Indicator, SeriesItem, Task, Track
+from model.evaluation.rolling import Paths, Round, split_rows
+from model.network.forecaster import NetworkForecaster
+from model.network.network import Network
+from model.network.training import TrainingOptions
+from tests.model.network.untrained import small_network
+
+FEW = TrainingOptions(steps=3, learning_rate=1e-3, validate_every=3)
+
+
+def _task(rubbish: float | None = None) -> Task:
+    time = np.arange(400.0)
+    values = np.stack((10 + np.sin(time / 5), 5 + np.cos(time / 9)), axis=1)
+    train, test, zero = split_rows(400, 200, 4)
+    if rubbish is not None:
+        values[test:] = rubbish
+    item = SeriesItem("a", 0, values, train, test, zero)
+    indicators = (Indicator("demand"), Indicator("power", level=3))
+    return Task("t", 60.0, indicators, (4,), 200, (), 5, mixed_units=False, items=(item,))
+
+
+def _weights(track: Track, task: Task) -> tuple[dict[str, torch.Tensor], Paths]:
+    kept: list[Network] = []
+
+    def serve(network: Network) -> Forecaster:
+        kept.append(network)
+        return NetworkForecaster(network, "0" * 12)
+
+    contestant = adapted_contestant(small_network(), serve, 96, FEW)
+    asked = Round(task, task.items[0], 4, track, {"adapted": contestant})
+    paths = asked.ask("adapted")
+    asked.contestants["adapted"](asked)
+    assert len(kept) == 1  # adapted once, whatever is asked of it
+    return kept[0].state_dict(), paths
+
+
+def test_histories_end_before_the_test_part() -> None:
+    task = _task(rubbish=1e9)
+    (history,) = histories(task)
+    assert len(history.values) == task.items[0].test_start
+    assert np.nanmax(history.values) < 12
+
+
+def test_test_rows_teach_nothing() -> None:
+    clean, dirty = _weights("local", _task())[0], _weights("local", _task(rubbish=1e6))[0]
+    assert all(torch.equal(clean[name], dirty[name]) for name in clean)
+
+
+def test_what_is_too_short_or_may_not_be_fitted_is_forecast_as_it_is() -> None:
+    plain = small_network().state_dict()
+    kept, paths = _weights("zeroshot", _task())
+    assert all(torch.equal(plain[name], kept[name]) for name in plain)
+    assert np.isfinite(paths).all()
+    task = _task()
+    short = replace(task, items=(replace(task.items[0], train_end=40),))
+    assert all(torch.equal(plain[name], value) for name, value in _weights("local", short)[0].items())
