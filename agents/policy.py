@@ -75,7 +75,7 @@ class GuardLimits:
     down_ratio: float = 0.1
     down_replicas: int = 1
     down_period_s: float = 120.0
-    release_ratio: float = 0.3
+    release_ratio: float = 0.6
     tolerance_ratio: float = 0.0
     fleet_max_gpus: int | None = None
     fleet_max_power_w: float | None = None

@@ -9,15 +9,19 @@ from pathlib import Path
 import numpy as np
 
 from agents.policy import GuardLimits, Policy, Slo, TargetRef, WorkloadSpec
+from infra.replay.benchmark import benchmark_rps
 from infra.simulator.arrivals import Arrivals, ArrivalSource, Trace, read_trace
 from infra.simulator.closed_loop import SimulatedWorkload
 from infra.simulator.generator import GeneratedLoad, LoadShape, TokenShape
+from infra.simulator.ledger import Objective
 from infra.simulator.profiles import BUILT_IN_PROFILES, Profile
 from streams.config import StreamConfig
 
 STEP_MS = 5_000
 # A "day" of the generated load, so that a run of a few minutes at speed 20 shows a whole cycle.
 DAY_S = 3_600.0
+# The lengths of a trace's first requests are those of its load test.
+_TESTED_S = 1_800.0
 DEMO_STREAM = StreamConfig(step_ms=STEP_MS, grace_ms=5_000, skew_ms=2_000, context_steps=128)
 
 
@@ -102,17 +106,39 @@ def demo_workloads(seed: int = 0) -> tuple[SimulatedWorkload, ...]:
         batch_s=240,
     )
     return (
-        _workload("demo/chat-70b", "dense-70b", chat, seed, Slo(2.0, 0.2, 0.99), most=20, lead_s=55, price=3.0),
-        _workload("demo/code-13b", "dense-13b", code, seed + 1, Slo(2.5, 0.2, 0.99), most=20, lead_s=45, price=2.0),
         _workload(
-            "demo/summaries-30b", "moe-30b", summaries, seed + 2, Slo(5.0, 0.15, 0.99), most=12, lead_s=50, price=2.0
+            "demo/chat-70b", "dense-70b", chat, seed, Slo(2.0, 0.2, 0.99), most=20, lead_s=55, price=3.0, rps=1.66
+        ),
+        _workload(
+            "demo/code-13b", "dense-13b", code, seed + 1, Slo(2.5, 0.2, 0.99), most=20, lead_s=45, price=2.0, rps=1.95
+        ),
+        _workload(
+            "demo/summaries-30b",
+            "moe-30b",
+            summaries,
+            seed + 2,
+            Slo(5.0, 0.15, 0.99),
+            most=12,
+            lead_s=50,
+            price=2.0,
+            rps=2.37,
         ),
     )
 
 
 def _workload(
-    name: str, profile: str, shape: LoadShape, seed: int, slo: Slo, *, most: int, lead_s: float, price: float
+    name: str,
+    profile: str,
+    shape: LoadShape,
+    seed: int,
+    slo: Slo,
+    *,
+    most: int,
+    lead_s: float,
+    price: float,
+    rps: float,
 ) -> SimulatedWorkload:
+    """A service. `rps` is what a load test says that one replica carries, as its operator would have declared it."""
     p = BUILT_IN_PROFILES[profile]
     spec = WorkloadSpec(
         id=name,
@@ -123,6 +149,7 @@ def _workload(
         price_per_gpu_hour=price,
         slo=slo,
         mode="act",
+        capacity_rps=rps,
         lead_time_s=lead_s,
     )
     return SimulatedWorkload(spec, p, GeneratedLoad(shape, seed), lead_sigma_log=0.12)
@@ -135,6 +162,7 @@ def trace_workload(trace: Trace, profile: Profile | None = None, slo: Slo | None
     a = trace.arrivals
     busiest = int(np.bincount((a.arrival_s // 60).astype(np.int64)).max()) / 60
     rate = p.steady_rate(float(a.prompt_tokens.mean()), float(a.output_tokens.mean()), slo.tpot_s)
+    tested = benchmark_rps(p, a.between(0.0, _TESTED_S), Objective(slo.ttft_s, slo.tpot_s), slo.objective, 0)
     spec = WorkloadSpec(
         id=f"trace/{trace.name}",
         target=TargetRef(name=trace.name.lower().replace("_", "-")),
@@ -144,6 +172,7 @@ def trace_workload(trace: Trace, profile: Profile | None = None, slo: Slo | None
         price_per_gpu_hour=3.0,
         slo=slo,
         mode="act",
+        capacity_rps=tested,
         lead_time_s=50.0,
     )
     return SimulatedWorkload(spec, p, trace, lead_sigma_log=0.12)

@@ -94,7 +94,9 @@ def _train(
             raise HarmonyError(f"Stopped at step {trainer.step}; the same command goes on there.", 130) from None
     runs.put_away(trainer, run_folder, identity)
     about = {**identity, "steps": trainer.step, "validation": trainer.best, "history": trainer.history[-50:]}
-    digest = save(trainer.best_network(), out, about)
+    # Synthetic telemetry never repeats: the end of the run is its best, and a choice by few batches is noise.
+    network = trainer.best_network() if data else trainer.averaged
+    digest = save(network, out, about)
     return {
         "steps": trainer.step,
         "seconds": round(time.monotonic() - started),
@@ -125,7 +127,7 @@ def _synthetic(base: str | None, steps: int | None, seed: int, workers: int, beg
 
     torch.manual_seed(seed)
     network = _network(base) if base else Network(NetworkSpec())
-    options = TrainingOptions(steps=steps or 6000, seed=seed)
+    options = TrainingOptions(steps=steps or 6000, seed=seed, patience=0)
     examples = synthetic_stream(network.spec, begin, seed, workers)
     return Trainer(network.train(), examples, synthetic_validation(network.spec), options)
 

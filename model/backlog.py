@@ -33,6 +33,7 @@ from model.queue_paths import Future, Place, fewest_that_serve, larger
 
 Float = NDArray[np.float64]
 Whole = NDArray[np.int64]
+Integers = NDArray[np.int32] | NDArray[np.int64]
 
 _ROUNDING: Final = 1.0 - 1e-9  # a rate that fills a whole number of replicas needs no more than those
 _MOST: Final = 1e12
@@ -128,9 +129,9 @@ def replicas_for(rate: float, share: float) -> int:
 
 @compiled
 def row_needs(
-    place: Place, capacity: Float, lead_steps: Whole, low: int, high: int, kept: Whole, missed: Whole
+    place: Place, capacity: Float, lead_steps: Whole, low: int, high: int, kept: Integers, missed: Integers
 ) -> None:
-    """Needs of the futures of one row into `kept` and `missed`, int64 [V].
+    """Needs of the futures of one row into `kept` and `missed`, [V].
 
     Args:
         capacity: [V], requests/s of one replica; future v takes path v % S.

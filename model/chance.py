@@ -20,6 +20,7 @@ from model.queue_paths import Place
 
 Float = NDArray[np.float64]
 Whole = NDArray[np.int64]
+Needs = NDArray[np.int32]
 
 GROUNDS: Final = ("chance_constrained", "recovery", "maximum")
 _FIRST_DRAWS: Final = 1024  # of every row; the rest only where the answer is in doubt
@@ -139,7 +140,7 @@ def _solve(
     most_lead: Whole,
     found: Chances,
 ) -> None:
-    kept, missed = np.empty(most, np.int64), np.empty(most, np.int64)
+    kept, missed = np.empty(most, np.int32), np.empty(most, np.int32)
     for b in range(len(outlook.row)):
         demand = _demand(outlook, b)
         draws = first
@@ -168,7 +169,7 @@ def _demand(outlook: Outlook, b: int) -> Float:
 
 @compiled
 def _needs(
-    outlook: Outlook, b: int, demand: Float, draws: int, order: Whole, lead_order: Whole, kept: Whole, missed: Whole
+    outlook: Outlook, b: int, demand: Float, draws: int, order: Whole, lead_order: Whole, kept: Needs, missed: Needs
 ) -> None:
     """Needs of the row's futures under this many draws."""
     paths, window = demand.shape[1], outlook.window_steps
@@ -187,10 +188,10 @@ def _needs(
     capacity, lead_steps = np.empty(draws), np.empty(draws, np.int64)
     shift = outlook.seeds[b, 1] % paths
     for first in range(0, draws, paths):
+        these, others = order[first : first + paths], lead_order[first : first + paths]
         for s in range(paths):
-            other = s + shift if s + shift < paths else s + shift - paths
-            capacity[first + s] = capacities[order[first + s]]
-            lead_steps[first + s] = leads[lead_order[first + other]]
+            capacity[first + s] = capacities[these[s]]
+            lead_steps[first + s] = leads[others[s + shift if s + shift < paths else s + shift - paths]]
     place = Place(
         demand,
         outlook.ready[b],
@@ -205,16 +206,16 @@ def _needs(
 
 
 @compiled
-def over(needs: Whole, count: int) -> int:
+def over(needs: Needs, count: int) -> int:
     """How many futures need more than `count` replicas."""
-    total = 0
+    enough, total = np.int32(count), np.int32(0)
     for need in needs:
-        total += need > count
-    return total
+        total = np.int32(total + (need > enough))
+    return int(total)
 
 
 @compiled
-def fewest(needs: Whole, low: int, high: int, epsilon: float) -> int:
+def fewest(needs: Needs, low: int, high: int, epsilon: float) -> int:
     """The fewest of low..high + 1 replicas that at most a share epsilon of the futures needs more than."""
     while low <= high:
         middle = (low + high) // 2
@@ -226,21 +227,23 @@ def fewest(needs: Whole, low: int, high: int, epsilon: float) -> int:
 
 
 @compiled
-def risk_of(needs: Whole, paths: int, count: int) -> tuple[float, float, float]:
+def risk_of(needs: Needs, paths: int, count: int) -> tuple[float, float, float]:
     """P(need > count), its standard error over paths, and the part of that which more draws per path would remove.
 
     Futures on one demand path are not independent. Where no spread is seen the error is that of a single miss.
     """
     draws = len(needs)
     repeats = draws // paths
-    hits = np.zeros(paths, np.int64)
+    hits = np.zeros(paths, np.int32)
+    enough = np.int32(count)
     for first in range(0, draws, paths):
+        these = needs[first : first + paths]
         for s in range(paths):
-            hits[s] += needs[first + s] > count
+            hits[s] += these[s] > enough
     total, squares = 0, 0
-    for s in range(paths):
-        total += hits[s]
-        squares += hits[s] * hits[s]
+    for hit in hits:
+        total += int(hit)
+        squares += int(hit) * int(hit)
     single = (1.0 - 1.0 / draws) / draws**2
     spread = (squares / paths - (total / paths) ** 2) / repeats**2
     stderr = math.sqrt(max(spread / paths, single))
@@ -249,7 +252,7 @@ def risk_of(needs: Whole, paths: int, count: int) -> tuple[float, float, float]:
 
 
 @compiled
-def _choose(outlook: Outlook, b: int, kept: Whole, missed: Whole, paths: int, found: Chances) -> bool:
+def _choose(outlook: Outlook, b: int, kept: Needs, missed: Needs, paths: int, found: Chances) -> bool:
     """Choose the row's count; whether more draws might change it."""
     low, high, epsilon = outlook.low[b], outlook.high[b], outlook.epsilon[b]
     enough = fewest(kept, low, high, epsilon)
@@ -271,7 +274,7 @@ def _choose(outlook: Outlook, b: int, kept: Whole, missed: Whole, paths: int, fo
 
 
 @compiled
-def _state_risks(outlook: Outlook, b: int, missed: Whole, paths: int, found: Chances) -> None:
+def _state_risks(outlook: Outlook, b: int, missed: Needs, paths: int, found: Chances) -> None:
     """Risks of the counts around the chosen one, of the others asked for and of those beside them."""
     low, high, chosen = outlook.low[b], outlook.high[b], found.replicas[b]
     counts = found.counts[b]

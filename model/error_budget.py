@@ -15,11 +15,11 @@ from typing import Any, Final
 
 _HALF_LIVES_MS: Final = (6 * 3_600_000, 600_000)
 # Half the misses allowed in as many requests as the prior counts for: a quiet hour says little of the next.
-_PRIOR_MISSES: Final = 20.0
+_PRIOR_MISSES: Final = 50.0
 _UP: Final = 30.0  # an untouched budget multiplies the risk by this: the objective is kept over requests, not windows
-_DOWN: Final = 3.0  # an exhausted one divides it by this
+_DOWN: Final = 10.0  # an exhausted one divides it by this
 _MOST: Final = 0.3  # an untouched budget alone raises the risk no further than this
-_LEAST_FACTOR: Final = 0.2
+_LEAST_FACTOR: Final = 0.1
 
 
 class ErrorBudget:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from model.contract import ContextBatch, ForecastBatch, Forecaster
 
-_HALVING_ROWS = 512  # rows of context after which half of what lies beyond the record is kept
+_HALVING_ROWS = 341  # rows of context after which half of what lies beyond the record is kept
 _MOST_ROWS = 1024
 _CENTRAL = 0.75
 _CHUNK_ROWS = 8

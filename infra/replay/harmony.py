@@ -39,7 +39,7 @@ class Variant:
 
 
 # Removing a replica is a risk-weighed choice of its own (the guard `release`), so little slows it down further.
-REPLAY_GUARDS = GuardLimits(warm_up_steps=32, stabilization_down_s=60.0, down_ratio=1.0)
+REPLAY_GUARDS = GuardLimits(warm_up_steps=32, min_coverage_ratio=0.25, stabilization_down_s=60.0, down_ratio=1.0)
 
 HARMONY_VARIANTS: dict[str, Variant] = {
     "harmony": Variant(),

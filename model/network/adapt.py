@@ -65,6 +65,7 @@ def adapt(
     options: TrainingOptions = ADAPT,
     *,
     train_ends: Sequence[int] | None = None,
+    context: int = _CONTEXT,
     on_progress: Callable[[Progress], None] | None = None,
     deadline_s: float | None = None,
 ) -> Network:
@@ -73,7 +74,7 @@ def adapt(
     Raises:
         TooShortError: too few rows.
     """
-    trainer = adaptation(network, histories, options, train_ends=train_ends)
+    trainer = adaptation(network, histories, options, train_ends=train_ends, context=context)
     trainer.run(on_progress, deadline_s)
     return trainer.best_network()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 _ROWS = 1024
 _STRETCH = 24
@@ -28,10 +29,13 @@ def analogs(z: Tensor, known: Tensor, horizon: int) -> tuple[Tensor, Tensor, Ten
     if num < _NEAREST:
         nothing = torch.zeros(m, horizon, device=z.device)
         return nothing, nothing, nothing.bool()
-    stretches = x.unfold(1, _STRETCH, 1)[:, :num]  # [M, W, 24]
-    end = x[:, -_STRETCH:]
-    distance = (stretches - end[:, None]).square().mean(-1)  # [M, W]
-    complete = seen.float().unfold(1, _STRETCH, 1)[:, :num].mean(-1) > 0.8
+    distance = torch.zeros(m, num, device=z.device)
+    for k in range(_STRETCH):  # one lag at a time: no stretch is ever copied
+        gap = x[:, k : k + num] - x[:, length - _STRETCH + k, None]
+        distance.addcmul_(gap, gap)
+    distance /= _STRETCH
+    count = pad(seen.long().cumsum(-1), (1, 0))
+    complete = count[:, _STRETCH : _STRETCH + num] - count[:, :num] > 0.8 * _STRETCH
     distance = distance.masked_fill(~complete, torch.inf)
     near, start = distance.topk(_NEAREST, dim=-1, largest=False)  # [M, 6]
     weight = torch.exp(-near / (2 * near[:, :1] + 1e-3)).nan_to_num(0.0)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from model.network.rowwise import RowLinear, aligned
+from model.network.rowwise import ALIGNED, RowLinear, aligned
 
 
 def visible(levels: Tensor, kind: Literal["cascade", "flat", "none"]) -> Tensor:
@@ -58,7 +58,8 @@ class IndicatorAttention(nn.Module):
         qkv = self.qkv(self.norm(tokens)).view(b, t, 3, self._heads, d // self._heads)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # [B, heads, T, D / heads] each
         allowed = mask & (present[:, None, :] | torch.eye(t, dtype=torch.bool, device=mask.device))  # [B, T, T]
-        weights = torch.matmul(aligned(q), aligned(k).mT) * (d // self._heads) ** -0.5
+        k = pad(aligned(k), (0, 0, 0, -t % ALIGNED))
+        weights = torch.matmul(aligned(q), k.mT)[..., :t] * (d // self._heads) ** -0.5
         weights = aligned(weights.masked_fill(~allowed[:, None], -torch.inf).softmax(-1))  # [B, heads, T, T']
         v = pad(v, (0, 0, 0, weights.shape[-1] - t))
         mixed = torch.matmul(weights, v).transpose(1, 2).reshape(b, t, d)

@@ -2,62 +2,88 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 _ROWS, _ORDER = 384, 24
 _LONG_ROWS, _LONG_ORDER = 1024, 64
 PENALTIES = (0.003, 0.1)
+_CHANGE_ORDER, _CHANGE_PENALTY = 8, 0.1
 _MIN_ROWS = 40
 
 
-def least_squares(z: Tensor, known: Tensor, horizon: int) -> tuple[Tensor, Tensor, Tensor]:
-    """AR(24) on the last 384 rows by ridge, one per penalty, iterated over the horizon.
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """One autoregression per token.
+
+    Attributes:
+        coefficients: float32 [M, p], newest lag first.
+        mean: float32 [M], taken off first; 0 where changes are regressed.
+        low, high: float32 [M], bounds of what is fed back: an unstable fit cannot run away.
+        enough: bool [M], rows enough to fit on.
+        changes: whether it speaks of changes from row to row.
+    """
+
+    coefficients: Tensor
+    mean: Tensor
+    low: Tensor
+    high: Tensor
+    enough: Tensor
+    changes: bool = False
+
+    def forecast(self, z: Tensor, horizon: int) -> Tensor:
+        """Forecasts [M, H] from the end of `z` [M, L]."""
+        return self.from_ends(z, torch.tensor([z.shape[1]]), horizon)[:, 0]
+
+    def from_ends(self, z: Tensor, ends: Tensor, horizon: int) -> Tensor:
+        """Forecasts [M, P, H] that read the rows before each of `ends` [P]."""
+        order = self.coefficients.shape[-1]
+        x = torch.nn.functional.pad(z.diff(dim=-1), (1, 0)) if self.changes else z - self.mean[:, None]
+        lags = ends.to(z.device)[:, None] - 1 - torch.arange(order, device=z.device)  # [P, p]
+        state = torch.where(lags >= 0, x[:, lags.clamp(min=0)], 0.0)  # [M, P, p]
+        steps = _iterate(state, self.coefficients[:, None], horizon, self.low[:, None], self.high[:, None])
+        if self.changes:
+            return z[:, (ends - 1).to(z.device)][..., None] + steps.cumsum(-1)
+        return steps + self.mean[:, None, None]
+
+
+def least_squares(z: Tensor, known: Tensor) -> tuple[tuple[Fitted, ...], Tensor]:
+    """AR(24) on the last 384 rows by ridge, one per penalty.
 
     Args:
         z: float32 [M, L], gaps filled.
         known: bool [M, L].
 
     Returns:
-        Forecasts [P, M, H], one-step residual deviation [M] of the smallest penalty, and bool [M] where there were
-        rows enough.
+        The fits, and the one-step residual deviation [M] of the smallest penalty.
     """
     z, known = z[:, -_ROWS:], known[:, -_ROWS:]
     x, mean = _centred(z, known)
-    length = x.shape[1]
-    order = min(_ORDER, max(2, length // 6))
-    lags = x.unfold(1, order, 1)[:, : length - order].flip(-1)  # [M, W, p], newest lag first
-    seen = known.float().unfold(1, order, 1)[:, : length - order].mean(-1)
-    weight = known[:, order:] & (seen > 0.8)  # [M, W]
-    wide = (lags * weight[..., None]).double()
-    target = (x[:, order:] * weight).double()
-    gram = wide.mT @ wide  # [M, p, p]
-    cross = wide.mT @ target[..., None]  # [M, p, 1]
-    count = weight.sum(-1)
-    power = gram.diagonal(dim1=-2, dim2=-1).mean(-1) + 1e-6
-    unit = torch.eye(order, dtype=gram.dtype, device=gram.device)
-    coefficients = torch.stack(
-        [
-            torch.cholesky_solve(cross, torch.linalg.cholesky_ex(gram + (penalty * power)[:, None, None] * unit)[0])
-            for penalty in PENALTIES
-        ]
-    )[..., 0].float()  # [P, M, p]
+    order = min(_ORDER, max(2, x.shape[1] // 6))
+    coefficients, lags, weight = _ridge(x, known, order, PENALTIES)
     fitted = torch.einsum("mwp,mp->mw", lags, coefficients[0])
-    residual = ((x[:, order:] - fitted) * weight).square().sum(-1) / count.clamp(min=1)
-    forecasts = _iterate(x, coefficients, horizon, 0.5) + mean[:, None]
-    return forecasts, residual.sqrt(), count >= _MIN_ROWS
+    residual = ((x[:, order:] - fitted) * weight).square().sum(-1) / weight.sum(-1).clamp(min=1)
+    low, high = _bounds(x, 0.5)
+    enough = weight.sum(-1) >= _MIN_ROWS
+    return tuple(Fitted(c, mean, low, high, enough) for c in coefficients), residual.sqrt()
 
 
-def yule_walker(z: Tensor, known: Tensor, horizon: int) -> tuple[Tensor, Tensor]:
-    """AR(64) from the autocovariances of the last 1,024 rows: long memory and free periods at the cost of an FFT.
+def of_changes(z: Tensor, known: Tensor) -> Fitted:
+    """AR(8) of the changes from row to row: reverts to the last value instead of the mean."""
+    z, known = z[:, -_ROWS:], known[:, -_ROWS:]
+    x, both = z.diff(dim=-1), known[:, 1:] & known[:, :-1]
+    coefficients, _, weight = _ridge(x, both, _CHANGE_ORDER, (_CHANGE_PENALTY,))
+    low, high = _bounds(x, 0.0)
+    return Fitted(coefficients[0], torch.zeros_like(low), low, high, weight.sum(-1) >= _MIN_ROWS, changes=True)
 
-    Returns:
-        Forecast [M, H] and bool [M] where there were rows enough.
-    """
+
+def yule_walker(z: Tensor, known: Tensor) -> Fitted:
+    """AR(64) from the autocovariances of the last 1,024 rows: long memory and free periods at the cost of an FFT."""
     z, known = z[:, -_LONG_ROWS:], known[:, -_LONG_ROWS:]
     x, mean = _centred(z, known)
-    seen = x * known
-    spectrum = torch.fft.rfft(seen, n=2 * _LONG_ROWS).abs().square()
+    spectrum = torch.fft.rfft(x * known, n=2 * _LONG_ROWS).abs().square()
     covariance = torch.fft.irfft(spectrum)[:, : _LONG_ORDER + 1].double()  # [M, p + 1]
     lag = torch.arange(_LONG_ORDER, device=z.device)
     toeplitz = covariance[:, (lag[:, None] - lag[None, :]).abs()]  # [M, p, p]
@@ -65,10 +91,29 @@ def yule_walker(z: Tensor, known: Tensor, horizon: int) -> tuple[Tensor, Tensor]
     unit = torch.eye(_LONG_ORDER, dtype=toeplitz.dtype, device=z.device)
     factor = torch.linalg.cholesky_ex(toeplitz + 0.003 * power * unit)[0]
     coefficients = torch.cholesky_solve(covariance[:, 1:, None], factor)[..., 0].float()  # [M, p]
-    if x.shape[1] < _LONG_ORDER:
-        x = torch.nn.functional.pad(x, (_LONG_ORDER - x.shape[1], 0))
-    forecast = _iterate(x, coefficients[None], horizon, 0.3)[0] + mean[:, None]
-    return forecast, known.sum(-1) >= 3 * _LONG_ORDER
+    low, high = _bounds(x, 0.3)
+    return Fitted(coefficients, mean, low, high, known.sum(-1) >= 3 * _LONG_ORDER)
+
+
+def _ridge(x: Tensor, known: Tensor, order: int, penalties: tuple[float, ...]) -> tuple[Tensor, Tensor, Tensor]:
+    """Coefficients [P, M, p], the lags they are fitted on [M, W, p], and which windows counted, bool [M, W]."""
+    num = x.shape[1] - order
+    lags = x.unfold(1, order, 1)[:, :num].flip(-1)  # newest lag first
+    seen = known.float().unfold(1, order, 1)[:, :num].mean(-1)
+    weight = known[:, order:] & (seen > 0.8)
+    wide = (lags * weight[..., None]).double()
+    target = (x[:, order:] * weight).double()
+    gram = wide.mT @ wide  # [M, p, p]
+    cross = wide.mT @ target[..., None]  # [M, p, 1]
+    power = gram.diagonal(dim1=-2, dim2=-1).mean(-1) + 1e-6
+    unit = torch.eye(order, dtype=gram.dtype, device=gram.device)
+    coefficients = torch.stack(
+        [
+            torch.cholesky_solve(cross, torch.linalg.cholesky_ex(gram + (penalty * power)[:, None, None] * unit)[0])
+            for penalty in penalties
+        ]
+    )[..., 0].float()
+    return coefficients, lags, weight
 
 
 def _centred(z: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
@@ -76,21 +121,23 @@ def _centred(z: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
     return z - mean[:, None], mean
 
 
-def _iterate(x: Tensor, coefficients: Tensor, horizon: int, slack: float) -> Tensor:
-    """Feed each forecast back; kept within the range seen and `slack` of it, so that an unstable fit cannot run away.
-
-    Args:
-        x: [M, L] centred.
-        coefficients: [P, M, p], newest lag first.
-
-    Returns:
-        [P, M, H].
-    """
-    order = coefficients.shape[-1]
+def _bounds(x: Tensor, slack: float) -> tuple[Tensor, Tensor]:
+    """The range seen and `slack` of it."""
     low, high = x.amin(-1), x.amax(-1)
     room = slack * (high - low)
-    low, high = low - room, high + room
-    state = x[:, -order:].flip(-1).expand(coefficients.shape[0], -1, -1)  # [P, M, p]
+    return low - room, high + room
+
+
+def _iterate(state: Tensor, coefficients: Tensor, horizon: int, low: Tensor, high: Tensor) -> Tensor:
+    """Feed each forecast back.
+
+    Args:
+        state, coefficients: [M, P, p] or [M, 1, p], newest lag first.
+        low, high: [M, 1].
+
+    Returns:
+        [M, P, H].
+    """
     out = []
     for _ in range(horizon):
         step = (state * coefficients).sum(-1).clamp(low, high)

@@ -8,17 +8,19 @@ import torch
 from torch import Tensor
 
 from model.network.analogs import analogs
-from model.network.autoregression import least_squares, yule_walker
+from model.network.autoregression import least_squares, of_changes, yule_walker
+from model.network.backtest import bands, errors_in_context, evidence
 from model.network.scaled import RECENT, ScaledContext
 from model.network.seasons import BEFORE, Seasons
 
 _DECAYS = (0.5, 0.2, 0.05)
 NAMES = (
-    "last", "ewma_.5", "ewma_.2", "ewma_.05", "mean", "ar", "ar_stiff", "yule_walker", "analog", "analog_shifted",
-    "day", "day_last", "day_recent", "days_recent", "day_ratio", "week", "week_recent",
+    "last", "ewma_.5", "ewma_.2", "ewma_.05", "mean", "ar", "ar_stiff", "yule_walker", "ar_changes", "analog",
+    "analog_shifted", "day", "day_last", "day_recent", "days_recent", "day_ratio", "week", "week_recent",
 )  # fmt: skip
 NUM_CANDIDATES = len(NAMES)
-SCALE_NAMES = ("steps", "recent", "context", "ar_residual", "season_residual")
+CURVES = tuple(NAMES.index(name) for name in NAMES[5:])  # the others are level
+SCALE_NAMES = ("steps", "recent", "context", "ar_residual", "season_residual", "best_short", "best_long")
 NUM_SCALES = len(SCALE_NAMES)
 _MIN_SCALE = 2e-3
 
@@ -30,16 +32,19 @@ class Candidates:
     Attributes:
         z: float32 [B, N, K, H], 0 where not offered.
         offered: bool, same shape; the last value is always offered.
-        scales: float32 [B, N, 5], positive: candidates for the size of the error.
+        scales: float32 [B, N, 7], positive: candidates for the size of the error.
+        evidence: float32 [B, N, K, 2], log error in context over the best candidate's, in a short and a long band.
     """
 
     z: Tensor
     offered: Tensor
     scales: Tensor
+    evidence: Tensor
 
     def row(self, r: int) -> Candidates:
         """One row, as a batch of one."""
-        return Candidates(self.z[r : r + 1], self.offered[r : r + 1], self.scales[r : r + 1])
+        one = slice(r, r + 1)
+        return Candidates(self.z[one], self.offered[one], self.scales[one], self.evidence[one])
 
 
 def candidates(context: ScaledContext, season: Seasons | None, horizon: int) -> Candidates:
@@ -52,46 +57,57 @@ def candidates(context: ScaledContext, season: Seasons | None, horizon: int) -> 
     always = torch.ones(b * n, horizon, dtype=torch.bool, device=z.device)
     flat = [last]
     age = torch.arange(RECENT - 1, -1, -1, device=z.device, dtype=torch.float32)
-    for decay in _DECAYS:
+    for decay in (*_DECAYS, 0.0):
         weight = seen * (1 - decay) ** age
         flat.append((weight * recent).sum(-1) / weight.sum(-1).clamp(min=1e-6))
-    flat.append((seen * recent).sum(-1) / seen.sum(-1).clamp(min=1))
     offers = [(value[:, None].expand(-1, horizon), always) for value in flat]
-    linear, residual, enough = least_squares(z, known, horizon)
-    offers += [(forecast, enough[:, None] & always) for forecast in linear]
-    long, enough_long = yule_walker(z, known, horizon)
-    offers.append((long, enough_long[:, None] & always))
+    linear, residual = least_squares(z, known)
+    fitted = (*linear, yule_walker(z, known), of_changes(z, known))
+    offers += [(fit.forecast(z, horizon), fit.enough[:, None] & always) for fit in fitted]
     own, shifted, reached = analogs(z, known, horizon)
     offers += [(own, reached), (shifted, reached)]
-    seasonal, season_residual = _seasonal(context, season, horizon)
+    seasonal, seasonal_errors, season_residual = _seasonal(context, season, horizon)
     offers += seasonal
     values = torch.stack([torch.where(offered, value, 0.0) for value, offered in offers], dim=1)
+    allowed = torch.stack([offered for _, offered in offers], dim=1)
+    level_errors, linear_errors, alike = errors_in_context(z, known, (*_DECAYS, 0.0), fitted)
+    errors = torch.stack((*level_errors, *linear_errors, *alike, *seasonal_errors), dim=1)  # [M, K, 2]
+    relative, best = evidence(errors, allowed[..., 0])
+    steps = (recent.diff().abs() * seen[:, 1:]).sum(-1) / seen[:, 1:].sum(-1).clamp(min=1)
     scales = torch.stack(
         (
-            (recent.diff().abs() * seen[:, 1:]).sum(-1) / seen[:, 1:].sum(-1).clamp(min=1),
+            steps,
             recent[:, -24:].std(-1),
             recent.std(-1),
-            torch.where(enough, residual, 1.0),
+            torch.where(linear[0].enough, residual, 1.0),
             season_residual,
+            *torch.where(best.isfinite(), best, steps[:, None]).unbind(-1),
         ),
         dim=-1,
     )
     return Candidates(
         values.view(b, n, NUM_CANDIDATES, horizon),
-        torch.stack([offered for _, offered in offers], dim=1).view(b, n, NUM_CANDIDATES, horizon),
+        allowed.view(b, n, NUM_CANDIDATES, horizon),
         scales.clamp(min=_MIN_SCALE).view(b, n, NUM_SCALES),
+        relative.view(b, n, NUM_CANDIDATES, -1),
     )
 
 
 def _seasonal(
     context: ScaledContext, season: Seasons | None, horizon: int
-) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
-    """The day before, the mean of up to seven days, the week before: as they were, and moved to the present level."""
+) -> tuple[list[tuple[Tensor, Tensor]], list[Tensor], Tensor]:
+    """The day before, the mean of up to seven days, the week before: as they were, and moved to the present level.
+
+    Returns:
+        Seven forecasts [M, H] with where they are offered; their errors on the rows before the origin, [M, 2] each;
+        and the spread of the day's [M].
+    """
     b, n, _ = context.z.shape
     m = b * n
     if season is None:
         nothing = torch.zeros(m, horizon, device=context.z.device)
-        return [(nothing, nothing.bool())] * 7, torch.ones(m, device=context.z.device)
+        unknown = nothing.new_full((m, 2), torch.nan)
+        return [(nothing, nothing.bool())] * 7, [unknown] * 7, torch.ones(m, device=context.z.device)
     z, known = season.z.view(m, -1, BEFORE + horizon), season.known.view(m, -1, BEFORE + horizon)
     days = known.sum(1)
     profile = (z * known).sum(1) / days.clamp(min=1)  # [M, P]
@@ -108,17 +124,24 @@ def _seasonal(
     before = center + (day[:, :BEFORE] * overlap).sum(-1, keepdim=True) / overlap.sum(-1, keepdim=True).clamp(min=1)
     positive = (level > 0.05) & (before > 0.05) & has_day
     ratio = torch.where(positive, level / before.clamp(min=0.05), 1.0).clamp(0.2, 5.0)
-    ahead, ahead_known = day[:, BEFORE:], day_known[:, BEFORE:]
-    offers = [
-        (ahead, ahead_known),
-        (ahead + last_shift, ahead_known & has_last),
-        (ahead + day_shift, ahead_known & has_day),
-        (profile[:, BEFORE:] + profile_shift, (days >= 2)[:, BEFORE:] & has_profile),
-        ((ahead + center) * ratio - center, ahead_known & positive),
-        (week[:, BEFORE:], week_known[:, BEFORE:]),
-        (week[:, BEFORE:] + week_shift, week_known[:, BEFORE:] & has_week),
+    courses = [  # with what a course is moved by, and where it is offered
+        (day, day_known),
+        (day + last_shift, day_known & has_last),
+        (day + day_shift, day_known & has_day),
+        (profile + profile_shift, (days >= 2) & has_profile),
+        ((day + center) * ratio - center, day_known & positive),
+        (week, week_known),
+        (week + week_shift, week_known & has_week),
     ]
-    return offers, torch.where(has_day[:, 0], residual, 1.0)
+    offers = [(course[:, BEFORE:], offered[:, BEFORE:]) for course, offered in courses]
+    errors = []
+    for k, (course, offered) in enumerate(courses):
+        gap = now - course[:, :BEFORE]
+        both = present & offered[:, :BEFORE]
+        if k == 1:  # moved to the last value: what counts is how the distance changes from row to row
+            gap, both = gap.diff(dim=-1, prepend=gap[:, :1]), both & torch.nn.functional.pad(both, (1, -1))
+        errors.append(bands(gap.abs()[:, None], both[:, None])[:, 1:].expand(-1, 2))
+    return offers, errors, torch.where(has_day[:, 0], residual, 1.0)
 
 
 def _shift(now: Tensor, present: Tensor, season: Tensor, known: Tensor) -> tuple[Tensor, Tensor, Tensor]:

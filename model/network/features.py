@@ -7,10 +7,12 @@ from math import pi
 
 import torch
 from torch import Tensor
+from torch.nn.functional import max_pool1d
 
 from model.contract import ContextBatch
 from model.network.atoms import NUM_SUMMARY, Atoms, atoms
-from model.network.candidates import NUM_SCALES, Candidates, candidates
+from model.network.backtest import NUM_BANDS
+from model.network.candidates import NAMES, NUM_CANDIDATES, NUM_SCALES, Candidates, candidates
 from model.network.correlation import innovation_correlation
 from model.network.scaled import RECENT, ScaledContext, rescale
 from model.network.seasons import BEFORE, Seasons, seasons
@@ -18,9 +20,22 @@ from model.network.spec import MAX_HORIZON, NetworkSpec
 
 _BLOCK, _BLOCKS = 12, 24
 _PROBES = (0, 1, 3, 7, 11, 17, 23, 35, 47, 63)  # steps at which candidates are read as inputs
-_READ = (5, 6, 7, 8, 9, 12, 13, 14, 16)  # candidates that are curves
-NUM_STATISTICS = 3 * NUM_SCALES + 13
-NUM_FEATURES = 2 * RECENT + 2 * _BLOCKS + 2 * 2 * BEFORE + len(_READ) * len(_PROBES) + NUM_STATISTICS + NUM_SUMMARY
+_READ = tuple(
+    NAMES.index(name)
+    for name in (
+        "ar", "ar_stiff", "yule_walker", "ar_changes", "analog", "analog_shifted", "day_recent", "days_recent",
+        "day_ratio", "week_recent",
+    )
+)  # fmt: skip
+_OFFERED = tuple(NAMES.index(name) for name in ("ar", "yule_walker", "analog", "day", "week"))
+_EXTREMES = (0.0, 0.02, 0.1, 0.9, 0.98, 1.0)
+_RISE_STEPS, _EXTREME_ROWS = 12, 384
+NUM_STATISTICS = 2 * NUM_SCALES + len(_OFFERED) + 13
+NUM_EXTREMES = len(_EXTREMES) + 4
+NUM_FEATURES = (
+    2 * RECENT + 2 * _BLOCKS + 2 * 2 * BEFORE + len(_READ) * len(_PROBES) + NUM_STATISTICS + NUM_SUMMARY
+    + NUM_EXTREMES + NUM_BANDS * NUM_CANDIDATES
+)  # fmt: skip
 NUM_CALENDAR = 6
 _DAY_MS = 86_400_000
 _EPOCH_DAY = 4  # 1970-01-01 was a Thursday
@@ -69,7 +84,8 @@ def describe(batch: ContextBatch, spec: NetworkSpec, horizon: int = MAX_HORIZON)
     offered = candidates(context, season, horizon)
     found = atoms(context, spec.num_atoms)
     parts = [_recent(context), _blocks(context), _around_season(context, season), _probes(offered, horizon)]
-    parts += [_statistics(batch, context, offered, season), found.summary]
+    parts += [_statistics(batch, context, offered, season), found.summary, _extremes(context)]
+    parts.append(offered.evidence.flatten(2))
     tokens = torch.cat(parts, dim=-1)
     return Features(context, tokens, _calendar(batch), offered, found, innovation_correlation(context), batch.levels)
 
@@ -133,8 +149,23 @@ def _statistics(batch: ContextBatch, context: ScaledContext, offered: Candidates
         torch.asinh(center), spread.log(), *autocorrelation, kurtosis.log1p(), (total + 1).log() / 4,
         known[..., -RECENT:].float().mean(-1), known[..., -1].float(), day, week, low / 10, high / 10,
     )  # fmt: skip
-    offered_share = offered.offered[:, :, (5, 7, 8, 10, 15), 0].float()
+    offered_share = offered.offered[:, :, _OFFERED, 0].float()
     return torch.cat((log_scales, ratios, offered_share, torch.stack(singles, dim=-1)), dim=-1)
+
+
+def _extremes(context: ScaledContext) -> Tensor:
+    """How far the context reaches out, and how fast it rises: what the tails must be held against."""
+    z = context.z[..., -_EXTREME_ROWS:]
+    highest = max_pool1d(z, _RISE_STEPS, stride=1)  # of rows t..t+11
+    rises = (highest - z[..., : highest.shape[-1]]).sort(dim=-1).values
+    steps = z.diff(dim=-1).sort(dim=-1).values
+    reach = z.sort(dim=-1).values
+    parts = [_at(reach, q) for q in _EXTREMES] + [_at(rises, 0.9), _at(rises, 1.0), _at(steps, 0.02), _at(steps, 0.98)]
+    return torch.asinh(torch.stack(parts, dim=-1))
+
+
+def _at(ordered: Tensor, level: float) -> Tensor:
+    return ordered[..., round(level * (ordered.shape[-1] - 1))]
 
 
 def _calendar(batch: ContextBatch) -> Tensor:

@@ -80,6 +80,15 @@ class JointLaw:
         log_mixing = -mixing.diagonal(dim1=-2, dim2=-1).log()
         return noise.transpose(1, 2), log_coupling, log_mixing.transpose(1, 2)
 
+    def normals(self, noise: Tensor) -> Tensor:
+        """Correlated standard normals [B, N, H, S] from independent ones."""
+        where = tree(self.horizon, noise.device)
+        mixing = self.mixing[:, where.stride]  # [B, H, N, N]
+        z = torch.zeros_like(noise)
+        for j in range(noise.shape[1]):  # lower triangular: indicator j reaches those from j on
+            z[:, j:] = z[:, j:] + mixing[:, :, j:, j].transpose(1, 2)[..., None] * noise[:, j, None]
+        return from_noise(z.transpose(2, 3), self.coupling[:, :, None], where).transpose(2, 3)
+
     def sample(self, noise: Tensor) -> Tensor:
         """Futures in the rows' units, from independent standard normals.
 
@@ -89,13 +98,7 @@ class JointLaw:
         Returns:
             [B, N, H, S].
         """
-        where = tree(self.horizon, noise.device)
-        mixing = self.mixing[:, where.stride]  # [B, H, N, N]
-        z = torch.zeros_like(noise)
-        for j in range(noise.shape[1]):  # lower triangular: indicator j reaches those from j on
-            z[:, j:] = z[:, j:] + mixing[:, :, j:, j].transpose(1, 2)[..., None] * noise[:, j, None]
-        coupled = from_noise(z.transpose(2, 3), self.coupling[:, :, None], where).transpose(2, 3)  # [B, N, H, S]
-        values = self.marginal.from_normal(center_over_paths(coupled).contiguous())
+        values = self.marginal.from_normal(center_over_paths(self.normals(noise)).contiguous())
         return values.double() * self.context.scale[..., None, None] + self.context.center[..., None, None]
 
 

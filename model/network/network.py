@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import softplus
+from torch.nn.functional import pad, softplus
 
 from model.network.atoms import NUM_ATOM_FEATURES
 from model.network.attention import IndicatorAttention, visible
@@ -13,13 +13,14 @@ from model.network.features import NUM_CALENDAR, NUM_FEATURES, Features
 from model.network.law import JointLaw
 from model.network.lifting import NUM_COEFFICIENTS, NUM_STRIDES
 from model.network.marginal import MIDDLE, NUM_KNOTS, Marginal, knot_positions
-from model.network.rowwise import RowLinear
+from model.network.rowwise import ALIGNED, RowLinear
 from model.network.spec import MAX_HORIZON, NetworkSpec
 from model.network.spline import Spline
 
 _NUM_LEVELS = 8
 _OUTPUTS = (NUM_CANDIDATES, 1, NUM_SCALES, 1, NUM_KNOTS - 1, NUM_KNOTS, 1, NUM_COEFFICIENTS)
 _UNIT = 0.5413248546  # softplus of it is 1
+_SHORT_STEPS = 3.0  # over which the short band of errors gives way to the long one
 _LONG_STRIDES = 2  # from this power of two on, steps are mixed by the correlation of long changes
 
 
@@ -52,12 +53,13 @@ class Network(nn.Module):
         self.leave = nn.LayerNorm(spec.width)
         self.latents = RowLinear(spec.width, MAX_HORIZON * spec.latents)
         self.head = nn.Sequential(
-            RowLinear(spec.latents + 2 * NUM_CANDIDATES + NUM_SCALES + 2, spec.head_hidden),
+            RowLinear(spec.latents + 3 * NUM_CANDIDATES + NUM_SCALES + 2, spec.head_hidden),
             nn.GELU(),
             RowLinear(spec.head_hidden, spec.head_hidden),
             nn.GELU(),
             RowLinear(spec.head_hidden, sum(_OUTPUTS)),
         )
+        self.trust = nn.Parameter(torch.ones(NUM_CANDIDATES))  # in a candidate's errors in context
         self.mixing = RowLinear(spec.width, NUM_STRIDES)
         self.atom = nn.Sequential(RowLinear(NUM_ATOM_FEATURES + 1, 16), nn.GELU(), RowLinear(16, 1))
         self.atom_state = RowLinear(spec.width, NUM_ATOM_FEATURES)
@@ -82,10 +84,12 @@ class Network(nn.Module):
         kind = [0 if stride < _LONG_STRIDES else 1 for stride in range(NUM_STRIDES)]
         correlation = features.correlation[:, kind]  # [B, 7, N, N]
         mixed = correlation * share[..., :, None] * share[..., None, :]
-        mixed = (
-            mixed - torch.diag_embed(mixed.diagonal(dim1=-2, dim2=-1)) + torch.eye(share.shape[-1], device=share.device)
-        )
-        return JointLaw(marginal, outputs[7], torch.linalg.cholesky_ex(mixed)[0], features.context)
+        n = share.shape[-1]
+        mixed = mixed - torch.diag_embed(mixed.diagonal(dim1=-2, dim2=-1))
+        room = -n % ALIGNED  # a factorisation, too, may round by alignment
+        mixed = pad(mixed, (0, room, 0, room)) + torch.eye(n + room, device=share.device)
+        root = torch.linalg.cholesky_ex(mixed)[0][..., :n, :n].contiguous()
+        return JointLaw(marginal, outputs[7], root, features.context)
 
     def tokens(self, features: Features) -> Tensor:
         """[B, N, D], after attention."""
@@ -117,8 +121,9 @@ class Network(nn.Module):
         step = torch.arange(1, horizon + 1, device=z.device, dtype=z.dtype)
         steps = torch.stack((step.log() / 4, step / MAX_HORIZON), dim=-1).expand(b, n, -1, -1)
         spread = scales.log()[:, :, None].expand(-1, -1, horizon, -1)
-        out: Tensor = self.head(torch.cat((latents, relative, offered.to(z.dtype), spread, steps), dim=-1))
-        return out
+        errors = _at_steps(features.candidates.evidence, step)
+        out: Tensor = self.head(torch.cat((latents, relative, offered.to(z.dtype), errors, spread, steps), dim=-1))
+        return torch.cat((out[..., :NUM_CANDIDATES] - self.trust * errors, out[..., NUM_CANDIDATES:]), dim=-1)
 
     def _marginal(self, tokens: Tensor, features: Features, outputs: tuple[Tensor, ...], horizon: int) -> Marginal:
         gate, shift, scale_gate, scale_shift, increments, slopes, mass, _ = outputs
@@ -158,6 +163,12 @@ class Network(nn.Module):
         scores = scores.masked_fill(~found.valid, -1e9)
         weights: Tensor = scores.softmax(-1) * found.valid
         return weights
+
+
+def _at_steps(evidence: Tensor, step: Tensor) -> Tensor:
+    """Log errors of the candidates at each step [B, N, H, K], between those of the short and the long band."""
+    short = torch.exp((1 - step) / _SHORT_STEPS)[:, None]
+    return evidence[:, :, None, :, 0] * short + evidence[:, :, None, :, 1] * (1 - short)
 
 
 def _tempered(knots: Tensor, slope: Tensor, tail: float) -> tuple[Tensor, Tensor]:

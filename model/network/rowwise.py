@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
-_ALIGNED = 16  # float32 values in 64 bytes
+ALIGNED = 16  # float32 values in 64 bytes
 
 
 def aligned(x: Tensor) -> Tensor:
     """Zeros behind the last axis, up to a multiple of 16: what is summed over stays the same."""
-    missing = -x.shape[-1] % _ALIGNED
+    missing = -x.shape[-1] % ALIGNED
     return pad(x, (0, missing)) if missing else x.contiguous()
 
 
@@ -26,8 +26,8 @@ class RowLinear(nn.Linear):
         """Args: x [B, ..., in]."""
         if torch.is_grad_enabled() or x.device.type != "cpu" or x.dim() < 2:
             return linear(x, self.weight, self.bias)
-        b = x.shape[0]
-        rows = aligned(x).reshape(b, -1, x.shape[-1] + -x.shape[-1] % _ALIGNED)
-        weight = aligned(self.weight).t()
-        out = torch.bmm(rows, weight.expand(b, -1, -1))
-        return (out + self.bias).view(*x.shape[:-1], self.out_features)
+        b, inside = x.shape[0], x.shape[-1]
+        rows = aligned(x).reshape(b, -1, inside + -inside % ALIGNED)
+        weight = aligned(aligned(self.weight).t()).expand(b, -1, -1)  # [B, in', out']
+        out = torch.bmm(rows, weight)[..., : self.out_features] + self.bias
+        return out.view(*x.shape[:-1], self.out_features)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-SPEC_VERSION = 1
+SPEC_VERSION = 2
 MAX_HORIZON = 64
 MAX_INDICATORS = 32
 

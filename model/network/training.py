@@ -231,6 +231,7 @@ class Trainer:
         return (
             parts["pinball"]
             + weights.mixture * parts["mixture"]
+            + weights.peak * parts["peak"]
             + weights.copula * parts["copula"]
             + weights.likelihood * parts["likelihood"]
         )

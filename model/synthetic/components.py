@@ -49,6 +49,30 @@ def cycle(rng: np.random.Generator, num: int, rows: int) -> Array:
     return unit(waves)
 
 
+def motif(rng: np.random.Generator, num: int, rows: int) -> Array:
+    """A course that repeats, as the steps of a training run or a scheduled job do: phases, or pulses over a floor.
+
+    Some clocks wander, some repetitions are larger than others, and some runs pause.
+    """
+    out = np.zeros((num, rows))
+    for k in range(num):
+        period = int(np.exp(rng.uniform(np.log(4), np.log(160))))
+        if rng.random() < 0.5:  # phases of their own levels
+            edges = np.sort(rng.random(rng.integers(1, min(period, 8))))
+            shape = rng.normal(size=len(edges) + 1)[np.searchsorted(edges, np.arange(period) / period)]
+        else:  # pulses
+            shape = np.zeros(period)
+            where = rng.integers(0, period, rng.integers(1, 4))
+            shape[where] = 1 + rng.pareto(2.5, len(where))
+        shape = shape + 0.2 * rng.normal() * rng.normal(size=period)
+        clock = np.cumsum(1 + (rng.random() < 0.4) * 0.3 * rng.normal() * rng.normal(size=rows)) + rng.integers(period)
+        turn = np.floor(clock / period).astype(int) - int(clock.min() // period)
+        size = np.exp((rng.random() < 0.5) * 0.3 * rng.normal(size=turn.max() + 1))
+        pause = rng.random(turn.max() + 1) < (rng.random() < 0.25) * 0.15
+        out[k] = shape[clock.astype(int) % period] * size[turn] * ~pause[turn]
+    return unit(out)
+
+
 def autoregression(rng: np.random.Generator, num: int, rows: int) -> Array:
     """AR(1) and AR(2), up to random walks, driven by normal or heavy-tailed noise."""
     noise = rng.normal(size=(num, rows))

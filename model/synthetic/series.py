@@ -11,6 +11,7 @@ from model.synthetic.components import (
     cycle,
     delayed,
     drift,
+    motif,
     regimes,
     season,
     switching,
@@ -57,6 +58,7 @@ def _course(rng: np.random.Generator, num: int, rows: int, day_rows: float | Non
     if day_rows is not None:
         x = x + weight(0.85, 1.6) * season(rng, num, rows, day_rows, first_day)
     x = x + weight(0.2 if day_rows is not None else 0.4) * cycle(rng, num, rows)
+    x = x + weight(0.2 if day_rows is not None else 0.4, 1.4) * motif(rng, num, rows)
     x = x + weight(0.3) * drift(rng, num, rows)
     x = x + weight(0.2) * regimes(rng, num, rows)
     noise = rng.normal(size=(num, rows)) * np.exp(0.5 * autoregression(rng, num, rows) * (rng.random((num, 1)) < 0.4))

@@ -47,12 +47,12 @@ def test_what_lies_within_the_record_is_left_alone() -> None:
     assert torch.equal(_held(_context(), paths), paths)
 
 
-def test_half_of_what_lies_beyond_is_kept_after_512_rows_and_more_after_fewer() -> None:
+def test_the_more_rows_the_less_of_what_lies_beyond_is_kept() -> None:
     paths = torch.cat((torch.full((38,), 5.0), torch.tensor([14.0, -4.0]))).view(1, 40, 1, 1)
     held = _held(_context(), paths)
-    assert torch.allclose(held[0, -2:, 0, 0], torch.tensor([12.0, -2.0]), atol=1e-4)
+    assert torch.allclose(held[0, -2:, 0, 0], torch.tensor([10 + 4 * 341 / 853, -4 * 341 / 853]), atol=1e-3)
     short = _held(_context(128), paths)
-    assert torch.allclose(short[0, -2, 0, 0], torch.tensor(10 + 4 / (1 + 128 / 512)), atol=1e-3)
+    assert torch.allclose(short[0, -2, 0, 0], torch.tensor(10 + 4 * 341 / 469), atol=1e-3)
 
 
 def test_a_forecast_that_rises_beyond_the_record_keeps_its_central_half() -> None:
