@@ -97,6 +97,9 @@ def render_summary(summary: RunSummary, *, objective: float | None = None, unico
     parts: list[Text | Table] = [*lines, Text(), _policy_table(summary, objective, unicode)]
     if objective is not None:
         parts.append(Text(f"objective: {_percent(objective)} in SLO", style="dim"))
+        if "hpa" in summary.shadows:
+            # What a reader must know before comparing.
+            parts.append(Text("beforehand: hpa was tuned on this load, static_peak told its peak", style="dim"))
     return Group(*parts)
 
 

@@ -85,6 +85,7 @@ def test_the_table_compares_on_equal_terms(width: int) -> None:
     # 98.9999 % has not reached 99 % and must not be rounded up to it.
     assert "! 98.99 %" in rows["hpa"]
     assert "1.15×" in rows["hpa"]
+    assert "tuned on this load" in rows["beforehand:"]
 
 
 def test_what_was_held_and_refused_is_told() -> None:
