@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -224,6 +225,9 @@ class WorkerProcess:
     def run(self) -> None:
         """Run until SIGTERM or SIGINT, then drain and leave; a crash ends the process with exit code 1."""
         app = self.host.app
+        # What was imported lives as long as the process does: no collection need look at it again.
+        gc.collect()
+        gc.freeze()
         worker = EarlyWorker(app, [self._watchdog.show, self._serve_probes])
         self._watchdog.start()
         code: int | str | None = 0

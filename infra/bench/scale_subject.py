@@ -144,6 +144,7 @@ def _resident_kb() -> int:
 def measure(workloads: int, slots: int, seed: int) -> dict[str, Any]:
     """CPU seconds of both stages per slot, and memory, for one fleet in one partition."""
     empty_kb = _resident_kb()
+    gc.freeze()  # as a worker does with what it has imported
     fleet = _Fleet(workloads, seed)
     fleet.fill_rings()
     ingest_s, forecast_s, samples = [], [], 0
