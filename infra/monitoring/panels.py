@@ -260,6 +260,12 @@ WORKLOADS = DashboardSpec(
                     "stacked",
                 ),
                 PanelSpec(
+                    "Demotions and trials",
+                    "Workloads that were handed to this tier, down for bad forecasts or up on trial.",
+                    "short",
+                    (Query(f"sum by (tier) (increase(harmony_forecast_tier_changes_total[{RATE}]))", "{{tier}}"),),
+                ),
+                PanelSpec(
                     "Coverage of every band",
                     "Share of recent demand inside each band; it should be the band's own number.",
                     "percentunit",
