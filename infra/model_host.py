@@ -12,13 +12,13 @@ from agents.planner import warm_up
 from infra.settings import Settings
 from model.inference import InferenceWorker
 from model.network.serving import baselines, serving_forecaster
-from streams.catalogue import DEFAULT_CATALOGUE
+from streams.catalogue import Indicator
 from streams.meter import Meter
 
 log = structlog.get_logger(__name__)
 
 
-def host_model(settings: Settings, meter: Meter) -> tuple[InferenceWorker, Engine]:
+def host_model(settings: Settings, catalogue: tuple[Indicator, ...], meter: Meter) -> tuple[InferenceWorker, Engine]:
     """The thread, to be closed by the caller, and the engine.
 
     A partition with more workloads than `advanced.model.max_network_workloads` is forecast by the baselines.
@@ -46,7 +46,7 @@ def host_model(settings: Settings, meter: Meter) -> tuple[InferenceWorker, Engin
         forecaster,
         batcher,
         settings.policy,
-        DEFAULT_CATALOGUE,
+        catalogue,
         settings.stream.step_ms,
         meter,
         crowd=(chosen.max_network_workloads, simple),

@@ -102,7 +102,7 @@ class WorkerProcess:
 
     def _kernel_factory(self) -> Callable[[int], ForecastKernel]:
         settings = self._settings
-        self._inference, engine = host_model(settings, self.meter)
+        self._inference, engine = host_model(settings, DEFAULT_CATALOGUE, self.meter)
         board = SkillBoard(QUANTILE_LEVELS)
         baseline = NaiveBaseline(DEFAULT_CATALOGUE, settings.stream.step_ms, QUANTILE_LEVELS)
 

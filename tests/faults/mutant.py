@@ -34,10 +34,10 @@ def main() -> None:
     if name == "commit-first":
         Lane._publish = _commit_first  # type: ignore[method-assign]
     elif name == "other-model":
-        import infra.worker as worker
+        from infra import model_host
 
         other = FallbackForecaster(RidgeForecaster(seed=1), SeasonalNaiveForecaster())
-        worker.serving_forecaster = lambda *_: other  # type: ignore[assignment]
+        model_host.serving_forecaster = lambda *_, **__: other  # type: ignore[assignment]
     else:
         sys.exit(f"no mutation {name!r}")
     from infra.cli import main as harmony
