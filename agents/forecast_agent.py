@@ -8,13 +8,13 @@ from typing import Any
 from agents.forecast_kernel import STAGE, ForecastKernel
 from agents.forecast_state import CommitBody
 from streams.catalogue import Source
+from streams.coarse_ring import COARSE_ROWS
 from streams.commit_codec import Commit, CommitAssembler
 from streams.log import ContractBroken
 from streams.log_reader import LogReader
 from streams.pages import Page
 from streams.stage_app import StageHost
 from streams.topics import Topics
-from streams.window_table import COARSE_ROWS
 
 _CLOCK_SLACK_MS = 60_000
 

@@ -23,6 +23,7 @@ from agents.signals import SignalLimits, input_facts, outcomes_now
 from agents.subject import ForecastEngine, Planned, Subject
 from model.forecast_trust import TIERS
 from streams.catalogue import Indicator, Source
+from streams.coarse_ring import COARSE_STEP_MS
 from streams.commit_codec import Commit, decode_coarse, encode_coarse, encode_commit, pack
 from streams.config import StreamConfig
 from streams.log import Emission, LogRecord, OutRecord
@@ -31,7 +32,7 @@ from streams.page_codec import PageAssembler
 from streams.page_join import JoinedSlot, PageJoin
 from streams.pages import FleetFacts, Page
 from streams.topics import Topics
-from streams.window_table import COARSE_STEP_MS, Window, WindowTable
+from streams.window_table import Window, WindowTable
 
 STAGE = "forecast"
 _MOST_SUBJECTS = 4096

@@ -17,10 +17,11 @@ from model.error_budget import ErrorBudget
 from model.forecast_trust import ForecastTrust
 from model.lead_time import LeadTimePosterior
 from model.risk_calibration import RiskCalibration
+from streams.coarse_ring import RunningCoarse
 from streams.config import StreamConfig
 from streams.log import ContractBroken, OtherSettings
 from streams.pages import FleetFacts, OutcomeFact
-from streams.window_table import RunningCoarse, Window
+from streams.window_table import Window
 
 
 @dataclass(slots=True)

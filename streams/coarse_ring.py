@@ -74,8 +74,7 @@ class CoarseRing:
 
     def read(self, row: int) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Means [1008, C], oldest first, 0 where not observed; and their mask."""
-        order = (np.arange(COARSE_ROWS) + (self.newest or 0) + 1) % COARSE_ROWS
-        cells = self._cells[row, order]
+        cells = sparse_cells.from_oldest(self._cells[row], self.newest or 0)
         return sparse_cells.values(cells), sparse_cells.observed(cells)
 
     def add(

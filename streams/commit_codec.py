@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from streams.coarse_ring import CoarseRow
 from streams.log import ContractBroken, LogRecord, OtherSettings, OutRecord
-from streams.window_table import CoarseRow
 
 CHUNK_BYTES = 900_000
 VERSION = 1

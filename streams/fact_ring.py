@@ -74,18 +74,15 @@ class FactRing:
 
     def grow(self, capacity: int) -> None:
         """Make room for more rows."""
-
-        def larger(array: NDArray[np.generic], fill: int) -> NDArray[np.generic]:
-            made = (np.zeros if fill == 0 else np.ones)((capacity, *array.shape[1:]), array.dtype)
-            if fill:
-                made *= fill
-            made[: len(array)] = array
-            return made
-
-        self._report_ms = larger(self._report_ms, 0)  # type: ignore[assignment]
-        self._report = larger(self._report, 0)  # type: ignore[assignment]
-        self._heard_slot = larger(self._heard_slot, _NEVER)  # type: ignore[assignment]
-        self._heard_ms = larger(self._heard_ms, 0)  # type: ignore[assignment]
+        more = capacity - len(self._heard_slot)
+        unheard = np.full((more, len(_ORDER)), _NEVER, np.int64)
+        self._heard_slot = np.concatenate([self._heard_slot, unheard])
+        self._heard_ms = np.concatenate([self._heard_ms, np.zeros_like(unheard)])
+        # These two are large: what is not written yet must not take memory, which joining zeros would.
+        report_ms, report = self._report_ms, self._report
+        self._report_ms = np.zeros((capacity, *report_ms.shape[1:]), report_ms.dtype)
+        self._report = np.zeros((capacity, *report.shape[1:]), report.dtype)
+        self._report_ms[: len(report)], self._report[: len(report)] = report_ms, report
 
     def advance(self, slot: int, num_rows: int) -> None:
         """Make `slot` the newest; what falls out of the last L slots is forgotten."""

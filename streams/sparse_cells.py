@@ -44,3 +44,9 @@ def grown(cells: Cells, capacity: int) -> Cells:
     larger = empty((capacity, *cells.shape[1:]))
     larger[: len(cells)] = cells
     return larger
+
+
+def from_oldest(ring: Cells, newest: int) -> Cells:
+    """A ring's cells in order of time: `newest` stands at its number modulo the length, the oldest after it."""
+    cut = (newest + 1) % len(ring)
+    return np.concatenate((ring[cut:], ring[:cut]))

@@ -14,13 +14,11 @@ from numpy.typing import NDArray
 
 from streams import sparse_cells
 from streams.catalogue import Indicator
-from streams.coarse_ring import COARSE_ROWS, COARSE_STEP_MS, CoarseRing, CoarseRow, RunningCoarse
+from streams.coarse_ring import CoarseRing, CoarseRow, RunningCoarse
 from streams.fact_ring import FactRing, RecentFacts
 from streams.pages import Page
 
-__all__ = ["COARSE_ROWS", "COARSE_STEP_MS", "CoarseRow", "RunningCoarse", "Window", "WindowTable"]
-
-_SMALLEST_GROWTH = 1.25
+_GROWTH = 1.25
 _NEVER = -1
 
 
@@ -83,9 +81,7 @@ class WindowTable:
 
     def __getitem__(self, workload: str) -> Window:
         row = self._row[workload]
-        newest = self._require_newest()
-        order = np.arange(newest - self.context_steps + 1, newest + 1) % self.context_steps
-        cells = self._cells[row, order]
+        cells = sparse_cells.from_oldest(self._cells[row], self._require_newest())
         return Window(
             workload=workload,
             columns=self._column,
@@ -134,10 +130,8 @@ class WindowTable:
     def unseen(self) -> list[str]:
         """Workloads without a sample or fact in the last L slots, sorted."""
         seen = self._last_seen[: self._num_rows]
-        if not ((seen != _NEVER) & (seen <= self._require_newest() - self.context_steps)).any():
-            return []
-        oldest = self._require_newest() - self.context_steps + 1
-        return sorted(w for w, row in self._row.items() if seen[row] < oldest)
+        gone = (seen != _NEVER) & (seen <= self._require_newest() - self.context_steps)
+        return sorted(w for w, row in self._row.items() if gone[row]) if gone.any() else []
 
     def remove(self, workload: str) -> None:
         """Forget a workload and free its row."""
@@ -163,7 +157,7 @@ class WindowTable:
 
     def _grow(self) -> None:
         # New rows take memory only once they are written; a small factor keeps the copy beside its original small.
-        capacity = max(int(_SMALLEST_GROWTH * len(self._cells)), 2 * 64)
+        capacity = int(_GROWTH * len(self._cells)) + 64
         self._cells = sparse_cells.grown(self._cells, capacity)
         self._last_seen = np.concatenate([self._last_seen, np.full(capacity - len(self._last_seen), _NEVER)])
         self._facts.grow(capacity)

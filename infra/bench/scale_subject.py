@@ -22,6 +22,7 @@ from agents.policy import Policy
 from agents.records import WorkloadPlan
 from agents.subject import Planned, Subject
 from streams.catalogue import DEFAULT_CATALOGUE, Source, of_source
+from streams.coarse_ring import COARSE_ROWS, COARSE_STEP_MS, CoarseRow
 from streams.config import StreamConfig
 from streams.ingest import IngestKernel
 from streams.log import Emission, LogRecord
@@ -29,7 +30,6 @@ from streams.meter import NullMeter
 from streams.pages import FleetFacts, Page, WorkloadFacts
 from streams.records import encode_fleet, encode_sample, encode_tick, record_key
 from streams.topics import Topics
-from streams.window_table import COARSE_ROWS, COARSE_STEP_MS, CoarseRow
 
 _FIRST_SLOT = 117_000_000
 _FETCH = 2_048

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams import commit_codec
+from streams.coarse_ring import CoarseRow
 from streams.commit_codec import CommitAssembler, decode_coarse, encode_coarse, encode_commit
 from streams.log import ContractBroken, LogRecord, OutRecord
-from streams.window_table import CoarseRow
 
 
 def log_of(records: list[OutRecord], start: int = 0) -> list[LogRecord]:
