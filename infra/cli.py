@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from infra import cli_operate, cli_state, cli_topics
+from infra.ablations import ablate
 from infra.actuate import cli as actuate_cli
 from infra.backtest.command import backtest
 from infra.bench import cli as bench_cli
@@ -266,6 +267,7 @@ app.command()(evaluate)
 app.command()(forecast)
 app.command()(replay)
 app.command()(train)
+app.command()(ablate)
 app.command("map")(collect_cli.map_raw)
 cli_operate.register(app)
 

@@ -79,7 +79,7 @@ def evaluate(
         else:
             print_fisher(report["summary"], not_run)
         if json_out is not None:
-            _write(json_out, report)
+            write_report(json_out, report)
     if plots is not None:
         from infra.evaluate_plots import draw_report
 
@@ -166,7 +166,12 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _write(where: Path, report: Any) -> None:
+def write_report(where: Path, report: Any) -> None:
+    """As JSON.
+
+    Raises:
+        HarmonyError: it cannot be written.
+    """
     try:
         where.parent.mkdir(parents=True, exist_ok=True)
         where.write_text(json.dumps(_plain(report), indent=1) + "\n", encoding="utf-8")

@@ -91,7 +91,7 @@ SERVED_MODELS: dict[str, Callable[[], Forecaster]] = {
     "served_pool": _served_pool,
     "served": _served,
 }
-ADAPTED = "adapted"  # likewise with a folder
+ADAPTED, ADAPTED_ALONE = "adapted", "adapted_network"  # with the ridge, and alone; likewise with a folder
 CHECKPOINT = "network"  # alone: the shipped weights; network:FOLDER: those in the folder
 
 
@@ -125,8 +125,8 @@ def roster(names: list[str]) -> Roster:
             _take(name, partial(_add_statistical, name, rolling), not_run)
         elif name in FOUNDATION_MODELS:
             _take(name, partial(_add_foundation, name, rolling), not_run)
-        elif name.partition(":")[0] == ADAPTED:
-            _take(name, partial(_add_adapted, name, rolling), not_run)
+        elif name.partition(":")[0] in {ADAPTED, ADAPTED_ALONE}:
+            _take(name, partial(_add_adapted, name, rolling, fisher), not_run)
         elif name in SERVED_MODELS or name.partition(":")[0] == CHECKPOINT:
             _take(name, partial(_add_served, name, rolling, fisher), not_run)
     return Roster(rolling, fisher, not_run)
@@ -159,22 +159,24 @@ def _add_served(name: str, rolling: dict[str, RollingContestant], fisher: dict[s
     fisher[name] = fisher_contestant(forecaster)
 
 
-def _add_adapted(name: str, rolling: dict[str, RollingContestant]) -> None:
+def _add_adapted(name: str, rolling: dict[str, RollingContestant], fisher: dict[str, FisherContestant]) -> None:
     from pathlib import Path
 
-    from model.evaluation.adapted import adapted_contestant
+    from model.evaluation.adapted import adapted_contestant, fisher_adapted_contestant
     from model.network.checkpoint import SHIPPED, CheckpointError, load
     from model.network.forecaster import NetworkForecaster
     from model.network.network import Network
     from model.network.serving import combined
 
-    folder = name.partition(":")[2]
+    kind, _, folder = name.partition(":")
     try:
         network = load(Path(folder) if folder else SHIPPED).network
     except CheckpointError as error:
         raise NotRun(str(error)) from None
 
     def serve(adapted: Network) -> Forecaster:
-        return combined(NetworkForecaster(adapted, "adapted"))
+        alone = NetworkForecaster(adapted, "adapted")
+        return combined(alone) if kind == ADAPTED else alone
 
+    fisher[name] = fisher_adapted_contestant(network, serve)
     rolling[name] = adapted_contestant(network, serve, FINE_ROWS)

@@ -1,4 +1,4 @@
-"""The network adapted to a task's own rows before its test part: a contestant of the rolling protocol, track local."""
+"""The network adapted to the rows before the test part: a contestant of Fisher, and of the rolling protocol, local."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from collections.abc import Callable
 
 import numpy as np
 
-from model.contract import Forecaster
+from model.contract import COARSE_STEP_MS, Forecaster
 from model.evaluation.dataset import Task
+from model.evaluation.fisher import Answer, Asked, indicator_levels
 from model.evaluation.rolling import Paths, Round
-from model.evaluation.served import rolling_contestant
+from model.evaluation.served import fisher_contestant, rolling_contestant
 from model.network.adapt import TooShortError, adapt
 from model.network.history import History
 from model.network.network import Network
 from model.network.training import TrainingOptions
 
 OPTIONS = TrainingOptions(steps=80, learning_rate=2e-4, validate_every=16, patience=3)
+ONE_STEP = TrainingOptions(steps=200, learning_rate=4e-4, validate_every=20, patience=4, horizon=1)
 
 
 def histories(task: Task) -> list[History]:
@@ -58,6 +60,30 @@ def adapted_contestant(
             better = network if asked.track == "zeroshot" else _adapted(network, task, options, fine_rows)
             made[task.name] = rolling_contestant(serve(better), fine_rows)
         return made[task.name](asked)
+
+    return answer
+
+
+def fisher_adapted_contestant(
+    network: Network, serve: Callable[[Network], Forecaster], options: TrainingOptions = ONE_STEP
+) -> Callable[[Asked], Answer]:
+    """The network, adapted to each container and input length: train rows teach, validation rows judge."""
+
+    def answer(asked: Asked) -> Answer:
+        rows = asked.scaled[: asked.num_train + len(asked.validation)]
+        n = len(asked.names)
+        history = History(
+            item_id=asked.name,
+            start_ts_ms=asked.start_ts_ms,
+            step_ms=COARSE_STEP_MS,
+            values=rows,
+            levels=np.array(indicator_levels(asked.names), dtype=np.int64),
+            names=asked.names,
+            lower=np.full(n, -np.inf),
+            upper=np.full(n, np.inf),
+        )
+        better = adapt(network, [history], options, train_ends=[asked.num_train], context=asked.length)
+        return fisher_contestant(serve(better))(asked)
 
     return answer
 

@@ -6,7 +6,7 @@ beside it. Source: Y. Luo et al., "HARMONY", arXiv 2408.01000, and its public co
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -35,6 +35,11 @@ LEVELS = {
     "mem.memused": 2,
     "net.if.in.bytes": 3,
 }
+
+
+def indicator_levels(names: Sequence[str]) -> list[int]:
+    """Level of each indicator, 1 for those the protocol does not know."""
+    return [LEVELS.get(name, 1) for name in names]
 
 
 @dataclass(frozen=True, slots=True)

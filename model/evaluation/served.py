@@ -13,7 +13,7 @@ import torch
 
 from model.contract import COARSE_ROWS, COARSE_STEP_MS, ContextBatch, Forecaster
 from model.evaluation.dataset import Floats, Indicator
-from model.evaluation.fisher import LEVELS, NUM_SAMPLES, Answer, Asked
+from model.evaluation.fisher import NUM_SAMPLES, Answer, Asked, indicator_levels
 from model.evaluation.rolling import Paths, Round, Rows
 
 _BATCH_ROWS = 64
@@ -113,7 +113,8 @@ def fisher_contestant(forecaster: Forecaster) -> Callable[[Asked], Answer]:
     """A forecaster in the Fisher protocol: the context is the L rows of the window, fine and coarse alike."""
 
     def answer(asked: Asked) -> Answer:
-        indicators = [Indicator(name, level=LEVELS.get(name, 1)) for name in asked.names]
+        levels = indicator_levels(asked.names)
+        indicators = [Indicator(name, level=level) for name, level in zip(asked.names, levels, strict=True)]
         samples = np.empty((len(asked.test), NUM_SAMPLES, len(indicators)))
         for first in range(0, len(asked.test), _BATCH_ROWS):
             targets = asked.test[first : first + _BATCH_ROWS]

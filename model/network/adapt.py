@@ -11,7 +11,7 @@ from model.network.training import Prepared, Progress, Trainer, TrainingOptions,
 
 ADAPT = TrainingOptions(steps=300, learning_rate=3e-4, validate_every=25, patience=4)
 _CONTEXT = 2048
-_VALIDATION = 8
+_VALIDATION = 16
 _MIN_ROWS = 64
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log, pi
 
 import torch
 from torch import Tensor
@@ -10,10 +11,12 @@ from torch import Tensor
 from model.network.features import Features
 from model.network.law import JointLaw
 from model.network.lifting import one_sided_loss, tree
+from model.network.marginal import Marginal
 
 QUANTILES = (0.01, 0.025, *(k / 20 for k in range(1, 20)), 0.975, 0.99)
 _CRPS_POINTS = 24
 _LIMIT = 30.0
+_MOST_GAINED = 1e3  # how much denser than the smooth law an atom may count
 _PEAK_PATHS, _PEAK_TOKENS = 24, 64
 
 
@@ -25,13 +28,15 @@ class LossWeights:
         mixture: CRPS of spline and atoms together.
         peak: CRPS of the highest value over a stretch of the horizon, by joint paths: tails and dependence together.
         copula: likelihood of the dependence, given the marginals.
-        likelihood: of the marginals.
+        likelihood: of the smooth marginals.
+        atoms: likelihood of the mixture beyond the smooth law's: how much mass the atoms earn, and which of them.
     """
 
     mixture: float = 0.5
     peak: float = 0.3
     copula: float = 0.1
     likelihood: float = 0.02
+    atoms: float = 0.2
 
 
 def losses(law: JointLaw, features: Features, target: Tensor, observed: Tensor, steps: Tensor) -> dict[str, Tensor]:
@@ -59,6 +64,7 @@ def losses(law: JointLaw, features: Features, target: Tensor, observed: Tensor, 
     density = (0.5 * e.square().clamp(max=40) - log_slope) * smooth  # in scaled units
     density = density + difficulty.log()[..., None]
     parts["likelihood"] = (density.clamp(max=12) * known).sum() / known.sum().clamp(min=1)
+    parts["atoms"] = _atoms(marginal, y, e, log_slope, known, steps[::3])
     parts["peak"] = _peak_crps(law, y, known, difficulty, steps)
     parts["copula"] = _copula(law, e.detach().clamp(-4, 4), known)
     return parts
@@ -93,6 +99,20 @@ def _mixture_crps(law: JointLaw, y: Tensor, weight: Tensor, steps: Tensor) -> Te
     crps = mass * to_truth_atoms + rest * to_truth
     crps = crps - 0.5 * (mass.square() * among_atoms + 2 * mass * rest * across + rest.square() * among)
     return (crps * weight[..., steps]).sum()
+
+
+def _atoms(marginal: Marginal, y: Tensor, e: Tensor, log_slope: Tensor, known: Tensor, steps: Tensor) -> Tensor:
+    """Negative log-density of spline and atoms together against the spline's alone, which is not taught by it.
+
+    CRPS hardly tells one atom of mass from a steep spline around it; the density does.
+    """
+    smooth = (-0.5 * (e.square() + log(2 * pi)) + log_slope)[..., steps].detach()
+    truth, mass, counted = y[..., steps], marginal.mass[..., steps], known[..., steps]
+    hit = (truth[..., None] - marginal.atoms[:, :, None]).abs() < marginal.width[:, :, None, None]  # [B, N, K, A]
+    log_width = (2 * marginal.width[..., None]).log()
+    gain = torch.exp((-log_width - smooth).clamp(max=log(_MOST_GAINED))) * (hit * marginal.weights[:, :, None]).sum(-1)
+    loss: Tensor = -(((1 - mass) + mass * gain).log() * counted).sum() / counted.sum().clamp(min=1)
+    return loss
 
 
 def _peak_crps(law: JointLaw, y: Tensor, known: Tensor, difficulty: Tensor, steps: Tensor) -> Tensor:

@@ -67,7 +67,7 @@ class Network(nn.Module):
             weight, bias = self.head[-1].parameters()
             weight.mul_(0.1)
             bias.zero_()
-            bias[sum(_OUTPUTS[:6])] = -4.0  # atoms start with little mass
+            bias[sum(_OUTPUTS[:6])] = -2.0  # atoms start with little mass
             self.mixing.bias.fill_(1.0)
             self.level.weight.mul_(0.1)
 
@@ -146,7 +146,7 @@ class Network(nn.Module):
             knots, slope = _tempered(knots, slope, self.spec.tail)
         spline = Spline(x, location[..., None] + scale[..., None] * knots, scale[..., None] * slope)
         weights = self._atom_weights(tokens, features)
-        some = features.atoms.valid.any(-1, keepdim=True)
+        some = features.atoms.valid.any(-1, keepdim=True) & (self.spec.marginal == "spline")
         return Marginal(
             spline,
             torch.sigmoid(mass[..., 0]).clamp(max=0.98) * some,

@@ -25,7 +25,7 @@ class NetworkSpec:
         head_hidden: width of the head that all steps share.
         num_atoms: recently seen values that may carry mass of their own.
         attention: "cascade" (level l sees its own and the level before), "flat" (all see all) or "none".
-        marginal: "spline" (rational-quadratic), or "gaussian" for comparison.
+        marginal: "spline" (rational-quadratic, with atoms), or "gaussian" for comparison.
         tail: share of the outermost intervals (beyond the .02 and .98 quantiles) that is kept: few futures teach them,
             and the peak of many steps reads them all the time.
         seasons: whether the cycles of a day and a week are read.

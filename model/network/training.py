@@ -35,6 +35,7 @@ class TrainingOptions:
         validate_every: steps between validations.
         patience: validations without progress after which training stops; 0 = never.
         seed: of initialisation and of the order of examples.
+        horizon: steps ahead that are learned; later ones stay as they were.
         weights: of the parts of the loss.
     """
 
@@ -44,6 +45,7 @@ class TrainingOptions:
     validate_every: int = 250
     patience: int = 8
     seed: int = 0
+    horizon: int = MAX_HORIZON
     weights: LossWeights = field(default_factory=LossWeights)
 
 
@@ -127,7 +129,7 @@ class Trainer:
         while self.step < self._options.steps:
             now = 0.0 if deadline_s is None else (time.monotonic() - started) / max(deadline_s, 1e-6)
             spent = begun + (1 - begun) * now if deadline_s is not None else 0.0
-            self._update(max(self.step / self._options.steps, min(1.0, spent)))
+            self.advance(spent)
             if self.step % self._options.validate_every == 0 or self.step == self._options.steps:
                 stale = 0 if self.validate() else stale + 1
             elapsed = time.monotonic() - started
@@ -145,6 +147,14 @@ class Trainer:
                 if not self.history or self.history[-1][0] != self.step:
                     self.validate()
                 break
+
+    def advance(self, spent: float = 0.0) -> None:
+        """One update.
+
+        Args:
+            spent: share of the time, where time is shorter than the steps: the learning rate falls by it.
+        """
+        self._update(max(self.step / self._options.steps, min(1.0, spent)))
 
     def validate(self) -> bool:
         """Score the averaged network; True when it is the best so far."""
@@ -205,7 +215,8 @@ class Trainer:
         self._optimizer.zero_grad(set_to_none=True)
         total = 0.0
         for batch in batches:
-            steps = torch.tensor(sorted(draw.sample(range(MAX_HORIZON), _SCORED_STEPS)))
+            horizon = self._options.horizon
+            steps = torch.tensor(sorted(draw.sample(range(horizon), min(horizon, _SCORED_STEPS))))
             loss = self._loss(self.network, batch, steps) / len(batches)
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.item()
@@ -224,9 +235,10 @@ class Trainer:
         return self._options.learning_rate * warm * (0.02 + 0.98 * 0.5 * (1 + cos(pi * done)))
 
     def _loss(self, network: Network, batch: Prepared, steps: Tensor) -> Tensor:
-        horizon = batch.target.shape[1]
+        horizon = min(batch.target.shape[1], self._options.horizon)
         law = network(batch.features, horizon)
-        parts = losses(law, batch.features, batch.target, batch.observed, steps[steps < horizon])
+        target, observed = batch.target[:, :horizon], batch.observed[:, :horizon]
+        parts = losses(law, batch.features, target, observed, steps[steps < horizon])
         weights = self._options.weights
         return (
             parts["pinball"]
@@ -234,4 +246,5 @@ class Trainer:
             + weights.peak * parts["peak"]
             + weights.copula * parts["copula"]
             + weights.likelihood * parts["likelihood"]
+            + weights.atoms * parts["atoms"]
         )

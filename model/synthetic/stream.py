@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from functools import partial
+from typing import TypeVar
 
 import torch
 
@@ -16,6 +17,7 @@ from model.synthetic.windows import draw_example
 
 TOKENS = 192
 _AHEAD = 12
+T = TypeVar("T")
 _VALIDATION = 1_000_000_000  # seeds from here on are never trained on
 
 
@@ -34,7 +36,7 @@ def synthetic_validation(spec: NetworkSpec, count: int = 12) -> list[Prepared]:
     return [synthetic_batch(_VALIDATION + k, spec) for k in range(count)]
 
 
-def ordered(make: Callable[[int], Prepared], start: int, workers: int) -> Iterator[Prepared]:
+def ordered(make: Callable[[int], T], start: int, workers: int) -> Iterator[T]:
     """make(start), make(start + 1), ..., computed ahead by `workers` processes and handed out in order."""
     number = start
     if workers == 0:
@@ -43,7 +45,7 @@ def ordered(make: Callable[[int], Prepared], start: int, workers: int) -> Iterat
             number += 1
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_one_thread) as pool:
-        waiting: deque[Future[Prepared]] = deque()
+        waiting: deque[Future[T]] = deque()
         while True:
             while len(waiting) < _AHEAD:
                 waiting.append(pool.submit(make, number))

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 from model.contract import Forecaster
-from model.evaluation.adapted import adapted_contestant, histories
+from model.evaluation.adapted import adapted_contestant, fisher_adapted_contestant, histories
 from model.evaluation.dataset import Indicator, SeriesItem, Task, Track
+from model.evaluation.fisher import Asked, scale
 from model.evaluation.rolling import Paths, Round, split_rows
 from model.network.forecaster import NetworkForecaster
 from model.network.network import Network
@@ -65,3 +66,27 @@ def test_what_is_too_short_or_may_not_be_fitted_is_forecast_as_it_is() -> None:
     task = _task()
     short = replace(task, items=(replace(task.items[0], train_end=40),))
     assert all(torch.equal(plain[name], value) for name, value in _weights("local", short)[0].items())
+
+
+def test_a_container_is_learned_from_its_train_rows_and_judged_by_its_validation_rows() -> None:
+    time = np.arange(500.0)
+    values = np.stack((10 + np.sin(time / 5), np.round(time % 7)), axis=1)
+    learned = []
+    for rubbish in (0.0, 1e6):
+        rows = values.copy()
+        rows[400:] += rubbish  # 350 train rows, 50 that judge, 100 test rows
+        kept: list[Network] = []
+
+        def serve(network: Network, kept: list[Network] = kept) -> Forecaster:
+            kept.append(network)
+            return NetworkForecaster(network, "0" * 12)
+
+        contestant = fisher_adapted_contestant(small_network(), serve, replace(FEW, horizon=1))
+        scaled, low, spread = scale(rows)
+        asked = Asked("c", scaled, low, spread, ("load", "cpu.busy"), 0, 72, {"adapted": contestant}, max_targets=5)
+        answer = asked.ask("adapted")
+        assert answer.samples.shape == (5, 100, 2)
+        learned.append(kept[0].state_dict())
+    assert all(torch.equal(learned[0][name], learned[1][name]) for name in learned[0])
+    fresh = small_network().state_dict()
+    assert not all(torch.equal(fresh[name], learned[0][name]) for name in fresh)

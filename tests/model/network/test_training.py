@@ -102,6 +102,20 @@ def test_a_run_of_another_kind_is_not_taken_up(tmp_path: Path) -> None:
         runs.take_up(_trainer(), tmp_path, {"seed": 1})
 
 
+def test_steps_beyond_the_horizon_teach_nothing() -> None:
+    weights = []
+    for spoilt in (0.0, 1e6):
+        torch.manual_seed(0)
+        batch = _batch(7)
+        batch.target[:, 1:] += spoilt
+        trainer = Trainer(Network(SMALL), iter([batch] * 4), [], TrainingOptions(steps=3, horizon=1))
+        for _ in range(3):
+            trainer.advance()
+        weights.append(_weights(trainer))
+    assert torch.equal(*weights)
+    assert not torch.equal(weights[0], _weights(_trainer()))
+
+
 def test_stops_when_nothing_improves() -> None:
     trainer = _trainer(TrainingOptions(steps=100, validate_every=1, patience=2, learning_rate=0.0))
     trainer.validate()

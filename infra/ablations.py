@@ -1,0 +1,201 @@
+"""`harmony ablate`: what each part of the network is worth, by variants trained on the same telemetry."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Iterator
+from functools import partial
+from itertools import tee
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from infra.cli_options import print_json, say
+from infra.errors import HarmonyError
+
+if TYPE_CHECKING:
+    from model.network.spec import NetworkSpec
+    from model.network.training import Prepared
+
+ARMS: dict[str, dict[str, Any]] = {
+    "full": {},
+    "flat": {"attention": "flat"},
+    "gaussian": {"marginal": "gaussian"},
+    "single": {"seasons": False},
+}
+ABOUT = {
+    "full": "cascading attention, spline marginals with atoms, fine and coarse context",
+    "flat": "every indicator attends every other",
+    "gaussian": "a Gaussian in place of spline and atoms, the same dependence",
+    "single": "the newest rows only: no day, no week",
+}
+TASKS = ("servegen-mid", "worldcup-10min", "gentd26-pods", "azure-conv-10s")
+METRICS = ("wql", "crps", "energy", "peak95")
+
+
+def ablate(
+    out: Annotated[Path, typer.Option(help="Folder for the variants' weights; those that are there stay.")],
+    steps: Annotated[int, typer.Option(min=1, help="Updates of each variant.")] = 800,
+    seeds: Annotated[int, typer.Option(min=1, max=20, help="Runs of each variant: initialisation and examples.")] = 3,
+    tasks: Annotated[str | None, typer.Option(help="Rolling tasks, with commas; default: four.")] = None,
+    containers: Annotated[str, typer.Option(help="Fisher containers, with commas.")] = (
+        "container1,container2,container3"
+    ),
+    part: Annotated[str, typer.Option(help="rolling: test, or validation to choose by.")] = "validation",
+    limit: Annotated[int | None, typer.Option(min=1, help="A quick look: origins and windows per item.")] = None,
+    workers: Annotated[int, typer.Option(min=0, max=64, help="Processes that make synthetic telemetry.")] = 1,
+    json_out: Annotated[Path | None, typer.Option("--json", help="Write the report there; - for stdout.")] = None,
+) -> None:
+    """Train variants of the network side by side on the same synthetic telemetry, and score them zero-shot."""
+    import torch
+
+    if part not in {"test", "validation"}:
+        raise HarmonyError(f"--part: {part!r} is neither test nor validation.", 2)
+    root = os.environ.get("HARMONY_DATA_DIR")
+    if not root:
+        raise HarmonyError("Set HARMONY_DATA_DIR to the folder that holds forecast-tasks and fisher.", 2)
+    torch.set_num_threads(1)
+    names = [name.strip() for name in (tasks or ",".join(TASKS)).split(",")]
+    rows = []
+    for seed in range(1, seeds + 1):
+        train_arms(out, steps, seed, workers)
+        for arm in ARMS:
+            scores = _rolling(Path(root), names, _folder(out, arm, seed), part, limit)
+            scores |= _fisher(Path(root), containers.split(","), _folder(out, arm, seed), limit)
+            rows.append({"arm": arm, "seed": seed, **scores})
+            say(f"{arm}, seed {seed}: " + ", ".join(f"{k} {v:.4f}" for k, v in scores.items()))
+    report = {
+        "steps": steps, "part": part, "tasks": names, "containers": containers.split(","), "about": ABOUT,
+        "runs": rows, "arms": summarize(rows),
+    }  # fmt: skip
+    _show(report)
+    if json_out is not None and str(json_out) != "-":
+        from infra.evaluate import write_report
+
+        write_report(json_out, report)
+    elif json_out is not None:
+        print_json(report)
+
+
+def train_arms(out: Path, steps: int, seed: int, workers: int) -> None:
+    """Train every variant that has no weights yet, in lockstep: each reads the same batches in the same order."""
+    import torch
+
+    from model.network.checkpoint import SPEC, save
+    from model.network.network import Network
+    from model.network.spec import NetworkSpec
+    from model.network.training import Trainer, TrainingOptions
+
+    specs = {arm: NetworkSpec(**changed) for arm, changed in ARMS.items()}
+    missing = [arm for arm in ARMS if not (_folder(out, arm, seed) / SPEC).is_file()]
+    if not missing:
+        return
+    options = TrainingOptions(steps=steps, seed=seed, patience=0, validate_every=steps + 1)
+    streams = tee(_examples(specs, seed, workers), len(missing))
+    trainers = {}
+    for arm, stream in zip(missing, streams, strict=True):
+        torch.manual_seed(seed)
+        own = (batches[specs[arm].seasons] for batches in stream)
+        trainers[arm] = Trainer(Network(specs[arm]).train(), own, [], options)
+    started = spoke = time.monotonic()
+    for step in range(steps):
+        for trainer in trainers.values():
+            trainer.advance()
+        now = time.monotonic()
+        if now - spoke > 60:
+            left = (now - started) / (step + 1) * (steps - step - 1)
+            say(f"seed {seed}: step {step + 1} of {steps}, {left / 60:.0f} min left")
+            spoke = now
+    for arm, trainer in trainers.items():
+        save(trainer.averaged, _folder(out, arm, seed), {"arm": arm, "seed": seed, "steps": steps})
+
+
+def _examples(specs: dict[str, NetworkSpec], seed: int, workers: int) -> Iterator[dict[bool, Prepared]]:
+    from model.synthetic.stream import ordered
+
+    kinds = {spec.seasons: spec for spec in specs.values()}
+    return ordered(partial(_batches, kinds), seed * 10_000_000, workers)
+
+
+def _batches(kinds: dict[bool, NetworkSpec], number: int) -> dict[bool, Prepared]:
+    """One batch, with the features that each kind of variant reads."""
+    from model.network.training import prepare
+    from model.synthetic.stream import TOKENS
+    from model.synthetic.windows import draw_example
+
+    example = draw_example(number, TOKENS)
+    return {seasons: prepare(example, spec) for seasons, spec in kinds.items()}
+
+
+def _folder(out: Path, arm: str, seed: int) -> Path:
+    return out / f"{arm}-{seed}"
+
+
+def _rolling(root: Path, names: list[str], weights: Path, part: str, limit: int | None) -> dict[str, float]:
+    from infra.evaluate_models import roster
+    from infra.evaluate_rolling import run_rolling, summary_rows
+    from infra.task_files import read_tasks
+    from model.evaluation.dataset import before_test
+
+    contestant = f"network:{weights}"
+    tasks = read_tasks(root / "forecast-tasks", names)
+    if part == "validation":
+        tasks = [before_test(task) for task in tasks]
+    run = run_rolling(
+        tasks, roster([contestant]).rolling, [contestant], track="zeroshot", limit=limit, horizons=None,
+        progress=lambda _: None,
+    )  # fmt: skip
+    (row,) = summary_rows(run, [contestant], draws=10, seed=0)
+    return {f"rolling_{name}": float(row["relative"][name]) for name in METRICS}
+
+
+def _fisher(root: Path, names: list[str], weights: Path, limit: int | None) -> dict[str, float]:
+    from infra.evaluate_fisher import result_rows, run_fisher
+    from infra.evaluate_models import roster
+    from infra.fisher_files import read_containers
+
+    contestant = f"network:{weights}"
+    run = run_fisher(
+        read_containers(root / "fisher", names), roster([contestant]).fisher, [contestant], lengths=[72], limit=limit,
+        progress=lambda _: None,
+    )  # fmt: skip
+    rows = result_rows(run)
+    return {f"fisher_{name}": statistics.fmean(row[name] for row in rows) for name in ("crps", "energy_score")}
+
+
+def summarize(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Per variant the median over seeds and its range, likewise of its ratio to the full network of the same seed."""
+    full = {row["seed"]: row for row in rows if row["arm"] == "full"}
+    metrics = [key for key in rows[0] if key not in {"arm", "seed"}]
+    summary = []
+    for arm in dict.fromkeys(row["arm"] for row in rows):
+        of = [row for row in rows if row["arm"] == arm]
+        line: dict[str, Any] = {"arm": arm}
+        for metric in metrics:
+            values = [row[metric] for row in of]
+            ratios = [row[metric] / full[row["seed"]][metric] for row in of]
+            line[metric] = {
+                "median": statistics.median(values), "low": min(values), "high": max(values),
+                "over_full": statistics.median(ratios), "over_full_low": min(ratios), "over_full_high": max(ratios),
+            }  # fmt: skip
+        summary.append(line)
+    return summary
+
+
+def _show(report: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{report['steps']} updates; median (range) over seeds; x: against full, seed by seed")
+    for column in ("", *(line["arm"] for line in report["arms"])):
+        table.add_column(column, no_wrap=True)
+    for metric in [key for key in report["arms"][0] if key != "arm"]:
+        cells = []
+        for line in report["arms"]:
+            m = line[metric]
+            cells.append(f"{m['median']:.4f} ({m['low']:.4f}-{m['high']:.4f}) x{m['over_full']:.3f}")
+        table.add_row(metric, *cells)
+    Console(width=160).print(table)
