@@ -1,5 +1,7 @@
 # HARMONY's workers and demo fleet. Not built in the project's own tests: no container engine there.
-FROM python:3.11.11-slim-bookworm AS build
+# By digest: --build-arg PYTHON_IMAGE=python@sha256:... (docs/operations/compose.md).
+ARG PYTHON_IMAGE=python:3.11.11-slim-bookworm
+FROM ${PYTHON_IMAGE} AS build
 ENV UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_PROJECT_ENVIRONMENT=/opt/harmony UV_PYTHON_DOWNLOADS=never
 WORKDIR /src
 RUN pip install --no-cache-dir uv==0.13.9
@@ -12,7 +14,7 @@ COPY model model
 COPY infra infra
 RUN uv sync --frozen --no-default-groups --extra keda --no-editable
 
-FROM python:3.11.11-slim-bookworm
+FROM ${PYTHON_IMAGE}
 RUN groupadd --gid 10001 harmony \
     && useradd --uid 10001 --gid harmony --create-home --shell /usr/sbin/nologin harmony \
     && install --directory --owner harmony --group harmony /var/lib/harmony

@@ -1,6 +1,6 @@
 # `make run` and `make test` set up everything they need by themselves; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test faults test-fast check bench format clean
+.PHONY: help setup run test faults test-fast check fuzz bench docs audit sbom format clean
 MAKEFLAGS += --no-print-directory
 
 ARGS ?=
@@ -44,6 +44,19 @@ check: setup ## Lint, format, types, import directions
 bench: setup ## Measure it beside its rivals and write tests/bench/results (needs a quiet machine, about 20 minutes)
 	@for b in ingest plan scale latency recovery; do \
 	  echo "== $$b"; $(BIN)/harmony bench $$b --json tests/bench/results/$$b.json || exit 1; done
+
+fuzz: setup ## A million inputs through every reader of bytes from elsewhere (SEED=1); some minutes
+	@exec $(BIN)/python -m tests.fuzz.run --seed $(SEED) $(ARGS)
+
+audit: setup ## Ask whether a locked dependency is known to be vulnerable (needs the network)
+	@exec $(BIN)/python -m infra.supply_chain audit
+
+sbom: setup ## Write what HARMONY consists of to dist/harmony.cdx.json (CycloneDX)
+	@exec $(BIN)/python -m infra.supply_chain bill
+
+docs: setup ## The documentation as a site, into out/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "out/site/index.html"
 
 format: setup ## Put the code into the common format
 	@$(BIN)/ruff check --fix --exit-zero .

@@ -23,7 +23,7 @@ from agents.records import (
     WorkloadPlan,
     decision_id,
 )
-from streams.catalogue import ARRIVAL_RATE
+from agents.roles import DEMAND_OF
 from streams.log import OutRecord
 
 _ENCODER = msgspec.json.Encoder()
@@ -79,7 +79,12 @@ def build_decision(
         ),
         risk=_risk(plan, policy.epsilon, (spec.slo if spec else Slo()).objective, final),
         forecast=ForecastView(
-            frame.plan.model_fingerprint, plan.forecast_source, ARRIVAL_RATE, "1/s", plan.window_s, plan.peak
+            frame.plan.model_fingerprint,
+            plan.forecast_source,
+            DEMAND_OF[spec.role if spec else "both"],
+            "1/s",
+            plan.window_s,
+            plan.peak,
         ),
         capacity_per_replica=plan.capacity,
         lead_time_s=plan.lead_time_s,
@@ -97,12 +102,16 @@ def _risk(plan: WorkloadPlan, epsilon: float, objective: float, final: int | Non
     stderr = next((r.p_miss_stderr for r in levels if r.replicas == final), None)
     if stderr is not None and not math.isfinite(stderr):
         stderr = None
+    bound = next((c for c in plan.classes if c.name == plan.slo_class), None)
     return RiskView(
         epsilon=epsilon if plan.epsilon is None else plan.epsilon,
-        objective=objective,
+        objective=objective if bound is None else bound.objective,
         p_miss={str(r.replicas): r.p_miss for r in levels if math.isfinite(r.p_miss)},
         p_miss_stderr=stderr,
         budget_left_ratio=plan.budget_left_ratio,
+        p_needed=plan.p_needed,
+        slo_class=plan.slo_class,
+        classes=plan.classes,
     )
 
 

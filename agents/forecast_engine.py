@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 from agents.collate import WindowRow, collate
-from agents.forecast_state import WorkloadState
 from agents.hindsight import outlook_of, widened
 from agents.micro_batcher import MicroBatcher
-from agents.planner import PlanInput, PlanResult, horizon_steps, plan, reactive_replicas
+from agents.plan_rows import RowPlanner, bare_plan
+from agents.planner import horizon_steps
 from agents.policy import Policy
-from agents.records import ForecastRecord, WorkloadPlan
-from agents.served_load import served_load
+from agents.proposal import Proposer, with_proposals
+from agents.records import ForecastRecord
 from agents.subject import Planned, Subject
 from model.contract import ContextBatch, ForecastBatch, Forecaster, quantiles_of_paths
 from model.forecast_trust import NETWORK, REACTIVE
@@ -42,9 +42,9 @@ class Engine:
     Args:
         forecaster: for its fingerprint and limits; the batcher holds the thread that runs it.
         batcher: shared, so that one inference batch mixes all workloads of the worker.
-        crowd: the most workloads of a partition that it forecasts, and what forecasts them all where there are more:
-            their number decides, never the clock, so that the same log gives the same numbers. The same forecasts the
-            workloads whose trust the first forecaster has lost (`model.forecast_trust`).
+        crowd: the most workloads of a partition that it forecasts, and what forecasts them all where there are more
+            (their number decides, never the clock), and those whose trust it has lost (`model.forecast_trust`).
+        proposer: a policy of somebody's own, asked after the planner.
     """
 
     def __init__(
@@ -56,11 +56,14 @@ class Engine:
         step_ms: int,
         meter: Meter,
         crowd: tuple[int, MicroBatcher] | None = None,
+        proposer: Proposer | None = None,
     ) -> None:
         self._forecaster = forecaster
         self._batcher = batcher
         self._crowd = crowd
+        self._proposer = proposer
         self._policy = policy
+        self._rows = RowPlanner(policy, step_ms)
         self._catalogue = catalogue
         self._step_ms = step_ms
         self._meter = meter
@@ -78,8 +81,8 @@ class Engine:
     async def plan(self, subjects: Sequence[Subject], origin_ts_ms: int, with_forecast: bool) -> list[Planned]:
         """Forecast and plan; between planning slots only the reactive rule looks at the load."""
         if not with_forecast:
-            return [self._between(subject, origin_ts_ms) for subject in subjects]
-        answers = [Planned(_bare_plan(subject, subject.refused), None) for subject in subjects]
+            return [Planned(self._rows.between(subject, origin_ts_ms), None) for subject in subjects]
+        answers = [Planned(bare_plan(subject, subject.refused), None) for subject in subjects]
         groups: dict[tuple[int, bool], list[int]] = {}
         crowded = self._crowd is not None and len(subjects) > self._crowd[0]
         targets = [self._target_columns(subject) for subject in subjects]
@@ -134,79 +137,26 @@ class Engine:
             narrow = ForecastBatch(forecast.paths[..., columns], forecast.sources, forecast.fingerprint)
             factors = [subject.state.trust.factor for subject in group]
             forecast = widened(narrow, factors, batch.lower[read], batch.upper[read])
-            results = dict(zip(plannable, self._results(group, plannable, forecast, origin_ts_ms), strict=True))
+            arrivals = forecast.paths[..., _DEMAND]  # [B, S, H]
+            paths = forecast.paths if len(plannable) == len(group) else forecast.paths[plannable]
+            found = self._rows.results([group[b] for b in plannable], paths, read, origin_ts_ms)
+            results = dict(zip(plannable, found, strict=True))
             records = self._records(described, read, forecast, origin_ts_ms)
         planned = []
         for b, (subject, source, record) in enumerate(zip(group, forecast.sources, records, strict=True)):
             self._meter.count("forecasts_total", source=source)
             result = results.get(b)
             if result is not None:
-                done = _workload_plan(subject, result, source, self._allowed(subject.state))
+                done = self._rows.workload_plan(subject, result, source)
             elif subject.refused is None:  # no forecaster is trusted: the reactive rule, never below the last plan
-                done = msgspec.structs.replace(self._between(subject, origin_ts_ms).plan, forecast_source="reactive")
+                done = msgspec.structs.replace(self._rows.between(subject, origin_ts_ms), forecast_source="reactive")
             else:
-                done = _bare_plan(subject, subject.refused)
+                done = bare_plan(subject, subject.refused)
             planned.append(Planned(msgspec.structs.replace(done, outlook=outlook_of(record, subject.window)), record))
+        if self._proposer is not None:
+            planned = with_proposals(self._proposer, planned, group, arrivals, origin_ts_ms, self._step_ms)
         self._meter.observe("plan_seconds", perf_counter() - started)
         return planned
-
-    def _results(
-        self, group: list[Subject], rows: list[int], forecast: ForecastBatch, origin_ts_ms: int
-    ) -> list[PlanResult]:
-        if not rows:
-            return []
-        inputs = [self._plan_input(group[b], origin_ts_ms) for b in rows]
-        arrivals = forecast.paths[..., _DEMAND][rows]  # [B, S, H]
-        load = served_load(arrivals, [group[b].window for b in rows], self._step_ms)
-        return plan(inputs, load[..., None], self._policy)
-
-    def _plan_input(self, subject: Subject, origin_ts_ms: int) -> PlanInput:
-        state, fleet = subject.state, subject.fleet
-        if fleet is None:
-            raise ValueError(f"{subject.window.workload}: a workload without fleet facts is refused, not planned")
-        remaining: tuple[float, ...] = ()
-        if fleet.pending > 0 and subject.pending_since_ms is not None:
-            elapsed_s = (origin_ts_ms - subject.pending_since_ms) / 1000
-            remaining_s = state.lead.quantile(0.5) - elapsed_s
-            # An overdue replica may be stuck: it gets a fresh lead time instead of counting as almost there.
-            remaining = (remaining_s,) * fleet.pending if remaining_s > 0 else ()
-        return PlanInput(
-            workload=subject.window.workload,
-            origin_ts_ms=origin_ts_ms,
-            step_ms=self._step_ms,
-            spec=state.spec if state.declared else None,
-            ready=fleet.ready,
-            pending=fleet.pending,
-            draining=fleet.draining,
-            arrival_rate_now=subject.inputs.arrival_rate,
-            waiting_now=subject.window.newest("engine.waiting"),
-            capacity=state.capacity,
-            lead=state.lead,
-            last_replicas=state.last_proposed,
-            pending_remaining_s=remaining,
-            epsilon=state.calibration.computed(self._allowed(state)),
-        )
-
-    def _allowed(self, state: WorkloadState) -> float:
-        """The risk that the next plan may take, as it is stated."""
-        return state.budget.epsilon(self._policy.epsilon, state.spec.slo.objective)
-
-    def _between(self, subject: Subject, origin_ts_ms: int) -> Planned:
-        """The last plan stands, unless the present load needs more."""
-        if subject.refused is not None:
-            return Planned(_bare_plan(subject, subject.refused), None)
-        needed = reactive_replicas(self._plan_input(subject, origin_ts_ms), self._policy.commit_s)
-        last = subject.state.last_proposed
-        known = [n for n in (last, needed) if n is not None]
-        base = _bare_plan(subject, None)
-        if not known:
-            return Planned(base, None)
-        proposed = max(known)
-        proposer = "last_plan" if proposed == last else "reactive"
-        return Planned(
-            msgspec.structs.replace(base, reactive_replicas=needed, proposed=proposed, proposer=proposer),
-            None,
-        )
 
     def _records(
         self, described: list[tuple[Subject, list[int]]], columns: list[int], forecast: ForecastBatch, origin_ts_ms: int
@@ -242,43 +192,6 @@ class Engine:
 def _window_row(subject: Subject, origin_ts_ms: int) -> WindowRow:
     w = subject.window
     return WindowRow(w.workload, origin_ts_ms, w.values, w.observed, *w.read_coarse())
-
-
-def _bare_plan(subject: Subject, refused: str | None) -> WorkloadPlan:
-    return WorkloadPlan(
-        workload=subject.window.workload,
-        refused=refused,
-        inputs=subject.inputs,
-        fleet=subject.fleet,
-        facts_age_ms=subject.facts_age_ms,
-        slo_miss_ratio=subject.window.newest("slo.miss_ratio"),
-        budget_left_ratio=subject.state.budget.left_ratio(subject.state.spec.slo.objective),
-    )
-
-
-def _workload_plan(subject: Subject, result: PlanResult, source: str, epsilon: float) -> WorkloadPlan:
-    calibration = subject.state.calibration
-    risks = tuple(
-        msgspec.structs.replace(
-            risk,
-            p_miss=calibration.stated(risk.p_miss),
-            p_miss_stderr=risk.p_miss_stderr * calibration.slope(risk.p_miss),
-        )
-        for risk in result.risks
-    )
-    return msgspec.structs.replace(
-        _bare_plan(subject, result.refused),
-        reactive_replicas=result.reactive_replicas,
-        proposed=result.proposed,
-        proposer=result.proposer,
-        epsilon=epsilon,
-        risks=risks,
-        forecast_source=source,
-        peak=result.peak,
-        window_s=result.window_s,
-        capacity=result.capacity,
-        lead_time_s=result.lead_time_s,
-    )
 
 
 def _forecast_id(fleet: str, workload: str, origin_ts_ms: int, model: str) -> str:

@@ -17,8 +17,10 @@ from agents.forecast_state import CommitBody, WorkloadState, new_state, restore_
 from agents.hindsight import DEMAND
 from agents.live_scoring import ForecastScorer
 from agents.plan_codec import decode_plan, encode_plan
+from agents.plan_limits import limits_of
 from agents.policy import Policy
 from agents.records import InputFacts, PlanRecord, WorkloadPlan
+from agents.roles import demand_steps
 from agents.signals import SignalLimits, input_facts, outcomes_now
 from agents.subject import ForecastEngine, Planned, Subject
 from model.forecast_trust import TIERS
@@ -156,14 +158,15 @@ class ForecastKernel:
 
     def _learn(self, window: Window, slot: int) -> None:
         """Update the posteriors with what the slot says of capacity and lead times."""
-        seen, trust = self.table.last_seen(window.workload) == slot, self._states[window.workload].trust
-        moved = trust.observe(slot, window.newest(DEMAND) if seen else None)
+        state, seen = self._states[window.workload], self.table.last_seen(window.workload) == slot
+        moved = state.trust.observe(slot, window.newest(DEMAND) if seen else None)
         if moved is not None:
             self._meter.count("forecast_tier_changes_total", tier=TIERS[moved])
         if seen:
-            self._states[window.workload].learn(
-                window, window.facts.fleet, outcomes_now(window), self._config.slot_end_ms(slot), self._config.step_ms
-            )
+            end_ts_ms, step_ms = self._config.slot_end_ms(slot), self._config.step_ms
+            state.learn(window, window.facts.fleet, outcomes_now(window), end_ts_ms, step_ms)
+        else:
+            state.idle_since_ms = None
 
     def _retire(self) -> list[WorkloadPlan]:
         """Forget workloads unseen for L slots; each gets one last plan that says so."""
@@ -194,13 +197,16 @@ class ForecastKernel:
         fleet, pending_since_ms = window.facts.fleet, window.facts.pending_since_ms
         age_ms = origin_ts_ms - fleet.ts_ms if fleet is not None else None
         refused = self._refusal(window, slot, inputs, fleet)
-        return Subject(window, self._states[workload], inputs, fleet, age_ms, pending_since_ms, refused)
+        state = self._states[workload]
+        standing = limits_of(state, window, fleet, origin_ts_ms, self._config.step_ms)
+        return Subject(window, state, inputs, fleet, age_ms, pending_since_ms, refused, standing)
 
     def _refusal(self, window: Window, slot: int, inputs: InputFacts, fleet: FleetFacts | None) -> str | None:
         heard = window.facts.heard.get("requests")
         if heard is None or slot - heard.slot >= self._limits.silence_steps:
             return "silent"
-        if inputs.observed_steps < self._engine.min_context:
+        steps = min(inputs.observed_steps, demand_steps(self._states[window.workload].spec, window))
+        if steps < self._engine.min_context:
             return "warming_up"
         if fleet is None:
             return "no_fleet_facts"

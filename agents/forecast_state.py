@@ -9,9 +9,13 @@ from typing import Any
 import msgspec
 
 from agents.finished_requests import finished_requests
+from agents.idleness import idle_since
+from agents.known_events import loads_before_events
 from agents.policy import Policy, WorkloadSpec
 from agents.records import WorkloadPlan
+from agents.roles import declared_capacity, demand_column, role_evidence, role_miss_ratio
 from agents.signals import residence_s
+from agents.slo_classes import Classes, ClassesSnapshot
 from model.capacity import CapacityPosterior, SlotEvidence
 from model.error_budget import ErrorBudget
 from model.forecast_trust import ForecastTrust
@@ -37,6 +41,9 @@ class WorkloadState:
     budget: ErrorBudget = field(default_factory=ErrorBudget)
     trust: ForecastTrust = field(default_factory=ForecastTrust)
     calibration: RiskCalibration = field(default_factory=RiskCalibration)
+    event_loads: dict[str, float] = field(default_factory=dict)  # requests/s just before known events, by their name
+    idle_since_ms: int | None = None
+    classes: Classes = field(default_factory=Classes)
 
     def learn(
         self, window: Window, fleet: FleetFacts | None, outcomes: Sequence[OutcomeFact], end_ts_ms: int, step_ms: int
@@ -45,28 +52,33 @@ class WorkloadState:
         for outcome in outcomes:
             if outcome.status == "ready" and outcome.lead_time_s is not None:
                 self.lead.update(outcome.lead_time_s)
-        rate, miss_ratio = window.newest("request.arrival_rate"), window.newest("slo.miss_ratio")
+        rate, miss_ratio = window.newest("request.arrival_rate"), role_miss_ratio(self.spec, window)
         self.budget.observe(end_ts_ms, None if rate is None else rate * step_ms / 1000, miss_ratio)
+        if self.spec.schedule.events:
+            column = demand_column(self.spec, window)
+            self.event_loads = loads_before_events(self.event_loads, self.spec.schedule, window, end_ts_ms, column)
+        self.idle_since_ms = idle_since(self.idle_since_ms, window, fleet, end_ts_ms, step_ms)
         residence = residence_s(window)
         if fleet is not None:
             replicas = fleet.desired if fleet.desired is not None else fleet.ready + fleet.pending
             finished = finished_requests(window, end_ts_ms, step_ms, residence or 0.0)
             self.calibration.settle(replicas, end_ts_ms, finished, self.spec.slo.objective, step_ms / 1000)
-        self.capacity.observe(
-            SlotEvidence(
-                end_ts_ms=end_ts_ms,
-                step_s=step_ms / 1000,
-                arrival_rate=rate,
-                miss_ratio=miss_ratio,
-                waiting=window.newest("engine.waiting"),
-                ready=fleet.ready if fleet is not None else None,
-                pending=fleet.pending if fleet is not None else 0,
-                draining=fleet.draining if fleet is not None else 0,
-                ttft_s=self.spec.slo.ttft_s,
-                objective=self.spec.slo.objective,
-                residence_s=residence,
-            )
+        evidence = SlotEvidence(
+            end_ts_ms=end_ts_ms,
+            step_s=step_ms / 1000,
+            arrival_rate=rate,
+            miss_ratio=miss_ratio,
+            waiting=window.newest("engine.waiting"),
+            ready=fleet.ready if fleet is not None else None,
+            pending=fleet.pending if fleet is not None else 0,
+            draining=fleet.draining if fleet is not None else 0,
+            ttft_s=self.spec.slo.ttft_s,
+            objective=self.spec.slo.objective,
+            residence_s=residence,
         )
+        self.capacity.observe(role_evidence(self.spec, window, evidence))
+        told = window.facts.now.get("requests")
+        self.classes.learn(self.spec, () if told is None else told.slo, evidence)
 
     def expect(self, plan: WorkloadPlan, origin_ts_ms: int, commit_s: float) -> None:
         """Remember what a plan states of its window, to be held against what comes."""
@@ -88,6 +100,9 @@ class StateSnapshot(msgspec.Struct, frozen=True):
     budget: dict[str, Any] = {}
     trust: dict[str, Any] = {}
     calibration: dict[str, Any] = {}
+    event_loads: dict[str, float] = {}
+    idle_since_ms: int | None = None
+    classes: ClassesSnapshot = ClassesSnapshot()
 
 
 class CommitBody(msgspec.Struct, frozen=True):
@@ -143,7 +158,7 @@ def new_state(workload: str, policy: Policy, slot: int) -> WorkloadState:
         spec=spec,
         declared=declared,
         since_slot=slot,
-        capacity=CapacityPosterior(spec.capacity_rps),
+        capacity=CapacityPosterior(declared_capacity(spec)),
         lead=LeadTimePosterior(spec.lead_time_s),
     )
 
@@ -157,6 +172,9 @@ def snapshot_state(state: WorkloadState) -> StateSnapshot:
         budget=state.budget.snapshot(),
         trust=state.trust.snapshot(),
         calibration=state.calibration.snapshot(),
+        event_loads=state.event_loads,
+        idle_since_ms=state.idle_since_ms,
+        classes=state.classes.snapshot(),
     )
 
 
@@ -166,10 +184,13 @@ def restore_state(workload: str, snapshot: StateSnapshot, policy: Policy) -> Wor
         spec=spec,
         declared=declared,
         since_slot=snapshot.since_slot,
-        capacity=CapacityPosterior.restore(snapshot.capacity, spec.capacity_rps),
+        capacity=CapacityPosterior.restore(snapshot.capacity, declared_capacity(spec)),
         lead=LeadTimePosterior.restore(snapshot.lead),
         last_proposed=snapshot.last_proposed,
         budget=ErrorBudget.restore(snapshot.budget),
         trust=ForecastTrust.restore(snapshot.trust),
         calibration=RiskCalibration.restore(snapshot.calibration),
+        event_loads=snapshot.event_loads,
+        idle_since_ms=snapshot.idle_since_ms,
+        classes=Classes.restore(snapshot.classes, spec),
     )

@@ -1,9 +1,9 @@
 """The chain of guards: from a proposal to the replica count that is safe to publish, each word on record.
 
-    pin ─ kill switch ─ mode ─ expired ─ no plan ─ warm-up ─ fence     gates: the first that speaks (mode aside) ends it
+    pin ─ kill switch ─ mode ─ expired ─ first request ─ no plan ─ warm-up ─ fence   gates: the first (not mode) ends it
       └▶ freshness ─ coverage ─ sanity ─ missing metric                doubts: never below what is in force
           └▶ bounds ─ budget ─ power ─ floor ─ release ─ step limits ─ removals     limits: how far, how fast
-              └▶ stabilization ─ tolerance ─ model guard ─ bounds
+              └▶ stabilization ─ tolerance ─ model guard ─ first request ─ batch ─ schedule ─ bounds
 
 A guard that raises means hold.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from agents import guards_declared as declared
 from agents import guards_limits as limits
 from agents import guards_safety as safety
 from agents.records import GuardStep
@@ -25,6 +26,7 @@ GATES: tuple[Guard, ...] = (
     safety.kill_switch,
     safety.mode,
     safety.expired,
+    declared.first_request,
     safety.refused,
     safety.warm_up,
     safety.fence,
@@ -44,6 +46,9 @@ GUARDS: tuple[Guard, ...] = (
     limits.stabilization,
     limits.tolerance,
     limits.model_guard,
+    declared.first_request,
+    declared.batch,
+    declared.schedule,
     limits.bounds,
 )
 
@@ -75,7 +80,7 @@ def run_guards(s: Situation, gates: tuple[Guard, ...] = GATES, guards: tuple[Gua
         steps.append(step)
         if step.guard == "mode" and not step.reason.startswith(_FAILED):
             continue
-        return Guarded(step.after, step.guard, tuple(steps), held=step.guard != "pin")
+        return Guarded(step.after, step.guard, tuple(steps), held=step.guard not in _COMMANDING)
     for guard in guards:
         step = _ask(guard, s, value)
         if step is None:
@@ -88,6 +93,7 @@ def run_guards(s: Situation, gates: tuple[Guard, ...] = GATES, guards: tuple[Gua
 
 
 _FAILED = "guard failed: "
+_COMMANDING = ("pin", "first_request")  # gates that end the chain with a count of their own
 
 
 def _ask(guard: Guard, s: Situation, value: int) -> GuardStep | None:

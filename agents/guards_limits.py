@@ -66,6 +66,8 @@ def release(s: Situation, value: int) -> GuardStep | None:
     """
     if value >= s.current or s.plan.epsilon is None or not s.plan.risks:
         return None
+    if s.current == 1 and s.plan.proposer == "idle":
+        return None  # the last one goes by the same chance, told by `p_needed`, and by the time it has been idle
     allowed = s.limits.release_ratio * s.plan.epsilon
     bearable = [r.replicas for r in s.plan.risks if value <= r.replicas < s.current and r.p_miss <= allowed]
     after = min(bearable, default=s.current)

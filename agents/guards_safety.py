@@ -81,10 +81,14 @@ def coverage(s: Situation, value: int) -> GuardStep | None:
 
 
 def sanity(s: Situation, value: int) -> GuardStep | None:
-    """No scale-down on a zero that was not one before, a cliff, a flat line, or a censored rate."""
+    """No scale-down on a zero that was not one before, a cliff, a flat line, or a censored rate.
+
+    A workload that has been idle for its declared time was zero all that while by the word of every source.
+    """
     facts = s.plan.inputs
+    sudden = facts.zero_after_nonzero and s.plan.proposer != "idle"
     for name, doubt, reason in (
-        ("zero_after_nonzero", facts.zero_after_nonzero, "the arrival rate is exactly zero and was not before"),
+        ("zero_after_nonzero", sudden, "the arrival rate is exactly zero and was not before"),
         ("cliff", facts.cliff, f"the arrival rate fell by more than {s.limits.cliff_ratio:.0%} in one step"),
         ("flat", facts.flat, "the arrival rate has not moved for a suspicious time"),
         ("censored", facts.censored, "the arrival rate is known from completions only"),
@@ -103,7 +107,8 @@ def missing_metric(s: Situation, value: int) -> GuardStep | None:
     ratio = s.plan.inputs.coverage_ratio
     if ratio >= 1.0 or s.plan.proposed is None:
         return None
-    need = s.current if ratio <= 0.0 else min(s.current, math.ceil(s.plan.proposed / ratio))
+    # One that is silent may have a request, so the last replica stays.
+    need = s.current if ratio <= 0.0 else min(s.current, max(math.ceil(s.plan.proposed / ratio), 1))
     if need <= value:
         return None
     reason = f"only {ratio:.2f} of the sources spoke; the others count as loaded"

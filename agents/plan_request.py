@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from agents.policy import WorkloadSpec
-from agents.records import LevelRisk, Quantiles
+from agents.records import ClassRisk, LevelRisk, Quantiles
 from model.capacity import CapacityPosterior
 from model.lead_time import LeadTimePosterior
 
@@ -26,6 +26,8 @@ class PlanInput:
         last_replicas: count of the previous plan.
         pending_remaining_s: for the pending replicas of which it is known, the time until they serve.
         epsilon: in place of the policy's, for instance when the error budget runs low.
+        beside: more counts whose risk is wanted.
+        keeps_one: whether the last replica goes by another rule than the risk.
     """
 
     workload: str
@@ -42,6 +44,8 @@ class PlanInput:
     last_replicas: int | None = None
     pending_remaining_s: tuple[float, ...] = ()
     epsilon: float | None = None
+    beside: tuple[int, ...] = ()
+    keeps_one: bool = False
 
     @property
     def declared(self) -> WorkloadSpec:
@@ -52,6 +56,12 @@ class PlanInput:
         """Fewest and most replicas."""
         spec = self.declared
         return spec.min_replicas, max(spec.max_replicas, spec.min_replicas)
+
+    @property
+    def searched(self) -> tuple[int, int]:
+        """Counts to choose from by their risk."""
+        low, high = self.bounds
+        return min(max(low, 1), high) if self.keeps_one else low, high
 
     @property
     def waiting(self) -> float:
@@ -68,13 +78,16 @@ class PlanResult:
         refused: `horizon` (lead time and commit window reach beyond the paths) or `forecast` (paths not finite); there
             is no count then.
         proposer: what the count rests on: `chance_constrained`, `recovery` (a queue cannot be avoided; the fewest that
-            work it off within the window at that risk), `maximum` (not even that) or `capacity_unknown` (nothing
-            learned yet: as it is).
+            work it off within the window at that risk), `maximum` (not even that), `capacity_unknown` (nothing
+            learned yet: as it is), `idle` (none: nothing to do, and hardly anything before one could come back) or
+            `first_request` (requests came while there was none).
         proposals: replicas by proposer, within bounds.
         risks: ascending counts: around the proposed one, the other proposals, and the count commanded now.
         peak: of the arrival rate over the window, 1/s.
         window_s: length of the window from the median lead time to its 95th percentile plus the commit time.
         capacity: 1/s per ready replica.
+        p_needed: where the last replica may go, the chance that it is needed before it could come back.
+        slo_class, classes: where there are several SLO classes, which one asked for most, and what each asks for.
     """
 
     workload: str
@@ -89,3 +102,6 @@ class PlanResult:
     capacity: Quantiles | None = None
     lead_time_s: Quantiles | None = None
     reactive_replicas: int | None = None
+    p_needed: float | None = None
+    slo_class: str | None = None
+    classes: tuple[ClassRisk, ...] = ()

@@ -191,10 +191,13 @@ def _proposals(row: _Row, peak: Sequence[float]) -> dict[str, int]:
 def _outlook(rows: Sequence[_Row], proposals: Sequence[dict[str, int]], batch: _Batch) -> Outlook:
     requests, specs = [row.request for row in rows], [row.request.declared for row in rows]
     at = np.array([row.at for row in rows])
-    low, high = np.array([r.bounds for r in requests]).T
-    others = np.full((len(rows), 4), _NONE)
-    for b, (request, offered) in enumerate(zip(requests, proposals, strict=True)):
-        others[b, : len(offered) + 1] = [*offered.values(), request.ready + request.pending]
+    low, high = np.array([r.searched for r in requests]).T
+    wanted = [
+        [*offered.values(), r.ready + r.pending, *r.beside] for r, offered in zip(requests, proposals, strict=True)
+    ]
+    others = np.full((len(rows), max(map(len, wanted))), _NONE)
+    for b, counts in enumerate(wanted):
+        others[b, : len(counts)] = counts
     return Outlook(
         paths=batch.paths,
         row=at,

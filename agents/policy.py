@@ -8,7 +8,10 @@ from typing import Literal
 
 import orjson
 
+from agents.schedule import Schedule
+
 Mode = Literal["observe", "act"]
+Role = Literal["both", "prefill", "decode"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +25,63 @@ class TargetRef:
 
 
 @dataclass(frozen=True, slots=True)
+class SloClass:
+    """What some of the requests are promised; `epsilon` in place of the policy's."""
+
+    name: str
+    ttft_s: float
+    tpot_s: float
+    objective: float
+    epsilon: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Slo:
-    """A request is good when TTFT <= ttft_s and TPOT <= tpot_s; `objective` is the wanted share of good requests."""
+    """A request is good when TTFT <= ttft_s and TPOT <= tpot_s; `objective` is the wanted share of good requests.
+
+    Where there are `classes`, these are the strictest of theirs.
+    """
 
     ttft_s: float = 2.0
     tpot_s: float = 0.2
     objective: float = 0.99
+    classes: tuple[SloClass, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class IdleRule:
+    """When the last replica of a workload with `min_replicas` 0 may go: idle for so long, and hardly needed soon.
+
+    `risk` is the accepted probability that it is needed before it could come back.
+    """
+
+    idle_s: float = 600.0
+    risk: float = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class NightlyBatch:
+    """Work of every such day that may begin at one time of day and must be done by another.
+
+    Attributes:
+        name: also that of the source that may tell how much is left.
+        days, start_minute, end_minute: as of a `CalendarRule`, in the schedule's time zone.
+        tokens: to be generated.
+    """
+
+    name: str
+    tokens: float
+    days: tuple[int, ...]
+    start_minute: int
+    end_minute: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRule:
+    """Work with deadlines. `tokens_per_s`: what one replica generates of it; None = as it does of online requests."""
+
+    tokens_per_s: float | None = None
+    jobs: tuple[NightlyBatch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +94,11 @@ class WorkloadSpec:
         price_per_gpu_hour: in any currency; only ratios matter.
         priority: larger is served first when the fleet budget binds.
         power_w_per_replica: declared draw of one replica, counted against the fleet's ceiling; None = not counted.
+        schedule: narrower bounds by the calendar and for known events.
+        zero: how it goes to zero replicas; counts where `min_replicas` is 0.
+        batch: work with deadlines, beside what sources say is queued.
+        role: which half of the work its replicas do; one of a half is planned by its tokens.
+        capacity_tokens_per_s: in place of `capacity_rps` for such a one.
     """
 
     id: str
@@ -54,6 +113,11 @@ class WorkloadSpec:
     lead_time_s: float = 120.0
     priority: int = 0
     power_w_per_replica: float | None = None
+    schedule: Schedule = field(default_factory=Schedule)
+    zero: IdleRule = field(default_factory=IdleRule)
+    batch: BatchRule = field(default_factory=BatchRule)
+    role: Role = "both"
+    capacity_tokens_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +150,10 @@ class GuardLimits:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Everything that decides, as declared. `epoch` is raised only by `harmony state reset`."""
+    """Everything that decides, as declared. `epoch` is raised only by `harmony state reset`.
+
+    `proposer` names the policy of somebody's own (name, package, version, options) that may propose other counts.
+    """
 
     fleet: str = "default"
     epoch: int = 1
@@ -97,6 +164,7 @@ class Policy:
     paths_screen: int = 256
     paths_verify: int = 4096
     seed: int = 0
+    proposer: str = ""
     workloads: tuple[WorkloadSpec, ...] = ()
     guards: GuardLimits = field(default_factory=GuardLimits)
 

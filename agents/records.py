@@ -26,6 +26,29 @@ class Quantiles(msgspec.Struct, frozen=True, gc=False):
     values: tuple[float, ...]
 
 
+class Limit(msgspec.Struct, frozen=True, gc=False):
+    """A bound that holds beside the declared ones: the guard that keeps it, and why it is there."""
+
+    guard: str
+    low: int | None
+    high: int | None
+    reason: str
+
+
+class ClassRisk(msgspec.Struct, frozen=True, gc=False):
+    """What one SLO class asks for: replicas, and its risk with them against the one allowed to it.
+
+    `name` joins those of several classes by `+` where telemetry does not tell them apart.
+    """
+
+    name: str
+    objective: float
+    epsilon: float
+    replicas: int | None
+    p_miss: float | None
+    budget_left_ratio: float
+
+
 class InputFacts(msgspec.Struct, frozen=True):
     """What the guards must know of the telemetry behind a plan.
 
@@ -78,6 +101,10 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     slo_miss_ratio: float | None = None
     epsilon: float | None = None
     budget_left_ratio: float | None = None
+    standing: tuple[Limit, ...] = ()
+    p_needed: float | None = None
+    slo_class: str | None = None
+    classes: tuple[ClassRisk, ...] = ()
     outlook: Outlook | None = None  # what the forecast is held to when its slot is observed
 
 
@@ -130,13 +157,19 @@ class ReplicaView(msgspec.Struct, frozen=True):
 
 
 class RiskView(msgspec.Struct, frozen=True):
-    """`p_miss` maps a replica count (as text) to its probability; `p_miss_stderr` belongs to the final count."""
+    """`p_miss` maps a replica count (as text) to its probability; `p_miss_stderr` belongs to the final count.
+
+    Epsilon, objective and risks are those of the SLO class `slo_class`, which asked for most, where there are several.
+    """
 
     epsilon: float
     objective: float
     p_miss: dict[str, float]
     p_miss_stderr: float | None
     budget_left_ratio: float | None = None
+    p_needed: float | None = None
+    slo_class: str | None = None
+    classes: tuple[ClassRisk, ...] = ()
 
 
 class ForecastView(msgspec.Struct, frozen=True):

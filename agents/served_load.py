@@ -20,18 +20,24 @@ from streams.window_table import Window
 _RELAXATION: Final = 2.0  # of residence times; utilization is about a half where fleets are run
 
 
-def served_load(demand: Tensor, windows: Sequence[Window], step_ms: int) -> Tensor:
+def served_load(
+    demand: Tensor, windows: Sequence[Window], step_ms: int, columns: Sequence[int] | None = None
+) -> Tensor:
     """Exponential averages of demand paths, begun with the past.
 
     Args:
         demand: float [B, S, H], requests/s of the steps after each window.
-        windows: B of them; column 0 is the arrival rate.
+        windows: B of them.
+        columns: B, of the demand in its window; None = 0, the arrival rate.
 
     Returns:
         float [B, S, H]; rows whose requests do not stay, or of whom it is not known how long, are as they were.
     """
     step_s = step_ms / 1000
-    keeps, starts = zip(*(_past(window, step_s) for window in windows), strict=True)
+    keeps, starts = zip(
+        *(_past(window, step_s, column) for window, column in zip(windows, columns or [0] * len(windows), strict=True)),
+        strict=True,
+    )
     keep = torch.tensor(keeps, dtype=demand.dtype, device=demand.device)[:, None]  # [B, 1]
     load = torch.tensor(starts, dtype=demand.dtype, device=demand.device)[:, None]  # [B, 1]
     loads = []
@@ -41,16 +47,16 @@ def served_load(demand: Tensor, windows: Sequence[Window], step_ms: int) -> Tens
     return torch.stack(loads, dim=-1)
 
 
-def _past(window: Window, step_s: float) -> tuple[float, float]:
+def _past(window: Window, step_s: float, column: int) -> tuple[float, float]:
     """The share of the average that a step to come leaves in place, and the load at the origin.
 
     What is in service now arrived within the time that requests stay.
     """
     stay_s = residence_s(window)
-    (known,) = np.nonzero(window.observed[:, 0])
+    (known,) = np.nonzero(window.observed[:, column])
     if stay_s is None or stay_s <= 0 or not len(known):
         return 0.0, 0.0
     weights = np.exp(-step_s / stay_s * (len(window.values) - 1 - known))
     return float(np.exp(-step_s / (_RELAXATION * stay_s))), float(
-        weights @ window.values[known, 0].astype(np.float64) / weights.sum()
+        weights @ window.values[known, column].astype(np.float64) / weights.sum()
     )

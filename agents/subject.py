@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from agents.forecast_state import WorkloadState
-from agents.records import ForecastRecord, InputFacts, WorkloadPlan
+from agents.records import ForecastRecord, InputFacts, Limit, WorkloadPlan
 from streams.pages import FleetFacts
 from streams.window_table import Window
 
@@ -16,7 +16,8 @@ from streams.window_table import Window
 class Subject:
     """One workload at one origin: all that the engine needs to forecast and plan it.
 
-    `refused` names why it must not be planned; it is forecast all the same where its context allows.
+    `refused` names why it must not be planned; it is forecast all the same where its context allows. `standing`
+    limits hold beside the declared bounds.
     """
 
     window: Window
@@ -26,6 +27,7 @@ class Subject:
     facts_age_ms: int | None
     pending_since_ms: int | None
     refused: str | None
+    standing: tuple[Limit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@ from infra.collect import cli as collect_cli
 from infra.durations import parse_duration_s
 from infra.errors import HarmonyError
 from infra.evaluate import evaluate
+from infra.init_command import init
+from infra.plugins.command import plugins
 from infra.replay.command import replay
 from infra.train import train
 
@@ -78,18 +80,6 @@ def version(as_json: JsonOption = False) -> None:
     else:
         for name, value in versions.items():
             typer.echo(f"{name} {value}")
-
-
-@app.command()
-def init(
-    path: Annotated[Path, typer.Argument(help="File to write.")] = Path("harmony.yaml"),
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
-) -> None:
-    """Write a commented settings file to start from."""
-    from infra.settings_example import write_example
-
-    write_example(path, force=force)
-    say(f"Wrote {path}. Declare your workloads in it, then: harmony worker --config {path}")
 
 
 @app.command()
@@ -265,6 +255,8 @@ def doctor(config: ConfigOption = None, brokers: BrokersOption = None, as_json: 
 app.command()(backtest)
 app.command()(evaluate)
 app.command()(forecast)
+app.command()(init)
+app.command()(plugins)
 app.command()(replay)
 app.command()(train)
 app.command()(ablate)

@@ -30,7 +30,8 @@ def reset(
 ) -> None:
     """Forget all windows, posteriors, budgets and stabilization windows; telemetry and decisions stay."""
     from infra.connection import find_fleet
-    from infra.state_reset import StateReset, alive_message, raise_epoch, workers_group
+    from infra.rights import workers_group
+    from infra.state_reset import StateReset, alive_message, raise_epoch
 
     settings, where = find_fleet(config, brokers)
     with StateReset(where, settings.topics, settings.kafka_client_options()) as cluster:

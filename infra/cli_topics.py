@@ -63,6 +63,37 @@ def check(brokers: BrokersOption = None, config: ConfigOption = None, as_json: J
     raise typer.Exit(1 if found else 0)
 
 
+@app.command()
+def rights(
+    parts: Annotated[
+        str, typer.Option("--for", help="all (a whole worker), or some of the parts, with commas.")
+    ] = "all",
+    principal: Annotated[str, typer.Option(help="Who is granted them.")] = "User:harmony",
+    brokers: BrokersOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the least rights that a part of HARMONY needs, as kafka-acls.sh commands; asks no broker."""
+    from dataclasses import asdict
+
+    from infra.errors import HarmonyError
+    from infra.rights import PARTS, as_commands, rights_of
+    from infra.settings import load_settings
+    from infra.worker_options import ROLES
+
+    chosen = (*ROLES, "page") if parts == "all" else tuple(part.strip() for part in parts.split(","))
+    for part in chosen:
+        if part not in PARTS:
+            raise HarmonyError(f"There is no part {part!r}: use all, or some of {', '.join(PARTS)}.", 2)
+    settings = load_settings(config, {"brokers": brokers})
+    found = rights_of(settings.topics, chosen)
+    if as_json:
+        print_json({"parts": chosen, "rights": [asdict(right) for right in found]})
+        return
+    for line in as_commands(found, principal, settings.brokers or "HOST:9092"):
+        typer.echo(line)
+
+
 def _connection(brokers: str | None, config: Path | None) -> tuple[Settings, str, dict[str, Any]]:
     from infra.connection import find_fleet
 

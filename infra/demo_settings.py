@@ -8,7 +8,8 @@ from typing import Any
 
 import yaml
 
-from agents.policy import Policy, WorkloadSpec
+from agents.policy import BatchRule, Policy, Slo, WorkloadSpec
+from infra.settings_schedule import batch_settings, schedule_settings
 from streams.config import StreamConfig
 from streams.topics import Topics
 
@@ -36,6 +37,7 @@ def settings_of(policy: Policy, stream: StreamConfig, topics: Topics) -> dict[st
                 "max_workloads": stream.max_workloads,
                 "max_record_bytes": stream.max_record_bytes,
                 "source_silence_steps": stream.source_silence_steps,
+                "source_cap": stream.source_cap,
             },
             "planning": {name: getattr(policy, name) for name in _PLANNING},
             "guards": guards,
@@ -55,13 +57,24 @@ def _workload(spec: WorkloadSpec) -> dict[str, Any]:
         "replicas": {"min": spec.min_replicas, "max": spec.max_replicas},
         "gpus_per_replica": spec.gpus_per_replica,
         "price_per_gpu_hour": spec.price_per_gpu_hour,
-        "slo": asdict(spec.slo),
+        "slo": _slo(spec.slo),
         "mode": spec.mode,
         "capacity_rps": spec.capacity_rps,
         "lead_time_s": spec.lead_time_s,
         "priority": spec.priority,
         "power_w_per_replica": spec.power_w_per_replica,
+        **({"role": spec.role} if spec.role != "both" else {}),
+        **({"capacity_tokens_per_s": spec.capacity_tokens_per_s} if spec.capacity_tokens_per_s else {}),
+        **({"zero": asdict(spec.zero)} if spec.min_replicas == 0 else {}),
+        **({"batch": batch_settings(spec.batch)} if spec.batch != BatchRule() else {}),
+        **({"schedule": schedule_settings(spec.schedule)} if spec.schedule else {}),
     }
+
+
+def _slo(slo: Slo) -> dict[str, Any]:
+    told = asdict(slo)
+    classes = told.pop("classes")
+    return {"classes": list(classes)} if classes else told
 
 
 def write_settings(path: Path, policy: Policy, stream: StreamConfig, topics: Topics) -> None:

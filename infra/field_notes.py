@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from agents.records import (
+    ClassRisk,
     Command,
     Decision,
     Fingerprint,
@@ -47,6 +48,7 @@ SUMMARIES: dict[type[msgspec.Struct], str] = {
     Command: "The lease in force for one workload: safe to obey late, twice or out of order.",
     Quantiles: "Quantiles of one number.",
     ReplicaView: "Replica counts before and after the decision.",
+    ClassRisk: "What one SLO class asks for.",
     RiskView: "The stated risk and what each replica count would run.",
     ForecastView: "The forecast that the plan rests on.",
     GuardStep: "One guard that spoke.",
@@ -83,7 +85,9 @@ NOTES: dict[type[msgspec.Struct], dict[str, Note]] = {
         "replicas": Note("", "Counts before and after."),
         "risk": Note("", "Stated risk, and risk per replica count."),
         "forecast": Note("", "What demand the plan expects."),
-        "capacity_per_replica": Note("1/s", "Requests that one replica carries within the SLO; null: not known yet."),
+        "capacity_per_replica": Note(
+            "1/s", "What one replica carries within the SLO, of the forecast's indicator; null: not known yet."
+        ),
         "lead_time_s": Note("s", "Time from command to serving replica; null: not known yet."),
         "proposer": Note("", "Who proposed the count that the guards were given; null: nobody did."),
         "guards": Note("", "The guards that spoke, in order."),
@@ -130,6 +134,19 @@ NOTES: dict[type[msgspec.Struct], dict[str, Note]] = {
         "p_miss": Note("1", "Replica count (as text) to the probability that attainment falls below the objective."),
         "p_miss_stderr": Note("1", "Standard error of the final count's risk; null: not computed.", _NOT_NEGATIVE),
         "budget_left_ratio": Note("1", "Share of the error budget that is left; null: not known."),
+        "p_needed": Note(
+            "1", "Probability that the last replica is needed before it could come back; null: it stays anyway.", _RATIO
+        ),
+        "slo_class": Note("", "SLO class that asked for most, whose risks these are; null: there is only one."),
+        "classes": Note("", "What each SLO class asks for; empty: there is only one."),
+    },
+    ClassRisk: {
+        "name": Note("", "Of the class; of several, joined by `+`, where telemetry does not tell them apart.", _ID),
+        "objective": Note("1", "Wanted share of its requests within its SLO.", _RATIO),
+        "epsilon": _EPSILON,
+        "replicas": Note("", "Fewest that keep it; null: no plan.", _NOT_NEGATIVE),
+        "p_miss": Note("1", "Risk with so many; null: not computed.", _RATIO),
+        "budget_left_ratio": Note("1", "Share of its error budget that is left."),
     },
     ForecastView: {
         "model": Note("", "Fingerprint of the model in force."),

@@ -12,6 +12,7 @@ from kafka.errors import AuthorizationError, KafkaError
 
 from infra.brokers import any_listens, format_brokers, parse_brokers
 from infra.errors import HarmonyError
+from infra.login_failure import LoginWatch
 
 STRETCH = 1_000
 POLL_MS = 250
@@ -51,7 +52,7 @@ class TopicTail:
                 f"No Kafka broker answers at {brokers}. Check the address and that the broker runs "
                 "(--brokers, HARMONY_BROKERS), or start one with `harmony run`."
             )
-        with self._explained():
+        with LoginWatch(brokers, security) as login, self._explained(login):
             self._consumer = KafkaConsumer(
                 bootstrap_servers=format_brokers(addresses).split(","),
                 group_id=None,
@@ -145,7 +146,7 @@ class TopicTail:
             return dict(self._consumer.poll(timeout_ms=POLL_MS))
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explained(self, login: LoginWatch | None = None) -> Iterator[None]:
         try:
             yield
         except AuthorizationError as error:
@@ -153,8 +154,9 @@ class TopicTail:
                 f"The brokers at {self._brokers} refuse to let {self._topic} be read: {error}."
             ) from error
         except (KafkaError, ValueError, OSError) as error:
+            known = login.reason() if login is not None else None
             reason = str(error).rstrip(".")
-            raise HarmonyError(f"Reading {self._topic} at {self._brokers} failed: {reason}.") from error
+            raise HarmonyError(known or f"Reading {self._topic} at {self._brokers} failed: {reason}.") from error
 
 
 def _tail_record(r: Any) -> TailRecord:

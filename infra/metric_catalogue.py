@@ -89,9 +89,12 @@ GUARDS = (
     "stabilization",
     "tolerance",
     "model_guard",
+    "first_request",
+    "batch",
+    "schedule",
     "fallback",
 )
-PROPOSERS = ("chance_constrained", "recovery", "maximum", "quantile", "reactive", "last_plan")
+PROPOSERS = ("chance_constrained", "recovery", "maximum", "quantile", "reactive", "last_plan", "idle")
 KAFKA_OPERATIONS = ("produce", "fetch", "commit", "rebalance", "admin", "connect")
 
 _STAGE = Label("stage", STAGES)
@@ -227,6 +230,12 @@ METRICS: tuple[Metric, ...] = (
         "Decisions published, holds included, by action and by who had the last word.",
         (Label("action", ACTIONS), Label("reason", (*GUARDS, *PROPOSERS, *REFUSALS), "open")),
     ),
+    Metric(
+        "replica_seconds_total",
+        "counter",
+        "Replicas times time: held, wanted, needed by the load as seen afterwards, held above and below that.",
+        (Label("mode", ("observe", "act")), Label("part", ("held", "wanted", "needed", "above", "below"))),
+    ),
     Metric("commands_total", "counter", "Commands published with a new id; renewals of a lease are not counted."),
     Metric("replicas", "gauge", "Replicas of the whole fleet.", (Label("state", ("ready", "pending", "wanted")),)),
     Metric("replicas_wanted", "gauge", "Replicas that the last decision wants.", (_WORKLOAD,)),
@@ -236,6 +245,12 @@ METRICS: tuple[Metric, ...] = (
         "workload_gauges_dropped_total",
         "counter",
         "Per-workload gauge updates dropped because the cap on series was reached.",
+    ),
+    Metric(
+        "plugin_calls_total",
+        "counter",
+        "Calls into a plug-in of one's own; skipped ones were not made after failures, or while one was late.",
+        (Label("kind", ("forecaster", "policy")), Label("outcome", ("ok", "failed", "timeout", "skipped"))),
     ),
     Metric(
         "build_info",

@@ -9,13 +9,19 @@ import structlog
 from agents.forecast_engine import Engine
 from agents.micro_batcher import MicroBatcher
 from agents.planner import warm_up
+from infra.plugins.serving import own_policy, with_own_forecaster
 from infra.settings import Settings
+from infra.weights_allowed import allowed_weights
 from model.inference import InferenceWorker
 from model.network.serving import baselines, serving_forecaster
 from streams.catalogue import Indicator
 from streams.meter import Meter
 
 log = structlog.get_logger(__name__)
+
+
+def _refused(reason: str) -> None:
+    log.warning("model_refused", reason=reason)
 
 
 def host_model(settings: Settings, catalogue: tuple[Indicator, ...], meter: Meter) -> tuple[InferenceWorker, Engine]:
@@ -25,8 +31,12 @@ def host_model(settings: Settings, catalogue: tuple[Indicator, ...], meter: Mete
     """
     warm_up()
     chosen, worker = settings.advanced.model, settings.worker
-    forecaster = serving_forecaster(
-        chosen.weights, lambda reason: log.warning("model_refused", reason=reason), demand_only=True
+    forecaster = with_own_forecaster(
+        settings,
+        serving_forecaster(
+            allowed_weights(chosen.weights, chosen.allowed_digests, _refused), _refused, demand_only=True
+        ),
+        meter,
     )
     inference = InferenceWorker(
         forecaster, None if worker.device == "auto" else worker.device, num_threads=worker.inference_threads
@@ -50,6 +60,7 @@ def host_model(settings: Settings, catalogue: tuple[Indicator, ...], meter: Mete
         settings.stream.step_ms,
         meter,
         crowd=(chosen.max_network_workloads, simple),
+        proposer=own_policy(settings, meter),
     )
     meter.gauge("model_info", 1, fingerprint=engine.fingerprint)
     return inference, engine

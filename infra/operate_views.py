@@ -14,6 +14,7 @@ from rich.text import Text
 
 from agents.records import Command, Decision, Quantiles
 from infra.printable import printable
+from streams.catalogue import ARRIVAL_RATE
 
 _ARROWS = {"up": "▲", "down": "▼", "hold": "=", "retired": "×"}
 
@@ -45,6 +46,9 @@ GUARD_WORDS = {
     "release": "it may be needed again before it could come back",
     "tolerance": "too small a change",
     "model_guard": "never below what the load needs now",
+    "first_request": "requests wait and no replica is there",
+    "batch": "work with deadlines",
+    "schedule": "the calendar or a known event",
     "fallback": "no proposal was made",
 }
 
@@ -179,11 +183,17 @@ def _evidence(d: Decision) -> list[str]:
         )
         others = ", ".join(f"{n}: {_percent(p)}" for n, p in list(d.risk.p_miss.items())[:12])
         lines.append(f"risk by replicas: {others}")
+    if d.risk.classes:
+        asked = ", ".join(f"{printable(c.name)}: {_count(c.replicas)}" for c in d.risk.classes)
+        lines.append(f"replicas by SLO class: {asked}; risks are those of {printable(d.risk.slo_class or 'all')}")
+    if d.risk.p_needed is not None:
+        lines.append(f"a request comes before a replica could come back: {_percent(d.risk.p_needed)}")
+    unit = "req/s" if d.forecast.indicator == ARRIVAL_RATE else "tokens/s"
     if d.forecast.peak is not None:
         window = "" if d.forecast.window_s is None else f" over {d.forecast.window_s:g} s"
-        lines.append(f"forecast peak{window} ({d.forecast.source or 'unknown'}): {_quantiles(d.forecast.peak)} req/s")
+        lines.append(f"forecast peak{window} ({d.forecast.source or 'unknown'}): {_quantiles(d.forecast.peak)} {unit}")
     if d.capacity_per_replica is not None:
-        lines.append(f"one replica carries {_quantiles(d.capacity_per_replica)} req/s")
+        lines.append(f"one replica carries {_quantiles(d.capacity_per_replica)} {unit}")
     if d.lead_time_s is not None:
         lines.append(f"a new replica serves after {_quantiles(d.lead_time_s)} s")
     rate = "not observed" if d.inputs.arrival_rate is None else f"{d.inputs.arrival_rate:.4g} req/s"

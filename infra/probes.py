@@ -6,6 +6,7 @@ import errno
 import hmac
 import ipaddress
 import socket
+import ssl
 from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any, Protocol
@@ -16,6 +17,7 @@ from aiohttp import web
 
 from infra.errors import HarmonyError
 from infra.health import Health, HealthSnapshot
+from infra.web_tls import shows_certificate
 
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -46,12 +48,13 @@ class ProbeServer:
         scrape: what `/metrics` tells.
         host: address to bind.
         port: 0 = any free one, to be read from `port` after `start`.
-        token: needed to bind an address that is not loopback.
+        token: needed to bind an address that is not loopback, unless clients show certificates.
+        tls: speak TLS; where it asks for clients' certificates, one of them does for the token.
         clock: the monotonic clock that the heartbeats use, in seconds.
         parts: what else is served here (the page); each adds its routes.
 
     Raises:
-        HarmonyError: the address is not loopback and there is no token.
+        HarmonyError: the address is not loopback, there is no token, and clients need no certificate.
     """
 
     def __init__(
@@ -62,15 +65,19 @@ class ProbeServer:
         host: str = "127.0.0.1",
         port: int = 9464,
         token: str | None = None,
+        tls: ssl.SSLContext | None = None,
         clock: Callable[[], float] = monotonic,
         parts: Sequence[Callable[[web.Application], None]] = (),
     ) -> None:
-        if not token and not _is_loopback(host):
+        self._mutual = tls is not None and tls.verify_mode != ssl.CERT_NONE
+        if not token and not self._mutual and not _is_loopback(host):
             raise HarmonyError(
                 f"metrics and probes would be open to the network on {host}:{port}. Bind 127.0.0.1, or set a token "
-                "that scrapers send as `Authorization: Bearer <token>`",
+                "that scrapers send as `Authorization: Bearer <token>` (advanced.worker.metrics_token), or an "
+                "authority of their certificates (advanced.worker.web_client_cafile)",
                 exit_code=2,
             )
+        self._tls = tls
         self.host = host
         self.port = port
         self._health = health
@@ -84,7 +91,7 @@ class ProbeServer:
     def url(self) -> str:
         """Root address, without a slash at the end."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"{'https' if self._tls else 'http'}://{host}:{self.port}"
 
     async def start(self) -> None:
         """Bind and serve.
@@ -106,7 +113,7 @@ class ProbeServer:
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
         try:
-            await web.TCPSite(runner, self.host, self.port).start()
+            await web.TCPSite(runner, self.host, self.port, ssl_context=self._tls).start()
         except OSError as error:
             await runner.cleanup()
             raise HarmonyError(_why_not_bound(self.host, self.port, error)) from error
@@ -137,6 +144,8 @@ class ProbeServer:
 
     async def _metrics(self, request: web.Request) -> web.Response:
         if not self._may_see_details(request):
+            if self._token is None and self._mutual:
+                return web.Response(status=401, text="a client certificate is needed\n")
             if self._token is None:
                 return web.Response(status=403, text="ask for this page as 127.0.0.1 or localhost\n")
             return web.Response(status=401, text="a token is needed\n", headers={"WWW-Authenticate": "Bearer"})
@@ -144,6 +153,10 @@ class ProbeServer:
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     def _may_see_details(self, request: web.Request) -> bool:
+        if self._mutual and shows_certificate(request):
+            return True
+        if self._token is None and self._mutual:
+            return False
         if self._token is None:
             # A name that only points to this machine (DNS rebinding) must not let a web page read our numbers.
             return names_loopback(request.host)

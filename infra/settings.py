@@ -19,13 +19,16 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from agents.policy import GuardLimits, Policy, Slo, TargetRef, WorkloadSpec
+from agents.policy import GuardLimits, IdleRule, Policy, Slo, SloClass, TargetRef, WorkloadSpec
+from agents.slo_classes import strictest
 from infra.brokers import format_brokers, parse_brokers
 from infra.errors import HarmonyError
 from infra.paths import state_home
+from infra.plugins.installed import identity
 from infra.settings_errors import CONFIG_VARIABLE, ENV_PREFIX, check_environment, explain
 from infra.settings_file import no_file, read_settings_file
-from infra.settings_schema import AdvancedSection, Role, WorkerSection, WorkloadSection
+from infra.settings_schedule import batch_of, schedule_of
+from infra.settings_schema import AdvancedSection, Role, SloSection, WorkerSection, WorkloadSection
 from infra.watchdog_rules import WatchdogLimits
 from streams.config import StreamConfig
 from streams.topics import Topics
@@ -110,6 +113,7 @@ class Settings(BaseSettings):
             max_workloads=section.max_workloads,
             max_record_bytes=section.max_record_bytes,
             source_silence_steps=section.source_silence_steps,
+            source_cap=section.source_cap,
         )
 
     @cached_property
@@ -120,6 +124,7 @@ class Settings(BaseSettings):
             epsilon=self.epsilon,
             workloads=tuple(_workload(section) for section in self.workloads),
             guards=GuardLimits(fleet_max_gpus=self.max_gpus, **self.advanced.guards.model_dump()),
+            proposer=identity("policy", self.advanced.plugins.policy, self.advanced.plugins.options.get("policy", {})),
             **self.advanced.planning.model_dump(),
         )
 
@@ -232,6 +237,15 @@ def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
+def _slo(section: SloSection) -> Slo:
+    """Of several classes the strictest figures stand in front."""
+    if not section.classes:
+        return Slo(section.ttft_s, section.tpot_s, section.objective)
+    classes = tuple(SloClass(**slo_class.model_dump()) for slo_class in section.classes)
+    most = strictest(classes)
+    return Slo(most.ttft_s, most.tpot_s, most.objective, classes)
+
+
 def _workload(section: WorkloadSection) -> WorkloadSpec:
     defaults = WorkloadSpec(section.id)
     return WorkloadSpec(
@@ -241,10 +255,15 @@ def _workload(section: WorkloadSection) -> WorkloadSpec:
         max_replicas=section.replicas.max if section.replicas else defaults.max_replicas,
         gpus_per_replica=section.gpus_per_replica,
         price_per_gpu_hour=section.price_per_gpu_hour,
-        slo=Slo(**section.slo.model_dump()) if section.slo else defaults.slo,
+        slo=_slo(section.slo) if section.slo else defaults.slo,
         mode=section.mode,
         capacity_rps=section.capacity_rps,
         lead_time_s=section.lead_time_s,
         priority=section.priority,
         power_w_per_replica=section.power_w_per_replica,
+        schedule=schedule_of(section.schedule) if section.schedule else defaults.schedule,
+        batch=batch_of(section.batch),
+        role=section.role,
+        capacity_tokens_per_s=section.capacity_tokens_per_s,
+        zero=IdleRule(**section.zero.model_dump()),
     )

@@ -7,15 +7,21 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, model_validator
+from pydantic import Field, SecretStr, StringConstraints, model_validator
 
-from agents.policy import GuardLimits, Policy, Slo, TargetRef, WorkloadSpec
+from agents.policy import GuardLimits, IdleRule, Policy, Slo, TargetRef, WorkloadSpec
+from infra.plugins.limits import PluginKind, PluginLimits
+from infra.settings_schedule import BatchSection, ScheduleSection
+from infra.settings_section import Section
+from infra.settings_section import key as _key
 from infra.watchdog_rules import WatchdogLimits
 from streams.config import StreamConfig
 from streams.topics import Topics
 
 Role = Annotated[str, StringConstraints(pattern=r"^(all|(ingest|forecast|decide)(,(ingest|forecast|decide))*)$")]
 Mode = Literal["observe", "act"]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+ClassName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,60}$")]
 WorkloadId = Annotated[str, StringConstraints(pattern=r"^[^\s\x00-\x1f]{1,200}$")]
 
 _STREAM = StreamConfig()
@@ -25,17 +31,9 @@ _TOPICS = Topics()
 _WORKLOAD = WorkloadSpec("")
 _SLO = Slo()
 _TARGET = TargetRef()
+_ZERO = IdleRule()
 _WATCHDOGS = WatchdogLimits()
-
-
-def _key(default: Any, explanation: str, **bounds: Any) -> Any:
-    return Field(default, description=explanation, **bounds)
-
-
-class Section(BaseModel):
-    """A mapping of the file: frozen, and unknown keys are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+_PLUGINS = PluginLimits()
 
 
 class TargetSection(Section):
@@ -56,10 +54,35 @@ class ReplicasSection(Section):
         return self
 
 
+class SloClassSection(Section):
+    name: ClassName = Field(description="Name in records of kind slo.")
+    ttft_s: float = _key(_SLO.ttft_s, "A good request of it has its first token within this time.", gt=0)
+    tpot_s: float = _key(_SLO.tpot_s, "... and each further token within this time on average.", gt=0)
+    objective: float = _key(_SLO.objective, "Wanted share of good requests.", gt=0, lt=1)
+    epsilon: float | None = _key(None, "Accepted probability of missing it; empty = as for all.", gt=0, lt=1)
+
+
 class SloSection(Section):
     ttft_s: float = _key(_SLO.ttft_s, "A good request has its first token within this time.", gt=0)
     tpot_s: float = _key(_SLO.tpot_s, "... and each further token within this time on average.", gt=0)
     objective: float = _key(_SLO.objective, "Wanted share of good requests.", gt=0, lt=1)
+    classes: tuple[SloClassSection, ...] = _key((), "In place of these three: several promises.", max_length=16)
+
+    @model_validator(mode="after")
+    def _one_or_several(self) -> SloSection:
+        names = [slo_class.name for slo_class in self.classes]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"class {twice!r} is declared twice")
+        own = self.model_fields_set & {"ttft_s", "tpot_s", "objective"}
+        if names and own:
+            raise ValueError(f"give {' and '.join(sorted(own))} to each of the classes, not beside them")
+        return self
+
+
+class ZeroSection(Section):
+    idle_s: float = _key(_ZERO.idle_s, "The last replica goes after so long without any request.", ge=0)
+    risk: float = _key(_ZERO.risk, "... and when it is needed before it could come back at most so likely.", ge=0, lt=1)
 
 
 class WorkloadSection(Section):
@@ -72,9 +95,14 @@ class WorkloadSection(Section):
     mode: Mode = _key(_WORKLOAD.mode, "observe = decide and record only; act = publish commands.")
     match: dict[str, str] = Field(default_factory=dict, description="Labels that name it in third-party telemetry.")
     capacity_rps: float | None = _key(None, "Requests/s one replica carries within the SLO, if known.", gt=0)
+    role: Literal["both", "prefill", "decode"] = _key(_WORKLOAD.role, "Half of the work that its replicas do.")
+    capacity_tokens_per_s: float | None = _key(None, "In place of capacity_rps for prefill and decode.", gt=0)
     lead_time_s: float = _key(_WORKLOAD.lead_time_s, "From command to serving replica, first guess.", gt=0)
     priority: int = _key(_WORKLOAD.priority, "Larger is served first when the fleet's GPUs run short.")
     power_w_per_replica: float | None = _key(None, "Drawn by one replica; empty = not counted.", gt=0)
+    schedule: ScheduleSection | None = _key(None, "Narrower bounds by the calendar and for known events.")
+    batch: BatchSection = Field(default_factory=BatchSection, description="Work with deadlines.")
+    zero: ZeroSection = Field(default_factory=ZeroSection, description="Where replicas.min is 0: how it gets there.")
 
     @model_validator(mode="after")
     def _act_is_declared(self) -> WorkloadSection:
@@ -87,6 +115,24 @@ class WorkloadSection(Section):
                 raise ValueError(f"mode act needs {', '.join(missing)}; without, only observe is safe")
         return self
 
+    @model_validator(mode="after")
+    def _fits_its_role(self) -> WorkloadSection:
+        whole = self.role == "both"
+        wrong = "capacity_tokens_per_s" if whole else "capacity_rps"
+        if getattr(self, wrong) is not None:
+            right = "capacity_rps" if whole else "capacity_tokens_per_s"
+            raise ValueError(f"role {self.role} is measured by {right}, not by {wrong}")
+        if not whole and (self.batch.jobs or (self.slo is not None and self.slo.classes)):
+            raise ValueError(f"role {self.role} takes neither slo.classes nor batch.jobs: only role both does")
+        return self
+
+    @model_validator(mode="after")
+    def _schedule_within_bounds(self) -> WorkloadSection:
+        if self.schedule is not None:
+            own = self.replicas or ReplicasSection()
+            self.schedule.check_within(own.min, own.max)
+        return self
+
 
 class StreamSection(Section):
     grace_s: float = _key(_STREAM.grace_ms / 1000, "A slot closes this long after its end.", ge=0)
@@ -95,6 +141,10 @@ class StreamSection(Section):
     max_workloads: int = _key(_STREAM.max_workloads, "Per partition; only new ones are refused beyond it.", gt=0)
     max_record_bytes: int = _key(_STREAM.max_record_bytes, "Larger telemetry records are dead-lettered.", gt=0)
     source_silence_steps: int = _key(_STREAM.source_silence_steps, "Steps without data until a source is silent.", gt=0)
+
+    source_cap: float | None = _key(
+        _STREAM.source_cap, "No source counts for more than so many times the mean of the others; 2 is safe.", ge=1
+    )
 
     @model_validator(mode="after")
     def _skew_within_grace(self) -> StreamSection:
@@ -167,6 +217,7 @@ class KafkaSection(Section):
 
 class ModelSection(Section):
     weights: str = _key("none", "none (baselines only), shipped, or a folder made by `harmony train`.", min_length=1)
+    allowed_digests: tuple[Sha256, ...] = _key((), "SHA-256 of weights in a folder that may be loaded; empty = any.")
     max_network_workloads: int = _key(
         200, "Per partition; where there are more, the baselines forecast them all.", ge=0
     )
@@ -182,8 +233,17 @@ class WorkerSection(Section):
     kill_file: str | None = _key(None, "While this file exists, nothing is published to `commands`.")
     metrics_max_workloads: int = _key(100, "Workloads with metrics of their own; the rest are counted.", ge=0)
     metrics_token: SecretStr | None = _key(None, "Needed to read metrics on an address that is not loopback.")
+    web_certfile: str | None = _key(None, "Certificate of page and metrics; empty = plain HTTP.")
+    web_keyfile: str | None = _key(None, "Its key; empty = in the same file.")
+    web_client_cafile: str | None = _key(None, "Authority of clients' certificates, which then do for a token.")
     log_level: Literal["debug", "info", "warning", "error"] = _key("info", "Least severe line that is logged.")
     log_format: Literal["auto", "json", "console"] = _key("auto", "auto = console on a terminal, else JSON.")
+
+    @model_validator(mode="after")
+    def _tls_has_a_certificate(self) -> WorkerSection:
+        if (self.web_keyfile or self.web_client_cafile) and not self.web_certfile:
+            raise ValueError("web_keyfile and web_client_cafile need web_certfile")
+        return self
 
 
 class WatchdogsSection(Section):
@@ -194,6 +254,15 @@ class WatchdogsSection(Section):
     forecast_s: float = _key(_WATCHDOGS.forecast_s, "... when fitting and planning one batch takes longer.", ge=1)
 
 
+class PluginsSection(Section):
+    forecaster: str = _key("", "Name of an installed forecaster, asked before the built-in ones; empty = none.")
+    policy: str = _key("", "Name of an installed policy, asked after the planner; empty = none.")
+    time_limit_s: float = _key(_PLUGINS.time_limit_s, "One call may take this long.", gt=0, le=60)
+    failures: int = _key(_PLUGINS.failures, "After so many failed calls in a row ...", ge=1)
+    pause_calls: int = _key(_PLUGINS.pause_calls, "... the next ones are answered without it.", ge=1)
+    options: dict[PluginKind, dict[str, Any]] = _key({}, "Per kind (forecaster, ...), what its factory is given.")
+
+
 class AdvancedSection(Section):
     stream: StreamSection = Field(default_factory=StreamSection, description="Event time and slots.")
     model: ModelSection = Field(default_factory=ModelSection, description="The forecaster.")
@@ -201,4 +270,5 @@ class AdvancedSection(Section):
     guards: GuardsSection = Field(default_factory=GuardsSection, description="Limits of every command.")
     kafka: KafkaSection = Field(default_factory=KafkaSection, description="Connection and topics.")
     worker: WorkerSection = Field(default_factory=WorkerSection, description="This process.")
+    plugins: PluginsSection = Field(default_factory=PluginsSection, description="Code of your own, in the workers.")
     watchdogs: WatchdogsSection = Field(default_factory=WatchdogsSection, description="When a worker ends itself.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import NamedTuple
 
 import msgspec
@@ -62,6 +63,8 @@ class _Replicas(msgspec.Struct):
     ready: int | None
     pending: int | None
     final: int | None
+    current: int | None = None
+    proposed: int | None = None
 
 
 class _Risk(msgspec.Struct):
@@ -77,14 +80,26 @@ class _DecisionGlance(msgspec.Struct):
     replicas: _Replicas
     risk: _Risk
     command_id: str | None
+    mode: str = "observe"
+    origin_ts_ms: int = 0
+    shadow: dict[str, int] = {}
 
 
 class DecideMetrics:
-    """Reads the decisions of an emission; fleet totals are sums over the newest decision of each workload."""
+    """Reads the decisions of an emission; fleet totals are sums over the newest decision of each workload.
 
-    def __init__(self, meter: PrometheusMeter, decisions_topic: str) -> None:
+    Args:
+        step_s: that each decision speaks for.
+        hold_s: in `observe`, the largest proposal of so long counts as what HARMONY would have held.
+    """
+
+    def __init__(
+        self, meter: PrometheusMeter, decisions_topic: str, *, step_s: float = 15.0, hold_s: float = 300.0
+    ) -> None:
         self._meter = meter
         self._decisions_topic = decisions_topic
+        self._step_s, self._hold_ms = step_s, round(hold_s * 1000)
+        self._proposals: dict[str, deque[tuple[int, int]]] = {}
         self._newest: dict[str, _Replicas] = {}
         self._command_ids: dict[str, str] = {}
 
@@ -107,10 +122,12 @@ class DecideMetrics:
         self._meter.count("decisions_total", action=decision.action, reason=decision.reason)
         if decision.action == "retired":
             self._newest.pop(workload, None)
+            self._proposals.pop(workload, None)
             self._command_ids.pop(workload, None)
             self._meter.forget_workload(workload)
             return
         self._newest[workload] = replicas
+        self._count_time(decision)
         if decision.command_id is not None and self._command_ids.get(workload) != decision.command_id:
             self._command_ids[workload] = decision.command_id
             self._meter.count("commands_total")
@@ -121,3 +138,32 @@ class DecideMetrics:
             risk = decision.risk.p_miss.get(str(replicas.final))
             if risk is not None:
                 self._meter.gauge("p_miss", risk, workload=workload)
+
+    def _count_time(self, decision: _DecisionGlance) -> None:
+        """Replica-seconds of the step: held, wanted by HARMONY, needed by the load, and the surplus and the lack."""
+        replicas = decision.replicas
+        wanted, needed = self._wanted(decision), decision.shadow.get("reactive")
+        if replicas.current is None or wanted is None or needed is None:
+            return
+        surplus = replicas.current - needed
+        parts = {
+            "held": replicas.current,
+            "wanted": wanted,
+            "needed": needed,
+            "above": max(surplus, 0),
+            "below": max(-surplus, 0),
+        }
+        for part, count in parts.items():
+            self._meter.count("replica_seconds_total", count * self._step_s, mode=decision.mode, part=part)
+
+    def _wanted(self, decision: _DecisionGlance) -> int | None:
+        replicas = decision.replicas
+        if decision.mode != "observe":
+            return replicas.final
+        # Each plan starts from what somebody else holds, so its final count is a step from there, not ours.
+        known = self._proposals.setdefault(decision.workload, deque())
+        if replicas.proposed is not None:
+            known.append((decision.origin_ts_ms, replicas.proposed))
+        while known and known[0][0] <= decision.origin_ts_ms - self._hold_ms:
+            known.popleft()
+        return max((count for _, count in known), default=None)

@@ -7,18 +7,17 @@ retained; a higher epoch lets actuators tell their commands from those of before
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import msgspec
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.errors import (
-    CoordinatorNotAvailableError,
     GroupIdNotFoundError,
     KafkaError,
     TopicAlreadyExistsError,
@@ -29,15 +28,14 @@ from agents.decide_commit import STAGE as DECIDE
 from agents.decide_commit import DecideCommit
 from infra.brokers import any_listens, format_brokers, parse_brokers
 from infra.errors import HarmonyError
-from infra.topic_admin import create_topics
+from infra.rights import workers_group
+from infra.topic_admin import create_topics, patiently
 from streams.commit_codec import CommitAssembler
 from streams.log import ContractBroken, LogRecord
 from streams.topics import Topics, TopicSpec
 
 _TIMEOUT_MS = 30_000
 _DELETED_WITHIN_S = 30.0
-_COORDINATOR_WITHIN_S = 30.0
-T = TypeVar("T")
 _EPOCH_LINE = re.compile(r"^(?P<before>\s+epoch:\s*)(?P<number>\d+)(?P<after>\s*(#.*)?)$", re.MULTILINE)
 
 
@@ -49,11 +47,6 @@ class Holding:
     partitions: int
     wanted: int
     records: int
-
-
-def workers_group(topics: Topics) -> str:
-    """The consumer group of all workers under a topic prefix."""
-    return f"{topics.prefix}workers"
 
 
 class StateReset:
@@ -101,7 +94,7 @@ class StateReset:
         """Workers that Kafka counts as alive; one that was killed stays for a session."""
         group = workers_group(self._topics)
         with self._explained():
-            described = self._patiently(lambda: self._admin.describe_groups([group]))
+            described = patiently(lambda: self._admin.describe_groups([group]))
         members = described[group]["members"] if group in described else []
         return sorted(m.get("group_instance_id") or m["member_id"] for m in members)
 
@@ -139,7 +132,7 @@ class StateReset:
                 self._admin.delete_records(everything, timeout_ms=_TIMEOUT_MS)
             self._create_anew(anew)
             with suppress(GroupIdNotFoundError):
-                self._patiently(lambda: self._admin.delete_groups([workers_group(self._topics)]))
+                patiently(lambda: self._admin.delete_groups([workers_group(self._topics)]))
 
     def _create_anew(self, specs: Sequence[TopicSpec]) -> None:
         if not specs:
@@ -158,18 +151,6 @@ class StateReset:
             if monotonic() > deadline_s:
                 raise HarmonyError(f"{specs[0].name} was deleted but cannot be created yet; run this command again.")
             sleep(0.5)
-
-    @staticmethod
-    def _patiently(call: Callable[[], T]) -> T:
-        """A cluster that has had no group yet makes itself a coordinator when it is first asked for one."""
-        deadline_s = monotonic() + _COORDINATOR_WITHIN_S
-        while True:
-            try:
-                return call()
-            except CoordinatorNotAvailableError:
-                if monotonic() > deadline_s:
-                    raise
-                sleep(0.5)
 
     def _partitions_of(self, topic: str) -> list[TopicPartition]:
         return [TopicPartition(topic, p) for p in sorted(self._reader.partitions_for_topic(topic) or ())]

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from functools import partial
+from time import monotonic, sleep
+from typing import Any, Literal, Self, TypeVar
 
+from kafka import TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import (
     AuthorizationError,
+    CoordinatorNotAvailableError,
+    GroupAuthorizationFailedError,
     KafkaConnectionError,
     KafkaError,
     KafkaTimeoutError,
     TopicAlreadyExistsError,
+    TopicAuthorizationFailedError,
 )
+from kafka.structs import OffsetAndMetadata
 
 from infra.brokers import any_listens, format_brokers, parse_brokers
 from infra.errors import HarmonyError
+from infra.login_failure import LoginWatch
+from infra.rights import Kind, Right, lacking
 from streams.topics import TopicSpec
 
 BOOTSTRAP_TIMEOUT_MS = 10_000
 READY_TIMEOUT_MS = 30_000
+_COORDINATOR_WITHIN_S = 30.0
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +107,7 @@ class TopicAdmin:
         addresses = parse_brokers(brokers)
         if not any_listens(addresses):
             raise HarmonyError(self._silent())
-        with self._explained():
+        with LoginWatch(brokers, security) as login, self._explained(login):
             self._client = KafkaAdminClient(
                 bootstrap_servers=format_brokers(addresses).split(","),
                 client_id="harmony-topics",
@@ -111,19 +122,32 @@ class TopicAdmin:
     def __exit__(self, *_: object) -> None:
         self._client.close()
 
-    def describe(self, names: Sequence[str]) -> dict[str, ActualTopic]:
-        """The topics of these names that exist."""
+    def describe(self, names: Sequence[str], *, configs: bool = True) -> dict[str, ActualTopic]:
+        """The topics of these names that exist; their settings only with `configs`, which takes a right of its own.
+
+        Raises:
+            HarmonyError: a topic may not be described.
+        """
         with self._explained():
-            found = {t["name"]: t for t in self._client.describe_topics(list(names)) if not t["error_code"]}
+            answers: list[dict[str, Any]] = self._client.describe_topics(list(names))
+            hidden = sorted(t["name"] for t in answers if t["error_code"] == TopicAuthorizationFailedError.errno)
+            if hidden:
+                raise HarmonyError(
+                    f"The Kafka user may not describe {', '.join(hidden)} at {self._brokers}. Grant it the right; "
+                    "`harmony topics rights` lists what each part needs."
+                )
+            found = {t["name"]: t for t in answers if not t["error_code"]}
+            if not configs:
+                return {name: ActualTopic(name, len(topic["partitions"]), {}) for name, topic in found.items()}
             if not found:
                 return {}
             resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in found]
-            configs = self._client.describe_configs(resources, config_filter="all")["topic"]
+            values = self._client.describe_configs(resources, config_filter="all")["topic"]
         return {
             name: ActualTopic(
                 name,
                 len(topic["partitions"]),
-                {key: entry["value"] for key, entry in configs.get(name, {}).items() if entry["value"] is not None},
+                {key: entry["value"] for key, entry in values.get(name, {}).items() if entry["value"] is not None},
             )
             for name, topic in found.items()
         }
@@ -131,6 +155,34 @@ class TopicAdmin:
     def differences(self, specs: Sequence[TopicSpec]) -> tuple[Difference, ...]:
         """What the cluster lacks or has otherwise."""
         return compare(specs, self.describe([spec.name for spec in specs]))
+
+    def missing_rights(self, needed: Sequence[Right]) -> tuple[Right, ...]:
+        """What of these rights the connected user lacks; topics that do not exist count as granted."""
+        held: dict[tuple[Kind, str], Sequence[str]] = {}
+        with self._explained():
+            topics = [right.name for right in needed if right.kind == "topic"]
+            for topic in self._client.describe_topics(topics) if topics else ():
+                if topic["error_code"] == TopicAuthorizationFailedError.errno:
+                    continue
+                wanted = [op for right in needed if right.name == topic["name"] for op in right.operations]
+                held["topic", topic["name"]] = wanted if topic["error_code"] else topic["authorized_operations"]
+            for right in needed:
+                if right.kind == "group":
+                    held["group", right.name] = self._group_operations(right)
+        return lacking(needed, held)
+
+    def _group_operations(self, right: Right) -> Sequence[str]:
+        try:
+            group = patiently(partial(self._client.describe_groups, [right.name]))[right.name]
+        except GroupAuthorizationFailedError:
+            return ()
+        if group["authorized_operations"] is not None:
+            return tuple(group["authorized_operations"])
+        # Of a group without a member so far brokers do not say: a commit for a topic that there is not changes nothing.
+        nowhere = TopicPartition(right.name, 0)
+        answer = self._client.alter_group_offsets(right.name, {nowhere: OffsetAndMetadata(0, "", -1)})
+        refused = answer[nowhere] is GroupAuthorizationFailedError
+        return tuple(op for op in right.operations if op != "READ" or not refused)
 
     def create_missing(
         self, specs: Sequence[TopicSpec], *, replication_factor: int | None = None, dry_run: bool = False
@@ -165,7 +217,7 @@ class TopicAdmin:
         return tuple(request)
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explained(self, login: LoginWatch | None = None) -> Iterator[None]:
         try:
             yield
         except AuthorizationError as error:
@@ -173,7 +225,7 @@ class TopicAdmin:
                 f"The brokers at {self._brokers} refuse: {error}. Ask for the right to describe and create topics."
             ) from error
         except (KafkaTimeoutError, KafkaConnectionError) as error:
-            raise HarmonyError(self._silent()) from error
+            raise HarmonyError((login and login.reason()) or self._silent()) from error
         except (KafkaError, ValueError, OSError) as error:
             raise HarmonyError(f"The brokers at {self._brokers} refuse: {str(error).rstrip('.')}.") from error
 
@@ -182,6 +234,18 @@ class TopicAdmin:
             f"No Kafka broker answers at {self._brokers}. Check the address and that the broker runs "
             "(--brokers, HARMONY_BROKERS), or start one with `harmony run`."
         )
+
+
+def patiently(call: Callable[[], T]) -> T:
+    """The answer of a call about a group: a cluster that has had none makes itself a coordinator when first asked."""
+    deadline_s = monotonic() + _COORDINATOR_WITHIN_S
+    while True:
+        try:
+            return call()
+        except CoordinatorNotAvailableError:
+            if monotonic() > deadline_s:
+                raise
+            sleep(0.5)
 
 
 def create_topics(

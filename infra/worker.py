@@ -30,11 +30,14 @@ from infra.logs import configure_logging
 from infra.metrics import PrometheusMeter
 from infra.model_host import host_model
 from infra.page.serve import Page
+from infra.plugins.serving import require_chosen
 from infra.probes import ProbeServer
+from infra.rights import in_words, rights_of, workers_group
 from infra.settings import Settings
 from infra.source_watch import SourceWatch, closed_slots
 from infra.stage_metrics import DecideMetrics, IngestMetrics
 from infra.watchdog import Watchdog
+from infra.web_tls import web_tls
 from infra.worker_options import WorkerOptions
 from model.inference import InferenceWorker
 from streams.catalogue import DEFAULT_CATALOGUE
@@ -66,7 +69,7 @@ class WorkerProcess:
         self.host = StageHost(
             ConnectionConfig(
                 brokers=options.brokers,
-                group=f"{settings.topics.prefix}workers",
+                group=workers_group(settings.topics),
                 instance_id=options.member_name(),
                 security=settings.kafka_client_options(),
                 session_timeout_s=settings.worker.session_timeout_s,
@@ -86,7 +89,12 @@ class WorkerProcess:
             return IngestStage(settings.stream, DEFAULT_CATALOGUE, settings.topics, IngestMetrics(self.meter))
         if role == "forecast":
             return ForecastStage(settings.topics, self._kernel_factory())
-        decide_metrics = DecideMetrics(self.meter, settings.topics.decisions)
+        decide_metrics = DecideMetrics(
+            self.meter,
+            settings.topics.decisions,
+            step_s=settings.step_s,
+            hold_s=settings.policy.guards.stabilization_down_s,
+        )
 
         def restore(commit: Commit | None, published: Sequence[bytes]) -> DecideKernel:
             return DecideKernel.restore(
@@ -154,16 +162,18 @@ class WorkerProcess:
             instance=options.instance_id or "worker",
             client_options={"bootstrap_servers": options.brokers, **settings.kafka_client_options()},
             token=options.metrics_token,
-        )
-        server = ProbeServer(
-            self.health,
-            self.meter,
-            host=options.metrics_host,
-            port=options.metrics_port,
-            token=options.metrics_token,
-            parts=(page.add_to,),
+            registry=self.meter.registry,
         )
         try:
+            server = ProbeServer(
+                self.health,
+                self.meter,
+                host=options.metrics_host,
+                port=options.metrics_port,
+                token=options.metrics_token,
+                tls=web_tls(settings.worker),
+                parts=(page.add_to,),
+            )
             await server.start()
         except HarmonyError as error:
             sys.stderr.write(f"harmony worker: {error.message}\n")
@@ -250,13 +260,23 @@ def run_worker(settings: Settings, options: WorkerOptions) -> None:
         HarmonyError: brokers that do not answer, missing topics, or an unknown role.
     """
     from infra.brokers import any_listens, parse_brokers
-    from infra.topic_admin import TopicAdmin
+    from infra.topic_admin import TopicAdmin, compare
 
-    options.roles()
+    require_chosen(settings)
+    rights = rights_of(settings.topics, options.roles())
     if not any_listens(parse_brokers(options.brokers)):
         raise HarmonyError(f"no Kafka broker answers at {options.brokers}; is it running, and is the address right?")
     with TopicAdmin(options.brokers, settings.kafka_client_options()) as admin:
-        differences = admin.differences(settings.topics.specs())
+        missing_rights = admin.missing_rights(rights)
+        if missing_rights:
+            raise HarmonyError(
+                f"the Kafka user of this worker lacks {in_words(missing_rights)}. Grant it, then start again: "
+                f"`harmony topics rights --for {options.role}` prints the commands"
+            )
+        used = {right.name for right in rights}
+        specs = [spec for spec in settings.topics.specs() if spec.name in used]
+        actual = admin.describe([spec.name for spec in specs], configs=False)
+        differences = [d for d in compare(specs, actual) if d.kind != "config"]
     missing = [d for d in differences if d.kind == "missing"]
     if missing:
         listed = "; ".join(map(str, missing))

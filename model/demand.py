@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 
 import torch
@@ -11,9 +10,10 @@ from model.contract import ContextBatch, ForecastBatch, Forecaster
 from model.paths import empty_paths
 from model.rows import take_rows
 from model.windows import check_request, fill
+from model.wrapped import WrappedForecaster
 
 
-class DemandForecaster:
+class DemandForecaster(WrappedForecaster):
     """Demand (level 1) is forecast from demand; the other columns of its paths keep their newest value.
 
     A row of which no demand was ever observed is forecast in full: then the other columns are what is looked at.
@@ -23,20 +23,7 @@ class DemandForecaster:
     """
 
     def __init__(self, inner: Forecaster) -> None:
-        self._inner = inner
-        self._fingerprint = "demand-" + hashlib.blake2b(inner.fingerprint.encode(), digest_size=6).hexdigest()
-
-    @property
-    def fingerprint(self) -> str:
-        return self._fingerprint
-
-    @property
-    def max_horizon(self) -> int:
-        return self._inner.max_horizon
-
-    @property
-    def min_context(self) -> int:
-        return self._inner.min_context
+        super().__init__(inner, "demand")
 
     def forecast(self, batch: ContextBatch, horizon: int, num_paths: int) -> ForecastBatch:
         """Forecast as the contract says.

@@ -8,13 +8,12 @@ central half is.
 
 from __future__ import annotations
 
-import hashlib
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from model.contract import ContextBatch, ForecastBatch, Forecaster
+from model.wrapped import WrappedForecaster
 
 _HALVING_ROWS = 341  # rows of context after which half of what lies beyond the record is kept
 _MOST_ROWS = 1024
@@ -22,7 +21,7 @@ _CENTRAL = 0.75
 _CHUNK_ROWS = 8
 
 
-class RecordForecaster:
+class RecordForecaster(WrappedForecaster):
     """A forecaster whose paths are held against the record of their context.
 
     Args:
@@ -30,21 +29,7 @@ class RecordForecaster:
     """
 
     def __init__(self, inner: Forecaster) -> None:
-        self._inner = inner
-        body = f"records/1/{inner.fingerprint}"
-        self._fingerprint = "records-" + hashlib.blake2b(body.encode(), digest_size=6).hexdigest()
-
-    @property
-    def fingerprint(self) -> str:
-        return self._fingerprint
-
-    @property
-    def max_horizon(self) -> int:
-        return self._inner.max_horizon
-
-    @property
-    def min_context(self) -> int:
-        return self._inner.min_context
+        super().__init__(inner, "records", "records/1/")
 
     def forecast(self, batch: ContextBatch, horizon: int, num_paths: int) -> ForecastBatch:
         """Forecast as the contract says.

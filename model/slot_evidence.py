@@ -20,6 +20,7 @@ class SlotEvidence:
         waiting: requests waiting, mean over the slot.
         ready, pending, draining: replicas.
         ttft_s, objective: of the SLO.
+        finished: requests that `miss_ratio` is of; None = as many as arrive.
         residence_s: how long a request is being served, on average.
     """
 
@@ -34,6 +35,7 @@ class SlotEvidence:
     ttft_s: float
     objective: float
     residence_s: float | None = None
+    finished: float | None = None
 
 
 def usable(value: float | None) -> float | None:
@@ -53,7 +55,8 @@ def badness_of(slot: SlotEvidence, rate: float, miss_ratio: float | None, waitin
         return -0.5 if wait_s is not None and wait_s < 0.5 * slot.ttft_s else 0.0
     allowed = min(max(1.0 - slot.objective, 1e-6), 0.2)
     over = min(_OVER * allowed, 0.8)
-    requests = rate * slot.step_s
+    finished = usable(slot.finished)
+    requests = rate * slot.step_s if finished is None else finished
     missed = min(miss_ratio, 1.0) * requests
     evidence = missed * math.log(over / allowed) + (requests - missed) * math.log((1.0 - over) / (1.0 - allowed))
     return math.tanh(0.5 * evidence)

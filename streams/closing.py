@@ -11,12 +11,12 @@ from streams.catalogue import Indicator
 from streams.config import StreamConfig
 from streams.facts_codec import FactColumns, SeriesColumns
 from streams.indicators import IndicatorRules, SlotValues
-from streams.pages import FleetFacts, HistogramState, OutcomeFact, SeriesState
+from streams.pages import BatchQueue, FleetFacts, HistogramState, OutcomeFact, SeriesState, SloCounts
 from streams.sample_run import Floats, Hists, Ints
 from streams.series import Roster, SeriesTable
 from streams.series_index import SeriesIndex
 from streams.slot_table import Increases, SlotTable
-from streams.slots import OpenSlot, WorkloadNews
+from streams.slots import OpenSlot
 
 _CENSORED, _RESET = 1, 2
 
@@ -46,7 +46,7 @@ class SlotCloser:
         self, config: StreamConfig, indicators: Sequence[Indicator], fields: Sequence[str], index: SeriesIndex
     ) -> None:
         self._config = config
-        self._rules = IndicatorRules(indicators, fields)
+        self._rules = IndicatorRules(indicators, fields, config.source_cap)
         self._width = len(fields)
         self._counter_columns = [fields.index(name) for name in self._rules.counters]
         self._index = index
@@ -188,17 +188,23 @@ class SlotCloser:
         np.maximum.at(newest, columns.rows[columns.series_of], columns.ts_ms)
         fleet: list[tuple[int, FleetFacts]] = []
         outcomes: list[tuple[int, tuple[OutcomeFact, ...]]] = []
+        batch: list[tuple[int, tuple[BatchQueue, ...]]] = []
+        slo: list[tuple[int, tuple[SloCounts, ...]]] = []
         for workload, news in opened.workloads.items():
             row = row_of.get(workload)
             if news is None or row is None:
                 continue
             if not num_samples[row]:
-                newest[row] = _newest_news(news)
+                newest[row] = news.newest_ts_ms()
             told = news.newest_fleet()
             if told is not None:
                 fleet.append((row, told))
             if news.outcomes:
                 outcomes.append((row, news.sorted_outcomes()))
+            if queues := news.queues():
+                batch.append((row, queues))
+            if counts := news.slo():
+                slo.append((row, counts))
         return FactColumns(
             num_samples=num_samples.astype("<i4").tobytes(),
             newest_ts_ms=newest.astype("<i8").tobytes(),
@@ -207,6 +213,8 @@ class SlotCloser:
             flags=(_CENSORED * values.censored + _RESET * values.reset).astype(np.uint8).tobytes(),
             fleet=tuple(sorted(fleet, key=lambda pair: pair[0])),
             outcomes=tuple(sorted(outcomes, key=lambda pair: pair[0])),
+            batch=tuple(sorted(batch, key=lambda pair: pair[0])),
+            slo=tuple(sorted(slo, key=lambda pair: pair[0])),
         )
 
     def _sources_known(self, slot: int, row_of: dict[str, int]) -> Ints:
@@ -256,7 +264,3 @@ class _Columns:
             self.hists = sorted(
                 ((now_at[at], held) for at, held in opened.samples.hists if at in now_at), key=lambda pair: pair[0]
             )
-
-
-def _newest_news(news: WorkloadNews) -> int:
-    return max([ts_ms for ts_ms, _ in news.fleet] + [fact.ts_ms for fact in news.outcomes])

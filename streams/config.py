@@ -17,6 +17,8 @@ class StreamConfig:
         max_workloads: known workloads a partition may hold; only new ones are refused beyond it.
         max_record_bytes: larger records are dead-lettered unread.
         source_silence_steps: after this many steps without a page a source shows as silent.
+        source_cap: in a sum over a workload's sources none counts for more than this many times the mean of the
+            others; None = as it says. 2 means that one liar of n moves a sum by at most its share, one n-th.
 
     Raises:
         ValueError: a value out of range, or `skew_ms` above `grace_ms` (one fast clock would make the others late).
@@ -29,11 +31,14 @@ class StreamConfig:
     max_workloads: int = 10_000
     max_record_bytes: int = 65_536
     source_silence_steps: int = 3
+    source_cap: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("step_ms", "context_steps", "max_workloads", "max_record_bytes", "source_silence_steps"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        if self.source_cap is not None and not self.source_cap >= 1:
+            raise ValueError(f"source_cap must be at least 1, or None for no cap, got {self.source_cap}")
         if self.grace_ms < 0 or self.skew_ms < 0:
             raise ValueError(f"grace_ms and skew_ms must not be negative, got {self.grace_ms} and {self.skew_ms}")
         if self.skew_ms > self.grace_ms:

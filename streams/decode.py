@@ -12,7 +12,7 @@ from msgspec import UNSET
 from streams import strict_json
 from streams.binary_form import MAGIC, BinarySamples, read_binary
 from streams.catalogue import DEFAULT_CATALOGUE, Indicator, Source, of_source
-from streams.decode_facts import control, fleet_record, outcome_fact
+from streams.decode_facts import batch_queue, control, fleet_record, outcome_fact, slo_counts
 from streams.limits import RATIO_TOLERANCE, LabelCheck, bounds_of, histogram, instant, number_within, refuse_instant
 from streams.pages import HistogramState
 from streams.records import (
@@ -23,14 +23,25 @@ from streams.records import (
     OutcomeRecord,
     Sample,
     SampleRecord,
+    SourceRecord,
     TickRecord,
     Tombstone,
 )
 from streams.strict_json import HugeInt, MalformedError
-from streams.wire import ControlWire, GpuTopicWire, HistogramWire, OutcomeWire, RequestsTopicWire, SamplesWire, TickWire
+from streams.wire import (
+    BatchWire,
+    ControlWire,
+    GpuTopicWire,
+    HistogramWire,
+    OutcomeWire,
+    RequestsTopicWire,
+    SamplesWire,
+    SloWire,
+    TickWire,
+)
 
 KINDS: dict[Source, tuple[str, ...]] = {
-    "requests": ("requests", "fleet", "outcome", "tick", "control"),
+    "requests": ("requests", "fleet", "batch", "slo", "outcome", "tick", "control"),
     "gpu": ("gpu", "fleet", "outcome", "tick"),
 }
 _MAX_DETAIL_CHARS = 200
@@ -200,6 +211,10 @@ class RecordDecoder:
         if isinstance(wire, ControlWire):
             return ControlRecord(control(wire, stamp_ms, self._check_label))
         self._check_workload(wire.workload, key)
+        if isinstance(wire, BatchWire):
+            return SourceRecord(wire.workload, batch_queue(wire, stamp_ms, self._check_label))
+        if isinstance(wire, SloWire):
+            return SourceRecord(wire.workload, slo_counts(wire, stamp_ms, self._check_label))
         if isinstance(wire, OutcomeWire):
             return OutcomeRecord(wire.workload, outcome_fact(wire, stamp_ms, self._check_label))
         return fleet_record(wire, stamp_ms, self._check_label)

@@ -1,4 +1,4 @@
-"""The rarer records: fleet facts, outcomes of commands, operators' control records."""
+"""The rarer records: fleet facts, queued batch work, outcomes of commands, operators' control records."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from streams.limits import MAX_TEXT_CHARS, instant, is_plain, replicas
-from streams.pages import Control, FleetFacts, OutcomeFact
-from streams.records import CONTROL_ACTIONS, MAX_NUMBER, OUTCOME_STATUSES, FleetRecord
+from streams.pages import BatchJob, BatchQueue, ClassCounts, Control, FleetFacts, OutcomeFact, SloCounts
+from streams.records import CONTROL_ACTIONS, MAX_CLASSES, MAX_JOBS, MAX_NUMBER, OUTCOME_STATUSES, FleetRecord
 from streams.strict_json import MalformedError
-from streams.wire import ControlWire, FleetWire, OutcomeWire
+from streams.wire import BatchWire, ControlWire, FleetWire, OutcomeWire, SloWire
 
 CheckLabel = Callable[[str, str], None]
 
@@ -46,6 +46,43 @@ def fleet_record(wire: FleetWire, stamp_ms: int | None, check_label: CheckLabel)
     desired = columns.get(_DESIRED, [None] * size)
     facts = [FleetFacts(*row) for row in zip(times, *told, desired, strict=True)]
     return FleetRecord(wire.workload, list(zip(sources, facts, strict=True)), unknown)
+
+
+def batch_queue(wire: BatchWire, stamp_ms: int | None, check_label: CheckLabel) -> BatchQueue:
+    """What a source has queued; jobs due at the same instant are one, in order of their deadlines.
+
+    Raises:
+        MalformedError: `schema`, `labels`, `range` or `future`.
+    """
+    check_label("source", wire.source)
+    if len(wire.jobs) > MAX_JOBS:
+        raise MalformedError("schema", f"{len(wire.jobs)} jobs, the limit is {MAX_JOBS}: add up those due together")
+    tokens: dict[int, float] = {}
+    for job in wire.jobs:
+        if not 0 <= job.tokens < MAX_NUMBER:
+            raise MalformedError("range", f"tokens is {job.tokens:g}, not a number of tokens")
+        due_ts_ms = instant(job.due_ts_ms, None)
+        tokens[due_ts_ms] = tokens.get(due_ts_ms, 0.0) + job.tokens
+    jobs = tuple(BatchJob(due_ts_ms, tokens[due_ts_ms] + 0.0) for due_ts_ms in sorted(tokens))
+    return BatchQueue(wire.source, instant(wire.ts_ms, stamp_ms), jobs)
+
+
+def slo_counts(wire: SloWire, stamp_ms: int | None, check_label: CheckLabel) -> SloCounts:
+    """Requests by SLO class, as a source has counted them.
+
+    Raises:
+        MalformedError: `schema`, `labels`, `range` or `future`.
+    """
+    check_label("source", wire.source)
+    if len(wire.classes) > MAX_CLASSES:
+        raise MalformedError("schema", f"{len(wire.classes)} classes, the limit is {MAX_CLASSES}")
+    for name, counts in wire.classes.items():
+        check_label("class", name)
+        if not 0 <= counts.good_total <= counts.total < MAX_NUMBER:
+            raise MalformedError("range", f"class {name!r}: good_total must lie between 0 and total")
+    told = sorted(wire.classes.items())
+    classes = tuple(ClassCounts(name, counts.good_total + 0.0, counts.total + 0.0) for name, counts in told)
+    return SloCounts(wire.source, instant(wire.ts_ms, stamp_ms), classes)
 
 
 def outcome_fact(wire: OutcomeWire, stamp_ms: int | None, check_label: CheckLabel) -> OutcomeFact:

@@ -5,6 +5,7 @@
 | replicas as last reported | the newest fleet facts |
 | since when some have been pending | per slot and source: when the fleet reported, and whether some were pending |
 | when a source was last heard | its newest slot with samples, and the newest sample's time |
+| what is queued | the newest word of each source of batch work |
 | what the newest slot says | its facts |
 """
 
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streams.catalogue import SOURCES, Source
-from streams.pages import FleetFacts, WorkloadFacts
+from streams.pages import BatchQueue, FleetFacts, WorkloadFacts
 
 _ORDER: tuple[Source, ...] = tuple(sorted(SOURCES))
 _AT = {source: n for n, source in enumerate(_ORDER)}
@@ -43,12 +44,14 @@ class RecentFacts:
         pending_since_ms: since when, without a break, the fleet has reported pending replicas; None when it has none.
         heard: of each source that had samples.
         now: facts of the newest slot by source.
+        batch: what each source of batch work said last, by its name.
     """
 
     fleet: FleetFacts | None
     pending_since_ms: int | None
     heard: Mapping[Source, Heard]
     now: Mapping[Source, WorkloadFacts]
+    batch: tuple[BatchQueue, ...] = ()
 
 
 class FactRing:
@@ -70,6 +73,7 @@ class FactRing:
         self._heard_slot = np.full((capacity, len(_ORDER)), _NEVER, np.int64)
         self._heard_ms = np.zeros((capacity, len(_ORDER)), np.int64)
         self._fleet: dict[int, tuple[FleetFacts, int]] = {}
+        self._batch: dict[int, dict[str, BatchQueue]] = {}
         self._now: dict[Source, dict[int, WorkloadFacts]] = {source: {} for source in _ORDER}
 
     def grow(self, capacity: int) -> None:
@@ -108,6 +112,11 @@ class FactRing:
         at = [row for row, _ in told], slot % self._context_steps, n
         self._report_ms[at] = [fleet.ts_ms - slot * self._step_ms for _, fleet in told]
         self._report[at] = [_PENDING if fleet.pending else _IDLE for _, fleet in told]
+        for row, fact in zip(rows.tolist(), facts, strict=True):
+            for queue in fact.batch:
+                queues = self._batch.setdefault(row, {})
+                if queue.source not in queues or queue.ts_ms > queues[queue.source].ts_ms:
+                    queues[queue.source] = queue
         for row, fleet in told:
             # Of two sources at the same instant the first by name, in whatever order they come.
             known = self._fleet.get(row)
@@ -119,6 +128,7 @@ class FactRing:
         self._report[row] = _SILENT
         self._heard_slot[row] = _NEVER
         self._fleet.pop(row, None)
+        self._batch.pop(row, None)
         for facts in self._now.values():
             facts.pop(row, None)
 
@@ -136,7 +146,13 @@ class FactRing:
         }
         since = self._pending_since_ms(row) if fleet is not None else None
         now = {source: facts[row] for source, facts in self._now.items() if row in facts}
-        return RecentFacts(fleet, since, heard, now)
+        batch = self._queues(row, oldest * self._step_ms) if row in self._batch else ()
+        return RecentFacts(fleet, since, heard, now, batch)
+
+    def _queues(self, row: int, oldest_ms: int) -> tuple[BatchQueue, ...]:
+        queues = {source: queue for source, queue in self._batch[row].items() if queue.ts_ms >= oldest_ms}
+        self._batch[row] = queues
+        return tuple(queues[source] for source in sorted(queues))
 
     def _pending_since_ms(self, row: int) -> int | None:
         slots = np.arange(self._newest, self._newest - self._context_steps, -1)

@@ -8,13 +8,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.pages import FleetFacts, HistogramState, OutcomeFact, SeriesState, WorkloadFacts
+from streams.pages import BatchQueue, FleetFacts, HistogramState, OutcomeFact, SeriesState, SloCounts, WorkloadFacts
 
 _CENSORED, _RESET = 1, 2
 
 
 class FactColumns(msgspec.Struct, frozen=True):
-    """Little-endian columns, one entry per workload; fleet and outcomes only for the rows that have them."""
+    """Little-endian columns, one entry per workload; what is rare only for the rows that have it."""
 
     num_samples: bytes
     newest_ts_ms: bytes
@@ -23,6 +23,8 @@ class FactColumns(msgspec.Struct, frozen=True):
     flags: bytes
     fleet: tuple[tuple[int, FleetFacts], ...] = ()
     outcomes: tuple[tuple[int, tuple[OutcomeFact, ...]], ...] = ()
+    batch: tuple[tuple[int, tuple[BatchQueue, ...]], ...] = ()
+    slo: tuple[tuple[int, tuple[SloCounts, ...]], ...] = ()
 
 
 class SeriesColumns(msgspec.Struct, frozen=True):
@@ -48,12 +50,15 @@ def pack_facts(facts: Sequence[WorkloadFacts]) -> FactColumns:
         flags=bytes(_CENSORED * f.censored | _RESET * f.reset for f in facts),
         fleet=tuple((row, f.fleet) for row, f in enumerate(facts) if f.fleet is not None),
         outcomes=tuple((row, f.outcomes) for row, f in enumerate(facts) if f.outcomes),
+        batch=tuple((row, f.batch) for row, f in enumerate(facts) if f.batch),
+        slo=tuple((row, f.slo) for row, f in enumerate(facts) if f.slo),
     )
 
 
 def unpack_facts(columns: FactColumns) -> tuple[WorkloadFacts, ...]:
     """Inverse of `pack_facts`."""
     fleet, outcomes = dict(columns.fleet), dict(columns.outcomes)
+    batch, slo = dict(columns.batch), dict(columns.slo)
     return tuple(
         WorkloadFacts(
             num_samples=num_samples,
@@ -64,6 +69,8 @@ def unpack_facts(columns: FactColumns) -> tuple[WorkloadFacts, ...]:
             reset=bool(flags & _RESET),
             fleet=fleet.get(row),
             outcomes=outcomes.get(row, ()),
+            batch=batch.get(row, ()),
+            slo=slo.get(row, ()),
         )
         for row, (num_samples, newest_ts_ms, seen, known, flags) in enumerate(
             zip(

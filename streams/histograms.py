@@ -35,6 +35,26 @@ def added(states: Sequence[HistogramState]) -> Added | None:
     return Added(last.le, gained, last.count - first.count)
 
 
+def capped(parts: Sequence[Added], cap: float) -> list[Added]:
+    """The parts with none counting for more than `cap` times the mean of the others; of fewer than three, as they are.
+
+    Shapes stay: only the weight of a part changes.
+    """
+    if len(parts) < 3:
+        return list(parts)
+    total = 0.0
+    for part in parts:
+        total += part.total
+    kept = []
+    for part in parts:
+        limit = max(0.0, cap * ((total - part.total) / (len(parts) - 1)))
+        if part.total > limit:
+            share = limit / part.total
+            part = Added(part.le, tuple(count * share for count in part.cumulative), part.total * share)
+        kept.append(part)
+    return kept
+
+
 def merged_quantile(parts: Sequence[Added], level: float) -> float | None:
     """Quantile of the union of the parts' observations.
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streams.catalogue import Indicator
-from streams.histograms import Added, added, merged_quantile
+from streams.histograms import Added, added, capped, merged_quantile
 from streams.sample_run import Bools, Floats
 from streams.slot_table import Increases, SlotTable
 
@@ -31,9 +31,11 @@ class IndicatorRules:
     Args:
         indicators: columns of the result, N of them.
         fields: columns of the samples, F of them.
+        source_cap: as of the stream's settings.
     """
 
-    def __init__(self, indicators: Sequence[Indicator], fields: Sequence[str]) -> None:
+    def __init__(self, indicators: Sequence[Indicator], fields: Sequence[str], source_cap: float | None = None) -> None:
+        self._cap = source_cap
         at = {name: n for n, name in enumerate(fields)}
         self.num_indicators = len(indicators)
         counting = [i for i in indicators if i.rule in {"rate", "miss_ratio"}]
@@ -60,6 +62,7 @@ class IndicatorRules:
         gauges = [*means, *ratios, *maxima]
         self._plain_at = [*self._rate_at, *(n for n, _ in gauges)]
         self._plain_how = [i.over_sources for _, i in (*rates, *gauges)]
+        self._sum_columns = [c for c, how in enumerate(self._plain_how) if how == "sum"]
 
     def apply(self, table: SlotTable) -> tuple[SlotValues, Increases | None]:
         """Every indicator of every workload, and what became of the counters (None without any sample)."""
@@ -75,10 +78,21 @@ class IndicatorRules:
         miss_known = up.known[:, self._good] & up.known[:, self._everything]
         miss_fell = up.fell[:, self._good] | up.fell[:, self._everything]
         plain = len(self._plain_at)
+        told, told_where = np.hstack((per_s, gauges)), np.hstack((rate_known, gauges_seen))
+        good_up, all_up = up.amount[:, self._good], up.amount[:, self._everything]
+        if self._cap is not None:
+            summed = self._sum_columns
+            told[:, summed] = np.minimum(
+                told[:, summed], table.limits(told[:, summed], told_where[:, summed], self._cap)
+            )
+            limit = table.limits(all_up, miss_known, self._cap)
+            over = all_up > limit
+            good_up = np.where(over, good_up * np.where(over, limit, 1.0) / np.where(over, all_up, 1.0), good_up)
+            all_up = np.minimum(all_up, limit)
         # All sums over sources at once: rates and gauges, then what the miss ratios are made of.
         sums, seen = table.over_sources(
-            np.hstack((per_s, gauges, up.amount[:, self._good], up.amount[:, self._everything])),
-            np.hstack((rate_known, gauges_seen, miss_known, miss_known)),
+            np.hstack((told, good_up, all_up)),
+            np.hstack((told_where, miss_known, miss_known)),
             self._plain_how,
         )
         columns[:, self._plain_at], observed[:, self._plain_at] = sums[:, :plain], seen[:, :plain]
@@ -89,7 +103,7 @@ class IndicatorRules:
         fell = np.zeros(columns.shape, np.bool_)
         fell[:, [*self._rate_at, *self._miss_at]] = flags[:, :-1]
         for n, field in self._quantiles:
-            _p95(table, field, columns[:, n], observed[:, n], fell[:, n])
+            _p95(table, field, columns[:, n], observed[:, n], fell[:, n], self._cap)
         observed &= ~fell
         # Adding 0 turns -0 into 0: equal numbers must be equal bytes.
         values = np.where(observed, columns, 0.0).astype(np.float32) + np.float32(0.0)
@@ -128,7 +142,7 @@ class IndicatorRules:
         return per_series, seen
 
 
-def _p95(table: SlotTable, field: str, column: Floats, seen: Bools, fell: Bools) -> None:
+def _p95(table: SlotTable, field: str, column: Floats, seen: Bools, fell: Bools, cap: float | None) -> None:
     parts: dict[int, list[Added]] = {}
     for series, hists in table.hists.items():
         states = hists.get(field, ())
@@ -141,6 +155,6 @@ def _p95(table: SlotTable, field: str, column: Floats, seen: Bools, fell: Bools)
         else:
             parts.setdefault(row, []).append(gained)
     for row, gains in parts.items():
-        quantile = merged_quantile(gains, _P95)
+        quantile = merged_quantile(gains if cap is None else capped(gains, cap), _P95)
         if quantile is not None:
             column[row], seen[row] = quantile, True

@@ -24,7 +24,16 @@ from streams.log import ContractBroken, Emission, LogRecord, OutRecord
 from streams.page_chain import newest_chain
 from streams.page_codec import encode_page
 from streams.pages import Control, Counters, Page
-from streams.records import DeadLetter, Decoded, FleetRecord, OutcomeRecord, SampleRecord, TickRecord, Tombstone
+from streams.records import (
+    DeadLetter,
+    Decoded,
+    FleetRecord,
+    OutcomeRecord,
+    SampleRecord,
+    SourceRecord,
+    TickRecord,
+    Tombstone,
+)
 from streams.sample_reader import SampleReader
 from streams.sample_run import SampleRun
 from streams.series_index import SeriesIndex
@@ -239,6 +248,8 @@ class IngestKernel:
             mark = max([sample.ts_ms for sample in decoded.samples])
         elif isinstance(decoded, FleetRecord):
             mark = max(facts.ts_ms for _, facts in decoded.facts)
+        elif isinstance(decoded, SourceRecord):
+            mark = decoded.word.ts_ms
         elif isinstance(decoded, OutcomeRecord):
             mark = decoded.fact.ts_ms
         elif isinstance(decoded, TickRecord):

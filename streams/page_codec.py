@@ -141,13 +141,14 @@ def decode_page(body: bytes, config: StreamConfig, num_partitions: int) -> Page:
     """Read the joined chunks of a page whose digest has been checked.
 
     Raises:
-        ContractBroken: the page was written under another format version, step, grace or partition count.
+        ContractBroken: the page was written under another format version, step, grace or partition count, or its
+            parts do not fit each other.
     """
-    (length,) = _LENGTH.unpack_from(body)
-    start = _LENGTH.size + length
     try:
+        (length,) = _LENGTH.unpack_from(body)
+        start = _LENGTH.size + length
         header = _decode_header(body[_LENGTH.size : start])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, struct.error) as error:
         raise ContractBroken(f"a page header cannot be read ({error}); {_OTHER_SHAPE}") from None
     for name, found, wanted in (
         ("format version", header.v, FORMAT),
@@ -157,6 +158,13 @@ def decode_page(body: bytes, config: StreamConfig, num_partitions: int) -> Page:
     ):
         if found != wanted:
             raise OtherSettings(f"pages hold {name} {found}, the settings say {wanted}; {_OTHER_SHAPE}")
+    try:
+        return _page_of(header, body, start)
+    except (ValueError, IndexError, TypeError, msgspec.MsgspecError) as error:
+        raise ContractBroken(f"the parts of a page do not fit each other ({error}); {_FOREIGN}") from None
+
+
+def _page_of(header: PageHeader, body: bytes, start: int) -> Page:
     k, n = len(header.workloads), len(header.indicators)
     values = np.frombuffer(body, "<f4", k * n, start).reshape(k, n)
     bits = np.frombuffer(body, np.uint8, (k * n + 7) // 8, start + 4 * k * n)

@@ -31,6 +31,37 @@ class OutcomeFact(msgspec.Struct, frozen=True):
     lead_time_s: float | None = None
 
 
+class BatchJob(msgspec.Struct, frozen=True, array_like=True):
+    """Work that is queued, in tokens to be generated, and the instant by which it must be done."""
+
+    due_ts_ms: int
+    tokens: float
+
+
+class BatchQueue(msgspec.Struct, frozen=True, array_like=True):
+    """All that one source has queued at one instant; no jobs: nothing."""
+
+    source: str
+    ts_ms: int
+    jobs: tuple[BatchJob, ...]
+
+
+class ClassCounts(msgspec.Struct, frozen=True, array_like=True):
+    """Requests of one SLO class since its source started: those within their SLO, and all."""
+
+    name: str
+    good: float
+    total: float
+
+
+class SloCounts(msgspec.Struct, frozen=True, array_like=True):
+    """What one source has counted at one instant, by class, in order of their names."""
+
+    source: str
+    ts_ms: int
+    classes: tuple[ClassCounts, ...]
+
+
 class Control(msgspec.Struct, frozen=True):
     """An operator's word, written to every partition of `telemetry.requests`; applied once by its id.
 
@@ -64,6 +95,8 @@ class WorkloadFacts(msgspec.Struct, frozen=True):
     reset: bool = False
     fleet: FleetFacts | None = None
     outcomes: tuple[OutcomeFact, ...] = ()
+    batch: tuple[BatchQueue, ...] = ()
+    slo: tuple[SloCounts, ...] = ()
 
 
 class HistogramState(msgspec.Struct, frozen=True, array_like=True):

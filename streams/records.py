@@ -9,12 +9,14 @@ from typing import Literal
 import msgspec
 
 from streams.catalogue import Source
-from streams.pages import Control, FleetFacts, HistogramState, OutcomeFact
+from streams.pages import BatchJob, BatchQueue, ClassCounts, Control, FleetFacts, HistogramState, OutcomeFact, SloCounts
 
 VERSION = 1
 # Beyond this a float64 no longer tells neighbouring integers apart.
 MAX_NUMBER = 2.0**53
 MAX_LABEL_CHARS = 128
+MAX_JOBS = 64
+MAX_CLASSES = 16
 
 OUTCOME_STATUSES = ("accepted", "applied", "ready", "refused", "expired", "failed")
 CONTROL_ACTIONS = ("mode", "pin", "unpin", "pause", "resume")
@@ -53,6 +55,13 @@ class OutcomeRecord(msgspec.Struct, frozen=True, gc=False):
     fact: OutcomeFact
 
 
+class SourceRecord(msgspec.Struct, frozen=True, gc=False):
+    """One source's word on a workload as a whole: it replaces what that source said before."""
+
+    workload: str
+    word: BatchQueue | SloCounts
+
+
 class TickRecord(msgspec.Struct, frozen=True, gc=False):
     """Event time has reached `ts_ms` on this partition, whether or not anything was measured."""
 
@@ -76,7 +85,8 @@ class DeadLetter(msgspec.Struct, frozen=True, gc=False):
     detail: str
 
 
-Decoded = SampleRecord | FleetRecord | OutcomeRecord | TickRecord | ControlRecord | Tombstone | DeadLetter
+Facts = FleetRecord | SourceRecord | OutcomeRecord
+Decoded = SampleRecord | Facts | TickRecord | ControlRecord | Tombstone | DeadLetter
 
 DEAD_LETTER_CODES = (
     "decode",
@@ -177,6 +187,30 @@ def encode_fleet(workload: str, source: str, facts: FleetFacts) -> bytes:
             "values": values,
         }
     )
+
+
+def encode_batch(workload: str, source: str, ts_ms: int, jobs: Sequence[BatchJob]) -> bytes:
+    """All that a source has queued, as a record value.
+
+    Raises:
+        ValueError: a number of tokens that is not finite.
+    """
+    _check_finite([job.tokens for job in jobs])
+    told = [{"due_ts_ms": job.due_ts_ms, "tokens": job.tokens} for job in jobs]
+    head = {"v": VERSION, "kind": "batch", "workload": workload, "source": source, "ts_ms": ts_ms}
+    return _encoder.encode(head | {"jobs": told})
+
+
+def encode_slo(workload: str, source: str, ts_ms: int, classes: Sequence[ClassCounts]) -> bytes:
+    """What a source has counted by SLO class, as a record value.
+
+    Raises:
+        ValueError: a count that is not finite.
+    """
+    _check_finite([number for counts in classes for number in (counts.good, counts.total)])
+    told = {counts.name: {"good_total": counts.good, "total": counts.total} for counts in classes}
+    head = {"v": VERSION, "kind": "slo", "workload": workload, "source": source, "ts_ms": ts_ms}
+    return _encoder.encode(head | {"classes": told})
 
 
 def encode_outcome(workload: str, source: str, fact: OutcomeFact) -> bytes:

@@ -148,6 +148,20 @@ class SlotTable:
         out[self._row_of_start] = np.logical_or.reduceat(flags, self._row_starts, axis=0)
         return out
 
+    def limits(self, numbers: Floats, where: Bools, cap: float) -> Floats:
+        """[m, c]: `cap` times the mean of what a workload's other sources say; a source counts for no more than that.
+
+        Of fewer than three sources nobody can say which one is out of line: there is no limit.
+        """
+        counted = np.where(where, numbers, 0.0)
+        width = numbers.shape[1]
+        sums = _sums(self.rows, np.hstack((counted, where)), self.num_workloads)[self.rows]
+        total, others = sums[:, :width], sums[:, width:] - 1.0
+        limit = cap * ((total - counted) / np.maximum(others, 1.0))
+        # A counter that fell has a negative increase; what is made of it is masked.
+        found: Floats = np.where(where & (others >= 2.0), np.maximum(limit, 0.0), np.inf)
+        return found
+
     def over_sources(self, numbers: Floats, where: Bools, how: Sequence[str]) -> tuple[Floats, Bools]:
         """[k, c]: sum, mean or max over a workload's series, by source name; `how` of the first columns, then sums."""
         seen = self.any_of(where)

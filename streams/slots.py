@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 
 from streams.config import StreamConfig
-from streams.pages import FleetFacts, OutcomeFact
-from streams.records import FleetRecord, OutcomeRecord
+from streams.pages import BatchQueue, FleetFacts, OutcomeFact, SloCounts
+from streams.records import Facts, FleetRecord, SourceRecord
 from streams.sample_run import Bools, Floats, Hists, Ints, SampleRun
 from streams.series_index import SeriesIndex
 
@@ -33,6 +33,7 @@ class WorkloadNews:
 
     fleet: dict[tuple[int, str], FleetFacts] = field(default_factory=dict)
     outcomes: set[OutcomeFact] = field(default_factory=set)
+    words: dict[tuple[int, str, type], BatchQueue | SloCounts] = field(default_factory=dict)
 
     def add_fleet(self, source: str, facts: FleetFacts) -> Verdict:
         """Keep what a source says of the replicas."""
@@ -53,7 +54,32 @@ class WorkloadNews:
         return "samples"
 
     def __len__(self) -> int:
-        return len(self.fleet) + len(self.outcomes)
+        return len(self.fleet) + len(self.outcomes) + len(self.words)
+
+    def add_word(self, word: BatchQueue | SloCounts) -> Verdict:
+        """Keep what a source says of the workload as a whole."""
+        if (word.ts_ms, word.source, type(word)) in self.words:
+            return "duplicate"
+        if len(self.words) >= MAX_SOURCES_PER_WORKLOAD:
+            return "refused"
+        self.words[word.ts_ms, word.source, type(word)] = word
+        return "samples"
+
+    def newest_ts_ms(self) -> int:
+        """Of all that is here."""
+        return max(fact.ts_ms for fact in (*self.fleet.values(), *self.words.values(), *self.outcomes))
+
+    def queues(self) -> tuple[BatchQueue, ...]:
+        """The latest word of each source on queued work, by name."""
+        return tuple(word for word in self._newest(BatchQueue) if isinstance(word, BatchQueue))
+
+    def slo(self) -> tuple[SloCounts, ...]:
+        """The latest counts of each source by SLO class, by name."""
+        return tuple(word for word in self._newest(SloCounts) if isinstance(word, SloCounts))
+
+    def _newest(self, kind: type) -> list[BatchQueue | SloCounts]:
+        newest = {key[1]: word for key, word in sorted(self.words.items(), key=lambda e: e[0][0]) if key[2] is kind}
+        return [newest[source] for source in sorted(newest)]
 
     def newest_fleet(self) -> FleetFacts | None:
         """The latest word on replicas; of two sources at the same instant the one last by name."""
@@ -234,7 +260,7 @@ class OpenSlots:
                 opened.samples.take(run, np.array([i]), identity, run.hists)
         return verdicts
 
-    def add_facts(self, record: FleetRecord | OutcomeRecord, last_closed: int, offset: int) -> list[Verdict]:
+    def add_facts(self, record: Facts, last_closed: int, offset: int) -> list[Verdict]:
         """Put a record's facts into the slots of their instants; what became of each, in order."""
         workload = record.workload
         self._index.publisher(workload)
@@ -243,6 +269,9 @@ class OpenSlots:
             for source, facts in record.facts:
                 place = self._place(facts.ts_ms, workload, last_closed, offset)
                 verdicts.append(place.news(workload).add_fleet(source, facts) if isinstance(place, OpenSlot) else place)
+        elif isinstance(record, SourceRecord):
+            place = self._place(record.word.ts_ms, workload, last_closed, offset)
+            verdicts.append(place.news(workload).add_word(record.word) if isinstance(place, OpenSlot) else place)
         else:
             place = self._place(record.fact.ts_ms, workload, last_closed, offset)
             verdicts.append(place.news(workload).add_outcome(record.fact) if isinstance(place, OpenSlot) else place)

@@ -17,6 +17,11 @@ from time import monotonic
 from typing import Any, Protocol, cast
 
 import faust
+from aiokafka.errors import (
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    TopicAuthorizationFailedError,
+)
 from faust.types.tuples import TP
 
 from streams.log import ContractBroken, OutRecord
@@ -24,6 +29,8 @@ from streams.log_reader import LogReader
 from streams.meter import Meter, NullMeter
 from streams.stage import FailPoint, ForgivingKernel, Kernel, Lane
 from streams.transport import BatchConsumer, BatchPort, BatchSchema, FetchedBatch, highwater_lag, install
+
+_REFUSED = (TopicAuthorizationFailedError, GroupAuthorizationFailedError, ClusterAuthorizationFailedError)
 
 
 class Stage(Protocol):
@@ -86,6 +93,11 @@ class HostStatus:
 def end_process(stage: str, error: BaseException) -> None:
     """Last line of a life that must not go on: one clear sentence; nothing is acknowledged after it."""
     kind = ""
+    if isinstance(error, _REFUSED):
+        error = ContractBroken(
+            f"Kafka refuses this worker's user ({type(error).__name__}: {error}): a right was taken away while it ran; "
+            "`harmony topics rights` lists what it needs"
+        )
     if not isinstance(error, ContractBroken):
         import traceback
 

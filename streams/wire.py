@@ -56,6 +56,32 @@ class OutcomeWire(msgspec.Struct, gc=False, tag_field="kind", tag="outcome"):
     lead_time_s: float | None = None
 
 
+class BatchJobWire(msgspec.Struct, gc=False):
+    due_ts_ms: int
+    tokens: float
+
+
+class BatchWire(msgspec.Struct, gc=False, tag_field="kind", tag="batch"):
+    v: int
+    workload: str
+    source: str
+    jobs: list[BatchJobWire]
+    ts_ms: int | UnsetType = UNSET
+
+
+class ClassCountsWire(msgspec.Struct, gc=False):
+    good_total: float
+    total: float
+
+
+class SloWire(msgspec.Struct, gc=False, tag_field="kind", tag="slo"):
+    v: int
+    workload: str
+    source: str
+    classes: dict[str, ClassCountsWire]
+    ts_ms: int | UnsetType = UNSET
+
+
 class TickWire(msgspec.Struct, gc=False, tag_field="kind", tag="tick"):
     v: int
     ts_ms: int
@@ -74,7 +100,7 @@ class ControlWire(msgspec.Struct, gc=False, tag_field="kind", tag="control"):
     reason: str = ""
 
 
-RequestsTopicWire = RequestsWire | FleetWire | OutcomeWire | TickWire | ControlWire
+RequestsTopicWire = RequestsWire | FleetWire | BatchWire | SloWire | OutcomeWire | TickWire | ControlWire
 GpuTopicWire = GpuWire | FleetWire | OutcomeWire | TickWire
 
 _MOST_TS_MS = 1 << 53

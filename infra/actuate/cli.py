@@ -195,6 +195,43 @@ def keda(
     asyncio.run(run())
 
 
+@app.command()
+def plugin(
+    actuator: Annotated[str, typer.Argument(help="Name of an installed actuator; `harmony plugins` lists them.")],
+    timeout_s: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds for one call.")] = 10.0,
+    as_json: Lines = False,
+    brokers: BrokersOption = None,
+    config: ConfigOption = None,
+    words: WORDS_OPTION = None,
+    name: Name = None,
+    max_added: MaxAdded = None,
+    max_removed: MaxRemoved = None,
+    max_removed_fleet: MaxRemovedFleet = None,
+    web_host: WebHost = None,
+    web_port: WebPort = 9465,
+) -> None:
+    """Hand each change to an actuator of your own, installed as a plug-in."""
+    from infra.actuate.acting import act
+    from infra.plugins.actuator import PluginActuator
+    from infra.plugins.installed import find
+    from infra.plugins.limits import PluginLimits
+
+    found = find("actuator", actuator)
+    caps = _caps(max_added, max_removed, max_removed_fleet)
+    chosen = _chosen(name or actuator, brokers, config, words, (web_host, web_port), caps)
+    section = chosen.settings.advanced.plugins
+    limits = PluginLimits(timeout_s, section.failures, section.pause_calls)
+
+    async def run() -> None:
+        own = PluginActuator(found, section.options.get("actuator", {}), limits)
+        try:
+            await act(chosen, own, as_json=as_json)
+        finally:
+            await own.close()
+
+    asyncio.run(run())
+
+
 def _caps(max_added: int | None, max_removed: int | None, max_removed_fleet: int | None) -> RateCaps:
     from agents.apply_limits import RateCaps
 

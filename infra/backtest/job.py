@@ -118,8 +118,11 @@ def slo_of(job: Job, workload: str) -> Slo:
     """Flags, else the settings of the workload, else the defaults."""
     spec = next((w for w in job.settings.policy.workloads if w.id == workload), None)
     slo = spec.slo if spec else Slo()
-    given = {"ttft_s": job.slo_ttft, "tpot_s": job.slo_tpot, "objective": job.objective}
-    slo = replace(slo, **{name: value for name, value in given.items() if value is not None})
+    slo = Slo(
+        slo.ttft_s if job.slo_ttft is None else job.slo_ttft,
+        slo.tpot_s if job.slo_tpot is None else job.slo_tpot,
+        slo.objective if job.objective is None else job.objective,
+    )
     if not (slo.ttft_s > 0 and slo.tpot_s > 0 and 0 < slo.objective < 1):
         raise HarmonyError("--slo-ttft and --slo-tpot must be seconds above 0, --objective between 0 and 1.", 2)
     return slo

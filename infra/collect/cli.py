@@ -215,7 +215,10 @@ def profiles(
 
 def map_raw(
     form: Annotated[
-        str, typer.Option("--format", "-f", help="Format of the records; auto tells them apart by their shape.")
+        str,
+        typer.Option(
+            "--format", "-f", help="Of the records; auto tells them apart by their shape; plugin:NAME = yours."
+        ),
     ] = "auto",
     hold: Annotated[str, typer.Option(help="How long a reading's parts wait for each other.")] = "2s",
     profile: ProfileOption = None,

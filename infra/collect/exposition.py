@@ -52,8 +52,12 @@ def read_exposition(
     for sample in _samples(lines, numbers):
         if not wanted(sample.name):
             continue
-        at_ms = ts_ms if sample.timestamp is None else round(float(sample.timestamp) * 1_000 * per_unit)
-        points.append(Point(sample.name, with_target_labels(sample.labels, labels), at_ms, float(sample.value)))
+        try:
+            at_ms = ts_ms if sample.timestamp is None else round(float(sample.timestamp) * 1_000 * per_unit)
+            value = float(sample.value)
+        except (OverflowError, ValueError):
+            raise UnreadableError(f"{sample.name}: a value or a time of it is no number that can be held") from None
+        points.append(Point(sample.name, with_target_labels(sample.labels, labels), at_ms, value))
     return points
 
 
@@ -68,11 +72,11 @@ def _samples(lines: Sequence[str], numbers: Sequence[int]) -> list[Sample]:
     # Without the TYPE lines, which were passed over, the parser leaves names as they stand.
     try:
         return list(_parsed("\n".join(lines)))
-    except (ValueError, IndexError):
+    except (ValueError, IndexError, OverflowError):
         for line, number in zip(lines, numbers, strict=True):
             try:
                 list(_parsed(line))
-            except (ValueError, IndexError) as error:
+            except (ValueError, IndexError, OverflowError) as error:
                 reason = str(error) or "not a sample"
                 raise UnreadableError(f"line {number}: {line[:80]!r}: {reason[:120]}") from None
         raise

@@ -19,7 +19,7 @@ from infra.brokers import format_brokers, parse_brokers
 from infra.collect.assembly import Assembler
 from infra.collect.packing import pack
 from infra.collect.publisher import Publisher
-from infra.collect.raw_record import read_raw
+from infra.collect.raw_record import RawPoints, read_raw
 from infra.errors import HarmonyError
 from streams.dead_letters import DeadLetterBox
 from streams.log import LogRecord, OutRecord
@@ -40,11 +40,13 @@ class RawFold:
     """The mapper without Kafka: records in, telemetry records and dead letters out.
 
     Args:
-        form: of the records; auto tells formats apart by shape.
+        decode: of a record's value and broker's stamp; `read_raw` tells formats apart by shape.
     """
 
-    def __init__(self, assembler: Assembler, topics: Topics, form: str = "auto") -> None:
-        self._assembler, self._topics, self._form = assembler, topics, form
+    def __init__(
+        self, assembler: Assembler, topics: Topics, decode: Callable[[bytes, int], RawPoints] = read_raw
+    ) -> None:
+        self._assembler, self._topics, self._decode = assembler, topics, decode
         self._boxes: dict[Log, DeadLetterBox] = {}
         self.read = self.points = 0
         self.refused: Counter[str] = Counter()
@@ -56,7 +58,7 @@ class RawFold:
         if record.value is None:
             return
         try:
-            raw = read_raw(record.value, record.stamp_ms, self._form)
+            raw = self._decode(record.value, record.stamp_ms)
         except MalformedError as error:
             self.refused[error.code] += 1
             box = self._boxes.get((topic, partition))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ from infra.collect.assembly import Assembler
 from infra.collect.command import Common, publisher_of, reader_of
 from infra.collect.publisher import KafkaPublisher
 from infra.collect.raw_mapper import RawFold, RawMapper
-from infra.collect.raw_record import FORMATS
+from infra.collect.raw_record import FORMATS, RawPoints, read_raw
 from infra.collect.readings import Reader
 from infra.collect.remote_write import check_installed
 from infra.collect.remote_write_server import RemoteWriteServer
 from infra.durations import parse_duration_s
 from infra.errors import HarmonyError
+from infra.settings import Settings
 from infra.topic_admin import TopicAdmin
 from streams.topics import TopicSpec
 
@@ -72,14 +74,13 @@ def map_topic(
     Raises:
         HarmonyError: a flag or Kafka is not as it must be.
     """
-    if form not in FORMATS:
-        raise HarmonyError(f"--format {form!r} is none of {', '.join(FORMATS)}.", 2)
     settings, brokers = common.settings()
+    decode = _decoder(form, settings)
     reader = reader_of(settings, profiles, mappings, workload)
     security = settings.kafka_client_options()
     with KafkaPublisher(brokers, security) as publisher:
         _check_topic(brokers, settings.topics.raw_spec(), security)
-        fold = RawFold(Assembler(reader, _seconds(hold)), settings.topics, form)
+        fold = RawFold(Assembler(reader, _seconds(hold)), settings.topics, decode)
         mapper = RawMapper(fold, settings.topics, brokers, publisher, security)
         say(f"Mapping {settings.topics.telemetry_raw} at {brokers}; stop with Ctrl-C.")
         asyncio.run(_until_stopped(mapper))
@@ -87,9 +88,24 @@ def map_topic(
     _report(finished | {"records": mapper.published}, reader, common)
 
 
+def _decoder(form: str, settings: Settings) -> Callable[[bytes, int], RawPoints]:
+    kind, _, name = form.partition(":")
+    if kind == "plugin" and name:
+        from infra.plugins.decoder import PluginDecoder
+        from infra.plugins.installed import find
+        from infra.plugins.limits import PluginLimits
+
+        chosen = settings.advanced.plugins
+        limits = PluginLimits(chosen.time_limit_s, chosen.failures, chosen.pause_calls)
+        return PluginDecoder(find("decoder", name), chosen.options.get("decoder", {}), limits).read
+    if form not in FORMATS:
+        raise HarmonyError(f"--format {form!r} is none of {', '.join(FORMATS)}, plugin:NAME.", 2)
+    return partial(read_raw, form=form)
+
+
 def _check_topic(brokers: str, spec: TopicSpec, security: Mapping[str, Any]) -> None:
     with TopicAdmin(brokers, security) as admin:
-        missing = any(difference.kind == "missing" for difference in admin.differences((spec,)))
+        missing = not admin.describe((spec.name,), configs=False)
     if missing:
         raise HarmonyError(f"There is no topic {spec.name} at {brokers}: `harmony topics create --raw` makes it.")
 

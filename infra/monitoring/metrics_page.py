@@ -35,6 +35,11 @@ _TAIL = """
 `forecast_coverage_ratio` and `forecast_pinball` hold every published forecast of demand, 1, 4 and 16 steps ahead,
 against what was then observed. A seasonal naive forecast of the same workloads is made and scored beside them, in the
 background and from 64 sample paths; one that is not ready when its value arrives is not scored.
+
+`replica_seconds_total` compares, in event time: with `mode="observe"`, `held` is what another scaler holds and `wanted`
+what HARMONY would have held in its place, the largest proposal within the stabilization window; `needed` is the
+reactive need of each step's own load, known only afterwards. `1 - rate(wanted) / rate(held)` is the share that would be
+saved.
 """
 
 

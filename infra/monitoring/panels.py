@@ -160,6 +160,49 @@ FLEET = DashboardSpec(
             ),
         ),
         RowSpec(
+            "Adoption and regret",
+            (
+                PanelSpec(
+                    "Observed: what is held and what HARMONY would hold",
+                    "Mean replicas of workloads that are only observed: their scaler's, HARMONY's, the load's need.",
+                    "short",
+                    (
+                        Query(
+                            "sum by (part) (rate(harmony_replica_seconds_total"
+                            f'{{mode="observe",part=~"held|wanted|needed"}}[{RATE}]))',
+                            "{{part}}",
+                        ),
+                    ),
+                ),
+                PanelSpec(
+                    "Observed: replicas saved",
+                    "Share of the replicas held that HARMONY would have given up; below 0 it would have held more.",
+                    "percentunit",
+                    (
+                        Query(
+                            f'1 - sum(rate(harmony_replica_seconds_total{{mode="observe",part="wanted"}}[{RATE}]))'
+                            f' / sum(rate(harmony_replica_seconds_total{{mode="observe",part="held"}}[{RATE}]))',
+                            "saved",
+                        ),
+                    ),
+                    span=6,
+                    signed=True,
+                ),
+                PanelSpec(
+                    "Held beyond and short of the need",
+                    "Replicas held above and below what each step's load turned out to need, as seen afterwards.",
+                    "short",
+                    (
+                        Query(
+                            f'sum by (mode, part) (rate(harmony_replica_seconds_total{{part=~"above|below"}}[{RATE}]))',
+                            "{{part}} ({{mode}})",
+                        ),
+                    ),
+                    span=6,
+                ),
+            ),
+        ),
+        RowSpec(
             "Decisions",
             (
                 PanelSpec(
@@ -264,6 +307,17 @@ WORKLOADS = DashboardSpec(
                     "Workloads that were handed to this tier, down for bad forecasts or up on trial.",
                     "short",
                     (Query(f"sum by (tier) (increase(harmony_forecast_tier_changes_total[{RATE}]))", "{{tier}}"),),
+                ),
+                PanelSpec(
+                    "Calls into plug-ins",
+                    "By kind and outcome; skipped ones were not made after failures, or while one was late.",
+                    "ops",
+                    (
+                        Query(
+                            f"sum by (kind, outcome) (rate(harmony_plugin_calls_total[{RATE}]))",
+                            "{{kind}} {{outcome}}",
+                        ),
+                    ),
                 ),
                 PanelSpec(
                     "Coverage of every band",

@@ -29,6 +29,7 @@ class FleetMemory:
         topics: names of the topics.
         step_ms: slot length.
         max_workloads: how many are kept.
+        hold_ms: as of `WorkloadHistory`.
 
     Attributes:
         version: grows with every change that can be seen.
@@ -36,8 +37,10 @@ class FleetMemory:
         refused: workloads that found no room.
     """
 
-    def __init__(self, topics: Topics, step_ms: int, max_workloads: int = MAX_WORKLOADS) -> None:
-        self._topics, self._step_ms, self._max = topics, step_ms, max_workloads
+    def __init__(
+        self, topics: Topics, step_ms: int, max_workloads: int = MAX_WORKLOADS, hold_ms: int = 300_000
+    ) -> None:
+        self._topics, self._step_ms, self._max, self._hold_ms = topics, step_ms, max_workloads, hold_ms
         self._histories: dict[str, WorkloadHistory] = {}
         self._versions: dict[str, int] = {}
         self._gone: dict[str, int] = {}
@@ -136,7 +139,7 @@ class FleetMemory:
                 if len(self.refused) < self._max:
                     self.refused.add(workload)
                 return None
-            history = self._histories[workload] = WorkloadHistory(self._step_ms)
+            history = self._histories[workload] = WorkloadHistory(self._step_ms, self._hold_ms)
             key = short_key(workload)
             self._keys[key] = workload
             self._gone.pop(key, None)

@@ -17,8 +17,8 @@ SLOTS: Final = 360
 TURNS: Final = 60
 
 # Columns of the ring.
-LOAD, MISS, READY, PENDING, CURRENT, PROPOSED, FINAL, REACTIVE, P_MISS, CAPACITY = range(10)
-_COLUMNS = 10
+LOAD, MISS, READY, PENDING, CURRENT, PROPOSED, FINAL, REACTIVE, P_MISS, CAPACITY, P_CURRENT, P_PROPOSED = range(12)
+_COLUMNS = 12
 _NAN = float("nan")
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -73,12 +73,13 @@ class WorkloadHistory:
 
     Args:
         step_ms: slot length; a slot is named by its end / step_ms.
+        hold_ms: for so long the largest proposal counts before replicas are given up.
     """
 
-    __slots__ = ("_made", "fan", "newest", "ring", "step_ms", "turns")
+    __slots__ = ("_made", "fan", "hold_ms", "newest", "ring", "step_ms", "turns")
 
-    def __init__(self, step_ms: int) -> None:
-        self.step_ms = step_ms
+    def __init__(self, step_ms: int, hold_ms: int = 300_000) -> None:
+        self.step_ms, self.hold_ms = step_ms, hold_ms
         self.ring = SlotRing(SLOTS, _COLUMNS)
         self.turns: deque[Turn] = deque(maxlen=TURNS)
         self.newest: Decision | None = None
@@ -107,6 +108,8 @@ class WorkloadHistory:
                 _number(decision.shadow.get("reactive")),
                 _number(p_miss),
                 _number(capacity.values[len(capacity.values) // 2] if capacity and capacity.values else None),
+                _number(decision.risk.p_miss.get(str(r.current))),
+                _number(decision.risk.p_miss.get(str(r.proposed))),
             ),
             READY,
         )

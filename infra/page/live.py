@@ -28,6 +28,7 @@ class WorkerView:
     Attributes:
         state: of the reader of the topics: reading, live, waiting, ended.
         problem: why the worker is not ready; empty when it is.
+        letters: dead letters that are kept.
     """
 
     fleet: str
@@ -40,6 +41,7 @@ class WorkerView:
     problem: str = ""
     not_shown: int = 0
     unreadable: int = 0
+    letters: int = 0
     peers: list[Peer] = field(default_factory=list)
 
     def told(self) -> dict[str, Any]:

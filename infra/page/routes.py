@@ -7,7 +7,7 @@ import base64
 import gzip
 import hashlib
 import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final
@@ -17,6 +17,7 @@ from aiohttp import web
 
 from infra.page.live import LiveFleet
 from infra.probes import names_loopback
+from infra.web_tls import shows_certificate
 
 MAX_READERS: Final = 64
 _TYPES = {
@@ -66,10 +67,20 @@ class PageRoutes:
     Args:
         live: what is shown.
         token: needed where the server is open to the network; browsers send it as the password of Basic.
+        certificates: clients may show a certificate in place of the token.
+        lists: further answers, by the last part of their address under /api/.
     """
 
-    def __init__(self, live: LiveFleet, token: str | None = None) -> None:
-        self._live, self._token = live, token
+    def __init__(
+        self,
+        live: LiveFleet,
+        token: str | None = None,
+        *,
+        certificates: bool = False,
+        lists: Mapping[str, Callable[[], object]] | None = None,
+    ) -> None:
+        self._live, self._token, self._certificates = live, token, certificates
+        self._lists = dict(lists or {})
         self._assets = load_assets()
         self._readers: set[asyncio.Task[object]] = set()
 
@@ -83,6 +94,8 @@ class PageRoutes:
             ("/api/workloads/{id:.+}", self._workload),
         ):
             app.router.add_get(path, self._guarded(handler), allow_head=False)
+        for name, tell in self._lists.items():
+            app.router.add_get(f"/api/{name}", self._guarded(_telling(tell)), allow_head=False)
         app.on_shutdown.append(self._dismiss)
 
     def _guarded(self, handler: Handler) -> Handler:
@@ -98,6 +111,10 @@ class PageRoutes:
         return guarded
 
     def _refusal(self, request: web.Request) -> web.Response | None:
+        if self._certificates and shows_certificate(request):
+            return None
+        if self._token is None and self._certificates:
+            return _error(401, "a client certificate is needed", "import yours into the browser")
         if self._token is None:
             # A name that only points to this machine (DNS rebinding) must not let a web page read our numbers.
             if names_loopback(request.host):
@@ -164,6 +181,13 @@ class PageRoutes:
         # An open stream would hold the worker's end until the server's time limit.
         for task in list(self._readers):
             task.cancel()
+
+
+def _telling(tell: Callable[[], object]) -> Handler:
+    async def told(_request: web.Request) -> web.StreamResponse:
+        return web.Response(body=orjson.dumps(tell()), content_type="application/json")
+
+    return told
 
 
 def _sent_token(request: web.Request) -> str:

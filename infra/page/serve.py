@@ -11,12 +11,16 @@ from typing import Any
 
 import structlog
 from aiohttp import web
+from prometheus_client import CollectorRegistry
 
 from infra.health import Health
 from infra.page.fleet import FleetMemory
+from infra.page.health_view import health_view
+from infra.page.letters import LetterMemory
 from infra.page.live import LiveFleet, WorkerView
 from infra.page.peers import Peer, announced, peers_of
 from infra.page.routes import PageRoutes
+from infra.page.settings_view import settings_view
 from infra.page.tail import PageTail
 from infra.settings import Settings
 
@@ -35,6 +39,7 @@ class Page:
         instance: its name.
         client_options: bootstrap_servers and security of an aiokafka client.
         token: as of the probes.
+        registry: of this worker's metrics.
     """
 
     def __init__(
@@ -46,6 +51,7 @@ class Page:
         instance: str,
         client_options: Mapping[str, Any],
         token: str | None = None,
+        registry: CollectorRegistry | None = None,
     ) -> None:
         self._settings, self._health = settings, health
         self._role, self._instance = role, instance
@@ -53,9 +59,21 @@ class Page:
         self._own: Peer | None = None
         self._peers: list[Peer] = []
         self._peers_read_s = float("-inf")
-        self._memory = FleetMemory(settings.topics, settings.stream.step_ms)
-        self._tail = PageTail(self._memory, settings.topics, client_options)
-        self._routes = PageRoutes(LiveFleet(self._memory, self.worker), token)
+        hold_ms = round(settings.policy.guards.stabilization_down_s * 1000)
+        self._memory = FleetMemory(settings.topics, settings.stream.step_ms, hold_ms=hold_ms)
+        self._letters = LetterMemory()
+        self._tail = PageTail(self._memory, settings.topics, client_options, self._letters)
+        in_force, figures = settings_view(settings), registry or CollectorRegistry()
+        self._routes = PageRoutes(
+            LiveFleet(self._memory, self.worker),
+            token,
+            certificates=settings.worker.web_client_cafile is not None,
+            lists={
+                "dead-letters": self._letters.told,
+                "health": lambda: health_view(self._health.snapshot(monotonic()), figures),
+                "settings": lambda: in_force,
+            },
+        )
 
     def add_to(self, app: web.Application) -> None:
         """Register the page's routes."""
@@ -98,6 +116,7 @@ class Page:
             problem="; ".join(problems),
             not_shown=len(self._memory.refused),
             unreadable=self._memory.unreadable,
+            letters=len(self._letters),
             peers=self._peers,
         )
 

@@ -9,9 +9,11 @@ from typing import Any, Final
 import aiokafka
 import structlog
 from aiokafka import TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 
+from infra.kafka_tail import TailRecord
 from infra.page.fleet import FleetMemory
+from infra.page.letters import MAX_LETTERS, LetterMemory
 from infra.printable import printable
 from streams.topics import Topics
 
@@ -19,6 +21,7 @@ from streams.topics import Topics
 DECISIONS_BACK: Final = 10_000
 FORECASTS_BACK: Final = 2_000
 PLANS_BACK: Final = 2_000
+LETTERS_BACK: Final = MAX_LETTERS
 _FETCH_BYTES = 1 << 20
 _POLL_RECORDS = 400
 # Folding gives way to the stages of the same event loop after so many records, 3 ms or so.
@@ -35,16 +38,26 @@ class PageTail:
         memory: to fill.
         topics: names and partition counts.
         client_options: bootstrap_servers and security of an aiokafka client.
+        letters: to fill with dead letters; a user that may not read those does without.
 
     Attributes:
         state: `reading` (recent history), `live`, or `waiting` (brokers do not answer; it tries again).
         note: why it waits.
     """
 
-    def __init__(self, memory: FleetMemory, topics: Topics, client_options: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        memory: FleetMemory,
+        topics: Topics,
+        client_options: Mapping[str, Any],
+        letters: LetterMemory | None = None,
+    ) -> None:
         self._memory = memory
+        self._letters, self._letters_topic = letters, topics.dead_letters
         self._options = dict(client_options)
         back = {topics.decisions: DECISIONS_BACK, topics.forecasts: FORECASTS_BACK, topics.plans: PLANS_BACK}
+        if letters is not None:
+            back[topics.dead_letters] = LETTERS_BACK
         counts = {spec.name: spec.partitions for spec in topics.specs()}
         self._back = {TopicPartition(name, p): n for name, n in back.items() for p in range(counts[name])}
         self._positions: dict[TopicPartition, int] = {}
@@ -57,12 +70,26 @@ class PageTail:
         while True:
             try:
                 await self._follow()
+            except TopicAuthorizationFailedError as error:
+                if not self._done_without_letters():
+                    self.note = printable(f"{type(error).__name__}: {error}", 200)
+                    self.state = "waiting"
+                    log.warning("page_reader_waits", reason=self.note)
             except (KafkaError, OSError) as error:
                 was_live, self.state = self.state == "live", "waiting"
                 self.note = printable(f"{type(error).__name__}: {error}", 200)
                 log.warning("page_reader_waits", reason=self.note)
                 pause_s = 1.0 if was_live else min(_LONGEST_PAUSE_S, 2 * pause_s)
             await asyncio.sleep(pause_s)
+
+    def _done_without_letters(self) -> bool:
+        """Read no dead letters any more; False when none were read, so that they cannot be what is forbidden."""
+        if self._letters is None:
+            return False
+        self._letters.note = "This worker's Kafka user may not read the dead letters."
+        self._letters = None
+        self._back = {tp: n for tp, n in self._back.items() if tp.topic != self._letters_topic}
+        return True
 
     async def _follow(self) -> None:
         consumer = aiokafka.AIOKafkaConsumer(
@@ -104,7 +131,19 @@ class PageTail:
         fold: Callable[[str, bytes | None], None] = self._memory.fold
         for start in range(0, len(records), _SLICE):
             for record in records[start : start + _SLICE]:
-                fold(tp.topic, record.value)
+                if tp.topic != self._letters_topic:
+                    fold(tp.topic, record.value)
+                elif self._letters is not None:
+                    self._letters.take(
+                        TailRecord(
+                            tp.partition,
+                            record.offset,
+                            record.timestamp,
+                            record.key,
+                            record.value,
+                            tuple(record.headers),
+                        )
+                    )
             await asyncio.sleep(0)
         self._positions[tp] = records[-1].offset + 1
 

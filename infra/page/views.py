@@ -11,6 +11,7 @@ import numpy as np
 
 from agents.records import Decision, Quantiles
 from infra.page import history as h
+from infra.page.adoption import Adoption, adoption, largest_within
 from infra.page.fleet import short_key
 from infra.page.history import Fan, Turn, WorkloadHistory, attainment
 from infra.page.skill import LEVELS, Floats, skill
@@ -50,6 +51,7 @@ def fleet_row(workload: str, history: WorkloadHistory) -> dict[str, Any]:
         "objective": decision.risk.objective,
         "p_miss": _rounded(None if final is None else decision.risk.p_miss.get(str(final))),
         "epsilon": decision.risk.epsilon,
+        **_beside(history, kept),
     }
 
 
@@ -75,6 +77,7 @@ def workload_view(workload: str, history: WorkloadHistory) -> dict[str, Any]:
             "objective": decision.risk.objective,
             "slots": int((~np.isnan(rows[:, h.MISS])).sum()),
         },
+        "adoption": _told_adoption(_adoption(history, rows)),
         "history": {
             "ts_ms": [slot * history.step_ms for slot in range(first, last + 1)],
             "load_rps": _numbers(rows[:, h.LOAD]),
@@ -95,6 +98,22 @@ def workload_view(workload: str, history: WorkloadHistory) -> dict[str, Any]:
         ],
         "turns": [_turn(turn) for turn in reversed(history.turns)],
     }
+
+
+def _adoption(history: WorkloadHistory, rows: Floats) -> Adoption | None:
+    """Of the kept steps [T, K]."""
+    ours = rows[:, h.FINAL]
+    if history.newest is not None and history.newest.mode == "observe":
+        ours = largest_within(rows[:, h.PROPOSED], max(1, history.hold_ms // history.step_ms))
+    risk = rows[:, h.P_PROPOSED] if ours is not rows[:, h.FINAL] else rows[:, h.P_MISS]
+    return adoption(rows[:, h.CURRENT], ours, rows[:, h.REACTIVE], rows[:, h.P_CURRENT], risk, history.step_ms)
+
+
+def _beside(history: WorkloadHistory, rows: Floats) -> dict[str, Any]:
+    found = _adoption(history, rows)
+    return (
+        {"held": None, "ours": None} if found is None else {"held": _rounded(found.held), "ours": _rounded(found.ours)}
+    )
 
 
 def _spark_fan(fan: Fan, origin_ts_ms: int) -> dict[str, Any] | None:
@@ -133,6 +152,10 @@ def _made(made: dict[int, Floats], decision: Decision, step_ms: int) -> dict[str
         "middle": _numbers(q[:, 2]),
         "high": _numbers(q[:, 4]),
     }
+
+
+def _told_adoption(found: Adoption | None) -> dict[str, Any] | None:
+    return None if found is None else {name: _rounded(value) for name, value in asdict(found).items()}
 
 
 def _turn(turn: Turn) -> dict[str, Any]:

@@ -12,6 +12,7 @@ _PROPOSERS = {
     "chance_constrained": "the cheapest count within the allowed risk",
     "recovery": "a queue stands already: the count that keeps the futures from here on within the allowed risk",
     "maximum": "no count keeps the allowed risk: the most there may be",
+    "idle": "there is nothing to do, and hardly will be before a replica could come back",
 }
 
 

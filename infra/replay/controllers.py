@@ -73,7 +73,14 @@ class HarmonyController:
         self._cluster, self._step_s, self._step_ms = cluster, setting.step_s, step_ms
         self._start_ts_ms = start_ts_ms - start_ts_ms % step_ms
         self._sampler = TelemetrySampler(
-            WORKLOAD, cluster, DeviceModel(), seed, self._start_ts_ms, setting.step_s, with_devices=False
+            WORKLOAD,
+            cluster,
+            DeviceModel(),
+            seed,
+            self._start_ts_ms,
+            setting.step_s,
+            with_devices=False,
+            with_gateway=setting.min_replicas == 0,
         )
         self._loop = MemoryLoop(policy, stream, forecaster)
         self._guard = ApplyGuard(setting.max_replicas)

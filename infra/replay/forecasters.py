@@ -7,25 +7,14 @@ import torch
 
 from infra.simulator.arrivals import Arrivals
 from model.contract import ContextBatch, ForecastBatch, Forecaster
+from model.wrapped import WrappedForecaster
 
 
-class Marginal:
+class Marginal(WrappedForecaster):
     """The same quantiles at every step, but every step drawn on its own: what independent marginals know."""
 
     def __init__(self, inner: Forecaster) -> None:
-        self._inner = inner
-
-    @property
-    def fingerprint(self) -> str:
-        return "marginal-" + self._inner.fingerprint
-
-    @property
-    def max_horizon(self) -> int:
-        return self._inner.max_horizon
-
-    @property
-    def min_context(self) -> int:
-        return self._inner.min_context
+        super().__init__(inner, "marginal")
 
     def forecast(self, batch: ContextBatch, horizon: int, num_paths: int) -> ForecastBatch:
         """As the contract says."""

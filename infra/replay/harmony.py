@@ -13,16 +13,20 @@ from infra.replay.live import NewController
 from infra.replay.setting import Setting
 from infra.simulator.cluster import Cluster
 from model.contract import Forecaster
-from model.fallback import FallbackForecaster
-from model.ridge import RidgeForecaster
+from model.network.serving import NO_NETWORK, SHIPPED_NAME, serving_forecaster
 from model.seasonal_naive import SeasonalNaiveForecaster
 
 START_TS_MS = 1_704_067_200_000  # midnight, so that the time of day of a load is the time of day of its file
 
 
 def shipped_forecaster(setting: Setting) -> Forecaster:  # noqa: ARG001
-    """What `harmony worker` runs."""
-    return FallbackForecaster(RidgeForecaster(), SeasonalNaiveForecaster())
+    """What `harmony worker` runs by default."""
+    return serving_forecaster(NO_NETWORK)
+
+
+def network_forecaster(setting: Setting) -> Forecaster:  # noqa: ARG001
+    """What `harmony worker` runs with the shipped weights."""
+    return serving_forecaster(SHIPPED_NAME, demand_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,7 @@ REPLAY_GUARDS = GuardLimits(warm_up_steps=32, min_coverage_ratio=0.25, stabiliza
 
 HARMONY_VARIANTS: dict[str, Variant] = {
     "harmony": Variant(),
+    "harmony-network": Variant(forecaster=network_forecaster),
     "harmony-marginal": Variant(forecaster=lambda s: Marginal(shipped_forecaster(s))),
     "harmony-seasonal-naive": Variant(forecaster=lambda _: SeasonalNaiveForecaster()),
     "harmony-perfect": Variant(forecaster=lambda s: Perfect(s.load.arrivals, START_TS_MS)),

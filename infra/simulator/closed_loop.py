@@ -84,7 +84,9 @@ class ClosedLoop:
             )
         self.initial_replicas = min(max(initial, spec.min_replicas), spec.max_replicas)
         self.cluster = self._copy(objective, self.initial_replicas, score_from_s)
-        self.sampler = TelemetrySampler(spec.id, self.cluster, workload.device, seed, start_ts_ms, step_s)
+        self.sampler = TelemetrySampler(
+            spec.id, self.cluster, workload.device, seed, start_ts_ms, step_s, with_gateway=spec.min_replicas == 0
+        )
         bounds = (spec.min_replicas, spec.max_replicas)
         target = tuned_hpa_target(
             workload.profile, known, objective, spec.slo.objective, bounds, self.initial_replicas, spec.lead_time_s

@@ -29,6 +29,7 @@ REQUEST_NAMES = (
     "slo_good_total",
     "slo_total",
 )
+_DEMAND_COUNTERS = ("requests_started_total", "prompt_tokens_total", "generation_tokens_total")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ class TelemetrySampler:
         start_ts_ms: event time of second 0.
         step_s: slot length.
         with_devices: read the GPUs too.
+        with_gateway: a source of its own tells what waits at the gateway, also while there is no replica.
     """
 
     def __init__(
@@ -75,12 +77,14 @@ class TelemetrySampler:
         step_s: float,
         *,
         with_devices: bool = True,
+        with_gateway: bool = False,
     ) -> None:
         self._workload = workload
         self._name = workload.rsplit("/", 1)[-1]
         self._cluster = cluster
         self._device = device
         self._with_devices = with_devices
+        self._with_gateway = with_gateway
         self._seed = seed
         self._start_ts_ms = start_ts_ms
         self._step_s = step_s
@@ -90,6 +94,7 @@ class TelemetrySampler:
         self._closed: set[int] = set()
         self._requests: list[_RequestRow] = []
         self._gpus: list[tuple[str, int, GpuReading]] = []
+        self._gateway: list[tuple[int, int]] = []
         self._outcomes: list[OutcomeFact] = []
         self._launched_for: dict[int, str] = {}
 
@@ -100,6 +105,8 @@ class TelemetrySampler:
     def sample(self) -> None:
         """Read every replica and device at the cluster's present instant."""
         now_ms = self.ts_ms(self._cluster.now_s)
+        if self._with_gateway:
+            self._gateway.append((now_ms, len(self._cluster.gateway)))
         for replica in self._open_replicas():
             if self._is_up(replica):
                 self._requests.append(self._request_row(replica, now_ms))
@@ -124,11 +131,11 @@ class TelemetrySampler:
         tail = [encode_fleet(self._workload, FLEET_SOURCE, facts)]
         tail += [encode_outcome(self._workload, FLEET_SOURCE, o) for o in self._outcomes]
         packed = SlotTelemetry(
-            (*_chunked(self._requests, REQUEST_ROWS, self._pack_requests), *tail),
+            (*_chunked(self._requests, REQUEST_ROWS, self._pack_requests), *self._pack_gateway(), *tail),
             tuple(_chunked(self._gpus, GPU_ROWS, self._pack_gpus)),
-            len(self._requests) + len(self._gpus) + len(tail),
+            len(self._requests) + len(self._gpus) + len(self._gateway) + len(tail),
         )
-        self._requests, self._gpus, self._outcomes = [], [], []
+        self._requests, self._gpus, self._gateway, self._outcomes = [], [], [], []
         for replica in self._open_replicas():
             if not math.isnan(replica.release_s):
                 self._closed.add(replica.replica_id)
@@ -202,6 +209,15 @@ class TelemetrySampler:
         columns = {name: [row[2][i] for row in rows] for i, name in enumerate(REQUEST_NAMES)}
         hist = {"ttft_s": [row[3] for row in rows], "tpot_s": [row[4] for row in rows]}
         return encode_packed("requests", self._workload, [r[0] for r in rows], [r[1] for r in rows], columns, hist)
+
+    def _pack_gateway(self) -> list[bytes]:
+        """It starts no request itself, which it says, so that demand stays observed without any engine."""
+        if not self._gateway:
+            return []
+        instants, waiting = zip(*self._gateway, strict=True)
+        columns = {name: [0.0] * len(instants) for name in _DEMAND_COUNTERS} | {"num_requests_waiting": list(waiting)}
+        sources = [f"{self._name}-gateway"] * len(instants)
+        return [encode_packed("requests", self._workload, sources, instants, columns)]
 
     def _pack_gpus(self, rows: list[tuple[str, int, GpuReading]]) -> bytes:
         columns = {name: [row[2][i] for row in rows] for i, name in enumerate(GpuReading._fields)}

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents import guards_declared as declared
 from agents import guards_limits as limits
 from agents import guards_safety as safety
 from agents.guards import GATES, GUARDS, Guard, run_guards
 from agents.policy import GuardLimits
-from agents.records import GuardStep
+from agents.records import GuardStep, Limit
 from agents.situation import Pin, Situation
 from tests.agents.plan_samples import FREE, inputs, situation, spec
 
@@ -104,6 +105,25 @@ TABLE: list[tuple[Guard, int, dict[str, Any], int]] = [
     (limits.model_guard, 2, {"reactive": 500}, 100),
     (limits.model_guard, 2, {"reactive": 50, "limits": UP}, 10),
     (limits.model_guard, 2, {"reactive": 50, "gpus_left": 7}, 7),
+    (declared.first_request, 0, {"current": 0, "standing": (Limit("first_request", 1, None, "1 waits"),)}, 1),
+    (declared.first_request, 3, {"current": 0, "standing": (Limit("first_request", 1, None, "1 waits"),)}, 3),
+    (declared.first_request, 0, {"current": 2, "standing": (Limit("first_request", 1, None, "1 waits"),)}, 0),
+    (
+        declared.first_request,
+        0,
+        {"current": 0, "refused": "horizon", "standing": (Limit("first_request", 1, None, "1 waits"),)},
+        1,
+    ),
+    (safety.missing_metric, 0, {**doubtful(coverage_ratio=0.8), "proposed": 0}, 1),
+    (safety.sanity, 0, {**doubtful(zero_after_nonzero=True), "proposer": "idle"}, 0),
+    (limits.release, 0, {"epsilon": 0.01, "current": 1, "proposer": "idle"}, 0),
+    (declared.batch, 2, {"standing": (Limit("batch", 8, None, "work"),)}, 8),
+    (declared.batch, 9, {"standing": (Limit("batch", 8, None, "work"),)}, 9),
+    (declared.schedule, 2, {"standing": (Limit("schedule", 8, None, "office"),)}, 8),
+    (declared.schedule, 9, {"standing": (Limit("schedule", 8, None, "office"),)}, 9),
+    (declared.schedule, 9, {"standing": (Limit("schedule", None, 3, "night"),)}, 3),
+    (declared.schedule, 9, {"standing": (Limit("schedule", 4, 3, "both"),)}, 4),
+    (declared.schedule, 2, {"standing": (Limit("other", 8, None, "another guard's"),)}, 2),
 ]
 
 

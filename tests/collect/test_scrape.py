@@ -64,6 +64,12 @@ def test_what_is_no_exposition_is_named_by_its_line(text: str, words: str) -> No
     assert words in str(caught.value)
 
 
+@pytest.mark.parametrize("text", ["a 1" + "9" * 400 + "\n", "a 1 1" + "9" * 400 + "\n", "a 1 1e308\n# EOF\n"])
+def test_a_number_that_no_float_holds_is_named(text: str) -> None:
+    with pytest.raises(UnreadableError, match=r"a: a value or a time|line 1"):
+        read_exposition(text, everything, TS_MS)
+
+
 @given(st.text(max_size=60))
 def test_any_text_is_read_or_refused(text: str) -> None:
     with suppress(UnreadableError):

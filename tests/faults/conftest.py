@@ -83,10 +83,11 @@ def hunt(
     for hunted in made:
         hunted.end_all()
         if hunted.in_table:
-            ROWS.append(_row(request.node.name, seed, hunted, monotonic() - started))
+            ROWS.append(row_of(request.node.name, seed, hunted, monotonic() - started))
 
 
-def _row(name: str, seed: int, hunted: Hunted, seconds: float) -> Row:
+def row_of(name: str, seed: int, hunted: Hunted, seconds: float) -> Row:
+    """A line of the table for a history that is over."""
     row = Row(name, seed, hunted.kills, hunted.fail_point_hits(), hunted.recoveries_s, slots=hunted.num_slots)
     row.seconds = seconds
     proof: Proof | None = hunted.proof

@@ -18,8 +18,8 @@ import msgspec
 from aiokafka.partitioner import murmur2
 
 from streams.config import StreamConfig
-from streams.pages import Control, OutcomeFact
-from streams.records import encode_control, encode_outcome
+from streams.pages import BatchJob, ClassCounts, Control, OutcomeFact
+from streams.records import encode_batch, encode_control, encode_outcome, encode_slo
 from tests.integration.pipeline import PARTITIONS, STREAM, Pipeline, workload_names
 from tests.streams.random_logs import POISON, Publisher
 
@@ -126,6 +126,13 @@ class HostilePipeline(Pipeline):
             fact = OutcomeFact(start_ms + 500, f"c{self.slot}", "ready", 2, 10.0 + rng.random())
             value = encode_outcome(self.declared[0], "k8s", fact)
             self._send(topics.telemetry_requests, self.declared[0].encode(), value)
+        if rng.random() < 0.5:
+            jobs = [BatchJob(start_ms + rng.randint(-1, 9) * 60_000, 1e4 * rng.random())]
+            value = encode_batch(self.declared[0], "queue", start_ms + 500, jobs)
+            self._send(topics.telemetry_requests, self.declared[0].encode(), value)
+        counts = [ClassCounts(name, 9.0 * (self.slot % 50), 10.0 * (self.slot % 50)) for name in ("bulk", "chat")]
+        value = encode_slo(self.declared[-1], "gateway", start_ms + 900, counts)
+        self._send(topics.telemetry_requests, self.declared[-1].encode(), value)
         if rng.random() < 0.1:
             action = rng.choice(["pause", "resume"])
             control = Control(f"op-{self.slot}", start_ms, action, workload=self.declared[1], by="tests")

@@ -3,6 +3,7 @@
 | name | what |
 |---|---|
 | commit-first | each lane publishes its commit records before its outputs |
+| unasked | a worker does not ask for its rights before it starts |
 | other-model | the forecaster draws from another seed, so its fingerprint is another |
 """
 
@@ -33,6 +34,10 @@ def main() -> None:
     name = sys.argv.pop(1)
     if name == "commit-first":
         Lane._publish = _commit_first  # type: ignore[method-assign]
+    elif name == "unasked":
+        from infra.topic_admin import TopicAdmin
+
+        TopicAdmin.missing_rights = lambda *_: ()  # type: ignore[method-assign]
     elif name == "other-model":
         from infra import model_host
 

@@ -20,7 +20,8 @@ from agents.forecast_engine import Engine
 from agents.forecast_kernel import ForecastKernel
 from agents.ingest_agent import IngestStage
 from agents.micro_batcher import MicroBatcher
-from agents.policy import Policy
+from agents.policy import BatchRule, IdleRule, NightlyBatch, Policy, SloClass
+from agents.schedule import CalendarRule, KnownEvent, Schedule
 from model.fallback import FallbackForecaster
 from model.inference import InferenceWorker
 from model.ridge import RidgeForecaster
@@ -32,15 +33,28 @@ from streams.meter import NullMeter
 from streams.stage_app import Stage
 from tests.faults.exactness import ANSWERS, ROLES, Proof, check_pages, compare
 from tests.faults.memory import Cluster, Killed, Life, MemoryPipeline, MemoryReader
-from tests.integration.pipeline import PARTITIONS, STREAM, policy_for
+from tests.integration.pipeline import PARTITIONS, START_TS_MS, STREAM, policy_for
 
 FIRST_SEED = int(os.environ.get("HARMONY_TEST_SEED", "1"))
 SEEDS = range(FIRST_SEED, FIRST_SEED + 8)
 
 
+def declared_in_full(policy: Policy) -> Policy:
+    """Whatever looks back or keeps state is in force somewhere: event, calendar, batch work, zero, SLO classes."""
+    event = KnownEvent("launch", START_TS_MS + 600_000, START_TS_MS + 1_500_000, load_factor=2.0)
+    hours = CalendarRule("hours", tuple(range(7)), 22 * 60, 23 * 60, min_replicas=3, max_replicas=6)
+    first, second, *others, last = policy.workloads
+    nightly = NightlyBatch("nightly", 2e5, tuple(range(7)), 22 * 60, 23 * 60)
+    first = replace(first, batch=BatchRule(50.0, (nightly,)), schedule=Schedule("Europe/Berlin", (hours,), (event,)))
+    second = replace(second, min_replicas=0, zero=IdleRule(idle_s=60.0, risk=0.5))
+    classes = (SloClass("chat", 1.0, 0.2, 0.99), SloClass("bulk", 9.0, 0.9, 0.9), SloClass("untold", 9.0, 0.9, 0.9))
+    last = replace(last, slo=replace(last.slo, classes=classes))
+    return replace(policy, workloads=(first, second, *others, last))
+
+
 def stages_of(pipeline: MemoryPipeline, inference: InferenceWorker, roles: Sequence[str]) -> list[Stage]:
     stream, topics = pipeline.stream, pipeline.topics
-    policy: Policy = replace(policy_for(pipeline.declared), paths_screen=32, paths_verify=64)
+    policy = declared_in_full(replace(policy_for(pipeline.declared), paths_screen=32, paths_verify=64))
     batcher = MicroBatcher(inference.forecast, deadline_s=0.0, buckets=())
     engine = Engine(inference.forecaster, batcher, policy, DEFAULT_CATALOGUE, stream.step_ms, NullMeter())
 

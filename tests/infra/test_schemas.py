@@ -14,7 +14,7 @@ from agents.records import Command, Decision, ForecastRecord
 from infra.field_notes import NOTES, SUMMARIES
 from infra.schemas import DIALECT, FORMATS, RECORDS, generated_files, main, readme_with_tables, schema_of
 from streams.catalogue import DEFAULT_CATALOGUE, Source
-from streams.decode import decode
+from streams.decode import KINDS, decode
 from streams.records import DEAD_LETTER_CODES, DeadLetter
 from streams.topics import Topics
 
@@ -102,7 +102,7 @@ def test_telemetry_examples_are_accepted(example: dict[str, Any]) -> None:
 
 
 def test_every_kind_topic_field_and_code_is_on_the_page() -> None:
-    assert {example["kind"] for example in TELEMETRY} == {"requests", "gpu", "fleet", "outcome", "tick", "control"}
+    assert {example["kind"] for example in TELEMETRY} == {kind for kinds in KINDS.values() for kind in kinds}
     for spec in Topics().specs():
         assert f"| `{spec.name}` |" in README
     for indicator in DEFAULT_CATALOGUE:

@@ -50,7 +50,7 @@ def test_every_field_of_the_core_records_can_be_set() -> None:
         return {field.name for field in dataclasses.fields(record)}
 
     assert names(GuardLimits) == set(GuardsSection.model_fields) | {"fleet_max_gpus"}
-    assert names(Policy) == set(PlanningSection.model_fields) | {"fleet", "epsilon", "workloads", "guards"}
+    assert names(Policy) == set(PlanningSection.model_fields) | {"fleet", "epsilon", "proposer", "workloads", "guards"}
     assert {n.replace("_ms", "_s") for n in names(StreamConfig)} == set(StreamSection.model_fields) | {"step_s"}
     own = {"min_replicas", "max_replicas"}
     assert names(WorkloadSpec) - own == set(WorkloadSection.model_fields) - {"replicas", "match"}

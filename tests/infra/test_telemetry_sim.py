@@ -19,7 +19,7 @@ from infra.simulator.profiles import BUILT_IN_PROFILES
 from infra.simulator.telemetry import SlotTelemetry, TelemetrySampler
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.config import StreamConfig
-from streams.decode import RecordDecoder
+from streams.decode import RecordDecoder, decode
 from streams.ingest import IngestKernel
 from streams.log import LogRecord
 from streams.page_codec import PageAssembler
@@ -184,6 +184,22 @@ def test_large_fleets_are_cut_into_records_that_fit() -> None:
     assert slot.num_samples == 300 * 2 * 3 + 1
     assert max(len(v) for v in slot.requests + slot.gpu) < CONFIG.max_record_bytes
     assert len(slot.requests) > 2
+
+
+def test_a_gateway_tells_what_waits_while_there_is_no_replica() -> None:
+    cluster = Cluster(BUILT_IN_PROFILES["dense-70b"], 0, ConstantLeadTime(1.0), Objective(1.0, 1.0))
+    cluster.feed(GeneratedLoad(SHAPE, 1).between(0.0, STEP_S))
+    sampler = TelemetrySampler("w", cluster, DeviceModel(), 0, START_TS_MS, STEP_S, with_gateway=True)
+    cluster.advance(4.999)
+    sampler.sample()
+    slot = sampler.take(0)
+    gateway = decode(slot.requests[0], b"w", "requests")
+    assert isinstance(gateway, SampleRecord)
+    (sample,) = gateway.samples
+    assert sample.source == "w-gateway"
+    assert sample.values["num_requests_waiting"] == len(cluster.gateway) > 0
+    assert sample.values["requests_started_total"] == 0.0
+    assert (slot.num_samples, len(slot.requests)) == (2, 2)
 
 
 def test_static_shadow_and_live_copy_see_the_same_arrivals() -> None:

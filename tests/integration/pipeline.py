@@ -184,8 +184,8 @@ class Pipeline:
     def count(self, topic: str) -> int:
         return len(self.log(topic))
 
-    def wait_for_decisions(self, origin_ts_ms: int, timeout_s: float = 60.0) -> None:
-        """Until every workload has a decision at the origin."""
+    def wait_for_decisions(self, origin_ts_ms: int, timeout_s: float = 60.0, worker: Running | None = None) -> None:
+        """Until every workload has a decision at the origin; not for a worker that has ended."""
         wanted = {(w, origin_ts_ms) for w in self.workloads}
         marks = [f'"workload":"{w}","origin_ts_ms":{t}'.encode() for w, t in wanted]
         deadline = monotonic() + timeout_s
@@ -194,7 +194,7 @@ class Pipeline:
             missing = [m for m in marks if not any(m in v for v in values)]
             if not missing:
                 return
-            if monotonic() > deadline:
+            if monotonic() > deadline or (worker is not None and worker.poll() is not None):
                 logs = "\n".join(path.read_text(errors="replace")[-3000:] for path in sorted(self.home.glob("*.log")))
                 raise AssertionError(f"no decision within {timeout_s} s: {missing}\n{logs}")
             sleep(0.3)

@@ -19,8 +19,9 @@ from infra.cli import app
 from infra.demo_settings import write_settings
 from infra.errors import HarmonyError
 from infra.kafka_embedded import EmbeddedKafka
+from infra.rights import workers_group
 from infra.settings import load_settings
-from infra.state_reset import raise_epoch, workers_group
+from infra.state_reset import raise_epoch
 from infra.topic_admin import create_topics
 from streams.commit_codec import encode_commit
 from streams.config import StreamConfig

@@ -59,12 +59,24 @@ def test_whoever_is_waited_for_can_become_what_is_waited_for() -> None:
             assert set(SERVICES[other].get("profiles", [])) <= set(service.get("profiles", [])), (name, other)
 
 
+def test_the_profile_gpu_adds_a_forecast_worker_with_a_device_and_prometheus_finds_it() -> None:
+    plain, gpu = SERVICES["forecast"], SERVICES["forecast-gpu"]
+    assert gpu["command"] == plain["command"]
+    (device,) = gpu["deploy"]["resources"]["reservations"]["devices"]
+    assert device["capabilities"] == ["gpu"]
+    assert {k: v for k, v in gpu.items() if k not in ("profiles", "deploy")} == plain
+    (scrape, *_) = yaml.safe_load((MONITORING / "prometheus.yml").read_text())["scrape_configs"]
+    # A name that is not there has no address, and is no target that is down.
+    assert scrape["dns_sd_configs"] == [{"names": ["forecast-gpu"], "type": "A", "port": 9464}]
+
+
 def test_variables_are_explained_in_the_example() -> None:
     used = set(re.findall(r"\$\{(\w+)", (ROOT / "docker-compose.yml").read_text())) | {"COMPOSE_PROFILES"}
     used |= {secret["environment"] for secret in COMPOSE["secrets"].values()}
     assert used == ENV_EXAMPLE.keys()
     profiles = {profile for service in SERVICES.values() for profile in service.get("profiles", [])}
-    assert set(ENV_EXAMPLE["COMPOSE_PROFILES"].split(",")) == profiles
+    assert profiles == {"demo", "observability", "gpu"}
+    assert set(ENV_EXAMPLE["COMPOSE_PROFILES"].split(",")) == profiles - {"gpu"}
 
 
 def test_what_is_mounted_exists() -> None:
@@ -105,9 +117,8 @@ def test_the_demo_settings_are_those_of_the_fleet() -> None:
 
 
 def test_the_image_runs_compiled_code_as_nobody_in_particular() -> None:
-    stages = re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
-    assert len(stages) == 2
-    assert all(re.search(r":\d+\.\d+\.\d+-", image) for image in stages)
+    assert re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE) == ["${PYTHON_IMAGE}"] * 2
+    assert re.search(r"^ARG PYTHON_IMAGE=python:\d+\.\d+\.\d+-\w", DOCKERFILE, re.MULTILINE)
     last = DOCKERFILE.split("FROM ")[-1]
     assert re.search(r"^USER [1-9]\d*:[1-9]\d*$", last, re.MULTILINE)
     assert "UV_COMPILE_BYTECODE=1" in DOCKERFILE

@@ -8,18 +8,21 @@ from bisect import bisect_left
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from agents.decide_records import encode_decision
 from agents.ingest_agent import IngestLane
 from agents.live_scoring import NAIVE
+from agents.records import ReplicaView
 from infra.metrics import PrometheusMeter
 from infra.source_watch import SourceWatch, closed_slots
-from infra.stage_metrics import IngestMetrics
+from infra.stage_metrics import DecideMetrics, IngestMetrics
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.ingest import IngestKernel
 from streams.lateness import LATENESS_BOUNDS_MS, LatenessTally
-from streams.log import LogRecord
+from streams.log import Emission, LogRecord, OutRecord
 from streams.page_codec import PageAssembler
 from streams.records import encode_sample
 from tests.monitoring.memory_loop import DELAY_MS, START_SLOT, STREAM, MemoryLoop
+from tests.page.fleet_records import TOPICS, decision
 
 DEMAND = "request.arrival_rate"
 SLOT_MS = START_SLOT * STREAM.step_ms
@@ -200,3 +203,24 @@ async def test_a_source_without_page_or_tick_is_silent_after_its_patience() -> N
         expected: dict[str, list[int]] = {"gpu": [0] if n > 3 else [], "requests": []}
         assert silent(16.0 + 5.0 * n) == expected
     assert watch.silent({}, 100.0) == {}  # the partitions went to another worker
+
+
+def test_replica_time_is_counted_by_what_was_held_wanted_and_needed() -> None:
+    meter = PrometheusMeter(strict=True)
+    metrics = DecideMetrics(meter, TOPICS.decisions, step_s=15.0, hold_s=30.0)
+    for step, proposed in enumerate([6, 8, 5, 5]):
+        replicas = ReplicaView(10, 0, 10, proposed, 9)
+        for workload, mode in (("a", "observe"), ("b", "act")):
+            made = decision(workload, step, mode=mode, replicas=replicas, shadow={"reactive": 12 if step == 0 else 4})
+            record = OutRecord(TOPICS.decisions, workload.encode(), encode_decision(made))
+            metrics(Emission([[record]], [], 0))
+
+    def seconds(mode: str, part: str) -> float:
+        labels = {"mode": mode, "part": part}
+        return meter.registry.get_sample_value("harmony_replica_seconds_total", labels) or 0.0
+
+    assert seconds("observe", "held") == 15 * 40
+    assert seconds("observe", "wanted") == 15 * (6 + 8 + 8 + 5)  # the largest proposal of two steps
+    assert seconds("act", "wanted") == 15 * 9 * 4
+    assert seconds("observe", "needed") == 15 * (12 + 3 * 4)
+    assert (seconds("act", "above"), seconds("act", "below")) == (15 * 3 * 6, 15 * 2)

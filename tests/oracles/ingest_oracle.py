@@ -58,6 +58,7 @@ class Settings:
     max_workloads: int
     max_record_bytes: int
     silence_steps: int
+    source_cap: float | None = None
 
 
 # Reading one record.
@@ -154,7 +155,7 @@ def hist(value: Any) -> dict[str, Any]:
 
 
 def read(source: str, record: RawRecord, limit: int) -> dict[str, Any]:
-    """A record as {"what": samples | fleet | outcome | tick | control | tombstone, ...}."""
+    """A record as {"what": samples | fleet | batch | slo | outcome | tick | control | tombstone, ...}."""
     _, stamp, key, value = record
     if value is None:
         return {"what": "tombstone"}
@@ -166,11 +167,15 @@ def read(source: str, record: RawRecord, limit: int) -> dict[str, Any]:
         return {"what": "tick", "ts": event_time(body.get("ts_ms"))}
     if kind == "control" and source == "requests":
         return {"what": "control", "control": read_control(body, stamp)}
-    need(kind in (source, "fleet", "outcome"))
+    need(kind in (source, "fleet", "outcome") or (kind in ("batch", "slo") and source == "requests"))
     workload = label(body.get("workload"))
     need(key == workload.encode())
     if kind == "outcome":
         return read_outcome(workload, body, stamp)
+    if kind == "batch":
+        return read_batch(workload, body, stamp)
+    if kind == "slo":
+        return read_slo(workload, body, stamp)
     values = body.get("values")
     need(type(values) is dict)
     sources = body.get("source")
@@ -199,6 +204,30 @@ def read_outcome(workload: str, body: dict[str, Any], stamp: int) -> dict[str, A
     told = (label(body.get("command_id")), body["status"], whole(body.get("replicas_ready")), lead)
     fact = (event_time(body.get("ts_ms", stamp)), *told)
     return {"what": "outcome", "workload": workload, "fact": fact, "times": [fact[0]]}
+
+
+def read_batch(workload: str, body: dict[str, Any], stamp: int) -> dict[str, Any]:
+    need(type(body.get("jobs")) is list and len(body["jobs"]) <= 64)
+    due: dict[int, float] = {}
+    for job in body["jobs"]:
+        need(type(job) is dict)
+        at, tokens = event_time(job.get("due_ts_ms")), number(job.get("tokens"))
+        need(tokens >= 0)
+        due[at] = due.get(at, 0.0) + tokens
+    queue = (label(body.get("source")), event_time(body.get("ts_ms", stamp)), sorted(due.items()))
+    return {"what": "batch", "workload": workload, "queue": queue, "times": [queue[1]]}
+
+
+def read_slo(workload: str, body: dict[str, Any], stamp: int) -> dict[str, Any]:
+    need(type(body.get("classes")) is dict and len(body["classes"]) <= 16)
+    counted = []
+    for name, counts in sorted(body["classes"].items()):
+        need(type(counts) is dict)
+        good, total = number(counts.get("good_total")), number(counts.get("total"))
+        need(0 <= good <= total)
+        counted.append((label(name), good, total))
+    word = (label(body.get("source")), event_time(body.get("ts_ms", stamp)), counted)
+    return {"what": "slo", "workload": workload, "queue": word, "times": [word[1]]}
 
 
 def read_samples(
@@ -369,6 +398,8 @@ def keep(
         entries = [("sample", (workload, source, ts), ts, (row, hists)) for source, ts, row, hists in told["samples"]]
     elif told["what"] == "fleet":
         entries = [("fleet", (workload, source, ts), ts, row) for source, ts, row in told["rows"]]
+    elif told["what"] in ("batch", "slo"):
+        entries = [(told["what"], (workload, *told["queue"][:2]), told["queue"][1], told["queue"])]
     else:
         entries = [("outcome", (workload, *told["fact"]), told["fact"][0], told["fact"])]
     for kind, identity, ts, payload in entries:
@@ -413,7 +444,7 @@ def close(
         for told in samples.values():
             told.sort(key=lambda t: t[0])
         before = {src: state for p in recent for (pw, src), state in p["series"].items() if pw == w}
-        cells, censored, reset = indicators(source, samples, before)
+        cells, censored, reset = indicators(source, samples, before, s.source_cap)
         for src in sorted(samples):
             series[w, src] = remembered(source, samples[src], before.get(src))
         fleet = sorted((ts, i[1], row) for kind, i, ts, row in entries if kind == "fleet" and i[0] == w)
@@ -421,18 +452,23 @@ def close(
             (p for kind, i, _, p in entries if kind == "outcome" and i[0] == w),
             key=lambda f: (f[0], f[1], f[2], -1 if f[3] is None else f[3], -1 if f[4] is None else f[4]),
         )
+        queues = {p[0]: p for k, i, _, p in sorted(entries, key=lambda e: e[2]) if k == "batch" and i[0] == w}
+        slo = {p[0]: p for k, i, _, p in sorted(entries, key=lambda e: e[2]) if k == "slo" and i[0] == w}
+        words = [*queues.values(), *slo.values()]
         heard = {src for p in recent if p["slot"] > slot - s.silence_steps for pw, src in p["series"] if pw == w}
         times = [t[0] for told in samples.values() for t in told]
         rows[w] = {
             "cells": cells,
             "num_samples": len(times),
-            "newest_ts_ms": max(times) if times else max([f[0] for f in fleet] + [f[0] for f in outcomes]),
+            "newest_ts_ms": max(times or [*(f[0] for f in (*fleet, *outcomes)), *(word[1] for word in words)]),
             "sources_seen": len(samples),
             "sources_known": len(heard | set(samples)),
             "censored": censored,
             "reset": reset,
             "fleet": (fleet[-1][0], *fleet[-1][2]) if fleet else None,
             "outcomes": outcomes,
+            "batch": [queues[src] for src in sorted(queues)],
+            "slo": [slo[src] for src in sorted(slo)],
         }
     return {"slot": slot, "workloads": sorted(admitted), "rows": rows, "series": series}
 
@@ -456,7 +492,10 @@ def remembered(source: str, told: list[tuple[int, Any, Any]], before: dict[str, 
 
 
 def indicators(
-    source: str, samples: dict[str, list[tuple[int, Any, Any]]], before: dict[str, dict[str, Any]]
+    source: str,
+    samples: dict[str, list[tuple[int, Any, Any]]],
+    before: dict[str, dict[str, Any]],
+    cap: float | None = None,
 ) -> tuple[list[float | None], bool, bool]:
     """Value or None per indicator, in the table's order; whether arrivals are censored; whether a counter fell."""
     cells: list[float | None] = []
@@ -466,14 +505,14 @@ def indicators(
     for _, rule, fields, over in REQUESTS if source == "requests" else GPU:
         fell = False
         if rule == "rate":
-            value, fell, later = rate(fields, told_by, over)
+            value, fell, later = rate(fields, told_by, over, cap)
             censored = censored or later
         elif rule == "miss_ratio":
-            value, fell = miss_ratio(fields, told_by)
+            value, fell = miss_ratio(fields, told_by, cap)
         elif rule == "p95":
-            value, fell = added_p95(fields[0], told_by)
+            value, fell = added_p95(fields[0], told_by, cap)
         else:
-            value = over_sources([gauge_of(rule, fields, told) for told, _ in told_by], over)
+            value = over_sources([gauge_of(rule, fields, told) for told, _ in told_by], over, cap)
         any_fell = any_fell or fell
         cells.append(None if fell or value is None else single(value))
     return cells, censored, any_fell
@@ -482,7 +521,7 @@ def indicators(
 Told = list[tuple[list[tuple[int, Any, Any]], dict[str, Any]]]
 
 
-def rate(fields: list[str], told_by: Told, over: str) -> tuple[float | None, bool, bool]:
+def rate(fields: list[str], told_by: Told, over: str, cap: float | None) -> tuple[float | None, bool, bool]:
     per_source: list[float | None] = []
     fell = later = False
     for told, old in told_by:
@@ -492,22 +531,24 @@ def rate(fields: list[str], told_by: Told, over: str) -> tuple[float | None, boo
             dropped, gain, span = growth(present[0], told, old)
             fell = fell or dropped
             per_source.append(gain * 1000.0 / span if span else None)
-    return over_sources(per_source, over), fell, later
+    return over_sources(per_source, over, cap), fell, later
 
 
-def miss_ratio(fields: list[str], told_by: Told) -> tuple[float | None, bool]:
+def miss_ratio(fields: list[str], told_by: Told, cap: float | None) -> tuple[float | None, bool]:
     fell = False
-    good = total = 0.0
+    gains = []
     for told, old in told_by:
         a, b = growth(fields[0], told, old), growth(fields[1], told, old)
         fell = fell or a[0] or b[0]
         if a[2] and b[2]:
-            good += a[1]
-            total += b[1]
+            gains.append((a[1], b[1]))
+    limits = limits_of([b for _, b in gains], cap)
+    good = add([a * limit / b if b > limit else a for (a, b), limit in zip(gains, limits, strict=True)])
+    total = add([min(b, limit) for (_, b), limit in zip(gains, limits, strict=True)])
     return (min(max(1.0 - good / total, 0.0), 1.0) if total > 0 else None), fell
 
 
-def added_p95(field: str, told_by: Told) -> tuple[float | None, bool]:
+def added_p95(field: str, told_by: Told, cap: float | None) -> tuple[float | None, bool]:
     fell = False
     gains = []
     for told, old in told_by:
@@ -518,7 +559,24 @@ def added_p95(field: str, told_by: Told) -> tuple[float | None, bool]:
             gain = gained(states)
             fell = fell or gain is None
             gains.append(gain)
-    return p95([g for g in gains if g is not None]), fell
+    known = [g for g in gains if g is not None]
+    limits = limits_of([g["count"] for g in known], cap)
+    return p95([lighter(g, limit) for g, limit in zip(known, limits, strict=True)]), fell
+
+
+def lighter(gain: dict[str, Any], limit: float) -> dict[str, Any]:
+    if gain["count"] <= limit:
+        return gain
+    share = limit / gain["count"]
+    return gain | {"cumulative": [c * share for c in gain["cumulative"]], "count": gain["count"] * share}
+
+
+def limits_of(numbers: list[float], cap: float | None) -> list[float]:
+    """What each source may count for at most: `cap` times the mean of the others, where there are at least two."""
+    if cap is None or len(numbers) < 3:
+        return [math.inf] * len(numbers)
+    whole_ = add(numbers)
+    return [max(0.0, cap * ((whole_ - x) / (len(numbers) - 1))) for x in numbers]
 
 
 def gauge_of(rule: str, fields: list[str], told: list[tuple[int, Any, Any]]) -> float | None:
@@ -528,10 +586,12 @@ def gauge_of(rule: str, fields: list[str], told: list[tuple[int, Any, Any]]) -> 
     return max(numbers) if rule == "max" else add(numbers) / len(numbers)
 
 
-def over_sources(per_source: list[float | None], over: str) -> float | None:
+def over_sources(per_source: list[float | None], over: str, cap: float | None = None) -> float | None:
     numbers = [x for x in per_source if x is not None]
     if not numbers:
         return None
+    if over == "sum":
+        numbers = [min(x, limit) for x, limit in zip(numbers, limits_of(numbers, cap), strict=True)]
     return add(numbers) / (len(numbers) if over == "mean" else 1)
 
 

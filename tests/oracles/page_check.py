@@ -28,6 +28,10 @@ def check_page(page: Page, want: dict[str, Any]) -> None:
             assert getattr(facts, name) == told[name], (workload, name)
         assert (None if facts.fleet is None else msgspec.structs.astuple(facts.fleet)) == told["fleet"]
         assert [msgspec.structs.astuple(o) for o in facts.outcomes] == told["outcomes"]
+        queues = [(q.source, q.ts_ms, [(job.due_ts_ms, job.tokens) for job in q.jobs]) for q in facts.batch]
+        assert queues == told["batch"]
+        counts = [(c.source, c.ts_ms, [msgspec.structs.astuple(k) for k in c.classes]) for c in facts.slo]
+        assert counts == told["slo"]
     assert [(s.workload, s.source) for s in page.series] == sorted(want["series"])
     for s in page.series:
         told = want["series"][s.workload, s.source]
@@ -52,4 +56,5 @@ def oracle_settings(config: StreamConfig) -> Settings:
         config.max_workloads,
         config.max_record_bytes,
         config.source_silence_steps,
+        config.source_cap,
     )

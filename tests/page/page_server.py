@@ -11,10 +11,14 @@ from time import monotonic
 from infra.health import Health
 from infra.metrics import PrometheusMeter
 from infra.page.fleet import FleetMemory
+from infra.page.health_view import health_view
+from infra.page.letters import LetterMemory
 from infra.page.live import LiveFleet, WorkerView
 from infra.page.peers import Peer
 from infra.page.routes import PageRoutes
+from infra.page.settings_view import settings_view
 from infra.probes import ProbeServer
+from infra.settings import Settings
 from tests.page import fleet_records
 
 
@@ -26,7 +30,15 @@ class PageServer:
         self.view = WorkerView("test", role, "worker-0", "0.1.0", "live", ready=True)
         self.live = LiveFleet(self.memory, lambda: self.view, boot=boot)
         health = Health(monotonic())
-        self.routes = PageRoutes(self.live, token)
+        self.letters = LetterMemory()
+        meter = PrometheusMeter()
+        meter.gauge("lag_records", 3, stage="ingest")
+        lists = {
+            "dead-letters": self.letters.told,
+            "health": lambda: health_view(health.snapshot(monotonic()), meter.registry),
+            "settings": lambda: settings_view(Settings()),
+        }
+        self.routes = PageRoutes(self.live, token, lists=lists)
         self.server = ProbeServer(health, PrometheusMeter(), port=port, token=token, parts=(self.routes.add_to,))
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()

@@ -13,6 +13,7 @@ import pytest
 
 from agents.decide_records import encode_decision
 from agents.records import GuardStep
+from infra.kafka_tail import TailRecord
 from infra.page.fleet import GONE_AFTER_STEPS
 from infra.page.peers import Peer
 from tests.page.fleet_records import TOPICS, decision, forecast, name, step_records
@@ -36,6 +37,11 @@ EVIL = {
     "tilde": "~0123456789abcdef",
     "dots": "../../etc/passwd",
 }
+
+
+LETTER = TailRecord(
+    0, 7, 1_760_000_000_000, b"k", b"{", (("topic", b"harmony.telemetry.gpu"), ("reason", EVIL["html"].encode()))
+)
 
 
 @contextmanager
@@ -87,9 +93,13 @@ def test_no_serious_accessibility_finding_and_no_sideways_scrolling(
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
     with opened(browser, fleet.url, size, scheme) as page:
         # The driver hands axe in past the page's own policy, which would refuse it.
-        for view in ("fleet", "workload"):
+        for view in ("fleet", "workload", "health", "dead-letters", "settings"):
             if view == "fleet":
                 rows(page).nth(5).wait_for()
+            elif view != "workload":
+                fleet.letters.take(LETTER)
+                page.goto(f"{fleet.url}/#/{view}")
+                page.locator("#other table").wait_for()
             else:
                 page.goto(f"{fleet.url}/#/w/{name(1).replace('/', '%2F')}")
                 page.locator(".turns summary").first.click()
@@ -310,3 +320,35 @@ def test_a_thousand_workloads_come_in_pages_and_stay_fast(browser: Browser, reco
     # Generous: other work shares the machine.
     assert paint < 5_000
     assert draw_ms < 1_500
+
+
+def test_dead_letters_and_settings_have_views_of_their_own(browser: Browser, fleet: PageServer) -> None:
+    fleet.letters.take(LETTER)
+    fleet.view.letters = 1
+    with opened(browser, fleet.url) as page:
+        page.get_by_role("link", name="Dead letters (1)").click()
+        page.locator("#other tbody tr").wait_for()
+        words = page.locator("#other").inner_text()
+        assert EVIL["html"] in words
+        assert "harmony.telemetry.gpu" in words
+        assert page.evaluate("document.body.dataset.owned") is None
+        assert page.evaluate("document.activeElement.id") == "other-title"
+        page.get_by_role("link", name="Health").click()
+        page.locator("#other tbody tr", has_text="lag_records").filter(has_text="ingest").wait_for()
+        page.get_by_role("link", name="Settings").click()
+        page.get_by_label("Show defaults too").check()
+        page.locator("#other tbody tr", has_text="advanced.guards.lease_steps").wait_for()
+        assert page.locator(".views [aria-current]").inner_text() == "Settings"
+        page.keyboard.press("Escape")
+        rows(page).nth(5).wait_for()
+        assert page.locator("#other").is_hidden()
+
+
+def test_the_workload_view_says_what_would_have_been_held(browser: Browser, fleet: PageServer) -> None:
+    with opened(browser, f"{fleet.url}/#/w/{name(4).replace('/', '%2F')}") as page:
+        card = page.locator(".card", has_text="Beside what is held")
+        card.locator("p", has_text="HARMONY would have held").wait_for()
+        assert "replica-hours were held beyond it" in card.inner_text()
+        page.goto(f"{fleet.url}/#/")
+        tile = page.locator(".tile", has_text="Beside what is held")
+        tile.filter(has_text="observed").wait_for()

@@ -69,7 +69,8 @@ def test_assets_are_small_and_fetch_nothing_from_elsewhere() -> None:
 
 def test_headers_forbid_everything_but_the_pages_own_files() -> None:
     with page_server() as server:
-        for path in ("/", "/static/app.js", "/api/fleet", "/api/workloads/none", "/static/none"):
+        views = ("/api/fleet", "/api/health", "/api/dead-letters", "/api/settings")
+        for path in ("/", "/static/app.js", *views, "/api/workloads/none", "/static/none"):
             response, _ = get(server, path)
             policy = response.headers["Content-Security-Policy"]
             assert "default-src 'none'" in policy

@@ -7,8 +7,8 @@ from typing import Any
 
 KNOWN = {
     "$schema", "$id", "$defs", "$ref", "title", "description", "oneOf", "anyOf", "allOf", "if", "then", "type", "const",
-    "enum", "required", "properties", "additionalProperties", "items", "minItems", "minLength", "maxLength", "pattern",
-    "minimum", "maximum", "exclusiveMaximum",
+    "enum", "required", "properties", "propertyNames", "maxProperties", "additionalProperties", "items", "minItems",
+    "maxItems", "minLength", "maxLength", "pattern", "minimum", "maximum", "exclusiveMaximum",
 }  # fmt: skip
 
 
@@ -39,7 +39,7 @@ def accepts(schema: dict[str, Any], value: Any, root: dict[str, Any]) -> bool:
     if isinstance(value, dict):
         return accepts_object(schema, value, root)
     if isinstance(value, list):
-        fits = len(value) >= schema.get("minItems", 0)
+        fits = schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value))
         return fits and all(accepts(schema.get("items", {}), item, root) for item in value)
     if is_type(value, "number"):
         low, high = schema.get("minimum", -float("inf")), schema.get("maximum", float("inf"))
@@ -54,6 +54,10 @@ def accepts_text(schema: dict[str, Any], text: str) -> bool:
 
 def accepts_object(schema: dict[str, Any], value: dict[str, Any], root: dict[str, Any]) -> bool:
     if not set(schema.get("required", [])) <= set(value):
+        return False
+    if len(value) > schema.get("maxProperties", len(value)):
+        return False
+    if not all(accepts(schema.get("propertyNames", {}), name, root) for name in value):
         return False
     properties = schema.get("properties", {})
     others = schema.get("additionalProperties", {})

@@ -186,6 +186,16 @@ def _odd_record(
     if what < 0.17:
         bad = {"source": p.source, "ts_ms": ts, "values": {"num_requests_running": "3", "power_w": -1}}
         return (now, rng.choice([key, b"other", None]), _json({**head, **bad}))
+    if what < 0.19:
+        jobs = [{"due_ts_ms": ts + rng.randint(-1, 3) * 1000, "tokens": rng.randint(-1, 40) * 0.5}] * rng.randint(0, 2)
+        jobs += [{"due_ts_ms": now + rng.randint(0, 9), "tokens": rng.randint(0, 9)} for _ in range(rng.randint(0, 2))]
+        queue = {"source": rng.choice(["nightly", "jobs/eval"]), "ts_ms": ts, "jobs": jobs}
+        return (now, key, _json({**head, "kind": "batch", **queue}))
+    if what < 0.21:
+        totals = {name: rng.randint(0, 9) for name in rng.sample(["chat", "bulk", "<b>", "live"], rng.randint(0, 2))}
+        classes = {name: {"good_total": rng.randint(0, 9) * 0.5, "total": total} for name, total in totals.items()}
+        counts = {"source": rng.choice(["gateway", "jobs/eval"]), "ts_ms": ts, "classes": classes}
+        return (now, key, _json({**head, "kind": "slo", **counts}))
     return None
 
 

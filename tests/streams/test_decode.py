@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streams.catalogue import Source
 from streams.decode import decode
-from streams.pages import Control, FleetFacts, HistogramState, OutcomeFact
+from streams.pages import BatchJob, BatchQueue, ClassCounts, Control, FleetFacts, HistogramState, OutcomeFact, SloCounts
 from streams.records import (
     DEAD_LETTER_CODES,
     ControlRecord,
@@ -20,13 +20,16 @@ from streams.records import (
     FleetRecord,
     OutcomeRecord,
     SampleRecord,
+    SourceRecord,
     TickRecord,
     Tombstone,
+    encode_batch,
     encode_control,
     encode_fleet,
     encode_outcome,
     encode_packed,
     encode_sample,
+    encode_slo,
     encode_tick,
     record_key,
 )
@@ -196,10 +199,10 @@ def test_a_tombstone_is_no_dead_letter() -> None:
 
 
 @pytest.mark.parametrize("key", [None, b"", b"other", KEY + b" "])
-@pytest.mark.parametrize("kind", ["requests", "fleet", "outcome"])
+@pytest.mark.parametrize("kind", ["requests", "fleet", "batch", "slo", "outcome"])
 def test_the_key_must_be_the_workload(key: bytes | None, kind: str) -> None:
     values = {"replicas_ready": 1, "replicas_pending": 0, "replicas_draining": 0}
-    bad = decode(record(kind=kind, values=values, command_id="c", status="ready"), key, "requests")
+    bad = decode(record(kind=kind, values=values, command_id="c", status="ready", jobs=[], classes={}), key, "requests")
     assert isinstance(bad, DeadLetter)
     assert bad.code == "key"
 
@@ -227,6 +230,20 @@ BAD_FACTS: list[tuple[str, dict[str, Any]]] = [
     ("schema", {"kind": "outcome", "status": "ready"}),
     ("labels", {"kind": "outcome", "command_id": "c\n", "status": "ready"}),
     ("range", {"kind": "outcome", "command_id": "c", "status": "ready", "lead_time_s": -1}),
+    ("schema", {"kind": "batch"}),
+    ("schema", {"kind": "batch", "jobs": [{"due_ts_ms": T}]}),
+    ("schema", {"kind": "batch", "jobs": [{"due_ts_ms": 1.5, "tokens": 1}]}),
+    ("schema", {"kind": "batch", "jobs": [{"due_ts_ms": T, "tokens": 1}] * 65}),
+    ("schema", {"kind": "batch", "jobs": [], "source": ["a"]}),
+    ("range", {"kind": "batch", "jobs": [{"due_ts_ms": T, "tokens": -1}]}),
+    ("range", {"kind": "batch", "jobs": [{"due_ts_ms": -1, "tokens": 1}]}),
+    ("labels", {"kind": "batch", "jobs": [], "source": "<b>"}),
+    ("schema", {"kind": "slo"}),
+    ("schema", {"kind": "slo", "classes": {"a": {"total": 1}}}),
+    ("schema", {"kind": "slo", "classes": {f"c{n}": {"good_total": 0, "total": 1} for n in range(17)}}),
+    ("range", {"kind": "slo", "classes": {"a": {"good_total": 2, "total": 1}}}),
+    ("range", {"kind": "slo", "classes": {"a": {"good_total": -1, "total": 1}}}),
+    ("labels", {"kind": "slo", "classes": {"<b>": {"good_total": 0, "total": 1}}}),
     ("schema", {"kind": "control", "control_id": "c", "action": "explode"}),
     ("schema", {"kind": "control", "control_id": "c", "action": "pin"}),
     ("schema", {"kind": "control", "control_id": "c", "action": "pin", "workload": ..., "replicas": 3}),
@@ -243,6 +260,23 @@ def test_bad_facts_have_their_code(code: str, changes: dict[str, Any]) -> None:
     found = decode(record(**changes), KEY, "requests")
     assert isinstance(found, DeadLetter)
     assert found.code == code, found
+
+
+def test_queued_work_is_in_order_of_deadlines_and_what_is_due_together_is_one_job() -> None:
+    jobs = [BatchJob(T + 2, 5.0), BatchJob(T + 1, 1.0), BatchJob(T + 2, 2.5)]
+    found = decode(encode_batch(W, "nightly", T, jobs), KEY, "requests")
+    assert found == SourceRecord(W, BatchQueue("nightly", T, (BatchJob(T + 1, 1.0), BatchJob(T + 2, 7.5))))
+    elsewhere = decode(encode_batch(W, "nightly", T, []), KEY, "gpu")
+    assert isinstance(elsewhere, DeadLetter)
+    assert elsewhere.code == "kind"
+    with pytest.raises(ValueError, match="has no place in telemetry"):
+        encode_batch(W, "nightly", T, [BatchJob(T, math.inf)])
+
+
+def test_counts_by_class_are_in_order_of_their_names() -> None:
+    classes = [ClassCounts("chat", 3.0, 4.0), ClassCounts("bulk", 0.0, 0.0)]
+    found = decode(encode_slo(W, "gateway", T, classes), KEY, "requests")
+    assert found == SourceRecord(W, SloCounts("gateway", T, (classes[1], classes[0])))
 
 
 GPU_BAD = [

@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from streams import sparse_cells
 from streams.catalogue import Source
 from streams.fact_ring import FactRing
-from streams.pages import FleetFacts, WorkloadFacts
+from streams.pages import BatchJob, BatchQueue, FleetFacts, WorkloadFacts
 
 STEP_MS = 1000
 Entry = tuple[int, Source, WorkloadFacts]
@@ -33,7 +33,11 @@ _slots = st.lists(
 def made(slot: int, told: tuple[int, int, bool, int]) -> WorkloadFacts:
     samples, at, has_fleet, pending = told
     ts_ms = slot * STEP_MS + at
-    return WorkloadFacts(samples, ts_ms, 1, 1, fleet=FleetFacts(ts_ms, 3, pending, 0) if has_fleet else None)
+    queues = tuple(
+        BatchQueue(source, ts_ms, (BatchJob(ts_ms + at, float(at)),)) for source in ("a", "b")[: (at + slot) % 3]
+    )
+    fleet = FleetFacts(ts_ms, 3, pending, 0) if has_fleet else None
+    return WorkloadFacts(samples, ts_ms, 1, 1, fleet=fleet, batch=queues)
 
 
 @given(slots=_slots, context=st.integers(1, 5))
@@ -76,6 +80,11 @@ def check(ring: FactRing, entries: list[Entry], newest: int) -> None:
         if facts.num_samples:
             heard[source] = (slot, facts.newest_ts_ms)
     assert {source: (h.slot, h.ts_ms) for source, h in read.heard.items()} == heard
+    queues = [queue for _, _, facts in entries for queue in facts.batch]
+    newest_word = {name: max(q.ts_ms for q in queues if q.source == name) for name in {q.source for q in queues}}
+    assert {queue.source: queue.ts_ms for queue in read.batch} == newest_word
+    assert [queue.source for queue in read.batch] == sorted(newest_word)
+    assert set(read.batch) <= set(queues)
     assert read.now == {source: facts for slot, source, facts in entries if slot == newest}
 
 

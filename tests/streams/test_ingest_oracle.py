@@ -23,6 +23,7 @@ SETTINGS = (
     StreamConfig(step_ms=1000, grace_ms=1500, skew_ms=300, context_steps=6, max_workloads=100),
     StreamConfig(step_ms=1000, grace_ms=400, skew_ms=400, context_steps=3, max_workloads=2, source_silence_steps=2),
     StreamConfig(step_ms=700, grace_ms=2100, skew_ms=0, context_steps=16, max_workloads=3, max_record_bytes=1500),
+    StreamConfig(step_ms=1000, grace_ms=1500, skew_ms=300, context_steps=6, source_cap=1.25),
 )
 
 
@@ -46,7 +47,7 @@ def commits_of(emissions: list[Emission]) -> list[tuple[bytes, bytes]]:
     return [(c.key or b"", c.value or b"") for e in emissions for c in e.commits]
 
 
-@pytest.mark.parametrize("config", SETTINGS, ids=["plain", "crowded", "small"])
+@pytest.mark.parametrize("config", SETTINGS, ids=["plain", "crowded", "small", "capped"])
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("seed", range(4))
 def test_every_page_is_what_the_oracle_says(seed: int, source: Source, config: StreamConfig) -> None:
@@ -67,7 +68,7 @@ def test_every_page_is_what_the_oracle_says(seed: int, source: Source, config: S
 
 def test_the_random_logs_hold_what_they_promise() -> None:
     counters = dict.fromkeys(("late", "duplicate", "dead", "future", "refused", "unknown_names", "tombstones"), 0)
-    resets = censored = outcomes = controls = empty = observed_p95 = 0
+    resets = censored = outcomes = batch = controls = empty = observed_p95 = 0
     for config in SETTINGS:
         kernel = kernel_of("requests", config)
         pages = pages_of(commits_of(kernel.fold([LogRecord(*r) for r in log_of(1, "requests", config)])), config)
@@ -77,11 +78,12 @@ def test_the_random_logs_hold_what_they_promise() -> None:
         resets += sum(f.reset for f in facts)
         censored += sum(f.censored for f in facts)
         outcomes += sum(len(f.outcomes) for f in facts)
+        batch += sum(len(q.jobs) for f in facts for q in f.batch)
         controls += sum(len(p.page.controls) for p in pages)
         empty += sum(not p.page.workloads for p in pages)
         observed_p95 += sum(int(p.page.observed[:, 8].sum()) for p in pages)
     assert all(counters.values()), counters
-    assert all((resets, censored, outcomes, controls, empty, observed_p95))
+    assert all((resets, censored, outcomes, batch, controls, empty, observed_p95))
 
 
 def crash_and_replay(log: list[RawRecord], source: Source, config: StreamConfig, rng: random.Random) -> list[bytes]:
@@ -105,7 +107,7 @@ def crash_and_replay(log: list[RawRecord], source: Source, config: StreamConfig,
     return [key + value for key, value in topic]
 
 
-@pytest.mark.parametrize("config", SETTINGS, ids=["plain", "crowded", "small"])
+@pytest.mark.parametrize("config", SETTINGS, ids=["plain", "crowded", "small", "capped"])
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("seed", range(6))
 def test_lives_that_end_anywhere_write_the_same_pages(seed: int, source: Source, config: StreamConfig) -> None:
@@ -119,7 +121,7 @@ def test_lives_that_end_anywhere_write_the_same_pages(seed: int, source: Source,
 
 @pytest.mark.parametrize("seed", range(6))
 def test_pages_torn_between_their_chunks_are_written_again(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = SETTINGS[seed % 3]
+    config = SETTINGS[seed % len(SETTINGS)]
     monkeypatch.setattr("streams.ingest.encode_page", partial(encode_page, chunk_bytes=300))
     log = log_of(300 + seed, "requests", config)
     unbroken = [
@@ -132,7 +134,7 @@ def test_pages_torn_between_their_chunks_are_written_again(seed: int, monkeypatc
 
 @pytest.mark.parametrize("seed", range(6))
 def test_holes_in_the_pages_are_filled_with_the_same_pages(seed: int) -> None:
-    config, rng = SETTINGS[seed % 3], random.Random(seed)
+    config, rng = SETTINGS[seed % len(SETTINGS)], random.Random(seed)
     records = [LogRecord(*r) for r in log_of(400 + seed, "requests", config)]
     unbroken = commits_of(kernel_of("requests", config).fold(records))
     # Some of the last pages never reached the broker, others after them did.
@@ -147,7 +149,7 @@ def test_holes_in_the_pages_are_filled_with_the_same_pages(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_pages_do_not_depend_on_how_the_log_was_cut_into_batches(seed: int) -> None:
-    config, rng = SETTINGS[seed % 3], random.Random(seed)
+    config, rng = SETTINGS[seed % len(SETTINGS)], random.Random(seed)
     records = [LogRecord(*r) for r in log_of(200 + seed, "requests", config)]
     whole, cut = kernel_of("requests", config), kernel_of("requests", config)
     emissions: list[Emission] = []

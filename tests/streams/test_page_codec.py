@@ -15,7 +15,7 @@ from msgspec import structs
 from streams.catalogue import DEFAULT_CATALOGUE, Indicator, Source, of_source
 from streams.config import StreamConfig
 from streams.log import ContractBroken, LogRecord
-from streams.page_codec import PageAssembler, StoredPage, align_page, encode_page
+from streams.page_codec import PageAssembler, StoredPage, align_page, decode_page, encode_page
 from streams.pages import (
     Control,
     Counters,
@@ -282,3 +282,13 @@ def test_pages_of_another_catalogue_are_read_by_the_new_one() -> None:
 def test_a_page_of_the_wrong_shape_is_not_written() -> None:
     with pytest.raises(ValueError, match="shape"):
         encode_page(replace(small_page(5), workloads=("a",)), 4)
+
+
+@pytest.mark.parametrize("cut", [1, 40, 400])
+def test_a_page_whose_parts_do_not_fit_each_other_is_refused_in_words(cut: int) -> None:
+    """Bytes that carry a right digest and were not written by `encode_page`."""
+    records = encode_page(small_page(5), 4).records
+    body = b"".join(value[24:] for _, value in records)
+    for broken in (body[:-cut], body[: len(body) // 2], body[:3], b""):
+        with pytest.raises(ContractBroken, match=r"cannot be read|do not fit each other"):
+            decode_page(broken, CONFIG, 4)

@@ -11,14 +11,16 @@ import pytest
 
 from streams.catalogue import DEFAULT_CATALOGUE, SOURCES, Source
 from streams.decode import KINDS, decode
-from streams.pages import Control, FleetFacts, HistogramState, OutcomeFact
+from streams.pages import BatchJob, ClassCounts, Control, FleetFacts, HistogramState, OutcomeFact
 from streams.records import (
     DeadLetter,
+    encode_batch,
     encode_control,
     encode_fleet,
     encode_outcome,
     encode_packed,
     encode_sample,
+    encode_slo,
     encode_tick,
 )
 from tests.streams.json_schema import accepts
@@ -42,6 +44,8 @@ GOLDEN: list[tuple[Source, bytes]] = [
     ("gpu", encode_fleet("w", "k8s", FleetFacts(T, 1, 2, 3, 4))),
     ("requests", encode_fleet("w", "k8s", FleetFacts(T, 1, 2, 3))),
     ("requests", encode_outcome("w", "k8s", OutcomeFact(T, "c", "ready", 3, 61.5))),
+    ("requests", encode_batch("w", "nightly", T, [BatchJob(T, 3.0), BatchJob(T + 1, 0.0)])),
+    ("requests", encode_slo("w", "gateway", T, [ClassCounts("chat", 3.0, 4.0), ClassCounts("bulk", 0.0, 0.0)])),
     ("requests", encode_tick(T)),
     ("requests", encode_control(Control(control_id="c", ts_ms=T, action="pin", workload="w", replicas=3, by="me"))),
     ("requests", encode_control(Control(control_id="c", ts_ms=T, action="mode", workload="w", mode="act"))),
@@ -89,6 +93,9 @@ def beyond_a_schema(source: Source, body: Any) -> bool:
     """What the schema's own description says that it cannot tell."""
     if body.get("kind") not in KINDS[source]:
         return True
+    for counts in (body.get("classes") or {}).values():
+        if counts["good_total"] > counts["total"]:
+            return True
     used, total = ((body.get("values") or {}).get(f"memory_{name}_bytes") for name in ("used", "total"))
     for a, b in zip(_listed(used), _listed(total), strict=False):
         if a is not None and b is not None and a > b:

@@ -3,12 +3,15 @@
 import { byId, el, set, text } from "./dom.js";
 import { FleetView } from "./fleet.js";
 import { span } from "./format.js";
+import { HealthView, LettersView, SettingsView } from "./lists.js";
 import { Stream } from "./stream.js";
 import { WorkloadView } from "./workload.js";
 
 const store = { rows: new Map(), origin: 0, worker: null, boot: null, theme: 0 };
 const fleet = new FleetView(store);
+const OTHERS = { "#/health": HealthView, "#/dead-letters": LettersView, "#/settings": SettingsView };
 let workload = null;
+let other = null;
 let drawing = false;
 let noticeTimer = null;
 
@@ -17,7 +20,7 @@ function draw() {
   drawing = true;
   requestAnimationFrame(() => {
     drawing = false;
-    if (!workload) fleet.draw();
+    if (!workload && !other) fleet.draw();
     performance.measure?.("harmony-draw", { start: draw.since ?? performance.now(), end: performance.now() });
     draw.since = null;
   });
@@ -27,13 +30,25 @@ function route() {
   const hash = location.hash;
   const address = hash.startsWith("#/w/") ? decode(hash.slice(4)) : null;
   if (workload && workload.address === address) return;
+  const Other = OTHERS[hash];
+  if (Other && other instanceof Other) return;
   if (hash && !hash.startsWith("#/")) return; // a place within this view
   const from = workload;
   workload?.destroy();
-  workload = null;
-  set(byId("fleet"), "hidden", address !== null);
+  other?.destroy();
+  workload = other = null;
+  set(byId("fleet"), "hidden", address !== null || Boolean(Other));
   set(byId("workload"), "hidden", address === null);
-  if (address !== null) {
+  set(byId("other"), "hidden", !Other);
+  for (const node of document.querySelectorAll(".views a")) {
+    const here = node.getAttribute("href") === (Other ? hash : address === null ? "#/" : "");
+    if (here) node.setAttribute("aria-current", "page"); else node.removeAttribute("aria-current");
+  }
+  if (Other) {
+    byId("workload").replaceChildren();
+    other = new Other();
+    other.refresh();
+  } else if (address !== null) {
     workload = new WorkloadView(address, store);
     workload.refresh();
   } else {
@@ -43,8 +58,8 @@ function route() {
   }
   if (route.ran) {
     scrollTo({ top: 0 });
-    byId(address === null ? "fleet-title" : "workload-title").focus({ preventScroll: true });
-    if (from && address === null) fleet.slots.find((slot) => slot.row?.id === from.view?.id)?.name.focus();
+    byId(Other ? "other-title" : address === null ? "fleet-title" : "workload-title").focus({ preventScroll: true });
+    if (from && address === null && !Other) fleet.slots.find((slot) => slot.row?.id === from.view?.id)?.name.focus();
   }
   route.ran = true;
 }
@@ -72,6 +87,7 @@ function onFleet(message) {
 
 function onWorker(worker) {
   store.worker = worker;
+  text(byId("letters"), worker.letters ? ` (${worker.letters})` : "");
   const states = { reading: "reading history", waiting: "waiting for Kafka", ended: "reader ended" };
   text(byId("where"), `fleet ${worker.fleet} · worker ${worker.instance} · ${worker.role === "all" ? "all roles" : `role ${worker.role}`}`);
   if (byId("link").dataset.state === "live") text(byId("link-text"), states[worker.state] ?? (worker.ready ? "live" : "live, not ready"));
@@ -135,7 +151,7 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => them
 addEventListener("resize", () => { store.theme += 1; draw(); });
 addEventListener("hashchange", route);
 addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && workload && !event.defaultPrevented) location.hash = "#/";
+  if (event.key === "Escape" && (workload || other) && !event.defaultPrevented) location.hash = "#/";
 });
 theme(false);
 route();

@@ -34,7 +34,7 @@ export class FleetView {
   }
 
   makeTiles() {
-    const names = ["Workloads", "Replicas ready", "Within SLO", "Changing now", "Held back", "Event time, UTC"];
+    const names = ["Workloads", "Replicas ready", "Within SLO", "Changing now", "Held back", "Beside what is held", "Event time, UTC"];
     return names.map((name) => {
       const tile = { value: el("dd"), sub: el("dd", { className: "sub" }) };
       byId("tiles").append(el("div", { className: "tile" }, el("dt", { textContent: name }), tile.value, tile.sub));
@@ -116,7 +116,7 @@ export class FleetView {
   drawTiles() {
     const rows = [...this.store.rows.values()];
     const sum = (pick) => rows.reduce((total, row) => total + (pick(row) ?? 0), 0);
-    const [workloads, ready, slo, changing, held, time] = this.tiles;
+    const [workloads, ready, slo, changing, held, beside, time] = this.tiles;
     const fill = (tile, value, sub) => { text(tile.value, value); text(tile.sub, sub); };
     const act = rows.filter((row) => row.mode === "act").length;
     fill(workloads, String(rows.length), `${act} act, ${rows.length - act} observe`);
@@ -134,6 +134,11 @@ export class FleetView {
     const silent = rows.filter((row) => row.reason === "silent" || row.reason === "freshness").length;
     const waiting = rows.filter((row) => row.reason === "warm_up" || row.reason === "warming_up").length;
     fill(held, String(silent + waiting), `${silent} without telemetry, ${waiting} warming up`);
+    const observed = rows.filter((row) => row.mode === "observe" && row.held !== null);
+    const theirs = observed.reduce((t, row) => t + row.held, 0);
+    const ours = observed.reduce((t, row) => t + row.ours, 0);
+    fill(beside, theirs ? share(ours / theirs - 1) : "–",
+      theirs ? `would hold ${number(ours)} of ${number(theirs)} observed` : "nothing is only observed");
     fill(time, origin ? clock(origin) : "–", origin ? day(origin) : "no decision yet");
   }
 
@@ -250,6 +255,8 @@ export class FleetView {
     c.stroke();
   }
 }
+
+const share = (ratio) => `${ratio > 0 ? "+" : ratio < 0 ? "−" : ""}${Math.round(Math.abs(100 * ratio))} %`;
 
 function sparkWords(row) {
   const known = row.spark.filter((v) => v !== null);

@@ -35,6 +35,7 @@ export class WorkloadView {
     this.risk = el(BASE);
     this.skillWords = el("p");
     this.skill = el(BASE);
+    this.beside = el("p");
     this.facts = el("dl", { className: "facts" });
     this.timeline = el("ol", { className: "turns" });
     this.body = el("div", { className: "cards" },
@@ -43,6 +44,7 @@ export class WorkloadView {
         table("risk", ["Replicas", "P(miss), logarithmic", "", ""], this.risk, "Risk by number of replicas")),
       card("Forecast skill", "half", this.skillWords,
         table("", ["Ahead", "Scored", "Mean error", "If nothing changed", "Inside 50 %", "Inside 90 %"], this.skill, "Forecast skill by horizon")),
+      card("Beside what is held, and what was needed", "", this.beside),
       card("Decisions, newest first", "", this.timeline),
       card("Evidence of the newest decision", "", this.facts));
     this.node.replaceChildren(
@@ -116,6 +118,7 @@ export class WorkloadView {
     this.replicas.show(view, `Replicas over time; now ${count(d.replicas.ready)} ready and ${count(d.replicas.final)} wanted. Arrow keys read single steps.`);
     this.showRisk(view, d);
     this.showSkill(view);
+    text(this.beside, besideWords(view, d.mode));
     this.showFacts(view, d);
     this.showTurns(view.turns);
     if (first) { this.load.fit(); this.replicas.fit(); }
@@ -209,6 +212,18 @@ export class WorkloadView {
     const now = [...this.timeline.children];
     if (now.length !== nodes.length || nodes.some((node, n) => node !== now[n])) this.timeline.replaceChildren(...nodes);
   }
+}
+
+/** What would have been held in place of theirs, and what each step's load turned out to need. */
+function besideWords(view, mode) {
+  const a = view.adoption;
+  if (!a) return "Too little is known yet of what was held, wanted and needed.";
+  const time = span((a.steps * view.step_ms) / 1000);
+  const less = a.held ? 1 - a.ours / a.held : 0;
+  const verdict = Math.abs(less) < 0.005 ? "as many" : `${percent(Math.abs(less), 0)} ${less > 0 ? "fewer" : "more"}`;
+  const risk = a.p_held === null || a.p_ours === null ? "" : `, at a mean stated risk of a miss of ${mode === "observe" ? "at most " : ""}${chance(a.p_ours)}; with what was held it was ${chance(a.p_held)}`;
+  const ours = mode === "observe" ? `HARMONY would have held ${number(a.ours)} (${verdict})` : `HARMONY wanted ${number(a.ours)} (${verdict})`;
+  return `Over ${time}, ${number(a.held)} replicas were held on average. ${ours}${risk}. What each step's own load needed, as seen afterwards: ${number(a.above_h)} replica-hours were held beyond it, ${number(a.below_h)} were short of it.`;
 }
 
 function makeTurn() {

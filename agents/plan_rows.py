@@ -1,0 +1,171 @@
+"""From subjects to plans: what the planner is told of each workload, and what its answers say in a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from torch import Tensor
+
+from agents.forecast_state import WorkloadState
+from agents.idleness import chance_needed, with_last_replica
+from agents.plan_limits import counts_of, reach_s
+from agents.plan_request import PlanInput, PlanResult
+from agents.planner import plan, reactive_replicas
+from agents.policy import Policy
+from agents.records import WorkloadPlan
+from agents.roles import demand_column, role_demand, role_input
+from agents.served_load import served_load
+from agents.slo_classes import ClassRow, bound_by, class_rows
+from agents.subject import Subject
+
+
+class RowPlanner:
+    """Plans the workloads of one worker, row by row of a batch."""
+
+    def __init__(self, policy: Policy, step_ms: int) -> None:
+        self._policy = policy
+        self._step_ms = step_ms
+
+    def results(
+        self, subjects: Sequence[Subject], paths: Tensor, columns: list[int], origin_ts_ms: int
+    ) -> list[PlanResult]:
+        """The planner's answers.
+
+        Args:
+            paths: float [B, S, H, C], of these columns of the catalogue, 0 (the arrival rate) among them.
+        """
+        if not subjects:
+            return []
+        inputs = [self._input(subject, origin_ts_ms) for subject in subjects]
+        windows, specs = [subject.window for subject in subjects], [subject.state.spec for subject in subjects]
+        demand = role_demand(specs, windows, paths, columns)
+        by = [demand_column(spec, window) for spec, window in zip(specs, windows, strict=True)]
+        load = served_load(demand, windows, self._step_ms, by)
+        rows = [self._classes(request, subject.state) for request, subject in zip(inputs, subjects, strict=True)]
+        asked = [[row.request for row in its] or [request] for its, request in zip(rows, inputs, strict=True)]
+        at = [b for b, requests in enumerate(asked) for _ in requests]
+        flat = [request for requests in asked for request in requests]
+        answers = iter(plan(flat, load[at][..., None] if len(at) > len(load) else load[..., None], self._policy))
+        results = []
+        arrivals = paths[..., columns.index(0)]
+        for subject, request, its, arriving in zip(subjects, inputs, rows, arrivals, strict=True):
+            mine = [next(answers) for _ in its or (request,)]
+            result = bound_by(its, mine, subject.state.calibration.stated) if its else mine[0]
+            results.append(self._with_last_replica(result, request, subject, arriving, origin_ts_ms))
+        return results
+
+    def between(self, subject: Subject, origin_ts_ms: int) -> WorkloadPlan:
+        """The last plan stands, unless the present load needs more."""
+        base = bare_plan(subject, subject.refused)
+        if subject.refused is not None:
+            return base
+        request, state = self._input(subject, origin_ts_ms), subject.state
+        asked = [row.request for row in self._classes(request, state)] or [request]
+        needs = [reactive_replicas(one, self._policy.commit_s) for one in asked]
+        needed = max((n for n in needs if n is not None), default=None)
+        last = state.last_proposed
+        if last == 0 and _may_be_none(state) and state.idle_since_ms is None and request.ready + request.pending > 0:
+            last = 1  # the plan to go to zero was made before there was something to do
+        first = max((limit.low or 0 for limit in subject.standing if limit.guard == "first_request"), default=None)
+        known = [n for n in (last, needed, first) if n is not None]
+        if not known:
+            return base
+        proposed = max(known)
+        proposer = "first_request" if first else "last_plan" if proposed == last else "reactive"
+        return msgspec.structs.replace(base, reactive_replicas=needed, proposed=proposed, proposer=proposer)
+
+    def workload_plan(self, subject: Subject, result: PlanResult, source: str) -> WorkloadPlan:
+        """What an answer says, its risks as they are stated."""
+        calibration = subject.state.calibration
+        risks = tuple(
+            msgspec.structs.replace(
+                risk,
+                p_miss=calibration.stated(risk.p_miss),
+                p_miss_stderr=risk.p_miss_stderr * calibration.slope(risk.p_miss),
+            )
+            for risk in result.risks
+        )
+        bound = next((c for c in result.classes if c.name == result.slo_class), None)
+        return msgspec.structs.replace(
+            bare_plan(subject, result.refused),
+            reactive_replicas=result.reactive_replicas,
+            proposed=result.proposed,
+            proposer=result.proposer,
+            epsilon=bound.epsilon if bound is not None else self._allowed(subject.state),
+            risks=risks,
+            forecast_source=source,
+            peak=result.peak,
+            window_s=result.window_s,
+            capacity=result.capacity,
+            lead_time_s=result.lead_time_s,
+            p_needed=result.p_needed,
+            slo_class=result.slo_class,
+            classes=result.classes,
+        )
+
+    def _input(self, subject: Subject, origin_ts_ms: int) -> PlanInput:
+        state, fleet = subject.state, subject.fleet
+        if fleet is None:
+            raise ValueError(f"{subject.window.workload}: a workload without fleet facts is refused, not planned")
+        remaining: tuple[float, ...] = ()
+        if fleet.pending > 0 and subject.pending_since_ms is not None:
+            elapsed_s = (origin_ts_ms - subject.pending_since_ms) / 1000
+            remaining_s = state.lead.quantile(0.5) - elapsed_s
+            # An overdue replica may be stuck: it gets a fresh lead time instead of counting as almost there.
+            remaining = (remaining_s,) * fleet.pending if remaining_s > 0 else ()
+        request = PlanInput(
+            workload=subject.window.workload,
+            origin_ts_ms=origin_ts_ms,
+            step_ms=self._step_ms,
+            spec=state.spec if state.declared else None,
+            ready=fleet.ready,
+            pending=fleet.pending,
+            draining=fleet.draining,
+            arrival_rate_now=subject.inputs.arrival_rate,
+            waiting_now=subject.window.newest("engine.waiting"),
+            capacity=state.capacity,
+            lead=state.lead,
+            last_replicas=state.last_proposed,
+            pending_remaining_s=remaining,
+            epsilon=state.calibration.computed(self._allowed(state)),
+            beside=counts_of(subject.standing, state.spec),
+            keeps_one=_may_be_none(state),
+        )
+        return role_input(request, state.spec, subject.window)
+
+    def _with_last_replica(
+        self, result: PlanResult, request: PlanInput, subject: Subject, arrivals: Tensor, origin_ts_ms: int
+    ) -> PlanResult:
+        state = subject.state
+        if not _may_be_none(state):
+            return result
+        p_needed = chance_needed(arrivals.numpy(), self._step_ms / 1000, reach_s(state, self._step_ms))
+        idle_ms = None if state.idle_since_ms is None else origin_ts_ms - state.idle_since_ms
+        idle_s = None if idle_ms is None else idle_ms / 1000
+        return with_last_replica(result, request, state.spec.zero, idle_s, p_needed)
+
+    def _classes(self, request: PlanInput, state: WorkloadState) -> list[ClassRow]:
+        return class_rows(request, state.classes, state.budget, self._policy.epsilon, state.calibration.computed)
+
+    def _allowed(self, state: WorkloadState) -> float:
+        """The risk that the next plan may take, as it is stated."""
+        return state.budget.epsilon(self._policy.epsilon, state.spec.slo.objective)
+
+
+def bare_plan(subject: Subject, refused: str | None) -> WorkloadPlan:
+    """A plan without a proposal."""
+    return WorkloadPlan(
+        workload=subject.window.workload,
+        refused=refused,
+        inputs=subject.inputs,
+        fleet=subject.fleet,
+        facts_age_ms=subject.facts_age_ms,
+        slo_miss_ratio=subject.window.newest("slo.miss_ratio"),
+        budget_left_ratio=subject.state.budget.left_ratio(subject.state.spec.slo.objective),
+        standing=subject.standing,
+    )
+
+
+def _may_be_none(state: WorkloadState) -> bool:
+    return state.declared and state.spec.min_replicas == 0

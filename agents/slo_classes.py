@@ -1,0 +1,188 @@
+"""Several SLO classes of one workload: what is learned of each, and a plan that keeps every one of them.
+
+All classes wait in the same queue, so a class misses when that queue is longer than its own patience, and each has its
+own capacity: the load at which it begins to miss. Classes that no telemetry tells of are not told apart: the strictest
+of them governs, by what is learned of all requests together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import msgspec
+
+from agents.plan_request import PlanInput, PlanResult
+from agents.policy import Slo, SloClass, WorkloadSpec
+from agents.records import ClassRisk
+from model.capacity import CapacityPosterior, SlotEvidence
+from model.error_budget import ErrorBudget
+from streams.pages import SloCounts
+
+_PATIENCE_STEPS: Final = 4  # between two counts of a source, beyond which their difference is of no slot
+_FORGET_MS: Final = 3_600_000
+
+
+@dataclass(slots=True)
+class ClassState:
+    """What is learned of one class."""
+
+    capacity: CapacityPosterior
+    budget: ErrorBudget = field(default_factory=ErrorBudget)
+
+
+class ClassesSnapshot(msgspec.Struct, frozen=True):
+    """`Classes` as they stand in a commit record."""
+
+    capacity: dict[str, dict[str, Any]] = {}
+    budget: dict[str, dict[str, Any]] = {}
+    counts: tuple[SloCounts, ...] = ()
+
+
+@dataclass(slots=True)
+class Classes:
+    """The classes of one workload that telemetry has told of.
+
+    Attributes:
+        known: by name.
+        counts: the last word of each source, by its name.
+    """
+
+    known: dict[str, ClassState] = field(default_factory=dict)
+    counts: dict[str, SloCounts] = field(default_factory=dict)
+
+    def learn(self, spec: WorkloadSpec, told: Sequence[SloCounts], slot: SlotEvidence) -> None:
+        """Fold what sources counted up to a slot's end; `slot` is what it says of all requests together."""
+        if not spec.slo.classes:
+            return
+        added = self._added(told, slot)
+        for declared in spec.slo.classes:
+            good, total = added.get(declared.name, (0.0, 0.0))
+            known = self.known.get(declared.name)
+            if known is None:
+                if total <= 0:
+                    continue
+                known = self.known[declared.name] = ClassState(CapacityPosterior(spec.capacity_rps))
+            requests, missed = (total, 1.0 - good / total) if total > 0 else (None, None)
+            known.budget.observe(slot.end_ts_ms, requests, missed)
+            known.capacity.observe(
+                replace(
+                    slot, miss_ratio=missed, finished=requests, ttft_s=declared.ttft_s, objective=declared.objective
+                )
+            )
+
+    def _added(self, told: Sequence[SloCounts], slot: SlotEvidence) -> dict[str, tuple[float, float]]:
+        """Good ones and all since each source's last word, by class; a count that fell says nothing."""
+        added: dict[str, tuple[float, float]] = {}
+        patience_ms = _PATIENCE_STEPS * slot.step_s * 1000
+        for word in told:
+            before = self.counts.get(word.source)
+            if before is not None and 0 < word.ts_ms - before.ts_ms <= patience_ms:
+                last = {counts.name: counts for counts in before.classes}
+                for counts in word.classes:
+                    old = last.get(counts.name)
+                    if old is not None and counts.total >= old.total and counts.good >= old.good:
+                        total = counts.total - old.total
+                        good, sum_total = added.get(counts.name, (0.0, 0.0))
+                        added[counts.name] = good + min(counts.good - old.good, total), sum_total + total
+            if before is None or word.ts_ms > before.ts_ms:
+                self.counts[word.source] = word
+        oldest_ms = slot.end_ts_ms - _FORGET_MS
+        self.counts = {source: word for source, word in sorted(self.counts.items()) if word.ts_ms >= oldest_ms}
+        return added
+
+    def snapshot(self) -> ClassesSnapshot:
+        return ClassesSnapshot(
+            {name: known.capacity.snapshot() for name, known in sorted(self.known.items())},
+            {name: known.budget.snapshot() for name, known in sorted(self.known.items())},
+            tuple(self.counts.values()),
+        )
+
+    @classmethod
+    def restore(cls, snapshot: ClassesSnapshot, spec: WorkloadSpec) -> Classes:
+        """As they were, under the classes declared now."""
+        declared = {slo_class.name for slo_class in spec.slo.classes}
+        known = {
+            name: ClassState(
+                CapacityPosterior.restore(capacity, spec.capacity_rps), ErrorBudget.restore(snapshot.budget[name])
+            )
+            for name, capacity in snapshot.capacity.items()
+            if name in declared
+        }
+        return cls(known, {word.source: word for word in snapshot.counts})
+
+
+def strictest(classes: Sequence[SloClass]) -> SloClass:
+    """One class that asks for all that any of these does; its name is theirs."""
+    return SloClass(
+        "+".join(c.name for c in classes),
+        min(c.ttft_s for c in classes),
+        min(c.tpot_s for c in classes),
+        max(c.objective for c in classes),
+        min((c.epsilon for c in classes if c.epsilon is not None), default=None),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ClassRow:
+    """What the planner is asked for one class, and what its risk rests on."""
+
+    slo_class: SloClass
+    request: PlanInput
+    allowed: float
+    budget: ErrorBudget
+
+
+def class_rows(
+    request: PlanInput, classes: Classes, budget: ErrorBudget, epsilon: float, computed: Callable[[float], float]
+) -> list[ClassRow]:
+    """A request for each class that telemetry tells of, and one for the strictest of the others; none without classes.
+
+    Args:
+        budget: of all requests together.
+        epsilon: the policy's.
+        computed: turns a risk that is stated into the one that the planner may compute.
+    """
+    declared = request.declared.slo.classes
+    apart = [c for c in declared if c.name in classes.known]
+    others = [c for c in declared if c.name not in classes.known]
+    rows = [(c, classes.known[c.name].capacity, classes.known[c.name].budget) for c in apart]
+    if others:
+        rows.append((strictest(others), request.capacity, budget))
+    made = []
+    for slo_class, capacity, its_budget in rows:
+        allowed = its_budget.epsilon(epsilon if slo_class.epsilon is None else slo_class.epsilon, slo_class.objective)
+        slo = Slo(slo_class.ttft_s, slo_class.tpot_s, slo_class.objective)
+        asked = replace(request, spec=replace(request.declared, slo=slo), capacity=capacity, epsilon=computed(allowed))
+        made.append(ClassRow(slo_class, asked, allowed, its_budget))
+    return made
+
+
+def bound_by(rows: Sequence[ClassRow], results: Sequence[PlanResult], stated: Callable[[float], float]) -> PlanResult:
+    """The plan of the class that asks for most, which keeps the others too, with what each of them asks for.
+
+    Args:
+        stated: turns a computed risk into the one to publish.
+    """
+    at = max(range(len(rows)), key=lambda k: (results[k].proposed or 0, -k))
+    told = tuple(_class_risk(row, result, stated) for row, result in zip(rows, results, strict=True))
+    reactive = [r.reactive_replicas for r in results if r.reactive_replicas is not None]
+    return replace(
+        results[at],
+        slo_class=rows[at].slo_class.name,
+        classes=told,
+        reactive_replicas=max(reactive, default=None),
+    )
+
+
+def _class_risk(row: ClassRow, result: PlanResult, stated: Callable[[float], float]) -> ClassRisk:
+    risk = next((r.p_miss for r in result.risks if r.replicas == result.proposed), None)
+    return ClassRisk(
+        name=row.slo_class.name,
+        objective=row.slo_class.objective,
+        epsilon=row.allowed,
+        replicas=result.proposed,
+        p_miss=None if risk is None else stated(risk),
+        budget_left_ratio=row.budget.left_ratio(row.slo_class.objective),
+    )

@@ -1,0 +1,1 @@
+"""A forecaster, a policy, an actuator and a decoder for HARMONY."""

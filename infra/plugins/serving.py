@@ -1,0 +1,67 @@
+"""The plug-ins that the settings choose for the workers."""
+
+from __future__ import annotations
+
+import structlog
+
+from infra.plugins.forecaster import PluginForecaster
+from infra.plugins.guarded import PluginFailed
+from infra.plugins.installed import find
+from infra.plugins.limits import PluginLimits
+from infra.plugins.policy import PluginProposer
+from infra.settings import Settings
+from model.contract import Forecaster
+from model.fallback import FallbackForecaster
+from streams.meter import Meter
+
+log = structlog.get_logger()
+
+
+def require_chosen(settings: Settings) -> None:
+    """See that what is chosen is installed: the policy's version is part of every decision's id.
+
+    Raises:
+        HarmonyError: it is not (exit code 2).
+    """
+    chosen = settings.advanced.plugins
+    if chosen.forecaster:
+        find("forecaster", chosen.forecaster)
+    if chosen.policy:
+        find("policy", chosen.policy)
+
+
+def with_own_forecaster(settings: Settings, behind: Forecaster, meter: Meter) -> Forecaster:
+    """The chosen forecaster in front of the built-in ones, or those alone.
+
+    Raises:
+        HarmonyError: it is not installed, or cannot be made.
+    """
+    chosen = settings.advanced.plugins
+    if not chosen.forecaster:
+        return behind
+    plugin = find("forecaster", chosen.forecaster)
+    own = PluginForecaster(plugin, chosen.options.get(plugin.kind, {}), _limits(settings), meter)
+
+    def failed(error: Exception) -> None:
+        if not isinstance(error, PluginFailed):  # those are logged where they happen
+            log.warning("plugin_failed", kind=plugin.kind, name=plugin.name, reason=str(error))
+
+    return FallbackForecaster(own, behind, on_error=failed)
+
+
+def own_policy(settings: Settings, meter: Meter) -> PluginProposer | None:
+    """The chosen policy.
+
+    Raises:
+        HarmonyError: it is not installed, or cannot be made.
+    """
+    chosen = settings.advanced.plugins
+    if not chosen.policy:
+        return None
+    plugin = find("policy", chosen.policy)
+    return PluginProposer(plugin, chosen.options.get(plugin.kind, {}), _limits(settings), meter)
+
+
+def _limits(settings: Settings) -> PluginLimits:
+    chosen = settings.advanced.plugins
+    return PluginLimits(chosen.time_limit_s, chosen.failures, chosen.pause_calls)

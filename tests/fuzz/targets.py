@@ -1,0 +1,192 @@
+"""Every reader of bytes that come from elsewhere, as a function that may answer or refuse and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from agents.decide_records import decode_command, decode_decision
+from agents.plan_codec import decode_plan
+from infra.collect.exposition import UnreadableError, read_exposition
+from infra.collect.raw_record import read_raw
+from infra.collect.remote_write import read_remote_write
+from infra.page.fleet import FleetMemory
+from streams import strict_json
+from streams.binary_form import encode_binary
+from streams.catalogue import DEFAULT_CATALOGUE, SOURCES, Source
+from streams.commit_codec import decode_coarse
+from streams.config import StreamConfig
+from streams.decode import RecordDecoder
+from streams.ingest import IngestKernel
+from streams.log import ContractBroken, LogRecord
+from streams.page_codec import PageAssembler, decode_page, page_key
+from streams.records import DeadLetter
+from streams.sample_reader import SampleReader
+from streams.sample_run import SampleRun
+from streams.series_index import SeriesIndex
+from streams.strict_json import MalformedError
+from streams.topics import Topics
+from tests.collect.samples import TS_MS as EXPORTED_MS
+from tests.collect.samples import VLLM
+from tests.collect.test_remote_write import written
+from tests.collect.writers import otlp, telegraf_v1, telegraf_v2, vector
+from tests.page.fleet_records import step_records
+from tests.streams.random_logs import POISON, random_log
+from tests.streams.test_telemetry_schema import GOLDEN
+
+CONFIG = StreamConfig(step_ms=1_000, grace_ms=1_000, skew_ms=500, context_steps=4)
+TOPICS = Topics()
+STAMP_MS = 1_763_636_415_000
+KEY = b"w"
+_NOT_OURS = (msgspec.MsgspecError, UnicodeDecodeError)
+_EXPOSED = (VLLM.encode()[:3_000], b"a 1\n# EOF\n", b'a_bucket{le="+Inf"} 3 1700000000.5\n')
+# A series index keeps names; a reader of a real worker sweeps them between batches.
+_INPUTS_PER_READER = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A reader under fuzzing.
+
+    Attributes:
+        run: takes bytes, returns a word for what became of them; anything that it raises is a crash.
+        seeds: good and known bad inputs.
+        timed: it reads what strangers send, so that no input may hold it up.
+        us_per_kib: what it may take beyond a millisecond: records of others hold hundreds of series.
+    """
+
+    name: str
+    run: Callable[[bytes], str]
+    seeds: tuple[bytes, ...]
+    timed: bool = True
+    us_per_kib: float = 0.0
+
+
+def targets() -> tuple[Target, ...]:
+    """All of them, anew: some keep state."""
+    telemetry = {s: tuple(v for source, v in GOLDEN if source == s) + POISON + _logged(s) for s in SOURCES}
+    raw = tuple(json.dumps(body).encode() for body in (otlp(), telegraf_v1(), telegraf_v2(), vector()))
+    coarse, pages = _internal()
+    answers: dict[str, tuple[bytes, ...]] = {}
+    for topic, value in step_records(3, 0):
+        answers[topic] = (*answers.get(topic, ()), value)
+    return (
+        *(Target(f"decoder, {s}", _decoder(s), telemetry[s] + _binary(s)) for s in SOURCES),
+        *(Target(f"batch reader, {s}", _batch(s), telemetry[s] + _binary(s)) for s in SOURCES),
+        Target("strict JSON", _refusing(strict_json.read, MalformedError), telemetry["requests"] + raw),
+        Target("formats of others", _refusing(_others, MalformedError), raw, us_per_kib=200.0),
+        Target(
+            "exposition", _refusing(_exposition, UnreadableError), (VLLM.encode()[:3_000], b"a 1\n# EOF\n"), timed=False
+        ),
+        Target("remote write", _refusing(read_remote_write, UnreadableError), _requests()),
+        Target("page chunks", _chunk, pages, timed=False),
+        Target("page body", _page_body, tuple(page[24:] for page in pages), timed=False),
+        Target("coarse rows", _refusing(decode_coarse, ContractBroken), coarse, timed=False),
+        Target("plans", _refusing(decode_plan, ContractBroken), answers[TOPICS.plans], timed=False),
+        Target("decisions", _refusing(decode_decision, *_NOT_OURS), answers[TOPICS.decisions], timed=False),
+        Target("commands", _refusing(decode_command, *_NOT_OURS), answers[TOPICS.decisions], timed=False),
+        *(Target(f"page of {t.rsplit('.', 1)[-1]}", _shown(t), seeds, timed=False) for t, seeds in answers.items()),
+    )
+
+
+def _decoder(source: Source) -> Callable[[bytes], str]:
+    decoder = RecordDecoder(DEFAULT_CATALOGUE, source, CONFIG.max_record_bytes)
+
+    def run(value: bytes) -> str:
+        found = decoder.decode(value, KEY, STAMP_MS)
+        return found.code if isinstance(found, DeadLetter) else type(found).__name__
+
+    return run
+
+
+def _batch(source: Source) -> Callable[[bytes], str]:
+    held: list[SampleReader] = []
+    read = 0
+
+    def run(value: bytes) -> str:
+        nonlocal read
+        if read % _INPUTS_PER_READER == 0:
+            size, skew = CONFIG.max_record_bytes, CONFIG.skew_ms
+            held[:] = [SampleReader(DEFAULT_CATALOGUE, source, size, skew, SeriesIndex())]
+        read += 1
+        parts = list(held[0].read([LogRecord(read, STAMP_MS, KEY, value)]))
+        return ",".join("samples" if isinstance(part, SampleRun) else "slow" for part in parts)
+
+    return run
+
+
+def _refusing(read: Callable[[bytes], Any], *refusals: type[Exception]) -> Callable[[bytes], str]:
+    def run(value: bytes) -> str:
+        try:
+            read(value)
+        except refusals as error:
+            return str(getattr(error, "code", type(error).__name__))
+        return "read"
+
+    return run
+
+
+def _others(value: bytes) -> object:
+    return read_raw(value, STAMP_MS)
+
+
+def _exposition(value: bytes) -> object:
+    return read_exposition(value.decode("utf-8", "replace"), lambda _name: True, STAMP_MS)
+
+
+def _chunk(value: bytes) -> str:
+    assembler = PageAssembler(CONFIG, TOPICS.partitions, DEFAULT_CATALOGUE)
+    return _refusing(lambda v: assembler.feed(LogRecord(0, STAMP_MS, page_key("gpu", 0, 1, 0), v)), ContractBroken)(
+        value
+    )
+
+
+def _page_body(value: bytes) -> str:
+    return _refusing(lambda v: decode_page(v, CONFIG, TOPICS.partitions), ContractBroken)(value)
+
+
+def _shown(topic: str) -> Callable[[bytes], str]:
+    memory = FleetMemory(TOPICS, CONFIG.step_ms)
+
+    def run(value: bytes) -> str:
+        before = memory.unreadable
+        memory.fold(topic, value)
+        return "unreadable" if memory.unreadable > before else "shown"
+
+    return run
+
+
+# Seeds.
+
+
+def _logged(source: Source) -> tuple[bytes, ...]:
+    log = random_log(1, source, CONFIG.step_ms, CONFIG.grace_ms, CONFIG.skew_ms, 6)
+    return tuple(value for *_, value in log if value)[:60]
+
+
+def _binary(source: Source) -> tuple[bytes, ...]:
+    name = "power_w" if source == "gpu" else "slo_total"
+    return (
+        encode_binary(source, "w", ["a", "b", "a"], [STAMP_MS] * 3, {name: [1.0, 2.0, float("nan")]}),
+        encode_binary(source, "w", ["a"], [STAMP_MS], {}),
+    )
+
+
+def _requests() -> tuple[bytes, ...]:
+    points = read_exposition(VLLM, lambda name: name.startswith("vllm"), EXPORTED_MS)
+    return (written(points[:40]), written(points[:1]), b"")
+
+
+def _internal() -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+    """Bytes as the stages write them to each other."""
+    kernel = IngestKernel(0, "gpu", CONFIG, DEFAULT_CATALOGUE, TOPICS)
+    log = random_log(2, "gpu", CONFIG.step_ms, CONFIG.grace_ms, CONFIG.skew_ms, 8)
+    pages: Sequence[bytes] = [
+        out.value for e in kernel.fold([LogRecord(*r) for r in log]) for out in e.commits if out.value is not None
+    ]
+    packed = [msgspec.msgpack.encode([1, n, ["w"], ["i"], b"\0" * 4, b"\0"]) for n in range(3)]
+    return tuple(packed), tuple(pages[-6:])

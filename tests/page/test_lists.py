@@ -1,0 +1,152 @@
+"""What the page says of adoption, dead letters and settings: numbers against plain arithmetic, and no secrets."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.decide_records import encode_decision
+from agents.records import ReplicaView
+from infra.health import Health
+from infra.kafka_tail import TailRecord
+from infra.metrics import PrometheusMeter
+from infra.page.adoption import adoption, largest_within
+from infra.page.fleet import FleetMemory
+from infra.page.health_view import health_view
+from infra.page.letters import LetterMemory
+from infra.page.settings_view import settings_view
+from infra.page.views import fleet_row, workload_view
+from infra.settings import Settings, load_settings
+from tests.page.fleet_records import STEP_MS, TOPICS, decision
+
+counts = st.lists(st.one_of(st.just(math.nan), st.integers(0, 50).map(float)), min_size=1, max_size=40)
+
+
+@given(counts, st.integers(1, 12))
+def test_the_largest_of_a_window_is_that_of_a_loop(values: list[float], window: int) -> None:
+    found = largest_within(np.array(values), window)
+    for t, got in enumerate(found.tolist()):
+        known = [v for v in values[max(0, t - window + 1) : t + 1] if not math.isnan(v)]
+        assert got == max(known) if known else math.isnan(got)
+
+
+@given(st.integers(1, 30), st.randoms(use_true_random=False))
+def test_adoption_agrees_with_a_loop_over_the_steps(steps: int, rng: Any) -> None:
+    rows = [[rng.choice([math.nan, *map(float, range(9))]) for _ in range(3)] for _ in range(steps)]
+    risks = [[rng.choice([math.nan, rng.random()]) for _ in range(2)] for _ in range(steps)]
+    found = adoption(*np.array(rows).T, *np.array(risks).T, STEP_MS)
+    known = [(r, p) for r, p in zip(rows, risks, strict=True) if not any(map(math.isnan, r))]
+    if not known:
+        assert found is None
+        return
+    assert found is not None
+    assert found.steps == len(known)
+    assert math.isclose(found.held, sum(r[0] for r, _ in known) / len(known))
+    assert math.isclose(found.ours, sum(r[1] for r, _ in known) / len(known))
+    hours = STEP_MS / 3_600_000
+    assert math.isclose(found.above_h - found.below_h, sum(r[0] - r[2] for r, _ in known) * hours, abs_tol=1e-9)
+    assert min(found.above_h, found.below_h) >= 0
+    stated = [p[0] for _, p in known if not math.isnan(p[0])]
+    assert found.p_held == (pytest.approx(sum(stated) / len(stated)) if stated else None)
+
+
+def told(mode: str, proposals: list[int], current: int = 10) -> dict[str, Any]:
+    memory = FleetMemory(TOPICS, STEP_MS, hold_ms=2 * STEP_MS)
+    for step, proposed in enumerate(proposals):
+        replicas = ReplicaView(current, 0, current, proposed, current - 1)
+        made = decision("w", step, mode=mode, replicas=replicas, shadow={"reactive": 4})
+        memory.fold(TOPICS.decisions, encode_decision(made))
+    history = memory.get("w")
+    assert history is not None
+    view = workload_view("w", history)["adoption"]
+    row = fleet_row("w", history)
+    assert (row["held"], row["ours"]) == (view["held"], view["ours"])
+    return dict(view)
+
+
+def test_in_observe_the_largest_recent_proposal_is_what_would_have_been_held() -> None:
+    view = told("observe", [6, 8, 5, 5, 5])
+    assert view["held"] == 10
+    assert view["ours"] == pytest.approx((6 + 8 + 8 + 5 + 5) / 5)
+    assert view["above_h"] == pytest.approx(6 * 5 * STEP_MS / 3_600_000, rel=1e-3)
+    assert view["below_h"] == 0
+
+
+def test_in_act_it_is_what_was_decided() -> None:
+    assert told("act", [6, 8, 5])["ours"] == 9
+
+
+def letter(n: int, reason: str = "schema", **headers: bytes) -> TailRecord:
+    said = {"topic": b"harmony.telemetry.gpu", "partition": b"1", "offset": b"%d" % n, "reason": reason.encode()}
+    return TailRecord(1, n, 1000 + n, b"w", b"secret bytes", tuple((said | headers).items()))
+
+
+def test_letters_are_bounded_newest_first_and_never_tell_their_bytes() -> None:
+    memory = LetterMemory(most=5)
+    for n in range(20):
+        memory.take(letter(n, "schema" if n % 2 else "json"))
+    view = memory.told()
+    assert [x["offset"] for x in view["letters"]] == [19, 18, 17, 16, 15]
+    assert view["reasons"] == {"schema": 3, "json": 2}
+    assert "secret bytes" not in json.dumps(view)
+    assert view["letters"][0]["bytes"] == len(b"secret bytes")
+
+
+@given(st.dictionaries(st.sampled_from(["topic", "partition", "offset", "reason", "detail"]), st.binary(max_size=400)))
+def test_no_headers_stop_the_page(headers: dict[str, bytes]) -> None:
+    memory = LetterMemory()
+    memory.take(TailRecord(0, 0, 0, b"\xff" * 400, None, tuple(headers.items())))
+    (shown,) = json.loads(json.dumps(memory.told()))["letters"]
+    assert all(len(str(value)) <= 300 for value in shown.values())
+
+
+def test_settings_in_force_show_what_differs_and_no_secret(tmp_path: Path) -> None:
+    file = tmp_path / "harmony.yaml"
+    file.write_text(
+        "epsilon: 0.05\n"
+        "workloads: [{id: prod/x, slo: {ttft_s: 1.0}}]\n"
+        "advanced:\n"
+        "  kafka: {security_protocol: SASL_SSL, sasl_mechanism: PLAIN, sasl_username: u, sasl_password: hunter2}\n"
+        "  worker: {metrics_token: hunter2}\n"
+        "  plugins: {options: {forecaster: {api_key: hunter2}}}\n"
+    )
+    settings = load_settings(file, None, {})
+    view = settings_view(settings)
+    assert "hunter2" not in json.dumps(view)
+    rows = {row["key"]: row for row in view["settings"]}
+    assert (rows["epsilon"]["value"], rows["epsilon"]["changed"]) == ("0.05", True)
+    assert rows["workloads[prod/x].slo.ttft_s"]["value"] == "1.0"
+    assert rows["workloads[prod/x].slo.ttft_s"]["changed"]
+    assert not rows["workloads[prod/x].slo.objective"]["changed"]
+    assert not rows["advanced.guards.lease_steps"]["changed"]
+    assert rows["advanced.plugins.options.forecaster.api_key"]["value"] == "(set)"
+    assert view["policy"] == settings.policy.fingerprint()
+
+
+def test_settings_that_nobody_changed_are_all_defaults() -> None:
+    changed = {row["key"] for row in settings_view(Settings())["settings"] if row["changed"]}
+    assert changed <= {"state_dir"}
+
+
+def test_health_tells_checks_lags_and_what_is_not_zero() -> None:
+    health, meter = Health(0.0, expected=("restored",)), PrometheusMeter(strict=True)
+    health.set_check("sources", ok=False, detail="gpu is silent", required=False)
+    meter.count("samples_total", 7, outcome="accepted")
+    meter.observe("plan_seconds", 0.25)
+    meter.observe("plan_seconds", 0.75)
+    view = health_view(health.snapshot(1.0), meter.registry)
+    assert not view["ready"]
+    assert {c["name"]: c["ok"] for c in view["checks"]} == {"restored": False, "sources": False}
+    figures = {(f["name"], f["of"]): f["value"] for f in view["figures"]}
+    assert figures["samples_total", "accepted"] == 7
+    assert figures["plan_seconds", ""] == 0.5
+    assert ("samples_total", "late") not in figures
+    meter.gauge("lag_records", 0, stage="decide")
+    assert {f["name"] for f in health_view(health.snapshot(1.0), meter.registry)["figures"]} >= {"lag_records"}
