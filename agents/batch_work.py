@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from agents.forecast_state import WorkloadState
 from agents.policy import WorkloadSpec
 from agents.records import Limit
+from agents.roles import demand_column
 from agents.schedule import CalendarRule, local_text, windows
 from model.deadlines import Job, Means, fewest_in_time
 from streams.coarse_ring import COARSE_ROWS, COARSE_STEP_MS
@@ -43,7 +44,7 @@ def batch_limit(
     """
     spec = state.spec
     queued = _queued(spec, window, origin_ts_ms, reach_ms)
-    if not queued or fleet is None or not state.capacity.known:
+    if not queued or fleet is None or not state.capacity.known or spec.role == "prefill":
         return ()
     carried = float(state.capacity.quantiles((_CAPACITY_LEVEL,))[0])
     tokens_per_request = _tokens_per_request(spec, window, carried)
@@ -55,7 +56,7 @@ def batch_limit(
     ]
     last_ms = max(q.due_ts_ms for q in queued)
     means = Means(
-        online=_online(window, origin_ts_ms, last_ms),
+        online=_online(window, demand_column(spec, window), origin_ts_ms, last_ms),
         step_s=COARSE_STEP_MS / 1000,
         capacity=carried,
         ready=fleet.ready,
@@ -94,21 +95,23 @@ def _tokens_per_request(spec: WorkloadSpec, window: Window, carried: float) -> f
     """Generated tokens that weigh as much as one online request: by what a replica is said to do, else as they are."""
     if spec.batch.tokens_per_s is not None:
         return spec.batch.tokens_per_s / carried
+    if spec.role == "decode":
+        return 1.0  # which is planned by its tokens
     columns = [window.columns[name] for name in ("request.output_token_rate", "request.arrival_rate")]
     recent, seen = window.values[-_SLOTS:, columns].astype(np.float64), window.observed[-_SLOTS:, columns].all(axis=1)
     tokens, requests = recent[seen].sum(axis=0)
     return float(tokens / requests) if tokens > 0 and requests > 0 else None
 
 
-def _online(window: Window, origin_ts_ms: int, last_ms: int) -> NDArray[np.float64]:
-    """Requests/s in steps of ten minutes: at first as now, then as a day before where that was seen."""
-    seen = window.observed[-_SLOTS:, 0]
-    now = float(window.values[-_SLOTS:, 0][seen].astype(np.float64).mean()) if seen.any() else 0.0
+def _online(window: Window, column: int, origin_ts_ms: int, last_ms: int) -> NDArray[np.float64]:
+    """Load in steps of ten minutes: at first as now, then as a day before where that was seen."""
+    seen = window.observed[-_SLOTS:, column]
+    now = float(window.values[-_SLOTS:, column][seen].astype(np.float64).mean()) if seen.any() else 0.0
     steps = min(max(math.ceil((last_ms - origin_ts_ms) / COARSE_STEP_MS), 1), COARSE_ROWS)
     values, observed = window.read_coarse()
     online = np.full(steps, now)
     for k in range(steps):
         row = len(values) - _DAY_ROWS + k % _DAY_ROWS
-        if k > 0 and row >= 0 and observed[row, 0]:
-            online[k] = float(values[row, 0])
+        if k > 0 and row >= 0 and observed[row, column]:
+            online[k] = float(values[row, column])
     return online

@@ -90,8 +90,8 @@ class WorkloadState:
         self.calibration.offer(begin_ms, begin_ms + round(commit_s * 1000), risks)
 
 
-class StateSnapshot(msgspec.Struct, frozen=True):
-    """A `WorkloadState` as it stands in a commit record."""
+class StateSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A `WorkloadState` as it stands in a commit record; what was never declared takes no bytes."""
 
     since_slot: int
     capacity: dict[str, Any]
@@ -102,7 +102,7 @@ class StateSnapshot(msgspec.Struct, frozen=True):
     calibration: dict[str, Any] = {}
     event_loads: dict[str, float] = {}
     idle_since_ms: int | None = None
-    classes: ClassesSnapshot = ClassesSnapshot()
+    classes: ClassesSnapshot | None = None
 
 
 class CommitBody(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ def first_request(s: Situation, value: int) -> GuardStep | None:
     stale = s.newest_ts_ms is not None and s.origin_ts_ms <= s.newest_ts_ms
     if limit is None or limit.low is None or s.current > 0 or stale:
         return None
-    first = affordable(s, limit.low)
+    first = affordable(s, under_ceiling(s, limit.low))
     held = s.plan.refused is not None or s.seen_steps < s.limits.warm_up_steps
     return GuardStep("first_request", value, first, limit.reason) if first > 0 and (held or value < first) else None
 
@@ -28,8 +28,9 @@ def first_request(s: Situation, value: int) -> GuardStep | None:
 def batch(s: Situation, value: int) -> GuardStep | None:
     """Work with deadlines: not fewer than do it in time."""
     for limit in s.plan.standing:
-        if limit.guard == "batch" and limit.low is not None and value < affordable(s, limit.low):
-            return GuardStep("batch", value, affordable(s, limit.low), limit.reason)
+        if limit.guard == "batch" and limit.low is not None:
+            after = affordable(s, under_ceiling(s, limit.low))
+            return GuardStep("batch", value, after, limit.reason) if value < after else None
     return None
 
 
@@ -45,6 +46,12 @@ def schedule(s: Situation, value: int) -> GuardStep | None:
             after = affordable(s, limit.low)
             reasons = [limit.reason]
     return None if after == value else GuardStep("schedule", value, after, "; ".join(reasons))
+
+
+def under_ceiling(s: Situation, count: int) -> int:
+    """No more than the schedule allows now."""
+    ceilings = [limit.high for limit in s.plan.standing if limit.guard == "schedule" and limit.high is not None]
+    return min([count, *ceilings])
 
 
 def affordable(s: Situation, count: int) -> int:

@@ -24,10 +24,12 @@ def limits_of(
     """What holds for one workload at its origin."""
     if not state.declared:
         return ()
+    timed = state.spec.schedule or state.spec.batch.jobs
+    reach_ms = round(reach_s(state, step_ms) * 1000) if timed else 0
     return (
         *_first_request(state, window, fleet),
-        *batch_limit(state, window, fleet, origin_ts_ms, round(reach_s(state, step_ms) * 1000)),
-        *_scheduled(state, origin_ts_ms, step_ms),
+        *batch_limit(state, window, fleet, origin_ts_ms, reach_ms),
+        *_scheduled(state, origin_ts_ms, reach_ms),
     )
 
 
@@ -53,11 +55,11 @@ def _first_request(state: WorkloadState, window: Window, fleet: FleetFacts | Non
     return (Limit("first_request", 1, None, f"{seen} and no replica is there"),)
 
 
-def _scheduled(state: WorkloadState, origin_ts_ms: int, step_ms: int) -> tuple[Limit, ...]:
+def _scheduled(state: WorkloadState, origin_ts_ms: int, reach_ms: int) -> tuple[Limit, ...]:
     schedule = state.spec.schedule
     if not schedule:
         return ()
-    floor = floor_within(schedule, origin_ts_ms, round(reach_s(state, step_ms) * 1000), _expected(state))
+    floor = floor_within(schedule, origin_ts_ms, reach_ms, _expected(state))
     ceiling = ceiling_at(schedule, origin_ts_ms)
     limits = []
     if floor is not None:

@@ -92,7 +92,10 @@ class Classes:
         self.counts = {source: word for source, word in sorted(self.counts.items()) if word.ts_ms >= oldest_ms}
         return added
 
-    def snapshot(self) -> ClassesSnapshot:
+    def snapshot(self) -> ClassesSnapshot | None:
+        """None where nothing has been told."""
+        if not self.known and not self.counts:
+            return None
         return ClassesSnapshot(
             {name: known.capacity.snapshot() for name, known in sorted(self.known.items())},
             {name: known.budget.snapshot() for name, known in sorted(self.known.items())},
@@ -100,8 +103,10 @@ class Classes:
         )
 
     @classmethod
-    def restore(cls, snapshot: ClassesSnapshot, spec: WorkloadSpec) -> Classes:
+    def restore(cls, snapshot: ClassesSnapshot | None, spec: WorkloadSpec) -> Classes:
         """As they were, under the classes declared now."""
+        if snapshot is None:
+            return cls()
         declared = {slo_class.name for slo_class in spec.slo.classes}
         known = {
             name: ClassState(

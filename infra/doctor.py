@@ -6,12 +6,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from infra.data_directory import MIN_FREE_BYTES
+from infra.doctor_state import examine_model, examine_rights, examine_state
 from infra.errors import HarmonyError
+from infra.finding import Finding
 from infra.java_runtime import find_java
 from infra.kafka_jars import KAFKA_VERSION, damaged_or_missing, jar_cache, read_pins
 from infra.loopback_port import is_free
@@ -23,16 +23,6 @@ _CACHE_BYTES = 100 << 20
 _SHOWN = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of the report; `remedy` is empty when nothing is to be done."""
-
-    check: str
-    status: Literal["ok", "note", "fail"]
-    detail: str
-    remedy: str = ""
-
-
 def examine(settings: Settings, brokers: str | None) -> Iterator[Finding]:
     """Findings, cheapest first; never raises for what it finds. `brokers` is None when none are named or running."""
     yield _python()
@@ -42,6 +32,7 @@ def examine(settings: Settings, brokers: str | None) -> Iterator[Finding]:
     yield _disk("cache disk", jar_cache(), _CACHE_BYTES)
     yield _web_port(settings)
     yield _gpu()
+    yield examine_model(settings)
     yield from _cluster(settings, brokers)
 
 
@@ -114,15 +105,21 @@ def _cluster(settings: Settings, brokers: str | None) -> Iterator[Finding]:
     try:
         with TopicAdmin(brokers, settings.kafka_client_options()) as admin:
             yield Finding("brokers", "ok", f"{brokers} answers")
-            specs = settings.topics.specs()
-            found = admin.differences(specs)
+            topics = _topics(settings, admin)
+            yield topics
+            yield examine_rights(settings, admin)
+            if topics.status == "ok":
+                yield from examine_state(settings, brokers, admin)
     except HarmonyError as error:
         yield Finding("brokers", "fail", f"{brokers} is not usable", error.message)
-        return
+
+
+def _topics(settings: Settings, admin: TopicAdmin) -> Finding:
+    specs = settings.topics.specs()
+    found = admin.differences(specs)
     if not found:
-        yield Finding("topics", "ok", f"all {len(specs)} of prefix {settings.topic_prefix!r} are as they must be")
-        return
+        return Finding("topics", "ok", f"all {len(specs)} of prefix {settings.topic_prefix!r} are as they must be")
     missing = sum(difference.kind == "missing" for difference in found)
     shown = "; ".join(map(str, found[:_SHOWN])) + (f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
     remedy = "`harmony topics create`" if missing == len(found) else "`harmony topics check` lists what to change"
-    yield Finding("topics", "fail", shown, remedy)
+    return Finding("topics", "fail", shown, remedy)

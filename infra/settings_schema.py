@@ -122,8 +122,10 @@ class WorkloadSection(Section):
         if getattr(self, wrong) is not None:
             right = "capacity_rps" if whole else "capacity_tokens_per_s"
             raise ValueError(f"role {self.role} is measured by {right}, not by {wrong}")
-        if not whole and (self.batch.jobs or (self.slo is not None and self.slo.classes)):
-            raise ValueError(f"role {self.role} takes neither slo.classes nor batch.jobs: only role both does")
+        if not whole and self.slo is not None and self.slo.classes:
+            raise ValueError(f"role {self.role} takes no slo.classes: only role both does")
+        if self.role == "prefill" and self.batch.jobs:
+            raise ValueError("role prefill generates nothing: declare batch.jobs at its decode pool")
         return self
 
     @model_validator(mode="after")

@@ -15,6 +15,7 @@ from kafka.errors import (
     AuthorizationError,
     CoordinatorNotAvailableError,
     GroupAuthorizationFailedError,
+    GroupIdNotFoundError,
     KafkaConnectionError,
     KafkaError,
     KafkaTimeoutError,
@@ -170,6 +171,17 @@ class TopicAdmin:
                 if right.kind == "group":
                     held["group", right.name] = self._group_operations(right)
         return lacking(needed, held)
+
+    def group(self, name: str) -> tuple[list[str], dict[tuple[str, int], int]]:
+        """Members of a consumer group, and its committed offsets by topic and partition; both empty for none."""
+        with self._explained():
+            described = patiently(lambda: self._client.describe_groups([name]))[name]
+            members = [m.get("group_instance_id") or m["member_id"] for m in described["members"]]
+            try:
+                held = self._client.list_group_offsets({name: None}).get(name, {})
+            except GroupIdNotFoundError:
+                held = {}
+        return sorted(members), {(tp.topic, tp.partition): at.offset for tp, at in held.items()}
 
     def _group_operations(self, right: Right) -> Sequence[str]:
         try:

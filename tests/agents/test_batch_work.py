@@ -104,6 +104,15 @@ def test_without_knowledge_there_is_no_floor() -> None:
     assert declared.low == 4  # 2,000 tokens/s
 
 
+def test_a_decode_pool_does_it_by_its_tokens_and_a_prefill_pool_has_no_part_in_it() -> None:
+    work = queue(7.2e6, NOW + 10 * HOUR)  # 200 tokens/s beside 200 of online load
+    decode = floor(state_of(100.0, role="decode"), window_of(1.0, 200.0, work))
+    carried = float(CapacityPosterior(100.0).quantiles((0.1,))[0])
+    assert decode is not None
+    assert decode.low == np.ceil(400.0 / carried)
+    assert floor(state_of(100.0, role="prefill"), window_of(1.0, 200.0, work)) is None
+
+
 NIGHT = NightlyBatch("nightly", 7.2e6, EVERY_DAY, 22 * 60, 8 * 60)
 
 

@@ -262,6 +262,8 @@ def test_the_first_request_is_heard_in_spite_of_holds_but_not_of_operators_nor_i
     for changes in ({"paused": "fleet"}, {"overdue_ms": 1}, {"gpus_left": 0}, {"newest_ts_ms": 9}):
         assert run_guards(situation(**none, **changes)).final == 0
         assert run_guards(situation(**none, **changes, refused="warming_up")).final == 0
+    night = (WAITS, Limit("schedule", None, 0, "at night none"))
+    assert run_guards(situation(**{**none, "standing": night}, refused="warming_up")).final == 0
     assert run_guards(situation(**{**none, "current": 1})).final == 0
     assert run_guards(situation(**{**none, "proposed": 3})).final == 3
 

@@ -170,3 +170,26 @@ def test_each_mistake_in_slo_classes_is_told_in_a_sentence(tmp_path: Path, slo: 
     with pytest.raises(HarmonyError) as stop:
         load_slo(tmp_path, slo)
     assert told in stop.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("role: prefill\n  capacity_rps: 3", "role prefill is measured by capacity_tokens_per_s, not by capacity_rps."),
+        ("capacity_tokens_per_s: 3", "role both is measured by capacity_rps, not by capacity_tokens_per_s."),
+        ("role: decode\n  slo: {classes: [{name: x}]}", "role decode takes no slo.classes: only role both does."),
+        ("role: prefill\n  batch: {jobs: [{name: x, tokens: 1, from: 1, until: 2}]}", "role prefill generates nothing"),
+        ("role: both halves", "workloads[0].role: input should be 'both', 'prefill' or 'decode'"),
+    ],
+)
+def test_a_role_takes_what_fits_it(tmp_path: Path, text: str, told: str) -> None:
+    path = tmp_path / "harmony.yaml"
+    path.write_text(f"workloads:\n- id: a\n  {text}\n")
+    with pytest.raises(HarmonyError) as stop:
+        load_settings(path, {}, {})
+    assert told in stop.value.message
+    path.write_text("workloads: [{id: a, role: decode, capacity_tokens_per_s: 900, batch: {tokens_per_s: 700}}]")
+    loaded = load_settings(path, {}, {})
+    assert loaded.policy.workloads[0].role == "decode"
+    path.write_text(yaml.safe_dump(settings_of(loaded.policy, loaded.stream, loaded.topics)))
+    assert load_settings(path, {}, {}).policy.workloads == loaded.policy.workloads

@@ -14,7 +14,7 @@ from agents.forecast_kernel import ForecastKernel
 from agents.ingest_agent import IngestLane
 from agents.live_scoring import ForecastScorer, NaiveBaseline
 from agents.micro_batcher import MicroBatcher
-from agents.policy import Policy, WorkloadSpec
+from agents.policy import GuardLimits, Policy, TargetRef, WorkloadSpec
 from agents.scoring import SkillBoard
 from infra.metrics import PrometheusMeter
 from infra.stage_metrics import DecideMetrics, IngestMetrics
@@ -36,7 +36,7 @@ DELAY_MS = 250  # between the stamp that closes a slot and the clock of whoever 
 class MemoryLoop:
     """One partition of each topic. `clock_ms` is what the lanes think the time is."""
 
-    def __init__(self, workloads: Sequence[str] = ("a", "b")) -> None:
+    def __init__(self, workloads: Sequence[str] = ("a", "b"), guards: GuardLimits = GuardLimits()) -> None:  # noqa: B008 - immutable
         self.meter = PrometheusMeter(strict=True)
         self.topics = Topics("t.", 1, 16 << 20)
         self.workloads = tuple(workloads)
@@ -44,8 +44,10 @@ class MemoryLoop:
         self.clock_ms = 0
         self.logs: dict[str, list[LogRecord]] = {}
         self.failures: list[BaseException] = []
-        specs = tuple(WorkloadSpec(w, max_replicas=9, mode="act", capacity_rps=2.0) for w in workloads)
-        policy = Policy(fleet="test", workloads=specs, paths_screen=32, paths_verify=64)
+        specs = tuple(
+            WorkloadSpec(w, TargetRef(name=w), max_replicas=9, mode="act", capacity_rps=2.0) for w in workloads
+        )
+        policy = Policy(fleet="test", workloads=specs, guards=guards, paths_screen=32, paths_verify=64)
         observe = IngestMetrics(self.meter)
         self.ingest = {
             s: IngestLane(IngestKernel(0, s, STREAM, DEFAULT_CATALOGUE, self.topics), observe) for s in SOURCES
@@ -96,17 +98,21 @@ class MemoryLoop:
         self.clock_ms = stamp_ms + DELAY_MS
         await self.fold("ingest", self.ingest[source], [self.append(topic, key, value, stamp_ms)])
 
-    async def publish_slot(self, rate: float = 10.0) -> None:
-        """A sample per workload and source, fleet facts, and the ticks that close the slot; all stages follow."""
+    async def publish_slot(self, rate: float | None = 10.0, ready: int = 5) -> None:
+        """A sample per workload and source, fleet facts, and the ticks that close the slot; all stages follow.
+
+        Without a rate nothing is said of requests.
+        """
         start_ms = self.slot * STREAM.step_ms
         at_ms = start_ms + 2_000
-        self._counter += rate * STREAM.step_ms / 1000
+        self._counter += (rate or 0.0) * STREAM.step_ms / 1000
         for workload in self.workloads:
             key = workload.encode()
             counts = {"requests_started_total": self._counter, "num_requests_waiting": 0.0}
-            await self.feed("requests", key, encode_sample("requests", workload, "r", at_ms, counts), at_ms)
+            if rate is not None:
+                await self.feed("requests", key, encode_sample("requests", workload, "r", at_ms, counts), at_ms)
             await self.feed("gpu", key, encode_sample("gpu", workload, "g", at_ms, {"power_w": 400.0}), at_ms)
-            facts = FleetFacts(at_ms, ready=5, pending=0, draining=0, desired=5)
+            facts = FleetFacts(at_ms, ready=ready, pending=0, draining=0, desired=ready)
             await self.feed("requests", key, encode_fleet(workload, "k8s", facts), at_ms)
         self.slot += 1
         end_ms = self.slot * STREAM.step_ms + STREAM.grace_ms
