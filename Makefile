@@ -1,10 +1,11 @@
 # `make run` and `make test` set up everything they need by themselves; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test faults test-fast check fuzz bench docs audit sbom format clean
+.PHONY: help setup run test faults test-fast check soak fuzz bench docs audit sbom format clean
 MAKEFLAGS += --no-print-directory
 
 ARGS ?=
 SEED ?= 1
+DURATION ?= 1h
 BIN := .venv/bin
 # A name on PATH may be a shim without a Python behind it, so each is asked.
 NEW_ENOUGH := import sys; print(sys.executable); sys.exit(sys.version_info < (3, 11))
@@ -42,8 +43,11 @@ check: setup ## Lint, format, types, import directions
 	@$(BIN)/lint-imports
 
 bench: setup ## Measure it beside its rivals and write tests/bench/results (needs a quiet machine, about 20 minutes)
-	@for b in ingest plan scale latency recovery; do \
+	@for b in ingest plan inference scale latency recovery; do \
 	  echo "== $$b"; $(BIN)/harmony bench $$b --json tests/bench/results/$$b.json || exit 1; done
+
+soak: setup ## A worker under steady telemetry: memory, lag, open files (DURATION=1h)
+	@exec $(BIN)/python -m tests.faults.soak --duration $(DURATION) --seed $(SEED)
 
 fuzz: setup ## A million inputs through every reader of bytes from elsewhere (SEED=1); some minutes
 	@exec $(BIN)/python -m tests.fuzz.run --seed $(SEED) $(ARGS)

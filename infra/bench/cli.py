@@ -1,4 +1,4 @@
-"""`harmony bench ingest|latency|plan|recovery|scale`."""
+"""`harmony bench ingest|inference|latency|plan|recovery|scale`."""
 
 from __future__ import annotations
 
@@ -37,6 +37,18 @@ def ingest(
     if not forms:
         raise HarmonyError(f"--form: {form!r} is none of {', '.join(FORMS)}.", 2)
     run_ingest_bench(IngestBench(rounds, samples, forms, brokers, rivals), out)
+
+
+@app.command()
+def inference(
+    rounds: _RoundsOption = 3,
+    batches: Annotated[str, typer.Option(help="Windows in one call, separated by commas.")] = "1,64,1024",
+    out: _OutOption = None,
+) -> None:
+    """A forecast by batch size: network, what serves, and the pool, on the CPU and on a GPU where there is one."""
+    from infra.bench.inference import InferenceBench, run_inference_bench
+
+    run_inference_bench(InferenceBench(rounds, tuple(sorted(_sizes(batches, "--batches")))), out)
 
 
 @app.command()
@@ -91,7 +103,7 @@ def scale(
     run_scale_bench(ScaleBench(tuple(sorted(_sizes(workloads))), slots), out)
 
 
-def _sizes(text: str) -> tuple[int, ...]:
+def _sizes(text: str, option: str = "--workloads") -> tuple[int, ...]:
     from infra.errors import HarmonyError
 
     try:
@@ -99,5 +111,5 @@ def _sizes(text: str) -> tuple[int, ...]:
     except ValueError:
         sizes = ()
     if not sizes or min(sizes) < 1:
-        raise HarmonyError(f"--workloads: {text!r} is no list of numbers such as 100,1000.", 2)
+        raise HarmonyError(f"{option}: {text!r} is no list of numbers such as 100,1000.", 2)
     return sizes

@@ -176,12 +176,12 @@ FLEET = DashboardSpec(
                 ),
                 PanelSpec(
                     "Observed: replicas saved",
-                    "Share of the replicas held that HARMONY would have given up; below 0 it would have held more.",
-                    "percentunit",
+                    "Replicas held that HARMONY would have given up; below 0 it would have held more.",
+                    "short",
                     (
                         Query(
-                            f'1 - sum(rate(harmony_replica_seconds_total{{mode="observe",part="wanted"}}[{RATE}]))'
-                            f' / sum(rate(harmony_replica_seconds_total{{mode="observe",part="held"}}[{RATE}]))',
+                            f'sum(rate(harmony_replica_seconds_total{{mode="observe",part="held"}}[{RATE}]))'
+                            f' - sum(rate(harmony_replica_seconds_total{{mode="observe",part="wanted"}}[{RATE}]))',
                             "saved",
                         ),
                     ),

@@ -7,9 +7,11 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from infra.bench.cli import app
+from infra.bench.inference import InferenceBench, _flops_per_window, run_inference_bench
 from infra.bench.job import (
     CATALOGUE,
     FIELDS,
@@ -127,3 +129,19 @@ def test_wrong_arguments_are_named(arguments: list[str]) -> None:
     assert isinstance(done.exception, HarmonyError)
     assert done.exception.exit_code == 2
     assert arguments[-1] in done.exception.message
+
+
+def test_inference_is_measured_beside_its_floor(capsys: pytest.CaptureFixture[str]) -> None:
+    body = run_inference_bench(InferenceBench(rounds=1, batches=(1, 3), rows=64, horizon=4, paths=16))
+    rows = [row for row in body["results"] if row["device"] == "cpu"]
+    assert [(row["subject"], row["windows"]) for row in rows] == [
+        (subject, windows) for windows in (1, 3) for subject in ("network", "combined", "pool", "floor")
+    ]
+    assert all(row["ms"]["median"] > 0 for row in rows)
+    assert all(row["over_floor"] == 1 for row in rows if row["subject"] == "floor")
+    assert "over floor" in capsys.readouterr().out
+
+
+def test_floor_counts_the_products_of_every_step() -> None:
+    network = torch.nn.ModuleDict({"enter": torch.nn.Linear(5, 7), "head": torch.nn.Linear(3, 2)})
+    assert _flops_per_window(network, columns=4, horizon=10) == 4 * 2 * (5 * 7 + 10 * 3 * 2)

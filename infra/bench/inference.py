@@ -1,0 +1,171 @@
+"""`harmony bench inference`: what a forecast costs by batch size, beside the matrix products it cannot do without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from infra.bench.report import document, load_average, print_table, spread, store
+from infra.cli_options import say
+from model.contract import COARSE_ROWS, ContextBatch, Forecaster
+
+_STEP_MS = 15_000
+_ORIGIN_TS_MS = 1_763_636_400_000
+_NAMES = ("request.arrival_rate", "request.prompt_token_rate", "request.output_token_rate")
+_SQUARE = 768  # of the products that tell the device's rate
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceBench:
+    """What to measure.
+
+    Attributes:
+        batches: windows in one call, ascending.
+        rows, horizon, paths: L, H and S; the windows hold three demand columns, as a worker gives the network.
+    """
+
+    rounds: int = 3
+    batches: tuple[int, ...] = (1, 64, 1024)
+    rows: int = 128
+    horizon: int = 20
+    paths: int = 256
+
+
+def run_inference_bench(bench: InferenceBench, out: Path | None = None) -> dict[str, Any]:
+    """Measure, print a table, and return the document (also stored in `out`)."""
+    from model.network.checkpoint import SHIPPED, load
+    from model.network.forecaster import NetworkForecaster
+    from model.network.serving import baselines, combined
+
+    torch.set_num_threads(1)
+    devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+    rows: list[dict[str, Any]] = []
+    loads = [load_average()]
+    for device in devices:
+        checkpoint = load(SHIPPED)
+        network = NetworkForecaster(checkpoint.network, checkpoint.digest)
+        subjects: dict[str, Forecaster] = {"network": network, "combined": combined(network), "pool": baselines()}
+        flops = _flops_per_window(checkpoint.network, len(_NAMES), bench.horizon)
+        for size in bench.batches:
+            batch = _batch(size, bench, torch.device(device))
+            say(f"  {device}, {size:,} windows ...")
+            taken: dict[str, list[float]] = {name: [] for name in (*subjects, "floor")}
+            for subject in subjects.values():  # compiled, cached and allocated before anything is timed
+                subject.forecast(batch, bench.horizon, bench.paths)
+            for _ in range(bench.rounds):  # in turn: what the machine does meanwhile meets all of them
+                rate = _matrix_flops_per_s(torch.device(device))
+                taken["floor"].append(size * flops / rate)
+                for name, subject in subjects.items():
+                    work = _call(subject, batch, bench)
+                    taken[name].append(_seconds(work, torch.device(device)))
+                loads.append(load_average())
+            floor = median(taken["floor"])
+            for name, seconds in taken.items():
+                rows.append(
+                    {
+                        "device": device,
+                        "subject": name,
+                        "windows": size,
+                        "ms": spread([1e3 * s for s in seconds]),
+                        "us_per_window": 1e6 * median(seconds) / size,
+                        "over_floor": median(seconds) / floor,
+                    }
+                )
+    job = {
+        "rounds": bench.rounds,
+        "rows": bench.rows,
+        "columns": len(_NAMES),
+        "horizon": bench.horizon,
+        "paths": bench.paths,
+        "threads": 1,
+        "devices": [torch.cuda.get_device_name() if d == "cuda" else "cpu" for d in devices],
+    }
+    body = document("inference", job, rows, loads)
+    store(out, body)
+    print_table(
+        ("", "device", "windows", "ms a call", "us a window", "over floor"),
+        [
+            (
+                row["subject"],
+                row["device"],
+                f"{row['windows']:,}",
+                f"{row['ms']['median']:.2f} ({row['ms']['min']:.2f}-{row['ms']['max']:.2f})",
+                f"{row['us_per_window']:,.0f}",
+                f"{row['over_floor']:.1f}",
+            )
+            for row in rows
+        ],
+        "floor: the network's matrix products alone, at the rate this device reaches on large ones in the same round",
+    )
+    return body
+
+
+def _call(subject: Forecaster, batch: ContextBatch, bench: InferenceBench) -> Callable[[], object]:
+    return lambda: subject.forecast(batch, bench.horizon, bench.paths)
+
+
+def _seconds(work: Callable[[], object], device: torch.device) -> float:
+    _wait(device)
+    started = perf_counter()
+    work()
+    _wait(device)
+    return perf_counter() - started
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _matrix_flops_per_s(device: torch.device) -> float:
+    a = torch.randn(_SQUARE, _SQUARE, device=device)
+
+    def work() -> Tensor:
+        return a @ a
+
+    work()
+    return 2 * _SQUARE**3 / min(_seconds(work, device) for _ in range(5))
+
+
+def _flops_per_window(network: torch.nn.Module, columns: int, horizon: int) -> float:
+    """Of the layers' products: those of the head run at every step, the others once per column."""
+    once = stepwise = 0
+    for name, weight in network.named_parameters():
+        if weight.dim() == 2:
+            part = 2 * weight.numel()
+            once, stepwise = (once, stepwise + part) if name.startswith("head.") else (once + part, stepwise)
+    return float(columns * (once + horizon * stepwise))
+
+
+def _batch(size: int, bench: InferenceBench, device: torch.device) -> ContextBatch:
+    """Windows of a daily wave with noise, each at another time of day, with a week of ten-minute means."""
+    draw = torch.Generator().manual_seed(11)
+    n = len(_NAMES)
+
+    def wave(rows: int, step_s: float) -> Tensor:
+        ago_s = torch.arange(rows - 1, -1, -1) * step_s
+        phase = torch.arange(size)[:, None] * 137.0 - ago_s
+        course = 20 + 8 * torch.sin(phase * (2 * torch.pi / 86_400))  # [B, rows]
+        return (course[..., None] + torch.randn(size, rows, n, generator=draw)).clamp(min=0).to(device)
+
+    values, coarse = wave(bench.rows, _STEP_MS / 1000), wave(COARSE_ROWS, 600.0)
+    return ContextBatch(
+        item_ids=tuple(f"bench/service-{k}" for k in range(size)),
+        origin_ts_ms=_ORIGIN_TS_MS + _STEP_MS * torch.arange(size, device=device),
+        step_ms=_STEP_MS,
+        values=values,
+        observed=torch.ones_like(values, dtype=torch.bool),
+        coarse=coarse,
+        coarse_observed=torch.ones_like(coarse, dtype=torch.bool),
+        levels=torch.ones(n, dtype=torch.int64, device=device),
+        indicators=_NAMES,
+        lower=torch.zeros(n, device=device),
+        upper=torch.full((n,), torch.inf, device=device),
+    )
