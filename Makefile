@@ -1,6 +1,6 @@
 # `make run` and `make test` set up everything they need by themselves; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test faults test-fast check soak fuzz bench docs audit sbom format clean
+.PHONY: help setup run test faults test-fast check bench soak fuzz audit sbom docs format clean
 MAKEFLAGS += --no-print-directory
 
 ARGS ?=
