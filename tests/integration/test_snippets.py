@@ -131,8 +131,8 @@ def publish(brokers: str, topic: str, values: Sequence[tuple[str, bytes]]) -> No
     producer.close()
 
 
-def lines_of(snippet: str, brokers: str, count: int) -> list[str]:
-    """The first lines that a following snippet prints."""
+def lines_of(snippet: str, brokers: str, count: int, about: str = "") -> list[str]:
+    """The first lines that a following snippet prints, of those that begin with `about`."""
     process = subprocess.Popen(command_of(snippet), env=environment(brokers), stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     heard: Queue[str] = Queue()
@@ -143,7 +143,8 @@ def lines_of(snippet: str, brokers: str, count: int) -> list[str]:
     try:
         while len(found) < count and monotonic() < deadline_s:
             try:
-                found.append(heard.get(timeout=0.5))
+                line = heard.get(timeout=0.5)
+                found += [line] if line.startswith(about) else []
             except Empty:
                 assert process.poll() is None, f"{snippet} has ended"
     finally:
@@ -164,11 +165,11 @@ def lease(workload: str, replicas: int, sequence: int, valid_for_s: float) -> tu
 
 
 def test_the_actuator_obeys_only_what_is_newer_and_in_force(brokers: str) -> None:
-    stale = [lease("stale", 1, 5, -1)]
-    late = [lease("a", 7, 10, 3600), lease("a", 3, 9, 3600), lease("a", 8, 11, 3600)]
+    stale = [lease("obeyed-stale", 1, 5, -1)]
+    late = [lease("obeyed", 7, 10, 3600), lease("obeyed", 3, 9, 3600), lease("obeyed", 8, 11, 3600)]
     publish(brokers, TOPICS.commands, [*stale, *late])
-    lines = lines_of("subscribe_kafka_python.py", brokers, 2)
-    assert lines == [f"a -> {n} replicas because chance_constrained" for n in (7, 8)]
+    lines = lines_of("subscribe_kafka_python.py", brokers, 2, about="obeyed")  # other tests write there too
+    assert lines == [f"obeyed -> {n} replicas because chance_constrained" for n in (7, 8)]
 
 
 def test_decisions_and_forecasts_are_followed(brokers: str) -> None:
