@@ -29,6 +29,7 @@ from infra.settings_errors import CONFIG_VARIABLE, ENV_PREFIX, check_environment
 from infra.settings_file import no_file, read_settings_file
 from infra.settings_schedule import batch_of, schedule_of
 from infra.settings_schema import AdvancedSection, Role, SloSection, WorkerSection, WorkloadSection
+from infra.settings_section import check_unique
 from infra.watchdog_rules import WatchdogLimits
 from streams.config import StreamConfig
 from streams.topics import Topics
@@ -94,11 +95,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _consistent(self) -> Settings:
-        seen: set[str] = set()
-        for workload in self.workloads:
-            if workload.id in seen:
-                raise ValueError(f"workload {workload.id!r} is declared twice")
-            seen.add(workload.id)
+        check_unique((workload.id for workload in self.workloads), "workload ")
         return self
 
     @cached_property

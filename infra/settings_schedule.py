@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from agents.policy import BatchRule, NightlyBatch
 from agents.schedule import MINUTES, CalendarRule, KnownEvent, Schedule, zone_of
-from infra.settings_section import Section, key
+from infra.settings_section import Section, check_unique, key
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _GROUPS = {"daily": range(7), "weekdays": range(5), "weekends": range(5, 7)}
@@ -38,6 +38,13 @@ def _minute_of(value: Any) -> int:
 Minute = Annotated[int, BeforeValidator(_minute_of)]
 
 
+def _check_days(days: str | tuple[str, ...], start: int, until: int) -> None:
+    if not days:
+        raise ValueError("name at least one day")
+    if start == MINUTES or until == 0:
+        raise ValueError('a day begins at "00:00" and ends at "24:00"')
+
+
 class CalendarSection(Section):
     name: Name = Field(description="What decisions call it.")
     days: Group | tuple[Day, ...] = key("daily", "On which it begins: daily, weekdays, weekends, or a list of days.")
@@ -52,10 +59,7 @@ class CalendarSection(Section):
             raise ValueError("give min or max, or both")
         if self.min is not None and self.max is not None and self.min > self.max:
             raise ValueError(f"min ({self.min}) is above max ({self.max})")
-        if not self.days:
-            raise ValueError("name at least one day")
-        if self.start == MINUTES or self.until == 0:
-            raise ValueError('a day begins at "00:00" and ends at "24:00"')
+        _check_days(self.days, self.start, self.until)
         return self
 
 
@@ -89,11 +93,7 @@ class ScheduleSection(Section):
     @model_validator(mode="after")
     def _consistent(self) -> ScheduleSection:
         zone_of(self.time_zone)
-        seen: set[str] = set()
-        for entry in self.entries:
-            if entry.name in seen:
-                raise ValueError(f"{entry.name!r} is declared twice")
-            seen.add(entry.name)
+        check_unique(entry.name for entry in self.entries)
         return self
 
     def check_within(self, low: int, high: int) -> None:
@@ -115,10 +115,7 @@ class JobSection(Section):
 
     @model_validator(mode="after")
     def _says_something(self) -> JobSection:
-        if not self.days:
-            raise ValueError("name at least one day")
-        if self.start == MINUTES or self.until == 0:
-            raise ValueError('a day begins at "00:00" and ends at "24:00"')
+        _check_days(self.days, self.start, self.until)
         return self
 
 
@@ -128,11 +125,7 @@ class BatchSection(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> BatchSection:
-        seen: set[str] = set()
-        for job in self.jobs:
-            if job.name in seen:
-                raise ValueError(f"{job.name!r} is declared twice")
-            seen.add(job.name)
+        check_unique(job.name for job in self.jobs)
         return self
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -16,3 +17,12 @@ class Section(BaseModel):
 def key(default: Any, explanation: str, **bounds: Any) -> Any:
     """A key with its default, its one line of explanation and its bounds."""
     return Field(default, description=explanation, **bounds)
+
+
+def check_unique(names: Iterable[str], what: str = "") -> None:
+    """Raises ValueError for the first name that comes again; `what` says of what it is the name."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"{what}{name!r} is declared twice")
+        seen.add(name)
