@@ -12,7 +12,7 @@ from pydantic import Field, SecretStr, StringConstraints, model_validator
 from agents.policy import GuardLimits, IdleRule, Policy, Slo, TargetRef, WorkloadSpec
 from infra.plugins.limits import PluginKind, PluginLimits
 from infra.settings_schedule import BatchSection, ScheduleSection
-from infra.settings_section import Section
+from infra.settings_section import Section, check_unique
 from infra.settings_section import key as _key
 from infra.watchdog_rules import WatchdogLimits
 from streams.config import StreamConfig
@@ -71,9 +71,7 @@ class SloSection(Section):
     @model_validator(mode="after")
     def _one_or_several(self) -> SloSection:
         names = [slo_class.name for slo_class in self.classes]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise ValueError(f"class {twice!r} is declared twice")
+        check_unique(names, "class ")
         own = self.model_fields_set & {"ttft_s", "tpot_s", "objective"}
         if names and own:
             raise ValueError(f"give {' and '.join(sorted(own))} to each of the classes, not beside them")
