@@ -17,6 +17,7 @@ from infra.brokers import format_brokers, parse_brokers
 from infra.errors import HarmonyError
 from infra.kafka_tail import TailRecord
 from infra.printable import printable
+from infra.producers import close_producer
 
 _SEND_TIMEOUT_S = 20.0
 REPLAYED = "replayed"
@@ -123,7 +124,7 @@ def replay(
             for future in futures:
                 future.get(timeout=_SEND_TIMEOUT_S)
         finally:
-            producer.close(timeout=5.0)
+            close_producer(producer, 5.0)
     except (KafkaError, ValueError, OSError) as error:
         raise HarmonyError(
             f"Sending again failed: {str(error).rstrip('.')}. Nothing was removed; try again."

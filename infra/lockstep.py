@@ -14,6 +14,7 @@ from kafka.errors import KafkaError
 
 from agents.records import Command, Decision
 from infra.errors import HarmonyError
+from infra.producers import close_producer
 from infra.simulator.telemetry import SlotTelemetry
 from streams.records import encode_tick, record_key
 from streams.topics import Topics
@@ -78,7 +79,7 @@ class SlotPublisher:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._producer.close(timeout=5)
+        close_producer(self._producer, 5.0)
 
 
 def reader_from_now(

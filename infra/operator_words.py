@@ -13,6 +13,7 @@ from kafka.errors import KafkaError
 
 from infra.brokers import any_listens, format_brokers, parse_brokers
 from infra.errors import HarmonyError
+from infra.producers import close_producer
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.decode import RecordDecoder
 from streams.pages import Control
@@ -103,7 +104,7 @@ def publish(control: Control, brokers: str, topic: str, security: Mapping[str, A
             f"({str(error).rstrip('.')}). Give it again."
         ) from error
     finally:
-        producer.close(timeout=5.0)
+        close_producer(producer, 5.0)
     return partitions
 
 

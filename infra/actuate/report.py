@@ -17,10 +17,12 @@ from infra.actuate.actuator import Event
 from infra.brokers import format_brokers, parse_brokers
 from infra.errors import HarmonyError
 from infra.printable import printable
+from infra.producers import close_producer
 from streams.pages import FleetFacts, OutcomeFact
 from streams.records import encode_fleet, encode_outcome, record_key
 
 _BLOCK_MS = 2_000
+_CLOSE_S = 5.0
 # Outcomes waiting for Kafka; beyond that the oldest are dropped, for acting must not wait for telling.
 _MOST_WAITING = 10_000
 
@@ -80,7 +82,7 @@ class OutcomeWriter:
         while not self._waiting.empty():
             workload, value = self._waiting.get_nowait()
             await asyncio.to_thread(self._send, workload, value)
-        await asyncio.to_thread(self._producer.close, _BLOCK_MS / 1000)
+        await asyncio.to_thread(close_producer, self._producer, _CLOSE_S)
 
     def _put(self, workload: str, value: bytes) -> None:
         if self._waiting.full():

@@ -78,7 +78,9 @@ class KafkaPublisher:
             ) from error
 
     def close(self) -> None:
-        self._producer.close(timeout=5)
+        from infra.producers import close_producer
+
+        close_producer(self._producer, 5.0)
 
     def __enter__(self) -> Self:
         return self
