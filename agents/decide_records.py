@@ -145,8 +145,10 @@ def encode_decision(decision: Decision) -> bytes:
 
 
 def decode_decision(value: bytes) -> Decision:
-    """Raises msgspec.MsgspecError when the bytes are not a decision."""
-    return _DECISIONS.decode(value)
+    """Raises msgspec.MsgspecError when the bytes are not a decision of this version."""
+    decision = _DECISIONS.decode(value)
+    _refuse_version(decision.v)
+    return decision
 
 
 def encode_command(command: Command) -> bytes:
@@ -154,8 +156,16 @@ def encode_command(command: Command) -> bytes:
 
 
 def decode_command(value: bytes) -> Command:
-    """Raises msgspec.MsgspecError when the bytes are not a command."""
-    return _COMMANDS.decode(value)
+    """Raises msgspec.MsgspecError when the bytes are not a command of this version."""
+    command = _COMMANDS.decode(value)
+    _refuse_version(command.v)
+    return command
+
+
+def _refuse_version(found: int) -> None:
+    # The same names may mean something else there, and nobody may obey what he does not understand.
+    if found != 1:
+        raise msgspec.ValidationError(f"its version is {found}, this release reads 1")
 
 
 def decision_record(topic: str, fleet: str, decision: Decision) -> OutRecord:

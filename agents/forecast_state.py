@@ -179,6 +179,21 @@ def snapshot_state(state: WorkloadState) -> StateSnapshot:
 
 
 def restore_state(workload: str, snapshot: StateSnapshot, policy: Policy) -> WorkloadState:
+    """The state that a snapshot was taken of, under the policy of now.
+
+    Raises:
+        OtherSettings: another release wrote it, with other numbers; names the remedy.
+    """
+    try:
+        return _restored(workload, snapshot, policy)
+    except (ValueError, TypeError, KeyError) as error:
+        raise OtherSettings(
+            f"the committed numbers of workload {workload!r} are of another release ({error}): run the release that "
+            "wrote them, or accept a new start with `harmony state reset`"
+        ) from error
+
+
+def _restored(workload: str, snapshot: StateSnapshot, policy: Policy) -> WorkloadState:
     spec, declared = _spec_of(workload, policy)
     return WorkloadState(
         spec=spec,

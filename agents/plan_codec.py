@@ -7,7 +7,7 @@ import zlib
 import msgspec
 
 from agents.records import PlanRecord
-from streams.log import ContractBroken
+from streams.log import ContractBroken, OtherSettings
 
 MAGIC = b"HPL1"
 _DECODER = msgspec.msgpack.Decoder(PlanRecord)
@@ -21,17 +21,21 @@ def decode_plan(value: bytes | None, offset: int = -1) -> PlanRecord:
     """Read one record of the `plans` log.
 
     Raises:
-        ContractBroken: the bytes were not written by `encode_plan`; names the offset and the remedy.
+        ContractBroken: the bytes were not written by `encode_plan`, or have another version; names the offset and the
+            remedy.
     """
     try:
         if value is None or value[:4] != MAGIC:
             raise ValueError("it does not start with the plan magic")
         plan = _DECODER.decode(zlib.decompress(value[4:]))
-        if plan.v != 1:
-            raise ValueError(f"its version is {plan.v}, this release reads 1")
     except (ValueError, zlib.error) as error:  # msgspec's errors are ValueErrors
         raise ContractBroken(
             f"plans/0: offset {offset} is not a plan of this release ({error}): stop whoever else writes to the "
             "topic, then run `harmony state reset`"
         ) from error
+    if plan.v != 1:
+        raise OtherSettings(
+            f"plans/0: offset {offset} has version {plan.v}, this release reads 1: run the release that wrote it, or "
+            "`harmony state reset`"
+        )
     return plan

@@ -110,6 +110,7 @@ def worker(
 
         watch_parent()
     from infra.instance_id import InstanceId
+    from infra.open_files import ensure_open_files
     from infra.runstate import resolve_brokers
     from infra.settings import load_settings
 
@@ -122,6 +123,7 @@ def worker(
         "advanced": {"worker": own} if own else None,
     }
     settings = load_settings(config, flags)
+    ensure_open_files()
     where = resolve_brokers(settings.brokers or None, settings.state_dir)
     token = settings.worker.metrics_token
     with InstanceId(settings.state_dir, settings.worker.instance_id) as instance:

@@ -39,9 +39,13 @@ class InstanceId:
             self.name = configured or host
             return
         for name in [configured] if configured else [f"{host}-{n}" for n in range(_MOST)]:
-            fd = os.open(
-                directory / re.sub(r"[^A-Za-z0-9._-]", "_", name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
-            )
+            path = directory / re.sub(r"[^A-Za-z0-9._-]", "_", name)
+            try:
+                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            except OSError:
+                # A full disk stops nobody; without a lock only the process itself is sure to be one of its kind.
+                self.name = configured or f"{host}-{os.getpid()}"
+                return
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

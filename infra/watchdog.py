@@ -20,6 +20,7 @@ from faust.types.tuples import TP
 
 from infra.health import Health
 from infra.watchdog_rules import LaneView, Phase, Stall, Watch, WatchdogLimits, WorkerView
+from streams.exhaustion import exhausted
 from streams.stage_app import StageHost
 from streams.transport import BatchConsumer, producer_failure
 
@@ -31,7 +32,9 @@ _DEEPEST_FRAMES = 4
 
 def end_stalled(stall: Stall) -> None:
     """Last line of a life that stands still, then exit code 1."""
-    sys.stderr.write(f"harmony worker stops (watchdog {stall.watch}): {stall.what}; {_STARTED_AGAIN}\n")
+    cause = exhausted()
+    what = stall.what if cause is None else f"{stall.what}; {cause}"
+    sys.stderr.write(f"harmony worker stops (watchdog {stall.watch}): {what}; {_STARTED_AGAIN}\n")
     sys.stderr.flush()
     os._exit(1)
 

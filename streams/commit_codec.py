@@ -107,10 +107,7 @@ class CommitAssembler:
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ContractBroken(f"{where} is not a commit record ({error}); {_FOREIGN}") from error
         if chunk.version != VERSION:
-            raise OtherSettings(
-                f"{where} has version {chunk.version}, this release writes {VERSION}; run the release that wrote it, "
-                "or `harmony state reset`"
-            )
+            raise OtherSettings(f"{where} {_other_version(chunk.version)}")
         identity = (chunk.sequence, chunk.digest)
         chunks = self._open.setdefault(identity, {})
         chunks[chunk.index] = chunk
@@ -146,6 +143,12 @@ def _commit_of(chunks: dict[int, _Chunk], record: LogRecord, where: str) -> Comm
     if hashlib.blake2b(body, digest_size=12).hexdigest() != last.digest:
         raise ContractBroken(f"{where} ends a commit record that does not match its digest; {_REMEDY}")
     return Commit(last.stage, last.partition, last.sequence, last.digest, last.previous, body, record.stamp_ms)
+
+
+def _other_version(found: int) -> str:
+    return (
+        f"has version {found}, this release writes {VERSION}; run the release that wrote it, or `harmony state reset`"
+    )
 
 
 class _CoarseWire(msgspec.Struct, frozen=True, array_like=True):
@@ -184,10 +187,12 @@ def decode_coarse(value: bytes | None, where: str = "pages.coarse") -> CoarseRow
         where: topic, partition and offset, for what errors say.
 
     Raises:
-        ContractBroken: the bytes are not a coarse row.
+        ContractBroken: the bytes are not a coarse row, or one of another version.
     """
     try:
         wire = msgspec.msgpack.decode(value or b"", type=_CoarseWire)
+        if wire.version != VERSION:
+            raise OtherSettings(f"{where} {_other_version(wire.version)}")
         shape = (len(wire.workloads), len(wire.indicators))
         values = np.frombuffer(wire.values, np.float32).reshape(shape)
         observed = np.frombuffer(wire.observed, np.bool_).reshape(shape)

@@ -72,7 +72,9 @@ class PageJoin:
             slot = min(self._pending)
             if any(self._lacks(source, slot) for source in SOURCES):
                 return
-            pages = {source: page for source, (page, _) in self._pending.pop(slot).items()}
+            waiting = self._pending.pop(slot)
+            # In one order, whichever came first: it shows in the bytes of plans and decisions.
+            pages = {source: waiting[source][0] for source in sorted(waiting)}
             self.joined = slot
             yield JoinedSlot(slot, pages)
 

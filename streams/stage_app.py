@@ -24,6 +24,7 @@ from aiokafka.errors import (
 )
 from faust.types.tuples import TP
 
+from streams.exhaustion import exhausted
 from streams.log import ContractBroken, OutRecord
 from streams.log_reader import LogReader
 from streams.meter import Meter, NullMeter
@@ -93,7 +94,10 @@ class HostStatus:
 def end_process(stage: str, error: BaseException) -> None:
     """Last line of a life that must not go on: one clear sentence; nothing is acknowledged after it."""
     kind = ""
-    if isinstance(error, _REFUSED):
+    cause = exhausted()
+    if cause is not None:
+        error = ContractBroken(f"{cause}. It was noticed by {type(error).__name__}: {error}")
+    elif isinstance(error, _REFUSED):
         error = ContractBroken(
             f"Kafka refuses this worker's user ({type(error).__name__}: {error}): a right was taken away while it ran; "
             "`harmony topics rights` lists what it needs"
