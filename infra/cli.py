@@ -30,6 +30,8 @@ from infra.train import train
 app = typer.Typer(
     name="harmony",
     no_args_is_help=True,
+    # Help in boxes would take twice the time of help itself.
+    rich_markup_mode=None,
     # A trace with local variables could show secrets.
     pretty_exceptions_enable=False,
     help="Predictive, SLO-aware scaling of GPU services on Kafka.",

@@ -11,6 +11,7 @@ from typing import Literal
 
 from agents.scoring import BANDS
 from streams.catalogue import DEFAULT_CATALOGUE
+from streams.decode import UNEXPLAINED
 from streams.lateness import LATENESS_BOUNDS_MS
 from streams.records import DEAD_LETTER_CODES
 
@@ -127,8 +128,8 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "dead_letters_total",
         "counter",
-        "Records sent to the dead-letter topic, by reason code.",
-        (Label("code", DEAD_LETTER_CODES, "open"),),
+        "Records refused, by reason code; flood: in a flood, and the reason was not looked for.",
+        (Label("code", (*DEAD_LETTER_CODES, UNEXPLAINED), "open"),),
     ),
     Metric("pages_total", "counter", "Slot pages written by the ingest stage.", (_SOURCE,)),
     Metric("slots_total", "counter", "Slots joined from both sources by the forecast stage."),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from streams.log import LogRecord, OutRecord
 from streams.records import DeadLetter
 
@@ -27,26 +29,40 @@ class DeadLetterBox:
         self._stretch = -1
         self._in_stretch = 0
         self._waiting: list[OutRecord] = []
+        self._offsets: list[int] = []
+
+    def keeps(self, offset: int) -> bool:
+        """Whether the record at this offset will be published if it is the next one to be refused."""
+        if offset // STRETCH != self._stretch or self._in_stretch < KEPT_PER_STRETCH:
+            return True
+        return offset % ONE_IN == 0
 
     def add(self, record: LogRecord, letter: DeadLetter, published_before: bool) -> None:
         """Note a refused record; one that an earlier life has published is only counted into its stretch."""
-        if record.offset // STRETCH != self._stretch:
-            self._stretch, self._in_stretch = record.offset // STRETCH, 0
+        offset = record.offset
+        kept = self.keeps(offset)
+        if offset // STRETCH != self._stretch:
+            self._stretch, self._in_stretch = offset // STRETCH, 0
         self._in_stretch += 1
         if published_before:
             return
         self.counts[letter.code] = self.counts.get(letter.code, 0) + 1
-        if self._in_stretch > KEPT_PER_STRETCH and record.offset % ONE_IN:
+        if not kept:
             return
         headers = (
             ("reason", letter.code.encode()),
             ("detail", letter.detail.encode()),
             *self._origin,
-            ("offset", str(record.offset).encode()),
+            ("offset", str(offset).encode()),
         )
         self._waiting.append(OutRecord(self._topic, record.key, record.value, headers=headers))
+        self._offsets.append(offset)
 
-    def take(self) -> list[OutRecord]:
-        """Everything collected since the last call."""
-        waiting, self._waiting = self._waiting, []
-        return waiting
+    def take(self, end_offset: int | None = None) -> list[OutRecord]:
+        """What was collected since the last call; of a box for one log, optionally only below this offset."""
+        if not self._waiting:
+            return []
+        end = len(self._waiting) if end_offset is None else bisect_left(self._offsets, end_offset)
+        taken, self._waiting = self._waiting[:end], self._waiting[end:]
+        self._offsets = self._offsets[end:]
+        return taken

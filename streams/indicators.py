@@ -1,8 +1,8 @@
-"""From the samples of a closing slot to indicator values: the rules of the catalogue, many columns at a time."""
+"""From the samples of closing slots to indicator values: the rules of the catalogue, many columns at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from streams.catalogue import Indicator
 from streams.histograms import Added, added, capped, merged_quantile
+from streams.pages import HistogramState
 from streams.sample_run import Bools, Floats
 from streams.slot_table import Increases, SlotTable
 
@@ -24,6 +25,24 @@ class SlotValues(NamedTuple):
     censored: Bools
     reset: Bools
 
+    def part(self, first: int, end: int) -> SlotValues:
+        """Some of the rows."""
+        rows = slice(first, end)
+        return SlotValues(self.values[rows], self.observed[rows], self.censored[rows], self.reset[rows])
+
+
+class Known(NamedTuple):
+    """What was known of the series before their slot.
+
+    Attributes:
+        counters, counters_ts_ms: [m, C] last values, NaN where none, and when.
+        hists: series -> histograms by name, oldest first, those of the slot included.
+    """
+
+    counters: Floats
+    counters_ts_ms: Floats
+    hists: Mapping[int, Mapping[str, Sequence[HistogramState]]]
+
 
 class IndicatorRules:
     """The rules of one source's indicators, sorted by kind once.
@@ -32,6 +51,10 @@ class IndicatorRules:
         indicators: columns of the result, N of them.
         fields: columns of the samples, F of them.
         source_cap: as of the stream's settings.
+
+    Attributes:
+        counters: names of the counters, ascending, C of them; `counter_columns` their places among the fields.
+        hist_fields: names of the histograms.
     """
 
     def __init__(self, indicators: Sequence[Indicator], fields: Sequence[str], source_cap: float | None = None) -> None:
@@ -41,7 +64,7 @@ class IndicatorRules:
         counting = [i for i in indicators if i.rule in {"rate", "miss_ratio"}]
         self.counters = tuple(sorted({f for i in counting for f in i.fields}))
         self.hist_fields = tuple(sorted({f for i in indicators if i.rule == "p95" for f in i.fields}))
-        self._counter_columns = [at[name] for name in self.counters]
+        self.counter_columns = [at[name] for name in self.counters]
         rank = {name: n for n, name in enumerate(self.counters)}
         numbered = list(enumerate(indicators))
         rates = [(n, i) for n, i in numbered if i.rule == "rate"]
@@ -64,15 +87,15 @@ class IndicatorRules:
         self._plain_how = [i.over_sources for _, i in (*rates, *gauges)]
         self._sum_columns = [c for c, how in enumerate(self._plain_how) if how == "sum"]
 
-    def apply(self, table: SlotTable) -> tuple[SlotValues, Increases | None]:
-        """Every indicator of every workload, and what became of the counters (None without any sample)."""
-        k = table.num_workloads
+    def apply(self, table: SlotTable, before: Known) -> SlotValues:
+        """Every indicator of every row."""
+        k = table.num_rows
         columns = np.zeros((k, self.num_indicators))
         observed = np.zeros(columns.shape, np.bool_)
         if not table.num_series:
             nothing = np.zeros(k, np.bool_)
-            return SlotValues(columns.astype(np.float32), observed, nothing, nothing), None
-        up = table.increases(self._counter_columns)
+            return SlotValues(columns.astype(np.float32), observed, nothing, nothing)
+        up = table.increases(self.counter_columns, before.counters, before.counters_ts_ms)
         per_s, rate_known, dropped, second = self._rates(up)
         gauges, gauges_seen = self._gauges(table)
         miss_known = up.known[:, self._good] & up.known[:, self._everything]
@@ -103,11 +126,11 @@ class IndicatorRules:
         fell = np.zeros(columns.shape, np.bool_)
         fell[:, [*self._rate_at, *self._miss_at]] = flags[:, :-1]
         for n, field in self._quantiles:
-            _p95(table, field, columns[:, n], observed[:, n], fell[:, n], self._cap)
+            _p95(table, before, field, columns[:, n], observed[:, n], fell[:, n], self._cap)
         observed &= ~fell
         # Adding 0 turns -0 into 0: equal numbers must be equal bytes.
         values = np.where(observed, columns, 0.0).astype(np.float32) + np.float32(0.0)
-        return SlotValues(values, observed, flags[:, -1], np.logical_or.reduce(fell, axis=1)), up
+        return SlotValues(values, observed, flags[:, -1], np.logical_or.reduce(fell, axis=1))
 
     def _rates(self, up: Increases) -> tuple[Floats, Bools, Bools, Bools]:
         """[m, rates] per second, known and fell; [m, 1] whether a field other than the first one stood in."""
@@ -142,9 +165,11 @@ class IndicatorRules:
         return per_series, seen
 
 
-def _p95(table: SlotTable, field: str, column: Floats, seen: Bools, fell: Bools, cap: float | None) -> None:
+def _p95(
+    table: SlotTable, before: Known, field: str, column: Floats, seen: Bools, fell: Bools, cap: float | None
+) -> None:
     parts: dict[int, list[Added]] = {}
-    for series, hists in table.hists.items():
+    for series, hists in before.hists.items():
         states = hists.get(field, ())
         if len(states) < 2:
             continue

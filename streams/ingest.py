@@ -1,7 +1,7 @@
 """The ingest kernel: one partition of one telemetry topic, folded record by record into pages.
 
-    records ─▶ runs of samples as columns ──────────────────┐
-            └▶ one by one: dead letter, tick, control, facts ┴▶ open slots ─▶ stream time ─▶ pages
+    records ─▶ stretches: samples as columns, bad records beside them ─┐
+            └▶ one by one: ticks and facts ────────────────────────────┴▶ open slots ─▶ stream time ─▶ pages
 
 Its pages are a function of the log alone: not of batch boundaries, restarts, clocks or the order of arrival within
 the grace. A record is tested against the stream time before it, then moves stream time, then slots close.
@@ -9,7 +9,9 @@ the grace. A record is tested against the stream time before it, then moves stre
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
+from operator import attrgetter, lt
 
 import numpy as np
 
@@ -22,23 +24,17 @@ from streams.ingest_counts import IngestCounts
 from streams.lateness import LatenessTally
 from streams.log import ContractBroken, Emission, LogRecord, OutRecord
 from streams.page_chain import newest_chain
-from streams.page_codec import encode_page
+from streams.page_writer import DueSlot, PageWriter
 from streams.pages import Control, Counters, Page
-from streams.records import (
-    DeadLetter,
-    Decoded,
-    FleetRecord,
-    OutcomeRecord,
-    SampleRecord,
-    SourceRecord,
-    TickRecord,
-    Tombstone,
-)
+from streams.record_sorter import Aside, RecordSorter, Stretch, TimedRecord
+from streams.records import FleetRecord, TickRecord
 from streams.sample_reader import SampleReader
 from streams.sample_run import SampleRun
 from streams.series_index import SeriesIndex
 from streams.slots import VERDICTS, OpenSlots
 from streams.topics import Topics
+
+_offset = attrgetter("offset")
 
 
 class IngestKernel:
@@ -55,7 +51,7 @@ class IngestKernel:
         next_offset: records below this offset are refused.
         stream_time_ms: T, largest event time accepted; None before the first.
         last_closed: newest closed slot; None before the first valid record or tick.
-        lateness, num_pages: of the samples folded and the pages written in this life; for measuring only.
+        lateness: of the samples folded in this life; for measuring only.
     """
 
     def __init__(
@@ -72,19 +68,18 @@ class IngestKernel:
         self.stream_time_ms: int | None = None
         self.last_closed: int | None = None
         self.lateness = LatenessTally()
-        self.num_pages = 0
         self._config = config
-        self._topics = topics
-        self._indicators = of_source(catalogue, source)
+        indicators = of_source(catalogue, source)
+        self._writer = PageWriter(partition, source, config, indicators, topics)
         self._index = SeriesIndex()
-        self._decoder = RecordDecoder(catalogue, source, config.max_record_bytes)
         self._reader = SampleReader(catalogue, source, config.max_record_bytes, config.skew_ms, self._index)
-        self._closer = SlotCloser(config, self._indicators, self._reader.fields, self._index)
+        self._closer = SlotCloser(config, indicators, self._reader.fields, self._index)
         from_topic = topics.telemetry_requests if source == "requests" else topics.telemetry_gpu
         self._dead = DeadLetterBox(topics.dead_letters, from_topic, partition)
+        decoder = RecordDecoder(catalogue, source, config.max_record_bytes)
+        self._sorter = RecordSorter(config, self._reader, decoder, self._dead)
         self._open = OpenSlots(config, self._closer.roster, self._index)
         self._controls: list[Control] = []
-        self._prev: tuple[int, str] | None = None
         self._resume_offset: int | None = None
         self._first_offset: int | None = None
         self._counts = IngestCounts()
@@ -119,8 +114,9 @@ class IngestKernel:
         # The smallest stream time that closes the slot: the record that closed it will close the rest again.
         kernel.stream_time_ms = config.slot_end_ms(newest.slot) + config.grace_ms
         kernel.next_offset = kernel._resume_offset = newest.resume_offset
-        kernel._prev = (newest.slot, digest)
+        kernel._writer.follow(newest.slot, digest)
         kernel._counts.restore(newest.counters, newest.end_offset)
+        kernel._sorter.counted_to = newest.end_offset
         return kernel
 
     @property
@@ -143,6 +139,11 @@ class IngestKernel:
         return dict(self._dead.counts)
 
     @property
+    def num_pages(self) -> int:
+        """Pages written in this life."""
+        return self._writer.num_pages
+
+    @property
     def num_workloads(self) -> int:
         """Workloads in the last L closed slots."""
         return len(self._closer.roster)
@@ -157,52 +158,71 @@ class IngestKernel:
             ContractBroken: an offset that was folded before.
         """
         emissions: list[Emission] = []
+        if not records:
+            return emissions
+        self._move(records)
         self._forget_names()
-        for part in self._reader.read(records):
-            if isinstance(part, SampleRun):
-                self._fold_run(part, emissions)
+        for part in self._sorter.sort(records):
+            if isinstance(part, Stretch):
+                self._fold_stretch(part, emissions)
             else:
-                self._fold_one(part, emissions)
+                self._fold_timed(part, emissions)
         leftover = self._dead.take()
         if leftover:
             emissions.append(Emission((leftover,), (), self._resume_point()))
         return emissions
 
     def _forget_names(self) -> None:
+        if not self._index.crowded(self._open.most_names):
+            return
         opened = list(self._open.open_slots())
         living = [self._closer.living(), *(numbers for slot in opened for numbers in slot.samples.series())]
         names = [*self._closer.roster, *(workload for slot in opened for workload in slot.workloads)]
-        self._index.sweep(living, names, self._open.most_names)
+        self._index.sweep(living, names)
 
-    def _move_to(self, first_offset: int, next_offset: int) -> None:
-        if first_offset < self.next_offset:
+    def _move(self, records: Sequence[LogRecord]) -> None:
+        first, last = records[0].offset, records[-1].offset
+        if first < self.next_offset:
             raise ContractBroken(
-                f"{self.source}/{self.partition}: offset {first_offset} came after {self.next_offset - 1}; "
-                "restart the worker"
+                f"{self.source}/{self.partition}: offset {first} came after {self.next_offset - 1}; restart the worker"
             )
-        if self._first_offset is None:
-            self._first_offset = first_offset
-        self.next_offset = next_offset
-
-    # Records of samples, many at once.
-
-    def _fold_run(self, run: SampleRun, emissions: list[Emission]) -> None:
-        num_records = len(run.sizes)
-        roomy = self._open.roomy()
-        if num_records > 1 and not roomy:
-            for number in range(num_records):
-                self._fold_run(run.record(number), emissions)
-            return
-        if num_records > 1 and int(np.diff(run.offsets).min()) <= 0:
+        if not all(map(lt, map(_offset, records), map(_offset, records[1:]))):
             raise ContractBroken(f"{self.source}/{self.partition}: offsets do not ascend; restart the worker")
-        self._move_to(int(run.offsets[0]), int(run.offsets[-1]) + 1)
+        if self._first_offset is None:
+            self._first_offset = first
+        self.next_offset = last + 1
+
+    # Samples, many at once, and what moves nothing.
+
+    def _fold_stretch(self, stretch: Stretch, emissions: list[Emission]) -> None:
+        asides = deque(stretch.asides)
+        run = stretch.run
+        if run is not None and (len(run.sizes) == 1 or self._open.roomy()):
+            self._fold_run(run, asides, emissions)
+        elif run is not None:
+            for number in range(len(run.sizes)):
+                self._fold_run(run.part(number, number + 1), asides, emissions)
+        self._note(asides, None)
+
+    def _note(self, asides: deque[Aside], end_offset: int | None) -> None:
+        """Take in what moves nothing, below this offset."""
+        noted: list[Aside] = []
+        while asides and (end_offset is None or asides[0].offset < end_offset):
+            noted.append(asides.popleft())
+        self._counts.add_asides(noted)
+        for aside in noted:
+            if aside.control is not None and aside.offset > self._counts.base_offset:
+                self._controls.append(aside.control)
+
+    def _fold_run(self, run: SampleRun, asides: deque[Aside], emissions: list[Emission]) -> None:
+        num_records = len(run.sizes)
         marks = np.maximum.reduceat(run.ts_ms, run.starts())  # [R]
         time_ms = self.stream_time_ms if self.stream_time_ms is not None else int(marks[0])
         self._started(time_ms)
         times = np.maximum.accumulate(np.concatenate(([time_ms], marks)))  # [R + 1], before and after each record
         closed = (times - self._config.grace_ms) // self._config.step_ms - 1
         record_of = np.repeat(np.arange(num_records), run.sizes)
-        if roomy:
+        if self._open.roomy():
             verdicts = self._open.add_run(run, record_of, closed[record_of])
         else:
             verdicts = self._open.add_carefully(run, int(closed[0]))
@@ -213,70 +233,32 @@ class IngestKernel:
         tally = np.bincount(record_of * len(VERDICTS) + verdicts, minlength=num_records * len(VERDICTS))
         tally = tally.reshape(num_records, len(VERDICTS))
         done = new
+        due: list[DueSlot] = []
         for number in np.flatnonzero(closed[1:] > closed[:-1]).tolist():
             self._counts.add_records(run, tally, done, number + 1)
             done = max(done, number + 1)
             self.stream_time_ms = int(times[number + 1])
             offset, stamp_ms = int(run.offsets[number]), int(run.stamps[number])
-            commits = self._close_up_to(int(closed[number + 1]), offset, stamp_ms)
-            if commits:
-                emissions.append(self._emission(commits, stamp_ms))
+            self._note(asides, offset)
+            due += self._due(int(closed[number + 1]), offset, stamp_ms)
+        self._close(due, emissions)
         self._counts.add_records(run, tally, done, num_records)
         self.stream_time_ms = int(times[-1])
 
-    # Any other record.
+    # Ticks and facts.
 
-    def _fold_one(self, record: LogRecord, emissions: list[Emission]) -> None:
-        decoded = self._decoder.decode(record.value, record.key, record.stamp_ms)
-        if isinstance(decoded, SampleRecord):
-            ahead_ms = max([sample.ts_ms for sample in decoded.samples]) - record.stamp_ms
-            if ahead_ms <= self._config.skew_ms:
-                self._fold_run(self._reader.run_of(decoded, record), emissions)
-                return
-        self._move_to(record.offset, record.offset + 1)
-        mark = self._take(record, decoded)
-        if mark is not None and (self.stream_time_ms is None or mark > self.stream_time_ms):
-            self.stream_time_ms = mark
-            commits = self._close_up_to(self._config.last_closed(mark), record.offset, record.stamp_ms)
-            if commits:
-                emissions.append(self._emission(commits, record.stamp_ms))
-
-    def _take(self, record: LogRecord, decoded: Decoded) -> int | None:
-        """Sort one record into the open slots; returns the event time it proves, if any."""
+    def _fold_timed(self, timed: TimedRecord, emissions: list[Emission]) -> None:
+        record, decoded, mark = timed
         self._counts.add("records", 1, record.offset)
-        if isinstance(decoded, SampleRecord):
-            mark = max([sample.ts_ms for sample in decoded.samples])
-        elif isinstance(decoded, FleetRecord):
-            mark = max(facts.ts_ms for _, facts in decoded.facts)
-        elif isinstance(decoded, SourceRecord):
-            mark = decoded.word.ts_ms
-        elif isinstance(decoded, OutcomeRecord):
-            mark = decoded.fact.ts_ms
-        elif isinstance(decoded, TickRecord):
-            mark = min(decoded.ts_ms, record.stamp_ms)
-            self._started(mark)
-            return mark
-        else:
-            if isinstance(decoded, DeadLetter):
-                self._refuse(record, decoded)
-            elif isinstance(decoded, Tombstone):
-                self._counts.add("tombstones", 1, record.offset)
-            elif record.offset > self._counts.base_offset:
-                self._controls.append(decoded.control)
-            return None
-        ahead_ms = mark - record.stamp_ms
-        if ahead_ms > self._config.skew_ms or isinstance(decoded, SampleRecord):
-            self._counts.add("future", 1, record.offset)
-            self._refuse(
-                record,
-                DeadLetter("future", f"{ahead_ms} ms ahead of the broker's stamp, the limit is {self._config.skew_ms}"),
-            )
-            return None
-        if isinstance(decoded, FleetRecord) and decoded.unknown_names:
-            self._counts.add("unknown_names", decoded.unknown_names, record.offset)
-        for verdict in self._open.add_facts(decoded, self._started(mark), record.offset):
-            self._counts.add(verdict, 1, record.offset)
-        return mark
+        closed = self._started(mark)
+        if not isinstance(decoded, TickRecord):
+            if isinstance(decoded, FleetRecord) and decoded.unknown_names:
+                self._counts.add("unknown_names", decoded.unknown_names, record.offset)
+            for verdict in self._open.add_facts(decoded, closed, record.offset):
+                self._counts.add(verdict, 1, record.offset)
+        if self.stream_time_ms is None or mark > self.stream_time_ms:
+            self.stream_time_ms = mark
+            self._close(self._due(self._config.last_closed(mark), record.offset, record.stamp_ms), emissions)
 
     def _started(self, mark: int) -> int:
         # The first event time heard only says where we are: what lies before it belongs to no page.
@@ -284,56 +266,37 @@ class IngestKernel:
             self.last_closed = self._config.last_closed(mark)
         return self.last_closed
 
-    def _refuse(self, record: LogRecord, letter: DeadLetter) -> None:
-        self._counts.add("dead", 1, record.offset)
-        self._dead.add(record, letter, published_before=record.offset <= self._counts.base_offset)
-
     # Closing.
 
-    def _close_up_to(self, slot: int, offset: int, stamp_ms: int) -> list[OutRecord]:
-        """Close every slot up to this one: those that hold something, and of the empty ones the last L."""
+    def _due(self, slot: int, offset: int, stamp_ms: int) -> list[DueSlot]:
+        """Slots that the record at this offset closes, up to this one: those that hold something, and of the empty
+        ones the last L."""
         before = self.last_closed
         if before is None or slot <= before:
             return []
         empty_too = range(max(before + 1, slot - self._config.context_steps + 1), slot + 1)
-        commits: list[OutRecord] = []
+        due: list[DueSlot] = []
         for closing in sorted({*empty_too, *(s for s in self._open if s <= slot)}):
-            commits += self._close(closing, offset, stamp_ms)
+            opened = self._open.take(closing, offset)
+            self._resume_offset = self._open.first_offset(offset)
+            controls, self._controls = tuple(self._controls), []
+            due.append(DueSlot(closing, opened, offset, stamp_ms, self._resume_offset, controls, self.counters))
+        due[-1].letters = self._dead.take(offset)
         self.last_closed = slot
-        return commits
+        return due
 
-    def _close(self, slot: int, offset: int, stamp_ms: int) -> list[OutRecord]:
-        closed = self._closer.close(slot, self._open.take(slot, offset))
-        self._counts.add_refused(closed.num_refused)
-        self._resume_offset = self._open.first_offset(offset)
-        page = Page(
-            source=self.source,
-            partition=self.partition,
-            slot=slot,
-            prev=self._prev[0] if self._prev else None,
-            prev_digest=self._prev[1] if self._prev else None,
-            end_offset=offset,
-            end_stamp_ms=stamp_ms,
-            resume_offset=self._resume_offset,
-            step_ms=self._config.step_ms,
-            grace_ms=self._config.grace_ms,
-            indicators=tuple(i.name for i in self._indicators),
-            workloads=closed.workloads,
-            values=closed.values.values,
-            observed=closed.values.observed,
-            facts=(),
-            controls=tuple(self._controls),
-            counters=self.counters,
-        )
-        self._controls = []
-        encoded = encode_page(page, self._topics.partitions, columns=(closed.facts, closed.series))
-        self._prev = (slot, encoded.digest)
-        self.num_pages += 1
-        return [OutRecord(self._topics.pages, key, value, self.partition) for key, value in encoded.records]
-
-    def _emission(self, commits: list[OutRecord], stamp_ms: int) -> Emission:
-        letters = self._dead.take()
-        return Emission((letters,) if letters else (), commits, self._resume_point(), stamp_ms)
+    def _close(self, due: Sequence[DueSlot], emissions: list[Emission]) -> None:
+        """Write the pages of slots; those that one record has closed are one emission."""
+        commits: list[OutRecord] = []
+        num_refused = 0
+        for slot, closed in zip(due, self._closer.close([(d.slot, d.opened) for d in due]), strict=True):
+            num_refused += closed.num_refused
+            commits += self._writer.page(slot, closed, num_refused)
+            if slot.letters is not None:
+                letters = (slot.letters,) if slot.letters else ()
+                emissions.append(Emission(letters, commits, slot.resume_offset, slot.stamp_ms))
+                commits = []
+        self._counts.add_refused(num_refused)
 
     def _resume_point(self) -> int:
         resume = self.resume_offset

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from streams.pages import Counters
+from streams.record_sorter import Aside
 from streams.sample_run import Ints, SampleRun
 from streams.slots import VERDICTS
 
@@ -34,6 +37,16 @@ class IngestCounts:
         """Count something of the record at this offset."""
         if offset > self.base_offset:
             self._counts[name] += amount
+
+    def add_asides(self, asides: Iterable[Aside]) -> None:
+        """Count records that brought nothing."""
+        for aside in asides:
+            if aside.offset > self.base_offset:
+                self._counts["records"] += 1
+                if aside.outcome != "controls":
+                    self._counts[aside.outcome] += 1
+                if aside.outcome == "future":
+                    self._counts["dead"] += 1
 
     def add_refused(self, amount: int) -> None:
         """Count samples that were refused when their slot closed, which happens once."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any, Final
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -22,7 +23,7 @@ from streams.limits import RATIO_TOLERANCE, bounds_of, histogram
 from streams.log import LogRecord
 from streams.pages import HistogramState
 from streams.records import MAX_NUMBER, SampleRecord
-from streams.sample_run import Bools, Floats, Hists, Ints, SampleRun, joined
+from streams.sample_run import Bools, Floats, Hists, Ints, SampleRun, merged
 from streams.series_index import SeriesIndex
 from streams.strict_json import MalformedError
 from streams.wire import sample_struct
@@ -33,8 +34,16 @@ _HIST_COLONS = 4
 # What stands for a name that is not there; JSON has no infinity, so no publisher can write it.
 _ABSENT: Final = -np.inf
 _REFUSED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError)
-# Bounds the memory of a run.
+# Bounds the memory of a reading: it ends with the record that reaches this many samples and unread records.
 _RUN_SAMPLES = 16_384
+_offset = attrgetter("offset")
+
+
+class Reading(NamedTuple):
+    """What became of consecutive records: ordinary samples as a run, and those that must go the slow way, in order."""
+
+    run: SampleRun | None
+    rest: Sequence[LogRecord]
 
 
 class SampleReader:
@@ -77,75 +86,68 @@ class SampleReader:
         self._parse_packed = msgspec.json.Decoder(packed).decode
         self._singles_first = True
 
-    def read(self, records: Sequence[LogRecord]) -> Iterator[SampleRun | LogRecord]:
-        """Split records into runs of ordinary samples and single records that must go the slow way, in log order."""
-        waiting: list[SampleRun] = []
-        num_waiting = 0
-        for part in self._parts_of(records):
-            if isinstance(part, SampleRun) and num_waiting + len(part.series) <= _RUN_SAMPLES:
-                waiting.append(part)
-                num_waiting += len(part.series)
-                continue
-            if waiting:
-                yield joined(waiting)
-            waiting, num_waiting = [], 0
-            if isinstance(part, SampleRun):
-                waiting, num_waiting = [part], len(part.series)
-            else:
-                yield part
-        if waiting:
-            yield joined(waiting)
+    def read(self, records: Sequence[LogRecord]) -> Iterator[Reading]:
+        """Read records in log order, some thousand samples at a time; offsets must ascend."""
+        at = 0
+        while at < len(records):
+            take = self._read_singles if self._singles_first else self._read_packed
+            at, reading = take(records, at)
+            if reading.run is not None or reading.rest:
+                yield reading
 
-    def run_of(self, decoded: SampleRecord, record: LogRecord) -> SampleRun:
-        """A record that was decoded the slow way, as a run of its own."""
-        samples = decoded.samples
-        columns = [[s.values.get(name) for name in self.fields] for s in samples]
+    def run_of(self, decoded: Sequence[tuple[LogRecord, SampleRecord]]) -> SampleRun:
+        """Records that were decoded the slow way, as a run."""
+        samples = [(told.workload, sample) for _, told in decoded for sample in told.samples]
+        columns = [[s.values.get(name) for name in self.fields] for _, s in samples]
+        unknown = [told.unknown_names for _, told in decoded]
         return SampleRun(
-            np.array([record.offset]),
-            np.array([record.stamp_ms]),
-            np.array([len(samples)]),
-            np.array([self._index.series(decoded.workload, s.source) for s in samples], np.int64),
-            np.array([s.ts_ms for s in samples], np.int64),
+            np.array([record.offset for record, _ in decoded], np.int64),
+            np.array([record.stamp_ms for record, _ in decoded], np.int64),
+            np.array([len(told.samples) for _, told in decoded], np.int64),
+            np.array([self._index.series(workload, s.source) for workload, s in samples], np.int64),
+            np.array([s.ts_ms for _, s in samples], np.int64),
             np.array(columns, np.float64).reshape(len(samples), len(self.fields)),
-            [(at, dict(s.hists)) for at, s in enumerate(samples) if s.hists],
-            np.array([decoded.unknown_names]) if decoded.unknown_names else None,
+            [(at, dict(s.hists)) for at, (_, s) in enumerate(samples) if s.hists],
+            np.array(unknown, np.int64) if any(unknown) else None,
         )
-
-    def _parts_of(self, records: Sequence[LogRecord]) -> Iterator[SampleRun | LogRecord]:
-        if self._singles_first and records:
-            wires = self._try_all(records)
-            if wires is not None:
-                yield from self._singles(records, wires)
-                return
-        group: list[LogRecord] = []
-        group_wires: list[Any] = []
-        for record in records:
-            wire = self._try_single(record) if self._singles_first else None
-            run = None if wire is not None else self._packed(record)
-            if run is not None:
-                self._singles_first = False
-            elif wire is None and not self._singles_first:
-                wire = self._try_single(record)
-                self._singles_first = wire is not None
-            if wire is not None:
-                group.append(record)
-                group_wires.append(wire)
-                continue
-            if group:
-                yield from self._singles(group, group_wires)
-                group, group_wires = [], []
-            yield record if run is None else run
-        if group:
-            yield from self._singles(group, group_wires)
 
     # One sample per record.
 
-    def _try_all(self, records: Sequence[LogRecord]) -> list[Any] | None:
-        try:
-            texts: list[Any] = [r.value for r in records]
-            return list(map(self._parse_single, texts))
-        except _REFUSED:
-            return None
+    def _read_singles(self, records: Sequence[LogRecord], at: int) -> tuple[int, Reading]:
+        part = records[at : at + _RUN_SAMPLES]
+        texts: list[Any] = [record.value for record in part]
+        waiting = iter(texts)
+        wires: list[Any] = []
+        refused: list[LogRecord] = []
+        runs: list[SampleRun] = []
+        while self._singles_first:
+            try:
+                # What was parsed before one that is refused stays in the list, and the parser goes on behind it.
+                wires.extend(map(self._parse_single, waiting))
+                break
+            except _REFUSED:
+                record, text = part[len(wires)], texts[len(wires)]
+                wires.append(None)
+                # Without an array there are no columns.
+                columns = text is not None and (b"[" in text or text.startswith(MAGIC))
+                run = self._packed(record) if columns else None
+                if run is None:
+                    refused.append(record)
+                else:
+                    runs.append(run)
+                    self._singles_first = False
+        part = part[: len(wires)]
+        if len(wires) > len(refused) + len(runs):
+            read = part
+            if refused or runs:
+                read = [record for record, wire in zip(part, wires, strict=True) if wire is not None]
+                wires = [wire for wire in wires if wire is not None]
+            run, bad = self._singles(read, wires)
+            if run is not None:
+                runs.append(run)
+            if bad:
+                refused = sorted([*refused, *bad], key=_offset)
+        return at + len(part), Reading(merged(runs) if runs else None, refused)
 
     def _try_single(self, record: LogRecord) -> Any:
         try:
@@ -153,7 +155,8 @@ class SampleReader:
         except _REFUSED:
             return None
 
-    def _singles(self, records: Sequence[LogRecord], wires: Sequence[Any]) -> Iterator[SampleRun | LogRecord]:
+    def _singles(self, records: Sequence[LogRecord], wires: Sequence[Any]) -> tuple[SampleRun | None, list[LogRecord]]:
+        """The run of the good ones, and the others."""
         n, width = len(records), len(self.fields)
         known = self._index.by_record.get
         numbers = [known((r.key, w.workload, w.source), -1) for r, w in zip(records, wires, strict=True)]
@@ -187,16 +190,10 @@ class SampleReader:
         good &= self._within(values)
         offsets = np.array([r.offset for r in records], np.int64)
         run = SampleRun(offsets, stamps, np.ones(n, np.int64), series, ts_ms, values, hists)
-        start = 0
-        for bad in np.flatnonzero(~good).tolist():
-            if bad > start:
-                yield run.part(start, bad, start, bad)
-            yield records[bad]
-            start = bad + 1
-        if start == 0:
-            yield run
-        elif start < n:
-            yield run.part(start, n, start, n)
+        if good.all():
+            return run, []
+        bad = [records[i] for i in np.flatnonzero(~good).tolist()]
+        return (run.only(good) if good.any() else None), bad
 
     def _hists(self, wires: Sequence[Any], expected: Ints) -> list[tuple[int, Hists]]:
         """Histograms by sample; adds their colons to `expected`, or spoils it where they are not as they must be."""
@@ -218,6 +215,23 @@ class SampleReader:
         return hists
 
     # Many samples per record.
+
+    def _read_packed(self, records: Sequence[LogRecord], at: int) -> tuple[int, Reading]:
+        runs: list[SampleRun] = []
+        refused: list[LogRecord] = []
+        num_samples = 0
+        while at < len(records) and num_samples + len(refused) < _RUN_SAMPLES:
+            run = self._packed(records[at])
+            if run is not None:
+                runs.append(run)
+                num_samples += len(run.series)
+            elif self._try_single(records[at]) is not None:
+                self._singles_first = True
+                break
+            else:
+                refused.append(records[at])
+            at += 1
+        return at, Reading(merged(runs) if runs else None, refused)
 
     def _packed(self, record: LogRecord) -> SampleRun | None:
         text: Any = record.value

@@ -1,4 +1,4 @@
-"""Consecutive records of samples as columns: what the reader hands to the fold."""
+"""Records of samples as columns: what the reader hands to the fold."""
 
 from __future__ import annotations
 
@@ -42,13 +42,10 @@ class SampleRun(NamedTuple):
         """[R] first sample of each record."""
         return np.cumsum(self.sizes) - self.sizes
 
-    def record(self, number: int) -> SampleRun:
-        """One record alone."""
-        first = int(self.sizes[:number].sum())
-        return self.part(number, number + 1, first, first + int(self.sizes[number]))
-
-    def part(self, first_record: int, end_record: int, first: int, end: int) -> SampleRun:
-        """Some of the records; `first` and `end` are the samples that they hold."""
+    def part(self, first_record: int, end_record: int) -> SampleRun:
+        """Consecutive records of it."""
+        first = int(self.sizes[:first_record].sum())
+        end = first + int(self.sizes[first_record:end_record].sum())
         rows, samples = slice(first_record, end_record), slice(first, end)
         return SampleRun(
             self.offsets[rows],
@@ -61,9 +58,25 @@ class SampleRun(NamedTuple):
             None if self.unknown is None else self.unknown[rows],
         )
 
+    def only(self, good: Bools) -> SampleRun:
+        """Some of the records, each of which holds one sample: those where `good` [R] is true."""
+        hists = self.hists
+        if hists:
+            place = (np.cumsum(good) - 1).tolist()
+            hists = [(place[at], held) for at, held in hists if good[at]]
+        return SampleRun(
+            self.offsets[good],
+            self.stamps[good],
+            self.sizes[good],
+            self.series[good],
+            self.ts_ms[good],
+            self.values[good],
+            hists,
+        )
 
-def joined(runs: Sequence[SampleRun]) -> SampleRun:
-    """Runs that follow on one another as one; none of them has unknown names."""
+
+def merged(runs: Sequence[SampleRun]) -> SampleRun:
+    """Runs as one, its records in log order."""
     if len(runs) == 1:
         return runs[0]
     hists: list[tuple[int, Hists]] = []
@@ -71,7 +84,11 @@ def joined(runs: Sequence[SampleRun]) -> SampleRun:
     for run in runs:
         hists += [(at + before, held) for at, held in run.hists]
         before += len(run.series)
-    return SampleRun(
+    unknown = None
+    if any(run.unknown is not None for run in runs):
+        none = [run.unknown if run.unknown is not None else np.zeros(len(run.sizes), np.int64) for run in runs]
+        unknown = np.concatenate(none)
+    whole = SampleRun(
         np.concatenate([r.offsets for r in runs]),
         np.concatenate([r.stamps for r in runs]),
         np.concatenate([r.sizes for r in runs]),
@@ -79,4 +96,29 @@ def joined(runs: Sequence[SampleRun]) -> SampleRun:
         np.concatenate([r.ts_ms for r in runs]),
         np.concatenate([r.values for r in runs]),
         hists,
+        unknown,
+    )
+    ascending = bool((whole.offsets[1:] > whole.offsets[:-1]).all())
+    return whole if ascending else _in_log_order(whole)
+
+
+def _in_log_order(run: SampleRun) -> SampleRun:
+    order = np.argsort(run.offsets, kind="stable")
+    sizes = run.sizes[order]
+    ends = np.cumsum(sizes)
+    samples = np.repeat(run.starts()[order] - (ends - sizes), sizes) + np.arange(len(run.series))
+    hists = run.hists
+    if hists:
+        place = np.empty_like(samples)
+        place[samples] = np.arange(len(samples))
+        hists = sorted(((int(place[at]), held) for at, held in hists), key=lambda pair: pair[0])
+    return SampleRun(
+        run.offsets[order],
+        run.stamps[order],
+        sizes,
+        run.series[samples],
+        run.ts_ms[samples],
+        run.values[samples],
+        hists,
+        None if run.unknown is None else run.unknown[order],
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 
@@ -29,11 +30,17 @@ class Roster:
     def __iter__(self) -> Iterator[str]:
         return iter(self._last_seen)
 
-    def mark(self, workload: str, slot: int) -> None:
-        """Note that a closed slot holds the workload."""
+    def holds(self, workloads: AbstractSet[str]) -> bool:
+        """Whether all of them are known."""
+        return workloads <= self._last_seen.keys()
+
+    def mark(self, workloads: Collection[str], slot: int) -> None:
+        """Note that a closed slot holds the workloads."""
         # Re-inserting keeps the dict ordered by slot, so that forgetting looks only at what it forgets.
-        self._last_seen.pop(workload, None)
-        self._last_seen[workload] = slot
+        forget = self._last_seen.pop
+        for workload in workloads:
+            forget(workload, None)
+        self._last_seen.update(dict.fromkeys(workloads, slot))
 
     def forget(self, up_to_slot: int) -> None:
         """Drop the workloads not seen after this slot."""
@@ -105,10 +112,13 @@ class SeriesTable:
         self._grow()
         return self.values[series], self.times[series]
 
-    def put(self, slot: int, series: Ints, values: Floats, times: Ints) -> None:
-        """Store the counters that a closed slot ends with."""
+    def hear(self, slot: int, series: Ints) -> None:
+        """Note that a closing slot holds these series."""
         self._grow()
         self._heard[series] = slot
+
+    def put(self, series: Ints, values: Floats, times: Ints) -> None:
+        """Store the counters that series end a closed slot with."""
         self.values[series] = values
         self.times[series] = times
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -81,6 +81,17 @@ class SeriesIndex:
         """Source by its series number."""
         return self._sources[series]
 
+    def sources_of(self, series: Ints) -> list[str]:
+        """Sources by their series numbers [m]."""
+        return list(map(self._sources.__getitem__, series.tolist()))
+
+    def numbers_of(self, workloads: Sequence[str]) -> Ints:
+        """[k] workload numbers; new ones for names seen first."""
+        known = self.publishers
+        return np.array(
+            [known[name].number if name in known else self.publisher(name).number for name in workloads], int
+        )
+
     def publisher(self, workload: str) -> Publisher:
         """The workload's entry; a new one for a name seen first."""
         publisher = self.publishers.get(workload)
@@ -138,18 +149,19 @@ class SeriesIndex:
             self._ranks[[n for _, _, n in pairs]] = np.arange(len(pairs))
         return self._ranks
 
-    def sweep(self, living: Iterable[Ints], workloads: Iterable[str], most_workloads: int) -> Ints | None:
-        """Once too many names were heard, forget the series that are in none of the arrays `living`.
+    def crowded(self, most_workloads: int) -> bool:
+        """Whether so many names were heard that it is time to forget some; beyond `most_workloads` early."""
+        return self.num_series >= self._sweep_at or self.num_workloads > max(most_workloads, self._sweep_names_at)
+
+    def sweep(self, living: Iterable[Ints], workloads: Iterable[str]) -> Ints:
+        """Forget the series that are in none of the arrays `living`.
 
         Args:
             workloads: names that stay although they have no series.
-            most_workloads: of these and more, names are dropped early.
 
         Returns:
-            The series numbers that are free again, or None when there was no need yet.
+            The series numbers that are free again.
         """
-        if self.num_series < self._sweep_at and self.num_workloads <= max(most_workloads, self._sweep_names_at):
-            return None
         alive = np.zeros(self.capacity, np.bool_)
         for numbers in living:
             alive[numbers] = True

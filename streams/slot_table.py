@@ -1,4 +1,4 @@
-"""The samples of a closing slot as a table: increases of counters, sums over samples and over sources.
+"""The samples of closing slots as a table: increases of counters, sums over samples and over sources.
 
 Sums run in a fixed order (series by workload and source, samples by time), one addition after the other, so that equal
 samples give equal bytes however they arrived.
@@ -6,64 +6,51 @@ samples give equal bytes however they arrived.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from streams.pages import HistogramState
 from streams.sample_run import Bools, Floats, Ints
 
-HistStates = Mapping[str, Sequence[HistogramState]]
+
+class Newest(NamedTuple):
+    """Of C counters, per series [m, C]: whether it stands in the slot, and its newest value there and when, else 0."""
+
+    present: Bools
+    last: Floats
+    last_ts_ms: Ints
 
 
 class Increases(NamedTuple):
-    """Of C counters, per series [m, C]: whether it stands in the slot, fell, or grew by `amount` over `span_ms`.
-
-    `last` and `last_ts_ms` are its newest value and when, where it stands in the slot.
-    """
+    """Of C counters, per series [m, C]: whether it stands in the slot, fell, or grew by `amount` over `span_ms`."""
 
     present: Bools
     fell: Bools
     known: Bools
     amount: Floats
     span_ms: Floats
-    last: Floats
-    last_ts_ms: Floats
 
 
 class SlotTable:
-    """The samples of a slot, n of m series of k workloads, ordered by workload, source and time.
+    """The samples of slots, n of m series of k rows, ordered by row, source and time.
+
+    A row is a workload in a slot, and a series a source in a slot: nothing here goes from one slot to another.
 
     Args:
-        num_workloads: k.
-        rows: [m] workload row of each series, ascending.
+        num_rows: k.
+        rows: [m] row of each series, ascending.
         series_of: [n] series of each sample, ascending.
         ts_ms: [n] event times.
         values: [n, F], NaN where missing.
-        before, before_ts_ms: [m, C] what each series had said of its counters before this slot, and when.
-        hists: series -> histograms by name, oldest first, with what was known before the slot in front.
     """
 
-    def __init__(
-        self,
-        num_workloads: int,
-        rows: Ints,
-        series_of: Ints,
-        ts_ms: Floats,
-        values: Floats,
-        before: Floats,
-        before_ts_ms: Floats,
-        hists: Mapping[int, HistStates],
-    ) -> None:
-        self.num_workloads = num_workloads
+    def __init__(self, num_rows: int, rows: Ints, series_of: Ints, ts_ms: Ints, values: Floats) -> None:
+        self.num_rows = num_rows
         self.rows = rows
         self.series_of = series_of
         self.ts_ms = ts_ms
         self.values = values
-        self.before = before
-        self.before_ts_ms = before_ts_ms
-        self.hists = hists
         self.starts = _starts(series_of)
         self._row_starts = _starts(rows)
         self._row_of_start = rows[self._row_starts]
@@ -72,13 +59,31 @@ class SlotTable:
     def num_series(self) -> int:
         return len(self.rows)
 
-    def increases(self, counters: Sequence[int]) -> Increases:
-        """What became of the counters in these columns."""
+    def newest(self, counters: Sequence[int]) -> Newest:
+        """The newest values of the counters in these columns."""
         values = self.values[:, counters]
+        missing = np.isnan(values)
+        if not missing.any():
+            ends = np.append(self.starts[1:], len(values))[: self.num_series] - 1
+            at = np.broadcast_to(ends[:, None], (len(ends), values.shape[1]))
+            return Newest(np.ones(at.shape, np.bool_), values[ends], self.ts_ms[at])
+        place = np.where(missing, -1, np.arange(len(values))[:, None])
+        at = np.maximum.reduceat(place, self.starts, axis=0)
+        present = at >= 0
+        last = np.where(present, values[at, np.arange(values.shape[1])], 0.0)
+        return Newest(present, last, np.where(present, self.ts_ms[at], 0))
+
+    def increases(self, counters: Sequence[int], before: Floats, before_ts_ms: Floats) -> Increases:
+        """What became of the counters in these columns.
+
+        Args:
+            before, before_ts_ms: [m, C] what each series had said of them before its slot, and when.
+        """
+        values, times = self.values[:, counters], self.ts_ms.astype(np.float64)
         missing = np.isnan(values)
         gaps = missing.any(axis=0)
         if not gaps.any():
-            return self._increases(values, self.ts_ms, self.series_of, self.before, self.before_ts_ms)
+            return self._increases(values, times, self.series_of, before, before_ts_ms)
         found = _no_increases(self.num_series, len(counters))
         # Columns without a gap go together, one that nobody sent needs no look, and the rest go one by one.
         whole = np.flatnonzero(~gaps)
@@ -87,10 +92,10 @@ class SlotTable:
             at = np.flatnonzero(~missing[:, columns[0]])
             part = self._increases(
                 values[at[:, None], columns],
-                self.ts_ms[at],
+                times[at],
                 self.series_of[at],
-                self.before[:, columns],
-                self.before_ts_ms[:, columns],
+                before[:, columns],
+                before_ts_ms[:, columns],
             )
             for target, news in zip(found, part, strict=True):
                 target[:, columns] = news
@@ -118,10 +123,10 @@ class SlotTable:
         has_before = ~np.isnan(before)
         base = np.where(has_before, before, values[starts])
         base_ts_ms = np.where(has_before, before_ts_ms, ts_ms[starts, None])
-        last, last_ts_ms = values[ends], np.broadcast_to(ts_ms[ends, None], base.shape)
+        last_ts_ms = np.broadcast_to(ts_ms[ends, None], base.shape)
         known = last_ts_ms > base_ts_ms
         span_ms = np.where(known, last_ts_ms - base_ts_ms, 1.0)
-        found = Increases(np.ones(base.shape, np.bool_), fell, known, last - base, span_ms, last, last_ts_ms)
+        found = Increases(np.ones(base.shape, np.bool_), fell, known, values[ends] - base, span_ms)
         if everywhere:
             return found
         empty = _no_increases(self.num_series, values.shape[1])
@@ -144,7 +149,7 @@ class SlotTable:
 
     def any_of(self, flags: Bools) -> Bools:
         """[k, c]: does it hold for any of a workload's series?"""
-        out = np.zeros((self.num_workloads, flags.shape[1]), np.bool_)
+        out = np.zeros((self.num_rows, flags.shape[1]), np.bool_)
         out[self._row_of_start] = np.logical_or.reduceat(flags, self._row_starts, axis=0)
         return out
 
@@ -155,7 +160,7 @@ class SlotTable:
         """
         counted = np.where(where, numbers, 0.0)
         width = numbers.shape[1]
-        sums = _sums(self.rows, np.hstack((counted, where)), self.num_workloads)[self.rows]
+        sums = _sums(self.rows, np.hstack((counted, where)), self.num_rows)[self.rows]
         total, others = sums[:, :width], sums[:, width:] - 1.0
         limit = cap * ((total - counted) / np.maximum(others, 1.0))
         # A counter that fell has a negative increase; what is made of it is masked.
@@ -168,13 +173,13 @@ class SlotTable:
         means = [c for c, name in enumerate(how) if name == "mean"]
         maxima = [c for c, name in enumerate(how) if name == "max"]
         width = numbers.shape[1]
-        sums = _sums(self.rows, np.hstack((np.where(where, numbers, 0.0), where[:, means])), self.num_workloads)
+        sums = _sums(self.rows, np.hstack((np.where(where, numbers, 0.0), where[:, means])), self.num_rows)
         out = sums[:, :width]
         if means:
             out[:, means] /= np.maximum(sums[:, width:], 1.0)
         if maxima:
             top = np.maximum.reduceat(np.where(where[:, maxima], numbers[:, maxima], -np.inf), self._row_starts, axis=0)
-            held = np.zeros((self.num_workloads, len(maxima)))
+            held = np.zeros((self.num_rows, len(maxima)))
             held[self._row_of_start] = top
             out[:, maxima] = np.where(seen[:, maxima], held, 0.0)
         return out, seen
@@ -183,7 +188,7 @@ class SlotTable:
 def _no_increases(num_series: int, num_counters: int) -> Increases:
     shape = (num_series, num_counters)
     present, fell, known = np.zeros((3, *shape), np.bool_)
-    return Increases(present, fell, known, np.zeros(shape), np.ones(shape), np.zeros(shape), np.zeros(shape))
+    return Increases(present, fell, known, np.zeros(shape), np.ones(shape))
 
 
 def _starts(groups: Ints) -> Ints:

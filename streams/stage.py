@@ -100,6 +100,9 @@ class Lane:
         """Stop without finishing; what was not committed is read again by the next owner."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+        # The agent may wait in `put` for room that nobody makes any more, and with it the partition's next lane.
+        while not self._queue.empty():
+            self._queue.get_nowait()
 
     async def _run(self) -> None:
         try:

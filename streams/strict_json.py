@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import re
+from itertools import accumulate
 from typing import Any, Never
 
 MAX_DEPTH = 32
 # An unfinished string runs to the end of the text, so that the scan stays linear on hostile input.
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\\?\Z)', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_STEPS = bytes.maketrans(b"[{]}", bytes([1, 1, 255, 255]))  # +1 and -1 as signed bytes
 
 
 class MalformedError(Exception):
@@ -30,14 +32,8 @@ class HugeInt(str):
 
 def depth_of(value: bytes) -> int:
     """Deepest nesting of objects and arrays, without parsing (strings are skipped)."""
-    depth = deepest = 0
-    for byte in _STRING.sub(b"", value).translate(None, _NOT_BRACKETS):
-        if byte in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        else:
-            depth -= 1
-    return deepest
+    steps = _STRING.sub(b"", value).translate(_STEPS, _NOT_BRACKETS)
+    return max(accumulate(memoryview(steps).cast("b"), initial=0))
 
 
 def read(value: bytes) -> Any:
@@ -63,13 +59,7 @@ def read(value: bytes) -> Any:
     except UnicodeDecodeError as error:
         raise MalformedError("decode", f"not UTF-8: {error.reason} at byte {error.start}") from None
     try:
-        return json.loads(
-            text,
-            parse_float=_float,
-            parse_int=_int,
-            parse_constant=_constant,
-            object_pairs_hook=_object,
-        )
+        return _parse(text)
     except json.JSONDecodeError as error:
         raise MalformedError("decode", f"not JSON: {error.msg} at character {error.pos}") from None
 
@@ -98,3 +88,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
                 raise MalformedError("schema", f"key {name!r} stands twice in one object")
             seen.add(name)
     return fields
+
+
+# `json.loads` would make a decoder for every text.
+_parse = json.JSONDecoder(
+    parse_float=_float, parse_int=_int, parse_constant=_constant, object_pairs_hook=_object
+).decode

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -50,7 +50,7 @@ def dry_run(
     from infra.actuate.acting import run_dry
 
     chosen = _chosen("dry-run", brokers, config, words, None, _caps(max_added, max_removed, max_removed_fleet))
-    asyncio.run(run_dry(chosen, once=once, simulated=simulated, as_json=as_json))
+    _run(run_dry(chosen, once=once, simulated=simulated, as_json=as_json))
 
 
 @app.command()
@@ -88,7 +88,7 @@ def webhook(
         finally:
             await actuator.close()
 
-    asyncio.run(run())
+    _run(run())
 
 
 @app.command()
@@ -129,7 +129,7 @@ def kubernetes(
     loads = PrometheusLoads(victims_from, victims_query or DEFAULT_QUERY) if victims_from else None
     if not acting:
         say("harmony: dry run, nothing is changed; --act acts.")
-    asyncio.run(
+    _run(
         run_kubernetes(
             chosen,
             access,
@@ -192,7 +192,7 @@ def keda(
 
             await act(chosen, Answers("keda"), as_json=as_json, serve=serve)
 
-    asyncio.run(run())
+    _run(run())
 
 
 @app.command()
@@ -229,7 +229,7 @@ def plugin(
         finally:
             await own.close()
 
-    asyncio.run(run())
+    _run(run())
 
 
 def _caps(max_added: int | None, max_removed: int | None, max_removed_fleet: int | None) -> RateCaps:
@@ -266,3 +266,9 @@ def _secret(file: Path | None) -> str:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise HarmonyError(f"Cannot read {file}: {error}.", 2) from error
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    import asyncio
+
+    asyncio.run(work)

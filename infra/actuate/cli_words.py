@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 
 from infra.cli_options import ConfigOption, print_json, say
@@ -33,13 +32,13 @@ def register(app: typer.Typer) -> None:
 def stop(reason: Because = "", file: WordsOption = None, config: ConfigOption = None) -> None:
     """The kill switch of this host's actuators: they change nothing and answer with errors. Pins still count."""
     said = f"stopped by {_user()}" + (f": {printable(reason, 200)}" if reason else "")
-    _change(file, config, lambda w: msgspec.structs.replace(w, stopped=said))
+    _change(file, config, lambda _: {"stopped": said})
     say("The actuators of this host change nothing more, until `harmony actuate resume`.")
 
 
 def resume(file: WordsOption = None, config: ConfigOption = None) -> None:
     """Undo stop."""
-    _change(file, config, lambda w: msgspec.structs.replace(w, stopped=None))
+    _change(file, config, lambda _: {"stopped": None})
     say("The actuators of this host act again.")
 
 
@@ -57,7 +56,7 @@ def pin(
     from infra.operator_words import parse_duration
 
     held = Pin(replicas, wall_ms() + parse_duration(for_), _user(), printable(reason, 200))
-    _change(file, config, lambda w: msgspec.structs.replace(w, pins={**w.pins, workload: held}))
+    _change(file, config, lambda w: {"pins": {**w.pins, workload: held}})
     say(f"{printable(workload)}: the actuators of this host hold {replicas} replicas for {for_}.")
 
 
@@ -67,23 +66,24 @@ def unpin(
     config: ConfigOption = None,
 ) -> None:
     """Let commands count again."""
-
-    def without(w: Words) -> Words:
-        return msgspec.structs.replace(w, pins={name: p for name, p in w.pins.items() if name != workload})
-
-    _change(file, config, without)
+    _change(file, config, lambda w: {"pins": {name: p for name, p in w.pins.items() if name != workload}})
     say(f"{printable(workload)}: no longer held by the actuators of this host.")
 
 
 def words(file: WordsOption = None, config: ConfigOption = None) -> None:
     """Print the words in force, as JSON."""
+    import msgspec
+
     from agents.apply_limits import Words
 
     print_json(msgspec.to_builtins(_file(file, config).read() or Words()))
 
 
-def _change(file: Path | None, config: Path | None, edit: Callable[[Words], Words]) -> None:
-    _file(file, config).change(edit)
+def _change(file: Path | None, config: Path | None, edit: Callable[[Words], Mapping[str, Any]]) -> None:
+    """Replace the fields that `edit` returns."""
+    from msgspec.structs import replace
+
+    _file(file, config).change(lambda w: replace(w, **edit(w)))
 
 
 def _file(file: Path | None, config: Path | None) -> WordsFile:

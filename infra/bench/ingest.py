@@ -24,8 +24,9 @@ from infra.bench.job import (
     records,
 )
 from infra.bench.preload import preload
+from infra.bench.ratios import fallen
 from infra.bench.report import document, load_average, print_table, spread, store
-from infra.bench.subjects import Measured, Subject, confluent_python, measure, ours, rival
+from infra.bench.subjects import Measured, Subject, measure, ours, python_with, rival
 from infra.cli_options import say
 from infra.errors import HarmonyError
 from infra.kafka_embedded import EmbeddedKafka
@@ -34,7 +35,9 @@ from streams.topics import Topics, TopicSpec
 
 # What the others are compared with: the loop that one would write by hand, and where none could be faster, fetching.
 BASELINES: dict[Form, str] = {"single": "aiokafka loop", "packed": "aiokafka loop", "binary": "fetch only"}
-_FAUST_SHARE = 0.04
+_FAUST, _QUIX, _BYTEWAX = "plain Faust", "Quix Streams", "Bytewax"
+# Slow ones are given fewer of the samples.
+_SHARES = {_FAUST: 0.04, _QUIX: 0.25, _BYTEWAX: 0.5}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,8 @@ def run_ingest_bench(bench: IngestBench, out: Path | None = None) -> dict[str, A
     }
     body = document("ingest", job, results, loads)
     store(out, body)
+    for sentence in fallen(results):
+        say(sentence)
     return body
 
 
@@ -129,12 +134,18 @@ def _rivals(form: Form) -> Iterator[Subject]:
         yield rival(BASELINES[form], "fetch_ceiling.py")
         return
     yield rival(BASELINES[form], "aiokafka_loop.py")
-    try:
-        yield rival("confluent loop", "confluent_loop.py", confluent_python())
-    except HarmonyError as error:
-        say(f"  left out: {error.message}")
+    yield from _installed("confluent loop", "confluent_loop.py", "confluent")
     if form == "single":
-        yield rival("plain Faust", "faust_agent.py", share=_FAUST_SHARE)
+        yield rival(_FAUST, "faust_agent.py", share=_SHARES[_FAUST])
+        yield from _installed(_QUIX, "quix_app.py", "quix")
+        yield from _installed(_BYTEWAX, "bytewax_flow.py", "bytewax")
+
+
+def _installed(name: str, script: str, environment: str) -> Iterator[Subject]:
+    try:
+        yield rival(name, script, python_with(environment), _SHARES.get(name, 1.0))
+    except HarmonyError as error:
+        say(f"  {name} is left out: {error.message}")
 
 
 def _job(
@@ -160,7 +171,9 @@ def _job(
         del job["out_topic"]
         return job | {"pack": PACK}
     job |= {"fields": list(FIELDS), "step_ms": STREAM.step_ms, "grace_ms": STREAM.grace_ms}
-    return job | ({"partitions": PARTITIONS} if subject.name == "plain Faust" else {"form": form})
+    if subject.name in _SHARES:  # frameworks
+        return job | {"partitions": PARTITIONS}
+    return job | {"form": form}
 
 
 def _summaries(measured: Mapping[str, Sequence[Measured]], baseline: str) -> dict[str, Any]:

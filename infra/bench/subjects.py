@@ -17,7 +17,12 @@ from infra.errors import HarmonyError
 _ROOT = Path(__file__).resolve().parents[2]
 RIVALS = _ROOT / "tests" / "bench" / "rivals"
 _ENVIRONMENTS = _ROOT / ".cache" / "bench"
-CONFLUENT = ("confluent-kafka==2.16.1", "orjson==3.13.0", "numpy==2.4.6")
+# Rivals with libraries of their own: what is installed for each, and the modules that prove it.
+ENVIRONMENTS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "confluent": (("confluent-kafka==2.16.1", "orjson==3.13.0", "numpy==2.4.6"), "confluent_kafka, orjson, numpy"),
+    "quix": (("quixstreams==3.28.1",), "quixstreams"),
+    "bytewax": (("bytewax[kafka]==0.21.1", "orjson==3.13.0"), "bytewax, confluent_kafka, orjson"),
+}
 _TIMEOUT_S = 240.0
 
 
@@ -74,15 +79,16 @@ def rival(name: str, script: str, python: str = sys.executable, share: float = 1
     return Subject(name, (python, str(path)), share)
 
 
-def confluent_python() -> str:
-    """Interpreter of a throw-away environment with confluent-kafka, made at the first call.
+def python_with(name: str) -> str:
+    """Interpreter of one of `ENVIRONMENTS`, a directory of its own, made at the first call.
 
     Raises:
         HarmonyError: it cannot be made; says why.
     """
-    home = _ENVIRONMENTS / "confluent"
+    packages, modules = ENVIRONMENTS[name]
+    home = _ENVIRONMENTS / name
     python = home / "bin" / "python"
-    if _imports(python):
+    if _imports(python, modules):
         return str(python)
     uv = shutil.which("uv") or next((str(p) for p in (_ROOT / ".uv").glob("*/bin/uv")), None)
     if uv is not None:
@@ -92,18 +98,18 @@ def confluent_python() -> str:
         made = [sys.executable, "-m", "venv", "--clear"]
         install = [str(python), "-m", "pip", "install", "-q"]
     home.parent.mkdir(parents=True, exist_ok=True)
-    for command in ([*made, str(home)], [*install, *CONFLUENT]):
+    for command in ([*made, str(home)], [*install, *packages]):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise HarmonyError(f"confluent-kafka cannot be installed: {done.stderr.strip().splitlines()[-1]}")
+            said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+            raise HarmonyError(f"{packages[0]} cannot be installed: {said[-1]}")
     return str(python)
 
 
-def _imports(python: Path) -> bool:
+def _imports(python: Path, modules: str) -> bool:
     if not python.exists():
         return False
-    probe = [str(python), "-c", "import confluent_kafka, orjson, numpy"]
-    return subprocess.run(probe, capture_output=True, check=False).returncode == 0
+    return subprocess.run([str(python), "-c", f"import {modules}"], capture_output=True, check=False).returncode == 0
 
 
 def measure(subject: Subject, job: Mapping[str, Any]) -> Measured:

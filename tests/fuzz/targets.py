@@ -26,7 +26,6 @@ from streams.log import ContractBroken, LogRecord
 from streams.page_codec import PageAssembler, decode_page, page_key
 from streams.records import DeadLetter
 from streams.sample_reader import SampleReader
-from streams.sample_run import SampleRun
 from streams.series_index import SeriesIndex
 from streams.strict_json import MalformedError
 from streams.topics import Topics
@@ -113,8 +112,8 @@ def _batch(source: Source) -> Callable[[bytes], str]:
             size, skew = CONFIG.max_record_bytes, CONFIG.skew_ms
             held[:] = [SampleReader(DEFAULT_CATALOGUE, source, size, skew, SeriesIndex())]
         read += 1
-        parts = list(held[0].read([LogRecord(read, STAMP_MS, KEY, value)]))
-        return ",".join("samples" if isinstance(part, SampleRun) else "slow" for part in parts)
+        readings = list(held[0].read([LogRecord(read, STAMP_MS, KEY, value)]))
+        return ",".join("slow" if reading.run is None else "samples" for reading in readings)
 
     return run
 

@@ -67,10 +67,13 @@ def check(records: list[LogRecord], source: Source = "requests") -> int:
     by_offset = {r.offset: r for r in records}
     order: list[int] = []
     fast = 0
-    for part in reader.read(records):
-        if isinstance(part, LogRecord):
-            order.append(part.offset)
+    for part, rest in reader.read(records):
+        offsets = [r.offset for r in rest]
+        assert offsets == sorted(offsets)
+        if part is None:
+            order += offsets
             continue
+        assert part.offsets.tolist() == sorted(part.offsets.tolist())
         want: list[tuple[Any, ...]] = []
         for offset in part.offsets.tolist():
             r = by_offset[offset]
@@ -80,7 +83,7 @@ def check(records: list[LogRecord], source: Source = "requests") -> int:
             assert max(s.ts_ms for s in decoded.samples) <= r.stamp_ms + SKEW_MS
             want += expected(r, decoded)
         assert meaning(part, reader, index) == want
-        order += part.offsets.tolist()
+        order += sorted([*part.offsets.tolist(), *offsets])
         fast += len(part.offsets)
     assert order == [r.offset for r in records]
     return fast
@@ -155,7 +158,9 @@ def test_names_that_nothing_holds_any_more_are_forgotten_and_their_numbers_used_
     kept = [index.series("w", f"s{i}") for i in range(5)]
     for i in range(70_000):
         index.series(f"flood-{i}", "s")
-    assert index.sweep([np.array(kept)], ["w", "facts only"], 10**9) is not None
+    assert index.crowded(10**9)
+    assert len(index.sweep([np.array(kept)], ["w", "facts only"])) == 70_000
+    assert not index.crowded(10**9)
     assert (index.num_series, index.num_workloads) == (5, 1)
     again = index.series(f"new-{rng.random()}", "s")
     assert again < 70_005
