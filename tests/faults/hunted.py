@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import signal
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 
 import yaml
 
@@ -78,6 +79,26 @@ class Hunted(HostilePipeline):
             self.kills += 1
             self._note_death()
         return stop(process, number)
+
+    def kill_at_random(self, rng: random.Random, kills: int) -> None:
+        """Kill -9 so many lives: mostly at work; now and then while one starts, restores, or has just begun."""
+        self.begin()
+        self.wait_for_work()
+        wanted = self.kills + kills
+        while self.kills < wanted:
+            if rng.random() < 0.8:
+                for _ in range(rng.randint(1, 6)):
+                    self.publish_slot()
+                    sleep(rng.uniform(0, 0.1))
+                sleep(rng.uniform(0, 0.4))
+            else:
+                self.publish_slot()
+                sleep(rng.uniform(0, 6))
+            self.end(number=signal.SIGKILL)
+            self.publish_slot()
+            self.begin()
+            if rng.random() < 0.8:
+                self.wait_for_work()
 
     def pause(self, name: str = "w0") -> None:
         """Stop a worker in its tracks; it keeps its memory, its sockets and its plans."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
-from time import monotonic
+from time import monotonic, sleep
 from typing import NamedTuple
 
 import msgspec
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.errors import KafkaTimeoutError
+from kafka.errors import KafkaError
 
 from agents.decide_commit import DecideCommit
 from agents.forecast_state import CommitBody
@@ -113,9 +112,11 @@ class Progress:
         """Read all that the broker has now."""
         ends = None
         while ends is None:
-            # A broker that is just back may not answer the first time.
-            with contextlib.suppress(KafkaTimeoutError):
+            # A broker that is just back may not answer the first time, and one that has just gone not at all.
+            try:
                 ends = self._consumer.end_offsets(self._tps)
+            except KafkaError:
+                sleep(0.1)
         while any(self._consumer.position(tp) < ends[tp] for tp in self._tps):
             self.poll()
 

@@ -32,7 +32,7 @@ def test_a_new_model_and_policy_leave_the_past_as_it_is(hunt: Hunt, seed: int) -
     }
     old = hunted.home / "old.yaml"
     old.write_text(hunted.config.read_text(encoding="utf-8"), encoding="utf-8")
-    hunted.set_keys({}, epsilon=0.05)
+    hunted.set_keys({}, epsilon=0.02)
     hunted.begin(program=OTHER)
     hunted.finish(hunted.full_course)
 

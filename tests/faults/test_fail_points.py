@@ -47,15 +47,17 @@ def sleep_between_output_and_commit(hunted: Hunted, stage: str) -> None:
     hunted.end("heir")
 
 
-def test_a_few_deaths_and_a_zombie_change_nothing(hunt: Hunt, seed: int) -> None:
+def test_a_few_deaths_a_zombie_and_a_few_kills_change_nothing(hunt: Hunt, seed: int) -> None:
     rng = random.Random(seed)
     hunted = hunt()
     for point in FEW:
         die_at(hunted, point, rng)
     sleep_between_output_and_commit(hunted, rng.choice(("ingest", "forecast", "decide")))
-    hunted.begin()
-    hunted.finish(16)
-    hunted.proof = check_everything(hunted)
+    hunted.kill_at_random(rng, 3)
+    hunted.finish(hunted.full_course)
+    proof = hunted.proof = check_everything(hunted)
+    assert proof.compared["plans"] >= 2 * hunted.full_course
+    assert proof.compared["commands"] > 0
     hits = hunted.fail_point_hits()
     assert all(hits[point] for point in FEW), hits
 

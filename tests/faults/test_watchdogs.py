@@ -91,6 +91,7 @@ def begin(patient: Patient, illness: str, settings: str = "") -> None:
     patient.wait_for_decisions(patient.publish_slots(3), 240)
 
 
+@pytest.mark.faults
 def test_a_blocked_event_loop_is_noticed(patient: Patient) -> None:
     begin(patient, "loop")
     since = patient.fall_ill()

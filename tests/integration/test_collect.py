@@ -155,6 +155,7 @@ def test_others_formats_are_mapped_and_keyed_by_workload(place: Place) -> None:
     assert committed(place) == {p: end(place, p) for p in range(PARTITIONS)}
 
 
+@pytest.mark.faults
 def test_a_killed_mapper_loses_nothing(place: Place) -> None:
     """Killed twice while records of one sample each come in: the first telemetry of every time is whole."""
     producer = KafkaProducer(bootstrap_servers=place.bootstrap, acks="all", linger_ms=2)

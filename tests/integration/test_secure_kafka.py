@@ -145,6 +145,7 @@ def test_a_worker_process_ends_with_that_sentence(kafka: SecureKafka, pipeline: 
     assert PASSWORD not in said
 
 
+@pytest.mark.faults
 def test_a_right_taken_away_ends_the_worker_in_one_sentence(kafka: SecureKafka, pipeline: SecurePipeline) -> None:
     rights = documented(pipeline.topics, [*ROLES, "page"])
     kafka.grant_only("User:harmony", rights)
