@@ -112,6 +112,8 @@ def _risk(plan: WorkloadPlan, epsilon: float, objective: float, final: int | Non
         p_needed=plan.p_needed,
         slo_class=plan.slo_class,
         classes=plan.classes,
+        miss_share={str(r.replicas): r.miss_share for r in levels if math.isfinite(r.miss_share)},
+        bearable_share=plan.bearable_share,
     )
 
 

@@ -23,6 +23,7 @@ from agents.plan_rows import RowPlanner, bare_plan
 from agents.planner import horizon_steps
 from agents.policy import Policy
 from agents.proposal import Proposer, with_proposals
+from agents.recent_levels import recent_levels
 from agents.records import ForecastRecord
 from agents.subject import Planned, Subject
 from model.contract import ContextBatch, ForecastBatch, Forecaster, quantiles_of_paths
@@ -127,9 +128,7 @@ class Engine:
     ) -> list[Planned]:
         started = perf_counter()
         group, targets = [subject for subject, _ in described], [columns for _, columns in described]
-        plannable = [
-            b for b, subject in enumerate(group) if subject.refused is None and subject.state.trust.tier < REACTIVE
-        ]
+        plannable = [b for b, subject in enumerate(group) if subject.refused is None]
         with torch.inference_mode():
             # Nobody reads the other columns.
             read = sorted({_DEMAND, *(n for columns in targets for n in columns)})
@@ -139,6 +138,7 @@ class Engine:
             forecast = widened(narrow, factors, batch.lower[read], batch.upper[read])
             arrivals = forecast.paths[..., _DEMAND]  # [B, S, H]
             paths = forecast.paths if len(plannable) == len(group) else forecast.paths[plannable]
+            paths = _without_distrusted(paths, [group[b] for b in plannable], read)
             found = self._rows.results([group[b] for b in plannable], paths, read, origin_ts_ms)
             results = dict(zip(plannable, found, strict=True))
             records = self._records(described, read, forecast, origin_ts_ms)
@@ -147,9 +147,8 @@ class Engine:
             self._meter.count("forecasts_total", source=source)
             result = results.get(b)
             if result is not None:
-                done = self._rows.workload_plan(subject, result, source)
-            elif subject.refused is None:  # no forecaster is trusted: the reactive rule, never below the last plan
-                done = msgspec.structs.replace(self._rows.between(subject, origin_ts_ms), forecast_source="reactive")
+                trusted = subject.state.trust.tier < REACTIVE
+                done = self._rows.workload_plan(subject, result, source if trusted else "reactive")
             else:
                 done = bare_plan(subject, subject.refused)
             planned.append(Planned(msgspec.structs.replace(done, outlook=outlook_of(record, subject.window)), record))
@@ -187,6 +186,18 @@ class Engine:
                 )
             )
         return records
+
+
+def _without_distrusted(paths: Tensor, subjects: Sequence[Subject], columns: Sequence[int]) -> Tensor:
+    """Paths [B, S, H, C] in which the load of now stands in for forecasters that are not trusted."""
+    distrusted = [b for b, subject in enumerate(subjects) if subject.state.trust.tier >= REACTIVE]
+    if distrusted:
+        paths = paths.clone()
+    for b in distrusted:
+        levels = recent_levels(subjects[b].window, columns, paths.shape[1], paths.shape[2])
+        if levels is not None:
+            paths[b] = levels
+    return paths
 
 
 def _window_row(subject: Subject, origin_ts_ms: int) -> WindowRow:

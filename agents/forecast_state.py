@@ -158,7 +158,7 @@ def new_state(workload: str, policy: Policy, slot: int) -> WorkloadState:
         spec=spec,
         declared=declared,
         since_slot=slot,
-        capacity=CapacityPosterior(declared_capacity(spec)),
+        capacity=CapacityPosterior(declared_capacity(spec), objective=spec.slo.objective),
         lead=LeadTimePosterior(spec.lead_time_s),
     )
 
@@ -199,7 +199,7 @@ def _restored(workload: str, snapshot: StateSnapshot, policy: Policy) -> Workloa
         spec=spec,
         declared=declared,
         since_slot=snapshot.since_slot,
-        capacity=CapacityPosterior.restore(snapshot.capacity, declared_capacity(spec)),
+        capacity=CapacityPosterior.restore(snapshot.capacity, declared_capacity(spec), objective=spec.slo.objective),
         lead=LeadTimePosterior.restore(snapshot.lead),
         last_proposed=snapshot.last_proposed,
         budget=ErrorBudget.restore(snapshot.budget),

@@ -26,6 +26,7 @@ class PlanInput:
         last_replicas: count of the previous plan.
         pending_remaining_s: for the pending replicas of which it is known, the time until they serve.
         epsilon: in place of the policy's, for instance when the error budget runs low.
+        bearable: share of the requests that may be expected to miss; None: as the objective says.
         beside: more counts whose risk is wanted.
         keeps_one: whether the last replica goes by another rule than the risk.
     """
@@ -44,6 +45,7 @@ class PlanInput:
     last_replicas: int | None = None
     pending_remaining_s: tuple[float, ...] = ()
     epsilon: float | None = None
+    bearable: float | None = None
     beside: tuple[int, ...] = ()
     keeps_one: bool = False
 
@@ -62,6 +64,11 @@ class PlanInput:
         """Counts to choose from by their risk."""
         low, high = self.bounds
         return min(max(low, 1), high) if self.keeps_one else low, high
+
+    @property
+    def bearable_share(self) -> float:
+        """Share of the requests that may be expected to miss."""
+        return 1.0 - self.declared.slo.objective if self.bearable is None else self.bearable
 
     @property
     def waiting(self) -> float:
@@ -86,6 +93,7 @@ class PlanResult:
         peak: of the arrival rate over the window, 1/s.
         window_s: length of the window from the median lead time to its 95th percentile plus the commit time.
         capacity: 1/s per ready replica.
+        bearable_share: of requests, that the plan was allowed to expect to miss.
         p_needed: where the last replica may go, the chance that it is needed before it could come back.
         slo_class, classes: where there are several SLO classes, which one asked for most, and what each asks for.
     """
@@ -105,3 +113,4 @@ class PlanResult:
     p_needed: float | None = None
     slo_class: str | None = None
     classes: tuple[ClassRisk, ...] = ()
+    bearable_share: float | None = None

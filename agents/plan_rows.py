@@ -93,6 +93,7 @@ class RowPlanner:
             proposed=result.proposed,
             proposer=result.proposer,
             epsilon=bound.epsilon if bound is not None else self._allowed(subject.state),
+            bearable_share=result.bearable_share,
             risks=risks,
             forecast_source=source,
             peak=result.peak,
@@ -129,6 +130,7 @@ class RowPlanner:
             last_replicas=state.last_proposed,
             pending_remaining_s=remaining,
             epsilon=state.calibration.computed(self._allowed(state)),
+            bearable=state.budget.bearable(state.spec.slo.objective),
             beside=counts_of(subject.standing, state.spec),
             keeps_one=_may_be_none(state),
         )

@@ -207,6 +207,7 @@ def _outlook(rows: Sequence[_Row], proposals: Sequence[dict[str, int]], batch: _
         cumulative=batch.capacities.cumulative[at],
         location=batch.leads.location[at],
         scale=batch.leads.scale[at],
+        steepness=batch.capacities.steepness[at],
         student=batch.leads.student[at],
         values=batch.leads.values,
         probabilities=batch.leads.probabilities,
@@ -221,6 +222,7 @@ def _outlook(rows: Sequence[_Row], proposals: Sequence[dict[str, int]], batch: _
         low=low.copy(),
         high=high.copy(),
         epsilon=np.array([float(row.epsilon) for row in rows]),
+        bearable=np.array([r.bearable_share for r in requests]),
         others=others,
         seeds=np.array([_seeds(r, batch.policy.seed) for r in requests]),
         window_steps=min(max(math.ceil(batch.policy.commit_s / batch.step_s - 1e-9), 1), batch.paths.shape[2]),
@@ -265,12 +267,12 @@ def _result(
     row: _Row,
     proposals: dict[str, int],
     peak: list[float],
-    answer: tuple[int, int, int, int, list[int], list[float], list[float]],
+    answer: tuple[int, int, int, int, list[int], list[float], list[float], list[float]],
     commit_s: float,
 ) -> PlanResult:
-    replicas, ground, kept, num_counts, counts, p_miss, stderr = answer
+    replicas, ground, kept, num_counts, counts, p_miss, stderr, shares = answer
     hours = row.request.declared.gpus_per_replica * commit_s / 3600.0
-    stated = zip(counts[:num_counts], p_miss, stderr, strict=False)
+    stated = zip(counts[:num_counts], p_miss, stderr, shares, strict=False)
     start_s, end_s = row.window(commit_s)
     return PlanResult(
         workload=row.request.workload,
@@ -279,7 +281,8 @@ def _result(
         proposed=replicas,
         proposer=GROUNDS[ground],
         proposals={"chance_constrained": kept, **proposals},
-        risks=tuple([LevelRisk(n, p, e, n * hours) for n, p, e in stated]),
+        bearable_share=row.request.bearable_share,
+        risks=tuple([LevelRisk(n, p, e, n * hours, share) for n, p, e, share in stated]),
         peak=Quantiles(LEVELS, tuple(peak)),
         window_s=end_s - start_s,
         capacity=row.capacity,

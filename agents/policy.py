@@ -157,7 +157,7 @@ class Policy:
 
     fleet: str = "default"
     epoch: int = 1
-    epsilon: float = 0.01
+    epsilon: float = 0.05
     commit_s: float = 60.0
     plan_every: int = 1
     max_horizon: int = 64

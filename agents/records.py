@@ -11,12 +11,16 @@ from streams.pages import Control, FleetFacts
 
 
 class LevelRisk(msgspec.Struct, frozen=True, gc=False):
-    """One replica count of a plan: its risk over [lead, lead + commit], the risk's standard error, and its cost."""
+    """One replica count of a plan: its risk over [lead, lead + commit], the risk's standard error, and its cost.
+
+    `miss_share` is the share of that time's requests that is expected to miss.
+    """
 
     replicas: int
     p_miss: float
     p_miss_stderr: float
     cost_gpu_hours: float
+    miss_share: float = 0.0
 
 
 class Quantiles(msgspec.Struct, frozen=True, gc=False):
@@ -81,7 +85,8 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     """What the forecast stage says of one workload at one origin.
 
     `refused` names why there is no plan (silent, warming_up, horizon, no_fleet_facts, retired): decide holds then.
-    `epsilon` is the risk that the plan was allowed, None where it made none; it follows `budget_left_ratio`.
+    `epsilon` is the risk that the plan was allowed and `bearable_share` the share of requests that it may expect to
+    miss, None where it made none; both follow `budget_left_ratio`.
     """
 
     workload: str
@@ -100,6 +105,7 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     lead_time_s: Quantiles | None = None
     slo_miss_ratio: float | None = None
     epsilon: float | None = None
+    bearable_share: float | None = None
     budget_left_ratio: float | None = None
     standing: tuple[Limit, ...] = ()
     p_needed: float | None = None
@@ -159,6 +165,8 @@ class ReplicaView(msgspec.Struct, frozen=True):
 class RiskView(msgspec.Struct, frozen=True):
     """`p_miss` maps a replica count (as text) to its probability; `p_miss_stderr` belongs to the final count.
 
+    `miss_share` maps it to the share of requests expected to miss, of which `bearable_share` was allowed.
+
     Epsilon, objective and risks are those of the SLO class `slo_class`, which asked for most, where there are several.
     """
 
@@ -170,6 +178,8 @@ class RiskView(msgspec.Struct, frozen=True):
     p_needed: float | None = None
     slo_class: str | None = None
     classes: tuple[ClassRisk, ...] = ()
+    miss_share: dict[str, float] = {}
+    bearable_share: float | None = None
 
 
 class ForecastView(msgspec.Struct, frozen=True):

@@ -63,7 +63,9 @@ class Classes:
             if known is None:
                 if total <= 0:
                     continue
-                known = self.known[declared.name] = ClassState(CapacityPosterior(spec.capacity_rps))
+                known = self.known[declared.name] = ClassState(
+                    CapacityPosterior(spec.capacity_rps, objective=declared.objective)
+                )
             requests, missed = (total, 1.0 - good / total) if total > 0 else (None, None)
             known.budget.observe(slot.end_ts_ms, requests, missed)
             known.capacity.observe(
@@ -107,13 +109,14 @@ class Classes:
         """As they were, under the classes declared now."""
         if snapshot is None:
             return cls()
-        declared = {slo_class.name for slo_class in spec.slo.classes}
+        objectives = {slo_class.name: slo_class.objective for slo_class in spec.slo.classes}
         known = {
             name: ClassState(
-                CapacityPosterior.restore(capacity, spec.capacity_rps), ErrorBudget.restore(snapshot.budget[name])
+                CapacityPosterior.restore(capacity, spec.capacity_rps, objective=objectives[name]),
+                ErrorBudget.restore(snapshot.budget[name]),
             )
             for name, capacity in snapshot.capacity.items()
-            if name in declared
+            if name in objectives
         }
         return cls(known, {word.source: word for word in snapshot.counts})
 
@@ -159,7 +162,13 @@ def class_rows(
     for slo_class, capacity, its_budget in rows:
         allowed = its_budget.epsilon(epsilon if slo_class.epsilon is None else slo_class.epsilon, slo_class.objective)
         slo = Slo(slo_class.ttft_s, slo_class.tpot_s, slo_class.objective)
-        asked = replace(request, spec=replace(request.declared, slo=slo), capacity=capacity, epsilon=computed(allowed))
+        asked = replace(
+            request,
+            spec=replace(request.declared, slo=slo),
+            capacity=capacity,
+            epsilon=computed(allowed),
+            bearable=its_budget.bearable(slo_class.objective),
+        )
         made.append(ClassRow(slo_class, asked, allowed, its_budget))
     return made
 

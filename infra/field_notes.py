@@ -139,6 +139,8 @@ NOTES: dict[type[msgspec.Struct], dict[str, Note]] = {
         ),
         "slo_class": Note("", "SLO class that asked for most, whose risks these are; null: there is only one."),
         "classes": Note("", "What each SLO class asks for; empty: there is only one."),
+        "miss_share": Note("1", "Replica count (as text) to the share of requests expected to miss the SLO."),
+        "bearable_share": Note("1", "Share of requests that the plan might expect to miss; null: no plan.", _RATIO),
     },
     ClassRisk: {
         "name": Note("", "Of the class; of several, joined by `+`, where telemetry does not tell them apart.", _ID),

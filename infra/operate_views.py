@@ -183,6 +183,9 @@ def _evidence(d: Decision) -> list[str]:
         )
         others = ", ".join(f"{n}: {_percent(p)}" for n, p in list(d.risk.p_miss.items())[:12])
         lines.append(f"risk by replicas: {others}")
+    if d.risk.bearable_share is not None and d.risk.miss_share:
+        expected = ", ".join(f"{n}: {_percent(share)}" for n, share in list(d.risk.miss_share.items())[:12])
+        lines.append(f"requests expected to miss: {expected}, bearable {_percent(d.risk.bearable_share)}")
     if d.risk.classes:
         asked = ", ".join(f"{printable(c.name)}: {_count(c.replicas)}" for c in d.risk.classes)
         lines.append(f"replicas by SLO class: {asked}; risks are those of {printable(d.risk.slo_class or 'all')}")

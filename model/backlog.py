@@ -1,11 +1,15 @@
-"""The queue ahead: on which futures does a replica count keep the SLO?
+"""The load and the queue ahead: on which futures does a replica count keep the SLO?
 
-A future of one workload is a demand path, a capacity per replica and a lead time. The queue is a fluid one,
-q[t+1] = max(0, q[t] + (d[t] - kappa n[t]) dt), and the requests of step t miss when the wait q / (kappa n[t]) exceeds
-the TTFT allowed at the start or at the end of the step. New replicas serve from the first step that begins after the
-lead time; replicas given up leave at once. A future is *missed* when more than 1 - objective of the requests of the
-commit window, the first steps after the lead time, miss. Giving up replicas also bites before that, so for fewer
-replicas than are commanded now the misses before the window count as well.
+A future of one workload is a demand path, a capacity per replica and a lead time. The commit window is the first steps
+after the lead time; a future is *missed* when more than 1 - objective of its requests miss, for either of two reasons.
+
+Load: offered d per capacity, a replica misses some of it, more the higher the load (`miss_curve`).
+Queue: what replicas are offered beyond the curve's headroom, kappa' = headroom kappa, waits in a fluid queue,
+q[t+1] = max(0, q[t] + (d[t] - kappa' n[t]) dt), and the requests of step t miss when the wait q / (kappa' n[t]) exceeds
+the TTFT allowed at the start or at the end of the step.
+
+New replicas serve from the first step that begins after the lead time; replicas given up leave at once. Giving up
+replicas also bites before the window, so for fewer replicas than are commanded now the time from now on counts as well.
 
 A queue that is there before any new replica can serve makes misses that no count can avoid, short of one that clears it
 in an instant. So a future is *kept* by a count when no more miss than if that queue were worked off evenly over the
@@ -16,60 +20,51 @@ Most futures need no simulation. Served at a constant rate, a queue that began w
 late when that rate is less than (d[i] + ... + d[j]) dt / ((j - i + 1) dt + ttft). The largest of these over the steps
 scored is the rate a path needs, whatever the capacity of a replica, and the need of a future is that rate in replicas.
 What this does not cover (replicas that arrive meanwhile, an objective so loose that a late step is none) is simulated.
+The rate that the load needs is `miss_curve.rate_for`, whatever the capacity too.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model.compiled import compiled
-from model.futures import Futures
+from model.miss_curve import headroom, rate_for
 from model.queue_paths import Future, Place, fewest_that_serve, larger
 
 Float = NDArray[np.float64]
 Whole = NDArray[np.int64]
-Integers = NDArray[np.int32] | NDArray[np.int64]
 
 _ROUNDING: Final = 1.0 - 1e-9  # a rate that fills a whole number of replicas needs no more than those
 _MOST: Final = 1e12
+_UNKNOWN: Final = -1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """Fewest replicas within the bounds searched, int64 [B, V]; one above the upper bound where none does.
+class Needs(NamedTuple):
+    """Of the futures [V] of one workload: fewest replicas within the bounds searched, one above where none suffices.
 
     Attributes:
-        kept: with which the future is kept.
-        missed: with which it is not missed; never below `kept`.
+        kept: int32, with which the future is kept.
+        missed: int32, with which it is not missed; never below `kept`.
+        queue: int32, with which the queue alone keeps it.
+        load: what the load alone needs, in parts of a replica: so many miss the share allowed.
+        load_now: likewise from now on, which counts where fewer than are commanded now are kept; never below `load`.
     """
 
-    kept: Whole
-    missed: Whole
+    kept: NDArray[np.int32]
+    missed: NDArray[np.int32]
+    queue: NDArray[np.int32]
+    load: Float
+    load_now: Float
 
 
-def path_needs(futures: Futures, low: Whole, high: Whole) -> Needs:
-    """Needs of every future, searched within the inclusive bounds `low` and `high`, int64 [B]."""
-    rows, draws = futures.capacity.shape
-    needs = Needs(np.empty((rows, draws), np.int64), np.empty((rows, draws), np.int64))
-    for b in range(rows):
-        place = Place(
-            demand=np.ascontiguousarray(futures.demand[b].T, dtype=np.float64),
-            ready=int(futures.ready[b]),
-            pending=int(futures.pending[b]),
-            arrived=futures.arrived[b],
-            backlog=float(futures.backlog[b]) / futures.step_s,
-            wait=float(futures.ttft_s[b]) / futures.step_s,
-            slack=1.0 - float(futures.objective[b]),
-            window=futures.window_steps,
-        )
-        draws_of_row = futures.capacity[b], futures.lead_steps[b]
-        row_needs(place, *draws_of_row, int(low[b]), int(high[b]), needs.kept[b], needs.missed[b])
-    return needs
+def no_needs(draws: int) -> Needs:
+    """Room for the needs of so many futures."""
+    whole = [np.empty(draws, np.int32) for _ in range(3)]
+    return Needs(whole[0], whole[1], whole[2], np.empty(draws), np.empty(draws))
 
 
 @compiled
@@ -110,13 +105,13 @@ def rates_needed(place: Place, leads: int) -> tuple[Float, Float, Float]:
 
 
 @compiled
-def queues_at_lead(place: Place, capacity: Float, lead_steps: Whole, leads: int, queue: Float) -> None:
+def queues_at_lead(place: Place, serves: Float, lead_steps: Whole, leads: int, queue: Float) -> None:
     """The queues [S] when a replica commanded now would begin to serve, if none is given up; one draw per path."""
     queue[:] = place.backlog
     for t in range(leads - 1):
         serving = float(place.ready + place.arrived[t])
         for s in range(len(queue)):
-            after = larger(queue[s] + place.demand[t, s] - serving * capacity[s], 0.0)
+            after = larger(queue[s] + place.demand[t, s] - serving * serves[s], 0.0)
             queue[s] = after if lead_steps[s] > t else queue[s]
 
 
@@ -128,15 +123,49 @@ def replicas_for(rate: float, share: float) -> int:
 
 
 @compiled
-def row_needs(
-    place: Place, capacity: Float, lead_steps: Whole, low: int, high: int, kept: Integers, missed: Integers
-) -> None:
-    """Needs of the futures of one row into `kept` and `missed`, [V].
+def row_needs(place: Place, capacity: Float, lead_steps: Whole, low: int, high: int, needs: Needs) -> None:
+    """Needs of the futures of one row into the first V places of `needs`.
 
     Args:
         capacity: [V], requests/s of one replica; future v takes path v % S.
         lead_steps: [V].
     """
+    queue_needs(place, capacity * headroom(place.slack, place.steepness), lead_steps, low, high, needs)
+    load_needs(place, capacity, lead_steps, low, needs)
+    commanded = place.ready + place.pending
+    for v in range(len(capacity)):
+        count = replicas_for(needs.load_now[v], _ROUNDING)
+        if count >= commanded:
+            count = max(commanded, replicas_for(needs.load[v], _ROUNDING))
+        count = min(max(count, low), high + 1)
+        needs.kept[v], needs.missed[v] = max(needs.queue[v], count), max(needs.missed[v], count)
+
+
+@compiled
+def load_needs(place: Place, capacity: Float, lead_steps: Whole, low: int, needs: Needs) -> None:
+    """What the load of every future needs, in parts of a replica."""
+    paths, commanded = place.demand.shape[1], place.ready + place.pending
+    leads = 1
+    for steps in lead_steps:
+        leads = max(leads, steps + 1)
+    inside, since_now = np.full((leads, paths), _UNKNOWN), np.full((leads, paths), _UNKNOWN)
+    for v in range(len(capacity)):
+        path, lead = v % paths, lead_steps[v]
+        if inside[lead, path] == _UNKNOWN:
+            rate = rate_for(place.demand, lead, lead + place.window, path, place.slack, place.steepness)
+            inside[lead, path] = rate
+            if low < commanded:
+                early = rate_for(place.demand, 0, lead + place.window, path, place.slack, place.steepness)
+                rate = larger(rate, early)
+            since_now[lead, path] = rate
+        needs.load[v] = inside[lead, path] / capacity[v]
+        needs.load_now[v] = since_now[lead, path] / capacity[v]
+
+
+@compiled
+def queue_needs(place: Place, serves: Float, lead_steps: Whole, low: int, high: int, needs: Needs) -> None:
+    """Replicas that keep the queue short, into `queue` and `missed`; `serves` [V] is what one works off, requests/s."""
+    queue, missed = needs.queue, needs.missed
     paths, commanded = place.demand.shape[1], place.ready + place.pending
     leads = 1
     for steps in lead_steps:
@@ -148,28 +177,28 @@ def row_needs(
     plain = strict and place.pending == 0
     quiet = plain and place.backlog == 0  # without a queue at the lead time nothing else is asked
     inherited = np.empty(paths)
-    for first in range(0, len(capacity), paths):
+    for first in range(0, len(serves), paths):
         these = slice(first, first + paths)
-        queues_at_lead(place, capacity[these], lead_steps[these], leads, inherited)
+        queues_at_lead(place, serves[these], lead_steps[these], leads, inherited)
         for s in range(paths):
             v = first + s
-            lead, queue, share = lead_steps[v], inherited[s], _ROUNDING / capacity[v]
+            lead, left, share = lead_steps[v], inherited[s], _ROUNDING / serves[v]
             tolerated = 0.0 if quiet else (total[lead + place.window, s] - total[lead, s]) * place.slack
             evenly, at_once, least = within[lead, s], within[lead, s], np.inf
-            if queue > 0:
+            if left > 0:
                 tolerated = (total[lead + place.window, s] - total[lead, s]) * place.slack
-                evenly, at_once, least = rates_to_work_off(place, total, s, lead, queue, within[lead, s])
+                evenly, at_once, least = rates_to_work_off(place, total, s, lead, left, within[lead, s])
             if plain and place.backlog <= now[lead, s] * place.wait and least > tolerated:
                 need = replicas_for(now[lead, s], share)
                 up = need
                 if need >= commanded:
                     need = max(commanded, replicas_for(evenly, share))
-                    up = max(commanded, replicas_for(at_once, share)) if queue > 0 else need
-                kept[v], missed[v] = min(max(need, low), high + 1), min(max(up, low), high + 1)
+                    up = max(commanded, replicas_for(at_once, share)) if left > 0 else need
+                queue[v], missed[v] = min(max(need, low), high + 1), min(max(up, low), high + 1)
             else:
-                future = Future(s, capacity[v], lead, queue, tolerated)
+                future = Future(s, serves[v], lead, left, tolerated)
                 rates = now[lead, s], within[lead, s], evenly, at_once
-                kept[v], missed[v] = need_of(place, future, rates, low, high, strict and least > tolerated)
+                queue[v], missed[v] = need_of(place, future, rates, low, high, strict and least > tolerated)
 
 
 @compiled
@@ -184,7 +213,7 @@ def need_of(
         strict: whether a late step is one too many.
     """
     now, within, evenly, at_once = rates
-    lead, kappa, path = future.lead, future.capacity, future.path
+    lead, kappa, path = future.lead, future.serves, future.path
     ready, pending, commanded = place.ready, place.pending, place.ready + place.pending
     settled = strict
     if place.backlog > now * place.wait:

@@ -1,74 +1,93 @@
 """How many requests per second one ready replica carries within the SLO, learned from slots of telemetry.
 
-A slot is *good* or *bad* at a load (arrival rate per ready replica). The chance of a bad slot rises with the load as a
-logistic curve in log load; capacity is the load at which it reaches `BAD_LEVEL`. Evidence is kept as decayed counts of
-good and bad slots on a fixed lattice of log loads, so the state is small and holds no number that depends on the prior;
-the posterior over (capacity, steepness of the curve) is computed from it on a grid. Pure: float64 arithmetic, no clock.
+The share of requests that misses rises with the load (arrival rate per ready replica) as the curve of `miss_curve`;
+capacity is the load at which it is the share that the objective allows. Evidence is kept as decayed counts of requests
+that were good and that missed on a fixed lattice of log loads, so the state is small and holds no number that depends
+on the prior; the posterior over (capacity, steepness of the curve) is computed from it on a grid.
+Pure: float64 arithmetic, no clock.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model.slot_evidence import SlotEvidence, badness_of, usable
+from model.miss_curve import LEAST_ALLOWED, MOST_ALLOWED
+from model.slot_evidence import CLUMP, SlotEvidence, misses_of, usable
 
-__all__ = ["BAD_LEVEL", "SPACING", "CapacityPosterior", "SlotEvidence", "Verdict"]
+__all__ = ["SPACING", "CapacityPosterior", "SlotEvidence", "Verdict"]
 
 Float = NDArray[np.float64]
 Verdict = Literal["good", "bad", "unobserved", "idle", "fleet_changing", "cold_start", "backlog", "unclear"]
 
-BAD_LEVEL: Final = 0.1  # capacity is the load at which this share of slots is bad
 SPACING: Final = 0.03  # of the lattice, in log load: 3 %
 _LOWEST: Final = -310  # lattice index of 9e-5 requests/s
 _BINS: Final = 701  # up to 1.2e5 requests/s
 _GRID: Final = 128  # capacities under consideration at once: a factor of 47 from the lowest to the highest
 _EDGE: Final = 24  # the grid moves when the median comes this near to its end
-_STEEPNESS: Final = (0.03, 0.08, 0.2)  # widths of the logistic curve, in log load
-_STEEPNESS_PRIOR: Final = (0.4, 0.4, 0.2)
-_OUTLIER: Final = 0.01  # a slot may be bad at any load, or good at any load
+_STEEPNESS: Final = (5, 10, 20, 40)
+_STEEPNESS_PRIOR: Final = (0.2, 0.35, 0.3, 0.15)
+_TOLD_APART: Final = 10.0  # times the share allowed, or a part of it: beyond, shares of misses count alike
 _DECLARED_SIGMA: Final = 0.25  # of log capacity around a declared one
 _LEARNED_SIGMA: Final = 1.0  # of log capacity around the loads seen, and around a declared one that is wrong
 _WRONG: Final = 0.02  # chance that a declared capacity is far off
 _LEARNED_SHIFT: Final = 0.4  # ... a little above them: they were carried
-_KNOWN_EVIDENCE: Final = 4.0  # slots' worth of evidence before an undeclared capacity counts as known
-_FORGET: Final = 0.05  # share of the evidence that one wholly surprising slot fades
+_KNOWN_EVIDENCE: Final = 4.0 * CLUMP  # requests' worth of evidence before an undeclared capacity counts as known
+_FORGET: Final = 0.2  # share of the evidence that one wholly surprising slot fades
+_LEAST_EVIDENCE: Final = 40.0 * CLUMP
+_NO_SURPRISE: Final = 0.2  # of the most that a slot may surprise
 _HALF_LIFE_MS: Final = 86_400_000
 _EVIDENCE_S: Final = 15.0  # slots shorter than this count in proportion: neighbours are not independent
 _SETTLE_RESIDENCES: Final = 1.5
 _STUCK_MS: Final = 600_000  # a fleet pending or draining unchanged for this long is stuck, not changing
 
 
-def _curves() -> Float:
-    """P(bad) [steepness, capacity grid, load grid] on the lattice, capacity and load sharing one window."""
-    lattice = np.arange(_GRID) * SPACING
-    gap = lattice[None, :] - lattice[:, None]
-    width = np.asarray(_STEEPNESS)[:, None, None]
-    raised = gap[None] / width + math.log(BAD_LEVEL / (1.0 - BAD_LEVEL))
-    curve: Float = _OUTLIER + (1.0 - 2.0 * _OUTLIER) / (1.0 + np.exp(-np.clip(raised, -60.0, 60.0)))
-    return curve
+class _Curves:
+    """The share that misses [steepness, capacity grid, load grid] on the lattice, capacity and load in one window.
+
+    Told apart are only shares around the one allowed, from `least` to `most`: how many miss in an overload depends on
+    how long it lasts, and some miss at any load.
+    """
+
+    def __init__(self, allowed: float) -> None:
+        lattice = np.arange(_GRID) * SPACING
+        gap = np.asarray(_STEEPNESS)[:, None, None] * (lattice[None, :] - lattice[:, None])
+        self.least, self.most = allowed / _TOLD_APART, min(allowed * _TOLD_APART, (1.0 + allowed) / 2.0)
+        self.missed: Float = 1.0 / (1.0 + (1.0 / allowed - 1.0) * np.exp(-np.clip(gap, -60.0, 60.0)))
+        told = np.clip(self.missed, self.least, self.most)
+        self.log_evidence: Float = np.concatenate((np.log1p(-told), np.log(told)), axis=2).reshape(-1, 2 * _GRID)
+
+    def told(self, share: float) -> float:
+        return min(max(share, self.least), self.most)
 
 
-_P_BAD: Final = _curves()
-_LOG_EVIDENCE: Final = np.concatenate((np.log1p(-_P_BAD), np.log(_P_BAD)), axis=2).reshape(-1, 2 * _GRID)
+@lru_cache(maxsize=8)
+def _curves(allowed: float) -> _Curves:
+    return _Curves(allowed)
+
+
 _LOG_STEEPNESS: Final = np.log(np.asarray(_STEEPNESS_PRIOR))[:, None]
 
 
 class CapacityPosterior:
     """Posterior of the requests/s that one ready replica carries within the SLO, for one workload.
 
-    Slots are refused while the fleet changes or has just changed (cold start), and bad ones while a queue left over
-    from an earlier overload explains them. Evidence fades in proportion to how surprising a new slot is, so a quiet
-    night teaches nothing and erases nothing, and a change of the requests' shape is followed within minutes; all of it
-    fades with a half-life of a day. Outside the loads seen the posterior is the prior.
+    Slots are refused while the fleet changes or has just changed (cold start), and bad ones, in which more than the
+    allowed share misses, while a queue left over from an earlier overload explains them.
+
+    Evidence fades in proportion to how surprising a new slot is, so a quiet night teaches nothing and erases nothing,
+    and a change of the requests' shape is followed within minutes; all of it fades with a half-life of a day. Outside
+    the loads seen the posterior is the prior.
 
     Args:
         declared_rps: the operator's figure, centre of a lognormal prior with a wide tail, for it may be wrong; None:
             the prior sits around the loads seen.
+        objective: share of requests that must be good.
         settle_s: after a change of the fleet, slots are refused for this long.
         smoothing_s: time constant over which the arrival rate is averaged, or the requests' residence time where that
             is longer: misses are counted when requests finish, later than they arrive; 0 = not averaged.
@@ -77,13 +96,21 @@ class CapacityPosterior:
         ValueError: a declared figure that is not a positive number.
     """
 
-    def __init__(self, declared_rps: float | None = None, *, settle_s: float = 60.0, smoothing_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        declared_rps: float | None = None,
+        *,
+        objective: float = 0.99,
+        settle_s: float = 60.0,
+        smoothing_s: float = 10.0,
+    ) -> None:
         if declared_rps is not None and not (math.isfinite(declared_rps) and declared_rps > 0):
             raise ValueError(f"declared_rps must be a positive number, got {declared_rps}")
         self._declared_rps = declared_rps
+        self._allowed = min(max(1.0 - objective, LEAST_ALLOWED), MOST_ALLOWED)
         self._settle_ms = round(settle_s * 1000)
         self._smoothing_s = smoothing_s
-        self._weights = np.zeros((2, _BINS), dtype=np.float32)  # good, bad
+        self._weights = np.zeros((2, _BINS), dtype=np.float32)  # requests that were good, and that missed
         self._fleet: tuple[int, int, int] | None = None
         self._changed_ts_ms: int | None = None
         self._last_ts_ms: int | None = None
@@ -99,7 +126,7 @@ class CapacityPosterior:
 
     @property
     def evidence(self) -> float:
-        """Slots' worth of evidence held, after forgetting."""
+        """Requests' worth of evidence held, after forgetting."""
         return float(self._weights.sum(dtype=np.float64))
 
     def observe(self, slot: SlotEvidence) -> Verdict:
@@ -123,15 +150,16 @@ class CapacityPosterior:
             return "idle"
         if changing is not None:
             return changing
-        badness = badness_of(slot, rate, usable(slot.miss_ratio), waiting)
-        if abs(badness) < 0.02:
+        misses = misses_of(slot, rate, usable(slot.miss_ratio), waiting)
+        if misses is None:
             return "unclear"
-        load = rate / slot.ready
-        if badness > 0 and self._left_over(load, rate, waiting, before, slot.ttft_s):
+        load, bad = rate / slot.ready, misses.share > self._allowed
+        if bad and self._left_over(load, rate, waiting, before, slot.ttft_s):
             return "backlog"
-        self._overload_rps = load if badness > 0 else 0.0
-        self._fold(load, badness * min(1.0, slot.step_s / max(_EVIDENCE_S, residence_s)), elapsed_ms)
-        return "bad" if badness > 0 else "good"
+        self._overload_rps = load if bad else 0.0
+        worth = misses.requests * min(1.0, slot.step_s / max(_EVIDENCE_S, residence_s))
+        self._fold(load, misses.share, worth, elapsed_ms)
+        return "bad" if bad else "good"
 
     def quantiles(self, levels: Sequence[float] | Float) -> Float:
         """Quantiles of the capacity in requests/s per replica, aligned with `levels`.
@@ -154,19 +182,25 @@ class CapacityPosterior:
         rng = np.random.Generator(np.random.PCG64(seed))
         return self.quantiles((rng.permutation(num) + rng.random(num)) / num)
 
-    def p_bad(self, load_rps: float) -> float:
-        """Probability that a slot at this load per replica is bad; never falls as the load rises."""
+    def miss_share(self, load_rps: float) -> float:
+        """Expected share of requests that misses at this load per replica; never falls as the load rises."""
         first, posterior = self._posterior()
         place = min(max(math.log(max(load_rps, 1e-300)) / SPACING - first, 0.0), _GRID - 1.0)
         low = min(int(place), _GRID - 2)
-        ends = np.einsum("wc,wcl->l", posterior, _P_BAD[:, :, low : low + 2])
+        ends = np.einsum("wc,wcl->l", posterior, _curves(self._allowed).missed[:, :, low : low + 2])
         return float(ends[0] + (ends[1] - ends[0]) * (place - low))
+
+    @property
+    def steepness(self) -> int:
+        """Of the curve of misses over load, its power: the whole number nearest to the geometric mean."""
+        _, posterior = self._posterior()
+        return round(math.exp(float(posterior.sum(axis=1) @ np.log(_STEEPNESS))))
 
     def snapshot(self) -> dict[str, Any]:
         """Everything the next output reads except the prior, as plain values; `restore` gives back the same bits."""
         used = np.flatnonzero(self._weights[0] + self._weights[1])
         return {
-            "v": 1,
+            "v": 2,
             "bins": used.astype("<i2").tobytes(),
             "weights": np.ascontiguousarray(self._weights[:, used], dtype="<f4").tobytes(),
             "fleet": None if self._fleet is None else list(self._fleet),
@@ -183,19 +217,23 @@ class CapacityPosterior:
         state: Mapping[str, Any],
         declared_rps: float | None = None,
         *,
+        objective: float = 0.99,
         settle_s: float = 60.0,
         smoothing_s: float = 10.0,
     ) -> CapacityPosterior:
         """The posterior that a snapshot was taken of, under the prior declared now.
 
+        Version 1 counted slots where this one counts requests; such evidence is left behind.
+
         Raises:
             ValueError: the snapshot is of another version or damaged.
         """
-        if state.get("v") != 1:
-            raise ValueError(f"capacity snapshot has version {state.get('v')!r}, this program reads 1")
-        posterior = cls(declared_rps, settle_s=settle_s, smoothing_s=smoothing_s)
-        used = np.frombuffer(state["bins"], dtype="<i2")
-        posterior._weights[:, used] = np.frombuffer(state["weights"], dtype="<f4").reshape(2, len(used))
+        if state.get("v") not in (1, 2):
+            raise ValueError(f"capacity snapshot has version {state.get('v')!r}, this program reads 1 and 2")
+        posterior = cls(declared_rps, objective=objective, settle_s=settle_s, smoothing_s=smoothing_s)
+        if state["v"] == 2:
+            used = np.frombuffer(state["bins"], dtype="<i2")
+            posterior._weights[:, used] = np.frombuffer(state["weights"], dtype="<f4").reshape(2, len(used))
         fleet = state["fleet"]
         posterior._fleet = None if fleet is None else (fleet[0], fleet[1], fleet[2])
         posterior._changed_ts_ms = state["changed_ts_ms"]
@@ -238,20 +276,22 @@ class CapacityPosterior:
         growing = known and waiting is not None and before is not None and waiting > before
         return recovering and not growing
 
-    def _fold(self, load: float, badness: float, elapsed_ms: int) -> None:
-        weight = abs(badness)
+    def _fold(self, load: float, share: float, requests: float, elapsed_ms: int) -> None:
+        curves = _curves(self._allowed)
+        missed = min(share, curves.most)
         keep = 0.5 ** (elapsed_ms / _HALF_LIFE_MS)
         if self.known:
-            p_bad = self.p_bad(load)
-            surprise = 1.0 - p_bad if badness > 0 else p_bad
-            keep *= 1.0 - _FORGET * weight * max(0.0, surprise - 2.0 * _OUTLIER)
+            surprise = abs(curves.told(share) - curves.told(self.miss_share(load))) / curves.most
+            forget = _FORGET * min(1.0, requests / CLUMP) * max(0.0, surprise - _NO_SURPRISE)
+            # What is left must outweigh a prior that is far off, or each surprise would erase what the last one taught.
+            keep *= max(1.0 - forget, min(1.0, _LEAST_EVIDENCE / self.evidence)) if self.evidence > 0 else 1.0
         self._weights *= np.float32(keep)
-        self._weights[self._weights < 1e-3] = 0.0
+        self._weights[self._weights < 1e-4] = 0.0
         place = min(max(math.log(load) / SPACING - _LOWEST, 0.0), _BINS - 1.001)
         low = int(place)
-        label = 1 if badness > 0 else 0
-        self._weights[label, low] += np.float32(weight * (1.0 - (place - low)))
-        self._weights[label, low + 1] += np.float32(weight * (place - low))
+        for label, weight in enumerate((requests * (1.0 - missed), requests * missed)):
+            self._weights[label, low] += np.float32(weight * (1.0 - (place - low)))
+            self._weights[label, low + 1] += np.float32(weight * (place - low))
         self._cache = None
 
     def _prior(self) -> tuple[float, float]:
@@ -263,7 +303,7 @@ class CapacityPosterior:
         total = float(everything.sum())
         if total <= 0:
             raise ValueError("capacity is unknown: none is declared and no load has been seen")
-        carried = np.cumsum(good[::-1])[::-1] >= 1.0  # loads at or above which one good slot's worth was seen
+        carried = np.cumsum(good[::-1])[::-1] >= CLUMP  # loads at or above which one good slot's worth was seen
         if carried.any():
             return (int(np.flatnonzero(carried)[-1]) + _LOWEST) * SPACING + _LEARNED_SHIFT, _LEARNED_SIGMA
         return float(everything @ np.arange(_BINS) / total + _LOWEST) * SPACING, _LEARNED_SIGMA
@@ -290,7 +330,7 @@ class CapacityPosterior:
         # Loads beyond the window pull the posterior to its end, from where the window moves on.
         window[:, -1] += self._weights[:, high:].sum(axis=1, dtype=np.float64)
         window[:, 0] += self._weights[:, :low].sum(axis=1, dtype=np.float64)
-        log_likelihood = (_LOG_EVIDENCE @ window.reshape(-1)).reshape(len(_STEEPNESS), _GRID)
+        log_likelihood = (_curves(self._allowed).log_evidence @ window.reshape(-1)).reshape(len(_STEEPNESS), _GRID)
         gap = (first + np.arange(_GRID)) * SPACING - centre
         log_prior = -0.5 * np.square(gap / sigma)
         wide = math.log(_WRONG * sigma / _LEARNED_SIGMA) - 0.5 * np.square(gap / _LEARNED_SIGMA)

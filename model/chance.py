@@ -13,19 +13,23 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model.backlog import row_needs
+from model.backlog import Needs, no_needs, row_needs
 from model.compiled import compiled
+from model.miss_curve import share_missed
 from model.posterior_draws import capacity_strata, lead_strata, orders
 from model.queue_paths import Place
 
 Float = NDArray[np.float64]
 Whole = NDArray[np.int64]
-Needs = NDArray[np.int32]
+Counts = NDArray[np.int32]
 
 GROUNDS: Final = ("chance_constrained", "recovery", "maximum")
 _FIRST_DRAWS: Final = 1024  # of every row; the rest only where the answer is in doubt
 _BESIDE: Final = 2  # counts on either side of the answer whose risk is stated
 _LITTLE: Final = 10  # one in so many replicas more, or one, is little to pay for keeping the stated risk
+_BEHIND: Final = 0.5
+_TO_STAY: Final = 2.0
+_TO_LEAVE: Final = 0.5
 _SURE: Final = 1.0  # errors of independent draws from epsilon at which it is not; draws spread evenly err by half
 _MATTERS: Final = 0.5  # part of the whole standard error from which on that of the draws is worth reducing
 
@@ -41,6 +45,7 @@ class Outlook(NamedTuple):
         spacing: width of a cell in log capacity.
         cumulative: float64 [B, K], probability of the capacity up to each cell's end.
         location, scale: float64 [B], of the log lead time in seconds, a Student t.
+        steepness: int64 [B], power of the curve of misses over load.
         student: int64 [B], row of the tables `values` and `probabilities`, float64 [F, K], of its distribution.
         delay_s: time from the origin until a command is given.
         horizon: int64 [B], steps of the paths that belong to the row; at least `window_steps`.
@@ -51,6 +56,7 @@ class Outlook(NamedTuple):
         ttft_s, objective: float64 [B].
         low, high: int64 [B], inclusive bounds of the replica count.
         epsilon: float64 [B], risks allowed.
+        bearable: float64 [B], shares of requests that may be expected to miss.
         others: int64 [B, E], more counts whose risk is wanted; negative = none.
         seeds: int64 [B, 2], which path meets which draw.
     """
@@ -63,6 +69,7 @@ class Outlook(NamedTuple):
     cumulative: Float
     location: Float
     scale: Float
+    steepness: Whole
     student: Whole
     values: Float
     probabilities: Float
@@ -77,6 +84,7 @@ class Outlook(NamedTuple):
     low: Whole
     high: Whole
     epsilon: Float
+    bearable: Float
     others: Whole
     seeds: Whole
     window_steps: int
@@ -87,14 +95,16 @@ class Chances(NamedTuple):
     """What the futures say, row by row.
 
     Attributes:
-        replicas: int64 [B], the fewest that keep all but a share epsilon of the futures; where a queue that cannot be
-            avoided makes P(miss) more than epsilon there, and a few more bring it down, it is those.
+        replicas: int64 [B], the fewest that keep all but a share epsilon of the futures, and with which no more than
+            the bearable share of requests is expected to miss; where a queue that cannot be avoided makes P(miss) more
+            than epsilon there, and a few more bring it down, it is those.
         ground: int64 [B], index into `GROUNDS`. `chance_constrained`: P(miss) is at most epsilon. `recovery`: it is
             not, for a queue is there before any replica can come, but the futures are kept at that risk. `maximum`:
             not even that.
         kept: int64 [B], the fewest that keep the futures at that risk, within the bounds.
-        num_counts: int64 [B], how many of the next three belong to the row.
+        num_counts: int64 [B], how many of the next four belong to the row.
         counts, p_miss, stderr: [B, C], ascending counts with P(miss) and its standard error over the demand paths.
+        shares: [B, C], the share of requests that is expected to miss, those of a queue that nothing avoids left out.
     """
 
     replicas: Whole
@@ -104,6 +114,7 @@ class Chances(NamedTuple):
     counts: Whole
     p_miss: Float
     stderr: Float
+    shares: Float
 
 
 def chances(outlook: Outlook, max_draws: int) -> Chances:
@@ -124,8 +135,9 @@ def chances(outlook: Outlook, max_draws: int) -> Chances:
         counts=np.zeros((rows, width), np.int64),
         p_miss=np.zeros((rows, width)),
         stderr=np.zeros((rows, width)),
+        shares=np.zeros((rows, width)),
     )
-    _solve(outlook, first, *orders(first, paths), most, *orders(most, paths), found)
+    _solve(outlook, first, *orders(first, paths), most, *orders(most, paths), no_needs(most), found)
     return found
 
 
@@ -138,19 +150,19 @@ def _solve(
     most: int,
     most_capacity: Whole,
     most_lead: Whole,
+    needs: Needs,
     found: Chances,
 ) -> None:
-    kept, missed = np.empty(most, np.int32), np.empty(most, np.int32)
     for b in range(len(outlook.row)):
         demand = _demand(outlook, b)
-        draws = first
-        _needs(outlook, b, demand, first, first_capacity, first_lead, kept, missed)
-        doubtful = _choose(outlook, b, kept[:first], missed[:first], demand.shape[1], found)
+        paths, draws = demand.shape[1], first
+        _needs(outlook, b, demand, first, first_capacity, first_lead, needs)
+        doubtful = _choose(outlook, b, needs, first, paths, found)
         if doubtful and most > first:
             draws = most
-            _needs(outlook, b, demand, most, most_capacity, most_lead, kept, missed)
-            _choose(outlook, b, kept, missed, demand.shape[1], found)
-        _state_risks(outlook, b, missed[:draws], demand.shape[1], found)
+            _needs(outlook, b, demand, most, most_capacity, most_lead, needs)
+            _choose(outlook, b, needs, most, paths, found)
+        _state_risks(outlook, b, needs, draws, paths, found)
 
 
 @compiled
@@ -168,9 +180,7 @@ def _demand(outlook: Outlook, b: int) -> Float:
 
 
 @compiled
-def _needs(
-    outlook: Outlook, b: int, demand: Float, draws: int, order: Whole, lead_order: Whole, kept: Needs, missed: Needs
-) -> None:
+def _needs(outlook: Outlook, b: int, demand: Float, draws: int, order: Whole, lead_order: Whole, needs: Needs) -> None:
     """Needs of the row's futures under this many draws."""
     paths, window = demand.shape[1], outlook.window_steps
     table = outlook.student[b]
@@ -201,12 +211,13 @@ def _needs(
         outlook.ttft_s[b] / outlook.step_s,
         1.0 - outlook.objective[b],
         window,
+        outlook.steepness[b],
     )
-    row_needs(place, capacity, lead_steps, outlook.low[b], outlook.high[b], kept[:draws], missed[:draws])
+    row_needs(place, capacity, lead_steps, outlook.low[b], outlook.high[b], needs)
 
 
 @compiled
-def over(needs: Needs, count: int) -> int:
+def over(needs: Counts, count: int) -> int:
     """How many futures need more than `count` replicas."""
     enough, total = np.int32(count), np.int32(0)
     for need in needs:
@@ -215,7 +226,7 @@ def over(needs: Needs, count: int) -> int:
 
 
 @compiled
-def fewest(needs: Needs, low: int, high: int, epsilon: float) -> int:
+def fewest(needs: Counts, low: int, high: int, epsilon: float) -> int:
     """The fewest of low..high + 1 replicas that at most a share epsilon of the futures needs more than."""
     while low <= high:
         middle = (low + high) // 2
@@ -227,7 +238,7 @@ def fewest(needs: Needs, low: int, high: int, epsilon: float) -> int:
 
 
 @compiled
-def risk_of(needs: Needs, paths: int, count: int) -> tuple[float, float, float]:
+def risk_of(needs: Counts, paths: int, count: int) -> tuple[float, float, float]:
     """P(need > count), its standard error over paths, and the part of that which more draws per path would remove.
 
     Futures on one demand path are not independent. Where no spread is seen the error is that of a single miss.
@@ -252,29 +263,66 @@ def risk_of(needs: Needs, paths: int, count: int) -> tuple[float, float, float]:
 
 
 @compiled
-def _choose(outlook: Outlook, b: int, kept: Needs, missed: Needs, paths: int, found: Chances) -> bool:
+def expected_share(
+    needs: Needs, draws: int, paths: int, count: int, commanded: int, allowed: float, power: int
+) -> float:
+    """Share of the window's requests that is expected to miss with `count`, from one future of every path.
+
+    The futures taken differ in their capacities and lead times as all of them do. Of a future whose queue is too long
+    at least half is counted: what the curve says where replicas begin to fall behind.
+    """
+    total, repeats = 0.0, draws // paths
+    for s in range(paths):
+        v = s + paths * (s * repeats // paths)
+        load = needs.load_now[v] if count < commanded else needs.load[v]
+        share = share_missed(load, float(count), allowed, power)
+        total += max(share, _BEHIND) if needs.queue[v] > count else share
+    return total / paths
+
+
+@compiled
+def _choose(outlook: Outlook, b: int, needs: Needs, draws: int, paths: int, found: Chances) -> bool:
     """Choose the row's count; whether more draws might change it."""
     low, high, epsilon = outlook.low[b], outlook.high[b], outlook.epsilon[b]
+    kept, missed = needs.kept[:draws], needs.missed[:draws]
     enough = fewest(kept, low, high, epsilon)
+    while enough <= high and _share(outlook, b, needs, draws, paths, enough) > _bearable(outlook, b, enough):
+        enough += 1
     if enough > high:
         chosen, ground = high, 2
     else:
         chosen, ground = enough, 1
         for count in range(enough, min(enough + max(1, enough // _LITTLE), high) + 1):
-            if over(missed, count) / len(missed) <= epsilon:
+            if over(missed, count) / draws <= epsilon:
                 chosen, ground = count, 0
                 break
     found.replicas[b], found.ground[b], found.kept[b] = chosen, ground, min(enough, high)
     for count in range(max(enough - 1, low), chosen + 1):
-        for needs in (kept, missed):
-            p, stderr, drawn = risk_of(needs, paths, count)
+        for asked in (kept, missed):
+            p, stderr, drawn = risk_of(asked, paths, count)
             if abs(p - epsilon) < _SURE * drawn and drawn > _MATTERS * stderr:
                 return True
     return False
 
 
 @compiled
-def _state_risks(outlook: Outlook, b: int, missed: Needs, paths: int, found: Chances) -> None:
+def _bearable(outlook: Outlook, b: int, count: int) -> float:
+    """Share that may be expected to miss with `count`: a move must be worth it, for both ways cost a start."""
+    commanded = outlook.ready[b] + outlook.pending[b]
+    if count == commanded:
+        return float(outlook.bearable[b] * _TO_STAY)
+    return float(outlook.bearable[b] * (_TO_LEAVE if count < commanded else 1.0))
+
+
+@compiled
+def _share(outlook: Outlook, b: int, needs: Needs, draws: int, paths: int, count: int) -> float:
+    commanded = outlook.ready[b] + outlook.pending[b]
+    allowed = 1.0 - outlook.objective[b]
+    return expected_share(needs, draws, paths, count, commanded, allowed, outlook.steepness[b])
+
+
+@compiled
+def _state_risks(outlook: Outlook, b: int, needs: Needs, draws: int, paths: int, found: Chances) -> None:
     """Risks of the counts around the chosen one, of the others asked for and of those beside them."""
     low, high, chosen = outlook.low[b], outlook.high[b], found.replicas[b]
     counts = found.counts[b]
@@ -296,4 +344,5 @@ def _state_risks(outlook: Outlook, b: int, missed: Needs, paths: int, found: Cha
     counts[:number].sort()
     found.num_counts[b] = number
     for k in range(number):
-        found.p_miss[b, k], found.stderr[b, k], _ = risk_of(missed, paths, counts[k])
+        found.p_miss[b, k], found.stderr[b, k], _ = risk_of(needs.missed[:draws], paths, counts[k])
+        found.shares[b, k] = _share(outlook, b, needs, draws, paths, counts[k])

@@ -18,8 +18,10 @@ _HALF_LIVES_MS: Final = (6 * 3_600_000, 600_000)
 _PRIOR_MISSES: Final = 50.0
 _UP: Final = 30.0  # an untouched budget multiplies the risk by this: the objective is kept over requests, not windows
 _DOWN: Final = 10.0  # an exhausted one divides it by this
-_MOST: Final = 0.3  # an untouched budget alone raises the risk no further than this
+_MOST: Final = 0.9  # an untouched budget alone raises the risk no further than this
 _LEAST_FACTOR: Final = 0.1
+_SHARE_UP: Final = 4.0  # an untouched budget bears so many times the misses allowed in one plan, an exhausted one
+_SHARE_DOWN: Final = 10.0  # so many times fewer
 
 
 class ErrorBudget:
@@ -53,12 +55,22 @@ class ErrorBudget:
 
     def epsilon(self, declared: float, objective: float) -> float:
         """The risk a plan may take; never falls as more budget is left."""
-        left = self._left(objective)
-        agreed = min(max(min(left), 0.5), max(left))  # the more cautious above a half, the less cautious below
-        spare = max(2.0 * agreed - 1.0, -9.0)
+        spare = self._spare(objective)
         factor = math.exp(math.log(_UP if spare > 0 else _DOWN) * spare)
         most = max(declared, min(_MOST, declared * _UP))
         return min(most, declared * max(factor, _LEAST_FACTOR))
+
+    def bearable(self, objective: float) -> float:
+        """The share of requests that a plan may expect to miss; never falls as more budget is left."""
+        spare = self._spare(objective)
+        factor = math.exp(math.log(_SHARE_UP if spare > 0 else _SHARE_DOWN) * spare)
+        return (1.0 - objective) * max(factor, _LEAST_FACTOR)
+
+    def _spare(self, objective: float) -> float:
+        """From 1, an untouched budget, over 0, half of it used, to less where more is."""
+        left = self._left(objective)
+        agreed = min(max(min(left), 0.5), max(left))  # the more cautious above a half, the less cautious below
+        return max(2.0 * agreed - 1.0, -9.0)
 
     def _left(self, objective: float) -> list[float]:
         allowed = max(1.0 - objective, 1e-9)

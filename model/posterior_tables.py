@@ -25,11 +25,13 @@ class CapacityTable:
         known: B flags; where it is not known the numbers mean nothing.
         log_first: [B], logarithm of the lower end of the first cell; cells are `SPACING` wide.
         cumulative: [B, K], probability up to the ends of the cells.
+        steepness: int64 [B], power of the curve of misses over load.
     """
 
     known: list[bool]
     log_first: Float
     cumulative: Float
+    steepness: NDArray[np.int64]
 
     @staticmethod
     def of(posteriors: Sequence[CapacityPosterior]) -> CapacityTable:
@@ -41,6 +43,7 @@ class CapacityTable:
             known,
             np.array([first for first, _ in cells]),
             np.array([nothing if c is None else c for _, c in cells]),
+            np.array([p.steepness if k else 1 for p, k in zip(posteriors, known, strict=True)]),
         )
 
     def quantiles(self, levels: Sequence[float]) -> list[tuple[float, ...]]:

@@ -28,6 +28,7 @@ class Place(NamedTuple):
         wait: longest wait that is no miss, in steps.
         slack: share of the window's requests that may miss.
         window: length of the commit window in steps.
+        steepness: power of the curve of misses over load.
     """
 
     demand: Float
@@ -38,14 +39,15 @@ class Place(NamedTuple):
     wait: float
     slack: float
     window: int
+    steepness: int
 
 
 class Future(NamedTuple):
-    """A path with a capacity per replica and a lead time; `inherited` is the queue when the window begins, and
-    `tolerated` the requests/s, summed over steps, that may miss."""
+    """A path with a rate at which a replica falls behind and a lead time; `inherited` is the queue when the window
+    begins, and `tolerated` the requests/s, summed over steps, that may miss."""
 
     path: int
-    capacity: float
+    serves: float
     lead: int
     inherited: float
     tolerated: float
@@ -74,7 +76,7 @@ def fails(place: Place, future: Future, replicas: int, excused: bool) -> bool:
         serving = place.ready + place.arrived[t]
         if t >= future.lead:
             serving += place.pending - place.arrived[-1] + max(replicas - commanded, 0)
-        served = min(serving, replicas) * future.capacity
+        served = min(serving, replicas) * future.serves
         here = place.demand[t, future.path]
         after = max(0.0, queue + here - served)
         if excused and not gives_up:

@@ -2,8 +2,8 @@
 
 Per row and indicator one regression serves all horizons: the change from the newest value over h steps, on the changes
 that led to it (one Gram matrix, one factorisation). A large penalty thus means the last value, not the context's mean,
-to which in-context fits revert too eagerly. Leave-one-out residuals, drawn by whole windows, make the paths coherent
-over steps and indicators. Stateless: a forecast is a function of the row alone.
+to which in-context fits revert too eagerly. Leave-one-out residuals, their mean drift doubted, are drawn by whole
+windows and make the paths coherent over steps and indicators. Stateless: a forecast is a function of the row alone.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from torch import Tensor
 from model.contract import ContextBatch, ForecastBatch
 from model.draws import row_uniforms, window_draws
 from model.paths import empty_paths, take_paths
-from model.ridge_spread import independent_windows, widening
+from model.ridge_spread import GOLDEN, independent_windows, widening
 from model.windows import FilledContext, check_request, fill, valid_windows, window_weights
 
-_VERSION = 2
+_VERSION = 3
 _CHUNK_ROWS = 8  # every solve sees this many rows, padded: a row's bits cannot depend on the size of its batch
 
 
@@ -115,11 +115,29 @@ def _futures(context: FilledContext, order: int, horizon: int, options: RidgeOpt
     narrow = z.float()
     ahead = narrow[:, order + 1 :].unfold(1, horizon, 1) - narrow[:, order : order + num, None]  # [M, W, H]
     point, residuals, free = fit_ridge(changes[:, :num], changes[:, -1], ahead, valid.reshape(r * n, num), options)
+    residuals = drift_doubted(residuals, valid.reshape(r * n, num))
     spread = context.spread.float().reshape(r * n, 1, 1)  # 0 where constant
     start = newest.float().reshape(r * n, 1, 1) + point[:, None] * spread  # [M, 1, H]
     factor = _factors(residuals, free, valid.reshape(r * n, num), options.most_repeated)
     futures = torch.addcmul(start, residuals, spread * factor[..., None]).view(r, n, num, horizon)
     return futures.permute(0, 2, 3, 1).contiguous(), window_weights(valid, context.moving)
+
+
+def drift_doubted(residuals: Tensor, known: Tensor) -> Tensor:
+    """The residuals less parts of their mean over the windows, step by step; [M, W, H].
+
+    That mean is how far the context drifted over so many steps. Whether it will go on nobody knows: it may be a trend
+    or little more than one draw. So windows that went its way are taken back by parts of it, from nothing to twice as
+    much, evenly spread, neighbours far apart, and no further than to where they began: an idle hour stays idle.
+    """
+    seen = known[..., None].to(residuals.dtype)
+    mean = (residuals * seen).sum(1, keepdim=True) / seen.sum(1, keepdim=True).clamp(min=1)
+    steps = torch.arange(1, residuals.shape[1] + 1, dtype=residuals.dtype, device=residuals.device)
+    back = mean * (2.0 * ((steps * GOLDEN) % 1.0))[None, :, None]
+    zero = torch.zeros_like(residuals)
+    return residuals - torch.where(
+        mean > 0, torch.minimum(residuals.maximum(zero), back), back.maximum(residuals.minimum(zero))
+    )
 
 
 def _factors(residuals: Tensor, free: Tensor, known: Tensor, most_repeated: float) -> Tensor:

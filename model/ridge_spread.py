@@ -13,7 +13,7 @@ from torch import Tensor
 _FREEDOM = 1.0  # degrees of freedom per independent window
 _LEAST_FREEDOM = 2.0
 _WIDEST, _NARROWEST = 4.0, 0.5
-_GOLDEN = 0.6180339887498949
+GOLDEN = 0.6180339887498949
 
 
 def independent_windows(last: Tensor, known: Tensor, horizon: int) -> Tensor:
@@ -51,7 +51,7 @@ def widening(freedom: Tensor, num_windows: int) -> Tensor:
     """
     nu = (_FREEDOM * freedom).clamp(min=_LEAST_FREEDOM)[:, None]
     steps = torch.arange(1, num_windows + 1, dtype=torch.float64, device=freedom.device)
-    share = (steps * _GOLDEN) % 1.0
+    share = (steps * GOLDEN) % 1.0
     z = 2**0.5 * torch.erfinv((2 * share - 1).clamp(-0.999, 0.999))
     tail = 2 / (9 * nu)
     chi2 = (1 - tail + z * tail.sqrt()).clamp(min=0.05) ** 3  # per degree of freedom

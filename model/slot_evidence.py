@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-_OVER: Final = 4.0  # misses are weighed as the rate that the objective allows against this multiple of it
+CLUMP: Final = 20.0  # requests, beyond which more of the same slot say little more
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +43,26 @@ def usable(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) or value < 0 else float(value)
 
 
-def badness_of(slot: SlotEvidence, rate: float, miss_ratio: float | None, waiting: float | None) -> float:
-    """From -1 (surely good) to 1 (surely bad); 0 says nothing. Few requests say little.
+class Misses(NamedTuple):
+    """Share of a slot's requests that missed, and how many independent requests it is worth."""
 
-    A queue longer than what arrives within the wait allowed is bad whatever the misses say (Little's law).
+    share: float
+    requests: float
+
+
+def misses_of(slot: SlotEvidence, rate: float, miss_ratio: float | None, waiting: float | None) -> Misses | None:
+    """What a slot says; None where it says nothing.
+
+    A queue longer than what arrives within the wait allowed makes all miss, whatever was counted (Little's law); one
+    less than half as long, where nothing was counted, none. Requests of a slot miss together, so many of them are
+    worth little more than `CLUMP`.
     """
     wait_s = None if waiting is None else waiting / rate
-    if wait_s is not None and wait_s > slot.ttft_s:
-        return 1.0
-    if miss_ratio is None:
-        return -0.5 if wait_s is not None and wait_s < 0.5 * slot.ttft_s else 0.0
-    allowed = min(max(1.0 - slot.objective, 1e-6), 0.2)
-    over = min(_OVER * allowed, 0.8)
     finished = usable(slot.finished)
     requests = rate * slot.step_s if finished is None else finished
-    missed = min(miss_ratio, 1.0) * requests
-    evidence = missed * math.log(over / allowed) + (requests - missed) * math.log((1.0 - over) / (1.0 - allowed))
-    return math.tanh(0.5 * evidence)
+    worth = requests / (1.0 + requests / CLUMP)
+    if wait_s is not None and wait_s > slot.ttft_s:
+        return Misses(1.0, worth)
+    if miss_ratio is None:
+        return Misses(0.0, 0.5 * worth) if wait_s is not None and wait_s < 0.5 * slot.ttft_s else None
+    return Misses(min(miss_ratio, 1.0), worth) if requests > 0 else None

@@ -17,6 +17,7 @@ Float = NDArray[np.float64]
 _STRATA = (np.arange(8192) + 0.5) / 8192
 _LITTLE = 10
 _SIGMAS = 4.0
+_SHARE_ERROR = 0.25  # of the expected share of misses: the planner takes one future of each path
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,26 +48,36 @@ def check_plans(
     same = as_good = wrong = 0
     gap = 0.0
     for number, (request, result) in enumerate(zip(requests, results, strict=True)):
-        missed, kept = _risks(request, demand[number].astype(np.float64), policy, draws_per_path, number)
+        missed, kept, shares = _risks(request, demand[number].astype(np.float64), policy, draws_per_path, number)
         draws = demand.shape[1] * draws_per_path
         low = request.bounds[0]
         for risk in result.risks:
             p = missed[risk.replicas - low]
             error = np.sqrt(max(p * (1.0 - p), 1.0 / draws) / draws + risk.p_miss * (1.0 - risk.p_miss) / draws)
             gap = max(gap, abs(risk.p_miss - p) / error)
-        best = _fewest(missed, kept, policy.epsilon) + low
+        bearable = request.bearable_share * np.array(
+            [
+                2.0 if n == request.ready else 0.5 if n < request.ready else 1.0
+                for n in range(low, request.bounds[1] + 1)
+            ]
+        )
+        best = _fewest(missed, kept, shares <= bearable, policy.epsilon) + low
         if best == result.proposed:
             same += 1
             continue
         between = range(min(best, result.proposed or 0) - low, max(best, result.proposed or 0) - low)
         error = _SIGMAS * np.sqrt(policy.epsilon / draws)
-        near = all(min(abs(t[n] - policy.epsilon) for t in (missed, kept)) <= error for n in between)
+        near = all(
+            min(abs(t[n] - policy.epsilon) for t in (missed, kept)) <= error
+            or abs(shares[n] / bearable[n] - 1.0) <= _SHARE_ERROR
+            for n in between
+        )
         as_good, wrong = as_good + near, wrong + (not near)
     return Checked(same, as_good, wrong, float(gap))
 
 
-def _fewest(missed: Float, kept: Float, epsilon: float) -> int:
-    enough = np.flatnonzero(kept <= epsilon)
+def _fewest(missed: Float, kept: Float, bearable: NDArray[np.bool_], epsilon: float) -> int:
+    enough = np.flatnonzero((kept <= epsilon) & bearable)
     if not len(enough):
         return len(kept) - 1
     first = int(enough[0])
@@ -75,8 +86,10 @@ def _fewest(missed: Float, kept: Float, epsilon: float) -> int:
     return first + int(rare[0]) if len(rare) else first
 
 
-def _risks(request: PlanInput, paths: Float, policy: Policy, draws_per_path: int, seed: int) -> tuple[Float, Float]:
-    """P(missed) and P(not kept) of every count within the bounds."""
+def _risks(
+    request: PlanInput, paths: Float, policy: Policy, draws_per_path: int, seed: int
+) -> tuple[Float, Float, Float]:
+    """P(missed), P(not kept) and the expected share of misses of every count within the bounds."""
     rng = np.random.default_rng(seed)
     step_s = request.step_ms / 1000
     window = int(np.ceil(policy.commit_s / step_s - 1e-9))
@@ -88,21 +101,29 @@ def _risks(request: PlanInput, paths: Float, policy: Policy, draws_per_path: int
     lead = np.clip(np.ceil(lead_s / step_s - 1e-9), 0, horizon - window).astype(np.int64)
     low, high = request.bounds
     answers = [_one_count(request, demand, capacity, lead, window, step_s, n) for n in range(low, high + 1)]
-    missed, kept = zip(*answers, strict=True)
-    return np.array(missed), np.array(kept)
+    missed, kept, shares = zip(*answers, strict=True)
+    return np.array(missed), np.array(kept), np.array(shares)
 
 
 def _one_count(
     request: PlanInput, demand: Float, capacity: Float, lead: NDArray[np.int64], window: int, step_s: float, count: int
-) -> tuple[float, float]:
-    """Shares of futures that are missed, and not kept, with one count."""
+) -> tuple[float, float, float]:
+    """Shares of futures that are missed, and not kept, with one count, and of requests that are expected to miss."""
     slo = request.declared.slo
+    allowed_share, power = 1.0 - slo.objective, request.capacity.steepness
+    odds = 1.0 / allowed_share - 1.0
+    works_off = capacity * odds ** (1.0 / power)
+    stretches = [_of_stretch(demand, lead, lead + window)]
+    if count < request.ready:
+        stretches.append(_of_stretch(demand, 0 * lead, lead + window))
+    # The mean of the curve over a stretch, weighted by demand.
+    load = np.max([_missed(s, odds, capacity * count, power) for s in stretches], axis=0)
     queue, inherited, fresh, balance, late, late_anyway, inside = np.zeros((7, len(demand)))
     for t in range(int(lead.max()) + window):
         within = (t >= lead) & (t < lead + window)
         serving = np.where(t >= lead, count, min(count, request.ready))
-        here, served = demand[:, t] * step_s, capacity * serving * step_s
-        allowed = capacity * serving * slo.ttft_s
+        here, served = demand[:, t] * step_s, works_off * serving * step_s
+        allowed = works_off * serving * slo.ttft_s
         after = np.maximum(0.0, queue + here - served)
         inherited = np.where(t == lead, queue, inherited)
         fresh_after, balance_after = np.maximum(0.0, fresh + here - served), balance + here - served
@@ -117,4 +138,19 @@ def _one_count(
         fresh, balance = np.where(within, fresh_after, fresh), np.where(within, balance_after, balance)
         queue = after
     tolerated = (1.0 - slo.objective) * inside
-    return float((late > tolerated).mean()), float((late_anyway > tolerated).mean())
+    too_high = load > allowed_share
+    expected = np.where(late_anyway > tolerated, np.maximum(load, 0.5), load)
+    missed, unkept = (late > tolerated) | too_high, (late_anyway > tolerated) | too_high
+    return float(missed.mean()), float(unkept.mean()), float(expected.mean())
+
+
+def _of_stretch(demand: Float, first: NDArray[np.int64], end: NDArray[np.int64]) -> Float:
+    """Demand of the steps [first, end) of each future, 0 elsewhere."""
+    steps = np.arange(demand.shape[1])
+    return np.where((steps >= first[:, None]) & (steps < end[:, None]), demand, 0.0)
+
+
+def _missed(demand: Float, odds: float, rate: Float, power: int) -> Float:
+    with np.errstate(divide="ignore", over="ignore"):
+        share = 1.0 / (1.0 + odds * (rate[:, None] / demand) ** power)
+    return (np.where(demand > 0, demand * share, 0.0)).sum(axis=1) / np.maximum(demand.sum(axis=1), 1e-300)

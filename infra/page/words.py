@@ -54,6 +54,12 @@ def why_this_count(decision: Decision) -> str:
         return f"{here}, within the allowed {allowed}"
     if p_fewer > risk.epsilon:
         return f"{here}, within the allowed {allowed}; {proposed - 1} would miss it with {percent(p_fewer)}"
+    share = risk.miss_share.get(str(proposed - 1))
+    if share is not None and risk.bearable_share is not None:
+        expected = (
+            f"but {percent(share)} of the requests would be expected to miss, of which {percent(risk.bearable_share)}"
+        )
+        return f"{here}, within the allowed {allowed}; {proposed - 1} would too ({percent(p_fewer)}), {expected} may"
     return f"{here}, within the allowed {allowed}; {proposed - 1} would too ({percent(p_fewer)}), at a higher cost"
 
 

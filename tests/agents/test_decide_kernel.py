@@ -304,11 +304,11 @@ def test_a_changed_policy_changes_ids_from_the_next_origin_on() -> None:
     rows = log(record(0, plan(proposed=6)), record(1, plan(proposed=6)))
     k = kernel()
     first = k.fold(rows[0])
-    other = DecideKernel.restore(policy(epsilon=0.05), STREAM, TOPICS, commit=newest_commit([first]))
+    other = DecideKernel.restore(policy(epsilon=0.02), STREAM, TOPICS, commit=newest_commit([first]))
     (a,), _ = published([first])
     (b,), (command,) = published([other.fold(rows[1])])
     assert a.fingerprint.policy != b.fingerprint.policy
-    assert b.risk.epsilon == 0.05
+    assert b.risk.epsilon == 0.02
     assert command.command_id == a.command_id
 
 

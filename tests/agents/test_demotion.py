@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
+import numpy as np
 
 from agents.micro_batcher import MicroBatcher
 from agents.plan_codec import decode_plan
+from agents.recent_levels import recent_levels
 from agents.records import ForecastRecord
 from model.contract import ContextBatch, ForecastBatch
 from model.forecast_trust import REACTIVE
 from model.seasonal_naive import SeasonalNaiveForecaster
+from streams.fact_ring import RecentFacts
+from streams.window_table import Window
 from tests.monitoring.memory_loop import MemoryLoop
 
 SLOTS = 140
@@ -38,3 +42,37 @@ def test_from_the_first_forecaster_to_the_second_to_the_reactive_rule() -> None:
     assert sources == ["last_value", "seasonal_naive", "reactive"]
     assert all(plan.proposed is not None for plan in plans if plan.forecast_source == "reactive")
     assert loop.forecast._states["a"].trust.tier == REACTIVE
+
+
+def test_without_a_trusted_forecaster_the_plan_follows_the_load_down_again() -> None:
+    async def scene() -> MemoryLoop:
+        loop = MemoryLoop(("a",))
+        loop.forecast._engine._crowd = (10, MicroBatcher(_naive, deadline_s=0, buckets=()))  # type: ignore[attr-defined]
+        for slot in range(SLOTS):
+            await loop.publish_slot(rate=10.0 + 5.0 * (slot % 3))
+        assert loop.forecast._states["a"].trust.tier == REACTIVE
+        for _ in range(40):
+            await loop.publish_slot(rate=1.0)
+        return loop
+
+    loop = asyncio.run(scene())
+    plans = [plan for record in loop.logs[loop.topics.plans] for plan in decode_plan(record.value).workloads]
+    busy, quiet = plans[SLOTS - 1], plans[-1]
+    assert busy.forecast_source == quiet.forecast_source == "reactive"
+    assert busy.risks
+    assert (quiet.proposed or 0) < (busy.proposed or 0)
+
+
+def test_levels_are_those_of_the_newest_slots() -> None:
+    values = np.arange(200, dtype=np.float32).reshape(100, 2)
+    observed = np.ones((100, 2), bool)
+    observed[99, 0] = observed[98, 1] = False
+    facts = RecentFacts(None, None, {}, {})
+    window = Window("w", {"a": 0, "b": 1}, values, observed, facts, lambda: (values[:0], observed[:0]))
+    levels = recent_levels(window, [0, 1], 40, 3)
+    assert levels is not None
+    assert levels.shape == (40, 3, 2)
+    assert levels[0].tolist() == [[196.0, 195.0]] * 3  # slot 98, whose second value is that of slot 97
+    assert levels[32].tolist() == levels[0].tolist()
+    observed[:, 0] = False
+    assert recent_levels(window, [0, 1], 40, 3) is None

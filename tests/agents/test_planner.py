@@ -106,7 +106,15 @@ def test_is_the_fewest_count_within_the_risk(seed: int) -> None:
         risk = {r.replicas: r.p_miss for r in result.risks}
         assert result.proposed is not None
         assert result.proposer == "chance_constrained"
-        assert risk[result.proposed] <= result.epsilon < risk[result.proposed - 1]
+        share = {r.replicas: r.miss_share for r in result.risks}
+        commanded = math.ceil(rates[int(result.workload[1:])] / 1.4) + 1
+
+        def suffices(n: int) -> bool:
+            ease = 2.0 if n == commanded else 0.5 if n < commanded else 1.0  # noqa: B023 - used up before the next turn
+            return risk[n] <= result.epsilon and share[n] <= ease * (result.bearable_share or 0.0)  # noqa: B023
+
+        assert suffices(result.proposed)
+        assert not suffices(result.proposed - 1)
         assert result.proposed + 1 in risk
         assert [r.replicas for r in result.risks] == sorted(risk)
         assert all(a.p_miss >= b.p_miss for a, b in zip(result.risks, result.risks[1:], strict=False))
@@ -138,11 +146,11 @@ def test_less_certainty_of_capacity_or_lead_time_needs_more_replicas() -> None:
 
 
 def test_a_queue_that_cannot_be_avoided_is_worked_off_not_cleared_at_any_price() -> None:
-    """600 requests wait at a load for 4: evenly over 60 s that is 10/s more, so about twice the replicas."""
+    """600 requests wait at a load for 4: evenly over 60 s that is 10/s more, with what replicas carry at their most."""
     result = single(request(ready=4, waiting_now=600.0, spec=bounded(1, 1024)), level(9.0))
     assert result.proposer == "recovery"
     assert result.proposed is not None
-    assert 8 <= result.proposed <= 10
+    assert 6 <= result.proposed <= 9
     assert {r.replicas: r.p_miss for r in result.risks}[result.proposed] > 0.5
 
 

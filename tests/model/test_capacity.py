@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.capacity import CapacityPosterior, SlotEvidence
+from model.slot_evidence import CLUMP
 
 STEP_MS = 15_000
 SLOT = SlotEvidence(
@@ -21,22 +22,17 @@ SLOT = SlotEvidence(
 
 
 class Truth:
-    """A service whose slots go bad as a logistic curve of log load around `middle`."""
+    """A service of which requests miss together: the share of a slot is Beta around the curve of misses over load."""
 
-    def __init__(self, middle: float, width: float, seed: int) -> None:
-        self._middle, self._width = middle, width
+    def __init__(self, capacity: float, steepness: float, seed: int) -> None:
+        self.capacity, self._steepness = capacity, steepness
         self._rng = np.random.default_rng(seed)
         self._now_ms = 0
 
-    @property
-    def capacity(self) -> float:
-        """The load at which one slot in ten is bad."""
-        return self._middle * math.exp(-self._width * math.log(9.0))
-
     def slot(self, load: float, ready: int = 10) -> SlotEvidence:
         self._now_ms += STEP_MS
-        bad = self._rng.random() < 1.0 / (1.0 + math.exp(-(math.log(load / self._middle)) / self._width))
-        miss = float(self._rng.uniform(0.05, 0.5)) if bad else 0.002
+        mean = 1.0 / (1.0 + 99.0 * (self.capacity / load) ** self._steepness)
+        miss = float(self._rng.beta(CLUMP * mean, CLUMP * (1.0 - mean)))
         slot = replace(SLOT, end_ts_ms=self._now_ms, arrival_rate=load * ready, ready=ready)
         return replace(slot, miss_ratio=miss, waiting=None)
 
@@ -54,22 +50,34 @@ def taught(posterior: CapacityPosterior, truth: Truth, num: int) -> CapacityPost
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("declared_factor", [None, 0.7, 1.0, 1.6])
-@pytest.mark.parametrize("width", [0.02, 0.08])
-def test_converges_to_the_truth(seed: int, declared_factor: float | None, width: float) -> None:
-    truth = Truth(3.7, width, seed)
+@pytest.mark.parametrize("steepness", [8.0, 25.0])
+def test_converges_to_the_truth(seed: int, declared_factor: float | None, steepness: float) -> None:
+    truth = Truth(3.7, steepness, seed)
     declared = None if declared_factor is None else truth.capacity * declared_factor
     posterior = taught(CapacityPosterior(declared, smoothing_s=0.0), truth, 800)
     low, middle, high = posterior.quantiles((0.01, 0.5, 0.99))
-    assert middle == pytest.approx(truth.capacity, rel=0.08)
-    assert low < truth.capacity * 1.04
-    assert high > truth.capacity * 0.96
-    assert high / low < 1.35
+    assert middle == pytest.approx(truth.capacity, rel=0.1)
+    assert low < truth.capacity * 1.06
+    assert high > truth.capacity * 0.94
+    assert high / low < 1.5
+    assert posterior.steepness == pytest.approx(steepness, rel=0.5)
+
+
+def test_the_capacity_is_where_the_objective_says() -> None:
+    """The same service carries more where more may miss: by the power of the curve."""
+    strict, loose = (CapacityPosterior(None, objective=o, smoothing_s=0.0) for o in (0.99, 0.9))
+    for posterior in (strict, loose):
+        taught(posterior, Truth(3.7, 10.0, 5), 1500)
+    expected = 3.7 * (99.0 / 9.0) ** 0.1
+    assert loose.quantiles((0.5,))[0] == pytest.approx(expected, rel=0.1)
+    assert loose.quantiles((0.5,))[0] > strict.quantiles((0.5,))[0]
+    assert loose.miss_share(expected) == pytest.approx(0.1, rel=0.5)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_follows_a_change_of_the_requests(seed: int) -> None:
     """The requests become twice as heavy under the same load: within half an hour the estimate has followed."""
-    before, after = Truth(4.0, 0.05, seed), Truth(2.0, 0.05, seed + 10)
+    before, after = Truth(4.0, 15.0, seed), Truth(2.0, 15.0, seed + 10)
     posterior = taught(CapacityPosterior(4.0, smoothing_s=0.0), before, 1000)
     after._now_ms = before._now_ms
     for load in before.loads(120):
@@ -78,7 +86,7 @@ def test_follows_a_change_of_the_requests(seed: int) -> None:
 
 
 def test_a_quiet_night_neither_teaches_nor_erases() -> None:
-    truth = Truth(4.0, 0.05, 0)
+    truth = Truth(4.0, 15.0, 0)
     posterior = taught(CapacityPosterior(3.0, smoothing_s=0.0), truth, 1500)
     before = posterior.quantiles((0.05, 0.5, 0.95))
     for _ in range(1920):
@@ -96,7 +104,7 @@ def test_what_was_carried_raises_the_low_quantiles_and_says_nothing_of_more() ->
 
 
 def test_the_grid_follows_loads_far_from_what_was_declared() -> None:
-    truth = Truth(400.0, 0.05, 0)
+    truth = Truth(400.0, 15.0, 0)
     posterior = taught(CapacityPosterior(1.0, smoothing_s=0.0), truth, 1500)
     assert posterior.quantiles((0.5,))[0] == pytest.approx(truth.capacity, rel=0.15)
 
@@ -224,13 +232,13 @@ def test_whatever_is_observed_the_answers_make_sense_and_the_state_comes_back(
     assert np.isfinite(quantiles).all()
     assert (np.diff(quantiles) >= 0).all()
     assert (quantiles > 0).all()
-    risk = [posterior.p_bad(load) for load in np.geomspace(1e-5, 1e6, 60)]
+    risk = [posterior.miss_share(load) for load in np.geomspace(1e-5, 1e6, 60)]
     assert all(0.0 <= a <= 1.0 for a in risk)
     assert (np.diff(risk) >= -1e-12).all()
 
 
 def test_a_restored_posterior_goes_on_as_the_same() -> None:
-    truth = Truth(4.0, 0.05, 3)
+    truth = Truth(4.0, 15.0, 3)
     posterior = taught(CapacityPosterior(3.0), truth, 300)
     blob = msgspec.msgpack.encode(posterior.snapshot())
     assert len(blob) < 2500
@@ -240,8 +248,8 @@ def test_a_restored_posterior_goes_on_as_the_same() -> None:
         slot = truth.slot(load)
         assert restored.observe(slot) == posterior.observe(slot)
     assert restored.snapshot() == posterior.snapshot()
-    with pytest.raises(ValueError, match="version 2"):
-        CapacityPosterior.restore({"v": 2})
+    with pytest.raises(ValueError, match="version 3"):
+        CapacityPosterior.restore({"v": 3})
 
 
 def test_draws_follow_the_quantiles_and_the_seed() -> None:

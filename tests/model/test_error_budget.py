@@ -27,10 +27,10 @@ def test_before_any_evidence_the_declared_risk_holds() -> None:
 
 def test_an_untouched_budget_allows_more_and_a_spent_one_less() -> None:
     assert budget((1e7, 0.0)).epsilon(0.001, 0.99) == pytest.approx(0.03, rel=0.01)
-    assert budget((1e7, 0.0)).epsilon(0.08, 0.99) == pytest.approx(0.3)
+    assert budget((1e7, 0.0)).epsilon(0.08, 0.99) == pytest.approx(0.9)
     assert budget((1e7, 0.01)).epsilon(0.01, 0.99) == pytest.approx(0.001, rel=0.01)
     assert budget((1e7, 0.5)).epsilon(0.01, 0.99) == pytest.approx(0.001)
-    assert budget((1e7, 0.0)).epsilon(0.4, 0.99) == 0.4
+    assert budget((1e7, 0.0)).epsilon(0.95, 0.99) == 0.95
 
 
 def test_misses_that_no_longer_burn_do_not_tighten_and_a_fresh_burn_ends_the_ease() -> None:
@@ -52,7 +52,16 @@ def test_misses_that_no_longer_burn_do_not_tighten_and_a_fresh_burn_ends_the_eas
 def test_more_misses_never_allow_more_risk(seen: list[tuple[float, float]], declared: float, objective: float) -> None:
     worse = [(requests, min(1.0, miss + 0.1)) for requests, miss in seen]
     assert budget(*worse).epsilon(declared, objective) <= budget(*seen).epsilon(declared, objective) * (1 + 1e-12)
-    assert 0 < budget(*seen).epsilon(declared, objective) <= max(declared, 0.3)
+    assert 0 < budget(*seen).epsilon(declared, objective) <= max(declared, 0.9)
+
+
+def test_a_plan_may_expect_to_miss_what_the_objective_allows_more_or_less_as_the_budget_goes() -> None:
+    assert ErrorBudget().bearable(0.99) == pytest.approx(0.01)
+    assert budget((1e7, 0.0)).bearable(0.99) == pytest.approx(0.04, rel=0.01)
+    assert budget((1e7, 0.01)).bearable(0.99) == pytest.approx(0.001, rel=0.01)
+    assert budget((1e7, 0.5)).bearable(0.99) == pytest.approx(0.001)
+    worse = [budget((1e6, miss)).bearable(0.99) for miss in (0.0, 0.002, 0.004, 0.006, 0.01, 0.1)]
+    assert worse == sorted(worse, reverse=True)
 
 
 def test_old_misses_fade() -> None:

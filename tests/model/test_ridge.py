@@ -10,7 +10,7 @@ import torch
 
 from model.contract import Forecaster
 from model.evaluation.scores import coverage, crps_of_paths
-from model.ridge import RidgeForecaster, RidgeOptions, fit_ridge, lag_order
+from model.ridge import RidgeForecaster, RidgeOptions, drift_doubted, fit_ridge, lag_order
 from model.seasonal_naive import SeasonalNaiveForecaster
 from tests.model.batches import autoregressive, context_batch
 
@@ -122,3 +122,24 @@ def test_a_gap_in_one_indicator_keeps_its_windows_out_of_the_draw() -> None:
     hidden[:, 60:80] = False
     paths = RidgeForecaster().forecast(replace(batch, observed=hidden), HORIZON, 256).paths
     assert paths.abs().max() < 20
+
+
+def test_a_drift_of_the_context_is_doubted() -> None:
+    """Windows that went the drift's way are taken back, some not at all and some to where they began; others stay."""
+    drift = torch.tensor([0.5, 1.0, -2.0])
+    known = torch.ones(2, 60, dtype=torch.bool)
+    known[1, :20] = False  # windows that were not observed have no say in what the drift is
+    residuals = drift.expand(2, 60, 3).clone()
+    residuals[1, :20] = 99.0
+    left = (drift_doubted(residuals, known) / drift)[0, :, 0]
+    assert left.min() == 0.0
+    assert 0.9 < left.max() <= 1.0
+    for some in (left, left[:12], left[20:32]):
+        assert some.mean() == pytest.approx(0.25, abs=0.06)
+    assert torch.allclose(drift_doubted(residuals, known)[1, 20:], drift_doubted(residuals, known)[0, 20:])
+    mixed = torch.randn(1, 60, 1, generator=torch.Generator().manual_seed(1)) + 0.5
+    doubted = drift_doubted(mixed, known[:1])
+    assert doubted.mean() < 0.6 * mixed.mean()
+    assert torch.equal(doubted[mixed <= 0], mixed[mixed <= 0])
+    assert (doubted[mixed > 0] >= 0).all()
+    assert torch.equal(drift_doubted(-mixed, known[:1]), -doubted)

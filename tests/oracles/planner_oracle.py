@@ -2,16 +2,22 @@
 
 One workload at its origin. Time runs in steps of `step_s` seconds from the origin on. A *future* is a demand path
 (requests/s of each step), a capacity (requests/s one replica carries) and a lead time in whole steps. The queue is a
-fluid one, q[t+1] = max(0, q[t] + (d[t] - capacity * serving[t]) * step_s), from `waiting` on.
+fluid one, q[t+1] = max(0, q[t] + (d[t] - works_off * serving[t]) * step_s), from `waiting` on.
 
 Who serves: the ready ones from the start, each pending one from its own step on (one of unknown arrival when a replica
 commanded now would), replicas added now from step `lead` on; replicas given up leave at once, and count as given up by
 an upper limit on those that serve.
 
+A replica that is offered x times its capacity misses 1 / (1 + (1/a - 1) x^-p) of its requests, `a` being the share
+that the objective allows (from one in ten thousand to a half) and `p` the steepness. The load of a stretch of steps is
+*too high* when, weighted by the demand, more than `a` misses. What is offered beyond the load at which half would miss
+queues: that load is what a replica works off.
+
 The requests of step t are *late* when the queue at its start or at its end takes longer than `ttft_s` to serve. With at
 least as many replicas as are commanded now the window, `window_steps` steps from `lead` on, is scored; with fewer every
 step from now to the window's end. A future is *missed* when the late requests of the scored steps are more than
-1 - objective of the requests of the window.
+1 - objective of the requests of the window, or when the load of the window, or with fewer replicas that from now to its
+end, is too high.
 
 A queue that stands at `lead`, before an added replica can serve, is nobody's fault any more. A future is *kept* when no
 more than that share is late though that queue is to be worked off evenly over the window: at each time the requests of
@@ -24,7 +30,7 @@ import math
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, pstdev
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,14 @@ class Workload:
     objective: float
     window_steps: int
     step_s: float
+    steepness: int
+
+    @property
+    def allowed(self) -> float:
+        return min(max(1.0 - self.objective, 1e-4), 0.5)
+
+    def works_off(self, capacity: float) -> float:
+        return capacity * (1.0 / self.allowed - 1.0) ** (1.0 / self.steepness)
 
     @property
     def commanded(self) -> int:
@@ -53,11 +67,15 @@ class Future:
 
 @dataclass(frozen=True)
 class Risk:
-    """Shares of futures that are missed, and not kept, with a replica count."""
+    """Shares of futures that are missed, and not kept, with a replica count, and the share of requests expected to
+    miss with the spread of that over the futures, and how far a single one is from it at most."""
 
     missed: float
     unkept: float
     futures: int
+    share: float
+    share_spread: float
+    share_reach: float
 
     def stderr(self, share: float) -> float:
         """Standard error of a share for independent draws on given paths; of one draw where none or all are hit."""
@@ -76,15 +94,23 @@ def serving(workload: Workload, lead: int, replicas: int, step: int) -> int:
 
 def verdict(workload: Workload, future: Future, replicas: int) -> tuple[bool, bool]:
     """(missed, kept) of one future with `replicas`."""
+    late, in_time = queue_verdict(workload, future, replicas)
+    too_high = load_misses(workload, future, replicas) > workload.allowed * (1.0 + 1e-6)
+    return late or too_high, in_time and not too_high
+
+
+def queue_verdict(workload: Workload, future: Future, replicas: int) -> tuple[bool, bool]:
+    """(missed, kept) for the queue alone."""
     w, lead, end = workload, future.lead, future.lead + workload.window_steps
     gives_up = replicas < w.commanded
+    works_off = w.works_off(future.capacity)
     queue, inherited, fresh, balance = w.waiting, 0.0, 0.0, 0.0
     late = late_anyway = 0.0
     for t in range(end):
         if t == lead:
             inherited = queue
         demand = future.demand[t] * w.step_s
-        served = future.capacity * serving(w, lead, replicas, t) * w.step_s
+        served = works_off * serving(w, lead, replicas, t) * w.step_s
         allowed = served / w.step_s * w.ttft_s
         after = max(0.0, queue + demand - served)
         over = max(queue, after) > allowed
@@ -105,19 +131,87 @@ def verdict(workload: Workload, future: Future, replicas: int) -> tuple[bool, bo
     return late > tolerated, late_anyway <= tolerated
 
 
+def stretches(workload: Workload, future: Future, replicas: int) -> list[Sequence[float]]:
+    """Demands of the stretches of steps whose load is asked for."""
+    end = future.lead + workload.window_steps
+    window = [future.demand[future.lead : end]]
+    return [*window, future.demand[:end]] if replicas < workload.commanded else window
+
+
+def load_misses(workload: Workload, future: Future, replicas: int) -> float:
+    """Share of requests that misses for the load, in the worst stretch."""
+    rate = future.capacity * replicas
+    return max(stretch_misses(workload, demand, rate) for demand in stretches(workload, future, replicas))
+
+
+def stretch_misses(workload: Workload, demand: Sequence[float], rate: float) -> float:
+    odds = 1.0 / workload.allowed - 1.0
+    total = sum(demand)
+    if total <= 0:
+        return 0.0
+    if rate <= 0:
+        return 1.0
+    # A power in logarithms, so that a steep curve of all or nothing overflows nowhere.
+    powers = [math.exp(min(workload.steepness * math.log(rate / d), 700.0)) if d > 0 else math.inf for d in demand]
+    return sum(d / (1.0 + odds * p) for d, p in zip(demand, powers, strict=True)) / total
+
+
+def needed_rate(workload: Workload, demand: Sequence[float]) -> float:
+    """The rate at which just the allowed share of a stretch misses, by bisection."""
+    low, high = 0.0, max(demand)
+    for _ in range(60):
+        middle = (low + high) / 2
+        if stretch_misses(workload, demand, middle) > workload.allowed:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def expected_misses(workload: Workload, future: Future, replicas: int) -> float:
+    """As of a steady demand for what the worst stretch needs; at least a half where the queue is not kept."""
+    needed = max(needed_rate(workload, demand) for demand in stretches(workload, future, replicas))
+    share = stretch_misses(workload, [needed], future.capacity * replicas)
+    _, in_time = queue_verdict(workload, future, replicas)
+    return share if in_time else max(share, 0.5)
+
+
 def risk(workload: Workload, futures: Sequence[Future], replicas: int) -> Risk:
     """Shares of the futures that are missed, and not kept, with `replicas`."""
     verdicts = [verdict(workload, future, replicas) for future in futures]
-    return Risk(fmean(missed for missed, _ in verdicts), fmean(not kept for _, kept in verdicts), len(verdicts))
+    shares = [expected_misses(workload, future, replicas) for future in futures]
+    missed, unkept = fmean(missed for missed, _ in verdicts), fmean(not kept for _, kept in verdicts)
+    return Risk(missed, unkept, len(verdicts), fmean(shares), pstdev(shares), _reach(shares))
 
 
-def fewest(workload: Workload, futures: Sequence[Future], epsilon: float, low: int, high: int) -> tuple[int, str]:
-    """The count and its ground: the fewest of low..high with P(not kept) <= epsilon, tried one after the other.
+def _reach(values: Sequence[float]) -> float:
+    middle = fmean(values)
+    return max(abs(value - middle) for value in values)
+
+
+def bearable(workload: Workload, share: float, replicas: int) -> float:
+    """Twice the share to stay at the commanded count, half of it to go below."""
+    if replicas == workload.commanded:
+        return 2.0 * share
+    return share / 2.0 if replicas < workload.commanded else share
+
+
+def fewest(
+    workload: Workload, futures: Sequence[Future], epsilon: float, low: int, high: int, share: float | None = None
+) -> tuple[int, str]:
+    """The count and its ground: the fewest of low..high with P(not kept) <= epsilon and bearable expected misses.
 
     One tenth more (or one) is taken where that brings P(missed) itself to epsilon: `chance_constrained`. Where it does
-    not, it is `recovery`, and where no count keeps the futures `maximum`.
+    not, it is `recovery`, and where no count keeps the futures `maximum`. `share` defaults to what the
+    objective allows.
     """
-    kept = next((n for n in range(low, high + 1) if risk(workload, futures, n).unkept <= epsilon), None)
+    asked = 1.0 - workload.objective if share is None else share
+
+    def suffices(count: int) -> bool:
+        at = risk(workload, futures, count)
+        return at.unkept <= epsilon and at.share <= bearable(workload, asked, count)
+
+    kept = next((n for n in range(low, high + 1) if suffices(n)), None)
     if kept is None:
         return high, "maximum"
     for count in range(kept, min(kept + max(1, kept // 10), high) + 1):

@@ -110,7 +110,7 @@ def test_no_headers_stop_the_page(headers: dict[str, bytes]) -> None:
 def test_settings_in_force_show_what_differs_and_no_secret(tmp_path: Path) -> None:
     file = tmp_path / "harmony.yaml"
     file.write_text(
-        "epsilon: 0.05\n"
+        "epsilon: 0.02\n"
         "workloads: [{id: prod/x, slo: {ttft_s: 1.0}}]\n"
         "advanced:\n"
         "  kafka: {security_protocol: SASL_SSL, sasl_mechanism: PLAIN, sasl_username: u, sasl_password: hunter2}\n"
@@ -121,7 +121,7 @@ def test_settings_in_force_show_what_differs_and_no_secret(tmp_path: Path) -> No
     view = settings_view(settings)
     assert "hunter2" not in json.dumps(view)
     rows = {row["key"]: row for row in view["settings"]}
-    assert (rows["epsilon"]["value"], rows["epsilon"]["changed"]) == ("0.05", True)
+    assert (rows["epsilon"]["value"], rows["epsilon"]["changed"]) == ("0.02", True)
     assert rows["workloads[prod/x].slo.ttft_s"]["value"] == "1.0"
     assert rows["workloads[prod/x].slo.ttft_s"]["changed"]
     assert not rows["workloads[prod/x].slo.objective"]["changed"]

@@ -165,6 +165,26 @@ async def test_closing_drops_what_is_queued() -> None:
     assert (broker.log, broker.safe, broker.failures) == ([], [], [])
 
 
+async def test_closing_lets_go_of_whoever_waits_to_hand_over() -> None:
+    """An agent that went on waiting at a closed lane would give nothing to the partition's next lane either."""
+    broker = Broker(permit=asyncio.Event())
+    lane = broker.lane(Echo())
+
+    async def agent() -> None:
+        while not lane._queue.full():
+            await lane.put(records(lane.next_offset or 0, 1))
+            await asyncio.sleep(0)
+        await lane.put(records(lane.next_offset or 0, 1))
+
+    handing_over = asyncio.create_task(agent())
+    await until(lane._queue.full)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not handing_over.done()
+    await lane.close()
+    await until(handing_over.done)
+
+
 async def test_every_named_point_of_a_lane_is_reached_in_order() -> None:
     broker = Broker()
     lane = broker.lane(Echo())

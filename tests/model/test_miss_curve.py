@@ -1,0 +1,65 @@
+"""Laws of the curve of misses over load."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.miss_curve import headroom, power, rate_for, share_missed
+
+allowed_shares = st.sampled_from([1e-4, 0.001, 0.01, 0.1, 0.5])
+steepnesses = st.integers(1, 60)
+rates = st.floats(0.01, 1e4)
+
+
+@given(st.floats(0.01, 3.0), st.integers(0, 80))
+def test_powers_are_powers(base: float, exponent: int) -> None:
+    assert power(base, exponent) == pytest.approx(base**exponent, rel=1e-9)
+
+
+@given(rates, allowed_shares, steepnesses)
+def test_at_capacity_the_allowed_share_misses_and_with_the_headroom_filled_half(
+    rate: float, allowed: float, steepness: int
+) -> None:
+    assert share_missed(rate, rate, allowed, steepness) == pytest.approx(allowed)
+    assert headroom(allowed, steepness) >= 1.0
+    assert share_missed(rate * headroom(allowed, steepness), rate, allowed, steepness) == pytest.approx(0.5, rel=1e-6)
+
+
+@given(st.lists(rates, min_size=2, max_size=20).map(sorted), rates, allowed_shares, steepnesses)
+def test_more_replicas_never_miss_more(served: list[float], needed: float, allowed: float, steepness: int) -> None:
+    shares = [share_missed(needed, rate, allowed, steepness) for rate in served]
+    assert shares == sorted(shares, reverse=True)
+    assert all(0.0 <= share <= 1.0 for share in shares)
+
+
+def test_nothing_offered_misses_nothing_and_nothing_served_all() -> None:
+    assert share_missed(0.0, 0.0, 0.01, 10) == 0.0
+    assert share_missed(1.0, 0.0, 0.01, 10) == 1.0
+    assert rate_for(np.zeros((4, 1)), 0, 4, 0, 0.01, 10) == 0.0
+    assert headroom(1.0, 10) == headroom(0.5, 10) == 1.0  # an objective of nothing is read as one of half
+    assert np.isfinite(headroom(0.0, 10))
+
+
+@settings(max_examples=200)
+@given(st.lists(st.one_of(st.just(0.0), rates), min_size=1, max_size=12), allowed_shares, st.integers(1, 40))
+def test_the_rate_found_misses_just_what_is_allowed(steps: list[float], allowed: float, steepness: int) -> None:
+    demand = np.array(steps)[:, None]
+    rate = rate_for(demand, 0, len(steps), 0, allowed, steepness)
+    if not any(steps):
+        assert rate == 0.0
+        return
+    missed = sum(d * share_missed(d, rate, allowed, steepness) for d in steps) / sum(steps)
+    assert missed == pytest.approx(allowed, rel=1e-3)
+    assert rate <= max(steps) * (1 + 1e-6)
+
+
+@given(st.lists(rates, min_size=1, max_size=8), st.floats(0.1, 10.0), allowed_shares, st.integers(1, 40))
+def test_the_rate_grows_in_proportion_to_the_demand(
+    steps: list[float], factor: float, allowed: float, steepness: int
+) -> None:
+    demand = np.array(steps)[:, None]
+    once = rate_for(demand, 0, len(steps), 0, allowed, steepness)
+    assert rate_for(demand * factor, 0, len(steps), 0, allowed, steepness) == pytest.approx(once * factor, rel=1e-6)
