@@ -21,8 +21,8 @@ def decode_plan(value: bytes | None, offset: int = -1) -> PlanRecord:
     """Read one record of the `plans` log.
 
     Raises:
-        ContractBroken: the bytes were not written by `encode_plan`, or have another version; names the offset and the
-            remedy.
+        ContractBroken: the bytes were not written by `encode_plan`; names the offset and the remedy.
+        OtherSettings: another version wrote them; likewise.
     """
     try:
         if value is None or value[:4] != MAGIC:

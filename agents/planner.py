@@ -24,8 +24,9 @@ from agents.plan_request import LEVELS, PlanInput, PlanResult
 from agents.policy import Policy
 from agents.records import LevelRisk, Quantiles
 from model.capacity import SPACING, CapacityPosterior
-from model.chance import GROUNDS, Outlook, chances
+from model.chance import chances
 from model.lead_time import LeadTimePosterior
+from model.outlook import GROUNDS, Outlook
 from model.peaks import finite_rows, peak_quantiles
 from model.posterior_tables import CapacityTable, LeadTable
 

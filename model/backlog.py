@@ -142,12 +142,19 @@ def row_needs(place: Place, capacity: Float, lead_steps: Whole, low: int, high: 
 
 
 @compiled
-def load_needs(place: Place, capacity: Float, lead_steps: Whole, low: int, needs: Needs) -> None:
-    """What the load of every future needs, in parts of a replica."""
-    paths, commanded = place.demand.shape[1], place.ready + place.pending
+def leads_of(lead_steps: Whole) -> int:
+    """How many lead times there are to look at: from none to the longest, in steps."""
     leads = 1
     for steps in lead_steps:
         leads = max(leads, steps + 1)
+    return int(leads)
+
+
+@compiled
+def load_needs(place: Place, capacity: Float, lead_steps: Whole, low: int, needs: Needs) -> None:
+    """What the load of every future needs, in parts of a replica."""
+    paths, commanded = place.demand.shape[1], place.ready + place.pending
+    leads = leads_of(lead_steps)
     inside, since_now = np.full((leads, paths), _UNKNOWN), np.full((leads, paths), _UNKNOWN)
     for v in range(len(capacity)):
         path, lead = v % paths, lead_steps[v]
@@ -167,9 +174,7 @@ def queue_needs(place: Place, serves: Float, lead_steps: Whole, low: int, high: 
     """Replicas that keep the queue short, into `queue` and `missed`; `serves` [V] is what one works off, requests/s."""
     queue, missed = needs.queue, needs.missed
     paths, commanded = place.demand.shape[1], place.ready + place.pending
-    leads = 1
-    for steps in lead_steps:
-        leads = max(leads, steps + 1)
+    leads = leads_of(lead_steps)
     within, now, total = rates_needed(place, leads)
     # The step that decides the largest rate holds at least a share 1 / (1 + wait) of the largest demand, so its
     # requests are more than the slack allows, if not very many steps share it.

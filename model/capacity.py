@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from model.evidence_curves import GRID, SPACING, STEEPNESS, curves_of
 from model.miss_curve import LEAST_ALLOWED, MOST_ALLOWED
 from model.slot_evidence import CLUMP, SlotEvidence, misses_of, usable
 
@@ -25,14 +25,10 @@ __all__ = ["SPACING", "CapacityPosterior", "SlotEvidence", "Verdict"]
 Float = NDArray[np.float64]
 Verdict = Literal["good", "bad", "unobserved", "idle", "fleet_changing", "cold_start", "backlog", "unclear"]
 
-SPACING: Final = 0.03  # of the lattice, in log load: 3 %
 _LOWEST: Final = -310  # lattice index of 9e-5 requests/s
 _BINS: Final = 701  # up to 1.2e5 requests/s
-_GRID: Final = 128  # capacities under consideration at once: a factor of 47 from the lowest to the highest
 _EDGE: Final = 24  # the grid moves when the median comes this near to its end
-_STEEPNESS: Final = (5, 10, 20, 40)
 _STEEPNESS_PRIOR: Final = (0.2, 0.35, 0.3, 0.15)
-_TOLD_APART: Final = 10.0  # times the share allowed, or a part of it: beyond, shares of misses count alike
 _DECLARED_SIGMA: Final = 0.25  # of log capacity around a declared one
 _LEARNED_SIGMA: Final = 1.0  # of log capacity around the loads seen, and around a declared one that is wrong
 _WRONG: Final = 0.02  # chance that a declared capacity is far off
@@ -45,30 +41,6 @@ _HALF_LIFE_MS: Final = 86_400_000
 _EVIDENCE_S: Final = 15.0  # slots shorter than this count in proportion: neighbours are not independent
 _SETTLE_RESIDENCES: Final = 1.5
 _STUCK_MS: Final = 600_000  # a fleet pending or draining unchanged for this long is stuck, not changing
-
-
-class _Curves:
-    """The share that misses [steepness, capacity grid, load grid] on the lattice, capacity and load in one window.
-
-    Told apart are only shares around the one allowed, from `least` to `most`: how many miss in an overload depends on
-    how long it lasts, and some miss at any load.
-    """
-
-    def __init__(self, allowed: float) -> None:
-        lattice = np.arange(_GRID) * SPACING
-        gap = np.asarray(_STEEPNESS)[:, None, None] * (lattice[None, :] - lattice[:, None])
-        self.least, self.most = allowed / _TOLD_APART, min(allowed * _TOLD_APART, (1.0 + allowed) / 2.0)
-        self.missed: Float = 1.0 / (1.0 + (1.0 / allowed - 1.0) * np.exp(-np.clip(gap, -60.0, 60.0)))
-        told = np.clip(self.missed, self.least, self.most)
-        self.log_evidence: Float = np.concatenate((np.log1p(-told), np.log(told)), axis=2).reshape(-1, 2 * _GRID)
-
-    def told(self, share: float) -> float:
-        return min(max(share, self.least), self.most)
-
-
-@lru_cache(maxsize=8)
-def _curves(allowed: float) -> _Curves:
-    return _Curves(allowed)
 
 
 _LOG_STEEPNESS: Final = np.log(np.asarray(_STEEPNESS_PRIOR))[:, None]
@@ -168,7 +140,7 @@ class CapacityPosterior:
             ValueError: nothing is declared and no load has been seen yet.
         """
         log_first, cells = self.cumulative()
-        edges = log_first + np.arange(_GRID + 1) * SPACING
+        edges = log_first + np.arange(GRID + 1) * SPACING
         return np.asarray(np.exp(np.interp(np.asarray(levels, dtype=np.float64), cells, edges)))
 
     def cumulative(self) -> tuple[float, Float]:
@@ -185,16 +157,16 @@ class CapacityPosterior:
     def miss_share(self, load_rps: float) -> float:
         """Expected share of requests that misses at this load per replica; never falls as the load rises."""
         first, posterior = self._posterior()
-        place = min(max(math.log(max(load_rps, 1e-300)) / SPACING - first, 0.0), _GRID - 1.0)
-        low = min(int(place), _GRID - 2)
-        ends = np.einsum("wc,wcl->l", posterior, _curves(self._allowed).missed[:, :, low : low + 2])
+        place = min(max(math.log(max(load_rps, 1e-300)) / SPACING - first, 0.0), GRID - 1.0)
+        low = min(int(place), GRID - 2)
+        ends = np.einsum("wc,wcl->l", posterior, curves_of(self._allowed).missed[:, :, low : low + 2])
         return float(ends[0] + (ends[1] - ends[0]) * (place - low))
 
     @property
     def steepness(self) -> int:
         """Of the curve of misses over load, its power: the whole number nearest to the geometric mean."""
         _, posterior = self._posterior()
-        return round(math.exp(float(posterior.sum(axis=1) @ np.log(_STEEPNESS))))
+        return round(math.exp(float(posterior.sum(axis=1) @ np.log(STEEPNESS))))
 
     def snapshot(self) -> dict[str, Any]:
         """Everything the next output reads except the prior, as plain values; `restore` gives back the same bits."""
@@ -277,14 +249,15 @@ class CapacityPosterior:
         return recovering and not growing
 
     def _fold(self, load: float, share: float, requests: float, elapsed_ms: int) -> None:
-        curves = _curves(self._allowed)
+        curves = curves_of(self._allowed)
         missed = min(share, curves.most)
         keep = 0.5 ** (elapsed_ms / _HALF_LIFE_MS)
-        if self.known:
+        evidence = self.evidence
+        if self.known and evidence > 0:
             surprise = abs(curves.told(share) - curves.told(self.miss_share(load))) / curves.most
             forget = _FORGET * min(1.0, requests / CLUMP) * max(0.0, surprise - _NO_SURPRISE)
             # What is left must outweigh a prior that is far off, or each surprise would erase what the last one taught.
-            keep *= max(1.0 - forget, min(1.0, _LEAST_EVIDENCE / self.evidence)) if self.evidence > 0 else 1.0
+            keep *= max(1.0 - forget, min(1.0, _LEAST_EVIDENCE / evidence))
         self._weights *= np.float32(keep)
         self._weights[self._weights < 1e-4] = 0.0
         place = min(max(math.log(load) / SPACING - _LOWEST, 0.0), _BINS - 1.001)
@@ -312,26 +285,26 @@ class CapacityPosterior:
         """Lattice index of the first capacity, and the normalised posterior [steepness, capacity]."""
         if self._cache is None:
             centre, sigma = self._prior()
-            first = round(centre / SPACING) - _GRID // 2
+            first = round(centre / SPACING) - GRID // 2
             for _ in range(16):
                 posterior = self._on_grid(first, centre, sigma)
                 median = int(np.searchsorted(np.cumsum(posterior.sum(axis=0)), 0.5))
-                if _EDGE <= median < _GRID - _EDGE:
+                if _EDGE <= median < GRID - _EDGE:
                     break
-                first += median - _GRID // 2
+                first += median - GRID // 2
             self._cache = (first, posterior)
         return self._cache
 
     def _on_grid(self, first: int, centre: float, sigma: float) -> Float:
-        window = np.zeros((2, _GRID))
+        window = np.zeros((2, GRID))
         start = first - _LOWEST
-        low, high = min(max(start, 0), _BINS), min(max(start + _GRID, 0), _BINS)
+        low, high = min(max(start, 0), _BINS), min(max(start + GRID, 0), _BINS)
         window[:, low - start : high - start] = self._weights[:, low:high]
         # Loads beyond the window pull the posterior to its end, from where the window moves on.
         window[:, -1] += self._weights[:, high:].sum(axis=1, dtype=np.float64)
         window[:, 0] += self._weights[:, :low].sum(axis=1, dtype=np.float64)
-        log_likelihood = (_curves(self._allowed).log_evidence @ window.reshape(-1)).reshape(len(_STEEPNESS), _GRID)
-        gap = (first + np.arange(_GRID)) * SPACING - centre
+        log_likelihood = (curves_of(self._allowed).log_evidence @ window.reshape(-1)).reshape(len(STEEPNESS), GRID)
+        gap = (first + np.arange(GRID)) * SPACING - centre
         log_prior = -0.5 * np.square(gap / sigma)
         wide = math.log(_WRONG * sigma / _LEARNED_SIGMA) - 0.5 * np.square(gap / _LEARNED_SIGMA)
         log_posterior = log_likelihood + _LOG_STEEPNESS + np.logaddexp(log_prior, wide)

@@ -8,7 +8,7 @@ the answer; which paths there are is settled by the forecast, so that their spre
 from __future__ import annotations
 
 import math
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from model.backlog import Needs, no_needs, row_needs
 from model.compiled import compiled
 from model.miss_curve import share_missed
+from model.outlook import Chances, Outlook
 from model.posterior_draws import capacity_strata, lead_strata, orders
 from model.queue_paths import Place
 
@@ -23,98 +24,14 @@ Float = NDArray[np.float64]
 Whole = NDArray[np.int64]
 Counts = NDArray[np.int32]
 
-GROUNDS: Final = ("chance_constrained", "recovery", "maximum")
 _FIRST_DRAWS: Final = 1024  # of every row; the rest only where the answer is in doubt
 _BESIDE: Final = 2  # counts on either side of the answer whose risk is stated
 _LITTLE: Final = 10  # one in so many replicas more, or one, is little to pay for keeping the stated risk
-_BEHIND: Final = 0.5
-_TO_STAY: Final = 2.0
-_TO_LEAVE: Final = 0.5
+_BEHIND: Final = 0.5  # share of requests that is counted at least where replicas fall behind
+_TO_STAY: Final = 2.0  # times the bearable share, for the count in force
+_TO_LEAVE: Final = 0.5  # and for one below it
 _SURE: Final = 1.0  # errors of independent draws from epsilon at which it is not; draws spread evenly err by half
 _MATTERS: Final = 0.5  # part of the whole standard error from which on that of the draws is worth reducing
-
-
-class Outlook(NamedTuple):
-    """B workloads at their origins, with everything a draw of their futures needs.
-
-    Attributes:
-        paths: float32 [R, S, H, N], of these and perhaps other rows.
-        row: int64 [B], the row of `paths` that belongs to each.
-        indicator: column of N that is the demand, requests/s.
-        log_first: float64 [B], logarithm of the lower end of the first cell of the capacity, requests/s per replica.
-        spacing: width of a cell in log capacity.
-        cumulative: float64 [B, K], probability of the capacity up to each cell's end.
-        location, scale: float64 [B], of the log lead time in seconds, a Student t.
-        steepness: int64 [B], power of the curve of misses over load.
-        student: int64 [B], row of the tables `values` and `probabilities`, float64 [F, K], of its distribution.
-        delay_s: time from the origin until a command is given.
-        horizon: int64 [B], steps of the paths that belong to the row; at least `window_steps`.
-        ready, pending: int64 [B], replicas serving now, and commanded and not yet serving.
-        arrived: int64 [B, H], how many of the pending ones serve from the start of each step at the latest; those not
-            arrived within the row's horizon are taken to arrive when a replica commanded now would.
-        waiting: float64 [B], requests.
-        ttft_s, objective: float64 [B].
-        low, high: int64 [B], inclusive bounds of the replica count.
-        epsilon: float64 [B], risks allowed.
-        bearable: float64 [B], shares of requests that may be expected to miss.
-        others: int64 [B, E], more counts whose risk is wanted; negative = none.
-        seeds: int64 [B, 2], which path meets which draw.
-    """
-
-    paths: NDArray[np.float32]
-    row: Whole
-    indicator: int
-    log_first: Float
-    spacing: float
-    cumulative: Float
-    location: Float
-    scale: Float
-    steepness: Whole
-    student: Whole
-    values: Float
-    probabilities: Float
-    delay_s: float
-    horizon: Whole
-    ready: Whole
-    pending: Whole
-    arrived: Whole
-    waiting: Float
-    ttft_s: Float
-    objective: Float
-    low: Whole
-    high: Whole
-    epsilon: Float
-    bearable: Float
-    others: Whole
-    seeds: Whole
-    window_steps: int
-    step_s: float
-
-
-class Chances(NamedTuple):
-    """What the futures say, row by row.
-
-    Attributes:
-        replicas: int64 [B], the fewest that keep all but a share epsilon of the futures, and with which no more than
-            the bearable share of requests is expected to miss; where a queue that cannot be avoided makes P(miss) more
-            than epsilon there, and a few more bring it down, it is those.
-        ground: int64 [B], index into `GROUNDS`. `chance_constrained`: P(miss) is at most epsilon. `recovery`: it is
-            not, for a queue is there before any replica can come, but the futures are kept at that risk. `maximum`:
-            not even that.
-        kept: int64 [B], the fewest that keep the futures at that risk, within the bounds.
-        num_counts: int64 [B], how many of the next four belong to the row.
-        counts, p_miss, stderr: [B, C], ascending counts with P(miss) and its standard error over the demand paths.
-        shares: [B, C], the share of requests that is expected to miss, those of a queue that nothing avoids left out.
-    """
-
-    replicas: Whole
-    ground: Whole
-    kept: Whole
-    num_counts: Whole
-    counts: Whole
-    p_miss: Float
-    stderr: Float
-    shares: Float
 
 
 def chances(outlook: Outlook, max_draws: int) -> Chances:

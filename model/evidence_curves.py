@@ -1,0 +1,42 @@
+"""The curves of misses over load that evidence of capacity is held against, on a lattice of log loads."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float = NDArray[np.float64]
+
+SPACING: Final = 0.03  # of the lattice, in log load: 3 %
+GRID: Final = 128  # capacities under consideration at once: a factor of 47 from the lowest to the highest
+STEEPNESS: Final = (5, 10, 20, 40)
+_TOLD_APART: Final = 10.0  # times the share allowed, or a part of it: beyond, shares of misses count alike
+
+
+class Curves:
+    """The share that misses [steepness, capacity grid, load grid] on the lattice, capacity and load in one window.
+
+    Told apart are only shares around the one allowed, from `least` to `most`: how many miss in an overload depends on
+    how long it lasts, and some miss at any load.
+    """
+
+    def __init__(self, allowed: float) -> None:
+        lattice = np.arange(GRID) * SPACING
+        gap = np.asarray(STEEPNESS)[:, None, None] * (lattice[None, :] - lattice[:, None])
+        self.least, self.most = allowed / _TOLD_APART, min(allowed * _TOLD_APART, (1.0 + allowed) / 2.0)
+        self.missed: Float = 1.0 / (1.0 + (1.0 / allowed - 1.0) * np.exp(-np.clip(gap, -60.0, 60.0)))
+        told = np.clip(self.missed, self.least, self.most)
+        self.log_evidence: Float = np.concatenate((np.log1p(-told), np.log(told)), axis=2).reshape(-1, 2 * GRID)
+
+    def told(self, share: float) -> float:
+        """The share as it counts."""
+        return min(max(share, self.least), self.most)
+
+
+@lru_cache(maxsize=8)
+def curves_of(allowed: float) -> Curves:
+    """Of an objective that allows this share of misses."""
+    return Curves(allowed)

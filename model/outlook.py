@@ -1,0 +1,96 @@
+"""What the search for a count is asked, and what it answers, as arrays over B workloads."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float = NDArray[np.float64]
+Whole = NDArray[np.int64]
+
+GROUNDS: Final = ("chance_constrained", "recovery", "maximum")
+
+
+class Outlook(NamedTuple):
+    """B workloads at their origins, with everything a draw of their futures needs.
+
+    Attributes:
+        paths: float32 [R, S, H, N], of these and perhaps other rows.
+        row: int64 [B], the row of `paths` that belongs to each.
+        indicator: column of N that is the demand, requests/s.
+        log_first: float64 [B], logarithm of the lower end of the first cell of the capacity, requests/s per replica.
+        spacing: width of a cell in log capacity.
+        cumulative: float64 [B, K], probability of the capacity up to each cell's end.
+        location, scale: float64 [B], of the log lead time in seconds, a Student t.
+        steepness: int64 [B], power of the curve of misses over load.
+        student: int64 [B], row of the tables `values` and `probabilities`, float64 [F, K], of its distribution.
+        delay_s: time from the origin until a command is given.
+        horizon: int64 [B], steps of the paths that belong to the row; at least `window_steps`.
+        ready, pending: int64 [B], replicas serving now, and commanded and not yet serving.
+        arrived: int64 [B, H], how many of the pending ones serve from the start of each step at the latest; those not
+            arrived within the row's horizon are taken to arrive when a replica commanded now would.
+        waiting: float64 [B], requests.
+        ttft_s, objective: float64 [B].
+        low, high: int64 [B], inclusive bounds of the replica count.
+        epsilon: float64 [B], risks allowed.
+        bearable: float64 [B], shares of requests that may be expected to miss.
+        others: int64 [B, E], more counts whose risk is wanted; negative = none.
+        seeds: int64 [B, 2], which path meets which draw.
+    """
+
+    paths: NDArray[np.float32]
+    row: Whole
+    indicator: int
+    log_first: Float
+    spacing: float
+    cumulative: Float
+    location: Float
+    scale: Float
+    steepness: Whole
+    student: Whole
+    values: Float
+    probabilities: Float
+    delay_s: float
+    horizon: Whole
+    ready: Whole
+    pending: Whole
+    arrived: Whole
+    waiting: Float
+    ttft_s: Float
+    objective: Float
+    low: Whole
+    high: Whole
+    epsilon: Float
+    bearable: Float
+    others: Whole
+    seeds: Whole
+    window_steps: int
+    step_s: float
+
+
+class Chances(NamedTuple):
+    """What the futures say, row by row.
+
+    Attributes:
+        replicas: int64 [B], the fewest that keep all but a share epsilon of the futures, and with which no more than
+            the bearable share of requests is expected to miss; where a queue that cannot be avoided makes P(miss) more
+            than epsilon there, and a few more bring it down, it is those.
+        ground: int64 [B], index into `GROUNDS`. `chance_constrained`: P(miss) is at most epsilon. `recovery`: it is
+            not, for a queue is there before any replica can come, but the futures are kept at that risk. `maximum`:
+            not even that.
+        kept: int64 [B], the fewest that keep the futures at that risk, within the bounds.
+        num_counts: int64 [B], how many of the next four belong to the row.
+        counts, p_miss, stderr: [B, C], ascending counts with P(miss) and its standard error over the demand paths.
+        shares: [B, C], the share of requests that is expected to miss, those of a queue that nothing avoids left out.
+    """
+
+    replicas: Whole
+    ground: Whole
+    kept: Whole
+    num_counts: Whole
+    counts: Whole
+    p_miss: Float
+    stderr: Float
+    shares: Float
