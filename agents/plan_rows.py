@@ -115,6 +115,7 @@ class RowPlanner:
             remaining_s = state.lead.quantile(0.5) - elapsed_s
             # An overdue replica may be stuck: it gets a fresh lead time instead of counting as almost there.
             remaining = (remaining_s,) * fleet.pending if remaining_s > 0 else ()
+        objective = state.spec.slo.objective
         request = PlanInput(
             workload=subject.window.workload,
             origin_ts_ms=origin_ts_ms,
@@ -130,7 +131,7 @@ class RowPlanner:
             last_replicas=state.last_proposed,
             pending_remaining_s=remaining,
             epsilon=state.calibration.computed(self._allowed(state)),
-            bearable=state.budget.bearable(state.spec.slo.objective),
+            bearable=state.budget.dared(self._policy.bearable_share(objective), objective),
             beside=counts_of(subject.standing, state.spec),
             keeps_one=_may_be_none(state),
         )
@@ -148,11 +149,11 @@ class RowPlanner:
         return with_last_replica(result, request, state.spec.zero, idle_s, p_needed)
 
     def _classes(self, request: PlanInput, state: WorkloadState) -> list[ClassRow]:
-        return class_rows(request, state.classes, state.budget, self._policy.epsilon, state.calibration.computed)
+        return class_rows(request, state.classes, state.budget, self._policy, state.calibration.computed)
 
     def _allowed(self, state: WorkloadState) -> float:
         """The risk that the next plan may take, as it is stated."""
-        return state.budget.epsilon(self._policy.epsilon, state.spec.slo.objective)
+        return state.budget.dared(self._policy.epsilon, state.spec.slo.objective)
 
 
 def bare_plan(subject: Subject, refused: str | None) -> WorkloadPlan:

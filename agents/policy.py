@@ -152,12 +152,15 @@ class GuardLimits:
 class Policy:
     """Everything that decides, as declared. `epoch` is raised only by `harmony state reset`.
 
+    `epsilon`: accepted probability that attainment falls below the objective in the window a plan answers for.
+    `bearable_ratio`: of the misses that the objective allows, so many may be expected; the rest is for what is not.
     `proposer` names the policy of somebody's own (name, package, version, options) that may propose other counts.
     """
 
     fleet: str = "default"
     epoch: int = 1
-    epsilon: float = 0.05
+    epsilon: float = 0.15
+    bearable_ratio: float = 0.5
     commit_s: float = 60.0
     plan_every: int = 1
     max_horizon: int = 64
@@ -171,6 +174,10 @@ class Policy:
     def spec(self, workload: str) -> WorkloadSpec | None:
         """The declaration of a workload, or None: it is then forecast and decided in `observe`."""
         return next((w for w in self.workloads if w.id == workload), None)
+
+    def bearable_share(self, objective: float) -> float:
+        """Share of the requests that a plan may expect to miss while the budget is used as it should be."""
+        return self.bearable_ratio * (1.0 - objective)
 
     def fingerprint(self) -> str:
         """Sixteen hex digits over every field that can change a decision."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from agents.plan_request import PlanInput, PlanResult
-from agents.policy import Slo, SloClass, WorkloadSpec
+from agents.policy import Policy, Slo, SloClass, WorkloadSpec
 from agents.records import ClassRisk
 from model.capacity import CapacityPosterior, SlotEvidence
 from model.error_budget import ErrorBudget
@@ -143,13 +143,17 @@ class ClassRow:
 
 
 def class_rows(
-    request: PlanInput, classes: Classes, budget: ErrorBudget, epsilon: float, computed: Callable[[float], float]
+    request: PlanInput,
+    classes: Classes,
+    budget: ErrorBudget,
+    policy: Policy,
+    computed: Callable[[float], float],
 ) -> list[ClassRow]:
     """A request for each class that telemetry tells of, and one for the strictest of the others; none without classes.
 
     Args:
         budget: of all requests together.
-        epsilon: the policy's.
+        policy: its risks hold where a class declares none.
         computed: turns a risk that is stated into the one that the planner may compute.
     """
     declared = request.declared.slo.classes
@@ -160,14 +164,15 @@ def class_rows(
         rows.append((strictest(others), request.capacity, budget))
     made = []
     for slo_class, capacity, its_budget in rows:
-        allowed = its_budget.epsilon(epsilon if slo_class.epsilon is None else slo_class.epsilon, slo_class.objective)
+        declared_risk = policy.epsilon if slo_class.epsilon is None else slo_class.epsilon
+        allowed = its_budget.dared(declared_risk, slo_class.objective)
         slo = Slo(slo_class.ttft_s, slo_class.tpot_s, slo_class.objective)
         asked = replace(
             request,
             spec=replace(request.declared, slo=slo),
             capacity=capacity,
             epsilon=computed(allowed),
-            bearable=its_budget.bearable(slo_class.objective),
+            bearable=its_budget.dared(policy.bearable_share(slo_class.objective), slo_class.objective),
         )
         made.append(ClassRow(slo_class, asked, allowed, its_budget))
     return made

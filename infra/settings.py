@@ -57,7 +57,7 @@ class Settings(BaseSettings):
     )
     partitions: int = Field(4, description="Of the telemetry topics; fixed once there is state.", ge=1, le=1024)
     step_s: float = Field(15.0, description="Length of a step; not shorter than the sources' interval.", ge=0.001)
-    epsilon: float = Field(0.05, description="Accepted probability of missing an objective.", gt=0, lt=1)
+    epsilon: float = Field(Policy().epsilon, description="Accepted probability of missing an objective.", gt=0, lt=1)
     max_gpus: int | None = Field(None, description="GPUs of the whole fleet; empty = no limit.", ge=0)
     role: Role = Field("all", description="What a worker does: all, or some of ingest,forecast,decide.")
     web_host: str = Field("127.0.0.1", description="Address of page, metrics and health; 0.0.0.0 = every interface.")

@@ -158,6 +158,9 @@ class StreamSection(Section):
 class PlanningSection(Section):
     epoch: int = _key(_POLICY.epoch, "Raised only by `harmony state reset`.", ge=1)
     commit_s: float = _key(_POLICY.commit_s, "How long a decision must stay right.", gt=0)
+    bearable_ratio: float = _key(
+        _POLICY.bearable_ratio, "Share of the misses allowed that a plan may expect.", gt=0, le=10
+    )
     plan_every: int = _key(_POLICY.plan_every, "Forecast and plan every so many steps.", ge=1)
     max_horizon: int = _key(_POLICY.max_horizon, "Longest forecast in steps; a longer need holds.", ge=1)
     paths_screen: int = _key(_POLICY.paths_screen, "Sample paths of a forecast.", ge=16)

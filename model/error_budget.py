@@ -1,8 +1,8 @@
-"""How much of a workload's error budget is left, and the risk that a plan may take on it.
+"""How much of a workload's error budget is left, and what a plan may dare on it.
 
 The objective allows a share of the requests to miss. Misses are counted with forgetting over a long and a short time;
 in both their share has a Beta posterior whose prior says that half the budget is being used. As with burn-rate alerts,
-a plan's risk leaves the declared one only when both agree: it grows while less than half is used in either, and shrinks
+a plan leaves what is declared only when both agree: it may dare more while less than half is used in either, and less
 while more than half is used in both, so that what burnt long ago and no longer burns does not keep the fleet large.
 Pure: float64 arithmetic, no clock.
 """
@@ -16,12 +16,10 @@ from typing import Any, Final
 _HALF_LIVES_MS: Final = (6 * 3_600_000, 600_000)
 # Half the misses allowed in as many requests as the prior counts for: a quiet hour says little of the next.
 _PRIOR_MISSES: Final = 50.0
-_UP: Final = 30.0  # an untouched budget multiplies the risk by this: the objective is kept over requests, not windows
-_DOWN: Final = 10.0  # an exhausted one divides it by this
-_MOST: Final = 0.9  # an untouched budget alone raises the risk no further than this
-_LEAST_FACTOR: Final = 0.1
-_SHARE_UP: Final = 4.0  # an untouched budget bears so many times the misses allowed in one plan, an exhausted one
-_SHARE_DOWN: Final = 10.0  # so many times fewer
+# An untouched budget multiplies what a plan may dare by this, an exhausted one divides it. Replicas ordered for misses
+# that were seen come a lead time later: a stronger hand orders too late what is then not needed, and flaps.
+_REACH: Final = 2.0
+_MOST: Final = 0.9  # an untouched budget alone raises a probability no further than this
 
 
 class ErrorBudget:
@@ -53,24 +51,12 @@ class ErrorBudget:
         """Share of the budget left over the long time, by the posterior mean; 1 untouched, below 0 overspent."""
         return self._left(objective)[0]
 
-    def epsilon(self, declared: float, objective: float) -> float:
-        """The risk a plan may take; never falls as more budget is left."""
-        spare = self._spare(objective)
-        factor = math.exp(math.log(_UP if spare > 0 else _DOWN) * spare)
-        most = max(declared, min(_MOST, declared * _UP))
-        return min(most, declared * max(factor, _LEAST_FACTOR))
-
-    def bearable(self, objective: float) -> float:
-        """The share of requests that a plan may expect to miss; never falls as more budget is left."""
-        spare = self._spare(objective)
-        factor = math.exp(math.log(_SHARE_UP if spare > 0 else _SHARE_DOWN) * spare)
-        return (1.0 - objective) * max(factor, _LEAST_FACTOR)
-
-    def _spare(self, objective: float) -> float:
-        """From 1, an untouched budget, over 0, half of it used, to less where more is."""
+    def dared(self, declared: float, objective: float) -> float:
+        """What a plan may dare where this probability, or share, is declared; never falls as more budget is left."""
         left = self._left(objective)
         agreed = min(max(min(left), 0.5), max(left))  # the more cautious above a half, the less cautious below
-        return max(2.0 * agreed - 1.0, -9.0)
+        spare = max(2.0 * agreed - 1.0, -1.0)
+        return min(max(declared, _MOST), declared * math.pow(_REACH, spare))
 
     def _left(self, objective: float) -> list[float]:
         allowed = max(1.0 - objective, 1e-9)

@@ -31,8 +31,21 @@ from infra.simulator.cluster import Cluster
 
 TRIALS = 12
 STATIC_PEAK = "static-peak"
-# The dearest last: tuning looks for the first that keeps the objective.
-EPSILONS = (0.6, 0.45, 0.35, 0.27, 0.2, 0.14, 0.1, 0.07, 0.05, 0.03, 0.02, 0.01)
+# Of HARMONY: epsilon and bearable ratio. The dearest last: tuning looks for the first that keeps the objective.
+RISKS = (
+    (0.9, 4.0),
+    (0.9, 3.0),
+    (0.9, 2.0),
+    (0.6, 1.4),
+    (0.4, 1.0),
+    (0.3, 0.7),
+    (0.15, 0.5),
+    (0.1, 0.5),
+    (0.07, 0.4),
+    (0.05, 0.35),
+    (0.03, 0.25),
+    (0.015, 0.2),
+)
 Params = Mapping[str, float]
 
 
@@ -144,14 +157,14 @@ DEFAULT_POLICIES = ("harmony", *_KINDS)
 def candidates(policy: str, setting: Setting, known: Knowledge) -> list[Choice]:
     """What tuning may try."""
     if policy in HARMONY_VARIANTS:
-        return [Choice(policy, (("epsilon", e),)) for e in EPSILONS]
+        return [Choice(policy, (("bearable_ratio", ratio), ("epsilon", epsilon))) for epsilon, ratio in RISKS]
     return [Choice(policy, tuple(sorted(p.items()))) for p in _KINDS[policy].grid(setting, known)]
 
 
 def default_of(policy: str, offered: list[Choice]) -> Choice:
     """What is taken untuned: HARMONY's shipped risk, a public policy's middle candidate."""
     if policy in HARMONY_VARIANTS:
-        return Choice(policy, (("epsilon", Policy().epsilon),))
+        return Choice(policy, (("bearable_ratio", Policy().bearable_ratio), ("epsilon", Policy().epsilon)))
     return offered[len(offered) // 2]
 
 

@@ -28,6 +28,7 @@ from tests.agents.plan_samples import plan as sample_plan
 
 STEP_MS = 15_000
 CHAT = SloClass("chat", 1.0, 0.05, 0.995)
+POLICY = Policy(epsilon=0.01)
 BULK = SloClass("bulk", 20.0, 1.0, 0.9, epsilon=0.05)
 LIVE = SloClass("live", 0.5, 0.1, 0.9)
 TWO = WorkloadSpec("w", max_replicas=64, slo=Slo(1.0, 0.05, 0.995, (CHAT, BULK)), capacity_rps=2.5)
@@ -134,15 +135,15 @@ def same(risk: float) -> float:
 def test_each_class_is_asked_with_what_is_its_own_and_the_rest_together() -> None:
     three = replace(TWO, slo=Slo(0.5, 0.05, 0.995, (CHAT, BULK, LIVE)))
     budget = ErrorBudget()
-    chat, rest = class_rows(request(spec=three), known_classes(chat=2.0), budget, 0.01, same)
+    chat, rest = class_rows(request(spec=three), known_classes(chat=2.0), budget, POLICY, same)
     assert (chat.slo_class, chat.request.declared.slo) == (CHAT, Slo(1.0, 0.05, 0.995))
     assert chat.request.capacity is not rest.request.capacity
     assert (rest.slo_class, rest.request.declared.slo) == (strictest([BULK, LIVE]), Slo(0.5, 0.1, 0.9))
     assert rest.request.capacity.quantiles((0.5,))[0] == pytest.approx(2.5, rel=0.2)
-    assert rest.allowed == budget.epsilon(0.05, 0.9)
+    assert rest.allowed == budget.dared(0.05, 0.9)
     assert rest.request.epsilon == rest.allowed
-    assert class_rows(request(spec=replace(TWO, slo=Slo())), Classes(), budget, 0.01, same) == []
-    (alone,) = class_rows(request(), Classes(), budget, 0.01, same)
+    assert class_rows(request(spec=replace(TWO, slo=Slo())), Classes(), budget, POLICY, same) == []
+    (alone,) = class_rows(request(), Classes(), budget, POLICY, same)
     assert (alone.slo_class.name, alone.request.declared.slo) == ("chat+bulk", Slo(1.0, 0.05, 0.995))
 
 
@@ -153,7 +154,7 @@ def test_the_plan_keeps_every_class_against_its_own_epsilon(seed: int) -> None:
     paths = (10.0 * (1 + seed) * noise.cumsum(-1).exp())[None, :, :, None]
     policy_ = Policy(paths_verify=1024)
     asked = request(ready=64, arrival_rate_now=10.0 * (1 + seed))
-    rows = class_rows(asked, known_classes(chat=2.0, bulk=4.0), ErrorBudget(), 0.01, same)
+    rows = class_rows(asked, known_classes(chat=2.0, bulk=4.0), ErrorBudget(), POLICY, same)
     results = plan([row.request for row in rows], paths.expand(2, -1, -1, -1), policy_)
     bound = bound_by(rows, results, same)
     assert bound.proposed is not None
@@ -171,7 +172,7 @@ def test_the_plan_keeps_every_class_against_its_own_epsilon(seed: int) -> None:
 
 
 def test_of_equals_the_first_declared_binds_and_reactive_needs_are_those_of_the_neediest() -> None:
-    rows = class_rows(request(), known_classes(chat=2.5, bulk=2.5), ErrorBudget(), 0.01, same)
+    rows = class_rows(request(), known_classes(chat=2.5, bulk=2.5), ErrorBudget(), POLICY, same)
     results = [PlanResult("w", None, 0.01, 4, "maximum", reactive_replicas=n) for n in (2, 6)]
     bound = bound_by(rows, results, same)
     assert (bound.slo_class, bound.reactive_replicas) == ("chat", 6)
@@ -210,4 +211,4 @@ def test_counts_in_the_log_reach_the_decision() -> None:
     assert last.risk.slo_class == "chat"
     chat, bulk = last.risk.classes
     assert chat.budget_left_ratio < 0.5 < bulk.budget_left_ratio
-    assert last.risk.epsilon == chat.epsilon < 0.05
+    assert last.risk.epsilon == chat.epsilon < Policy().epsilon
