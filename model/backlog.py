@@ -20,7 +20,7 @@ Most futures need no simulation. Served at a constant rate, a queue that began w
 late when that rate is less than (d[i] + ... + d[j]) dt / ((j - i + 1) dt + ttft). The largest of these over the steps
 scored is the rate a path needs, whatever the capacity of a replica, and the need of a future is that rate in replicas.
 What this does not cover (replicas that arrive meanwhile, an objective so loose that a late step is none) is simulated.
-The rate that the load needs is `miss_curve.rate_for`, whatever the capacity too.
+The rate that the load needs is `miss_curve.rates_for`, whatever the capacity too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.compiled import compiled
-from model.miss_curve import headroom, rate_for
+from model.miss_curve import headroom, loads_of, rates_for
 from model.queue_paths import Future, Place, fewest_that_serve, larger
 
 Float = NDArray[np.float64]
@@ -40,7 +40,6 @@ Whole = NDArray[np.int64]
 
 _ROUNDING: Final = 1.0 - 1e-9  # a rate that fills a whole number of replicas needs no more than those
 _MOST: Final = 1e12
-_UNKNOWN: Final = -1.0
 
 
 class Needs(NamedTuple):
@@ -155,16 +154,19 @@ def load_needs(place: Place, capacity: Float, lead_steps: Whole, low: int, needs
     """What the load of every future needs, in parts of a replica."""
     paths, commanded = place.demand.shape[1], place.ready + place.pending
     leads = leads_of(lead_steps)
-    inside, since_now = np.full((leads, paths), _UNKNOWN), np.full((leads, paths), _UNKNOWN)
+    loads = loads_of(place.demand, leads - 1 + place.window, place.slack, place.steepness)
+    inside, since_now = np.empty((leads, paths)), np.empty((leads, paths))
+    seen = np.zeros(leads, np.bool_)
+    nothing = np.zeros(paths)
+    for lead in lead_steps:
+        if not seen[lead]:
+            seen[lead] = True
+            inside[lead] = rates_for(loads, lead, lead + place.window, nothing)
+            since_now[lead] = (
+                rates_for(loads, 0, lead + place.window, inside[lead]) if low < commanded else inside[lead]
+            )
     for v in range(len(capacity)):
         path, lead = v % paths, lead_steps[v]
-        if inside[lead, path] == _UNKNOWN:
-            rate = rate_for(place.demand, lead, lead + place.window, path, place.slack, place.steepness)
-            inside[lead, path] = rate
-            if low < commanded:
-                early = rate_for(place.demand, 0, lead + place.window, path, place.slack, place.steepness)
-                rate = larger(rate, early)
-            since_now[lead, path] = rate
         needs.load[v] = inside[lead, path] / capacity[v]
         needs.load_now[v] = since_now[lead, path] / capacity[v]
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from model.backlog import Needs, no_needs, row_needs
 from model.compiled import compiled
-from model.miss_curve import share_missed
+from model.expected_misses import ExpectedMisses, expected_misses, expected_share
 from model.outlook import Chances, Outlook
 from model.posterior_draws import capacity_strata, lead_strata, orders
 from model.queue_paths import Place
@@ -27,7 +27,6 @@ Counts = NDArray[np.int32]
 _FIRST_DRAWS: Final = 1024  # of every row; the rest only where the answer is in doubt
 _BESIDE: Final = 2  # counts on either side of the answer whose risk is stated
 _LITTLE: Final = 10  # one in so many replicas more, or one, is little to pay for keeping the stated risk
-_BEHIND: Final = 0.5  # share of requests that is counted at least where replicas fall behind
 _TO_STAY: Final = 2.0  # times the bearable share, for the count in force
 _TO_LEAVE: Final = 0.5  # and for one below it
 _SURE: Final = 1.0  # errors of independent draws from epsilon at which it is not; draws spread evenly err by half
@@ -74,12 +73,14 @@ def _solve(
         demand = _demand(outlook, b)
         paths, draws = demand.shape[1], first
         _needs(outlook, b, demand, first, first_capacity, first_lead, needs)
-        doubtful = _choose(outlook, b, needs, first, paths, found)
+        expected = _expected(outlook, b, needs, first, paths)
+        doubtful = _choose(outlook, b, needs, expected, first, found)
         if doubtful and most > first:
             draws = most
             _needs(outlook, b, demand, most, most_capacity, most_lead, needs)
-            _choose(outlook, b, needs, most, paths, found)
-        _state_risks(outlook, b, needs, draws, paths, found)
+            expected = _expected(outlook, b, needs, most, paths)
+            _choose(outlook, b, needs, expected, most, found)
+        _state_risks(outlook, b, needs, expected, draws, found)
 
 
 @compiled
@@ -180,30 +181,13 @@ def risk_of(needs: Counts, paths: int, count: int) -> tuple[float, float, float]
 
 
 @compiled
-def expected_share(
-    needs: Needs, draws: int, paths: int, count: int, commanded: int, allowed: float, power: int
-) -> float:
-    """Share of the window's requests that is expected to miss with `count`, from one future of every path.
-
-    The futures taken differ in their capacities and lead times as all of them do. Of a future whose queue is too long
-    at least half is counted: what the curve says where replicas begin to fall behind.
-    """
-    total, repeats = 0.0, draws // paths
-    for s in range(paths):
-        v = s + paths * (s * repeats // paths)
-        load = needs.load_now[v] if count < commanded else needs.load[v]
-        share = share_missed(load, float(count), allowed, power)
-        total += max(share, _BEHIND) if needs.queue[v] > count else share
-    return total / paths
-
-
-@compiled
-def _choose(outlook: Outlook, b: int, needs: Needs, draws: int, paths: int, found: Chances) -> bool:
+def _choose(outlook: Outlook, b: int, needs: Needs, expected: ExpectedMisses, draws: int, found: Chances) -> bool:
     """Choose the row's count; whether more draws might change it."""
+    paths = outlook.paths.shape[1]
     low, high, epsilon = outlook.low[b], outlook.high[b], outlook.epsilon[b]
     kept, missed = needs.kept[:draws], needs.missed[:draws]
     enough = fewest(kept, low, high, epsilon)
-    while enough <= high and _share(outlook, b, needs, draws, paths, enough) > _bearable(outlook, b, enough):
+    while enough <= high and _share(outlook, b, expected, enough) > _bearable(outlook, b, enough):
         enough += 1
     if enough > high:
         chosen, ground = high, 2
@@ -232,15 +216,19 @@ def _bearable(outlook: Outlook, b: int, count: int) -> float:
 
 
 @compiled
-def _share(outlook: Outlook, b: int, needs: Needs, draws: int, paths: int, count: int) -> float:
-    commanded = outlook.ready[b] + outlook.pending[b]
-    allowed = 1.0 - outlook.objective[b]
-    return expected_share(needs, draws, paths, count, commanded, allowed, outlook.steepness[b])
+def _expected(outlook: Outlook, b: int, needs: Needs, draws: int, paths: int) -> ExpectedMisses:
+    return expected_misses(needs, draws, paths, 1.0 - outlook.objective[b], outlook.steepness[b])
 
 
 @compiled
-def _state_risks(outlook: Outlook, b: int, needs: Needs, draws: int, paths: int, found: Chances) -> None:
+def _share(outlook: Outlook, b: int, expected: ExpectedMisses, count: int) -> float:
+    return expected_share(expected, count, outlook.ready[b] + outlook.pending[b])
+
+
+@compiled
+def _state_risks(outlook: Outlook, b: int, needs: Needs, expected: ExpectedMisses, draws: int, found: Chances) -> None:
     """Risks of the counts around the chosen one, of the others asked for and of those beside them."""
+    paths = outlook.paths.shape[1]
     low, high, chosen = outlook.low[b], outlook.high[b], found.replicas[b]
     counts = found.counts[b]
     number = 0
@@ -262,4 +250,4 @@ def _state_risks(outlook: Outlook, b: int, needs: Needs, draws: int, paths: int,
     found.num_counts[b] = number
     for k in range(number):
         found.p_miss[b, k], found.stderr[b, k], _ = risk_of(needs.missed[:draws], paths, counts[k])
-        found.shares[b, k] = _share(outlook, b, needs, draws, paths, counts[k])
+        found.shares[b, k] = _share(outlook, b, expected, counts[k])

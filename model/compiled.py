@@ -20,7 +20,7 @@ __all__ = ["compiled"]
 F = TypeVar("F", bound=Callable[..., object])
 
 _config: Any = numba.config
-_SOURCES: Final = ("backlog", "chance", "miss_curve", "peaks", "posterior_draws", "queue_paths")
+_SOURCES: Final = ("backlog", "chance", "expected_misses", "miss_curve", "peaks", "posterior_draws", "queue_paths")
 
 
 def compiled(function: F) -> F:

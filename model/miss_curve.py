@@ -12,7 +12,7 @@ taken to be g(needed / rate), which is exact for a steady demand.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ Float = NDArray[np.float64]
 
 LEAST_ALLOWED: Final = 1e-4  # an objective of all requests cannot be told from one of nearly all by what is seen
 MOST_ALLOWED: Final = 0.5
-_CLOSE: Final = 1e-5
+_CLOSE: Final = 1e-3  # turns of Newton's method: what is left after one of these is about its square
 _MOST_TURNS: Final = 24
 
 
@@ -52,45 +52,90 @@ def headroom(allowed: float, steepness: int) -> float:
 
 
 @compiled
-def share_missed(needed: float, served: float, allowed: float, steepness: int) -> float:
-    """Share of requests that miss where `needed` would have to be served and `served` is; 0 without demand."""
-    if needed <= 0.0:
-        return 0.0
-    if served <= 0.0:
-        return 1.0
-    return 1.0 / (1.0 + odds_against(allowed) * power(served / needed, steepness))
+def share_missed(needed: float, served: float, odds: float) -> float:
+    """Share of requests that miss where `needed` would have to be served and `served` is; 0 without demand.
+
+    Args:
+        needed, served: requests/s, or replicas, to the power of the steepness.
+        odds: `odds_against` of the share of misses allowed.
+    """
+    return needed / (needed + odds * served) if needed > 0.0 else 0.0
+
+
+class Loads(NamedTuple):
+    """The demand of one workload, prepared for `rates_for`.
+
+    Attributes:
+        demand: [T, S], requests/s of each step on each path.
+        powered: [T, S], demand in parts of the path's largest, to the power of the steepness.
+        largest: [S], requests/s.
+        odds: `odds_against` of the share of misses allowed.
+        steepness: power of the curve.
+    """
+
+    demand: Float
+    powered: Float
+    largest: Float
+    odds: float
+    steepness: int
 
 
 @compiled
-def rate_for(demand: Float, first: int, end: int, path: int, allowed: float, steepness: int) -> float:
-    """The rate at which the share `allowed` of the requests of steps [first, end) of a path misses; 0 without demand.
+def loads_of(demand: Float, steps: int, allowed: float, steepness: int) -> Loads:
+    """The first so many steps of a demand [H, S]."""
+    paths = demand.shape[1]
+    powered, largest = np.empty((steps, paths)), np.zeros(paths)
+    for t in range(steps):
+        for s in range(paths):
+            largest[s] = demand[t, s] if demand[t, s] > largest[s] else largest[s]  # noqa: FURB136
+    for t in range(steps):
+        for s in range(paths):
+            powered[t, s] = power(demand[t, s] / largest[s], steepness) if largest[s] > 0.0 else 0.0
+    return Loads(demand[:steps], powered, largest, odds_against(allowed), steepness)
+
+
+@compiled
+def rates_for(loads: Loads, first: int, end: int, least: Float) -> Float:
+    """Rates [S] at which the share allowed of the requests of steps [first, end) misses, but no less than `least` [S].
 
     Newton's method on the reciprocal of the misses, which is concave in the p-th power of the rate, and from the
-    left: every turn comes nearer and none goes too far.
-
-    Args:
-        demand: [H, S], requests/s.
+    left: every turn comes nearer and none goes too far. All paths turn together, which processors do several at a time.
     """
-    most, total = 0.0, 0.0
+    odds, paths = loads.odds, len(least)
+    most, load, total = np.zeros(paths), np.zeros(paths), np.zeros(paths)
     for t in range(first, end):
-        here = demand[t, path]
-        most = here if here > most else most  # noqa: FURB136
-        total += here
-    if most <= 0.0:
-        return 0.0
-    odds = odds_against(allowed)
-    aim = total / (odds + 1.0)
-    raised = max((most / aim - 1.0) / odds, 1e-300)  # the p-th power of rate / most: the largest step alone needs it
+        for s in range(paths):
+            here = loads.demand[t, s]
+            load[s] = loads.powered[t, s] if here > most[s] else load[s]
+            most[s] = here if here > most[s] else most[s]  # noqa: FURB136
+            total[s] += here
+    raised, aim = np.empty(paths), np.empty(paths)  # the p-th power of the rate, as `powered` has it
+    for s in range(paths):
+        aim[s] = total[s] / (odds + 1.0)
+        alone = (most[s] / aim[s] - 1.0) / odds * load[s] if total[s] > 0.0 else 0.0  # what the largest step needs
+        known = power(least[s] / loads.largest[s], loads.steepness) if least[s] > 0.0 else 0.0
+        raised[s] = max(alone, known, 1e-300)
+    missed, slope = np.empty(paths), np.empty(paths)
     for _ in range(_MOST_TURNS):
-        missed, slope = 0.0, 0.0
+        missed[:] = 0.0
+        slope[:] = 0.0
         for t in range(first, end):
-            here = demand[t, path]
-            load = power(here / most, steepness)
-            part = load / (load + odds * raised)
-            missed += here * part
-            slope += here * part / (load + odds * raised)
-        turn = missed * (missed / aim - 1.0) / (odds * slope) if slope > 0.0 else 0.0
-        raised += turn
-        if not turn > _CLOSE * raised:
+            for s in range(paths):
+                inverse = 1.0 / (loads.powered[t, s] + odds * raised[s])
+                part = loads.demand[t, s] * loads.powered[t, s] * inverse
+                missed[s] += part
+                slope[s] += part * inverse
+        furthest = 0.0
+        for s in range(paths):
+            turn = missed[s] * (missed[s] / aim[s] - 1.0) / (odds * slope[s]) if slope[s] > 0.0 else 0.0
+            turn = turn if turn > 0.0 else 0.0  # noqa: FURB136
+            raised[s] += turn
+            part = turn / raised[s]
+            furthest = part if part > furthest else furthest  # noqa: FURB136
+        if furthest < _CLOSE:
             break
-    return float(most * raised ** (1.0 / steepness))
+    rates = np.empty(paths)
+    for s in range(paths):
+        rate = loads.largest[s] * raised[s] ** (1.0 / loads.steepness) if total[s] > 0.0 else 0.0
+        rates[s] = rate if rate > least[s] else least[s]  # noqa: FURB136
+    return rates

@@ -7,11 +7,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.miss_curve import headroom, power, rate_for, share_missed
+from model import miss_curve
+from model.miss_curve import headroom, loads_of, odds_against, power, rates_for
 
 allowed_shares = st.sampled_from([1e-4, 0.001, 0.01, 0.1, 0.5])
 steepnesses = st.integers(1, 60)
 rates = st.floats(0.01, 1e4)
+
+
+def share_missed(needed: float, served: float, allowed: float, steepness: int) -> float:
+    unit = max(needed, served, 1e-300)
+    powers = power(needed / unit, steepness), power(served / unit, steepness)
+    return miss_curve.share_missed(*powers, odds_against(allowed))
+
+
+def rate_for(steps: list[float], allowed: float, steepness: int, least: float = 0.0) -> float:
+    loads = loads_of(np.array(steps)[:, None], len(steps), allowed, steepness)
+    return float(rates_for(loads, 0, len(steps), np.array([least]))[0])
 
 
 @given(st.floats(0.01, 3.0), st.integers(0, 80))
@@ -38,7 +50,7 @@ def test_more_replicas_never_miss_more(served: list[float], needed: float, allow
 def test_nothing_offered_misses_nothing_and_nothing_served_all() -> None:
     assert share_missed(0.0, 0.0, 0.01, 10) == 0.0
     assert share_missed(1.0, 0.0, 0.01, 10) == 1.0
-    assert rate_for(np.zeros((4, 1)), 0, 4, 0, 0.01, 10) == 0.0
+    assert rate_for([0.0] * 4, 0.01, 10) == 0.0
     assert headroom(1.0, 10) == headroom(0.5, 10) == 1.0  # an objective of nothing is read as one of half
     assert np.isfinite(headroom(0.0, 10))
 
@@ -46,20 +58,27 @@ def test_nothing_offered_misses_nothing_and_nothing_served_all() -> None:
 @settings(max_examples=200)
 @given(st.lists(st.one_of(st.just(0.0), rates), min_size=1, max_size=12), allowed_shares, st.integers(1, 40))
 def test_the_rate_found_misses_just_what_is_allowed(steps: list[float], allowed: float, steepness: int) -> None:
-    demand = np.array(steps)[:, None]
-    rate = rate_for(demand, 0, len(steps), 0, allowed, steepness)
+    rate = rate_for(steps, allowed, steepness)
     if not any(steps):
         assert rate == 0.0
         return
     missed = sum(d * share_missed(d, rate, allowed, steepness) for d in steps) / sum(steps)
     assert missed == pytest.approx(allowed, rel=1e-3)
     assert rate <= max(steps) * (1 + 1e-6)
+    assert rate_for(steps, allowed, steepness, least=0.9 * rate) == pytest.approx(rate, rel=1e-5)
+    assert rate_for(steps, allowed, steepness, least=1.1 * rate) == pytest.approx(1.1 * rate, rel=1e-9)
 
 
 @given(st.lists(rates, min_size=1, max_size=8), st.floats(0.1, 10.0), allowed_shares, st.integers(1, 40))
 def test_the_rate_grows_in_proportion_to_the_demand(
     steps: list[float], factor: float, allowed: float, steepness: int
 ) -> None:
-    demand = np.array(steps)[:, None]
-    once = rate_for(demand, 0, len(steps), 0, allowed, steepness)
-    assert rate_for(demand * factor, 0, len(steps), 0, allowed, steepness) == pytest.approx(once * factor, rel=1e-6)
+    more = rate_for([step * factor for step in steps], allowed, steepness)
+    assert more == pytest.approx(rate_for(steps, allowed, steepness) * factor, rel=1e-6)
+
+
+@given(st.lists(st.lists(rates, min_size=5, max_size=5), min_size=2, max_size=6), allowed_shares, st.integers(1, 40))
+def test_each_path_has_its_own_rate_of_its_own_steps(paths: list[list[float]], allowed: float, steepness: int) -> None:
+    loads = loads_of(np.array(paths).T, 5, allowed, steepness)
+    found = rates_for(loads, 1, 4, np.zeros(len(paths)))
+    assert found == pytest.approx([rate_for(path[1:4], allowed, steepness) for path in paths], rel=1e-4)

@@ -30,6 +30,7 @@ import math
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import fmean, pstdev
 
 
@@ -140,28 +141,30 @@ def stretches(workload: Workload, future: Future, replicas: int) -> list[Sequenc
 
 def load_misses(workload: Workload, future: Future, replicas: int) -> float:
     """Share of requests that misses for the load, in the worst stretch."""
-    rate = future.capacity * replicas
-    return max(stretch_misses(workload, demand, rate) for demand in stretches(workload, future, replicas))
+    rate, curve = future.capacity * replicas, (workload.allowed, workload.steepness)
+    return max(stretch_misses(curve, demand, rate) for demand in stretches(workload, future, replicas))
 
 
-def stretch_misses(workload: Workload, demand: Sequence[float], rate: float) -> float:
-    odds = 1.0 / workload.allowed - 1.0
+def stretch_misses(curve: tuple[float, float], demand: Sequence[float], rate: float) -> float:
+    allowed, steepness = curve
+    odds = 1.0 / allowed - 1.0
     total = sum(demand)
     if total <= 0:
         return 0.0
     if rate <= 0:
         return 1.0
     # A power in logarithms, so that a steep curve of all or nothing overflows nowhere.
-    powers = [math.exp(min(workload.steepness * math.log(rate / d), 700.0)) if d > 0 else math.inf for d in demand]
+    powers = [math.exp(min(steepness * math.log(rate / d), 700.0)) if d > 0 else math.inf for d in demand]
     return sum(d / (1.0 + odds * p) for d, p in zip(demand, powers, strict=True)) / total
 
 
-def needed_rate(workload: Workload, demand: Sequence[float]) -> float:
-    """The rate at which just the allowed share of a stretch misses, by bisection."""
+@lru_cache(maxsize=8192)
+def needed_rate(curve: tuple[float, float], demand: tuple[float, ...]) -> float:
+    """The rate at which just the allowed share of a stretch misses, by bisection; whatever the count, so kept."""
     low, high = 0.0, max(demand)
     for _ in range(60):
         middle = (low + high) / 2
-        if stretch_misses(workload, demand, middle) > workload.allowed:
+        if stretch_misses(curve, demand, middle) > curve[0]:
             low = middle
         else:
             high = middle
@@ -170,8 +173,9 @@ def needed_rate(workload: Workload, demand: Sequence[float]) -> float:
 
 def expected_misses(workload: Workload, future: Future, replicas: int) -> float:
     """As of a steady demand for what the worst stretch needs; at least a half where the queue is not kept."""
-    needed = max(needed_rate(workload, demand) for demand in stretches(workload, future, replicas))
-    share = stretch_misses(workload, [needed], future.capacity * replicas)
+    curve = workload.allowed, workload.steepness
+    needed = max(needed_rate(curve, tuple(demand)) for demand in stretches(workload, future, replicas))
+    share = stretch_misses(curve, [needed], future.capacity * replicas)
     _, in_time = queue_verdict(workload, future, replicas)
     return share if in_time else max(share, 0.5)
 
