@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.evidence_curves import GRID, SPACING, STEEPNESS, curves_of
+from model.load_evidence import LoadEvidence
 from model.miss_curve import LEAST_ALLOWED, MOST_ALLOWED
 from model.slot_evidence import CLUMP, SlotEvidence, misses_of, usable
 
@@ -25,8 +26,7 @@ __all__ = ["SPACING", "CapacityPosterior", "SlotEvidence", "Verdict"]
 Float = NDArray[np.float64]
 Verdict = Literal["good", "bad", "unobserved", "idle", "fleet_changing", "cold_start", "backlog", "unclear"]
 
-_LOWEST: Final = -310  # lattice index of 9e-5 requests/s
-_BINS: Final = 701  # up to 1.2e5 requests/s
+_LOWEST: Final = -310  # lattice index of 9e-5 requests/s; the last one is at 1.2e5
 _EDGE: Final = 24  # the grid moves when the median comes this near to its end
 _STEEPNESS_PRIOR: Final = (0.2, 0.35, 0.3, 0.15)
 _DECLARED_SIGMA: Final = 0.25  # of log capacity around a declared one
@@ -82,7 +82,7 @@ class CapacityPosterior:
         self._allowed = min(max(1.0 - objective, LEAST_ALLOWED), MOST_ALLOWED)
         self._settle_ms = round(settle_s * 1000)
         self._smoothing_s = smoothing_s
-        self._weights = np.zeros((2, _BINS), dtype=np.float32)  # requests that were good, and that missed
+        self._evidence = LoadEvidence()
         self._fleet: tuple[int, int, int] | None = None
         self._changed_ts_ms: int | None = None
         self._last_ts_ms: int | None = None
@@ -99,7 +99,7 @@ class CapacityPosterior:
     @property
     def evidence(self) -> float:
         """Requests' worth of evidence held, after forgetting."""
-        return float(self._weights.sum(dtype=np.float64))
+        return self._evidence.total
 
     def observe(self, slot: SlotEvidence) -> Verdict:
         """Fold one closed slot; slots come in order, and one not newer than the last is ignored.
@@ -170,11 +170,11 @@ class CapacityPosterior:
 
     def snapshot(self) -> dict[str, Any]:
         """Everything the next output reads except the prior, as plain values; `restore` gives back the same bits."""
-        used = np.flatnonzero(self._weights[0] + self._weights[1])
+        bins, weights = self._evidence.stored()
         return {
             "v": 2,
-            "bins": used.astype("<i2").tobytes(),
-            "weights": np.ascontiguousarray(self._weights[:, used], dtype="<f4").tobytes(),
+            "bins": bins,
+            "weights": weights,
             "fleet": None if self._fleet is None else list(self._fleet),
             "changed_ts_ms": self._changed_ts_ms,
             "last_ts_ms": self._last_ts_ms,
@@ -204,8 +204,7 @@ class CapacityPosterior:
             raise ValueError(f"capacity snapshot has version {state.get('v')!r}, this program reads 1 and 2")
         posterior = cls(declared_rps, objective=objective, settle_s=settle_s, smoothing_s=smoothing_s)
         if state["v"] == 2:
-            used = np.frombuffer(state["bins"], dtype="<i2")
-            posterior._weights[:, used] = np.frombuffer(state["weights"], dtype="<f4").reshape(2, len(used))
+            posterior._evidence = LoadEvidence.of(state["bins"], state["weights"])
         fleet = state["fleet"]
         posterior._fleet = None if fleet is None else (fleet[0], fleet[1], fleet[2])
         posterior._changed_ts_ms = state["changed_ts_ms"]
@@ -258,28 +257,21 @@ class CapacityPosterior:
             forget = _FORGET * min(1.0, requests / CLUMP) * max(0.0, surprise - _NO_SURPRISE)
             # What is left must outweigh a prior that is far off, or each surprise would erase what the last one taught.
             keep *= max(1.0 - forget, min(1.0, _LEAST_EVIDENCE / evidence))
-        self._weights *= np.float32(keep)
-        self._weights[self._weights < 1e-4] = 0.0
-        place = min(max(math.log(load) / SPACING - _LOWEST, 0.0), _BINS - 1.001)
-        low = int(place)
-        for label, weight in enumerate((requests * (1.0 - missed), requests * missed)):
-            self._weights[label, low] += np.float32(weight * (1.0 - (place - low)))
-            self._weights[label, low + 1] += np.float32(weight * (place - low))
+        self._evidence.fade(keep)
+        self._evidence.add(math.log(load) / SPACING - _LOWEST, requests * (1.0 - missed), requests * missed)
         self._cache = None
 
     def _prior(self) -> tuple[float, float]:
         """Centre and sigma of log capacity."""
         if self._declared_rps is not None:
             return math.log(self._declared_rps), _DECLARED_SIGMA
-        good = self._weights[0].astype(np.float64)
-        everything = self._weights.sum(axis=0, dtype=np.float64)
-        total = float(everything.sum())
-        if total <= 0:
+        mean = self._evidence.mean()
+        if mean is None:
             raise ValueError("capacity is unknown: none is declared and no load has been seen")
-        carried = np.cumsum(good[::-1])[::-1] >= CLUMP  # loads at or above which one good slot's worth was seen
-        if carried.any():
-            return (int(np.flatnonzero(carried)[-1]) + _LOWEST) * SPACING + _LEARNED_SHIFT, _LEARNED_SIGMA
-        return float(everything @ np.arange(_BINS) / total + _LOWEST) * SPACING, _LEARNED_SIGMA
+        carried = self._evidence.highest_good(CLUMP)  # one good slot's worth was seen there or above
+        if carried is not None:
+            return (carried + _LOWEST) * SPACING + _LEARNED_SHIFT, _LEARNED_SIGMA
+        return (mean + _LOWEST) * SPACING, _LEARNED_SIGMA
 
     def _posterior(self) -> tuple[int, Float]:
         """Lattice index of the first capacity, and the normalised posterior [steepness, capacity]."""
@@ -296,13 +288,8 @@ class CapacityPosterior:
         return self._cache
 
     def _on_grid(self, first: int, centre: float, sigma: float) -> Float:
-        window = np.zeros((2, GRID))
-        start = first - _LOWEST
-        low, high = min(max(start, 0), _BINS), min(max(start + GRID, 0), _BINS)
-        window[:, low - start : high - start] = self._weights[:, low:high]
         # Loads beyond the window pull the posterior to its end, from where the window moves on.
-        window[:, -1] += self._weights[:, high:].sum(axis=1, dtype=np.float64)
-        window[:, 0] += self._weights[:, :low].sum(axis=1, dtype=np.float64)
+        window = self._evidence.window(first - _LOWEST, GRID)
         log_likelihood = (curves_of(self._allowed).log_evidence @ window.reshape(-1)).reshape(len(STEEPNESS), GRID)
         gap = (first + np.arange(GRID)) * SPACING - centre
         log_prior = -0.5 * np.square(gap / sigma)

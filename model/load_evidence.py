@@ -1,0 +1,102 @@
+"""Decayed counts of requests that were good and that missed, on a fixed lattice of log loads.
+
+A workload sees loads within a factor of a few, so only the stretch of the lattice that holds any is kept. Sums over it
+are exactly rounded: what was restored, on a stretch cut anew, adds up to the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float = NDArray[np.float64]
+
+BINS: Final = 701
+_NOTHING: Final = 1e-4  # of a request: less is forgotten
+
+
+class LoadEvidence:
+    """Counts of one workload, lattice index by lattice index of 0..`BINS` - 1."""
+
+    def __init__(self) -> None:
+        self._first = 0
+        self._counts = np.zeros((2, 0), dtype=np.float32)  # requests that were good, and that missed
+
+    @property
+    def total(self) -> float:
+        """Requests held."""
+        return math.fsum(self._counts.ravel().tolist())
+
+    def fade(self, keep: float) -> None:
+        """Multiply every count."""
+        self._counts *= np.float32(keep)
+        self._counts[self._counts < _NOTHING] = 0.0
+
+    def add(self, place: float, good: float, missed: float) -> None:
+        """Count requests at a place of the lattice, shared between the two indices beside it."""
+        place = min(max(place, 0.0), BINS - 1.001)
+        low = int(place)
+        self._reach(low, low + 2)
+        at = low - self._first
+        for label, weight in enumerate((good, missed)):
+            self._counts[label, at] += np.float32(weight * (1.0 - (place - low)))
+            self._counts[label, at + 1] += np.float32(weight * (place - low))
+
+    def window(self, start: int, length: int) -> Float:
+        """Counts [2, length] from index `start` on; what lies beyond an end is counted at it."""
+        out = np.zeros((2, length))
+        low = min(max(start, self._first), self._end)
+        high = max(min(start + length, self._end), low)
+        out[:, low - start : high - start] = self._counts[:, low - self._first : high - self._first]
+        for label, counts in enumerate(self._counts):
+            out[label, 0] += math.fsum(counts[: low - self._first].tolist())
+            out[label, -1] += math.fsum(counts[high - self._first :].tolist())
+        return out
+
+    def highest_good(self, least: float) -> int | None:
+        """Highest index at or above which this many good requests were seen."""
+        enough = np.cumsum(self._counts[0, ::-1], dtype=np.float64)[::-1] >= least
+        return self._first + int(np.flatnonzero(enough)[-1]) if enough.any() else None
+
+    def mean(self) -> float | None:
+        """Mean index of the requests; None where none is held."""
+        each = self._counts.sum(axis=0, dtype=np.float64).tolist()
+        total = math.fsum(each)
+        return math.fsum(n * (self._first + k) for k, n in enumerate(each)) / total if total > 0 else None
+
+    def stored(self) -> tuple[bytes, bytes]:
+        """Indices in use as int16, and their counts as float32 [2, ...], both little-endian."""
+        used = np.flatnonzero(self._counts[0] + self._counts[1])
+        return (used + self._first).astype("<i2").tobytes(), self._counts[:, used].astype("<f4").tobytes()
+
+    @classmethod
+    def of(cls, bins: bytes, weights: bytes) -> LoadEvidence:
+        """What `stored` was told of.
+
+        Raises:
+            ValueError: lengths that do not fit, or indices outside the lattice.
+        """
+        used = np.frombuffer(bins, dtype="<i2").astype(np.int64)
+        evidence = cls()
+        if len(used):
+            if used.min() < 0 or used.max() >= BINS:
+                raise ValueError(f"evidence of capacity has indices outside 0..{BINS - 1}")
+            evidence._reach(int(used.min()), int(used.max()) + 1)
+            evidence._counts[:, used - evidence._first] = np.frombuffer(weights, dtype="<f4").reshape(2, len(used))
+        return evidence
+
+    @property
+    def _end(self) -> int:
+        return self._first + self._counts.shape[1]
+
+    def _reach(self, low: int, high: int) -> None:
+        """Hold the indices from low to high - 1, too."""
+        if self._counts.shape[1] == 0:
+            self._first = low
+        before, after = max(self._first - low, 0), max(high - self._end, 0)
+        if before or after:
+            self._counts = np.pad(self._counts, ((0, 0), (before, after)))
+            self._first -= before

@@ -1,0 +1,93 @@
+"""Laws of the counts that evidence of capacity is kept as, held against a lattice that is kept whole."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.load_evidence import BINS, LoadEvidence
+
+weights = st.floats(0.0, 50.0, width=32)
+additions = st.lists(st.tuples(st.floats(-20.0, BINS + 20.0), weights, weights), max_size=12)
+
+
+def made(added: list[tuple[float, float, float]]) -> LoadEvidence:
+    evidence = LoadEvidence()
+    for place, good, missed in added:
+        evidence.add(place, good, missed)
+    return evidence
+
+
+def whole(added: list[tuple[float, float, float]]) -> np.ndarray:
+    counts = np.zeros((2, BINS))
+    for place, *shares in added:
+        inside = min(max(place, 0.0), BINS - 1.001)
+        low = int(inside)
+        for label, share in enumerate(shares):
+            counts[label, low] += share * (1.0 - (inside - low))
+            counts[label, low + 1] += share * (inside - low)
+    return counts
+
+
+@given(additions, st.integers(-200, BINS + 100), st.integers(1, 200))
+def test_a_window_holds_what_lies_in_it_and_the_rest_at_its_ends(
+    added: list[tuple[float, float, float]], start: int, length: int
+) -> None:
+    counts = whole(added)
+    expected = np.zeros((2, length))
+    for index in range(BINS):
+        expected[:, min(max(index - start, 0), length - 1)] += counts[:, index]
+    assert made(added).window(start, length) == pytest.approx(expected, rel=1e-5, abs=1e-4)
+    assert made(added).total == pytest.approx(counts.sum(), rel=1e-5)
+
+
+@given(additions, st.floats(0.1, 100.0))
+def test_its_middle_and_the_highest_load_carried_are_those_of_the_whole(
+    added: list[tuple[float, float, float]], least: float
+) -> None:
+    counts, evidence = whole(added), made(added)
+    if counts.sum() > 1e-3:
+        assert evidence.mean() == pytest.approx(counts.sum(0) @ np.arange(BINS) / counts.sum(), rel=1e-4, abs=1e-3)
+    else:
+        assert evidence.mean() is None or counts.sum() > 0
+    above = counts[0, ::-1].cumsum()[::-1]
+    found = evidence.highest_good(least)
+    if found is None:
+        assert above.max() < least * 1.001
+    else:
+        assert above[found] >= least * 0.999
+        assert found == BINS - 1 or above[found + 1] < least * 1.001
+
+
+@given(additions, additions, st.floats(0.0, 1.0))
+def test_what_was_restored_goes_on_with_the_same_bits(
+    before: list[tuple[float, float, float]], after: list[tuple[float, float, float]], keep: float
+) -> None:
+    straight = made(before)
+    straight.fade(keep)
+    resumed = LoadEvidence.of(*straight.stored())
+    assert (resumed.total, resumed.mean()) == (straight.total, straight.mean())
+    for evidence in (straight, resumed):
+        for place, good, missed in after:
+            evidence.add(place, good, missed)
+    assert resumed.stored() == straight.stored()
+    assert resumed.total == straight.total
+    assert np.array_equal(resumed.window(100, 128), straight.window(100, 128))
+
+
+def test_little_is_forgotten_and_a_damaged_store_refused() -> None:
+    evidence = made([(300.0, 1.0, 0.0)])
+    evidence.fade(1e-5)
+    assert (evidence.total, evidence.mean(), evidence.stored()) == (0.0, None, (b"", b""))
+    outside = np.array([BINS], "<i2").tobytes()
+    with pytest.raises(ValueError, match=r"outside 0\.\.700"):
+        LoadEvidence.of(outside, np.zeros((2, 1), "<f4").tobytes())
+    with pytest.raises(ValueError, match="reshape"):
+        LoadEvidence.of(np.array([5], "<i2").tobytes(), np.zeros(3, "<f4").tobytes())
+
+
+def test_a_workload_holds_the_stretch_of_loads_it_has_seen() -> None:
+    evidence = made([(300.0 + k / 10, 1.0, 0.1) for k in range(100)])
+    assert evidence._counts.shape == (2, 11)
