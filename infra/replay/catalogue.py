@@ -31,21 +31,20 @@ from infra.simulator.cluster import Cluster
 
 TRIALS = 12
 STATIC_PEAK = "static-peak"
-# Of HARMONY: epsilon and bearable ratio. The dearest last: tuning looks for the first that keeps the objective. None
-# expects more misses than are allowed, however calm the training part was.
+# Of HARMONY: epsilon and bearable ratio. The dearest last: tuning looks for the first that keeps the objective.
 RISKS = (
-    (0.8, 1.0),
-    (0.5, 1.0),
-    (0.3, 1.0),
+    (0.9, 4.0),
+    (0.9, 3.0),
+    (0.9, 2.0),
+    (0.6, 1.4),
+    (0.4, 1.0),
     (0.3, 0.7),
-    (0.2, 0.6),
     (0.15, 0.5),
     (0.1, 0.5),
     (0.07, 0.4),
     (0.05, 0.35),
     (0.03, 0.25),
-    (0.02, 0.2),
-    (0.01, 0.15),
+    (0.015, 0.2),
 )
 Params = Mapping[str, float]
 
