@@ -26,8 +26,14 @@ class Marginal(WrappedForecaster):
         return ForecastBatch(paths, answer.sources, self.fingerprint)
 
 
+_LEVEL_SIGMA, _STEP_SIGMA = 0.05, 0.1  # of the log: of whole paths, and of single steps beside
+
+
 class Perfect:
-    """Knows the arrivals of every step to come; of the other indicators it knows the last value."""
+    """Knows the arrivals to come and states them within a few percent; of other indicators it knows the last value.
+
+    A forecaster that claims to be certain and is wrong by a single request is not honest, and would be demoted.
+    """
 
     def __init__(self, arrivals: Arrivals, start_ts_ms: int) -> None:
         self._arrival_s = arrivals.arrival_s
@@ -44,5 +50,8 @@ class Perfect:
         for row, origin_ts_ms in enumerate(batch.origin_ts_ms.tolist()):
             edges = (origin_ts_ms - self._start_ts_ms) / 1000 + step_s * np.arange(horizon + 1)
             counts = np.diff(np.searchsorted(self._arrival_s, edges, side="left"))
-            paths[row, :, :, 0] = torch.from_numpy(counts / step_s).to(paths.dtype)
+            generator = torch.Generator().manual_seed(origin_ts_ms % (1 << 31))
+            levels = _LEVEL_SIGMA * torch.randn(num_paths, 1, generator=generator)
+            steps = _STEP_SIGMA * torch.randn(num_paths, horizon, generator=generator)
+            paths[row, :, :, 0] = torch.from_numpy(counts / step_s).to(paths.dtype) * torch.exp(levels + steps)
         return ForecastBatch(paths, ("perfect",) * len(batch), self.fingerprint)
