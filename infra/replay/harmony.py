@@ -72,10 +72,13 @@ def policy_of(setting: Setting, benchmark_rps: float, **changes: Any) -> Policy:
 
 
 def harmony_controller(variant: Variant, benchmark_rps: float, changes: Mapping[str, float]) -> NewController:
-    """How to bind a variant to a cluster; `changes` are fields of the policy that tuning chose."""
+    """How to bind a variant to a cluster; `changes` are fields of the policy that tuning chose.
+
+    A run's seed is that of the planner's draws, too: on a trace nothing else would differ between runs.
+    """
 
     def new(setting: Setting, cluster: Cluster, seed: int) -> Controller:
-        policy = policy_of(setting, benchmark_rps, **(variant.policy | dict(changes)))
+        policy = policy_of(setting, benchmark_rps, **({"seed": seed} | variant.policy | dict(changes)))
         return HarmonyController(setting, cluster, policy, variant.forecaster(setting), seed, START_TS_MS)
 
     return new
