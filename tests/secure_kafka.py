@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,10 @@ class SecureKafka:
         )
 
     def grant_only(self, principal: str, rights: Iterable[Right]) -> None:
-        """These rights and no others, to anybody."""
+        """These rights and no others, to anybody; back when the broker goes by them.
+
+        The controller answers first; what the broker's authorizer knows follows a moment later.
+        """
         self._admin.delete_acls([_ANY_ACL])
         acls = [
             ACL(
@@ -110,6 +114,10 @@ class SecureKafka:
         ]
         made = self._admin.create_acls(acls)
         assert len(made["succeeded"]) == len(acls), made
+        deadline = time.monotonic() + 60.0
+        while {repr(acl) for acl in self._admin.describe_acls(_ANY_ACL)[0]} != {repr(acl) for acl in acls}:
+            assert time.monotonic() < deadline, "the broker does not take over the rights granted"
+            time.sleep(0.02)
 
     def settings(self, way: str, password_file: Path | None = None) -> dict[str, object]:
         """The section `advanced.kafka` for one way in; the SCRAM user is `harmony`."""
