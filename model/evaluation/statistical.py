@@ -42,7 +42,8 @@ def statistical_contestant(name: str) -> Callable[[Round], Paths]:
             return library.AutoARIMA(max_p=3, max_q=2, max_d=1, season_length=1, approximation=True)
         if name == "DOTheta":
             return library.DynamicOptimizedTheta(season_length=1)
-        return library.MSTL(season_length=season, trend_forecaster=library.AutoETS(model="ZAN"))
+        trend = library.AutoETS(model="ZAN")
+        return library.MSTL(season_length=season, trend_forecaster=trend) if season > 1 else trend
 
     def answer(asked: Round) -> Paths:
         out = empty(asked)
