@@ -265,12 +265,12 @@ class CapacityPosterior:
         """Centre and sigma of log capacity."""
         if self._declared_rps is not None:
             return math.log(self._declared_rps), _DECLARED_SIGMA
-        mean = self._evidence.mean()
-        if mean is None:
-            raise ValueError("capacity is unknown: none is declared and no load has been seen")
         carried = self._evidence.highest_good(CLUMP)  # one good slot's worth was seen there or above
         if carried is not None:
             return (carried + _LOWEST) * SPACING + _LEARNED_SHIFT, _LEARNED_SIGMA
+        mean = self._evidence.mean()
+        if mean is None:
+            raise ValueError("capacity is unknown: none is declared and no load has been seen")
         return (mean + _LOWEST) * SPACING, _LEARNED_SIGMA
 
     def _posterior(self) -> tuple[int, Float]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from model.backlog import Needs
 from model.compiled import compiled
 from model.miss_curve import odds_against, power, share_missed
+from model.queue_paths import larger
 
 Float = NDArray[np.float64]
 
@@ -46,7 +47,7 @@ def expected_misses(needs: Needs, draws: int, paths: int, allowed: float, steepn
     for s in range(paths):
         v = s + paths * (s * repeats // paths)
         load[s], load_now[s], queue[s] = needs.load[v], needs.load_now[v], needs.queue[v]
-        largest = load_now[s] if load_now[s] > largest else largest  # noqa: FURB136
+        largest = larger(load_now[s], largest)
     for s in range(paths):
         load[s] = power(load[s] / largest, steepness) if largest > 0.0 else 0.0
         load_now[s] = power(load_now[s] / largest, steepness) if largest > 0.0 else 0.0

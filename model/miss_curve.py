@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.compiled import compiled
+from model.queue_paths import larger
 
 Float = NDArray[np.float64]
 
@@ -87,7 +88,7 @@ def loads_of(demand: Float, steps: int, allowed: float, steepness: int) -> Loads
     powered, largest = np.empty((steps, paths)), np.zeros(paths)
     for t in range(steps):
         for s in range(paths):
-            largest[s] = demand[t, s] if demand[t, s] > largest[s] else largest[s]  # noqa: FURB136
+            largest[s] = larger(demand[t, s], largest[s])
     for t in range(steps):
         for s in range(paths):
             powered[t, s] = power(demand[t, s] / largest[s], steepness) if largest[s] > 0.0 else 0.0
@@ -107,7 +108,7 @@ def rates_for(loads: Loads, first: int, end: int, least: Float) -> Float:
         for s in range(paths):
             here = loads.demand[t, s]
             load[s] = loads.powered[t, s] if here > most[s] else load[s]
-            most[s] = here if here > most[s] else most[s]  # noqa: FURB136
+            most[s] = larger(here, most[s])
             total[s] += here
     raised, aim = np.empty(paths), np.empty(paths)  # the p-th power of the rate, as `powered` has it
     for s in range(paths):
@@ -128,14 +129,13 @@ def rates_for(loads: Loads, first: int, end: int, least: Float) -> Float:
         furthest = 0.0
         for s in range(paths):
             turn = missed[s] * (missed[s] / aim[s] - 1.0) / (odds * slope[s]) if slope[s] > 0.0 else 0.0
-            turn = turn if turn > 0.0 else 0.0  # noqa: FURB136
+            turn = larger(turn, 0.0)
             raised[s] += turn
-            part = turn / raised[s]
-            furthest = part if part > furthest else furthest  # noqa: FURB136
+            furthest = larger(turn / raised[s], furthest)
         if furthest < _CLOSE:
             break
     rates = np.empty(paths)
     for s in range(paths):
         rate = loads.largest[s] * raised[s] ** (1.0 / loads.steepness) if total[s] > 0.0 else 0.0
-        rates[s] = rate if rate > least[s] else least[s]  # noqa: FURB136
+        rates[s] = larger(rate, least[s])
     return rates

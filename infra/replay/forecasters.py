@@ -9,6 +9,8 @@ from infra.simulator.arrivals import Arrivals
 from model.contract import ContextBatch, ForecastBatch, Forecaster
 from model.wrapped import WrappedForecaster
 
+_LEVEL_SIGMA, _STEP_SIGMA = 0.05, 0.1  # of the log: of whole paths, and of single steps beside
+
 
 class Marginal(WrappedForecaster):
     """The same quantiles at every step, but every step drawn on its own: what independent marginals know."""
@@ -24,9 +26,6 @@ class Marginal(WrappedForecaster):
         for step in range(horizon):
             paths[:, :, step] = paths[:, torch.randperm(num_paths, generator=generator), step]
         return ForecastBatch(paths, answer.sources, self.fingerprint)
-
-
-_LEVEL_SIGMA, _STEP_SIGMA = 0.05, 0.1  # of the log: of whole paths, and of single steps beside
 
 
 class Perfect:
