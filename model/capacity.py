@@ -79,6 +79,7 @@ class CapacityPosterior:
         if declared_rps is not None and not (math.isfinite(declared_rps) and declared_rps > 0):
             raise ValueError(f"declared_rps must be a positive number, got {declared_rps}")
         self._declared_rps = declared_rps
+        self._least_evidence = 0.0 if declared_rps is not None else _KNOWN_EVIDENCE
         self._allowed = min(max(1.0 - objective, LEAST_ALLOWED), MOST_ALLOWED)
         self._settle_ms = round(settle_s * 1000)
         self._smoothing_s = smoothing_s
@@ -94,7 +95,7 @@ class CapacityPosterior:
     @property
     def known(self) -> bool:
         """Whether a plan may rest on it: declared, or seen under load for long enough."""
-        return self._declared_rps is not None or self.evidence >= _KNOWN_EVIDENCE
+        return self.evidence >= self._least_evidence
 
     @property
     def evidence(self) -> float:
@@ -118,14 +119,16 @@ class CapacityPosterior:
         changing = self._follow_fleet(slot, residence_s)
         if rate is None or slot.ready is None:
             return "unobserved"
-        if slot.ready <= 0 or rate <= 0:
+        # A smoothed rate that fades away is one day so small that its share per replica is none.
+        load = rate / slot.ready if slot.ready > 0 else 0.0
+        if load <= 0:
             return "idle"
         if changing is not None:
             return changing
         misses = misses_of(slot, rate, usable(slot.miss_ratio), waiting)
         if misses is None:
             return "unclear"
-        load, bad = rate / slot.ready, misses.share > self._allowed
+        bad = misses.share > self._allowed
         if bad and self._left_over(load, rate, waiting, before, slot.ttft_s):
             return "backlog"
         self._overload_rps = load if bad else 0.0
@@ -252,7 +255,7 @@ class CapacityPosterior:
         missed = min(share, curves.most)
         keep = 0.5 ** (elapsed_ms / _HALF_LIFE_MS)
         evidence = self.evidence
-        if self.known and evidence > 0:
+        if evidence > 0 and evidence >= self._least_evidence:
             surprise = abs(curves.told(share) - curves.told(self.miss_share(load))) / curves.most
             forget = _FORGET * min(1.0, requests / CLUMP) * max(0.0, surprise - _NO_SURPRISE)
             # What is left must outweigh a prior that is far off, or each surprise would erase what the last one taught.

@@ -153,6 +153,16 @@ def test_idle_and_unclear_slots_are_refused() -> None:
     assert unmoved(posterior, {"ready": 0}) == ["idle"]
 
 
+@pytest.mark.parametrize("ready", [1, 2, 7])
+def test_a_silence_of_hours_is_idle(ready: int) -> None:
+    """The smoothed rate fades down to the smallest number there is, whose share per replica is 0."""
+    posterior = CapacityPosterior(4.0)
+    silent = {"arrival_rate": 0.0, "miss_ratio": None, "waiting": 0.0, "ready": ready}
+    verdicts = told(posterior, {"ready": ready}, *([silent] * 700))
+    assert verdicts[-1] == "idle"
+    assert told(posterior, {"ready": ready})[0] in ("good", "bad")
+
+
 def test_a_queue_left_over_explains_misses_while_it_shrinks() -> None:
     posterior = CapacityPosterior(4.0, smoothing_s=0.0)
     told(posterior, {})
