@@ -49,7 +49,7 @@ bench: setup ## Measure it beside its rivals and write tests/bench/results (need
 soak: setup ## A worker under steady telemetry: memory, lag, open files (DURATION=1h)
 	@exec $(BIN)/python -m tests.faults.soak --duration $(DURATION) --seed $(SEED)
 
-fuzz: setup ## A million inputs through every reader of bytes from elsewhere (SEED=1); some minutes
+fuzz: setup ## A million inputs through the decoder and a million through all other readers of bytes (SEED=1); some minutes
 	@exec $(BIN)/python -m tests.fuzz.run --seed $(SEED) $(ARGS)
 
 audit: setup ## Ask whether a locked dependency is known to be vulnerable (needs the network)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
@@ -15,9 +16,12 @@ from infra.collect.packing import pack
 from infra.collect.publisher import Publisher
 from infra.collect.remote_write import MOST_COMPRESSED_BYTES, read_remote_write
 from infra.errors import HarmonyError
+from infra.probes import names_loopback
 from streams.topics import Topics
 
 PATH = "/api/v1/write"
+_CONTENT_TYPE = "application/x-protobuf"
+_NO_TOKEN = (401, "a bearer token is needed")
 _FLUSH_S = 0.25
 
 
@@ -30,6 +34,7 @@ class RemoteWriteServer:
     Args:
         assembler: puts the pieces together; one scrape comes in several requests.
         say: takes one line for people.
+        token: senders show it; None: on loopback only, and asked for by a name of loopback.
     """
 
     def __init__(
@@ -76,10 +81,12 @@ class RemoteWriteServer:
 
     async def _write(self, request: web.Request) -> web.Response:
         self.requests += 1
-        if self._token is not None and request.headers.get("Authorization") != f"Bearer {self._token}":
-            return self._refusal(401, "a bearer token is needed")
-        if "io.prometheus.write.v2" in request.headers.get("Content-Type", ""):
-            # The status by which a sender knows to fall back to version 1.
+        if not self._may_write(request):
+            return self._refusal(*((403, "ask as 127.0.0.1 or localhost") if self._token is None else _NO_TOKEN))
+        content_type = request.headers.get("Content-Type", "")
+        # A web page may send any other kind of body to loopback unasked; for this one browsers ask first.
+        if not content_type.startswith(_CONTENT_TYPE) or "io.prometheus.write.v2" in content_type:
+            # The status by which a sender of version 2 knows to fall back to version 1.
             return self._refusal(415, "only version 1 is spoken here: protobuf_message: prometheus.WriteRequest")
         try:
             points = read_remote_write(await request.read())
@@ -89,6 +96,12 @@ class RemoteWriteServer:
         for point in points:
             self._assembler.add(point, now_s)
         return web.Response(status=204)
+
+    def _may_write(self, request: web.Request) -> bool:
+        if self._token is None:
+            return names_loopback(request.host)
+        sent = request.headers.get("Authorization", "").encode("utf-8", "replace")
+        return hmac.compare_digest(sent, f"Bearer {self._token}".encode())
 
     def _refusal(self, status: int, reason: str) -> web.Response:
         self.refused += 1

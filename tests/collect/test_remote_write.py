@@ -98,7 +98,7 @@ def test_any_bytes_are_read_or_refused(body: bytes) -> None:
 
 
 def post(url: str, body: bytes, **headers: str) -> int:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    named = {"Content-Type": "application/x-protobuf"} | {n.replace("_", "-"): v for n, v in headers.items()}
     request = urllib.request.Request(url, data=body, headers=named, method="POST")  # noqa: S310
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310

@@ -56,6 +56,7 @@ class Target:
         seeds: good and known bad inputs.
         timed: it reads what strangers send, so that no input may hold it up.
         us_per_kib: what it may take beyond a millisecond: records of others hold hundreds of series.
+        decoder: it is what every record of telemetry meets first.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Target:
     seeds: tuple[bytes, ...]
     timed: bool = True
     us_per_kib: float = 0.0
+    decoder: bool = False
 
 
 def targets() -> tuple[Target, ...]:
@@ -74,7 +76,7 @@ def targets() -> tuple[Target, ...]:
     for topic, value in step_records(3, 0):
         answers[topic] = (*answers.get(topic, ()), value)
     return (
-        *(Target(f"decoder, {s}", _decoder(s), telemetry[s] + _binary(s)) for s in SOURCES),
+        *(Target(f"decoder, {s}", _decoder(s), telemetry[s] + _binary(s), decoder=True) for s in SOURCES),
         *(Target(f"batch reader, {s}", _batch(s), telemetry[s] + _binary(s)) for s in SOURCES),
         Target("strict JSON", _refusing(strict_json.read, MalformedError), telemetry["requests"] + raw),
         Target("formats of others", _refusing(_others, MalformedError), raw, us_per_kib=200.0),
