@@ -78,11 +78,19 @@ def input_facts(
 
 
 def _is_flat(window: Window, num_targets: int) -> bool:
-    """Real demand is noisy: many equal non-zero steps in a row are a frozen reporter."""
+    """Real demand is noisy: many equal steps in a row, with something going on, are a frozen reporter.
+
+    One that froze altogether repeats its counters, so that nothing seems to arrive, and what it said was running.
+    """
     if not window.observed[-_FLAT_STEPS:, 0].all() or len(window.observed) < _FLAT_STEPS:
         return False
-    recent = window.values[-_FLAT_STEPS:, :num_targets]
-    return bool(recent[-1, 0] != 0 and (recent == recent[-1]).all())
+    columns = list(range(num_targets))
+    running = window.columns.get("engine.running")
+    if running is not None and window.observed[-_FLAT_STEPS:, running].all():
+        columns.append(running)
+    recent = window.values[-_FLAT_STEPS:, columns]
+    still = (recent == recent[-1]).all(axis=0)
+    return bool(still[:num_targets].all() and (recent[-1, 0] != 0 or (still & (recent[-1] != 0))[num_targets:].any()))
 
 
 def _recent_mean(rate: NDArray[np.float64], seen: NDArray[np.bool_], steps: int) -> float | None:
