@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from infra.errors import HarmonyError
 from model.contract import Forecaster
@@ -16,6 +17,9 @@ from model.evaluation.ridge_baseline import ridge
 from model.evaluation.rolling import Paths, Round
 from model.evaluation.served import fisher_contestant, rolling_contestant
 from model.evaluation.statistical import STATISTICAL_MODELS, statistical_contestant
+
+if TYPE_CHECKING:
+    from model.evaluation.adapted import Adapted
 
 FINE_ROWS = 512  # newest rows that a forecaster of the contract sees one by one; the worker's own default is 128
 
@@ -120,13 +124,14 @@ def roster(names: list[str]) -> Roster:
     }
     fisher |= _pools()
     not_run: dict[str, str] = {}
+    adapted: dict[str, Adapted] = {}  # by folder
     for name in names:
         if name in STATISTICAL_MODELS:
             _take(name, partial(_add_statistical, name, rolling), not_run)
         elif name in FOUNDATION_MODELS:
             _take(name, partial(_add_foundation, name, rolling), not_run)
         elif name.partition(":")[0] in {ADAPTED, ADAPTED_ALONE}:
-            _take(name, partial(_add_adapted, name, rolling, fisher), not_run)
+            _take(name, partial(_add_adapted, name, adapted, rolling, fisher), not_run)
         elif name in SERVED_MODELS or name.partition(":")[0] == CHECKPOINT:
             _take(name, partial(_add_served, name, rolling, fisher), not_run)
     return Roster(rolling, fisher, not_run)
@@ -159,10 +164,15 @@ def _add_served(name: str, rolling: dict[str, RollingContestant], fisher: dict[s
     fisher[name] = fisher_contestant(forecaster)
 
 
-def _add_adapted(name: str, rolling: dict[str, RollingContestant], fisher: dict[str, FisherContestant]) -> None:
+def _add_adapted(
+    name: str,
+    adapted: dict[str, Adapted],
+    rolling: dict[str, RollingContestant],
+    fisher: dict[str, FisherContestant],
+) -> None:
     from pathlib import Path
 
-    from model.evaluation.adapted import adapted_contestant, fisher_adapted_contestant
+    from model.evaluation.adapted import Adapted
     from model.network.checkpoint import SHIPPED, CheckpointError, load
     from model.network.forecaster import NetworkForecaster
     from model.network.network import Network
@@ -170,13 +180,14 @@ def _add_adapted(name: str, rolling: dict[str, RollingContestant], fisher: dict[
 
     kind, _, folder = name.partition(":")
     try:
-        network = load(Path(folder) if folder else SHIPPED).network
+        if folder not in adapted:
+            adapted[folder] = Adapted(load(Path(folder) if folder else SHIPPED).network, FINE_ROWS)
     except CheckpointError as error:
         raise NotRun(str(error)) from None
 
-    def serve(adapted: Network) -> Forecaster:
-        alone = NetworkForecaster(adapted, "adapted")
+    def serve(network: Network) -> Forecaster:
+        alone = NetworkForecaster(network, "adapted")
         return combined(alone) if kind == ADAPTED else alone
 
-    fisher[name] = fisher_adapted_contestant(network, serve)
-    rolling[name] = adapted_contestant(network, serve, FINE_ROWS)
+    fisher[name] = adapted[folder].fisher_contestant(serve)
+    rolling[name] = adapted[folder].rolling_contestant(serve)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import numpy as np
@@ -18,6 +19,7 @@ from model.network.training import TrainingOptions
 
 OPTIONS = TrainingOptions(steps=80, learning_rate=2e-4, validate_every=16, patience=3)
 ONE_STEP = TrainingOptions(steps=200, learning_rate=4e-4, validate_every=20, patience=4, horizon=1)
+Serve = Callable[[Network], Forecaster]
 
 
 def histories(task: Task) -> list[History]:
@@ -37,61 +39,88 @@ def histories(task: Task) -> list[History]:
     ]
 
 
-def adapted_contestant(
-    network: Network,
-    serve: Callable[[Network], Forecaster],
-    fine_rows: int,
-    options: TrainingOptions = OPTIONS,
-) -> Callable[[Round], Paths]:
-    """The network, adapted once per task: train rows teach, validation rows judge, test rows are never seen.
+class Adapted:
+    """A network adapted once to each task or container: train rows teach, validation rows judge, test rows are unseen.
+
+    Contestants that serve it in different ways share what was learned; the time is the first one's.
 
     Args:
-        network: what adaptation starts from.
-        serve: makes a forecaster of an adapted network.
-        fine_rows: rows of context, the same for learning and forecasting.
-
-    On track zeroshot, where nothing may be fitted, it stays as it is.
+        network: what adaptation starts from; not changed.
+        fine_rows: rows of context in the rolling protocol, the same for learning and forecasting.
+        options: of learning for the rolling protocol.
+        one_step: of learning for Fisher's.
     """
-    made: dict[str, Callable[[Round], Paths]] = {}
 
-    def answer(asked: Round) -> Paths:
+    def __init__(
+        self,
+        network: Network,
+        fine_rows: int,
+        options: TrainingOptions = OPTIONS,
+        one_step: TrainingOptions = ONE_STEP,
+    ) -> None:
+        self._network = network
+        self._fine_rows = fine_rows
+        self._options = options
+        self._one_step = one_step
+        self._tasks: dict[str, Network] = {}
+        self._containers: dict[tuple[str, int], Network] = {}
+
+    def rolling_contestant(self, serve: Serve) -> Callable[[Round], Paths]:
+        """Forecasts of the network adapted to the round's task; `serve` makes a forecaster of a network.
+
+        On track zeroshot, where nothing may be fitted, and where a task is too short, the network stays as it was.
+        """
+        made: dict[str, Callable[[Round], Paths]] = {}
+
+        def answer(asked: Round) -> Paths:
+            task = asked.task.name
+            if task not in made:
+                made[task] = rolling_contestant(serve(self._of_task(asked)), self._fine_rows)
+            return made[task](asked)
+
+        return answer
+
+    def fisher_contestant(self, serve: Serve) -> Callable[[Asked], Answer]:
+        """Forecasts of the network adapted to the container and its input length."""
+
+        def answer(asked: Asked) -> Answer:
+            return fisher_contestant(serve(self._of_container(asked)))(asked)
+
+        return answer
+
+    def _of_task(self, asked: Round) -> Network:
+        name = asked.task.name
+        if name not in self._tasks:
+            # A copy: whoever serves a network freezes it, and the next adaptation could not learn.
+            self._tasks[name] = self._learned(asked) or copy.deepcopy(self._network)
+        return self._tasks[name]
+
+    def _learned(self, asked: Round) -> Network | None:
         task = asked.task
-        if task.name not in made:
-            better = network if asked.track == "zeroshot" else _adapted(network, task, options, fine_rows)
-            made[task.name] = rolling_contestant(serve(better), fine_rows)
-        return made[task.name](asked)
+        if asked.track == "zeroshot":
+            return None
+        ends = [item.train_end for item in task.items]
+        try:
+            return adapt(self._network, histories(task), self._options, train_ends=ends, context=self._fine_rows)
+        except TooShortError:
+            return None
 
-    return answer
-
-
-def fisher_adapted_contestant(
-    network: Network, serve: Callable[[Network], Forecaster], options: TrainingOptions = ONE_STEP
-) -> Callable[[Asked], Answer]:
-    """The network, adapted to each container and input length: train rows teach, validation rows judge."""
-
-    def answer(asked: Asked) -> Answer:
-        rows = asked.scaled[: asked.num_train + len(asked.validation)]
-        n = len(asked.names)
-        history = History(
-            item_id=asked.name,
-            start_ts_ms=asked.start_ts_ms,
-            step_ms=COARSE_STEP_MS,
-            values=rows,
-            levels=np.array(indicator_levels(asked.names), dtype=np.int64),
-            names=asked.names,
-            lower=np.full(n, -np.inf),
-            upper=np.full(n, np.inf),
-        )
-        better = adapt(network, [history], options, train_ends=[asked.num_train], context=asked.length)
-        return fisher_contestant(serve(better))(asked)
-
-    return answer
-
-
-def _adapted(network: Network, task: Task, options: TrainingOptions, context: int) -> Network:
-    try:
-        return adapt(
-            network, histories(task), options, train_ends=[item.train_end for item in task.items], context=context
-        )
-    except TooShortError:
-        return network
+    def _of_container(self, asked: Asked) -> Network:
+        key = asked.name, asked.length
+        if key not in self._containers:
+            n = len(asked.names)
+            history = History(
+                item_id=asked.name,
+                start_ts_ms=asked.start_ts_ms,
+                step_ms=COARSE_STEP_MS,
+                values=asked.scaled[: asked.num_train + len(asked.validation)],
+                levels=np.array(indicator_levels(asked.names), dtype=np.int64),
+                names=asked.names,
+                lower=np.full(n, -np.inf),
+                upper=np.full(n, np.inf),
+            )
+            ends = [asked.num_train]
+            self._containers[key] = adapt(
+                self._network, [history], self._one_step, train_ends=ends, context=asked.length
+            )
+        return self._containers[key]

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from model.contract import Forecaster
-from model.evaluation.adapted import adapted_contestant, fisher_adapted_contestant, histories
+from model.evaluation.adapted import Adapted, histories
 from model.evaluation.dataset import Indicator, SeriesItem, Task, Track
 from model.evaluation.fisher import Asked, scale
 from model.evaluation.rolling import Paths, Round, split_rows
@@ -38,7 +38,7 @@ def _weights(track: Track, task: Task) -> tuple[dict[str, torch.Tensor], Paths]:
         kept.append(network)
         return NetworkForecaster(network, "0" * 12)
 
-    contestant = adapted_contestant(small_network(), serve, 96, FEW)
+    contestant = Adapted(small_network(), 96, FEW).rolling_contestant(serve)
     asked = Round(task, task.items[0], 4, track, {"adapted": contestant})
     paths = asked.ask("adapted")
     asked.contestants["adapted"](asked)
@@ -68,6 +68,38 @@ def test_what_is_too_short_or_may_not_be_fitted_is_forecast_as_it_is() -> None:
     assert all(torch.equal(plain[name], value) for name, value in _weights("local", short)[0].items())
 
 
+def test_contestants_that_serve_it_differently_share_what_was_learned() -> None:
+    kept: list[Network] = []
+
+    def serve(network: Network) -> Forecaster:
+        kept.append(network)
+        return NetworkForecaster(network, "0" * 12)
+
+    adapted = Adapted(small_network(), 96, FEW)
+    task = _task()
+    contestants = {name: adapted.rolling_contestant(serve) for name in ("one", "other")}
+    asked = Round(task, task.items[0], 4, "local", contestants)
+    assert np.array_equal(asked.ask("one"), asked.ask("other"))
+    assert kept[0] is kept[1]
+
+
+def test_a_task_too_short_to_learn_from_does_not_keep_the_next_one_from_learning() -> None:
+    """A network that is served is frozen; the one that adaptation starts from must not be it."""
+    kept: list[Network] = []
+
+    def serve(network: Network) -> Forecaster:
+        kept.append(network)
+        return NetworkForecaster(network, "0" * 12)
+
+    contestant = Adapted(small_network(), 96, FEW).rolling_contestant(serve)
+    task = _task()
+    short = replace(task, name="short", items=(replace(task.items[0], train_end=40),))
+    for about in (short, task):
+        Round(about, about.items[0], 4, "local", {"adapted": contestant}).ask("adapted")
+    before, after = (network.state_dict() for network in kept)
+    assert not all(torch.equal(before[name], after[name]) for name in before)
+
+
 def test_a_container_is_learned_from_its_train_rows_and_judged_by_its_validation_rows() -> None:
     time = np.arange(500.0)
     values = np.stack((10 + np.sin(time / 5), np.round(time % 7)), axis=1)
@@ -81,7 +113,7 @@ def test_a_container_is_learned_from_its_train_rows_and_judged_by_its_validation
             kept.append(network)
             return NetworkForecaster(network, "0" * 12)
 
-        contestant = fisher_adapted_contestant(small_network(), serve, replace(FEW, horizon=1))
+        contestant = Adapted(small_network(), 96, one_step=replace(FEW, horizon=1)).fisher_contestant(serve)
         scaled, low, spread = scale(rows)
         asked = Asked("c", scaled, low, spread, ("load", "cpu.busy"), 0, 72, {"adapted": contestant}, max_targets=5)
         answer = asked.ask("adapted")
