@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import tee
 from pathlib import Path
@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from infra.cli_options import print_json, say
+from infra.cli_options import comma_list, say
 from infra.errors import HarmonyError
+from infra.json_report import STDOUT, write_json
 
 if TYPE_CHECKING:
+    from infra.series_file import Table
+    from model.evaluation.dataset import Task
     from model.network.spec import NetworkSpec
     from model.network.training import Prepared
 
@@ -32,7 +35,8 @@ ABOUT = {
     "gaussian": "a Gaussian in place of spline and atoms, the same dependence",
     "single": "the newest rows only: no day, no week",
 }
-TASKS = ("servegen-mid", "worldcup-10min", "gentd26-pods", "azure-conv-10s")
+TASKS = "servegen-mid,worldcup-10min,gentd26-pods,azure-conv-10s"
+CONTAINERS = "container1,container2,container3"
 METRICS = ("wql", "crps", "energy", "peak95")
 
 
@@ -40,44 +44,46 @@ def ablate(
     out: Annotated[Path, typer.Option(help="Folder for the variants' weights; those that are there stay.")],
     steps: Annotated[int, typer.Option(min=1, help="Updates of each variant.")] = 800,
     seeds: Annotated[int, typer.Option(min=1, max=20, help="Runs of each variant: initialisation and examples.")] = 3,
-    tasks: Annotated[str | None, typer.Option(help="Rolling tasks, with commas; default: four.")] = None,
-    containers: Annotated[str, typer.Option(help="Fisher containers, with commas.")] = (
-        "container1,container2,container3"
-    ),
+    tasks: Annotated[str, typer.Option(help="Rolling tasks, with commas.")] = TASKS,
+    containers: Annotated[str, typer.Option(help="Fisher containers, with commas.")] = CONTAINERS,
     part: Annotated[str, typer.Option(help="rolling: test, or validation to choose by.")] = "validation",
     limit: Annotated[int | None, typer.Option(min=1, help="A quick look: origins and windows per item.")] = None,
     workers: Annotated[int, typer.Option(min=0, max=64, help="Processes that make synthetic telemetry.")] = 1,
     json_out: Annotated[Path | None, typer.Option("--json", help="Write the report there; - for stdout.")] = None,
 ) -> None:
     """Train variants of the network side by side on the same synthetic telemetry, and score them zero-shot."""
-    import torch
+    from infra.fisher_files import read_containers
+    from infra.task_files import check_part, read_tasks
 
-    if part not in {"test", "validation"}:
-        raise HarmonyError(f"--part: {part!r} is neither test nor validation.", 2)
+    check_part(part)
     root = os.environ.get("HARMONY_DATA_DIR")
     if not root:
         raise HarmonyError("Set HARMONY_DATA_DIR to the folder that holds forecast-tasks and fisher.", 2)
+    rolling = read_tasks(Path(root) / "forecast-tasks", comma_list(tasks), part)
+    fisher = read_containers(Path(root) / "fisher", comma_list(containers))
+    import torch
+
     torch.set_num_threads(1)
-    names = [name.strip() for name in (tasks or ",".join(TASKS)).split(",")]
     rows = []
     for seed in range(1, seeds + 1):
         train_arms(out, steps, seed, workers)
         for arm in ARMS:
-            scores = _rolling(Path(root), names, _folder(out, arm, seed), part, limit)
-            scores |= _fisher(Path(root), containers.split(","), _folder(out, arm, seed), limit)
+            weights = _folder(out, arm, seed)
+            scores = _rolling(rolling, weights, limit) | _fisher(fisher, weights, limit)
             rows.append({"arm": arm, "seed": seed, **scores})
             say(f"{arm}, seed {seed}: " + ", ".join(f"{k} {v:.4f}" for k, v in scores.items()))
     report = {
-        "steps": steps, "part": part, "tasks": names, "containers": containers.split(","), "about": ABOUT,
-        "runs": rows, "arms": summarize(rows),
-    }  # fmt: skip
-    _show(report)
-    if json_out is not None and str(json_out) != "-":
-        from infra.evaluate import write_report
-
-        write_report(json_out, report)
-    elif json_out is not None:
-        print_json(report)
+        "steps": steps,
+        "part": part,
+        "tasks": [task.name for task in rolling],
+        "containers": [name for name, _ in fisher],
+        "about": ABOUT,
+        "runs": rows,
+        "arms": summarize(rows),
+    }
+    if json_out != STDOUT:
+        _show(report)
+    write_json(json_out, report)
 
 
 def train_arms(out: Path, steps: int, seed: int, workers: int) -> None:
@@ -134,16 +140,11 @@ def _folder(out: Path, arm: str, seed: int) -> Path:
     return out / f"{arm}-{seed}"
 
 
-def _rolling(root: Path, names: list[str], weights: Path, part: str, limit: int | None) -> dict[str, float]:
+def _rolling(tasks: Sequence[Task], weights: Path, limit: int | None) -> dict[str, float]:
     from infra.evaluate_models import roster
     from infra.evaluate_rolling import run_rolling, summary_rows
-    from infra.task_files import read_tasks
-    from model.evaluation.dataset import before_test
 
     contestant = f"network:{weights}"
-    tasks = read_tasks(root / "forecast-tasks", names)
-    if part == "validation":
-        tasks = [before_test(task) for task in tasks]
     run = run_rolling(
         tasks, roster([contestant]).rolling, [contestant], track="zeroshot", limit=limit, horizons=None,
         progress=lambda _: None,
@@ -152,16 +153,14 @@ def _rolling(root: Path, names: list[str], weights: Path, part: str, limit: int 
     return {f"rolling_{name}": float(row["relative"][name]) for name in METRICS}
 
 
-def _fisher(root: Path, names: list[str], weights: Path, limit: int | None) -> dict[str, float]:
+def _fisher(containers: Sequence[tuple[str, Table]], weights: Path, limit: int | None) -> dict[str, float]:
     from infra.evaluate_fisher import result_rows, run_fisher
     from infra.evaluate_models import roster
-    from infra.fisher_files import read_containers
 
     contestant = f"network:{weights}"
     run = run_fisher(
-        read_containers(root / "fisher", names), roster([contestant]).fisher, [contestant], lengths=[72], limit=limit,
-        progress=lambda _: None,
-    )  # fmt: skip
+        containers, roster([contestant]).fisher, [contestant], lengths=[72], limit=limit, progress=lambda _: None
+    )
     rows = result_rows(run)
     return {f"fisher_{name}": statistics.fmean(row[name] for row in rows) for name in ("crps", "energy_score")}
 

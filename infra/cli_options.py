@@ -27,3 +27,8 @@ def say(text: str) -> None:
 def print_json(value: Any) -> None:
     """Data for a program, on stdout."""
     print(json.dumps(value, default=str), flush=True)
+
+
+def comma_list(text: str) -> list[str]:
+    """The words between the commas, empty ones left out."""
+    return [word.strip() for word in text.split(",") if word.strip()]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 import typer
 
-from infra.cli_options import say
+from infra.cli_options import comma_list, say
 from infra.errors import HarmonyError
+from infra.json_report import STDOUT, write_json
 
 
 def evaluate(
@@ -41,8 +40,9 @@ def evaluate(
         raise HarmonyError(f"--protocol: {protocol!r} is neither fisher nor rolling.", 2)
     if track not in {"local", "zeroshot"}:
         raise HarmonyError(f"--track: {track!r} is neither local nor zeroshot.", 2)
-    if part not in {"test", "validation"}:
-        raise HarmonyError(f"--part: {part!r} is neither test nor validation.", 2)
+    from infra.task_files import check_part
+
+    check_part(part)
     import torch
 
     torch.set_num_threads(1)  # the tensors are small; threads that wait for each other cost more than they bring
@@ -67,9 +67,7 @@ def evaluate(
                 progress=progress.say,
             )  # fmt: skip
     report["not_run"] = not_run
-    if str(json_out) == "-":
-        print(json.dumps(_plain(report)), flush=True)
-    else:
+    if json_out != STDOUT:
         from infra.evaluate_table import print_fisher, print_pairs, print_rolling
 
         if protocol == "rolling":
@@ -78,8 +76,7 @@ def evaluate(
             print_rolling(report["summary"], not_run, track=track)
         else:
             print_fisher(report["summary"], not_run)
-        if json_out is not None:
-            write_report(json_out, report)
+    write_json(json_out, report)
     if plots is not None:
         from infra.evaluate_plots import draw_report
 
@@ -90,11 +87,8 @@ def evaluate(
 def _rolling(where: Path, contestants: Any, chosen: list[str], wanted: list[str] | None, **how: Any) -> tuple[Any, Any]:
     from infra.evaluate_rolling import result_rows, run_rolling, summary_rows
     from infra.task_files import read_tasks
-    from model.evaluation.dataset import before_test
 
-    tasks = read_tasks(where, wanted)
-    if how["part"] == "validation":
-        tasks = [before_test(task) for task in tasks]
+    tasks = read_tasks(where, wanted, how["part"])
     run = run_rolling(
         tasks, contestants, chosen, track=how["track"], limit=how["limit"], horizons=how["horizons"],
         progress=how["progress"],
@@ -139,7 +133,7 @@ def _default_dataset(protocol: str) -> Path:
 
 
 def _words(text: str | None) -> list[str] | None:
-    return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
+    return None if text is None else comma_list(text)
 
 
 def _numbers(option: str, text: str | None) -> list[int] | None:
@@ -153,31 +147,6 @@ def _numbers(option: str, text: str | None) -> list[int] | None:
     if not numbers or min(numbers) < 1:
         raise HarmonyError(f"{option}: {text!r} must name numbers of at least 1.", 2)
     return numbers
-
-
-def _plain(value: Any) -> Any:
-    """For JSON: NaN, which JSON does not know, becomes null."""
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    return value
-
-
-def write_report(where: Path, report: Any) -> None:
-    """As JSON.
-
-    Raises:
-        HarmonyError: it cannot be written.
-    """
-    try:
-        where.parent.mkdir(parents=True, exist_ok=True)
-        where.write_text(json.dumps(_plain(report), indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise HarmonyError(f"--json: cannot write {where} ({error.strerror}).") from None
-    say(f"wrote {where}")
 
 
 class _Progress:

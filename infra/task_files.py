@@ -9,12 +9,27 @@ from typing import Any
 
 from infra.errors import HarmonyError
 from infra.series_file import Table, read_series
-from model.evaluation.dataset import Indicator, SeriesItem, Task
+from model.evaluation.dataset import Indicator, SeriesItem, Task, before_test
 from model.evaluation.rolling import split_rows
 
+PARTS = ("test", "validation")
 
-def read_tasks(dataset: Path, names: Iterable[str] | None = None) -> list[Task]:
+
+def check_part(part: str) -> None:
+    """Before anything is read or trained.
+
+    Raises:
+        HarmonyError: the rows to score are neither the test nor the validation rows.
+    """
+    if part not in PARTS:
+        raise HarmonyError(f"--part: {part!r} is neither {' nor '.join(PARTS)}.", 2)
+
+
+def read_tasks(dataset: Path, names: Iterable[str] | None = None, part: str = "test") -> list[Task]:
     """The task folders in `dataset` (or `dataset` itself), sorted by name.
+
+    Args:
+        part: of the rows that are scored; with "validation" the test rows are left out altogether.
 
     Raises:
         HarmonyError: no such folder or task, or a file that cannot be understood.
@@ -31,7 +46,8 @@ def read_tasks(dataset: Path, names: Iterable[str] | None = None) -> list[Task]:
     unknown = [name for name in wanted if name not in folders]
     if unknown:
         raise HarmonyError(f"--tasks: {dataset} has no {', '.join(unknown)}; it has {', '.join(folders)}.", 2)
-    return [_read_task(folders[name]) for name in wanted]
+    tasks = [_read_task(folders[name]) for name in wanted]
+    return [before_test(task) for task in tasks] if part == "validation" else tasks
 
 
 def _read_task(folder: Path) -> Task:

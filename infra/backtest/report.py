@@ -14,8 +14,9 @@ from typing import Any
 from infra.backtest.history import BIN_S, History
 from infra.backtest.judge import Judged
 from infra.errors import HarmonyError
+from infra.json_report import plain
 from infra.replay.live import Lived
-from infra.replay.records import paired_interval, plain
+from infra.replay.records import paired_interval
 
 PLOT, PAGE, TEXT = "backtest.png", "report.html", "report.md"
 _CLOSE = 0.02

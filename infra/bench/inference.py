@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from infra.bench.report import document, load_average, print_table, spread, store
+from infra.bench.report import document, load_average, print_table, spread
 from infra.cli_options import say
+from infra.json_report import write_json
 from model.contract import COARSE_ROWS, ContextBatch, Forecaster
 
 _STEP_MS = 15_000
@@ -88,7 +89,7 @@ def run_inference_bench(bench: InferenceBench, out: Path | None = None) -> dict[
         "devices": [torch.cuda.get_device_name() if d == "cuda" else "cpu" for d in devices],
     }
     body = document("inference", job, rows, loads)
-    store(out, body)
+    write_json(out, body)
     print_table(
         ("", "device", "windows", "ms a call", "us a window", "over floor"),
         [

@@ -25,10 +25,11 @@ from infra.bench.job import (
 )
 from infra.bench.preload import preload
 from infra.bench.ratios import fallen
-from infra.bench.report import document, load_average, print_table, spread, store
+from infra.bench.report import document, load_average, print_table, spread
 from infra.bench.subjects import Measured, Subject, measure, ours, python_with, rival
 from infra.cli_options import say
 from infra.errors import HarmonyError
+from infra.json_report import write_json
 from infra.kafka_embedded import EmbeddedKafka
 from infra.topic_admin import create_topics
 from streams.topics import Topics, TopicSpec
@@ -96,7 +97,7 @@ def run_ingest_bench(bench: IngestBench, out: Path | None = None) -> dict[str, A
         "pack": PACK,
     }
     body = document("ingest", job, results, loads)
-    store(out, body)
+    write_json(out, body)
     for sentence in fallen(results):
         say(sentence)
     return body

@@ -22,9 +22,10 @@ from aiokafka.structs import TopicPartition
 from agents.policy import GuardLimits, Policy, Slo, TargetRef, WorkloadSpec
 from infra.bench.ingest import broker
 from infra.bench.preload import partition_of, preload
-from infra.bench.report import document, load_average, store
+from infra.bench.report import document, load_average
 from infra.demo_settings import write_settings
 from infra.errors import HarmonyError
+from infra.json_report import write_json
 from infra.loopback_port import LOOPBACK, free_port
 from infra.supervisor import worker_command
 from infra.topic_admin import create_topics
@@ -57,7 +58,7 @@ def measure_fleets(
                 results.append(asyncio.run(measure(LiveLoop(at, job, Path(home)))))
             loads.append(load_average())
     body = document(name, {**asked, "brokers": None}, results, loads)
-    store(out, body)
+    write_json(out, body)
     return body
 
 

@@ -18,8 +18,9 @@ from torch import Tensor
 from agents.planner import PlanInput, plan, warm_up
 from agents.policy import Policy, WorkloadSpec
 from infra.bench.plan_check import check_plans
-from infra.bench.report import document, load_average, print_table, spread, store
+from infra.bench.report import document, load_average, print_table, spread
 from infra.cli_options import say
+from infra.json_report import write_json
 from model.capacity import CapacityPosterior, SlotEvidence
 from model.lead_time import LeadTimePosterior
 
@@ -90,7 +91,7 @@ def run_plan_bench(bench: PlanBench, out: Path | None = None) -> dict[str, Any]:
     }
     results = {"fleets": rows, "growth_over_linear": growth, "exhaustive": asdict(checked)}
     body = document("plan", job, results, loads)
-    store(out, body)
+    write_json(out, body)
     _show(rows, growth)
     say(
         f"  of {bench.checked} plans {checked.same} have the count that trying every candidate finds, "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import platform
@@ -12,8 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
-
-from infra.errors import HarmonyError
 
 
 def machine() -> dict[str, Any]:
@@ -56,25 +53,6 @@ def document(bench: str, job: Mapping[str, Any], results: Any, loads: Sequence[f
         "job": dict(job),
         "results": results,
     }
-
-
-def store(path: Path | None, body: Mapping[str, Any]) -> None:
-    """Write the document where the user wants it; `-` is stdout.
-
-    Raises:
-        HarmonyError: it cannot be written.
-    """
-    if path is None:
-        return
-    text = json.dumps(body, indent=1) + "\n"
-    if str(path) == "-":
-        sys.stdout.write(text)
-        return
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise HarmonyError(f"--json: cannot write {path}: {error.strerror}.", 2) from None
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") -> None:

@@ -13,9 +13,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from infra.bench.report import document, load_average, print_table, spread, store
+from infra.bench.report import document, load_average, print_table, spread
 from infra.cli_options import say
 from infra.errors import HarmonyError
+from infra.json_report import write_json
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.coarse_ring import COARSE_ROWS
 from streams.config import StreamConfig
@@ -67,7 +68,7 @@ def run_scale_bench(bench: ScaleBench, out: Path | None = None) -> dict[str, Any
         "ring_kb_per_workload": ring_kb(),
     }
     body = document("scale", asdict(bench), results, loads)
-    store(out, body)
+    write_json(out, body)
     _show(results)
     return body
 

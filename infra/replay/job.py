@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -14,13 +13,16 @@ from rich.table import Table
 
 from infra.cli_options import say
 from infra.errors import HarmonyError
+from infra.json_report import STDOUT, plain, write_json
+from infra.plot_style import pyplot
 from infra.replay.calibration import pooled_interval, reliability
 from infra.replay.catalogue import DEFAULT_POLICIES, POLICY_NAMES
 from infra.replay.matrix import CellResult, run_cell
 from infra.replay.plot import pareto_svg, write_plot
 from infra.replay.prepare import Cell, Options, day_cell, rate_cell, trace_cell
 from infra.replay.rates import DAY_S, Tokens, read_rates
-from infra.replay.records import Row, paired_interval, plain
+from infra.replay.records import Row, paired_interval
+from infra.replay.reliability_plot import draw
 from infra.simulator.arrivals import TraceError, read_trace
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import ProfileError, named_profile
@@ -56,6 +58,7 @@ class Request:
     json_out: Path | None
     log_dir: Path | None
     plot: Path | None
+    plot_risk: Path | None
 
 
 def run_replay(q: Request) -> None:
@@ -65,6 +68,8 @@ def run_replay(q: Request) -> None:
         HarmonyError: a load, profile, policy, bound or objective that cannot be used; one sentence, exit code 2.
     """
     wanted = _policies(q.policies)
+    if q.plot_risk is not None:
+        pyplot(q.plot_risk)  # a plot that cannot be drawn is known before the work is done
     if (q.requests is None) == (q.rate is None):
         raise HarmonyError("Give the load: either --requests FILE or --rate FILE.", 2)
     lead_s, sigma = _lead_time(q.lead_time)
@@ -85,15 +90,14 @@ def run_replay(q: Request) -> None:
         progress=lambda what: say(f"{cell.name}: {what}"),
     )  # fmt: skip
     body = as_json(result, options)
-    if q.json_out is not None and str(q.json_out) != "-":
-        _write(q.json_out, json.dumps(body, indent=1))
+    write_json(q.json_out, body)
+    title = f"{cell.name}, lead time {q.lead_time} s"
     if q.plot is not None:
         bound = _mean([b.gpu_hours for b in result.oracle.values()])
-        title = f"{cell.name}, lead time {q.lead_time} s"
         write_plot(q.plot, pareto_svg(_per_policy(result.rows), bound, q.objective, title))
-    if str(q.json_out) == "-":
-        print(json.dumps(body), flush=True)
-    else:
+    if q.plot_risk is not None and result.stated:
+        draw(q.plot_risk, {p: reliability(risks) for p, risks in result.stated.items()}, title)
+    if q.json_out != STDOUT:
         _print_table(result, q.objective)
 
 
@@ -265,11 +269,3 @@ def _shares(rows: Sequence[Row], what: str) -> str:
     return (
         ", ".join(f"{name} {count / whole:.0%}" for name, count in sorted(total.items(), key=lambda x: -x[1])) or "none"
     )
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise HarmonyError(f"--json: {path} cannot be written ({error.strerror or error}).", 2) from None

@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -50,15 +49,6 @@ def row_of(policy: str, params: str, lived: Lived, holds: dict[str, int], foreca
         holds,
         forecasts,
     )
-
-
-def plain(value: Any) -> Any:
-    """JSON knows no NaN."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: plain(v) for key, v in value.items()}
-    return [plain(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 def write_logs(directory: Path, policy: str, lived: Lived) -> None:

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from infra import ablations
-from infra.ablations import summarize, train_arms
+from infra.ablations import ablate, summarize, train_arms
+from infra.errors import HarmonyError
 from model.network.checkpoint import load
 
 SMALL = {"width": 16, "hidden": 16, "num_blocks": 1, "num_heads": 2, "latents": 2, "head_hidden": 8}
@@ -39,3 +40,14 @@ def test_ratios_are_taken_within_a_seed() -> None:
     assert flat["wql"]["over_full_low"] == pytest.approx(1.1)
     assert flat["wql"]["over_full_high"] == pytest.approx(1.1)
     assert (flat["wql"]["low"], flat["wql"]["high"]) == (pytest.approx(0.55), pytest.approx(0.88))
+
+
+def test_telemetry_that_is_not_there_is_missed_before_anything_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ablations, "train_arms", lambda *_: pytest.fail("trained"))
+    monkeypatch.setenv("HARMONY_DATA_DIR", str(tmp_path))
+    with pytest.raises(HarmonyError, match=r"there is no directory .*forecast-tasks"):
+        ablate(tmp_path / "out")
+    with pytest.raises(HarmonyError, match="--part: 'x' is neither test nor validation"):
+        ablate(tmp_path / "out", part="x")
