@@ -12,6 +12,7 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
 from infra.brokers import any_listens, format_brokers, parse_brokers
+from infra.durations import parse_units_s
 from infra.errors import HarmonyError
 from infra.producers import close_producer
 from streams.catalogue import DEFAULT_CATALOGUE
@@ -19,13 +20,11 @@ from streams.decode import RecordDecoder
 from streams.pages import Control
 from streams.records import DeadLetter, encode_control
 
-_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_PART = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 _SEND_TIMEOUT_S = 20.0
 
 
 def parse_duration(text: str) -> int:
-    """Milliseconds of `2h`, `90m`, `1d12h`, `30s`.
+    """Milliseconds of what `--for` was given: `2h`, `90m`, `1d12h`, `30s`.
 
     Raises:
         HarmonyError: anything else, or nothing at all.
@@ -33,12 +32,13 @@ def parse_duration(text: str) -> int:
     >>> parse_duration("1h30m")
     5400000
     """
-    plain = text.strip().lower()
-    parts = _PART.findall(plain)
-    total = sum(round(float(number) * _UNITS_MS[unit]) for number, unit in parts)
-    if "".join(number + unit for number, unit in parts) != plain or total <= 0:
-        raise HarmonyError(f"{text!r} is not a duration. Write 30s, 90m, 2h, 1d or 1h30m.", 2)
-    return total
+    try:
+        duration_ms = round(1000 * parse_units_s(text))
+    except ValueError as error:
+        raise HarmonyError(f"--for: {error}.", 2) from None
+    if duration_ms < 1:
+        raise HarmonyError(f"--for: {text!r} is shorter than a millisecond.", 2)
+    return duration_ms
 
 
 def word(action: str, workload: str | None, now_ms: int, **settings: Any) -> Control:

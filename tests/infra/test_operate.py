@@ -68,9 +68,17 @@ def test_durations(text: str, ms: int) -> None:
     assert parse_duration(text) == ms
 
 
-@pytest.mark.parametrize("text", ["", "2", "h", "-1h", "2 hours", "1h x", "0s", "1h-30m", "1e3s"])
-def test_what_is_no_duration_says_how_to_write_one(text: str) -> None:
-    with pytest.raises(HarmonyError, match="Write 30s") as raised:
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        *((text, "write 90s") for text in ("", "2", "h", "-1h", "2 hours", "1h x", "1h-30m", "1e3s")),
+        ("0s", "positive"),
+        ("9" * 400 + "d", "positive, and shorter"),
+        ("0.0001s", "shorter than a millisecond"),
+    ],
+)
+def test_what_is_no_duration_says_how_to_write_one(text: str, told: str) -> None:
+    with pytest.raises(HarmonyError, match=f"--for: .*{told}") as raised:
         parse_duration(text)
     assert raised.value.exit_code == 2
 
@@ -246,7 +254,7 @@ def app() -> typer.Typer:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["pin", "w", "3", "--for", "soon"], 2, "Write 30s"),
+        (["pin", "w", "3", "--for", "soon"], 2, "write 90s"),
         (["pin", "w", "-3"], 2, ""),
         (["mode", "w", "yolo"], 2, "act or observe"),
         (["status", "--brokers", "127.0.0.1:1"], 1, "No Kafka broker answers at 127.0.0.1:1"),
