@@ -143,22 +143,14 @@ class DeskSubject:
         return self._loop.run_until_complete(work)
 
 
-class MemoryWorld:
-    """Counts in memory, seen and set without fail: what the core alone proves."""
-
-    abilities: frozenset[Ability] = frozenset(ABILITIES) - {"answers"}
+class _Counts:
+    """Replicas that are numbers in memory."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
 
     async def open(self, replicas: Mapping[str, int]) -> None:
         self._counts = dict(replicas)
-
-    def actuator(self, clock: Callable[[], int]) -> Actuator:  # noqa: ARG002
-        return _Memory(self._counts)
-
-    async def settle(self, desk: Desk) -> None:
-        pass
 
     async def replicas(self, workload: str) -> int:
         return self._counts[workload]
@@ -167,6 +159,18 @@ class MemoryWorld:
         self._counts[workload] = replicas
 
     async def close(self) -> None:
+        pass
+
+
+class MemoryWorld(_Counts):
+    """Counts in memory, seen and set without fail: what the core alone proves."""
+
+    abilities: frozenset[Ability] = frozenset(ABILITIES) - {"answers"}
+
+    def actuator(self, clock: Callable[[], int]) -> Actuator:  # noqa: ARG002
+        return _Memory(self._counts)
+
+    async def settle(self, desk: Desk) -> None:
         pass
 
 
@@ -191,16 +195,10 @@ class _Memory:
         return ""
 
 
-class PullWorld:
+class PullWorld(_Counts):
     """A scaler that asks us and does as it is told, and leaves the count alone where it gets an error (an HPA)."""
 
     abilities: frozenset[Ability] = frozenset(ABILITIES) - {"changes"}
-
-    def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
-
-    async def open(self, replicas: Mapping[str, int]) -> None:
-        self._counts = dict(replicas)
 
     def actuator(self, clock: Callable[[], int]) -> Actuator:  # noqa: ARG002
         from infra.actuate.pull import Answers
@@ -216,12 +214,3 @@ class PullWorld:
     async def ask(self, desk: Desk, workload: str) -> int | None:
         """What the scaler is told; None = an error."""
         return desk.answer(workload)
-
-    async def replicas(self, workload: str) -> int:
-        return self._counts[workload]
-
-    async def change(self, workload: str, replicas: int) -> None:
-        self._counts[workload] = replicas
-
-    async def close(self) -> None:
-        pass
