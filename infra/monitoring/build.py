@@ -18,7 +18,8 @@ from grafana_foundation_sdk.models.common import (
 )
 from grafana_foundation_sdk.models.dashboard import DataSourceRef, VariableRefresh, VariableSort
 
-from infra.monitoring.panels import DASHBOARDS, DashboardSpec, PanelSpec
+from infra.monitoring.dashboard_spec import DashboardSpec, PanelSpec
+from infra.monitoring.panels import DASHBOARDS
 
 HERE = Path(__file__).parent / "dashboards"
 _SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")

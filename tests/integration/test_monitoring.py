@@ -15,7 +15,7 @@ import pytest
 from infra.kafka_embedded import EmbeddedKafka
 from infra.metric_catalogue import METRICS
 from infra.metrics import PREFIX
-from infra.monitoring.panels import RATE
+from infra.monitoring.dashboard_spec import RATE
 from tests.integration.pipeline import STREAM, Pipeline, workload_names
 from tests.monitoring.prometheus_server import Prometheus, prometheus
 from tests.monitoring.tools import MONITORING, RULES, needs

@@ -9,7 +9,8 @@ import pytest
 
 from infra.metric_catalogue import METRICS
 from infra.metrics import PREFIX
-from infra.monitoring.panels import DASHBOARDS, DashboardSpec
+from infra.monitoring.dashboard_spec import DashboardSpec
+from infra.monitoring.panels import DASHBOARDS
 from tests.monitoring.tools import MONITORING
 
 NAMES = {PREFIX + metric.name for metric in METRICS}
