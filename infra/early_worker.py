@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import faust
 
-from streams.stage_app import end_process
+from streams.end_process import end_process
 
 
 class EarlyWorker(faust.Worker):

@@ -42,8 +42,9 @@ from infra.worker_options import WorkerOptions
 from model.inference import InferenceWorker
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.commit_codec import Commit
+from streams.end_process import end_process
 from streams.log import OutRecord
-from streams.stage_app import ConnectionConfig, Stage, StageHost, end_process
+from streams.stage_app import ConnectionConfig, Stage, StageHost
 from streams.ticker import Ticker
 
 _WATCH_S = 1.0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,21 +16,16 @@ from time import monotonic
 from typing import Any, Protocol, cast
 
 import faust
-from aiokafka.errors import (
-    ClusterAuthorizationFailedError,
-    GroupAuthorizationFailedError,
-    TopicAuthorizationFailedError,
-)
 from faust.types.tuples import TP
 
-from streams.exhaustion import exhausted
+from streams.end_process import end_process
+from streams.fetched_batch import BatchSchema, FetchedBatch
 from streams.log import ContractBroken, OutRecord
 from streams.log_reader import LogReader
 from streams.meter import Meter, NullMeter
-from streams.stage import FailPoint, ForgivingKernel, Kernel, Lane
-from streams.transport import BatchConsumer, BatchPort, BatchSchema, FetchedBatch, highwater_lag, install
-
-_REFUSED = (TopicAuthorizationFailedError, GroupAuthorizationFailedError, ClusterAuthorizationFailedError)
+from streams.reach import check_reach
+from streams.stage import FailPoint, Kernel, Lane
+from streams.transport import BatchConsumer, BatchPort, highwater_lag, install
 
 
 class Stage(Protocol):
@@ -89,28 +83,6 @@ class HostStatus:
     restore_s: float = 0.0
     last_record_s: float | None = None
     lanes: dict[tuple[str, int], Lane] = field(default_factory=dict)
-
-
-def end_process(stage: str, error: BaseException) -> None:
-    """Last line of a life that must not go on: one clear sentence; nothing is acknowledged after it."""
-    kind = ""
-    cause = exhausted()
-    if cause is not None:
-        error = ContractBroken(f"{cause}. It was noticed by {type(error).__name__}: {error}")
-    elif isinstance(error, _REFUSED):
-        error = ContractBroken(
-            f"Kafka refuses this worker's user ({type(error).__name__}: {error}): a right was taken away while it ran; "
-            "`harmony topics rights` lists what it needs"
-        )
-    if not isinstance(error, ContractBroken):
-        import traceback
-
-        traceback.print_exception(error, file=sys.stderr)
-        kind = f"{type(error).__name__}: "
-    sentence = " ".join(f"{kind}{error}".split())
-    sys.stderr.write(f"harmony worker stops ({stage}): {sentence}\n")
-    sys.stderr.flush()
-    os._exit(error.exit_code if isinstance(error, ContractBroken) else 1)
 
 
 class StageHost:
@@ -260,7 +232,7 @@ class StageHost:
                     stage = self._stage_of[topic]
                     stage_name = f"{stage.name} of {topic}/{partition}"
                     kernel = await stage.restore(topic, partition, reader)
-                    await self._check_reach(topic, partition, kernel, reader)
+                    await check_reach(topic, partition, kernel, reader)
                     self._fail_point("restore.partition")
                     self._lanes[topic, partition] = self._new_lane(stage.name, TP(topic, partition), kernel)
         except asyncio.CancelledError:
@@ -275,36 +247,6 @@ class StageHost:
         self.status.restored = True
         self.status.restore_s = monotonic() - started
         self._meter.observe("restore_seconds", self.status.restore_s)
-
-    async def _check_reach(self, topic: str, partition: int, kernel: Kernel, reader: LogReader) -> None:
-        """The log must still hold what the kernel wants to read next.
-
-        Raises:
-            ContractBroken: it does not, and nobody may skip it.
-        """
-        resume = kernel.resume_offset
-        if resume is None:
-            return
-        begin, end = await reader.bounds(topic, partition)
-        if resume > end:
-            raise ContractBroken(
-                f"{topic}/{partition}: the state goes on at offset {resume} but the log ends at {end}: the topic was "
-                "emptied or created anew; restore it, or accept a new start with `harmony state reset`"
-            )
-        if resume >= begin:
-            return
-        lost = f"offsets {resume} to {begin - 1} were removed by retention before they were read"
-        if not isinstance(kernel, ForgivingKernel):
-            raise ContractBroken(
-                f"{topic}/{partition}: {lost}; raise the topic's retention.bytes, or accept a new start with "
-                "`harmony state reset`"
-            )
-        kernel.skip_lost(begin)
-        sys.stderr.write(
-            f"harmony worker: telemetry is lost: {topic}/{partition}: {lost}; the steps that they belong to stay "
-            "unobserved. Keep telemetry longer than workers may be down (retention.ms)\n"
-        )
-        sys.stderr.flush()
 
     def _new_lane(self, stage: str, tp: TP, kernel: Kernel) -> Lane:
         generation = self._generation

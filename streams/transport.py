@@ -12,7 +12,6 @@ docs/adr/0001 says what Faust does for us and what it does not.
 | `Consumer._commit_offsets`*, `_committed_offset`* | what the group has really taken; a refused commit is tried again |
 | `Consumer._thread`*, aiokafka's subscription state* and sender task* | what watchdogs see of consumer and producer |
 | `Consumer._new_consumer_thread`, aiokafka's `Fetcher._records`*, `PartitionRecords._consumer_record`* | lean records |
-| `Schema.compile` | hand the batch through undecoded |
 """
 
 from __future__ import annotations
@@ -26,44 +25,12 @@ from typing import Any, cast
 import faust
 from faust.transport.consumer import ensure_TP
 from faust.transport.drivers import aiokafka as driver
-from faust.types.tuples import TP, ConsumerMessage
+from faust.types.tuples import TP
 
+from streams.fetched_batch import to_message
 from streams.log import LogRecord
 
 MAX_BATCH_RECORDS = 4096
-_LOG_APPEND_TIME = 1
-
-
-@dataclass(frozen=True, slots=True)
-class FetchedBatch:
-    """Contiguous records of one partition, fetched together under one group generation."""
-
-    topic: str
-    partition: int
-    records: list[LogRecord]
-    generation: int
-
-    @property
-    def first_offset(self) -> int:
-        return self.records[0].offset
-
-
-class _BatchMessage(ConsumerMessage):
-    """Carries a `FetchedBatch` through Faust; its offset is the batch's last."""
-
-
-class BatchSchema(faust.Schema[Any, Any]):
-    """Passes a fetched batch to the agent as it is: bytes stay bytes until our own decoder sees them."""
-
-    def compile(self, app: Any, **kwargs: Any) -> Callable[..., Any]:
-        plain = super().compile(app, **kwargs)
-
-        async def decode(message: Any, *, propagate: bool = False) -> Any:
-            if isinstance(message, _BatchMessage):
-                return app.create_event(None, message.value, message.headers, message)
-            return await plain(message, propagate=propagate)
-
-        return decode
 
 
 class _LeanResults(OrderedDict[Any, Any]):
@@ -244,7 +211,7 @@ class BatchConsumer(driver.Consumer):
         for start in range(0, len(records), MAX_BATCH_RECORDS):
             if not self.flow_active or self.app.consumer_generation_id != generation or tp not in self._expected:
                 return
-            message = _to_message(tp, records[start : start + MAX_BATCH_RECORDS], generation)
+            message = to_message(tp, records[start : start + MAX_BATCH_RECORDS], generation)
             await self.wait_first(self.callback(message), self.suspend_flow.wait())
             self._delivered(tp, message.offset)
 
@@ -253,32 +220,6 @@ class BatchConsumer(driver.Consumer):
         if self.flow_active and tp in self._expected:
             self._expected[tp] = offset + 1
             self._read_offset[tp] = offset
-
-
-def _to_message(tp: TP, records: list[LogRecord], generation: int) -> _BatchMessage:
-    batch = FetchedBatch(
-        topic=tp.topic,
-        partition=tp.partition,
-        records=records,
-        generation=generation,
-    )
-    last = records[-1]
-    carried = cast("Any", batch)
-    return _BatchMessage(
-        tp.topic,
-        tp.partition,
-        last.offset,
-        records[0].stamp_ms / 1000.0,
-        _LOG_APPEND_TIME,
-        [],
-        None,
-        carried,
-        None,
-        0,
-        0,
-        tp,
-        generation_id=generation,
-    )
 
 
 class BatchTransport(driver.Transport):

@@ -20,11 +20,11 @@ import uvloop
 from agents.ingest_agent import IngestStage, register_ingest_agents
 from infra.bench.job import CATALOGUE, PARTITIONS, STREAM
 from infra.metrics import PrometheusMeter
+from streams.fetched_batch import FetchedBatch
 from streams.ingest import IngestKernel
 from streams.log import OutRecord
 from streams.stage_app import ConnectionConfig, StageHost
 from streams.topics import Topics
-from streams.transport import FetchedBatch
 
 
 class _Progress:

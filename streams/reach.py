@@ -1,0 +1,40 @@
+"""Whether a log still holds what restored state wants to read next."""
+
+from __future__ import annotations
+
+import sys
+
+from streams.log import ContractBroken
+from streams.log_reader import LogReader
+from streams.stage import ForgivingKernel, Kernel
+
+
+async def check_reach(topic: str, partition: int, kernel: Kernel, reader: LogReader) -> None:
+    """A kernel that may skip what is lost is told to, and the operator hears of it.
+
+    Raises:
+        ContractBroken: the log ends before, or has lost what nobody may skip.
+    """
+    resume = kernel.resume_offset
+    if resume is None:
+        return
+    begin, end = await reader.bounds(topic, partition)
+    if resume > end:
+        raise ContractBroken(
+            f"{topic}/{partition}: the state goes on at offset {resume} but the log ends at {end}: the topic was "
+            "emptied or created anew; restore it, or accept a new start with `harmony state reset`"
+        )
+    if resume >= begin:
+        return
+    lost = f"offsets {resume} to {begin - 1} were removed by retention before they were read"
+    if not isinstance(kernel, ForgivingKernel):
+        raise ContractBroken(
+            f"{topic}/{partition}: {lost}; raise the topic's retention.bytes, or accept a new start with "
+            "`harmony state reset`"
+        )
+    kernel.skip_lost(begin)
+    sys.stderr.write(
+        f"harmony worker: telemetry is lost: {topic}/{partition}: {lost}; the steps that they belong to stay "
+        "unobserved. Keep telemetry longer than workers may be down (retention.ms)\n"
+    )
+    sys.stderr.flush()
