@@ -16,8 +16,9 @@ from streams.page_codec import PageAssembler
 from streams.pages import FleetFacts
 from streams.records import encode_fleet, encode_packed, encode_sample, encode_tick
 from streams.topics import Topics
-from tests.oracles.ingest_oracle import RawRecord, expected_pages
+from tests.oracles.ingest_oracle import expected_pages
 from tests.oracles.page_check import check_page, oracle_settings
+from tests.oracles.record_oracle import RawRecord
 from tests.streams.random_logs import POISON, START_MS
 
 TOPICS = Topics()

@@ -14,8 +14,9 @@ from streams.ingest import IngestKernel
 from streams.log import Emission, LogRecord
 from streams.page_codec import PageAssembler, StoredPage, encode_page
 from streams.topics import Topics
-from tests.oracles.ingest_oracle import RawRecord, expected_pages
+from tests.oracles.ingest_oracle import expected_pages
 from tests.oracles.page_check import check_page, oracle_settings
+from tests.oracles.record_oracle import RawRecord
 from tests.streams.random_logs import random_log
 
 TOPICS = Topics()

@@ -22,8 +22,8 @@ from streams.records import DeadLetter, SampleRecord, encode_packed
 from streams.sample_reader import SampleReader
 from streams.sample_run import SampleRun
 from streams.series_index import SeriesIndex
+from tests.streams.bad_records import BAD, KEY, T, W, record
 from tests.streams.random_logs import random_log
-from tests.streams.test_decode import BAD, KEY, T, W, record
 
 SKEW_MS = 1000
 
