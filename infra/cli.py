@@ -160,7 +160,12 @@ def run(
         ),
     ] = None,
     brokers: Annotated[
-        str | None, typer.Option("--brokers", "-b", help="A running Kafka; default: one is started here.")
+        str | None,
+        typer.Option(
+            "--brokers",
+            "-b",
+            help="A running Kafka; default: one is started here, or with --no-fleet that of the settings.",
+        ),
     ] = None,
     config: ConfigOption = None,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Worker processes.")] = 1,
@@ -183,7 +188,7 @@ def run(
     offline: Annotated[bool, typer.Option("--offline", help="Never fetch anything.")] = False,
     data_dir: Annotated[Path | None, typer.Option(help="Of the Kafka started here.")] = None,
     kafka_port: Annotated[int | None, typer.Option(min=1, max=65_535, help="Of the Kafka started here.")] = None,
-    web_port: Annotated[int | None, typer.Option(help="Of page and metrics; 0 = any free one.")] = None,
+    web_port: Annotated[int | None, typer.Option(help="Of page and metrics; default: the settings', 0 = any.")] = None,
     as_json: JsonOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No live view and no progress.")] = False,
 ) -> None:
@@ -198,7 +203,6 @@ def run(
     chosen = RunOptions(
         settings=load_settings(config, {"brokers": brokers, "web_port": web_port}),
         config=config,
-        web_port_given=web_port is not None,
         trace=trace,
         recording=recording,
         brokers=brokers,

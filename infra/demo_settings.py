@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,17 @@ def _slo(slo: Slo) -> dict[str, Any]:
     return {"classes": list(classes)} if classes else told
 
 
-def write_settings(path: Path, policy: Policy, stream: StreamConfig, topics: Topics) -> None:
-    """Write them where workers can read them."""
+def write_settings(
+    path: Path,
+    policy: Policy,
+    stream: StreamConfig,
+    topics: Topics,
+    process: Mapping[str, Mapping[str, Any]] | None = None,
+) -> None:
+    """Write them where workers, and nobody else, can read them; `process` are sections of `advanced` to add."""
+    settings = settings_of(policy, stream, topics)
+    for name, keys in (process or {}).items():
+        settings["advanced"][name] = {**settings["advanced"].get(name, {}), **keys}
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(_HEADER + yaml.safe_dump(settings_of(policy, stream, topics), sort_keys=False), encoding="utf-8")
+    path.touch(mode=0o600)
+    path.write_text(_HEADER + yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")

@@ -13,12 +13,12 @@ class RunOptions:
     """Flags of the main job.
 
     Attributes:
-        settings: file, environment and flags together.
-        config: the settings file given, None = the default one or none.
-        web_port_given: the first worker serves on `settings.web_port`, else on any free port.
+        settings: file, environment and flags together; a fleet simulated here has workloads and a policy of its own.
+        config: the settings file given, None = the usual one or none.
         trace: recorded requests that drive the fleet; None = generated load.
         recording: recorded telemetry to play in place of a fleet: a DCGM log or a GenTD26 directory.
-        brokers: a running Kafka; None = the embedded one.
+        brokers: a running Kafka named by flag; None = for telemetry of your own that of the settings, else the
+            embedded one.
         workers: worker processes beside this one's fleet and page.
         duration_s: wall time at that speed once the context is full; None = until the trace ends, or for ever.
         speed: simulated seconds per second; 0 = as fast as decisions come.
@@ -34,7 +34,6 @@ class RunOptions:
 
     settings: Settings
     config: Path | None = None
-    web_port_given: bool = False
     trace: Path | None = None
     recording: Path | None = None
     brokers: str | None = None

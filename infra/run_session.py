@@ -16,9 +16,11 @@ from agents.policy import Policy
 from infra.demo_settings import write_settings
 from infra.errors import HarmonyError
 from infra.kafka_embedded import EmbeddedKafka
-from infra.loopback_port import free_port
+from infra.loopback_port import LOOPBACK, free_port
 from infra.run_options import RunOptions
+from infra.run_settings import environment_without_settings, first_port, own_brokers, page_url, process_sections
 from infra.runstate import RunState, read_run_state
+from infra.settings import settings_path
 from infra.supervisor import Supervisor, worker_command
 from infra.topic_admin import TopicAdmin
 from streams.config import StreamConfig
@@ -64,10 +66,22 @@ def accelerated_session(
         fresh = options.brokers is None and options.data_dir is None
         prefix = "harmony." if fresh else f"harmony-run-{int(time())}."
         topics = Topics(prefix, _PARTITIONS, _PAGES_RETENTION_BYTES)
-        brokers = _broker(options, options.data_dir or home / "kafka", stack, console)
+        named = options.brokers is not None
+        if options.settings.brokers and not named:
+            console.print(
+                "note      `brokers` of the settings is for telemetry of your own; --brokers sends a fleet there"
+            )
+        brokers = options.brokers or _embedded(options, options.data_dir or home / "kafka", stack, console)
         config = home / "harmony.yaml"
-        write_settings(config, policy, stream, topics)
-        yield _start(options, brokers, topics, config, ("--no-ticks", "--accelerated"), stack, console)
+        write_settings(config, policy, stream, topics, process_sections(options.settings, kafka=named))
+        workers = _Workers(
+            config,
+            ("--no-ticks", "--accelerated"),
+            tuple((p, f"http://{LOOPBACK}:{p}") for p in _ports(first_port(options.settings), options.workers)),
+            options.settings.kafka_client_options() if named else {},
+            environment_without_settings(options.settings),
+        )
+        yield _start(options, brokers, topics, workers, stack, console)
 
 
 @contextmanager
@@ -77,15 +91,18 @@ def live_session(options: RunOptions, console: Console) -> Iterator[Session]:
     Raises:
         HarmonyError: as `accelerated_session`.
     """
-    state_dir = options.settings.state_dir
-    _refuse_second_run(state_dir)
+    settings = options.settings
+    _refuse_second_run(settings.state_dir)
+    named = own_brokers(settings)
     with ExitStack() as stack:
-        brokers = _broker(options, options.data_dir or options.settings.data_dir, stack, console)
-        config = options.config
+        brokers = named or _embedded(options, options.data_dir or settings.data_dir, stack, console)
+        config = settings_path(options.config)
         if config is None:
-            config = state_dir / "run" / "harmony.yaml"
-            write_settings(config, options.settings.policy, options.settings.stream, options.settings.topics)
-        yield _start(options, brokers, options.settings.topics, config, (), stack, console)
+            config = settings.state_dir / "run" / "harmony.yaml"
+            write_settings(config, settings.policy, settings.stream, settings.topics)
+        pages = tuple((p, page_url(settings, p)) for p in _ports(first_port(settings), options.workers))
+        workers = _Workers(config.absolute(), (), pages, settings.kafka_client_options() if named else {})
+        yield _start(options, brokers, settings.topics, workers, stack, console)
 
 
 def _refuse_second_run(state_dir: Path) -> None:
@@ -97,9 +114,31 @@ def _refuse_second_run(state_dir: Path) -> None:
         )
 
 
-def _broker(options: RunOptions, data_dir: Path, stack: ExitStack, console: Console) -> str:
-    if options.brokers is not None:
-        return options.brokers
+@dataclass(frozen=True, slots=True)
+class _Workers:
+    """What every worker of a run is started with.
+
+    Attributes:
+        pages: port and root address of each worker's page.
+        security: as in `Session`.
+        environment: None = ours.
+    """
+
+    config: Path
+    flags: tuple[str, ...]
+    pages: tuple[tuple[int, str], ...]
+    security: dict[str, Any]
+    environment: dict[str, str] | None = None
+
+
+def _ports(first: int, number: int) -> list[int]:
+    ports = [first]
+    while len(ports) < number:
+        ports.append(free_port(ports))
+    return ports
+
+
+def _embedded(options: RunOptions, data_dir: Path, stack: ExitStack, console: Console) -> str:
     kafka = EmbeddedKafka(data_dir, port=options.kafka_port, offline=options.offline, quiet=options.quiet)
     with console.status("starting Kafka"):
         kafka.start()
@@ -108,24 +147,14 @@ def _broker(options: RunOptions, data_dir: Path, stack: ExitStack, console: Cons
 
 
 def _start(
-    options: RunOptions,
-    brokers: str,
-    topics: Topics,
-    config: Path,
-    flags: tuple[str, ...],
-    stack: ExitStack,
-    console: Console,
+    options: RunOptions, brokers: str, topics: Topics, workers: _Workers, stack: ExitStack, console: Console
 ) -> Session:
     started_s = monotonic()
-    security = options.settings.kafka_client_options()
-    with TopicAdmin(brokers, security) as admin:
+    with TopicAdmin(brokers, workers.security) as admin:
         admin.create_missing(topics.specs())
-    commands, urls = {}, []
-    for n in range(options.workers):
-        port = options.settings.web_port if n == 0 and options.web_port_given else free_port()
-        urls.append(f"http://127.0.0.1:{port}")
-        commands[f"worker-{n}"] = worker_command(
-            config,
+    commands = {
+        f"worker-{n}": worker_command(
+            workers.config,
             "--brokers",
             brokers,
             "--instance-id",
@@ -133,18 +162,22 @@ def _start(
             "--web-port",
             str(port),
             "--end-with-parent",
-            *flags,
+            *workers.flags,
         )
+        for n, (port, _) in enumerate(workers.pages)
+    }
     supervisor = Supervisor(
         commands,
         options.settings.state_dir / "run" / "logs",
         on_restart=lambda name, code: console.print(f"{name} ended with exit code {code}; it is started again"),
+        environment=workers.environment,
     )
     supervisor.start()
     stack.callback(supervisor.stop)
+    urls = tuple(url for _, url in workers.pages)
     state_dir = options.settings.state_dir
-    stack.enter_context(RunState.written(brokers=brokers, config=str(config), web=urls[0], state_dir=state_dir))
+    stack.enter_context(RunState.written(brokers=brokers, config=str(workers.config), web=urls[0], state_dir=state_dir))
     console.print(f"Kafka     {brokers}   topics {topics.prefix}*   ready after {monotonic() - started_s:.1f} s")
     console.print(f"page      {urls[0]}/")
     console.print(f"metrics   {urls[0]}/metrics   probes {urls[0]}/readyz")
-    return Session(brokers, topics, supervisor, tuple(urls), security)
+    return Session(brokers, topics, supervisor, urls, workers.security)

@@ -201,16 +201,21 @@ def load_settings(
     """
     environ = os.environ if environ is None else environ
     check_environment(Settings, environ)
-    if path is None and environ.get(CONFIG_VARIABLE):
-        path = Path(environ[CONFIG_VARIABLE])
-    if path is None and Path(DEFAULT_FILE).is_file():
-        path = Path(DEFAULT_FILE)
+    path = settings_path(path, environ)
     file = read_settings_file(path) if path is not None else no_file()
     given = {key: value for key, value in (overrides or {}).items() if value is not None}
     try:
         return Settings(**_merged(file.content, _from_environment(environ), given))
     except ValidationError as error:
         raise explain(error, Settings, file, environ, given) from None
+
+
+def settings_path(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Path | None:
+    """The file that `load_settings` reads; None = no file."""
+    environ = os.environ if environ is None else environ
+    if path is None and environ.get(CONFIG_VARIABLE):
+        return Path(environ[CONFIG_VARIABLE])
+    return Path(DEFAULT_FILE) if path is None and Path(DEFAULT_FILE).is_file() else path
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:

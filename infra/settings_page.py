@@ -30,6 +30,9 @@ and its default; a dozen matter to most users, the rest stands under `advanced`.
   that prefix is an error.
 * An unknown key, a wrong type or a value out of range stops the command with one sentence (file, line, key, what would
   be right) and exit code 2.
+* `harmony run` with a simulated fleet or a recording brings workloads, policy, steps and topics of its own, a page on
+  this machine only, and a Kafka unless `--brokers` names one; `web_port` and what is set of the process count there
+  too.
 * Whatever can change a decision is part of the policy's fingerprint, and so of every decision's id.
 
 """

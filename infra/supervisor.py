@@ -43,6 +43,7 @@ class Supervisor:
         commands: name -> argument list.
         log_dir: each child's output goes to `<name>.log` there.
         on_restart: told name and exit code of a child that ended and will be started again.
+        environment: of the children; None = ours.
     """
 
     def __init__(
@@ -52,12 +53,14 @@ class Supervisor:
         on_restart: Callable[[str, int], None] = lambda _name, _code: None,
         clock: Callable[[], float] = monotonic,
         jitter: Callable[[float, float], float] = random.uniform,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         log_dir.mkdir(parents=True, exist_ok=True)
         self._members = {name: _Member(command, log_dir / f"{name}.log") for name, command in commands.items()}
         self._on_restart = on_restart
         self._clock = clock
         self._jitter = jitter
+        self._environment = environment
 
     def start(self) -> None:
         """Start every child."""
@@ -117,7 +120,9 @@ class Supervisor:
     def _spawn(self, member: _Member) -> None:
         member.said_before = member.log_path.stat().st_size
         with member.log_path.open("ab") as log:
-            member.process = subprocess.Popen(member.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            member.process = subprocess.Popen(
+                member.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment
+            )
         member.started_s = self._clock()
 
     @staticmethod
