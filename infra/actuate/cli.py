@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,88 +11,60 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from infra.actuate import cli_check, cli_words
-from infra.cli_options import BrokersOption, ConfigOption, say
+from infra.actuate.cli_told import Told, ToldToAct, spread
+from infra.cli_options import say
 from infra.errors import HarmonyError
 
 if TYPE_CHECKING:
-    from agents.apply_limits import RateCaps
     from infra.actuate.assembly import Chosen
+    from infra.actuate.webhook import Webhook
+    from infra.plugins.actuator import PluginActuator
 
 app = typer.Typer(no_args_is_help=True, help="Act on commands: show them, post them, set replicas, answer KEDA.")
 cli_words.register(app)
 cli_check.register(app)
 
-Lines = Annotated[bool, typer.Option("--json", help="One JSON object per line on stdout.")]
-Name = Annotated[str | None, typer.Option("--name", help="Of this actuator's memory; two on one host need two.")]
-MaxAdded = Annotated[int | None, typer.Option(min=0, help="Replicas one workload may gain within a minute.")]
-MaxRemoved = Annotated[int | None, typer.Option(min=0, help="Replicas one workload may lose within a minute.")]
-MaxRemovedFleet = Annotated[int | None, typer.Option(min=0, help="Replicas all may lose together within a minute.")]
-WebHost = Annotated[str | None, typer.Option(help="Address of metrics, probes and JSON; default: the settings'.")]
-WebPort = Annotated[int, typer.Option(min=0, max=65_535, help="Their port; 0 = any free one.")]
-WORDS_OPTION = cli_words.WordsOption
-
 
 @app.command("dry-run")
+@spread
 def dry_run(
+    told: Told,
     once: Annotated[bool, typer.Option("--once", help="End after what is in the topic now.")] = False,
     simulated: Annotated[
         bool, typer.Option("--simulated", help="Time is the commands' own, as in `harmony run` at speed.")
     ] = False,
-    as_json: Lines = False,
-    brokers: BrokersOption = None,
-    config: ConfigOption = None,
-    words: WORDS_OPTION = None,
-    max_added: MaxAdded = None,
-    max_removed: MaxRemoved = None,
-    max_removed_fleet: MaxRemovedFleet = None,
 ) -> None:
     """Print what would be done with each command, and why some would be refused."""
     from infra.actuate.acting import run_dry
 
-    chosen = _chosen("dry-run", brokers, config, words, None, _caps(max_added, max_removed, max_removed_fleet))
-    _run(run_dry(chosen, once=once, simulated=simulated, as_json=as_json))
+    _run(run_dry(told.chosen("dry-run"), once=once, simulated=simulated, as_json=told.as_json))
 
 
 @app.command()
+@spread
 def webhook(
+    told: ToldToAct,
     url: Annotated[str, typer.Argument(help="Where commands are posted; https, or http on this machine.")],
     secret_file: Annotated[
         Path | None, typer.Option(help="File with the signing secret; default: HARMONY_WEBHOOK_SECRET.", dir_okay=False)
     ] = None,
     timeout_s: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds for one attempt.")] = 10.0,
     insecure: Annotated[bool, typer.Option("--insecure", help="Allow http to another machine.")] = False,
-    as_json: Lines = False,
-    brokers: BrokersOption = None,
-    config: ConfigOption = None,
-    words: WORDS_OPTION = None,
-    name: Name = None,
-    max_added: MaxAdded = None,
-    max_removed: MaxRemoved = None,
-    max_removed_fleet: MaxRemovedFleet = None,
-    web_host: WebHost = None,
-    web_port: WebPort = 9465,
 ) -> None:
     """Post each change to a URL, signed, until it is answered."""
-    from infra.actuate.acting import act
     from infra.actuate.clocks import wall_ms
     from infra.actuate.webhook import Webhook, secret_bytes
 
     key = secret_bytes(_secret(secret_file))
-    caps = _caps(max_added, max_removed, max_removed_fleet)
-    chosen = _chosen(name or "webhook", brokers, config, words, (web_host, web_port), caps)
-
-    async def run() -> None:
-        actuator = Webhook(url, key, chosen.settings.fleet, wall_ms, timeout_s=timeout_s, insecure=insecure)
-        try:
-            await act(chosen, actuator, as_json=as_json)
-        finally:
-            await actuator.close()
-
-    _run(run())
+    chosen = told.acting("webhook")
+    fleet = chosen.settings.fleet
+    _run(_act(told, chosen, lambda: Webhook(url, key, fleet, wall_ms, timeout_s=timeout_s, insecure=insecure)))
 
 
 @app.command()
+@spread
 def kubernetes(
+    told: ToldToAct,
     acting: Annotated[bool, typer.Option("--act", help="Set replicas; without, the server only checks.")] = False,
     server: Annotated[str | None, typer.Option(help="API server; default: the cluster this pod runs in.")] = None,
     token_file: Annotated[Path | None, typer.Option(help="Bearer token for --server.", dir_okay=False)] = None,
@@ -107,24 +79,13 @@ def kubernetes(
     victims_query: Annotated[
         str | None, typer.Option(help="PromQL of that load, by pod; {namespace} and {name} are the target's.")
     ] = None,
-    as_json: Lines = False,
-    brokers: BrokersOption = None,
-    config: ConfigOption = None,
-    words: WORDS_OPTION = None,
-    name: Name = None,
-    max_added: MaxAdded = None,
-    max_removed: MaxRemoved = None,
-    max_removed_fleet: MaxRemovedFleet = None,
-    web_host: WebHost = None,
-    web_port: WebPort = 9465,
 ) -> None:
     """Set replicas of Deployments, StatefulSets, LeaderWorkerSets and whatever else has /scale."""
     from infra.actuate.acting import run_kubernetes
     from infra.actuate.kubernetes_api import find_access
     from infra.actuate.victims import DEFAULT_QUERY, PrometheusLoads
 
-    caps = _caps(max_added, max_removed, max_removed_fleet)
-    chosen = _chosen(name or "kubernetes", brokers, config, words, (web_host, web_port), caps)
+    chosen = told.acting("kubernetes")
     access = find_access(server, token_file, ca_file)
     loads = PrometheusLoads(victims_from, victims_query or DEFAULT_QUERY) if victims_from else None
     if not acting:
@@ -136,13 +97,15 @@ def kubernetes(
             acting=acting,
             facts_every_s=facts_every_s if facts else None,
             loads=loads,
-            as_json=as_json,
+            as_json=told.as_json,
         )
     )
 
 
 @app.command()
+@spread
 def keda(
+    told: ToldToAct,
     grpc: Annotated[bool, typer.Option("--grpc/--no-grpc", help="The external scaler, or only HTTP.")] = True,
     grpc_host: Annotated[str, typer.Option(help="Address of the external scaler.")] = "127.0.0.1",
     grpc_port: Annotated[int, typer.Option(min=0, max=65_535, help="Its port; 0 = any free one.")] = 9466,
@@ -152,24 +115,13 @@ def keda(
         Path | None, typer.Option(help="PEM CA that KEDA's certificate must be of.", dir_okay=False)
     ] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="gRPC in the clear beyond loopback.")] = False,
-    as_json: Lines = False,
-    brokers: BrokersOption = None,
-    config: ConfigOption = None,
-    words: WORDS_OPTION = None,
-    name: Name = None,
-    max_added: MaxAdded = None,
-    max_removed: MaxRemoved = None,
-    max_removed_fleet: MaxRemovedFleet = None,
-    web_host: WebHost = None,
-    web_port: WebPort = 9465,
 ) -> None:
     """Answer KEDA (gRPC and JSON) and Prometheus with the replicas in force."""
     from infra.actuate.acting import act
     from infra.actuate.keda import KedaScaler, Lookup
     from infra.actuate.pull import Answers
 
-    caps = _caps(max_added, max_removed, max_removed_fleet)
-    chosen = _chosen(name or "keda", brokers, config, words, (web_host, web_port), caps)
+    chosen = told.acting("keda")
 
     async def run() -> None:
         async with AsyncExitStack() as stack:
@@ -190,70 +142,38 @@ def keda(
                 stack.push_async_callback(scaler.stop)
                 say(f"harmony: external scaler on {grpc_host}:{scaler.port}")
 
-            await act(chosen, Answers("keda"), as_json=as_json, serve=serve)
+            await act(chosen, Answers("keda"), as_json=told.as_json, serve=serve)
 
     _run(run())
 
 
 @app.command()
+@spread
 def plugin(
+    told: ToldToAct,
     actuator: Annotated[str, typer.Argument(help="Name of an installed actuator; `harmony plugins` lists them.")],
     timeout_s: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds for one call.")] = 10.0,
-    as_json: Lines = False,
-    brokers: BrokersOption = None,
-    config: ConfigOption = None,
-    words: WORDS_OPTION = None,
-    name: Name = None,
-    max_added: MaxAdded = None,
-    max_removed: MaxRemoved = None,
-    max_removed_fleet: MaxRemovedFleet = None,
-    web_host: WebHost = None,
-    web_port: WebPort = 9465,
 ) -> None:
     """Hand each change to an actuator of your own, installed as a plug-in."""
-    from infra.actuate.acting import act
     from infra.plugins.actuator import PluginActuator
     from infra.plugins.installed import find
     from infra.plugins.limits import PluginLimits
 
     found = find("actuator", actuator)
-    caps = _caps(max_added, max_removed, max_removed_fleet)
-    chosen = _chosen(name or actuator, brokers, config, words, (web_host, web_port), caps)
+    chosen = told.acting(actuator)
     section = chosen.settings.advanced.plugins
     limits = PluginLimits(timeout_s, section.failures, section.pause_calls)
-
-    async def run() -> None:
-        own = PluginActuator(found, section.options.get("actuator", {}), limits)
-        try:
-            await act(chosen, own, as_json=as_json)
-        finally:
-            await own.close()
-
-    _run(run())
+    _run(_act(told, chosen, lambda: PluginActuator(found, section.options.get("actuator", {}), limits)))
 
 
-def _caps(max_added: int | None, max_removed: int | None, max_removed_fleet: int | None) -> RateCaps:
-    from agents.apply_limits import RateCaps
+async def _act(told: ToldToAct, chosen: Chosen, make: Callable[[], Webhook | PluginActuator]) -> None:
+    from infra.actuate.acting import act
 
-    return RateCaps(max_added, max_removed, max_removed_fleet)
-
-
-def _chosen(
-    name: str,
-    brokers: str | None,
-    config: Path | None,
-    words: Path | None,
-    web: tuple[str | None, int] | None,
-    caps: RateCaps,
-) -> Chosen:
-    from infra.actuate.assembly import Chosen
-    from infra.connection import find_fleet
-    from infra.logs import configure_logging
-
-    settings, where = find_fleet(config, brokers)
-    configure_logging(settings.worker.log_level, output=settings.worker.log_format)
-    host, port = web or (None, None)
-    return Chosen(settings, where, name, words, caps, web_host=host or settings.web_host, web_port=port)
+    actuator = make()
+    try:
+        await act(chosen, actuator, as_json=told.as_json)
+    finally:
+        await actuator.close()
 
 
 def _secret(file: Path | None) -> str:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
+from agents.apply_limits import RateCaps
 from infra.actuate.cli import app
 from infra.errors import HarmonyError
 
@@ -125,3 +128,33 @@ def test_acting_on_nothing_declared_is_refused(words: Path, monkeypatch: pytest.
     assert isinstance(refused.exception, HarmonyError)
     assert refused.exception.exit_code == 2
     assert "declare what may be scaled" in refused.exception.message
+
+
+def test_what_every_actuator_is_told_is_declared_once_and_reaches_each(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    group = typer.main.get_command(app)
+    options = {
+        name: {option for p in command.params for option in p.opts if option.startswith("--")}
+        for name, command in group.commands.items()  # type: ignore[attr-defined]
+        if name not in ("check", "stop", "resume", "pin", "unpin", "words")
+    }
+    shared = {"--json", "--brokers", "--config", "--words", "--max-added", "--max-removed", "--max-removed-fleet"}
+    acting = shared | {"--name", "--web-host", "--web-port"}
+    assert options.keys() == {"dry-run", "webhook", "kubernetes", "keda", "plugin"}
+    assert all(found >= (shared if name == "dry-run" else acting) for name, found in options.items())
+    assert not options["dry-run"] & {"--name", "--web-host", "--web-port"}
+
+    seen: list[Any] = []
+
+    async def run_dry(chosen: Any, **how: Any) -> None:
+        seen.append((chosen, how))
+
+    monkeypatch.setattr("infra.actuate.acting.run_dry", run_dry)
+    monkeypatch.chdir(tmp_path)
+    line = "dry-run --once --json -b k:9 --words w.json --max-added 1 --max-removed 2 --max-removed-fleet 3"
+    assert run(*line.split()).exit_code == 0
+    ((chosen, how),) = seen
+    assert (chosen.brokers, chosen.name, chosen.words, chosen.web_port) == ("k:9", "dry-run", Path("w.json"), None)
+    assert chosen.caps == RateCaps(1, 2, 3)
+    assert how == {"once": True, "simulated": False, "as_json": True}

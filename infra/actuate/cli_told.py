@@ -1,0 +1,89 @@
+"""What every actuator is told on the command line: options declared once, on the fields of a dataclass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Annotated, get_type_hints
+
+import typer
+
+from infra.actuate.cli_words import WordsOption
+from infra.cli_options import BrokersOption, ConfigOption
+
+if TYPE_CHECKING:
+    from infra.actuate.assembly import Chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Where the commands are, which words and caps hold, how events are printed."""
+
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line on stdout.")] = False
+    brokers: BrokersOption = None
+    config: ConfigOption = None
+    words: WordsOption = None
+    max_added: Annotated[int | None, typer.Option(min=0, help="Replicas one workload may gain within a minute.")] = None
+    max_removed: Annotated[int | None, typer.Option(min=0, help="Replicas one workload may lose within a minute.")] = (
+        None
+    )
+    max_removed_fleet: Annotated[
+        int | None, typer.Option(min=0, help="Replicas all may lose together within a minute.")
+    ] = None
+
+    def chosen(self, name: str, web: tuple[str | None, int] | None = None) -> Chosen:
+        """Settings, brokers and limits of the actuator of this name; `web` is address (None = the settings') and port.
+
+        Raises:
+            HarmonyError: a mistake in the settings, or no brokers anywhere (exit code 2).
+        """
+        from agents.apply_limits import RateCaps
+        from infra.actuate.assembly import Chosen
+        from infra.connection import find_fleet
+        from infra.logs import configure_logging
+
+        settings, where = find_fleet(self.config, self.brokers)
+        configure_logging(settings.worker.log_level, output=settings.worker.log_format)
+        caps = RateCaps(self.max_added, self.max_removed, self.max_removed_fleet)
+        host, port = web or (None, None)
+        return Chosen(settings, where, name, self.words, caps, web_host=host or settings.web_host, web_port=port)
+
+
+@dataclass(frozen=True, slots=True)
+class ToldToAct(Told):
+    """The same, and which memory is its own, and where it is watched."""
+
+    name: Annotated[str | None, typer.Option("--name", help="Of this actuator's memory; two on one host need two.")] = (
+        None
+    )
+    web_host: Annotated[
+        str | None, typer.Option(help="Address of metrics, probes and JSON; default: the settings'.")
+    ] = None
+    web_port: Annotated[int, typer.Option(min=0, max=65_535, help="Their port; 0 = any free one.")] = 9465
+
+    def acting(self, name: str) -> Chosen:
+        """As `chosen`, under the name that was given, else this one, and watched."""
+        return self.chosen(self.name or name, (self.web_host, self.web_port))
+
+
+def spread(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, for Typer, with the fields of its parameter `told` (a dataclass) in the place of that parameter."""
+    hints = get_type_hints(command, include_extras=True)
+    told = hints["told"]
+    shared_hints = get_type_hints(told, include_extras=True)
+    own = [p.replace(annotation=hints[p.name]) for p in signature(command).parameters.values() if p.name != "told"]
+    shared = [
+        Parameter(f.name, Parameter.KEYWORD_ONLY, default=f.default, annotation=shared_hints[f.name])
+        for f in fields(told)
+    ]
+
+    @wraps(command)
+    def called(**given: object) -> None:
+        command(told=told(**{f.name: given.pop(f.name) for f in fields(told)}), **given)
+
+    parameters = [p.replace(kind=Parameter.KEYWORD_ONLY) for p in own] + shared
+    called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    called.__annotations__ = {p.name: p.annotation for p in parameters}
+    return called
