@@ -25,7 +25,10 @@ REPLAYED = "replayed"
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterView:
-    """One dead letter. `topic`, `partition`, `offset` say where it was refused; `place` where it lies now."""
+    """One dead letter. `topic`, `partition`, `offset` say where it was refused; `place` where it lies now.
+
+    `cut_from` is the size of a record of which only the beginning was kept; None = it is whole.
+    """
 
     place: str
     stamp_ms: int
@@ -36,6 +39,7 @@ class DeadLetterView:
     detail: str
     key: bytes | None
     value: bytes | None
+    cut_from: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """For scripts; bytes that are not UTF-8 come as base64."""
@@ -49,6 +53,7 @@ class DeadLetterView:
             "detail": self.detail,
             **_bytes_field("key", self.key),
             **_bytes_field("value", self.value),
+            **({} if self.cut_from is None else {"cut_from": self.cut_from}),
         }
 
 
@@ -65,6 +70,7 @@ def read_letter(record: TailRecord) -> DeadLetterView:
         detail=said.get("detail", ""),
         key=record.key,
         value=record.value,
+        cut_from=_number(said.get("cut")),
     )
 
 
@@ -103,12 +109,12 @@ def replay(
 ) -> int:
     """Send the original bytes to where they were refused, keyed as before; returns how many.
 
-    Letters that name no telemetry topic of ours are never sent.
+    Letters that name no telemetry topic of ours are never sent, nor those of which only the beginning was kept.
 
     Raises:
         HarmonyError: a broker refuses, or does not acknowledge.
     """
-    sendable = [x for x in letters if x.topic in allowed_topics and x.value is not None]
+    sendable = [x for x in letters if x.topic in allowed_topics and x.value is not None and x.cut_from is None]
     if not sendable:
         return 0
     addresses = format_brokers(parse_brokers(brokers)).split(",")

@@ -12,6 +12,9 @@ from streams.records import DeadLetter
 STRETCH = 1_000
 KEPT_PER_STRETCH = 100
 ONE_IN = 100
+# A record that was packed small may be large: what no broker would take is kept as its first bytes.
+MOST_BYTES = 256 << 10
+CUT_BYTES = 1 << 10
 
 
 class DeadLetterBox:
@@ -49,13 +52,18 @@ class DeadLetterBox:
         self.counts[letter.code] = self.counts.get(letter.code, 0) + 1
         if not kept:
             return
-        headers = (
+        headers: tuple[tuple[str, bytes], ...] = (
             ("reason", letter.code.encode()),
             ("detail", letter.detail.encode()),
             *self._origin,
             ("offset", str(offset).encode()),
         )
-        self._waiting.append(OutRecord(self._topic, record.key, record.value, headers=headers))
+        key, value = record.key, record.value
+        size = len(key or b"") + len(value or b"")
+        if size > MOST_BYTES:
+            headers = (*headers, ("cut", str(size).encode()))
+            key, value = (part and part[:CUT_BYTES] for part in (key, value))
+        self._waiting.append(OutRecord(self._topic, key, value, headers=headers))
         self._offsets.append(offset)
 
     def take(self, end_offset: int | None = None) -> list[OutRecord]:

@@ -25,6 +25,7 @@ from streams.log_reader import LogReader
 from streams.meter import Meter, NullMeter
 from streams.reach import check_reach
 from streams.stage import FailPoint, Kernel, Lane
+from streams.topics import PLAN_BYTES
 from streams.transport import BatchConsumer, BatchPort, highwater_lag, install
 
 
@@ -145,7 +146,7 @@ class StageHost:
             broker_request_timeout=c.request_timeout_s,
             producer_acks=-1,
             producer_linger=c.producer_linger_s,
-            producer_max_request_size=2 << 20,
+            producer_max_request_size=PLAN_BYTES,
         )
 
     def batch_topic(self, name: str) -> Any:

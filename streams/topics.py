@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 DAY_MS = 86_400_000
 MIB = 1 << 20
+# A plan record holds all workloads of a partition, some 400 bytes each where they differ.
+PLAN_BYTES = 32 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ class Topics:
             TopicSpec(self.dead_letters, p, days(7)),
             TopicSpec(self.pages, p, bounded(self.pages_retention_bytes)),
             TopicSpec(self.pages_coarse, p, bounded(64 * MIB)),
-            TopicSpec(self.plans, 1, bounded(256 * MIB)),
+            TopicSpec(self.plans, 1, {**bounded(256 * MIB), "max.message.bytes": str(PLAN_BYTES)}),
             TopicSpec(self.commits, p, bounded(128 * MIB)),
         )
 

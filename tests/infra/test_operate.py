@@ -17,7 +17,7 @@ from agents.decide_kernel import DecideKernel
 from agents.decide_records import decode_decision, encode_command, encode_decision
 from agents.records import Command, Decision
 from infra import cli_operate, operate, operate_place
-from infra.dead_letter_box import chosen, letters_table, read_letter
+from infra.dead_letter_box import chosen, letters_table, read_letter, replay
 from infra.errors import HarmonyError
 from infra.kafka_tail import TailRecord
 from infra.operate_views import GUARD_WORDS, decision_line, explanation, newest_commands, status_rows, status_table
@@ -232,6 +232,13 @@ def test_a_dead_letter_without_headers_is_still_listed() -> None:
     letter = read_letter(TailRecord(0, 0, 0, None, None, (("partition", b"x"),)))
     assert (letter.reason, letter.partition, letter.value) == ("unknown", None, None)
     assert "no dead letters" in text_of(letters_table([]))
+
+
+def test_a_letter_that_was_cut_says_so_and_is_not_sent_again() -> None:
+    headers = (("reason", b"oversize"), ("topic", b"t.telemetry.gpu"), ("cut", b"48000000"))
+    letter = read_letter(TailRecord(0, 0, 0, b"w", b"{", headers))
+    assert letter.to_dict()["cut_from"] == 48_000_000
+    assert replay([letter], ("t.telemetry.gpu",), "nobody.invalid:9") == 0
 
 
 def test_dead_letters_are_chosen_by_reason_and_topic() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.config import StreamConfig
-from streams.dead_letters import KEPT_PER_STRETCH, STRETCH
+from streams.dead_letters import CUT_BYTES, KEPT_PER_STRETCH, MOST_BYTES, STRETCH
 from streams.ingest import IngestKernel
 from streams.log import ContractBroken, LogRecord
 from streams.pages import Control, FleetFacts, OutcomeFact
@@ -218,6 +218,19 @@ def test_dead_letters_keep_their_bytes_and_say_why() -> None:
     assert emission.commits == ()
     assert emission.resume_offset == 0
     assert log.kernel.dead_letter_counts == {"decode": 1}
+
+
+def test_of_what_no_broker_would_take_back_the_beginning_is_kept() -> None:
+    """A record that came compressed may be a thousand times as large as the topic's limit."""
+    log = Log()
+    log.put(b"\0" * (48 << 20), 5, "w" * (1 << 20))
+    log.put(b"{" * (MOST_BYTES - 9), 6)
+    ((large,),), ((whole,),) = (emission.outputs for emission in log.emissions)
+    assert (large.key, large.value) == (b"w" * CUT_BYTES, b"\0" * CUT_BYTES)
+    assert dict(large.headers)["cut"] == b"%d" % (49 << 20)
+    assert dict(large.headers)["reason"] == b"oversize"
+    assert whole.value == b"{" * (MOST_BYTES - 9)
+    assert "cut" not in dict(whole.headers)
 
 
 def test_a_flood_is_sampled_by_offset_however_it_is_batched() -> None:
