@@ -185,7 +185,7 @@ class DecideKernel:
         """Remember a decision already in the log; its plan will be folded again and must not be decided anew."""
         try:
             decision = decode_decision(value)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except msgspec.MsgspecError:
             return  # anyone's bytes on a public topic must not stop the stage
         mine = decision_id(
             self._policy.fleet,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from datetime import UTC, datetime
+from typing import TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -29,6 +30,7 @@ from streams.log import OutRecord
 _ENCODER = msgspec.json.Encoder()
 _DECISIONS = msgspec.json.Decoder(Decision)
 _COMMANDS = msgspec.json.Decoder(Command)
+_Record = TypeVar("_Record", Decision, Command)
 
 
 def command_id(fleet: str, workload: str, origin_ts_ms: int, replicas: int, epoch: int) -> str:
@@ -148,9 +150,7 @@ def encode_decision(decision: Decision) -> bytes:
 
 def decode_decision(value: bytes) -> Decision:
     """Raises msgspec.MsgspecError when the bytes are not a decision of this version."""
-    decision = _DECISIONS.decode(value)
-    _refuse_version(decision.v)
-    return decision
+    return _of_this_version(_DECISIONS, value)
 
 
 def encode_command(command: Command) -> bytes:
@@ -159,15 +159,18 @@ def encode_command(command: Command) -> bytes:
 
 def decode_command(value: bytes) -> Command:
     """Raises msgspec.MsgspecError when the bytes are not a command of this version."""
-    command = _COMMANDS.decode(value)
-    _refuse_version(command.v)
-    return command
+    return _of_this_version(_COMMANDS, value)
 
 
-def _refuse_version(found: int) -> None:
-    # The same names may mean something else there, and nobody may obey what he does not understand.
-    if found != 1:
-        raise msgspec.ValidationError(f"its version is {found}, this release reads 1")
+def _of_this_version(decoder: msgspec.json.Decoder[_Record], value: bytes) -> _Record:
+    try:
+        record = decoder.decode(value)
+    except UnicodeDecodeError as error:  # of a string inside, which is none of msgspec's own errors
+        raise msgspec.ValidationError(f"it is not UTF-8: {error.reason}") from None
+    if record.v != 1:
+        # The same names may mean something else there, and nobody may obey what he does not understand.
+        raise msgspec.ValidationError(f"its version is {record.v}, this release reads 1")
+    return record
 
 
 def decision_record(topic: str, fleet: str, decision: Decision) -> OutRecord:

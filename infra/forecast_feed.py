@@ -90,7 +90,7 @@ class ForecastFeed:
     def _take_forecast(self, value: bytes) -> None:
         try:
             forecast = msgspec.json.decode(value, type=ForecastRecord)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise self._complaint(f"a forecast is not as expected: {error}") from None
         if forecast.workload == self._workload:
             self.scorecard.offer(forecast)

@@ -12,6 +12,7 @@ import msgspec
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
+from agents.decide_records import decode_command, decode_decision
 from agents.records import Command, Decision
 from infra.errors import HarmonyError
 from infra.producers import close_producer
@@ -179,14 +180,12 @@ class Inbox:
         self._newest: dict[str, int] = {}
         self._commands: dict[str, Command] = {}
         self._arrived: deque[Decision] = deque()
-        self.num_unreadable = 0
 
     def take_decision(self, value: bytes) -> None:
-        """A record of the decisions topic; unreadable ones are counted."""
+        """A record of the decisions topic; anything else there is passed over."""
         try:
-            decision = msgspec.json.decode(value, type=Decision)
+            decision = decode_decision(value)
         except msgspec.MsgspecError:
-            self.num_unreadable += 1
             return
         known = self._decisions.get(decision.workload)
         if known is None or decision.origin_ts_ms in known or decision.action == "retired":
@@ -198,11 +197,10 @@ class Inbox:
             del known[min(known)]
 
     def take_command(self, value: bytes) -> None:
-        """A record of the commands topic; only the newest of a workload is kept."""
+        """A record of the commands topic; only the newest of a workload is kept, anything else is passed over."""
         try:
-            command = msgspec.json.decode(value, type=Command)
+            command = decode_command(value)
         except msgspec.MsgspecError:
-            self.num_unreadable += 1
             return
         known = self._commands.get(command.workload)
         if known is None or (command.epoch, command.sequence) >= (known.epoch, known.sequence):

@@ -41,7 +41,7 @@ def commands_of(records: Iterable[TailRecord]) -> list[Command]:
     for r in records:
         try:
             found.append(decode_command(r.value or b""))
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except msgspec.MsgspecError:
             continue
     return found
 
@@ -170,5 +170,5 @@ def _status_rows(decided: TopicTail, ordered: TopicTail) -> list[dict[str, Any]]
 def _decision(record: TailRecord) -> Decision | None:
     try:
         return decode_decision(record.value or b"")
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except msgspec.MsgspecError:
         return None

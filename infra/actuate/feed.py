@@ -37,7 +37,7 @@ def newest_of(records: Iterable[TailRecord]) -> tuple[dict[str, Command], int]:
             continue
         try:
             command = decode_command(record.value)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except msgspec.MsgspecError:
             unreadable += 1
             continue
         known = newest.get(command.workload)

@@ -45,7 +45,6 @@ class OutcomeWriter:
     def __init__(self, brokers: str, topic: str, source: str, security: Mapping[str, Any] | None = None) -> None:
         self._topic, self._source = topic, source
         self._waiting: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue(_MOST_WAITING)
-        self._dropped = 0
         try:
             self._producer = KafkaProducer(
                 bootstrap_servers=format_brokers(parse_brokers(brokers)).split(","),

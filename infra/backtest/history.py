@@ -95,7 +95,6 @@ class HistoryBuilder:
         self._last: dict[tuple[str, str, str], float] = {}
         self._tpot: dict[str, list[float]] = {}
         self._completions: set[str] = set()
-        self._uses: dict[tuple[str, str], str] = {}
 
     def add(self, readings: Iterable[Reading]) -> None:
         """Take in readings; device readings say nothing here."""

@@ -12,12 +12,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from model.contract import quantiles_of_paths
 from model.evaluation.dataset import Floats
 from model.evaluation.rolling import Rows
-from model.evaluation.scores import crps_of_paths, energy_score, probability_integral
+from model.evaluation.scores import COVERAGES, central_intervals, crps_of_paths, energy_score, probability_integral
 
-INPUT_LENGTHS = (72, 144, 288)
 NUM_SAMPLES = 100
 PUBLISHED = {72: (0.04529, 0.09953), 144: (0.04576, 0.09399), 288: (0.04741, 0.10965)}  # mse, crps
 _BATCH = 32
@@ -157,19 +155,15 @@ def score(asked: Asked, answer: Answer) -> FisherScores:
     y = asked.scaled[asked.test]
     truth = torch.from_numpy(y)
     sample = torch.from_numpy(answer.samples).permute(0, 2, 1).to(torch.float64)  # [T, N, S]
-    levels = (0.5, 0.8, 0.9, 0.98)
-    tails = torch.tensor([(1 - c) / 2 for c in levels] + [(1 + c) / 2 for c in levels], dtype=torch.float64)
-    ends = quantiles_of_paths(sample, tails)
-    half = len(levels)
-    inside = ((truth[..., None] >= ends[..., :half]) & (truth[..., None] <= ends[..., half:])).numpy().astype(float)
+    inside, width = (values.numpy().astype(float) for values in central_intervals(sample, truth))
     moving = asked.scaled.std(0) > 0
     joint = torch.from_numpy(answer.samples[..., moving])
     return FisherScores(
         squared=(answer.point - y) ** 2,
         absolute=np.abs(answer.point - y),
         crps=crps_of_paths(sample, truth).numpy(),
-        inside={level: inside[..., k] for k, level in enumerate(levels)},
-        width_90=(ends[..., half + 2] - ends[..., 2]).numpy(),
+        inside={level: inside[..., k] for k, level in enumerate(COVERAGES)},
+        width_90=width[..., COVERAGES.index(0.9)],
         integral=probability_integral(sample, truth).numpy(),
         energy=energy_score(joint, truth[:, torch.from_numpy(moving)]).numpy() / np.sqrt(max(1, moving.sum())),
         moving=moving,

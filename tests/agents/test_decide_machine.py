@@ -54,7 +54,6 @@ class DecideMachine(RuleBasedStateMachine):
         self.commands: list[bytes] = []
         self.commits: list[LogRecord] = []
         self.bodies: dict[str, bytes] = {}
-        self.died = False
 
     @initialize()
     def begin(self) -> None:
@@ -133,7 +132,6 @@ class DecideMachine(RuleBasedStateMachine):
     def die_while_publishing(self, written: int) -> None:
         if self.read_to < len(self.rows):
             self._publish(self.rows[self.read_to], whole=False, written=written)
-        self.died = True
         self._live_again()
 
     @rule(to=st.integers(0, 2))

@@ -239,8 +239,3 @@ def futures_of(
     """Each path with independent draws from two lists of equally likely values."""
     rng = random.Random(seed)
     return [Future(path, rng.choice(capacities), rng.choice(leads)) for path in paths for _ in range(draws_per_path)]
-
-
-def every_future(paths: Iterable[Sequence[float]], capacities: Sequence[float], leads: Sequence[int]) -> list[Future]:
-    """Each path with every pair of two lists of equally likely values: no chance but that of the paths."""
-    return [Future(path, capacity, lead) for path in paths for capacity in capacities for lead in leads]
