@@ -20,7 +20,7 @@ def pyplot(where: Path) -> Any:
         HarmonyError: matplotlib is missing, or the file's ending names no format.
     """
     if where.suffix.lower() not in FORMATS:
-        raise HarmonyError(f"--plot: {where} must end in .png, .svg or .pdf.", 2)
+        raise HarmonyError(f"{where}: a plot must end in .png, .svg or .pdf.", 2)
     try:
         import matplotlib as mpl
     except ImportError:
@@ -57,7 +57,7 @@ def save(figure: Any, where: Path) -> Path:
         where.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(where, bbox_inches="tight")
     except OSError as error:
-        raise HarmonyError(f"--plot: cannot write {where} ({error.strerror}).") from None
+        raise HarmonyError(f"{where}: the plot cannot be written ({error.strerror}).") from None
     return where
 
 

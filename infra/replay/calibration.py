@@ -7,6 +7,7 @@ bootstrapped by blocks of time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -33,13 +34,19 @@ class Stated:
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Decisions whose stated risk lies in `[low, high)`: how many, the mean stated and the realized share."""
+    """Decisions whose stated risk lies in `[low, high)`.
+
+    Attributes:
+        stated: mean of what they state.
+        realized: share of their windows that were missed; `interval` is its 95 % block-bootstrap interval.
+    """
 
     low: float
     high: float
     count: int
     stated: float
     realized: float
+    interval: tuple[float, float]
 
 
 def stated_risks(
@@ -71,15 +78,13 @@ def stated_risks(
 
 def reliability(stated: Sequence[Stated]) -> list[Bin]:
     """Realized against stated by bins of the stated risk; empty bins are left out."""
-    p = np.asarray([s.p_miss for s in stated])
-    missed = np.asarray([s.missed for s in stated], dtype=np.float64)
     bins = []
-    for low, high in zip(EDGES, (*EDGES[1:-1], 1.0 + 1e-9), strict=False):
-        inside = (p >= low) & (p < high) if len(p) else np.zeros(0, dtype=bool)
-        if inside.any():
-            bins.append(
-                Bin(low, min(high, 1.0), int(inside.sum()), float(p[inside].mean()), float(missed[inside].mean()))
-            )
+    for low, high in zip(EDGES, (*EDGES[1:-1], math.nextafter(1.0, 2.0)), strict=False):
+        inside = [s for s in stated if low <= s.p_miss < high]
+        pooled = pooled_interval(inside)
+        if pooled is not None:
+            mean = float(np.mean([s.p_miss for s in inside]))
+            bins.append(Bin(low, min(high, 1.0), len(inside), mean, pooled[0], pooled[1:]))
     return bins
 
 

@@ -45,6 +45,9 @@ def replay(
     json_out: Annotated[Path | None, typer.Option("--json", help="Write the results here; - = stdout.")] = None,
     log_dir: Annotated[Path | None, typer.Option(help="Write every request and replica of every run here.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Write cost against misses here, as SVG.")] = None,
+    plot_risk: Annotated[
+        Path | None, typer.Option(help="Draw HARMONY's stated risks against what came here: .png, .svg or .pdf.")
+    ] = None,
 ) -> None:
     """Replay a load under HARMONY, public scaling policies and a clairvoyant, on the demo's engine."""
     from infra.replay.job import Request, run_replay
@@ -77,5 +80,6 @@ def replay(
             json_out=json_out,
             log_dir=log_dir,
             plot=plot,
+            plot_risk=plot_risk,
         )
     )

@@ -7,6 +7,7 @@ from typing import Protocol
 from agents.apply_guard import ApplyGuard
 from agents.policy import Policy
 from agents.records import Decision
+from infra.replay.certainties import Certainty
 from infra.replay.loop import MemoryLoop
 from infra.replay.policy import ScalingPolicy
 from infra.replay.setting import Setting
@@ -66,7 +67,14 @@ class HarmonyController:
     """
 
     def __init__(
-        self, setting: Setting, cluster: Cluster, policy: Policy, forecaster: Forecaster, seed: int, start_ts_ms: int
+        self,
+        setting: Setting,
+        cluster: Cluster,
+        policy: Policy,
+        forecaster: Forecaster,
+        seed: int,
+        start_ts_ms: int,
+        certainty: Certainty | None = None,
     ) -> None:
         step_ms = round(setting.step_s * 1000)
         stream = StreamConfig(step_ms=step_ms, grace_ms=0, skew_ms=0)
@@ -82,7 +90,7 @@ class HarmonyController:
             with_devices=False,
             with_gateway=setting.min_replicas == 0,
         )
-        self._loop = MemoryLoop(policy, stream, forecaster)
+        self._loop = MemoryLoop(policy, stream, forecaster, certainty)
         self._guard = ApplyGuard(setting.max_replicas)
         self._slot = 0
         self._phase = 0

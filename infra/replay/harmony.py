@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agents.policy import GuardLimits, Policy, Slo, TargetRef, WorkloadSpec
+from infra.replay.certainties import Certainty, capacity_is_declared, lead_time_is_declared
 from infra.replay.controllers import WORKLOAD, Controller, HarmonyController
 from infra.replay.forecasters import Marginal, Perfect
 from infra.replay.live import NewController
@@ -36,10 +37,12 @@ class Variant:
     Attributes:
         policy: fields of `Policy` that differ.
         forecaster: in place of the shipped one.
+        certainty: what the planner is told in place of what was learned.
     """
 
     policy: dict[str, Any] = field(default_factory=dict)
     forecaster: Callable[[Setting], Forecaster] = shipped_forecaster
+    certainty: Certainty | None = None
 
 
 # Removing a replica is a risk-weighed choice of its own (the guard `release`), so little slows it down further.
@@ -51,6 +54,9 @@ HARMONY_VARIANTS: dict[str, Variant] = {
     "harmony-marginal": Variant(forecaster=lambda s: Marginal(shipped_forecaster(s))),
     "harmony-seasonal-naive": Variant(forecaster=lambda _: SeasonalNaiveForecaster()),
     "harmony-perfect": Variant(forecaster=lambda s: Perfect(s.load.arrivals, START_TS_MS)),
+    "harmony-fixed-capacity": Variant(certainty=capacity_is_declared),
+    "harmony-fixed-lead": Variant(certainty=lead_time_is_declared),
+    "harmony-unverified": Variant(policy={"paths_verify": Policy().paths_screen}),
 }
 
 
@@ -79,6 +85,8 @@ def harmony_controller(variant: Variant, benchmark_rps: float, changes: Mapping[
 
     def new(setting: Setting, cluster: Cluster, seed: int) -> Controller:
         policy = policy_of(setting, benchmark_rps, **({"seed": seed} | variant.policy | dict(changes)))
-        return HarmonyController(setting, cluster, policy, variant.forecaster(setting), seed, START_TS_MS)
+        return HarmonyController(
+            setting, cluster, policy, variant.forecaster(setting), seed, START_TS_MS, variant.certainty
+        )
 
     return new

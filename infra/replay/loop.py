@@ -19,6 +19,8 @@ from agents.forecast_kernel import ForecastKernel
 from agents.micro_batcher import MicroBatcher
 from agents.policy import Policy
 from agents.records import Command, Decision
+from agents.subject import ForecastEngine
+from infra.replay.certainties import CertainEngine, Certainty
 from model.contract import ContextBatch, ForecastBatch, Forecaster
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.config import StreamConfig
@@ -37,13 +39,18 @@ class MemoryLoop:
     Args:
         policy: as the worker would load it.
         stream: grace and skew 0 are right here: nothing is late.
+        certainty: what the planner is told in place of what was learned, for ablations.
     """
 
-    def __init__(self, policy: Policy, stream: StreamConfig, forecaster: Forecaster) -> None:
+    def __init__(
+        self, policy: Policy, stream: StreamConfig, forecaster: Forecaster, certainty: Certainty | None = None
+    ) -> None:
         self._stream = stream
         self._ingest = IngestKernel(0, "requests", stream, DEFAULT_CATALOGUE, _TOPICS)
         batcher = MicroBatcher(_direct(forecaster), deadline_s=0.0, buckets=())
-        engine = Engine(forecaster, batcher, policy, DEFAULT_CATALOGUE, stream.step_ms, NullMeter())
+        engine: ForecastEngine = Engine(forecaster, batcher, policy, DEFAULT_CATALOGUE, stream.step_ms, NullMeter())
+        if certainty is not None:
+            engine = CertainEngine(engine, certainty)
         self._forecast = ForecastKernel(0, stream, DEFAULT_CATALOGUE, _TOPICS, policy, engine, NullMeter())
         self._decide = DecideKernel(policy, stream, _TOPICS)
         self._offsets = {"telemetry": 0, "pages": 0, "plans": 0}

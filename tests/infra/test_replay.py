@@ -277,6 +277,7 @@ def test_the_command_writes_json_logs_and_plot(tmp_path: Path) -> None:
         (["--rate", "ramp", "--profile", "no-such"], "no such profile"),
         (["--rate", "ramp", "--slo-tpot", "0.001"], "idle replica"),
         (["--rate", "nowhere.csv"], "cannot be read"),
+        (["--rate", "ramp", "--plot-risk", "risk.bmp"], "must end in .png"),
     ],
 )
 def test_a_mistake_gets_one_sentence_and_exit_code_2(arguments: list[str], what: str) -> None:
