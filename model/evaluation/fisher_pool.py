@@ -1,4 +1,4 @@
-"""The served laws for the Fisher protocol: neighbours, atoms, the choice among laws, and their pool.
+"""Laws for the Fisher protocol: neighbours, atoms, the choice among laws, and their pool.
 
 Laws are fitted on the train rows; which of them is used per indicator, and with which weight, on the validation rows.
 """
@@ -58,9 +58,8 @@ def _features(asked: Asked, targets: Rows, points: Floats) -> Floats:
     rows = targets - 1
     long = window_unit(asked, targets)
     short, middle = (np.sqrt(rolling_std(x, w)[rows] ** 2 + 1e-6) for w in (6, 18))
-    mean = (np.concatenate((np.zeros((1, x.shape[1])), x.cumsum(0)))[rows + 1] - _before(x, rows, asked.length)) / (
-        asked.length
-    )
+    sums = np.concatenate((np.zeros((1, x.shape[1])), x.cumsum(0)))
+    mean = (sums[rows + 1] - sums[rows + 1 - asked.length]) / asked.length
     newest, before = x[rows], x[rows - 1]
     columns = (
         np.log(short / long),
@@ -71,11 +70,6 @@ def _features(asked: Asked, targets: Rows, points: Floats) -> Floats:
         (points - newest) / long,
     )
     return np.stack(columns, axis=-1)
-
-
-def _before(x: Floats, rows: Rows, length: int) -> Floats:
-    sums = np.concatenate((np.zeros((1, x.shape[1])), x.cumsum(0)))
-    return np.asarray(sums[rows + 1 - length])
 
 
 def atom_law(asked: Asked, targets: Rows, points: Floats) -> Floats:

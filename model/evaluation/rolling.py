@@ -36,10 +36,14 @@ def split_rows(num_rows: int, context_length: int, longest: int, test_start: int
 
 def origin_rows(first_target: int, num_rows: int, horizon: int, cap: int) -> Rows:
     """Origins of an item, evenly thinned to at most `cap`."""
-    origins = np.arange(first_target - 1, num_rows - horizon, max(1, horizon // 2), dtype=np.int64)
-    if len(origins) > cap:
-        origins = origins[np.unique(np.round(np.linspace(0, len(origins) - 1, cap)).astype(np.int64))]
-    return origins
+    return thinned(np.arange(first_target - 1, num_rows - horizon, max(1, horizon // 2), dtype=np.int64), cap)
+
+
+def thinned(origins: Rows, cap: int) -> Rows:
+    """At most `cap` of them, evenly spread, the first and the last among them."""
+    if len(origins) <= cap:
+        return origins
+    return origins[np.unique(np.round(np.linspace(0, len(origins) - 1, cap)).astype(np.int64))]
 
 
 def season_in_use(season_lengths: tuple[int, ...], first_target: int, horizon: int) -> int:

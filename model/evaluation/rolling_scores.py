@@ -12,13 +12,18 @@ from numpy.typing import NDArray
 from model.contract import quantiles_of_paths
 from model.evaluation.dataset import Floats
 from model.evaluation.rolling import Paths, Round, item_scales
-from model.evaluation.scores import crps_of_paths, energy_score, pinball, probability_integral
+from model.evaluation.scores import (
+    COVERAGES,
+    central_intervals,
+    crps_of_paths,
+    energy_score,
+    pinball,
+    probability_integral,
+)
 
 WQL_LEVELS = tuple(round(0.05 * k, 2) for k in range(1, 20))
-COVERAGES = (0.5, 0.8, 0.9, 0.98)
 PEAK_LEVELS = (0.9, 0.95, 0.99)
 _ENERGY_PATHS = 100
-_INTERVALS = torch.tensor([(1 - c) / 2 for c in COVERAGES] + [(1 + c) / 2 for c in COVERAGES], dtype=torch.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +80,7 @@ def score_round(asked: Round, paths: Paths, item: int) -> Cells:
     levels = torch.tensor(WQL_LEVELS, dtype=torch.float64)
     quantiles = quantiles_of_paths(ordered, levels)
     unit = np.where(magnitude > 0, magnitude, 1.0) if asked.task.mixed_units else np.ones_like(magnitude)
-    ends = quantiles_of_paths(ordered, _INTERVALS)
-    half = len(COVERAGES)
-    inside = (truth[..., None] >= ends[..., :half]) & (truth[..., None] <= ends[..., half:])
+    inside, width = central_intervals(ordered, truth)
 
     def cells(values: torch.Tensor | Floats, per: Floats | float = 1.0) -> Floats:
         return np.where(scored, np.asarray(values) / per, np.nan)
@@ -95,8 +98,8 @@ def score_round(asked: Round, paths: Paths, item: int) -> Cells:
         error=cells((truth - median).abs(), np.where(difference > 0, difference, np.nan)),
         absolute=cells((truth - median).abs(), std),
         squared=cells((truth - sample.mean(-1)).square(), std**2),
-        inside=np.stack([cells(inside[..., c].to(torch.float64)) for c in range(half)]),
-        width=cells(ends[..., half + 2] - ends[..., 2], std),
+        inside=np.stack([cells(inside[..., c].to(torch.float64)) for c in range(len(COVERAGES))]),
+        width=cells(width[..., COVERAGES.index(0.9)], std),
         integral=cells(probability_integral(ordered, truth)),
         energy=_energy(paths, y, scored, std),
         peak=peak,

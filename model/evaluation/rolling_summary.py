@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.evaluation.dataset import Floats
-from model.evaluation.rolling_scores import COVERAGES, PEAK_LEVELS, Cells
+from model.evaluation.rolling_scores import PEAK_LEVELS, Cells
+from model.evaluation.scores import COVERAGES
 
 RATIO_LIMITS = (0.01, 100.0)
 RATIOS = ("wql", "mase", "crps", "energy", "peak95")

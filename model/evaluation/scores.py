@@ -7,6 +7,8 @@ from torch import Tensor
 
 from model.contract import quantiles_of_paths
 
+COVERAGES = (0.5, 0.8, 0.9, 0.98)
+
 
 def crps_of_paths(paths: Tensor, y: Tensor) -> Tensor:
     """Continuous ranked probability score of the empirical law of the paths.
@@ -29,22 +31,19 @@ def crps_of_paths(paths: Tensor, y: Tensor) -> Tensor:
     return distance - spread
 
 
-def coverage(paths: Tensor, y: Tensor, level: float, observed: Tensor | None = None) -> Tensor:
-    """Share of the cells whose value lies in the central interval of the given level, both ends included.
+def central_intervals(paths: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """The central intervals of the levels `COVERAGES` (0.9: from the 5 % to the 95 % quantile).
 
     Args:
         paths: [..., S].
         y: [...].
-        level: in (0, 1), 0.9 for the interval from the 5 % to the 95 % quantile.
-        observed: bool [...]; cells left out are not counted. NaN when nothing is left.
 
     Returns:
-        A float64 scalar.
+        Whether y lies in them, both ends included, bool [..., C], and how wide they are, [..., C].
     """
-    tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
-    ends = quantiles_of_paths(paths, tails)
-    inside = ((y >= ends[..., 0]) & (y <= ends[..., 1])).to(torch.float64)
-    return inside.mean() if observed is None else inside[observed].mean()
+    tails = [(1 - level) / 2 for level in COVERAGES] + [(1 + level) / 2 for level in COVERAGES]
+    low, high = quantiles_of_paths(paths, torch.tensor(tails, dtype=torch.float64)).tensor_split(2, dim=-1)
+    return (y[..., None] >= low) & (y[..., None] <= high), high - low
 
 
 def pinball(quantiles: Tensor, levels: Tensor, y: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from model.evaluation.averages import reorder
 from model.evaluation.baselines import empty
 from model.evaluation.contestant_errors import NotRun
 from model.evaluation.dataset import Floats, Task
-from model.evaluation.rolling import Paths, Round, Rows
+from model.evaluation.rolling import Paths, Round, Rows, thinned
 
 STATISTICAL_MODELS = ("AutoETS", "AutoARIMA", "DOTheta", "MSTL")
 _FIT_ROWS = 300
@@ -70,10 +70,7 @@ def subset_horizon(task: Task) -> int:
 
 def subset_origins(origins: Rows, num_items: int) -> Rows:
     """The origins on which these models are run: 6 of an item, 20 of a single one, evenly spread."""
-    most = 20 if num_items == 1 else 6
-    if len(origins) <= most:
-        return origins
-    return origins[np.unique(np.round(np.linspace(0, len(origins) - 1, most)).astype(np.int64))]
+    return thinned(origins, 20 if num_items == 1 else 6)
 
 
 def _forecast(model: Any, x: Floats, horizon: int) -> tuple[Floats, Floats]:

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.evaluation.scores import coverage, crps_of_paths, pinball
+from model.evaluation.scores import COVERAGES, central_intervals, crps_of_paths, pinball
 
 
 @settings(max_examples=30)
@@ -26,12 +26,13 @@ def test_crps_of_a_normal_law() -> None:
     np.testing.assert_allclose(crps, 2**0.5 / np.pi**0.5 - 1 / np.pi**0.5, atol=1e-3)
 
 
-def test_coverage_counts_the_observed_cells() -> None:
+def test_central_intervals_hold_their_ends() -> None:
     paths = torch.arange(1.0, 100.0).expand(4, 99)
-    y = torch.tensor([5.0, 4.9, 95.0, 1e9])
-    assert coverage(paths, y, 0.9) == 0.5
-    np.testing.assert_allclose(coverage(paths, y, 0.9, torch.tensor([True, True, True, False])), 2 / 3)
-    assert coverage(paths, y, 0.9, torch.zeros(4, dtype=torch.bool)).isnan()
+    inside, width = central_intervals(paths, torch.tensor([5.0, 4.9, 95.0, 1e9]))
+    ninety = COVERAGES.index(0.9)
+    assert inside[:, ninety].tolist() == [True, False, True, False]
+    assert width[:, ninety].tolist() == [90.0] * 4
+    assert (width.diff(dim=-1) > 0).all()
 
 
 @given(st.floats(-5, 5), st.floats(-5, 5), st.floats(0.01, 0.99))
