@@ -8,6 +8,8 @@ DAY_MS = 86_400_000
 MIB = 1 << 20
 # A plan record holds all workloads of a partition, some 400 bytes each where they differ.
 PLAN_BYTES = 32 * MIB
+_STAMP = {"message.timestamp.type": "LogAppendTime"}
+_LOG = {**_STAMP, "cleanup.policy": "delete"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,51 +81,44 @@ class Topics:
 
     def specs(self) -> tuple[TopicSpec, ...]:
         """Every topic HARMONY needs, in the order a reader meets them."""
-        stamp = {"message.timestamp.type": "LogAppendTime"}
-        log = {**stamp, "cleanup.policy": "delete"}
-
-        def days(n: float) -> dict[str, str]:
-            return {**log, "retention.ms": str(int(n * DAY_MS))}
-
-        def bounded(retention_bytes: int) -> dict[str, str]:
-            # A broker-side ring: bounded by size, never compacted (a stale page must not replace a newer one).
-            return {
-                **log,
-                "retention.ms": "-1",
-                "retention.bytes": str(retention_bytes),
-                "segment.bytes": str(max(MIB, retention_bytes // 4)),
-            }
-
-        telemetry = {**days(1), "max.message.bytes": str(128 * 1024)}
+        telemetry = {**_days(1), "max.message.bytes": str(128 * 1024)}
         p = self.partitions
         return (
             TopicSpec(self.telemetry_gpu, p, telemetry),
             TopicSpec(self.telemetry_requests, p, telemetry),
-            TopicSpec(self.forecasts, p, days(3)),
-            TopicSpec(self.decisions, p, days(30)),
+            TopicSpec(self.forecasts, p, _days(3)),
+            TopicSpec(self.decisions, p, _days(30)),
             TopicSpec(
                 self.commands,
                 p,
                 {
-                    **stamp,
+                    **_STAMP,
                     "cleanup.policy": "compact,delete",
                     "retention.ms": str(7 * DAY_MS),
                     "segment.ms": str(DAY_MS),
                 },
             ),
-            TopicSpec(self.dead_letters, p, days(7)),
-            TopicSpec(self.pages, p, bounded(self.pages_retention_bytes)),
-            TopicSpec(self.pages_coarse, p, bounded(64 * MIB)),
-            TopicSpec(self.plans, 1, {**bounded(256 * MIB), "max.message.bytes": str(PLAN_BYTES)}),
-            TopicSpec(self.commits, p, bounded(128 * MIB)),
+            TopicSpec(self.dead_letters, p, _days(7)),
+            TopicSpec(self.pages, p, _bounded(self.pages_retention_bytes)),
+            TopicSpec(self.pages_coarse, p, _bounded(64 * MIB)),
+            TopicSpec(self.plans, 1, {**_bounded(256 * MIB), "max.message.bytes": str(PLAN_BYTES)}),
+            TopicSpec(self.commits, p, _bounded(128 * MIB)),
         )
 
     def raw_spec(self) -> TopicSpec:
         """The optional topic of third-party formats, for whom a mapper runs."""
-        six_hours_ms = DAY_MS // 4
-        config = {
-            "message.timestamp.type": "LogAppendTime",
-            "cleanup.policy": "delete",
-            "retention.ms": str(six_hours_ms),
-        }
-        return TopicSpec(self.telemetry_raw, self.partitions, config)
+        return TopicSpec(self.telemetry_raw, self.partitions, _days(0.25))
+
+
+def _days(n: float) -> dict[str, str]:
+    return {**_LOG, "retention.ms": str(int(n * DAY_MS))}
+
+
+def _bounded(retention_bytes: int) -> dict[str, str]:
+    """A broker-side ring: bounded by size, never compacted (a stale page must not replace a newer one)."""
+    return {
+        **_LOG,
+        "retention.ms": "-1",
+        "retention.bytes": str(retention_bytes),
+        "segment.bytes": str(max(MIB, retention_bytes // 4)),
+    }
