@@ -129,15 +129,35 @@ def control_plane(directory: Path) -> Iterator[Cluster]:
     server += ["--authorization-mode", "RBAC", "--service-cluster-ip-range", "10.0.0.0/24"]
     server += ["--advertise-address", "192.0.2.1", "--endpoint-reconciler-type", "none"]
     server += ["--disable-admission-plugins", "ServiceAccount"]
+    # By this certificate an aggregated API knows the API server, and believes what it says of who asks.
+    server += ["--proxy-client-cert-file", "client.pem", "--proxy-client-key-file", "client.key"]
+    server += ["--requestheader-client-ca-file", "ca.pem", "--requestheader-allowed-names", "client"]
+    for header in (
+        "extra-headers-prefix=X-Remote-Extra-",
+        "group-headers=X-Remote-Group",
+        "username-headers=X-Remote-User",
+    ):
+        server.append(f"--requestheader-{header}")
     cluster = Cluster(f"https://127.0.0.1:{ports[2]}", directory)
-    with _running(etcd, directory), _running(server, directory) as process:
+    with running(etcd, directory), running(server, directory) as process:
         _await_ready(cluster, process, directory)
         yield cluster
 
 
 @contextmanager
 def controllers(cluster: Cluster) -> Iterator[None]:
-    """The HPA controller, and those that make pods of a Deployment."""
+    """The HPA controller, and those that make pods of a Deployment and of a StatefulSet."""
+    made = "deployment-controller,replicaset-controller,statefulset-controller"
+    manager = ["kube-controller-manager", "--kubeconfig", "kubeconfig", "--leader-elect=false", "--secure-port=0"]
+    manager += ["--controllers", f"horizontal-pod-autoscaler-controller,{made}"]
+    manager += ["--horizontal-pod-autoscaler-sync-period", "1s"]
+    write_kubeconfig(cluster)
+    with running(manager, cluster.directory):
+        yield
+
+
+def write_kubeconfig(cluster: Cluster) -> Path:
+    """Of the administrator."""
     config = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -146,16 +166,14 @@ def controllers(cluster: Cluster) -> Iterator[None]:
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
         "current-context": "x",
     }
-    (cluster.directory / "kubeconfig").write_text(yaml.safe_dump(config))
-    manager = ["kube-controller-manager", "--kubeconfig", "kubeconfig", "--leader-elect=false", "--secure-port=0"]
-    manager += ["--controllers", "horizontal-pod-autoscaler-controller,deployment-controller,replicaset-controller"]
-    manager += ["--horizontal-pod-autoscaler-sync-period", "1s"]
-    with _running(manager, cluster.directory):
-        yield
+    path = cluster.directory / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    return path
 
 
 @contextmanager
-def _running(command: list[str], directory: Path) -> Iterator[subprocess.Popen[bytes]]:
+def running(command: list[str], directory: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A program of ours, found where the tools are; what it says goes to `<name>.log` there."""
     program = found(command[0])
     assert program is not None
     with (directory / f"{command[0]}.log").open("wb") as log:

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests.cluster.cluster import Cluster, control_plane
+from tests.cluster.targets import serve_leader_worker_sets
 from tests.deploy.tools import ROOT, found
 
 HERE = Path(__file__).parent
@@ -35,3 +36,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         for document in yaml.safe_load_all((ROOT / "infra/deploy/kubernetes/rbac.yaml").read_text()):
             made.create(document)
         yield made
+
+
+@pytest.fixture(scope="session")
+def leader_worker_sets(cluster: Cluster) -> None:
+    """The kind is served."""
+    serve_leader_worker_sets(cluster)

@@ -81,18 +81,19 @@ def metrics_server(cluster: Cluster, value: Callable[[], float | None]) -> Itera
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:
-        _register(cluster, server.server_port)
-        yield
+        with registered(cluster, server.server_port):
+            yield
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
 
 
-def _register(cluster: Cluster, port: int) -> None:
+@contextmanager
+def registered(cluster: Cluster, port: int) -> Iterator[None]:
+    """While the block runs, the API server passes requests for external metrics on to this port of this machine."""
     meta = {"name": "external-metrics", "namespace": "harmony"}
-    ports = [{"port": port}]
-    spec = {"type": "ExternalName", "externalName": "localhost", "ports": ports}
+    spec = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
     cluster.create({"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec})
     service = {
         "apiVersion": "apiregistration.k8s.io/v1",
@@ -108,4 +109,9 @@ def _register(cluster: Cluster, port: int) -> None:
         },
     }
     cluster.create(service)
-    cluster.await_that("the API server passes requests on", lambda: cluster.call("GET", ROOT)["resources"])
+    try:
+        cluster.await_that("the API server passes requests on", lambda: cluster.call("GET", ROOT)["resources"])
+        yield
+    finally:
+        cluster.call("DELETE", f"/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.{GROUP}")
+        cluster.call("DELETE", "/api/v1/namespaces/harmony/services/external-metrics")

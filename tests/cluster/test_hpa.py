@@ -6,124 +6,46 @@ lines stand in for its metrics server (`external_metrics`).
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 import yaml
 
-from agents.apply_guard import ApplyGuard
-from agents.records import Command, Target
-from infra.actuate.desk import Desk
-from infra.actuate.keda import KedaScaler, Lookup
-from infra.actuate.pull import Answers
 from tests.cluster.cluster import Cluster, controllers
-from tests.cluster.external_metrics import asked_by_grpc, metrics_server
-from tests.deploy.tools import ROOT
+from tests.cluster.external_metrics import metrics_server
+from tests.cluster.hpa import (
+    DEPLOYMENT,
+    HPA,
+    HPA_PATH,
+    MANIFESTS,
+    behave,
+    followed,
+    says,
+    seen,
+    settle_at,
+    start_with_twenty,
+    take_away,
+)
+from tests.cluster.our_side import NAME, Side
+from tests.cluster.targets import path_of, scalable, target_of, tell_groups
 
-WORKLOAD, NAME = "prod/llm/chat-70b", "chat-70b"
-MANIFESTS = ROOT / "infra/deploy/kubernetes"
-HPA: dict[str, Any] = yaml.safe_load((MANIFESTS / "hpa.yaml").read_text())
 SCALED = {
     path.name: next(d for d in yaml.safe_load_all(path.read_text()) if d["kind"] == "ScaledObject")
     for path in sorted(MANIFESTS.glob("scaledobject-*.yaml"))
 }
-HPA_PATH = f"/apis/autoscaling/v2/namespaces/prod/horizontalpodautoscalers/{NAME}"
-DEPLOYMENT = f"/apis/apps/v1/namespaces/prod/deployments/{NAME}"
-
-
-@dataclass
-class Side:
-    """Our side: a desk that commands are handed to, and its external scaler, on a loop of their own."""
-
-    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
-    now_ms: int = 1_763_636_400_000
-    sequence: int = 0
-    port: int = 0
-
-    def __post_init__(self) -> None:
-        threading.Thread(target=self.loop.run_forever, daemon=True).start()
-        self.desk = Desk(Answers("keda"), ApplyGuard(), lambda: self.now_ms)
-
-        async def start() -> KedaScaler:
-            scaler = KedaScaler(Lookup(self.desk.answer, lambda: self.desk.targets), port=0)
-            await scaler.start()
-            return scaler
-
-        self.scaler = asyncio.run_coroutine_threadsafe(start(), self.loop).result(60)
-
-    def order(self, replicas: int, expected: int) -> None:
-        """A new command with a lease of ten minutes."""
-        self.sequence += 1
-        target = Target("apps/v1", "Deployment", "prod", NAME)
-        command = Command(
-            f"c{self.sequence}", f"d{self.sequence}", WORKLOAD, target, replicas, expected, 1, self.sequence,
-            self.now_ms, self.now_ms + 600_000, "chance_constrained", 0.001, 0.01,
-        )  # fmt: skip
-        event = asyncio.run_coroutine_threadsafe(self.desk.handle(command), self.loop).result(60)
-        assert self.desk.answer(WORKLOAD) == replicas, event
-
-    def value(self) -> float | None:
-        return asked_by_grpc(self.scaler.port, WORKLOAD)
-
-    def close(self) -> None:
-        asyncio.run_coroutine_threadsafe(self.scaler.stop(), self.loop).result(60)
-        self.loop.call_soon_threadsafe(self.loop.stop)
 
 
 @pytest.fixture(scope="module")
 def side(cluster: Cluster) -> Iterator[Side]:
     """Everything running; the Deployment has twenty replicas, and the HPA of the manifest scales it."""
-    labels = {"app": NAME}
-    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "none"}]}}
-    spec = {"replicas": 20, "selector": {"matchLabels": labels}, "template": pod}
-    meta = {"name": NAME, "namespace": "prod"}
     made = Side()
     made.order(20, 20)
     with controllers(cluster), metrics_server(cluster, made.value):
-        cluster.create({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec})
-        cluster.await_that("twenty pods", lambda: cluster.call("GET", DEPLOYMENT)["status"].get("replicas") == 20)
-        cluster.create(HPA)
+        start_with_twenty(cluster)
         yield made
+        take_away(cluster)
     made.close()
-    cluster.call("DELETE", HPA_PATH)
-    cluster.call("DELETE", DEPLOYMENT)
-
-
-def seen(cluster: Cluster) -> tuple[str, int]:
-    """The metric per replica that the HPA saw last, and the count that it made of it."""
-    status = cluster.call("GET", HPA_PATH)["status"]
-    metrics = status.get("currentMetrics") or [{}]
-    value = metrics[0].get("external", {}).get("current", {}).get("averageValue", "")
-    return value, status.get("desiredReplicas", -1)
-
-
-def behave(cluster: Cluster, behavior: dict[str, Any] | None) -> None:
-    cluster.call("PATCH", HPA_PATH, {"spec": {"behavior": behavior}})
-
-
-def settle_at(cluster: Cluster, side: Side, replicas: int) -> None:
-    """Bring Deployment, command and HPA to this count, from whatever an earlier test left."""
-    side.order(replicas, replicas)
-    cluster.call("PATCH", f"{DEPLOYMENT}/scale", {"spec": {"replicas": replicas}})
-    cluster.await_that(
-        f"{replicas} replicas, and the HPA content",
-        lambda: (
-            cluster.call("GET", DEPLOYMENT)["status"].get("replicas") == replicas and seen(cluster) == ("1", replicas)
-        ),
-    )
-
-
-def followed(cluster: Cluster, replicas: int) -> bool:
-    return bool(
-        cluster.await_that(
-            f"{replicas} replicas", lambda: cluster.call("GET", DEPLOYMENT)["spec"]["replicas"] == replicas
-        )
-    )
 
 
 BEHAVIORS = {"hpa.yaml": HPA["spec"]["behavior"]} | {
@@ -166,12 +88,7 @@ def test_with_the_default_window_a_scale_down_waits(cluster: Cluster, side: Side
     behave(cluster, behavior)
     side.order(10, 20)
     assert cluster.await_that("the HPA sees the new value", lambda: seen(cluster)[0] == "500m")
-
-    def held_back() -> bool:
-        conditions = cluster.call("GET", HPA_PATH)["status"]["conditions"]
-        return any(c["type"] == "AbleToScale" and c["reason"] == "ScaleDownStabilized" for c in conditions)
-
-    assert cluster.await_that("the HPA says that it waits", held_back)
+    assert cluster.await_that("the HPA says that it waits", lambda: says(cluster, "AbleToScale", "ScaleDownStabilized"))
     assert cluster.call("GET", DEPLOYMENT)["spec"]["replicas"] == 20
     behave(cluster, BEHAVIORS["hpa.yaml"])
     assert followed(cluster, 10)
@@ -182,12 +99,36 @@ def test_when_the_lease_runs_out_the_hpa_leaves_the_count_alone(cluster: Cluster
     settle_at(cluster, side, 20)
     side.now_ms += 600_000
     assert side.value() is None
-
-    def in_doubt() -> bool:
-        conditions = cluster.call("GET", HPA_PATH)["status"]["conditions"]
-        return any(c["type"] == "ScalingActive" and c["reason"] == "FailedGetExternalMetric" for c in conditions)
-
-    assert cluster.await_that("the HPA says that it has no metric", in_doubt)
+    assert cluster.await_that(
+        "the HPA says that it has no metric", lambda: says(cluster, "ScalingActive", "FailedGetExternalMetric")
+    )
     assert cluster.call("GET", DEPLOYMENT)["spec"]["replicas"] == 20
     side.order(21, 20)
     assert followed(cluster, 21)
+
+
+@pytest.mark.parametrize("kind", ["StatefulSet", "LeaderWorkerSet"])
+def test_the_hpa_follows_on_other_kinds_too(cluster: Cluster, leader_worker_sets: None, side: Side, kind: str) -> None:
+    """Pods of the StatefulSet are made by its controller; of the LeaderWorkerSet's groups we tell in its place."""
+    target = target_of(kind, NAME)
+    behave(cluster, BEHAVIORS["hpa.yaml"])
+    side.order(20, 20)
+    cluster.create(scalable(target, 20, **({"podManagementPolicy": "Parallel"} if kind == "StatefulSet" else {})))
+    reference = {"apiVersion": target.api_version, "kind": kind, "name": NAME}
+
+    def has(replicas: int) -> None:
+        if kind == "LeaderWorkerSet":
+            tell_groups(cluster, target, created=replicas, ready=0)
+        cluster.await_that(
+            f"{kind} of {replicas}", lambda: cluster.call("GET", path_of(target))["status"].get("replicas") == replicas
+        )
+
+    has(20)
+    cluster.call("PATCH", HPA_PATH, {"spec": {"scaleTargetRef": reference}})
+    for now, wanted in ((20, 21), (21, 20), (20, 19)):
+        has(now)
+        cluster.await_that("the HPA is content", lambda: seen(cluster)[0] == "1")
+        side.order(wanted, now)
+        assert followed(cluster, wanted, path_of(target))
+    cluster.call("PATCH", HPA_PATH, {"spec": {"scaleTargetRef": HPA["spec"]["scaleTargetRef"]}})
+    cluster.call("DELETE", path_of(target))

@@ -4,36 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from agents.records import Target
-from infra.actuate.actuator import Actuator, NotApplied, Overtaken
+from infra.actuate.actuator import Actuator, NotApplied, Order, Overtaken
 from infra.actuate.conformance import ABILITIES, Ability, run_kit
 from infra.actuate.conformance_desk import DeskSubject
 from infra.actuate.desk import Desk
-from infra.actuate.kubernetes import COST, Kubernetes, rivals
-from infra.actuate.kubernetes_api import Access, KubernetesApi
+from infra.actuate.kubernetes import COST, FactsReader, Kubernetes, rivals
+from infra.actuate.kubernetes_api import Access, KubernetesApi, Status
+from streams.pages import FleetFacts
 from tests.cluster.cluster import Cluster, Refused
+from tests.cluster.targets import POD, VERSIONS, path_of, scalable, target_of, tell_groups
 
-LABELS = {"app": "w"}
-POD = {"metadata": {"labels": LABELS}, "spec": {"containers": [{"name": "c", "image": "none"}]}}
-LWS_GROUP, LWS_PLURAL = "leaderworkerset.x-k8s.io", "leaderworkersets"
-
-
-def path_of(target: Target) -> str:
-    plural = f"{target.kind.lower()}s"
-    return f"/apis/{target.api_version}/namespaces/{target.namespace}/{plural}/{target.name}"
+KINDS = list(VERSIONS)
 
 
-def scalable(target: Target, replicas: int) -> dict[str, Any]:
-    """An object of this kind; a Deployment is paused, so that no controller makes pods of it."""
-    spec: dict[str, Any] = {"replicas": replicas, "selector": {"matchLabels": LABELS}, "template": POD}
-    spec |= {"paused": True} if target.kind == "Deployment" else {"serviceName": "w"}
-    meta = {"name": target.name, "namespace": target.namespace}
-    return {"apiVersion": target.api_version, "kind": target.kind, "metadata": meta, "spec": spec}
+def scalable_alone(target: Target, replicas: int) -> dict[str, Any]:
+    """A Deployment is paused, so that no controller makes pods of it."""
+    return scalable(target, replicas, **({"paused": True} if target.kind == "Deployment" else {}))
 
 
 @pytest.fixture(scope="module")
@@ -48,23 +40,37 @@ async def api(access: Access) -> AsyncIterator[KubernetesApi]:
         yield made
 
 
+class OnKind(Kubernetes):
+    """The kit's commands name Deployments; here each is carried out on the object of that name of another kind."""
+
+    def __init__(self, api: KubernetesApi, kind: str) -> None:
+        super().__init__(api)
+        self._kind = kind
+
+    async def observe(self, workload: str, target: Target, expected: int | None, in_force: int | None) -> int:
+        return await super().observe(workload, target_of(self._kind, target.name), expected, in_force)
+
+    async def apply(self, order: Order) -> str:
+        return await super().apply(replace(order, target=target_of(self._kind, order.target.name)))
+
+
 class RealWorld:
-    """A world of the conformance kit: Deployments of the real API server, seen and set as the actuator's account."""
+    """A world of the conformance kit: objects of the real API server, seen and set as the actuator's account."""
 
     abilities: frozenset[Ability] = frozenset(ABILITIES) - {"answers"}
 
-    def __init__(self, cluster: Cluster, access: Access) -> None:
-        self._cluster, self._access = cluster, access
+    def __init__(self, cluster: Cluster, access: Access, kind: str) -> None:
+        self._cluster, self._access, self._kind = cluster, access, kind
         self._made: list[str] = []
 
     async def open(self, replicas: Mapping[str, int]) -> None:
         self._api = await KubernetesApi(self._access).__aenter__()
         for workload, count in replicas.items():
-            self._cluster.create(scalable(self._target(workload), count))
+            self._cluster.create(scalable_alone(self._target(workload), count))
             self._made.append(workload)
 
     def actuator(self, clock: Callable[[], int]) -> Actuator:
-        return Kubernetes(self._api)
+        return OnKind(self._api, self._kind)
 
     async def settle(self, desk: Desk) -> None:
         pass
@@ -81,52 +87,25 @@ class RealWorld:
             self._cluster.call("DELETE", path_of(self._target(workload)))
         self._made = []
 
-    @staticmethod
-    def _target(workload: str) -> Target:
-        return Target("apps/v1", "Deployment", "prod", workload)
+    def _target(self, workload: str) -> Target:
+        return target_of(self._kind, workload)
 
 
-def test_the_conformance_kit_passes_on_the_real_scale_subresource(cluster: Cluster, access: Access) -> None:
-    results = run_kit(lambda: DeskSubject(RealWorld(cluster, access)), runs=3)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_conformance_kit_passes_on_the_real_scale_subresource(
+    cluster: Cluster, leader_worker_sets: None, access: Access, kind: str
+) -> None:
+    results = run_kit(lambda: DeskSubject(RealWorld(cluster, access, kind)), runs=3 if kind == "Deployment" else 1)
     assert [r for r in results if r.outcome == "failed"] == []
     assert sum(r.outcome == "passed" for r in results) > 20
 
 
-@pytest.fixture
-def lws(cluster: Cluster) -> None:
-    """A kind of the LeaderWorkerSet's name with a scale subresource: the real controller is not among our tools."""
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    scale = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
-    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    names = {"plural": LWS_PLURAL, "singular": "leaderworkerset", "kind": "LeaderWorkerSet"}
-    spec = {"group": LWS_GROUP, "scope": "Namespaced", "names": names}
-    spec["versions"] = [{**version, "subresources": {"scale": scale, "status": {}}}]  # type: ignore[assignment]
-    meta = {"name": f"{LWS_PLURAL}.{LWS_GROUP}"}
-    with suppress(Refused):
-        cluster.create(
-            {
-                "apiVersion": "apiextensions.k8s.io/v1",
-                "kind": "CustomResourceDefinition",
-                "metadata": meta,
-                "spec": spec,
-            }
-        )
-    cluster.await_that("the kind is served", lambda: cluster.call("GET", f"/apis/{LWS_GROUP}/v1/{LWS_PLURAL}"))
-
-
-@pytest.mark.parametrize(
-    "target",
-    [
-        Target("apps/v1", "Deployment", "prod", "d"),
-        Target("apps/v1", "StatefulSet", "prod", "s"),
-        Target(f"{LWS_GROUP}/v1", "LeaderWorkerSet", "prod", "l"),
-    ],
-    ids=lambda t: t.kind,
-)
+@pytest.mark.parametrize("kind", KINDS)
 async def test_each_kind_is_scaled_at_the_version_that_was_read(
-    cluster: Cluster, lws: None, api: KubernetesApi, target: Target
+    cluster: Cluster, leader_worker_sets: None, api: KubernetesApi, kind: str
 ) -> None:
-    cluster.create(scalable(target, 3))
+    target = target_of(kind, "each")
+    cluster.create(scalable_alone(target, 3))
     before = await api.scale(target)
     assert before.replicas == 3
     await api.set_scale(target, 7, before.version)
@@ -139,9 +118,24 @@ async def test_each_kind_is_scaled_at_the_version_that_was_read(
     cluster.call("DELETE", path_of(target))
 
 
+async def test_of_a_leader_worker_set_groups_are_counted(
+    cluster: Cluster, leader_worker_sets: None, api: KubernetesApi
+) -> None:
+    target = target_of("LeaderWorkerSet", "groups")
+    cluster.create(scalable(target, 3))
+    assert await api.status(target) == Status(desired=3, ready=0, existing=0), "as long as nobody has told"
+    tell_groups(cluster, target, created=5, ready=2)
+    facts: list[FleetFacts] = []
+    reader = FactsReader(api, lambda: {"w": target}, lambda: 1_000, lambda _w, f: facts.append(f), lambda *_: None)
+    await reader.look()
+    assert facts == [FleetFacts(1_000, 2, 1, 2, 3)], "2 ready, 1 pending, 2 draining, 3 wanted"
+    assert (await api.scale(target)).selector == "app=w,worker-index=0", "of the leaders, as its definition says"
+    cluster.call("DELETE", path_of(target))
+
+
 async def test_a_dry_run_is_checked_by_the_server_and_changes_nothing(cluster: Cluster, access: Access) -> None:
     target = Target("apps/v1", "Deployment", "prod", "dry")
-    cluster.create(scalable(target, 3))
+    cluster.create(scalable_alone(target, 3))
     async with KubernetesApi(access, dry_run=True) as api:
         before = await api.scale(target)
         await api.set_scale(target, 9, before.version)
@@ -157,7 +151,7 @@ async def test_the_role_suffices_for_scaling_and_for_nothing_else(
     cluster: Cluster, access: Access, api: KubernetesApi
 ) -> None:
     target = Target("apps/v1", "Deployment", "prod", "mine")
-    cluster.create(scalable(target, 3))
+    cluster.create(scalable_alone(target, 3))
     assert access.token_file is not None
 
     def status(method: str, path: str, body: Any = None) -> int:
