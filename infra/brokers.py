@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import socket
+import ssl
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
 
 from infra.errors import HarmonyError
 
 DEFAULT_PORT = 9092
 
+Address = tuple[str, int]
 
-def parse_brokers(text: str) -> tuple[tuple[str, int], ...]:
+# ApiVersions, version 0, without a client id: the one question that a broker answers before it knows who asks.
+_QUESTION: Final = bytes.fromhex("0000000a 0012 0000 00000000 ffff")
+
+
+def parse_brokers(text: str) -> tuple[Address, ...]:
     """`host[:port]` separated by commas -> host and port of each; IPv6 hosts in brackets.
 
     Raises:
@@ -21,7 +32,7 @@ def parse_brokers(text: str) -> tuple[tuple[str, int], ...]:
     return tuple(_parse_one(part) for part in parts)
 
 
-def _parse_one(part: str) -> tuple[str, int]:
+def _parse_one(part: str) -> Address:
     if "://" in part:
         raise HarmonyError(f"{part!r} is no broker address: write host:port without a scheme.", 2)
     host, colon, port = part.rpartition(":")
@@ -29,15 +40,19 @@ def _parse_one(part: str) -> tuple[str, int]:
         host, port = part, str(DEFAULT_PORT)
     if not host or not (port.isascii() and port.isdecimal()) or not 0 < int(port) < 65_536:
         raise HarmonyError(f"{part!r} is no broker address: write host:port, for example 127.0.0.1:9092.", 2)
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        raise HarmonyError(f"{part!r} is no broker address: a part of the name is empty or too long.", 2) from None
     return host.strip("[]"), int(port)
 
 
-def format_brokers(addresses: tuple[tuple[str, int], ...]) -> str:
+def format_brokers(addresses: tuple[Address, ...]) -> str:
     """The normal form: `host:port,host:port`."""
     return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in addresses)
 
 
-def any_listens(addresses: tuple[tuple[str, int], ...], timeout_s: float = 3.0) -> bool:
+def any_listens(addresses: tuple[Address, ...], timeout_s: float = 3.0) -> bool:
     """True when at least one address accepts a connection: tells a dead address from a slow cluster at once."""
     for host, port in addresses:
         try:
@@ -46,3 +61,69 @@ def any_listens(addresses: tuple[tuple[str, int], ...], timeout_s: float = 3.0) 
             continue
         return True
     return False
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What became of a knock at every address.
+
+    Attributes:
+        answering: said something, or closed the connection.
+        silent: accepted it and said nothing in time: a hung or stopped broker does so, or one that is very slow.
+        refusing: nobody there.
+    """
+
+    answering: tuple[Address, ...]
+    silent: tuple[Address, ...]
+    refusing: tuple[Address, ...]
+
+    @property
+    def best(self) -> tuple[Address, ...]:
+        """For a client that picks one at random and waits for it; none where nobody is there."""
+        return self.answering or self.silent
+
+    @property
+    def ordered(self) -> tuple[Address, ...]:
+        """All of them, for a client that tries one after the other."""
+        return self.answering + self.silent + self.refusing
+
+
+def knock(addresses: tuple[Address, ...], security: Mapping[str, Any] | None, timeout_s: float = 3.0) -> Reach:
+    """Ask all at once. A client that begins with a hung broker of several may give up before it tries the next.
+
+    Args:
+        security: keyword arguments of a Kafka client; of them only whether it speaks TLS matters.
+    """
+    tls = str((security or {}).get("security_protocol", "")).endswith("SSL")
+    with ThreadPoolExecutor(len(addresses)) as pool:
+        found = list(pool.map(lambda address: _heard(address, tls, timeout_s), addresses))
+    answering, silent, refusing = (
+        tuple(a for a, heard in zip(addresses, found, strict=True) if heard is wanted) for wanted in (True, False, None)
+    )
+    return Reach(answering, silent, refusing)
+
+
+def _heard(address: Address, tls: bool, timeout_s: float) -> bool | None:
+    """Whether there was an answer; None where no connection was taken."""
+    try:
+        connection = socket.create_connection(address, timeout_s)
+    except OSError:
+        return None
+    with connection:
+        try:
+            connection.sendall(_client_hello(address[0]) if tls else _QUESTION)
+            connection.recv(1)
+        except TimeoutError:
+            return False
+        except OSError:
+            pass  # it was closed on us: somebody is there, and why not is for the client to find out
+        return True
+
+
+def _client_hello(host: str) -> bytes:
+    """The first words of TLS. Whoever answers them is not believed yet: that is the client's work."""
+    outgoing = ssl.MemoryBIO()
+    begun = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname=host)
+    with suppress(ssl.SSLWantReadError):
+        begun.do_handshake()
+    return outgoing.read()

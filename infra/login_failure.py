@@ -66,7 +66,7 @@ class LoginWatch(logging.Handler):
                 f"The brokers at {self._brokers} speak no TLS that we can agree on there. Check the port and "
                 "advanced.kafka.security_protocol."
             )
-        if "socket disconnected" in said or "Connection lost" in said or (self._security and not said):
+        if "socket disconnected" in said or (self._security and not said):
             protocol = self._security.get("security_protocol", "PLAINTEXT")
             who, also = (f" for user {user!r}", "user, password, ") if user else ("", "")
             return (

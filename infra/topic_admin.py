@@ -24,7 +24,7 @@ from kafka.errors import (
 )
 from kafka.structs import OffsetAndMetadata
 
-from infra.brokers import any_listens, format_brokers, parse_brokers
+from infra.brokers import format_brokers, knock, parse_brokers
 from infra.errors import HarmonyError
 from infra.login_failure import LoginWatch
 from infra.rights import Kind, Right, lacking
@@ -105,8 +105,8 @@ class TopicAdmin:
         self, brokers: str, security: Mapping[str, Any] | None = None, *, timeout_ms: int = BOOTSTRAP_TIMEOUT_MS
     ) -> None:
         self._brokers = brokers
-        addresses = parse_brokers(brokers)
-        if not any_listens(addresses):
+        addresses = knock(parse_brokers(brokers), security).best
+        if not addresses:
             raise HarmonyError(self._silent())
         with LoginWatch(brokers, security) as login, self._explained(login):
             self._client = KafkaAdminClient(

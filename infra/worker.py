@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
@@ -260,12 +261,13 @@ def run_worker(settings: Settings, options: WorkerOptions) -> None:
     Raises:
         HarmonyError: brokers that do not answer, missing topics, or an unknown role.
     """
-    from infra.brokers import any_listens, parse_brokers
+    from infra.brokers import format_brokers, knock, parse_brokers
     from infra.topic_admin import TopicAdmin, compare
 
     require_chosen(settings)
     rights = rights_of(settings.topics, options.roles())
-    if not any_listens(parse_brokers(options.brokers)):
+    reach = knock(parse_brokers(options.brokers), settings.kafka_client_options())
+    if not reach.best:
         raise HarmonyError(f"no Kafka broker answers at {options.brokers}; is it running, and is the address right?")
     with TopicAdmin(options.brokers, settings.kafka_client_options()) as admin:
         missing_rights = admin.missing_rights(rights)
@@ -292,4 +294,5 @@ def run_worker(settings: Settings, options: WorkerOptions) -> None:
         )
     configure_logging(settings.worker.log_level, output=settings.worker.log_format)
     uvloop.install()
-    WorkerProcess(settings, options).run()
+    # The client tries them in turn and waits long for each: a hung one comes last.
+    WorkerProcess(settings, replace(options, brokers=format_brokers(reach.ordered))).run()

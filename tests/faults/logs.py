@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from time import monotonic, sleep
 from typing import NamedTuple
 
@@ -86,20 +87,38 @@ class Progress:
     """
 
     def __init__(self, bootstrap: str, topics: Topics) -> None:
-        self._topics = topics
-        self._consumer = KafkaConsumer(bootstrap_servers=bootstrap, group_id=None, enable_auto_commit=False)
+        self._bootstrap, self._topics = bootstrap, topics
         self._tps = [TopicPartition(t, p) for t in (topics.commits, topics.decisions) for p in range(topics.partitions)]
-        self._consumer.assign(self._tps)
-        self._consumer.seek_to_beginning(*self._tps)
+        self._next = dict.fromkeys(self._tps, 0)
+        self._consumer = self._connected()
         self._assemblers = {(stage, p): CommitAssembler(stage, p) for p in range(topics.partitions) for stage in STAGES}
         self.commits = self.decisions = 0
 
     def close(self) -> None:
         self._consumer.close()
 
+    def _connected(self) -> KafkaConsumer:
+        """A consumer that goes on where the last one was; waits until a broker takes it."""
+        while True:
+            try:
+                consumer = KafkaConsumer(
+                    bootstrap_servers=self._bootstrap,
+                    group_id=None,
+                    enable_auto_commit=False,
+                    auto_offset_reset="earliest",
+                )
+            except KafkaError:
+                sleep(0.1)
+                continue
+            consumer.assign(self._tps)
+            for tp in self._tps:
+                consumer.seek(tp, self._next[tp])
+            return consumer
+
     def poll(self, timeout_ms: int = 100) -> None:
         """Read what is new."""
         for tp, fetched in self._consumer.poll(timeout_ms=timeout_ms).items():
+            self._next[tp] = fetched[-1].offset + 1
             if tp.topic == self._topics.decisions:
                 self.decisions += len(fetched)
                 continue
@@ -112,11 +131,13 @@ class Progress:
         """Read all that the broker has now."""
         ends = None
         while ends is None:
-            # A broker that is just back may not answer the first time, and one that has just gone not at all.
             try:
-                ends = self._consumer.end_offsets(self._tps)
+                ends = self._consumer.end_offsets(self._tps, timeout_ms=5_000)
             except KafkaError:
-                sleep(0.1)
+                # A client that has seen a majority of the brokers go may never find its way back: begin with a new one.
+                with suppress(Exception):
+                    self._consumer.close()
+                self._consumer = self._connected()
         while any(self._consumer.position(tp) < ends[tp] for tp in self._tps):
             self.poll()
 

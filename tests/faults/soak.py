@@ -63,6 +63,9 @@ def _committed(progress: Progress) -> list[int]:
 def verdict(looks: list[Look], seconds: float) -> tuple[list[str], bool]:
     """Lines of the report, and whether all is well."""
     calm = [look for look in looks if look.at_s > seconds / 3]
+    if len(calm) < 3:
+        lived_s = looks[-1].at_s if looks else 0.0
+        return [f"the worker lived for {lived_s:.0f} s of {seconds:.0f}: too short to judge"], False
     slope, error = slope_per_hour(calm)
     worst, files = max(look.behind for look in calm), (calm[0].files, calm[-1].files)
     good = [slope - 2 * error < MOST_MB_PER_HOUR, worst <= MOST_BEHIND, files[1] <= files[0] + 2]
@@ -101,6 +104,8 @@ def soak(seconds: float, seed: int, home: Path) -> tuple[list[Look], int, int]:
                 sleep(PERIOD_S)
                 if worker.poll() is not None:
                     break
+            if worker.poll() is not None:
+                print(pipeline.log_of()[-2_000:], file=sys.stderr)
         finally:
             code = stop(worker)
             progress.close()

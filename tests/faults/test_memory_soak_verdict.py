@@ -31,8 +31,10 @@ def test_slopes_are_found() -> None:
         (looks(8.0), "GROWS"),
         (looks(0.0, files=2), "LEAKS"),
         (looks(0.0, behind=80), "FALLS BEHIND"),
+        (looks(0.0, seconds=600), "too short"),
+        ([], "too short"),
     ],
-    ids=["well", "memory", "files", "lag"],
+    ids=["well", "memory", "files", "lag", "ended", "never began"],
 )
 def test_each_ill_has_its_word(history: list[Look], words: str | None) -> None:
     lines, well = verdict(history, 3_600)
