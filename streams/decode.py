@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -13,7 +13,7 @@ from streams import strict_json
 from streams.binary_form import MAGIC, BinarySamples, read_binary
 from streams.catalogue import DEFAULT_CATALOGUE, Indicator, Source, of_source
 from streams.decode_facts import batch_queue, control, fleet_record, outcome_fact, slo_counts
-from streams.limits import RATIO_TOLERANCE, LabelCheck, bounds_of, histogram, instant, number_within, refuse_instant
+from streams.limits import RATIO_TOLERANCE, LabelCheck, bounds_of, histogram, instant, number_within
 from streams.pages import HistogramState
 from streams.records import (
     VERSION,
@@ -27,8 +27,10 @@ from streams.records import (
     TickRecord,
     Tombstone,
 )
-from streams.strict_json import HugeInt, MalformedError
+from streams.refusal import explain_refusal
+from streams.strict_json import MalformedError
 from streams.wire import (
+    KINDS,
     BatchWire,
     ControlWire,
     GpuTopicWire,
@@ -40,10 +42,6 @@ from streams.wire import (
     TickWire,
 )
 
-KINDS: dict[Source, tuple[str, ...]] = {
-    "requests": ("requests", "fleet", "batch", "slo", "outcome", "tick", "control"),
-    "gpu": ("gpu", "fleet", "outcome", "tick"),
-}
 _MAX_DETAIL_CHARS = 200
 _TICK_COLONS = 3
 # Stands for a reason that nobody has looked for: nothing but counters shows it.
@@ -98,7 +96,7 @@ class RecordDecoder:
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 if not explain:
                     return _NOT_EXPLAINED
-                self._explain(value, error)
+                explain_refusal(value, error, self._source)
             if wire.v != VERSION:
                 raise MalformedError("version", f"v is {wire.v}, this reader knows {VERSION}")
             if isinstance(wire, SamplesWire):
@@ -167,16 +165,7 @@ class RecordDecoder:
                 unknown += 1
             else:
                 columns[name] = [number_within(name, number, bounds) for number in column]
-        hists: list[dict[str, HistogramState]] = [{} for _ in wire.source]
-        for name, states in (wire.hist or {}).items():
-            if not isinstance(states, list) or len(states) != size:
-                raise MalformedError("schema", f"hist {name!r} is not an array of {size}, as source is")
-            if name not in self._hist_names:
-                unknown += 1
-                continue
-            for held, state in zip(hists, states, strict=True):
-                if state is not None:
-                    held[name] = histogram(name, state)
+        hists, unknown_hists = self._packed_hists(wire, size)
         names = tuple(columns)
         rows = zip(*columns.values(), strict=True) if names else ((),) * size
         samples = [
@@ -186,7 +175,22 @@ class RecordDecoder:
         if self._parts:
             for sample in samples:
                 self._check_parts(sample.values)
-        return SampleRecord(wire.workload, samples, unknown)
+        return SampleRecord(wire.workload, samples, unknown + unknown_hists)
+
+    def _packed_hists(self, wire: SamplesWire, size: int) -> tuple[list[dict[str, HistogramState]], int]:
+        """Histograms of each sample, and how many names are unknown."""
+        unknown = 0
+        hists: list[dict[str, HistogramState]] = [{} for _ in range(size)]
+        for name, states in (wire.hist or {}).items():
+            if not isinstance(states, list) or len(states) != size:
+                raise MalformedError("schema", f"hist {name!r} is not an array of {size}, as source is")
+            if name not in self._hist_names:
+                unknown += 1
+                continue
+            for held, state in zip(hists, states, strict=True):
+                if state is not None:
+                    held[name] = histogram(name, state)
+        return hists, unknown
 
     def _binary(self, record: BinarySamples, key: bytes | None) -> SampleRecord:
         header = record.header
@@ -238,26 +242,6 @@ class RecordDecoder:
         if key != workload.encode():
             raise MalformedError("key", f"key {key[:64]!r} is not the workload {workload!r}")
 
-    def _explain(self, value: bytes, complaint: Exception) -> NoReturn:
-        """Name what is wrong with a value that the fast parser refused."""
-        body = strict_json.read(value)
-        if not isinstance(body, dict):
-            raise MalformedError("schema", f"a record is a JSON object, this is {_type_name(body)}")
-        version, kind = body.get("v"), body.get("kind")
-        if type(version) is int and version != VERSION:
-            raise MalformedError("version", f"v is {version}, this reader knows {VERSION}")
-        kinds = KINDS[self._source]
-        if isinstance(kind, str) and not isinstance(kind, HugeInt) and kind not in kinds:
-            raise MalformedError("kind", f"kind {kind[:32]!r} is not for this topic, which takes {', '.join(kinds)}")
-        times = body.pop("ts_ms", None)
-        for ts_ms in times if isinstance(times, list) else [times]:
-            if isinstance(ts_ms, HugeInt):
-                refuse_instant(ts_ms)
-        if _has_huge_int(body):
-            raise MalformedError("range", "an integer has more digits than any measurement")
-        # The parser knows JSON faults that the slow reading lets pass, such as half of a surrogate pair.
-        raise MalformedError("schema" if isinstance(complaint, msgspec.ValidationError) else "decode", str(complaint))
-
 
 def decode(
     value: bytes | None,
@@ -293,19 +277,3 @@ def _colons_of(wire: SamplesWire) -> int:
             elif states is not None:
                 colons += 4
     return colons
-
-
-def _has_huge_int(body: Any) -> bool:
-    if isinstance(body, HugeInt):
-        return True
-    children = body.values() if isinstance(body, dict) else body if isinstance(body, list) else ()
-    return any(_has_huge_int(child) for child in children)
-
-
-def _type_name(body: Any) -> str:
-    if body is None:
-        return "null"
-    for kind, name in ((bool, "a boolean"), (list, "an array"), (HugeInt, "a number"), (str, "a string")):
-        if isinstance(body, kind):
-            return name
-    return "a number"

@@ -102,6 +102,10 @@ class ControlWire(msgspec.Struct, gc=False, tag_field="kind", tag="control"):
 
 RequestsTopicWire = RequestsWire | FleetWire | BatchWire | SloWire | OutcomeWire | TickWire | ControlWire
 GpuTopicWire = GpuWire | FleetWire | OutcomeWire | TickWire
+KINDS: dict[Source, tuple[str, ...]] = {
+    "requests": ("requests", "fleet", "batch", "slo", "outcome", "tick", "control"),
+    "gpu": ("gpu", "fleet", "outcome", "tick"),
+}
 
 _MOST_TS_MS = 1 << 53
 _Instant = Annotated[int, msgspec.Meta(ge=0, lt=_MOST_TS_MS)]

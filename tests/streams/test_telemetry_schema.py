@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from streams.catalogue import DEFAULT_CATALOGUE, SOURCES, Source
-from streams.decode import KINDS, decode
+from streams.decode import decode
 from streams.pages import BatchJob, ClassCounts, Control, FleetFacts, HistogramState, OutcomeFact
 from streams.records import (
     DeadLetter,
@@ -23,6 +23,7 @@ from streams.records import (
     encode_slo,
     encode_tick,
 )
+from streams.wire import KINDS
 from tests.streams.json_schema import accepts
 
 SCHEMA: dict[str, Any] = json.loads(
