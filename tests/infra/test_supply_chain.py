@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sysconfig
 import tomllib
 from pathlib import Path
 
@@ -28,6 +29,13 @@ def test_every_locked_file_has_a_hash_and_one_index() -> None:
         assert files, package["name"]
         assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", file["hash"]) for file in files), package["name"]
     assert len(registries) == 1
+
+
+def test_nothing_unknown_runs_whenever_the_interpreter_starts() -> None:
+    """A file `.pth` of any package runs before every program: the way of several stolen releases."""
+    known = re.compile(r"distutils-precedence|_virtualenv|.*harmony.scaler.*")
+    found = [path.name for path in Path(sysconfig.get_path("purelib")).glob("*.pth")]
+    assert not [name for name in found if not known.fullmatch(name.removesuffix(".pth"))]
 
 
 def test_jars_are_named_with_their_digests() -> None:
