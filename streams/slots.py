@@ -112,6 +112,13 @@ class SlotSamples:
         self.num += len(at)
         self._sources = None
 
+    def take_one(self, run: SampleRun, at: int, identity: Ints, sources: set[int]) -> None:
+        """Keep one sample; its series joins the sources of its workload, which are not counted anew for it."""
+        known = self._sources
+        self.take(run, np.array([at]), identity, run.hists)
+        sources.add(int(run.series[at]))
+        self._sources = known
+
     def fresh(self, identities: Ints) -> Bools | None:
         """Which samples are the first of their identity; None when all are."""
         new = identities.tolist()
@@ -257,7 +264,7 @@ class OpenSlots:
             elif opened.samples.fresh(identity) is not None:
                 verdicts[i] = DUPLICATE
             else:
-                opened.samples.take(run, np.array([i]), identity, run.hists)
+                opened.samples.take_one(run, i, identity, sources)
         return verdicts
 
     def add_facts(self, record: Facts, last_closed: int, offset: int) -> list[Verdict]:
