@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from infra.csv_rows import csv_rows
+from infra.csv_rows import csv_rows, named_cells
 from infra.errors import HarmonyError
+from infra.series_cells import missing_cell
 from streams.limits import is_plain
 from streams.records import MAX_LABEL_CHARS
 
-_MISSING = frozenset({"", "null", "none", "nan", "n/a", "[n/a]"})
 # Seconds beyond this are the year 2286; a file in milliseconds would lie there.
 _LAST_S = 1e10
 
@@ -31,25 +31,11 @@ def read_columns(where: Path, wanted: Sequence[str]) -> Iterator[tuple[int, list
     header = next(rows, None)
     if header is None:
         raise refuse(f"{where}: is empty; give a CSV file with the header {','.join(wanted)}")
-    names = [name.strip() for name in header[1]]
-    missing = [name for name in wanted if name not in names]
-    if missing:
-        raise refuse(f"{where}, line {header[0]}: lacks column {missing[0]}; the header must hold {','.join(wanted)}")
-    places = [names.index(name) for name in wanted]
-    width, line = max(places), 0
-    for line, row in rows:
-        if not row:
-            continue
-        if len(row) <= width:
-            raise refuse(f"{where}, line {line}: has {len(row)} of {len(names)} columns; complete or remove the line")
-        yield line, [row[place].strip() for place in places]
+    line = 0
+    for line, cells in named_cells(where, header, wanted, rows, refuse):
+        yield line, cells
     if line == 0:
         raise refuse(f"{where}: has a header but no row; give a file with at least one")
-
-
-def is_missing(text: str) -> bool:
-    """True where nothing was measured: an empty cell, or one of the usual words for it."""
-    return text.lower() in _MISSING
 
 
 def label(where: Path, line: int, column: str, text: str) -> str:
@@ -72,7 +58,7 @@ def number(where: Path, line: int, column: str, text: str, *, most: float = math
     Raises:
         HarmonyError: not a number, or outside.
     """
-    if is_missing(text):
+    if missing_cell(text):
         return math.nan
     try:
         value = float(text)

@@ -14,8 +14,9 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from infra.recording_csv import instant_ms, is_missing, label, number, read_columns, refuse
+from infra.recording_csv import instant_ms, label, number, read_columns, refuse
 from infra.recordings import Readings, Recording
+from infra.series_cells import missing_cell
 from streams.pages import FleetFacts
 
 WORKLOAD = "recording/gentd26"
@@ -91,7 +92,7 @@ def _by_pod(where: Path, most: float = math.inf) -> _ByPod:
     for line, (time, text, pod) in read_columns(where, ("timestamp_anon", "value", "container_ip")):
         value = number(where, line, "value", text, most=most)
         ts_ms = instant_ms(where, line, "timestamp_anon", time)
-        if not is_missing(pod) and not math.isnan(value):
+        if not missing_cell(pod) and not math.isnan(value):
             values.setdefault((ts_ms, label(where, line, "container_ip", pod)), value)
     return values
 

@@ -6,7 +6,7 @@ import math
 from datetime import UTC, datetime
 from decimal import Decimal
 
-_MISSING = {"", "na", "n/a", "nan", "null", "none"}
+_MISSING = {"", "na", "n/a", "[n/a]", "nan", "null", "none"}
 _SECONDS_BELOW = 1e11  # a number below is seconds since 1970 (until the year 5138), above milliseconds
 _MICROSECONDS_ABOVE = 1e14
 _NANOSECONDS_ABOVE = 1e17
