@@ -43,19 +43,11 @@ app.add_typer(actuate_cli.app, name="actuate")
 app.add_typer(collect_cli.app, name="collect")
 
 
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed
-
-    try:
-        return installed("harmony-scaler")
-    except PackageNotFoundError:
-        return "0+unknown"
-
-
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(_version())
+        from infra.own_version import own_version
+
+        typer.echo(own_version())
         raise typer.Exit
 
 
@@ -74,8 +66,9 @@ def version(as_json: JsonOption = False) -> None:
     from importlib.metadata import version as installed
 
     from infra.kafka_jars import KAFKA_VERSION
+    from infra.own_version import own_version
 
-    versions = {"harmony": _version(), "python": ".".join(map(str, sys.version_info[:3])), "kafka": KAFKA_VERSION}
+    versions = {"harmony": own_version(), "python": ".".join(map(str, sys.version_info[:3])), "kafka": KAFKA_VERSION}
     versions |= {name: installed(name) for name in ("faust-streaming", "aiokafka", "torch")}
     if as_json:
         print_json(versions)

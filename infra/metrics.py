@@ -6,7 +6,6 @@ import math
 import platform
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 
 import prometheus_client
@@ -15,6 +14,7 @@ from prometheus_client.exposition import choose_encoder
 
 from infra.counted_histogram import CountedHistogram
 from infra.metric_catalogue import METRICS, OTHER, Label, Metric
+from infra.own_version import own_version
 
 PREFIX = "harmony_"
 _LONGEST_TEXT = 200
@@ -143,7 +143,7 @@ class PrometheusMeter:
             if not metric.labels:
                 self._gauges[metric.name].set(math.nan)
         if "build_info" in self._metrics:
-            self.gauge("build_info", 1.0, version=_own_version(), python=platform.python_version())
+            self.gauge("build_info", 1.0, version=own_version(), python=platform.python_version())
 
     def _label_values(self, name: str, kinds: tuple[str, ...], given: Mapping[str, str]) -> tuple[str, ...]:
         metric = self._metrics.get(name)
@@ -188,10 +188,3 @@ def _label_value(name: str, label: Label, value: str | None) -> str:
     if label.domain == "open" and value not in label.values:
         return OTHER
     return value[:_LONGEST_TEXT]
-
-
-def _own_version() -> str:
-    try:
-        return version("harmony-scaler")
-    except PackageNotFoundError:
-        return "unknown"

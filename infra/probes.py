@@ -157,11 +157,7 @@ class ProbeServer:
             return True
         if self._token is None and self._mutual:
             return False
-        if self._token is None:
-            # A name that only points to this machine (DNS rebinding) must not let a web page read our numbers.
-            return names_loopback(request.host)
-        sent = request.headers.get("Authorization", "")
-        return hmac.compare_digest(sent.encode("utf-8", "replace"), f"Bearer {self._token}".encode())
+        return may_ask(request, self._token)
 
 
 def _unready_because(snapshot: HealthSnapshot) -> str:
@@ -186,6 +182,15 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def may_ask(request: web.Request, token: str | None) -> bool:
+    """Whether it bears the token; without one, whether it asks by a name of loopback."""
+    if token is None:
+        # A name that only points to this machine (DNS rebinding) must not let a web page read our numbers.
+        return names_loopback(request.host)
+    sent = request.headers.get("Authorization", "").encode("utf-8", "replace")
+    return hmac.compare_digest(sent, f"Bearer {token}".encode())
 
 
 def names_loopback(host_header: str) -> bool:

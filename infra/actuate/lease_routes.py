@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hmac
-
 import orjson
 from aiohttp import web
 
 from infra.actuate.keda import Lookup, NoAnswer
-from infra.probes import names_loopback
+from infra.probes import may_ask
 
 
 class LeaseRoutes:
@@ -29,7 +27,7 @@ class LeaseRoutes:
         app.router.add_get("/v1/replicas", self._replicas, allow_head=False)
 
     async def _replicas(self, request: web.Request) -> web.Response:
-        if not self._may_read(request):
+        if not may_ask(request, self._token):
             return _json(401 if self._token else 403, {"error": "a token is needed"})
         asked = request.query
         try:
@@ -37,12 +35,6 @@ class LeaseRoutes:
             return _json(200, {"workload": workload, "replicas": self._lookup.replicas(workload)})
         except NoAnswer as error:
             return _json(404 if error.unknown else 503, {"error": error.detail})
-
-    def _may_read(self, request: web.Request) -> bool:
-        if self._token is None:
-            return names_loopback(request.host)
-        sent = request.headers.get("Authorization", "").encode("utf-8", "replace")
-        return hmac.compare_digest(sent, f"Bearer {self._token}".encode())
 
 
 def _json(status: int, body: dict[str, object]) -> web.Response:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
@@ -16,7 +15,7 @@ from infra.collect.packing import pack
 from infra.collect.publisher import Publisher
 from infra.collect.remote_write import MOST_COMPRESSED_BYTES, read_remote_write
 from infra.errors import HarmonyError
-from infra.probes import names_loopback
+from infra.probes import may_ask
 from streams.topics import Topics
 
 PATH = "/api/v1/write"
@@ -81,7 +80,7 @@ class RemoteWriteServer:
 
     async def _write(self, request: web.Request) -> web.Response:
         self.requests += 1
-        if not self._may_write(request):
+        if not may_ask(request, self._token):
             return self._refusal(*((403, "ask as 127.0.0.1 or localhost") if self._token is None else _NO_TOKEN))
         content_type = request.headers.get("Content-Type", "")
         # A web page may send any other kind of body to loopback unasked; for this one browsers ask first.
@@ -96,12 +95,6 @@ class RemoteWriteServer:
         for point in points:
             self._assembler.add(point, now_s)
         return web.Response(status=204)
-
-    def _may_write(self, request: web.Request) -> bool:
-        if self._token is None:
-            return names_loopback(request.host)
-        sent = request.headers.get("Authorization", "").encode("utf-8", "replace")
-        return hmac.compare_digest(sent, f"Bearer {self._token}".encode())
 
     def _refusal(self, status: int, reason: str) -> web.Response:
         self.refused += 1

@@ -15,7 +15,7 @@ from infra.simulator.gpu import DeviceModel
 from infra.simulator.lead_time import ConstantLeadTime, LeadTime, LognormalLeadTime
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import Profile
-from infra.simulator.shadows import HPA, STATIC_PEAK, HpaRule, HpaSettings, Shadow, ShadowScore, StaticRule
+from infra.simulator.shadows import HPA, STATIC_PEAK, HpaRule, HpaSettings, Shadow, ShadowScore, StaticRule, score_of
 from infra.simulator.sizing import SETTLE_S, fixed_need, peak_need, tuned_hpa_target
 from infra.simulator.telemetry import SlotTelemetry, TelemetrySampler
 
@@ -146,9 +146,7 @@ class ClosedLoop:
 
     def score(self, end_s: float, *, final: bool) -> ShadowScore:
         """This run's own attainment and GPU-hours over the scored interval."""
-        scores = self.cluster.scores
-        attained = scores.attainment if final else scores.so_far
-        return ShadowScore(attained, self.cluster.gpu_seconds(scores.from_s, end_s) / 3600)
+        return score_of(self.cluster, end_s, final=final)
 
     def _copy(self, objective: Objective, replicas: int, score_from_s: float) -> Cluster:
         # Every copy draws the same lead times launch by launch.

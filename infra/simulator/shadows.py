@@ -145,6 +145,11 @@ class Shadow:
 
     def score(self, end_s: float, *, final: bool) -> ShadowScore:
         """Attainment and cost from the scored start to `end_s`; before the end only decided requests count."""
-        scores = self.cluster.scores
-        attained = scores.attainment if final else scores.so_far
-        return ShadowScore(attained, self.cluster.gpu_seconds(scores.from_s, end_s) / 3600)
+        return score_of(self.cluster, end_s, final=final)
+
+
+def score_of(cluster: Cluster, end_s: float, *, final: bool) -> ShadowScore:
+    """Attainment and cost of a cluster from the scored start to `end_s`; unless final only decided requests count."""
+    scores = cluster.scores
+    attained = scores.attainment if final else scores.so_far
+    return ShadowScore(attained, cluster.gpu_seconds(scores.from_s, end_s) / 3600)
