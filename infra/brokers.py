@@ -79,13 +79,8 @@ class Reach:
 
     @property
     def best(self) -> tuple[Address, ...]:
-        """For a client that picks one at random and waits for it; none where nobody is there."""
+        """For a client, which picks one at random and waits for it; none where nobody is there."""
         return self.answering or self.silent
-
-    @property
-    def ordered(self) -> tuple[Address, ...]:
-        """All of them, for a client that tries one after the other."""
-        return self.answering + self.silent + self.refusing
 
 
 def knock(addresses: tuple[Address, ...], security: Mapping[str, Any] | None, timeout_s: float = 3.0) -> Reach:

@@ -266,8 +266,8 @@ def run_worker(settings: Settings, options: WorkerOptions) -> None:
 
     require_chosen(settings)
     rights = rights_of(settings.topics, options.roles())
-    reach = knock(parse_brokers(options.brokers), settings.kafka_client_options())
-    if not reach.best:
+    reach = knock(parse_brokers(options.brokers), settings.kafka_client_options()).best
+    if not reach:
         raise HarmonyError(f"no Kafka broker answers at {options.brokers}; is it running, and is the address right?")
     with TopicAdmin(options.brokers, settings.kafka_client_options()) as admin:
         missing_rights = admin.missing_rights(rights)
@@ -294,5 +294,5 @@ def run_worker(settings: Settings, options: WorkerOptions) -> None:
         )
     configure_logging(settings.worker.log_level, output=settings.worker.log_format)
     uvloop.install()
-    # The client tries them in turn and waits long for each: a hung one comes last.
-    WorkerProcess(settings, replace(options, brokers=format_brokers(reach.ordered))).run()
+    # The client begins with any of them and waits long for it; of the others it hears from the one that answers.
+    WorkerProcess(settings, replace(options, brokers=format_brokers(reach))).run()
