@@ -14,7 +14,8 @@ class EarlyWorker(faust.Worker):
     """Faust's worker with tasks that run from the first moment on; those of the app wait until state is restored."""
 
     def __init__(self, app: faust.App, early: Sequence[Callable[[], Awaitable[None]]]) -> None:
-        super().__init__(app, loglevel="warning", redirect_stdouts=False, quiet=True)
+        # Its own logging would take the place of ours: no structure, no escapes, no limit.
+        super().__init__(app, loglevel="warning", redirect_stdouts=False, quiet=True, override_logging=False)
         self.spinner = None  # it writes to logs as well
         self._early = early
         self._running: list[asyncio.Task[None]] = []

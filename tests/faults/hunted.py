@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import monotonic, sleep
+from urllib.request import urlopen
 
 import yaml
 
@@ -46,6 +47,7 @@ class Hunted(HostilePipeline):
         self.set_keys({"worker": {"session_timeout_s": SESSION_S}})
         self.progress = Progress(bootstrap, self.topics)
         self.running: dict[str, Forked] = {}
+        self._ports: dict[str, str] = {}
         self._nursery = nursery
         self.kills = 0
         self.restarts_left = 0
@@ -70,6 +72,24 @@ class Hunted(HostilePipeline):
         command, environment = self.worker_call(name, role, fail_points, program)
         # The interpreter and its -m are the nursery's own.
         self.running[name] = self._nursery.start(command[2:], environment, self.home / f"{name}.log")
+
+    def worker_call(
+        self, name: str, role: str, fail_points: str, program: Sequence[str]
+    ) -> tuple[list[str], dict[str, str]]:
+        command, environment = super().worker_call(name, role, fail_points, program)
+        self._ports[name] = command[command.index("--web-port") + 1]
+        return command, environment
+
+    def wait_until_ready(self, name: str = "w0", timeout_s: float = WAIT_S) -> None:
+        """Until the worker has its partitions and says so."""
+        self.wait(lambda: self._ready(name), f"{name} is ready", timeout_s)
+
+    def _ready(self, name: str) -> bool:
+        try:
+            with urlopen(f"http://127.0.0.1:{self._ports[name]}/readyz", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
 
     def end(self, name: str = "w0", number: int = signal.SIGTERM) -> int:
         """Signal a worker and wait for its end; returns its exit code."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+from time import monotonic
 
 import pytest
 
@@ -43,3 +44,27 @@ def test_stages_in_processes_of_their_own(hunt: Hunt, seed: int) -> None:
         hunted.wait_for_work()
     hunted.finish(hunted.full_course)
     hunted.proof = check_everything(hunted)
+
+
+def test_ten_restarts_in_good_order_repeat_no_answer(hunt: Hunt, seed: int) -> None:
+    """SIGTERM at work: exit code 0 within 20 s; no page, plan, commit, decision or command comes twice."""
+    rng = random.Random(seed)
+    hunted = hunt()
+    names = ("w0", "w1")
+    for name in names:
+        hunted.begin(name)
+    seconds = []
+    for restart in range(10):
+        hunted.wait_until_ready(name := names[restart % 2])
+        hunted.publish_slots(rng.randint(1, 4))
+        started = monotonic()
+        assert hunted.end(name) == 0
+        seconds.append(monotonic() - started)
+        hunted.publish_slots(rng.randint(1, 2))
+        hunted.begin(name)
+    hunted.finish()
+    proof = hunted.proof = check_everything(hunted)
+    print("seconds from SIGTERM to the end: " + " ".join(f"{s:.1f}" for s in sorted(seconds)))
+    assert max(seconds) < 20
+    # What was read after the last page or plan is read again by the next one; nothing else is said twice.
+    assert not {name: n for name, n in proof.repeats.items() if n}.keys() - {"dead letters", "forecasts"}

@@ -10,7 +10,6 @@ import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 import pytest
 
@@ -62,12 +61,10 @@ class Upgraded(Hunted):
     Attributes:
         earlier: its source.
         not_yet: names of the workers that still run it.
-        ports: where each answers probes.
     """
 
     earlier: Path
     not_yet: set[str]
-    ports: dict[str, str]
 
     def write_earlier_settings(self) -> None:
         """The file as the earlier release writes it, which this one must read too."""
@@ -83,26 +80,12 @@ class Upgraded(Hunted):
         else:
             super().begin(name, role, fail_points, program)
 
-    def worker_call(
-        self, name: str, role: str, fail_points: str, program: Sequence[str]
-    ) -> tuple[list[str], dict[str, str]]:
-        command, environment = super().worker_call(name, role, fail_points, program)
-        self.ports[name] = command[command.index("--web-port") + 1]
-        return command, environment
-
     def begin_and_wait(self, name: str) -> None:
         """Until the worker has partitions, and there are decisions with it."""
         self.begin(name)
         # The earlier release lies in a directory of its own, so what it compiles is compiled anew.
-        self.wait(lambda: self._ready(name), f"{name} is ready", 600)
+        self.wait_until_ready(name, 600)
         self.wait_for_work(240)
-
-    def _ready(self, name: str) -> bool:
-        try:
-            with urlopen(f"http://127.0.0.1:{self.ports[name]}/readyz", timeout=5) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
 
 
 def start_earlier(pipeline: Pipeline, earlier: Path, name: str, role: str) -> subprocess.Popen[bytes]:
@@ -116,7 +99,7 @@ def upgraded(
     own_broker: EmbeddedKafka, nursery: Nursery, tmp_path: Path, seed: int, earlier: Path
 ) -> Iterator[Upgraded]:
     made = Upgraded(own_broker.bootstrap, "upgraded.", tmp_path / "upgraded", seed, nursery)
-    made.earlier, made.not_yet, made.ports = earlier, {"w0", "w1"}, {}
+    made.earlier, made.not_yet = earlier, {"w0", "w1"}
     made.write_earlier_settings()
     yield made
     made.end_all()
