@@ -12,7 +12,7 @@ Three layouts, recognised by the header, plain or gzip:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -22,13 +22,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.csv_rows import csv_rows
+from infra.csv_rows import Row, csv_rows, named_cells, not_negative
 from infra.simulator.arrivals import MAX_TOKENS, Arrivals, TraceError
 
 DAY_S = 86_400.0
 _PLAIN = ("start_s", "rate_rps")
+_TOKENS = ("prompt_tokens", "output_tokens")
 _WORLD_CUP = ("period", "count")
 _SERVEGEN = ("chunk", "timestamp", "rate")
+_SUMMARY = ("chunk", "field", "mean", "p50")
+_MOST_MINUTES = 10 * 366 * 24 * 60
 BUILT_IN = Path(__file__).parent / "loads"
 
 
@@ -119,57 +122,40 @@ def read_rates(
         raise TraceError(f"{where}: is empty; give a CSV file with the header start_s,rate_rps")
     names = [name.strip() for name in header[1]]
     if all(c in names for c in _PLAIN):
-        return _plain(where, names, rows, prompt, output)
+        own = tuple(c for c in _TOKENS if c in names)
+        return _plain(where, own, named_cells(where, header, (*_PLAIN, *own), rows, TraceError), prompt, output)
     if all(c in names for c in _WORLD_CUP):
-        return _per_minute(where, names, rows, prompt, output)
+        return _per_minute(where, named_cells(where, header, _WORLD_CUP, rows, TraceError), prompt, output)
     if all(c in names for c in _SERVEGEN):
-        return _servegen(where, names, rows, prompt, output)
+        return _servegen(where, named_cells(where, header, _SERVEGEN, rows, TraceError), prompt, output)
     raise TraceError(
         f"{where}, line 1: the header must hold {','.join(_PLAIN)} or {','.join(_WORLD_CUP)} or {','.join(_SERVEGEN)}"
     )
 
 
-Rows = Iterator[tuple[int, list[str]]]
-
-
-def _number(where: Path, line: int, column: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise TraceError(f"{where}, line {line}, column {column}: {text[:40]!r} is not a number; correct it") from None
-    if not math.isfinite(value) or value < 0:
-        raise TraceError(
-            f"{where}, line {line}, column {column}: {text[:40]!r} is not a finite number >= 0; correct it"
-        )
-    return value
-
-
 def _tokens(where: Path, line: int, column: str, text: str) -> Tokens:
     mean, _, sigma = text.partition(":")
-    value = _number(where, line, column, mean)
+    value = not_negative(where, line, column, mean, TraceError)
     if not 1 <= value <= MAX_TOKENS:
         raise TraceError(f"{where}, line {line}, column {column}: {mean} is outside 1 to {MAX_TOKENS}; correct it")
-    return Tokens(value, _number(where, line, column, sigma) if sigma else 0.0)
+    return Tokens(value, not_negative(where, line, column, sigma, TraceError) if sigma else 0.0)
 
 
-def _plain(where: Path, names: list[str], rows: Rows, prompt: Tokens, output: Tokens) -> RateProfile:
+def _plain(where: Path, own: tuple[str, ...], rows: Iterable[Row], prompt: Tokens, output: Tokens) -> RateProfile:
+    """Steps of a constant rate; `own` are the token columns that the file has."""
     edges: list[float] = []
     rates: list[float] = []
     prompts: list[Tokens] = []
     outputs: list[Tokens] = []
-    places = {name: k for k, name in enumerate(names)}
-    for line, row in rows:
-        if not row:
-            continue
-        if len(row) < len(names):
-            raise TraceError(f"{where}, line {line}: has {len(row)} of {len(names)} columns; complete the line")
-        start = _number(where, line, "start_s", row[places["start_s"]])
+    for line, (start_s, rate_rps, *laws) in rows:
+        start = not_negative(where, line, "start_s", start_s, TraceError)
         if edges and start <= edges[-1]:
             raise TraceError(f"{where}, line {line}, column start_s: does not increase; sort the file by start_s")
         edges.append(start)
-        rates.append(_number(where, line, "rate_rps", row[places["rate_rps"]]))
-        for column, kept, default in (("prompt_tokens", prompts, prompt), ("output_tokens", outputs, output)):
-            kept.append(_tokens(where, line, column, row[places[column]]) if column in places else default)
+        rates.append(not_negative(where, line, "rate_rps", rate_rps, TraceError))
+        told = dict(zip(own, laws, strict=True))
+        for column, kept, default in zip(_TOKENS, (prompts, outputs), (prompt, output), strict=True):
+            kept.append(_tokens(where, line, column, told[column]) if column in told else default)
     if len(edges) < 2:
         raise TraceError(f"{where}: needs at least two rows, the last of which ends the load")
     if not any(rates[:-1]):
@@ -178,25 +164,31 @@ def _plain(where: Path, names: list[str], rows: Rows, prompt: Tokens, output: To
     return _profile(where, at, rates[:-1], prompts[:-1], outputs[:-1])
 
 
-def _per_minute(where: Path, names: list[str], rows: Rows, prompt: Tokens, output: Tokens) -> RateProfile:
+def _per_minute(where: Path, rows: Iterable[Row], prompt: Tokens, output: Tokens) -> RateProfile:
     """Minutes that are missing repeat the one before."""
-    when, count = names.index("period"), names.index("count")
     rates: list[float] = []
     first: datetime | None = None
-    for line, row in rows:
-        if not row:
-            continue
+    for line, (period, count) in rows:
         try:
-            moment = datetime.fromisoformat(row[when].strip())
+            moment = datetime.fromisoformat(period)
+            first = first or moment
+            place = round((moment - first).total_seconds() / 60)
         except ValueError:
             raise TraceError(
-                f"{where}, line {line}, column period: {row[when][:40]!r} is not a time; correct it"
+                f"{where}, line {line}, column period: {period[:40]!r} is not a time; correct it"
             ) from None
-        first = first or moment
-        place = round((moment - first).total_seconds() / 60)
+        except TypeError:
+            raise TraceError(
+                f"{where}, line {line}, column period: {period[:40]!r} has an offset from UTC and others have none, or "
+                "the other way round; write all in one way"
+            ) from None
         if place < len(rates):
             raise TraceError(f"{where}, line {line}, column period: goes back in time; sort the file by period")
-        rate = _number(where, line, "count", row[count]) / 60
+        if place > _MOST_MINUTES:
+            raise TraceError(
+                f"{where}, line {line}, column period: {period[:40]!r} is ten years or more after the first; correct it"
+            )
+        rate = not_negative(where, line, "count", count, TraceError) / 60
         rates += [rates[-1] if rates else rate] * (place - len(rates)) + [rate]
     if not any(rates):
         raise TraceError(f"{where}: holds no request; give a file with at least one")
@@ -204,14 +196,12 @@ def _per_minute(where: Path, names: list[str], rows: Rows, prompt: Tokens, outpu
     return _profile(where, np.arange(n + 1, dtype=np.float64) * 60.0, rates, [prompt] * n, [output] * n)
 
 
-def _servegen(where: Path, names: list[str], rows: Rows, prompt: Tokens, output: Tokens) -> RateProfile:
+def _servegen(where: Path, rows: Iterable[Row], prompt: Tokens, output: Tokens) -> RateProfile:
     """Clients summed per window; windows in which all are silent repeat the one before (they are gaps)."""
-    chunk, at, rate = (names.index(c) for c in _SERVEGEN)
     totals: dict[float, dict[str, float]] = {}
-    for line, row in rows:
-        if row:
-            window = totals.setdefault(_number(where, line, "timestamp", row[at]), {})
-            window[row[chunk]] = window.get(row[chunk], 0.0) + _number(where, line, "rate", row[rate])
+    for line, (chunk, timestamp, rate) in rows:
+        window = totals.setdefault(not_negative(where, line, "timestamp", timestamp, TraceError), {})
+        window[chunk] = window.get(chunk, 0.0) + not_negative(where, line, "rate", rate, TraceError)
     if not any(sum(w.values()) for w in totals.values()):
         raise TraceError(f"{where}: holds no request; give a file with at least one")
     starts = sorted(totals)
@@ -248,16 +238,13 @@ def _token_means(where: Path) -> dict[tuple[str, str], tuple[float, float]]:
         return {}
     sums: dict[tuple[str, str], list[float]] = {}
     rows = csv_rows(beside, TraceError)
-    names = next(rows, (0, []))[1]
-    if not {"chunk", "field", "mean", "p50"} <= set(names):
-        raise TraceError(f"{beside}, line 1: the header must hold chunk,field,mean,p50")
-    for line, row in rows:
-        found = dict(zip(names, row, strict=False))
-        known = sums.setdefault((found["chunk"], found["field"]), [0.0, 0.0, 0.0])
+    header = next(rows, (1, []))
+    for line, (chunk, field, mean, median) in named_cells(beside, header, _SUMMARY, rows, TraceError):
+        known = sums.setdefault((chunk, field), [0.0, 0.0, 0.0])
         known[0] += 1
-        known[1] += _number(beside, line, "mean", found["mean"])
-        known[2] += _number(beside, line, "p50", found["p50"])
-    return {key: (mean / n, median / n) for key, (n, mean, median) in sums.items()}
+        known[1] += not_negative(beside, line, "mean", mean, TraceError)
+        known[2] += not_negative(beside, line, "p50", median, TraceError)
+    return {key: (means / n, medians / n) for key, (n, means, medians) in sums.items()}
 
 
 def _profile(

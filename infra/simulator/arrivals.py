@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.csv_rows import csv_rows
+from infra.csv_rows import csv_rows, named_cells, not_negative
 
 AZURE_COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 PLAIN_COLUMNS = ("arrival_s", "prompt_tokens", "output_tokens")
@@ -106,35 +106,27 @@ def read_trace(path: str | Path) -> Trace:
         raise TraceError(
             f"{where}: is empty; give a CSV file with the header {','.join(AZURE_COLUMNS)} or {','.join(PLAIN_COLUMNS)}"
         )
-    names = [name.strip() for name in header[1]]
-    columns, azure = _layout(where, names)
-    places = [names.index(c) for c in columns]
+    columns = _layout(where, [name.strip() for name in header[1]])
+    azure = columns is AZURE_COLUMNS
     arrival_s: list[float] = []
     prompt: list[int] = []
     output: list[int] = []
     origin_s = 0.0
-    width = max(places)
-    for line, row in rows:
-        if not row:
-            continue
-        if len(row) <= width:
-            raise TraceError(
-                f"{where}, line {line}: has {len(row)} of {len(names)} columns; complete or remove the line"
-            )
+    for line, (arrival, prompt_tokens, output_tokens) in named_cells(where, header, columns, rows, TraceError):
         if azure:
-            whole_s, part_s = _utc(where, line, columns[0], row[places[0]])
+            whole_s, part_s = _utc(where, line, columns[0], arrival)
             if not arrival_s:
                 origin_s = whole_s
             at_s = (whole_s - origin_s) + part_s
         else:
-            at_s = _seconds(where, line, columns[0], row[places[0]])
+            at_s = not_negative(where, line, columns[0], arrival, TraceError)
         if arrival_s and at_s < arrival_s[-1]:
             raise TraceError(
                 f"{where}, line {line}, column {columns[0]}: goes back in time; sort the file by {columns[0]}"
             )
         arrival_s.append(at_s)
-        prompt.append(_tokens(where, line, columns[1], row[places[1]]))
-        output.append(_tokens(where, line, columns[2], row[places[2]]))
+        prompt.append(_tokens(where, line, columns[1], prompt_tokens))
+        output.append(_tokens(where, line, columns[2], output_tokens))
     if not arrival_s:
         raise TraceError(f"{where}: has a header but no request; give a trace with at least one row")
     arrivals = Arrivals(np.array(arrival_s), np.array(prompt, np.int64), np.array(output, np.int64))
@@ -142,15 +134,10 @@ def read_trace(path: str | Path) -> Trace:
     return Trace(name, arrivals, int(origin_s) * 1000 if azure else None)
 
 
-def _layout(where: Path, names: list[str]) -> tuple[tuple[str, str, str], bool]:
+def _layout(where: Path, names: list[str]) -> tuple[str, str, str]:
     for columns in (AZURE_COLUMNS, PLAIN_COLUMNS):
         if columns[0] in names:
-            missing = [c for c in columns if c not in names]
-            if missing:
-                raise TraceError(
-                    f"{where}, line 1: lacks column {missing[0]}; the header must hold {','.join(columns)}"
-                )
-            return columns, columns is AZURE_COLUMNS
+            return columns
     raise TraceError(
         f"{where}, line 1: has no column {AZURE_COLUMNS[0]} or {PLAIN_COLUMNS[0]}; "
         f"the header must hold {','.join(AZURE_COLUMNS)} or {','.join(PLAIN_COLUMNS)}"
@@ -174,20 +161,6 @@ def _utc(where: Path, line: int, column: str, text: str) -> tuple[float, float]:
             f"{where}, line {line}, column {column}: {text[:40]!r} carries a time zone; convert the column to UTC"
         )
     return moment.replace(tzinfo=UTC).timestamp(), float("0." + fraction) if fraction else 0.0
-
-
-def _seconds(where: Path, line: int, column: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise TraceError(
-            f"{where}, line {line}, column {column}: {text[:40]!r} is not a number; correct the value"
-        ) from None
-    if not math.isfinite(value) or value < 0:
-        raise TraceError(
-            f"{where}, line {line}, column {column}: {text[:40]!r} is not a finite time >= 0; correct the value"
-        )
-    return value
 
 
 def _tokens(where: Path, line: int, column: str, text: str) -> int:

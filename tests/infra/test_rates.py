@@ -1,0 +1,50 @@
+"""Rate files are read, or refused in a sentence that names file and line."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from infra.replay.rates import read_rates
+from infra.simulator.arrivals import TraceError
+
+HEADERS = ("start_s,rate_rps,prompt_tokens", "period,count", "category,chunk,timestamp,rate")
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        ("start_s,rate_rps,prompt_tokens\n0,1,900\n60,1\n", "line 3: has 2 of 3 columns"),
+        ("start_s,rate_rps\n0,1\n60,-1\n", "line 3, column rate_rps: '-1' is not a finite number >= 0"),
+        ("period,count\n1998-05-01 00:00,3\n1998-05-01 00:01\n", "line 3: has 1 of 2 columns"),
+        ("period,count\n1998-05-01 00:00,3\n1998-05-01 00:01Z,3\n", "line 3, column period: .* has an offset"),
+        ("period,count\n1998-05-01 00:00,3\n3998-05-01 00:01,3\n", "line 3, column period: .* ten years or more"),
+        ("chunk,timestamp,rate\na,0,1\nb\n", "line 3: has 1 of 3 columns"),
+        ("chunk,timestamp,rate\na,0,x\n", "line 2, column rate: 'x' is not a number"),
+    ],
+)
+def test_a_bad_rate_file_is_named_with_place_and_remedy(tmp_path: Path, body: str, complaint: str) -> None:
+    (tmp_path / "rates.csv").write_text(body)
+    with pytest.raises(TraceError, match=rf"rates\.csv, {complaint}"):
+        read_rates(tmp_path / "rates.csv")
+
+
+def test_a_bad_summary_of_tokens_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a_trace.csv").write_text("chunk,timestamp,rate\na,0,1\na,600,1\n")
+    for body, complaint in (("chunk,field,mean,p50\na,input_tokens\n", "line 2: has 2 of 4"), ("", "line 1: lacks")):
+        (tmp_path / "a_token_summary.csv").write_text(body)
+        with pytest.raises(TraceError, match=rf"a_token_summary\.csv, {complaint}"):
+            read_rates(tmp_path / "a_trace.csv")
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(HEADERS), st.text("0123456789,.:-+Z \nae", max_size=60))
+def test_any_text_is_read_or_refused(tmp_path: Path, header: str, text: str) -> None:
+    where = tmp_path / "any.csv"
+    where.write_text(f"{header}\n{text}")
+    with suppress(TraceError):
+        read_rates(where)
