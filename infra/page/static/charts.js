@@ -1,7 +1,7 @@
 // The two charts of a workload on one time axis: load with what was and is forecast, and replicas.
 
 import { colour, el, text } from "./dom.js";
-import { clock, count, instant, number } from "./format.js";
+import { clock, count, instant, marks, number } from "./format.js";
 
 const utc = (ts) => uPlot.tzDate(new Date(ts * 1e3), "Etc/UTC");
 const SYNC = "workload";
@@ -37,7 +37,7 @@ function axes(size, more) {
   const common = { stroke: colour("soft"), grid: { stroke: colour("grid"), width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
   return [
     { ...common, size: 30, values: (_u, ticks, _i, _space, step) => ticks.map((ts) => (step < 60 ? clock(ts * 1000) : clock(ts * 1000).slice(0, 5))), space: 70 },
-    { ...common, size, values: (_u, ticks, _i, _space, step) => ticks.map((v) => v.toFixed(Math.max(0, Math.ceil(-Math.log10(step) - 1e-9)))), space: 34, ...more },
+    { ...common, size, values: (_u, ticks, _i, _space, step) => marks(ticks, step), space: 34, ...more },
   ];
 }
 

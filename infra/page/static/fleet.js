@@ -1,7 +1,7 @@
 // The fleet view: one row per workload, fifty to a page, updated in place.
 
 import { byId, colour, el, set, text } from "./dom.js";
-import { MARKS, chance, clock, day, link, number, percent, shorten } from "./format.js";
+import { MARKS, attained, chance, clock, day, link, number, percent, shorten } from "./format.js";
 
 const PAGE = 50;
 const SPARK = 48;
@@ -125,7 +125,7 @@ export class FleetView {
     const weight = (row) => row.load_rps || 1e-9;
     const total = told.reduce((t, row) => t + weight(row), 0);
     const below = told.filter((row) => row.attainment < row.objective).length;
-    fill(slo, told.length ? percent(told.reduce((t, row) => t + row.attainment * weight(row), 0) / total) : "–",
+    fill(slo, told.length ? attained(told.reduce((t, row) => t + row.attainment * weight(row), 0) / total) : "–",
       told.length ? `${below} of ${told.length} below objective` : "no SLO counters yet");
     const grows = rows.filter((row) => row.action === "up").length;
     const shrinks = rows.filter((row) => row.action === "down").length;
@@ -198,7 +198,7 @@ export class FleetView {
     text(slot.replicas, differs ? `${row.ready} → ${row.wanted}` : String(row.ready ?? row.wanted ?? "–"));
     text(slot.pending, row.pending ? `${row.pending} pending` : differs ? "ready → wanted" : "as wanted");
     const below = row.attainment !== null && row.attainment < row.objective;
-    text(slot.slo, row.attainment === null ? "–" : `${percent(row.attainment)} ${below ? "✗" : "✓"}`);
+    text(slot.slo, row.attainment === null ? "–" : `${attained(row.attainment)} ${below ? "✗" : "✓"}`);
     set(slot.slo, "className", `big ${row.attainment === null ? "" : below ? "bad" : "good"}`);
     text(slot.goal, `objective ${percent(row.objective)}`);
     const over = row.p_miss !== null && row.p_miss > row.epsilon;

@@ -23,6 +23,16 @@ export function percent(ratio, digits = 2) {
   return `${Number(value.toFixed(value < 1 ? 2 : digits))} %`;
 }
 
+/** A share that is promised: rounded down, so that one that is short never looks kept. */
+export const attained = (ratio) => percent(ratio > 0.9 && ratio < 0.9999 ? Math.floor(ratio * 1e4 + 1e-6) / 1e4 : ratio);
+
+/** The marks of an axis, all with as many digits as their step has. */
+export function marks(values, step) {
+  let digits = 0;
+  while (digits < 9 && Math.abs(step * 10 ** digits - Math.round(step * 10 ** digits)) > 1e-6) digits += 1;
+  return values.map((value) => value.toFixed(digits));
+}
+
 /** A probability read from draws: none of them missed, which does not say that none can. */
 export const chance = (p) => (p === 0 ? "≈ 0 %" : percent(p));
 

@@ -2,7 +2,7 @@
 
 import { LoadChart, ReplicaChart } from "./charts.js";
 import { byId, el, set, text } from "./dom.js";
-import { MARKS, chance, clock, count, day, instant, number, percent, shorten, span } from "./format.js";
+import { MARKS, attained, chance, clock, count, day, instant, number, percent, shorten, span } from "./format.js";
 
 const RISK_ROWS = 12;
 const SPANS = [60, 120, 360];
@@ -134,7 +134,7 @@ export class WorkloadView {
     const p = d.risk.p_miss[String(d.replicas.final)] ?? null;
     const { attainment, objective, slots } = view.slo;
     fill(0, count(d.replicas.ready), `${count(d.replicas.final)} wanted, ${count(d.replicas.pending)} pending`);
-    fill(1, percent(attainment), attainment === null ? `objective ${percent(objective)}` : `objective ${percent(objective)}, over ${span((slots * view.step_ms) / 1000)}`, attainment === null ? "" : attainment < objective ? "bad" : "good");
+    fill(1, attainment === null ? "–" : attained(attainment), attainment === null ? `objective ${percent(objective)}` : `objective ${percent(objective)}, over ${span((slots * view.step_ms) / 1000)}`, attainment === null ? "" : attainment < objective ? "bad" : "good");
     fill(2, chance(p), `with ${count(d.replicas.final)} replicas, allowed ${percent(d.risk.epsilon)}`, p !== null && p > d.risk.epsilon ? "bad" : "");
     fill(3, number(d.inputs.arrival_rate), d.forecast.peak ? `peak ahead ${range(d.forecast.peak)}` : "no forecast");
     fill(4, d.capacity_per_replica ? number(middle(d.capacity_per_replica)) : "–", d.capacity_per_replica ? `requests/s, 90 % in ${range(d.capacity_per_replica)}` : "not learned yet");
