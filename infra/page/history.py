@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Annotated, Final
@@ -9,6 +10,7 @@ from typing import Annotated, Final
 import msgspec
 import numpy as np
 
+from agents.decide_records import decode_decision, encode_decision
 from agents.records import Decision
 from infra.page.skill import LEVELS, Floats
 from infra.page.slot_ring import SlotRing
@@ -42,19 +44,36 @@ class LoadForecast(msgspec.Struct, frozen=True):
     targets: LoadTargets
 
 
-@dataclass(slots=True)
 class Turn:
     """Consecutive decisions that leave the same count.
 
     Attributes:
-        decision: the newest of them.
         from_ts_ms: origin of the first.
         reasons: who had the last word, and how often.
     """
 
-    decision: Decision
-    from_ts_ms: int
-    reasons: Counter[str]
+    __slots__ = ("_kept", "from_ts_ms", "leaves", "reasons")
+
+    def __init__(self, first: Decision) -> None:
+        self.from_ts_ms = first.origin_ts_ms
+        self.leaves = _leaves(first)
+        self.reasons: Counter[str] = Counter()
+        self._kept: Decision | bytes = first
+
+    @property
+    def decision(self) -> Decision:
+        """The newest of them."""
+        kept = self._kept
+        return kept if isinstance(kept, Decision) else decode_decision(zlib.decompress(kept))
+
+    def take(self, decision: Decision) -> None:
+        """One more."""
+        self._kept = decision
+        self.reasons[decision.reason] += 1
+
+    def close(self) -> None:
+        """There will be no more. A decision is a hundred objects and seldom looked at again, its bytes are few."""
+        self._kept = zlib.compress(encode_decision(self.decision))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +133,12 @@ class WorkloadHistory:
             READY,
         )
         turn = self.turns[-1] if self.turns else None
-        if turn is None or _leaves(turn.decision) != _leaves(decision):
-            turn = Turn(decision, decision.origin_ts_ms, Counter())
+        if turn is None or turn.leaves != _leaves(decision):
+            if turn is not None:
+                turn.close()
+            turn = Turn(decision)
             self.turns.append(turn)
-        turn.decision = decision
-        turn.reasons[decision.reason] += 1
+        turn.take(decision)
         return True
 
     def forecast(self, forecast: LoadForecast) -> bool:

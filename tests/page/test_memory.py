@@ -110,6 +110,17 @@ def test_holds_that_leave_the_same_count_are_one_turn_that_names_all_reasons() -
     assert turn["until_ts_ms"] - turn["from_ts_ms"] == 2 * STEP_MS
 
 
+def test_turns_that_are_over_are_kept_in_few_bytes_and_told_as_before() -> None:
+    history, published = WorkloadHistory(STEP_MS), []
+    for step in range(TURNS):
+        published.append(decision("w", step, reason="step_limit", action="up" if step % 2 else "hold"))
+        history.decide(published[-1])
+    assert [turn.decision for turn in history.turns] == published
+    assert sum(len(kept) for turn in history.turns if isinstance(kept := turn._kept, bytes)) < 1_500 * TURNS
+    told = workload_view("w", history)["turns"]
+    assert [turn["decision_id"] for turn in told] == [d.decision_id for d in reversed(published)]
+
+
 def test_workloads_leave_when_retired_or_silent_and_readers_are_told() -> None:
     kept = memory()
     for workload in ("stays", "retires", "vanishes"):

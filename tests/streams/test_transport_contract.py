@@ -5,7 +5,10 @@ from __future__ import annotations
 import inspect
 from collections import defaultdict
 from importlib.metadata import version
+from pathlib import Path
+from types import SimpleNamespace
 
+import faust
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.consumer import fetcher
@@ -74,6 +77,20 @@ async def test_a_refused_commit_does_not_count_as_done(monkeypatch: pytest.Monke
     consumer._safe = {tp: 9}
     assert await consumer._commit_offsets({tp: 9}) is taken
     assert consumer.commit_state(tp) == (9, 9 if taken else 5)
+
+
+def test_offsets_that_the_compiled_stream_notes_do_not_pile_up() -> None:
+    tp, other = TP("t", 0), TP("t", 1)
+    consumer = BatchConsumer.__new__(BatchConsumer)
+    consumer.app = SimpleNamespace(consumer_generation_id=7)  # type: ignore[assignment]
+    consumer._safe = {}
+    consumer._acked = defaultdict(list, {tp: [4, 5, 6], other: [1]})
+    consumer._acked_index = defaultdict(set, {tp: {4, 5, 6}, other: {1}})
+    consumer.mark_safe(tp, 7, generation=7)
+    assert consumer.commit_state(tp)[0] == 7
+    assert (dict(consumer._acked), dict(consumer._acked_index)) == ({other: [1]}, {other: {1}})
+    compiled = (Path(faust.__file__).parent / "_cython" / "streams.pyx").read_text()
+    assert "acked_for_tp.append(offset)" in compiled
 
 
 def test_watchdogs_find_the_sender_task_of_the_producer() -> None:
