@@ -83,7 +83,7 @@ def test_offsets_that_the_compiled_stream_notes_do_not_pile_up() -> None:
     tp, other = TP("t", 0), TP("t", 1)
     consumer = BatchConsumer.__new__(BatchConsumer)
     consumer.app = SimpleNamespace(consumer_generation_id=7)  # type: ignore[assignment]
-    consumer._safe = {}
+    consumer._safe, consumer._committed_offset = {}, defaultdict(lambda: None)
     consumer._acked = defaultdict(list, {tp: [4, 5, 6], other: [1]})
     consumer._acked_index = defaultdict(set, {tp: {4, 5, 6}, other: {1}})
     consumer.mark_safe(tp, 7, generation=7)
