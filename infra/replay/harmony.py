@@ -45,8 +45,11 @@ class Variant:
     certainty: Certainty | None = None
 
 
-# Removing a replica is a risk-weighed choice of its own (the guard `release`), so little slows it down further.
-REPLAY_GUARDS = GuardLimits(warm_up_steps=32, min_coverage_ratio=0.25, stabilization_down_s=60.0, down_ratio=1.0)
+# Removing a replica is a risk-weighed choice of its own (the guard `release`), so little slows it down further. Growing
+# is limited as an HPA is by default, and as the public rules are.
+REPLAY_GUARDS = GuardLimits(
+    warm_up_steps=32, min_coverage_ratio=0.25, up_period_s=15.0, stabilization_down_s=60.0, down_ratio=1.0
+)
 
 HARMONY_VARIANTS: dict[str, Variant] = {
     "harmony": Variant(),

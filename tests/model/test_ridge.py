@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from model.contract import Forecaster
-from model.evaluation.scores import coverage, crps_of_paths
+from model.evaluation.scores import COVERAGES, central_intervals, crps_of_paths
 from model.ridge import RidgeForecaster, RidgeOptions, drift_doubted, fit_ridge, lag_order
 from model.seasonal_naive import SeasonalNaiveForecaster
 from tests.model.batches import autoregressive, context_batch
@@ -88,7 +88,8 @@ def _scores(forecaster: Forecaster, series: torch.Tensor, length: int) -> tuple[
     batch = context_batch(series[:, :length])
     paths = forecaster.forecast(batch, HORIZON, 256).paths.permute(0, 2, 3, 1)  # [B, H, N, S]
     target = series[:, length : length + HORIZON]
-    return crps_of_paths(paths, target).mean(0), coverage(paths, target, 0.9)
+    inside, _ = central_intervals(paths, target)
+    return crps_of_paths(paths, target).mean(0), inside[..., COVERAGES.index(0.9)].double().mean()
 
 
 @pytest.mark.parametrize("phi", [0.3, 0.5, 0.7])
