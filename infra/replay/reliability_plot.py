@@ -43,8 +43,9 @@ def draw(where: Path, curves: Mapping[str, Sequence[Bin]], title: str) -> Path:
     axis.set(xscale="log", yscale="log", xlim=(_LEAST, _MOST * 1.1), ylim=(_LEAST, _MOST * 1.1))
     for ticks in (axis.xaxis, axis.yaxis):
         ticks.set_ticks(_TICKS, [f"{100 * tick:g} %" for tick in _TICKS])
-    axis.set(xlabel="stated P(miss)", ylabel="windows missed", title=title)
-    axis.legend(loc="lower right", bbox_to_anchor=(1.0, 0.12))
+    axis.set(xlabel="stated P(miss)", ylabel="windows missed")
+    axis.set_title(title, pad=36 if len(curves) > 2 else 22)
+    axis.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2)
     figure.tight_layout()
     saved: Path = save(figure, where)
     plt.close(figure)

@@ -19,7 +19,7 @@ import pytest
 from infra.loopback_port import free_port
 from tests.monitoring.tools import ROOT, needs
 
-pytestmark = [needs("prometheus"), pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [needs("prometheus"), pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 PAGE = (ROOT / "docs/quick-start.md").read_text()
 PORTS = ("8000", "9090", "9464", "9465", "9466")
