@@ -71,7 +71,7 @@ def release(s: Situation, value: int) -> GuardStep | None:
     allowed = s.limits.release_ratio * s.plan.epsilon
     bearable = [r.replicas for r in s.plan.risks if value <= r.replicas < s.current and r.p_miss <= allowed]
     after = min(bearable, default=s.current)
-    return _step("release", value, after, f"fewer are needed again in time with more than {allowed:.2g} chance")
+    return _step("release", value, after, f"fewer are needed again in time with more than {100 * allowed:.2g} % chance")
 
 
 def removal_limit(s: Situation, value: int) -> GuardStep | None:

@@ -19,7 +19,6 @@ NAMES = (
     "analog_shifted", "day", "day_last", "day_recent", "days_recent", "day_ratio", "week", "week_recent",
 )  # fmt: skip
 NUM_CANDIDATES = len(NAMES)
-CURVES = tuple(NAMES.index(name) for name in NAMES[5:])  # the others are level
 SCALE_NAMES = ("steps", "recent", "context", "ar_residual", "season_residual", "best_short", "best_long")
 NUM_SCALES = len(SCALE_NAMES)
 _MIN_SCALE = 2e-3

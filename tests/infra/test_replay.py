@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from infra.cli import app
 from infra.errors import HarmonyError
 from infra.replay.benchmark import benchmark_rps
-from infra.replay.catalogue import Choice, Knowledge, candidates, controller_of
+from infra.replay.catalogue import TRIALS, Choice, Knowledge, candidates, controller_of
 from infra.replay.harmony import HARMONY_VARIANTS, harmony_controller
 from infra.replay.live import live
 from infra.replay.oracle import Schedule, find_schedule
@@ -161,8 +161,8 @@ def test_the_cheapest_that_kept_the_objective_wins_else_the_best() -> None:
 def test_every_public_policy_has_equally_many_trials_and_lives(policy: str) -> None:
     s = setting()
     offered = candidates(policy, s, KNOWN)
-    assert len(offered) == 12
-    assert len(candidates("harmony", s, KNOWN)) == 12
+    assert len(offered) == TRIALS
+    assert len(candidates("harmony", s, KNOWN)) == TRIALS
     lived = live(s, controller_of(offered[5], KNOWN), 0)
     assert 0.0 <= lived.attainment <= 1.0
     assert lived.gpu_hours > 0
