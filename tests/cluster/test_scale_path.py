@@ -163,7 +163,7 @@ async def test_the_role_suffices_for_scaling_and_for_nothing_else(
 
     await api.set_scale(target, 4, (await api.scale(target)).version)
     assert await rivals(api, [target]) == []
-    assert await api.pods("prod", "app=w") == []
+    assert await api.pods("prod", "app=nobody") == []
     assert status("DELETE", path_of(target)) == 403
     assert status("PATCH", path_of(target), {"spec": {"replicas": 1}}) == 403
     assert status("GET", "/api/v1/namespaces/prod/secrets") == 403
