@@ -63,8 +63,8 @@ class FleetRunner:
         duration_s: float | None = None,
         on_update: Callable[[Snapshot], None] | None = None,
         check_alive: Callable[[], None] | None = None,
-        decision_timeout_s: float = 30.0,
-        first_timeout_s: float = 120.0,
+        decision_timeout_s: float = 60.0,
+        first_timeout_s: float = 300.0,
         security: Mapping[str, Any] | None = None,
     ) -> None:
         self._brokers, self._topics, self._stream, self._security = brokers, topics, stream, security

@@ -88,7 +88,7 @@ class RecordingRunner:
         on_update: Callable[[int, int], None] | None = None,
         check_alive: Callable[[], None] | None = None,
         decision_timeout_s: float = 60.0,
-        first_timeout_s: float = 120.0,
+        first_timeout_s: float = 300.0,
         security: Mapping[str, Any] | None = None,
     ) -> None:
         check_pace(speed, duration_s)
