@@ -30,7 +30,7 @@ test: setup ## The whole test suite, with a real Kafka
 	@sh tests/install_tools.sh "$(TOOLS)"
 	@PATH="$(TOOLS)/usr/bin:$$PATH" exec $(BIN)/python -m pytest $(ARGS)
 
-faults: setup ## Every kill, zombie and broker failure, with a table at the end (SEED=1); about half an hour
+faults: setup ## Every kill, zombie and broker failure, with a table at the end (SEED=1); three quarters of an hour
 	@HARMONY_TEST_SEED=$(SEED) exec $(BIN)/python -m pytest tests/faults tests/integration -m "faults or (slow and not kafka)" -p no:randomly -s $(ARGS)
 
 test-fast: setup ## The tests that need neither Kafka nor much time
