@@ -266,10 +266,13 @@ def run_worker(settings: Settings, options: WorkerOptions) -> None:
 
     require_chosen(settings)
     rights = rights_of(settings.topics, options.roles())
-    reach = knock(parse_brokers(options.brokers), settings.kafka_client_options()).best
-    if not reach:
+    security = settings.kafka_client_options()
+    answering = knock(parse_brokers(options.brokers), security).best
+    if not answering:
         raise HarmonyError(f"no Kafka broker answers at {options.brokers}; is it running, and is the address right?")
-    with TopicAdmin(options.brokers, settings.kafka_client_options()) as admin:
+    # A client begins with any of them and waits long for it; of the others it hears from the one that answers.
+    options = replace(options, brokers=format_brokers(answering))
+    with TopicAdmin(options.brokers, security) as admin:
         missing_rights = admin.missing_rights(rights)
         if missing_rights:
             raise HarmonyError(
@@ -294,5 +297,4 @@ def run_worker(settings: Settings, options: WorkerOptions) -> None:
         )
     configure_logging(settings.worker.log_level, output=settings.worker.log_format)
     uvloop.install()
-    # The client begins with any of them and waits long for it; of the others it hears from the one that answers.
-    WorkerProcess(settings, replace(options, brokers=format_brokers(reach))).run()
+    WorkerProcess(settings, options).run()

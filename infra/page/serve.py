@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from importlib.metadata import PackageNotFoundError, version
 from time import monotonic
 from typing import Any
 
@@ -14,6 +13,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from infra.health import Health
+from infra.own_version import own_version
 from infra.page.fleet import FleetMemory
 from infra.page.health_view import health_view
 from infra.page.letters import LetterMemory
@@ -109,7 +109,7 @@ class Page:
             fleet=self._settings.fleet,
             role=self._role,
             instance=self._instance,
-            version=_version(),
+            version=own_version(),
             state=self._tail.state,
             note=self._tail.note,
             ready=health.ready,
@@ -119,10 +119,3 @@ class Page:
             letters=len(self._letters),
             peers=self._peers,
         )
-
-
-def _version() -> str:
-    try:
-        return version("harmony-scaler")
-    except PackageNotFoundError:
-        return "unknown"

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from agents.forecast_state import WorkloadState
 from agents.subject import ForecastEngine, Planned, Subject
 from model.capacity import SPACING, CapacityPosterior
+from model.evidence_curves import GRID
 from model.lead_time import LeadTimePosterior
 
-_CELLS: Final = 128  # as many as a learned capacity has
 _AS_GOOD_AS_CERTAIN: Final = 1e9  # outcomes seen, all of them alike
 
 Certainty = Callable[[WorkloadState], WorkloadState]
@@ -29,8 +29,8 @@ class FixedCapacity(CapacityPosterior):
 
     def cumulative(self) -> tuple[float, NDArray[np.float64]]:
         """As of a posterior."""
-        below = _CELLS // 2
-        return self._log_rps - (below + 0.5) * SPACING, np.repeat((0.0, 1.0), (below + 1, _CELLS - below))
+        below = GRID // 2
+        return self._log_rps - (below + 0.5) * SPACING, np.repeat((0.0, 1.0), (below + 1, GRID - below))
 
 
 def fixed_lead_time(lead_s: float) -> LeadTimePosterior:

@@ -8,6 +8,7 @@ import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -45,9 +46,10 @@ class Needy(Pipeline):
             return None
 
 
-@pytest.fixture
-def needy(own_broker: EmbeddedKafka, nursery: Nursery, tmp_path: Path) -> Iterator[Needy]:
-    made = Needy(own_broker.bootstrap, "needy.", tmp_path / "needy", workload_names(2))
+@contextmanager
+def needy_worker(broker: EmbeddedKafka, nursery: Nursery, home: Path) -> Iterator[Needy]:
+    """At work, under the name of its home; gone at the end."""
+    made = Needy(broker.bootstrap, f"{home.name}.", home, workload_names(2))
     made.nursery = nursery
     made.begin()
     made.decides()
@@ -55,6 +57,12 @@ def needy(own_broker: EmbeddedKafka, nursery: Nursery, tmp_path: Path) -> Iterat
     if made.process.poll() is None:
         stop(made.process, signal.SIGKILL)
     made.producer.close(1)
+
+
+@pytest.fixture
+def needy(own_broker: EmbeddedKafka, nursery: Nursery, tmp_path: Path) -> Iterator[Needy]:
+    with needy_worker(own_broker, nursery, tmp_path / "needy") as made:
+        yield made
 
 
 @pytest.mark.faults

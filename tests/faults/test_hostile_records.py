@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,8 +18,8 @@ from streams.config import StreamConfig
 from streams.topics import PLAN_BYTES, Topics
 from tests.agents.plan_samples import plan, record
 from tests.faults.nursery import Nursery
-from tests.faults.test_exhausted import Needy
-from tests.integration.pipeline import stop, workload_names
+from tests.faults.test_exhausted import Needy, needy_worker
+from tests.integration.pipeline import stop
 
 pytestmark = pytest.mark.faults
 
@@ -29,14 +28,8 @@ BOMB = bytes(48 << 20)
 
 @pytest.fixture
 def target(own_broker: EmbeddedKafka, nursery: Nursery, tmp_path: Path) -> Iterator[Needy]:
-    made = Needy(own_broker.bootstrap, "target.", tmp_path / "target", workload_names(2))
-    made.nursery = nursery
-    made.begin()
-    made.decides()
-    yield made
-    if made.process.poll() is None:
-        stop(made.process, signal.SIGKILL)
-    made.producer.close(1)
+    with needy_worker(own_broker, nursery, tmp_path / "target") as made:
+        yield made
 
 
 def test_bombs_and_headers_stop_no_worker(target: Needy) -> None:
