@@ -23,6 +23,11 @@ def end_process(stage: str, error: BaseException) -> None:
     cause = exhausted()
     if cause is not None:
         error = ContractBroken(f"{cause}. It was noticed by {type(error).__name__}: {error}")
+    elif isinstance(error, MemoryError):
+        error = ContractBroken(
+            f"no memory is left ({str(error) or 'MemoryError'}); raise the limit (of the container, `ulimit -v`, "
+            "MemoryMax= of systemd), or spread the partitions over more workers"
+        )
     elif isinstance(error, _REFUSED):
         error = ContractBroken(
             f"Kafka refuses this worker's user ({type(error).__name__}: {error}): a right was taken away while it ran; "

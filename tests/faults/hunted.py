@@ -17,8 +17,8 @@ from streams.config import StreamConfig
 from tests.faults.exactness import Proof
 from tests.faults.hostile import HostilePipeline
 from tests.faults.logs import Progress
-from tests.faults.nursery import Forked, Nursery
-from tests.integration.pipeline import STREAM, stop
+from tests.faults.nursery import Nursery
+from tests.integration.pipeline import STREAM, Running, stop
 
 WAIT_S = 180.0
 SETTLE_S = 240.0
@@ -46,7 +46,7 @@ class Hunted(HostilePipeline):
         super().__init__(bootstrap, prefix, home, seed, stream)
         self.set_keys({"worker": {"session_timeout_s": SESSION_S}})
         self.progress = Progress(bootstrap, self.topics)
-        self.running: dict[str, Forked] = {}
+        self.running: dict[str, Running] = {}
         self._ports: dict[str, str] = {}
         self._nursery = nursery
         self.kills = 0

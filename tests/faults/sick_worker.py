@@ -106,6 +106,17 @@ def _crash(ill: Callable[[], bool]) -> None:
     Thread._fetch_records = fetch
 
 
+def _clock(jump_s: float) -> Callable[[Callable[[], bool]], None]:
+    """The wall clock stands that far off; the one that only counts goes on as before."""
+
+    def illness(ill: Callable[[], bool]) -> None:
+        now, now_ns = time.time, time.time_ns
+        time.time = lambda: now() + jump_s * ill()
+        time.time_ns = lambda: now_ns() + int(1e9 * jump_s) * ill()
+
+    return illness
+
+
 ILLNESSES = {
     "loop": _loop,
     "commit": _commit,
@@ -114,6 +125,8 @@ ILLNESSES = {
     "producer": _producer,
     "forecast": _forecast,
     "crash": _crash,
+    "clock-ahead": _clock(3_600.0),
+    "clock-behind": _clock(-3_600.0),
 }
 
 

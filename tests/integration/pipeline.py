@@ -204,6 +204,8 @@ class Pipeline:
 class Running(Protocol):
     """A worker process."""
 
+    pid: int
+
     def poll(self) -> int | None: ...
 
     def send_signal(self, number: int) -> None: ...
