@@ -30,8 +30,8 @@ test: setup ## The whole test suite, with a real Kafka
 	@sh tests/install_tools.sh "$(TOOLS)"
 	@PATH="$(TOOLS)/usr/bin:$$PATH" exec $(BIN)/python -m pytest $(ARGS)
 
-faults: setup ## Every kill, zombie and broker failure, with a table at the end (SEED=1); three quarters of an hour
-	@HARMONY_TEST_SEED=$(SEED) exec $(BIN)/python -m pytest tests/faults tests/integration -m "faults or (slow and not kafka)" -p no:randomly -s $(ARGS)
+faults: setup ## Every kill, zombie and broker failure, with a table at the end (SEED=1); half an hour
+	@HARMONY_TEST_SEED=$(SEED) exec $(BIN)/python -m pytest tests/faults tests/integration -m "faults or (slow and not kafka)" -p no:randomly -n 2 --dist worksteal -v $(ARGS)
 
 test-fast: setup ## The tests that need neither Kafka nor much time
 	@PATH="$(TOOLS)/usr/bin:$$PATH" exec $(BIN)/python -m pytest -m "not kafka and not slow" $(ARGS)

@@ -16,7 +16,7 @@ from tests.brokers import started_broker
 from tests.faults.exactness import Proof
 from tests.faults.hunted import Hunted
 from tests.faults.nursery import Nursery
-from tests.faults.tally import ROWS, Row, table
+from tests.faults.tally import Row, note, table, take
 from tests.integration.pipeline import STREAM
 
 HERE = Path(__file__).parent
@@ -30,6 +30,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(1800))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    take(report)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -83,12 +87,12 @@ def hunt(
     for hunted in made:
         hunted.end_all()
         if hunted.in_table:
-            ROWS.append(row_of(request.node.name, seed, hunted, monotonic() - started))
+            note(request.node, row_of(request.node.name, seed, hunted, monotonic() - started))
 
 
 def row_of(name: str, seed: int, hunted: Hunted, seconds: float) -> Row:
     """A line of the table for a history that is over."""
-    row = Row(name, seed, hunted.kills, hunted.fail_point_hits(), hunted.recoveries_s, slots=hunted.num_slots)
+    row = Row(name, seed, hunted.kills, dict(hunted.fail_point_hits()), hunted.recoveries_s, slots=hunted.num_slots)
     row.seconds = seconds
     proof: Proof | None = hunted.proof
     if proof is not None:

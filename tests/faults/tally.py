@@ -6,6 +6,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from statistics import median
 
+import msgspec
+import pytest
+
 
 @dataclass(slots=True)
 class Row:
@@ -21,7 +24,7 @@ class Row:
     test: str
     seed: int
     kills: int = 0
-    hits: Counter[str] = field(default_factory=Counter)
+    hits: dict[str, int] = field(default_factory=dict)
     recoveries_s: list[float] = field(default_factory=list)
     telemetry: int = 0
     slots: int = 0
@@ -33,6 +36,18 @@ class Row:
 
 
 ROWS: list[Row] = []
+_PROPERTY = "fault history"
+
+
+def note(item: pytest.Item, row: Row) -> None:
+    """Send the row to the process that writes the table, with the report of the test's end."""
+    item.user_properties.append((_PROPERTY, msgspec.to_builtins(row)))
+
+
+def take(report: pytest.TestReport) -> None:
+    """Rows of a test that is over."""
+    if report.when == "teardown":
+        ROWS.extend(msgspec.convert(row, Row) for name, row in report.user_properties if name == _PROPERTY)
 
 
 def table() -> list[str]:
@@ -41,7 +56,7 @@ def table() -> list[str]:
         return []
     head = ("test", "seed", "kill -9", "fail points", "records", "slots", "decisions", "compared", "repeats", "diffs")
     lines = [_line(head, "recovery s (median, worst)", "took s")]
-    for row in ROWS:
+    for row in sorted(ROWS, key=lambda row: row.test):
         hits = sum(row.hits.values())
         cells = (
             row.test,
@@ -56,18 +71,19 @@ def table() -> list[str]:
         )
         lines.append(_line((*cells, 0 if row.checked else "failed"), _recovery(row.recoveries_s), f"{row.seconds:.0f}"))
     whole = Row("all", ROWS[0].seed)
+    hits: Counter[str] = Counter()
     for row in ROWS:
         for name in ("kills", "telemetry", "slots", "decisions", "compared", "repeats", "seconds"):
             setattr(whole, name, getattr(whole, name) + getattr(row, name))
-        whole.hits += row.hits
+        hits.update(row.hits)
         whole.recoveries_s += row.recoveries_s
-    cells = ("all", "", whole.kills, sum(whole.hits.values()), whole.telemetry, whole.slots, whole.decisions)
+    cells = ("all", "", whole.kills, hits.total(), whole.telemetry, whole.slots, whole.decisions)
     failed = sum(not row.checked for row in ROWS)
     verdict = f"{failed} failed" if failed else 0
     last = (*cells, whole.compared, whole.repeats, verdict)
     lines.append(_line(last, _recovery(whole.recoveries_s), f"{whole.seconds:.0f}"))
-    if whole.hits:
-        lines.append("fail points acted on: " + ", ".join(f"{p} {n}" for p, n in sorted(whole.hits.items())))
+    if hits:
+        lines.append("fail points acted on: " + ", ".join(f"{p} {n}" for p, n in sorted(hits.items())))
     return lines
 
 

@@ -12,7 +12,7 @@ from tests.faults.conftest import row_of
 from tests.faults.exactness import check_everything
 from tests.faults.hunted import Hunted
 from tests.faults.nursery import Nursery
-from tests.faults.tally import ROWS
+from tests.faults.tally import note
 from tests.faults.tcp_proxy import TcpProxy
 from tests.kafka_nodes import KafkaNode, new_cluster_id, ports
 
@@ -61,7 +61,7 @@ def distant(tmp_path: Path, nursery: Nursery, seed: int, request: pytest.Fixture
     finally:
         if made is not None:
             made.end_all()
-            ROWS.append(row_of(request.node.name, seed, made, monotonic() - started))
+            note(request.node, row_of(request.node.name, seed, made, monotonic() - started))
         proxy.close()
         node.stop()
 

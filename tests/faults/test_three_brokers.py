@@ -15,7 +15,7 @@ from tests.faults.conftest import row_of
 from tests.faults.exactness import check_everything
 from tests.faults.hunted import Hunted
 from tests.faults.nursery import Nursery
-from tests.faults.tally import ROWS
+from tests.faults.tally import note
 from tests.kafka_nodes import KafkaNode, new_cluster_id, ports
 
 pytestmark = pytest.mark.faults
@@ -103,7 +103,7 @@ def hunted(
     made, started = Hunted(cluster.bootstrap, "three.", tmp_path / "hunted", seed, nursery), monotonic()
     yield made
     made.end_all()
-    ROWS.append(row_of(request.node.name, seed, made, monotonic() - started))
+    note(request.node, row_of(request.node.name, seed, made, monotonic() - started))
 
 
 def test_leaders_die_and_replicas_fall_behind_and_nothing_changes(cluster: ThreeBrokers, hunted: Hunted) -> None:
