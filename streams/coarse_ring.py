@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from streams import sparse_cells
+from streams import half_cells, sparse_cells
 
 COARSE_ROWS = 1008
 COARSE_STEP_MS = 600_000
@@ -56,7 +56,7 @@ class CoarseRing:
         self.indicators = indicators
         self.newest: int | None = None
         self._step_ms = step_ms
-        self._cells = sparse_cells.empty((capacity, COARSE_ROWS, len(indicators)))
+        self._cells = half_cells.empty((capacity, COARSE_ROWS, len(indicators)))
         self._sums = np.zeros((capacity, len(indicators)))
         self._counts = np.zeros((capacity, len(indicators)), np.int64)
 
@@ -75,7 +75,7 @@ class CoarseRing:
     def read(self, row: int) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Means [1008, C], oldest first, 0 where not observed; and their mask."""
         cells = sparse_cells.from_oldest(self._cells[row], self.newest or 0)
-        return sparse_cells.values(cells), sparse_cells.observed(cells)
+        return half_cells.values(cells), half_cells.observed(cells)
 
     def add(
         self, slot: int, rows: Mapping[str, int], values: NDArray[np.float32], observed: NDArray[np.bool_]
@@ -123,7 +123,7 @@ class CoarseRing:
         for to, name in enumerate(self.indicators):
             if name in held:
                 column = held[name]
-                cells = sparse_cells.pack(row.values[known, column], row.observed[known, column])
+                cells = half_cells.pack(row.values[known, column], row.observed[known, column])
                 self._cells[at, row.index % COARSE_ROWS, to] = cells
 
     def running(self, rows: Mapping[str, int]) -> RunningCoarse:

@@ -6,12 +6,13 @@ has written yet is empty as it comes, and a ring costs four bytes per cell.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Cells = NDArray[np.float32]
+T = TypeVar("T", bound=np.generic)
 
 _MINUS_ZERO = np.float32(-0.0)
 
@@ -39,14 +40,14 @@ def values(cells: Cells) -> Cells:
     return cells + np.float32(0)
 
 
-def grown(cells: Cells, capacity: int) -> Cells:
-    """The same cells with more rows; those stay unwritten."""
-    larger = empty((capacity, *cells.shape[1:]))
+def grown(cells: NDArray[T], capacity: int) -> NDArray[T]:
+    """The same cells, of any kind, with more rows; those stay unwritten."""
+    larger = np.zeros((capacity, *cells.shape[1:]), cells.dtype)
     larger[: len(cells)] = cells
     return larger
 
 
-def from_oldest(ring: Cells, newest: int) -> Cells:
-    """A ring's cells in order of time: `newest` stands at its number modulo the length, the oldest after it."""
+def from_oldest(ring: NDArray[T], newest: int) -> NDArray[T]:
+    """A ring's cells, of any kind, oldest first: `newest` stands at its number modulo the length, oldest after it."""
     cut = (newest + 1) % len(ring)
     return np.concatenate((ring[cut:], ring[:cut]))

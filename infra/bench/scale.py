@@ -21,7 +21,7 @@ from streams.catalogue import DEFAULT_CATALOGUE
 from streams.coarse_ring import COARSE_ROWS
 from streams.config import StreamConfig
 
-_CELL_BYTES = 4
+_FINE_CELL_BYTES, _COARSE_CELL_BYTES = 4, 2
 _TIMEOUT_S = 1_800.0
 
 
@@ -74,10 +74,10 @@ def run_scale_bench(bench: ScaleBench, out: Path | None = None) -> dict[str, Any
 
 
 def ring_kb() -> float:
-    """The floor: four bytes for every cell of both rings."""
+    """The floor: every cell of both rings."""
     demand = sum(indicator.level == 1 for indicator in DEFAULT_CATALOGUE)
-    cells = StreamConfig().context_steps * len(DEFAULT_CATALOGUE) + COARSE_ROWS * demand
-    return _CELL_BYTES * cells / 1024
+    fine = StreamConfig().context_steps * len(DEFAULT_CATALOGUE)
+    return (_FINE_CELL_BYTES * fine + _COARSE_CELL_BYTES * COARSE_ROWS * demand) / 1024
 
 
 def _run(job: dict[str, int]) -> dict[str, Any]:
