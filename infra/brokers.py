@@ -14,6 +14,8 @@ from infra.errors import HarmonyError
 
 DEFAULT_PORT = 9092
 
+OR_START_ONE: Final = ", or start one with `harmony run`"
+
 Address = tuple[str, int]
 
 # ApiVersions, version 0, without a client id: the one question that a broker answers before it knows who asks.
@@ -52,15 +54,29 @@ def format_brokers(addresses: tuple[Address, ...]) -> str:
     return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in addresses)
 
 
-def any_listens(addresses: tuple[Address, ...], timeout_s: float = 3.0) -> bool:
-    """True when at least one address accepts a connection: tells a dead address from a slow cluster at once."""
-    for host, port in addresses:
-        try:
-            socket.create_connection((host, port), timeout_s).close()
-        except OSError:
-            continue
-        return True
-    return False
+def bootstrap_servers(brokers: str, security: Mapping[str, Any] | None, advice: str = "") -> list[str]:
+    """Where a client shall begin: a hung broker among several accepts its connection, and it waits there for long.
+
+    Args:
+        brokers: as people write them.
+        security: keyword arguments of a Kafka client.
+        advice: what else can be done where nobody answers, a clause.
+
+    Raises:
+        HarmonyError: nobody answers, or what is written is no address (exit code 2).
+    """
+    addresses = knock(parse_brokers(brokers), security).best
+    if not addresses:
+        raise nobody_answers(brokers, advice)
+    return [format_brokers((address,)) for address in addresses]
+
+
+def nobody_answers(brokers: str, advice: str = "") -> HarmonyError:
+    """The error of a cluster that does not answer."""
+    return HarmonyError(
+        f"No Kafka broker answers at {brokers}. Check the address and that the broker runs "
+        f"(--brokers, HARMONY_BROKERS){advice}."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +86,10 @@ class Reach:
     Attributes:
         answering: said something, or closed the connection.
         silent: accepted it and said nothing in time: a hung or stopped broker does so, or one that is very slow.
-        refusing: nobody there.
     """
 
     answering: tuple[Address, ...]
     silent: tuple[Address, ...]
-    refusing: tuple[Address, ...]
 
     @property
     def best(self) -> tuple[Address, ...]:
@@ -92,10 +106,10 @@ def knock(addresses: tuple[Address, ...], security: Mapping[str, Any] | None, ti
     tls = str((security or {}).get("security_protocol", "")).endswith("SSL")
     with ThreadPoolExecutor(len(addresses)) as pool:
         found = list(pool.map(lambda address: _heard(address, tls, timeout_s), addresses))
-    answering, silent, refusing = (
-        tuple(a for a, heard in zip(addresses, found, strict=True) if heard is wanted) for wanted in (True, False, None)
+    answering, silent = (
+        tuple(a for a, heard in zip(addresses, found, strict=True) if heard is wanted) for wanted in (True, False)
     )
-    return Reach(answering, silent, refusing)
+    return Reach(answering, silent)
 
 
 def _heard(address: Address, tls: bool, timeout_s: float) -> bool | None:

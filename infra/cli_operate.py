@@ -80,9 +80,9 @@ def pin(
     """Hold a workload at a replica count, whatever the guards say."""
     with plain_errors():
         from infra.operate import order
-        from infra.operator_words import parse_duration
+        from infra.operator_words import parse_duration_ms
 
-        ms, done = parse_duration(for_), f"pinned at {replicas} for {for_}"
+        ms, done = parse_duration_ms(for_), f"pinned at {replicas} for {for_}"
         order(Place(brokers, config), "pin", workload, reason, done, ms, replicas=replicas)
 
 

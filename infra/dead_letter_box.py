@@ -13,7 +13,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from infra.brokers import format_brokers, parse_brokers
+from infra.brokers import bootstrap_servers
 from infra.errors import HarmonyError
 from infra.kafka_tail import TailRecord
 from infra.printable import printable
@@ -117,11 +117,9 @@ def replay(
     sendable = [x for x in letters if x.topic in allowed_topics and x.value is not None and x.cut_from is None]
     if not sendable:
         return 0
-    addresses = format_brokers(parse_brokers(brokers)).split(",")
+    servers = bootstrap_servers(brokers, security, "; nothing was sent")
     try:
-        producer = KafkaProducer(
-            bootstrap_servers=addresses, acks="all", client_id="harmony-operate", **(security or {})
-        )
+        producer = KafkaProducer(bootstrap_servers=servers, acks="all", client_id="harmony-operate", **(security or {}))
         try:
             futures = [
                 producer.send(x.topic, value=x.value, key=x.key, headers=[(REPLAYED, x.place.encode())])

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import AuthorizationError, KafkaError
 
-from infra.brokers import format_brokers, knock, parse_brokers
+from infra.brokers import OR_START_ONE, bootstrap_servers
 from infra.errors import HarmonyError
 from infra.login_failure import LoginWatch
 
@@ -46,15 +46,10 @@ class TopicTail:
         self, brokers: str, topic: str, timeout_s: float = 20.0, security: Mapping[str, Any] | None = None
     ) -> None:
         self._brokers, self._topic, self._timeout_s = brokers, topic, timeout_s
-        addresses = knock(parse_brokers(brokers), security).best
-        if not addresses:
-            raise HarmonyError(
-                f"No Kafka broker answers at {brokers}. Check the address and that the broker runs "
-                "(--brokers, HARMONY_BROKERS), or start one with `harmony run`."
-            )
+        servers = bootstrap_servers(brokers, security, OR_START_ONE)
         with LoginWatch(brokers, security) as login, self._explained(login):
             self._consumer = KafkaConsumer(
-                bootstrap_servers=format_brokers(addresses).split(","),
+                bootstrap_servers=servers,
                 group_id=None,
                 enable_auto_commit=False,
                 auto_offset_reset="earliest",

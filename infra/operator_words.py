@@ -11,7 +11,7 @@ from typing import Any
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
-from infra.brokers import any_listens, format_brokers, parse_brokers
+from infra.brokers import bootstrap_servers
 from infra.durations import parse_units_s
 from infra.errors import HarmonyError
 from infra.producers import close_producer
@@ -23,13 +23,13 @@ from streams.records import DeadLetter, encode_control
 _SEND_TIMEOUT_S = 20.0
 
 
-def parse_duration(text: str) -> int:
+def parse_duration_ms(text: str) -> int:
     """Milliseconds of what `--for` was given: `2h`, `90m`, `1d12h`, `30s`.
 
     Raises:
         HarmonyError: anything else, or nothing at all.
 
-    >>> parse_duration("1h30m")
+    >>> parse_duration_ms("1h30m")
     5400000
     """
     try:
@@ -71,15 +71,10 @@ def publish(control: Control, brokers: str, topic: str, security: Mapping[str, A
         HarmonyError: refused, or not written everywhere; the same word may simply be given again.
     """
     value = encode_checked(control)
-    addresses = parse_brokers(brokers)
-    if not any_listens(addresses):
-        raise HarmonyError(
-            f"No Kafka broker answers at {brokers}, nothing was ordered. Check the address and that the broker runs "
-            "(--brokers, HARMONY_BROKERS)."
-        )
+    servers = bootstrap_servers(brokers, security, "; nothing was ordered")
     try:
         producer = KafkaProducer(
-            bootstrap_servers=format_brokers(addresses).split(","),
+            bootstrap_servers=servers,
             acks="all",
             client_id="harmony-operate",
             allow_auto_create_topics=False,

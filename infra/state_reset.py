@@ -26,7 +26,7 @@ from kafka.errors import (
 
 from agents.decide_commit import STAGE as DECIDE
 from agents.decide_commit import DecideCommit
-from infra.brokers import any_listens, format_brokers, parse_brokers
+from infra.brokers import bootstrap_servers
 from infra.errors import HarmonyError
 from infra.rights import workers_group
 from infra.topic_admin import create_topics, patiently
@@ -60,11 +60,8 @@ class StateReset:
     """
 
     def __init__(self, brokers: str, topics: Topics, security: Mapping[str, Any] | None = None) -> None:
-        addresses = parse_brokers(brokers)
-        if not any_listens(addresses):
-            raise HarmonyError(f"No Kafka broker answers at {brokers}. Check the address and that the broker runs.")
+        servers = bootstrap_servers(brokers, security)
         self._brokers, self._topics, self._security = brokers, topics, dict(security or {})
-        servers = format_brokers(addresses).split(",")
         names = (topics.pages, topics.pages_coarse, topics.plans, topics.commits)
         self._specs = [spec for spec in topics.specs() if spec.name in names]
         with self._explained():

@@ -24,7 +24,7 @@ from kafka.errors import (
 )
 from kafka.structs import OffsetAndMetadata
 
-from infra.brokers import format_brokers, knock, parse_brokers
+from infra.brokers import OR_START_ONE, bootstrap_servers, nobody_answers
 from infra.errors import HarmonyError
 from infra.login_failure import LoginWatch
 from infra.rights import Kind, Right, lacking
@@ -105,12 +105,10 @@ class TopicAdmin:
         self, brokers: str, security: Mapping[str, Any] | None = None, *, timeout_ms: int = BOOTSTRAP_TIMEOUT_MS
     ) -> None:
         self._brokers = brokers
-        addresses = knock(parse_brokers(brokers), security).best
-        if not addresses:
-            raise HarmonyError(self._silent())
+        servers = bootstrap_servers(brokers, security, OR_START_ONE)
         with LoginWatch(brokers, security) as login, self._explained(login):
             self._client = KafkaAdminClient(
-                bootstrap_servers=format_brokers(addresses).split(","),
+                bootstrap_servers=servers,
                 client_id="harmony-topics",
                 bootstrap_timeout_ms=timeout_ms,
                 request_timeout_ms=READY_TIMEOUT_MS,
@@ -237,15 +235,10 @@ class TopicAdmin:
                 f"The brokers at {self._brokers} refuse: {error}. Ask for the right to describe and create topics."
             ) from error
         except (KafkaTimeoutError, KafkaConnectionError) as error:
-            raise HarmonyError((login and login.reason()) or self._silent()) from error
+            reason = login.reason() if login else None
+            raise (HarmonyError(reason) if reason else nobody_answers(self._brokers, OR_START_ONE)) from error
         except (KafkaError, ValueError, OSError) as error:
             raise HarmonyError(f"The brokers at {self._brokers} refuse: {str(error).rstrip('.')}.") from error
-
-    def _silent(self) -> str:
-        return (
-            f"No Kafka broker answers at {self._brokers}. Check the address and that the broker runs "
-            "(--brokers, HARMONY_BROKERS), or start one with `harmony run`."
-        )
 
 
 def patiently(call: Callable[[], T]) -> T:

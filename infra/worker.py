@@ -261,17 +261,14 @@ def run_worker(settings: Settings, options: WorkerOptions) -> None:
     Raises:
         HarmonyError: brokers that do not answer, missing topics, or an unknown role.
     """
-    from infra.brokers import format_brokers, knock, parse_brokers
+    from infra.brokers import bootstrap_servers
     from infra.topic_admin import TopicAdmin, compare
 
     require_chosen(settings)
     rights = rights_of(settings.topics, options.roles())
     security = settings.kafka_client_options()
-    answering = knock(parse_brokers(options.brokers), security).best
-    if not answering:
-        raise HarmonyError(f"no Kafka broker answers at {options.brokers}; is it running, and is the address right?")
-    # A client begins with any of them and waits long for it; of the others it hears from the one that answers.
-    options = replace(options, brokers=format_brokers(answering))
+    # Of the others its clients hear from those that answer.
+    options = replace(options, brokers=",".join(bootstrap_servers(options.brokers, security)))
     with TopicAdmin(options.brokers, security) as admin:
         missing_rights = admin.missing_rights(rights)
         if missing_rights:

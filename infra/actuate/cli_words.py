@@ -53,9 +53,9 @@ def pin(
     """Hold a workload at a count, whatever commands say, even when none come. See also `harmony pin`."""
     from agents.situation import Pin
     from infra.actuate.clocks import wall_ms
-    from infra.operator_words import parse_duration
+    from infra.operator_words import parse_duration_ms
 
-    held = Pin(replicas, wall_ms() + parse_duration(for_), _user(), printable(reason, 200))
+    held = Pin(replicas, wall_ms() + parse_duration_ms(for_), _user(), printable(reason, 200))
     _change(file, config, lambda w: {"pins": {**w.pins, workload: held}})
     say(f"{printable(workload)}: the actuators of this host hold {replicas} replicas for {for_}.")
 

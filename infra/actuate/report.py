@@ -14,7 +14,7 @@ from kafka.errors import KafkaError
 from rich.markup import escape
 
 from infra.actuate.actuator import Event
-from infra.brokers import format_brokers, parse_brokers
+from infra.brokers import bootstrap_servers
 from infra.errors import HarmonyError
 from infra.printable import printable
 from infra.producers import close_producer
@@ -45,9 +45,10 @@ class OutcomeWriter:
     def __init__(self, brokers: str, topic: str, source: str, security: Mapping[str, Any] | None = None) -> None:
         self._topic, self._source = topic, source
         self._waiting: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue(_MOST_WAITING)
+        servers = bootstrap_servers(brokers, security)
         try:
             self._producer = KafkaProducer(
-                bootstrap_servers=format_brokers(parse_brokers(brokers)).split(","),
+                bootstrap_servers=servers,
                 acks="all",
                 client_id="harmony-actuate",
                 allow_auto_create_topics=False,

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, Self, TextIO
 
-from infra.brokers import any_listens, format_brokers, parse_brokers
+from infra.brokers import bootstrap_servers
 from infra.errors import HarmonyError
 from streams.log import OutRecord
 
@@ -45,16 +45,11 @@ class KafkaPublisher:
 
         self._brokers = brokers
         self._error = KafkaError
-        addresses = parse_brokers(brokers)
-        if not any_listens(addresses):
-            raise HarmonyError(
-                f"No Kafka broker answers at {brokers}. Check the address and that the broker runs (--brokers, "
-                "HARMONY_BROKERS); --dry-run needs none."
-            )
+        servers = bootstrap_servers(brokers, security, "; --dry-run needs none")
         try:
             # Idempotent, so that a retry neither doubles nor reorders.
             self._producer = KafkaProducer(
-                bootstrap_servers=format_brokers(addresses).split(","),
+                bootstrap_servers=servers,
                 client_id="harmony-collect",
                 acks="all",
                 enable_idempotence=True,

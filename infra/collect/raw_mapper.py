@@ -15,7 +15,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import CommitFailedError, KafkaError
 
-from infra.brokers import format_brokers, parse_brokers
+from infra.brokers import bootstrap_servers
 from infra.collect.assembly import Assembler
 from infra.collect.packing import pack
 from infra.collect.publisher import Publisher
@@ -123,7 +123,7 @@ class RawMapper(ConsumerRebalanceListener):
                 from there.
         """
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=format_brokers(parse_brokers(self._brokers)).split(","),
+            bootstrap_servers=await asyncio.to_thread(bootstrap_servers, self._brokers, self._security),
             client_id="harmony-mapper",
             group_id=f"{self._topics.prefix}mapper",
             enable_auto_commit=False,

@@ -21,7 +21,7 @@ from infra.dead_letter_box import chosen, letters_table, read_letter, replay
 from infra.errors import HarmonyError
 from infra.kafka_tail import TailRecord
 from infra.operate_views import GUARD_WORDS, decision_line, explanation, newest_commands, status_rows, status_table
-from infra.operator_words import encode_checked, parse_duration, word
+from infra.operator_words import encode_checked, parse_duration_ms, word
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.dead_letters import DeadLetterBox
 from streams.decode import RecordDecoder
@@ -65,7 +65,7 @@ def text_of(renderable: Any, width: int = 160) -> str:
     ("text", "ms"), [("30s", 30_000), ("2h", 7_200_000), ("1h30m", 5_400_000), (" 1D ", 86_400_000), ("0.5m", 30_000)]
 )
 def test_durations(text: str, ms: int) -> None:
-    assert parse_duration(text) == ms
+    assert parse_duration_ms(text) == ms
 
 
 @pytest.mark.parametrize(
@@ -79,13 +79,13 @@ def test_durations(text: str, ms: int) -> None:
 )
 def test_what_is_no_duration_says_how_to_write_one(text: str, told: str) -> None:
     with pytest.raises(HarmonyError, match=f"--for: .*{told}") as raised:
-        parse_duration(text)
+        parse_duration_ms(text)
     assert raised.value.exit_code == 2
 
 
 @given(st.integers(1, 10**6), st.sampled_from("smhd"))
 def test_any_whole_number_of_a_unit_is_a_duration(number: int, unit: str) -> None:
-    assert parse_duration(f"{number}{unit}") == number * {"s": 1, "m": 60, "h": 3_600, "d": 86_400}[unit] * 1_000
+    assert parse_duration_ms(f"{number}{unit}") == number * {"s": 1, "m": 60, "h": 3_600, "d": 86_400}[unit] * 1_000
 
 
 @pytest.mark.parametrize(
