@@ -89,7 +89,8 @@ def table() -> list[str]:
 
 def _line(cells: tuple[object, ...], recovery: str, took: str) -> str:
     first, *rest = cells
-    return f"{first!s:<42}" + "".join(f"{cell!s:>12}" for cell in rest) + f"{recovery:>28}{took:>8}"
+    width = max(len(row.test) for row in ROWS)
+    return f"{first!s:<{width}}" + "".join(f"{cell!s:>12}" for cell in rest) + f"{recovery:>28}{took:>8}"
 
 
 def _recovery(seconds: list[float]) -> str:
