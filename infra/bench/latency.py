@@ -15,7 +15,6 @@ from infra.bench.live_loop import DecisionWatch, LiveJob, LiveLoop, Publisher, m
 from infra.bench.report import percentile, print_table
 from infra.cli_options import say
 
-_STARTUP_S = 180.0
 _BUCKET = re.compile(r"^harmony_telemetry_to_command_seconds_bucket\{([^}]*)\} ([0-9.e+]+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
@@ -49,7 +48,7 @@ async def _measure(loop: LiveLoop, slots: int) -> dict[str, Any]:
     with loop.worker():
         started = monotonic()
         async with DecisionWatch(loop) as watch, Publisher(loop) as publisher:
-            await watch.until((first_live - 4) * job.step_ms, _STARTUP_S)
+            await watch.until((first_live - 4) * job.step_ms, job.patience_s)
             started_s = monotonic() - started
             say(f"  caught up after {started_s:.1f} s; measuring {slots} slots of {job.step_ms / 1000:g} s ...")
             caught_up = await asyncio.to_thread(loop.metrics)
@@ -58,7 +57,7 @@ async def _measure(loop: LiveLoop, slots: int) -> dict[str, Any]:
             while not publishing.done():
                 await watch.poll(0.2)
             await publishing
-            await watch.until(max(publisher.ticks), _STARTUP_S)
+            await watch.until(max(publisher.ticks), job.patience_s)
             stages = _by_stage(await asyncio.to_thread(loop.metrics), caught_up)
     # The first ticks close the gap between history and now, and slots in which nothing was measured yet.
     origins = sorted(publisher.ticks)[2:]

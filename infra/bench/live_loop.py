@@ -92,6 +92,11 @@ class LiveJob:
         return max(1, round(self.samples_per_s * self.step_ms / 1000 / self.workloads))
 
     @property
+    def patience_s(self) -> float:
+        """Until a worker must have caught up with the history: ten times what a quiet core takes for a workload."""
+        return 120.0 + 0.01 * self.history_steps * self.workloads
+
+    @property
     def stream(self) -> StreamConfig:
         return StreamConfig(step_ms=self.step_ms, grace_ms=self.grace_ms, skew_ms=500, context_steps=self.context_steps)
 
