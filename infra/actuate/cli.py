@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from infra.actuate import cli_check, cli_words
-from infra.actuate.cli_told import Told, ToldToAct, spread
+from infra.actuate.cli_told import Told, ToldToAct
 from infra.cli_options import say
+from infra.cli_spread import spread
 from infra.errors import HarmonyError
 
 if TYPE_CHECKING:

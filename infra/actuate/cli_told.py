@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
-from functools import wraps
-from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Annotated, get_type_hints
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -66,24 +63,3 @@ class ToldToAct(Told):
     def acting(self, name: str) -> Chosen:
         """As `chosen`, under the name that was given, else this one, and watched."""
         return self.chosen(self.name or name, (self.web_host, self.web_port))
-
-
-def spread(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, for Typer, with the fields of its parameter `told` (a dataclass) in the place of that parameter."""
-    hints = get_type_hints(command, include_extras=True)
-    told = hints["told"]
-    shared_hints = get_type_hints(told, include_extras=True)
-    own = [p.replace(annotation=hints[p.name]) for p in signature(command).parameters.values() if p.name != "told"]
-    shared = [
-        Parameter(f.name, Parameter.KEYWORD_ONLY, default=f.default, annotation=shared_hints[f.name])
-        for f in fields(told)
-    ]
-
-    @wraps(command)
-    def called(**given: object) -> None:
-        command(told=told(**{f.name: given.pop(f.name) for f in fields(told)}), **given)
-
-    parameters = [p.replace(kind=Parameter.KEYWORD_ONLY) for p in own] + shared
-    called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    called.__annotations__ = {p.name: p.annotation for p in parameters}
-    return called

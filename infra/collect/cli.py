@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-from infra.cli_options import BrokersOption, ConfigOption, JsonOption, print_json, say
+from infra.cli_options import JsonOption, print_json, say
+from infra.cli_spread import spread
+from infra.collect.cli_told import Common, Dry
 from infra.errors import HarmonyError
 
 app = typer.Typer(no_args_is_help=True, help="Bring in telemetry: exporters, Prometheus, this machine, files.")
@@ -25,7 +27,6 @@ WorkloadOption = Annotated[
 ]
 IntervalOption = Annotated[str, typer.Option(help="Time between two rounds: seconds, or such as 10s.")]
 OnceOption = Annotated[bool, typer.Option("--once", help="One round, then end.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the records instead of publishing them.")]
 ReplicasOption = Annotated[
     bool, typer.Option("--count-replicas", help="Publish as replica counts how many engines of a workload answer.")
 ]
@@ -36,6 +37,7 @@ FLEET_SOURCE = "collect"
 
 
 @app.command()
+@spread
 def prometheus(
     server: Annotated[str | None, typer.Option(help="A Prometheus server to ask, http://host:port.")] = None,
     scrape: Annotated[list[str] | None, typer.Option(help="An exporter to read, host:port or URL (several).")] = None,
@@ -53,13 +55,11 @@ def prometheus(
     token_file: TokenOption = None,
     ca_file: CaOption = None,
     once: OnceOption = False,
-    dry_run: DryRunOption = False,
-    config: ConfigOption = None,
-    brokers: BrokersOption = None,
-    as_json: JsonOption = False,
+    *,
+    told: Dry,
 ) -> None:
     """Ask a Prometheus server, or read exporters directly, and publish what profiles know."""
-    from infra.collect.command import Common, collect, interval_of, reader_of
+    from infra.collect.command import collect, interval_of, reader_of
     from infra.collect.http_get import configured
     from infra.collect.loop import Read
     from infra.collect.prometheus_api import PrometheusApi, PrometheusSource
@@ -68,8 +68,7 @@ def prometheus(
 
     if (server is None) == (not scrape and targets is None):
         raise HarmonyError("Say either --server URL, or exporters with --scrape or --targets.", 2)
-    common = Common(config, brokers, dry_run, as_json)
-    found = common.settings()
+    found = told.settings()
     interval_s = interval_of(interval)
     http = configured(min(10.0, max(interval_s, 1.0)), tuple(header or ()), token_file, ca_file)
     reader = reader_of(found[0], profile or (), mapping or (), workload)
@@ -83,10 +82,11 @@ def prometheus(
             read_targets(targets)
         read = Scraper(lambda: [*fixed, *(read_targets(targets) if targets else ())], reader.wanted, http)
     fleet_source = FLEET_SOURCE if count_replicas else None
-    collect(read, reader, common, interval_s=interval_s, once=once, fleet_source=fleet_source, settings=found)
+    collect(read, reader, told, interval_s=interval_s, once=once, fleet_source=fleet_source, settings=found)
 
 
 @app.command("remote-write")
+@spread
 def remote_write(
     listen: Annotated[str, typer.Option(help="Address to listen on, host:port; port 0 = any free one.")] = (
         "127.0.0.1:9201"
@@ -96,20 +96,17 @@ def remote_write(
     mapping: MappingOption = None,
     workload: WorkloadOption = None,
     token_file: TokenOption = None,
-    dry_run: DryRunOption = False,
-    config: ConfigOption = None,
-    brokers: BrokersOption = None,
-    as_json: JsonOption = False,
+    *,
+    told: Dry,
 ) -> None:
     """Receive Prometheus' remote_write (version 1) and publish what profiles know."""
-    from infra.collect.command import Common
     from infra.collect.receive import receive
 
-    common = Common(config, brokers, dry_run, as_json)
-    receive(common, listen, hold, profile or (), mapping or (), workload, token_file)
+    receive(told, listen, hold, profile or (), mapping or (), workload, token_file)
 
 
 @app.command()
+@spread
 def host(
     workload: Annotated[str, typer.Option("--workload", "-w", help="Whose device this machine is.")],
     root: Annotated[Path, typer.Option(help="Where /proc and /sys are, such as a host's mounted into a container.")] = (
@@ -117,18 +114,15 @@ def host(
     ),
     interval: IntervalOption = "5s",
     once: OnceOption = False,
-    dry_run: DryRunOption = False,
-    config: ConfigOption = None,
-    brokers: BrokersOption = None,
-    as_json: JsonOption = False,
+    *,
+    told: Dry,
 ) -> None:
     """Publish this machine's CPUs, memory and power as one device: for workloads that compute on CPUs."""
-    from infra.collect.command import Common, collect, interval_of, reader_of
+    from infra.collect.command import collect, interval_of, reader_of
     from infra.collect.host import PROFILE, Host
 
-    common = Common(config, brokers, dry_run, as_json)
     read = Host({"workload": workload}, root)
-    found = common.settings()
+    found = told.settings()
     reader = reader_of(found[0], own=(PROFILE,))
     if once:
         # Shares of CPU time are increases: a first look, so that the one that counts has something to compare with.
@@ -136,32 +130,31 @@ def host(
 
         reader.read(read().points)
         sleep(min(1.0, interval_of(interval)))
-    collect(read, reader, common, interval_s=interval_of(interval), once=once, settings=found)
+    collect(read, reader, told, interval_s=interval_of(interval), once=once, settings=found)
 
 
 @app.command()
+@spread
 def nvml(
     workload: Annotated[str, typer.Option("--workload", "-w", help="Whose devices these are.")],
     device: Annotated[list[int] | None, typer.Option(help="Index of a device (several); default: all.")] = None,
     interval: IntervalOption = "5s",
     once: OnceOption = False,
-    dry_run: DryRunOption = False,
-    config: ConfigOption = None,
-    brokers: BrokersOption = None,
-    as_json: JsonOption = False,
+    *,
+    told: Dry,
 ) -> None:
     """Publish this machine's NVIDIA devices, asked through NVML."""
-    from infra.collect.command import Common, collect, interval_of, reader_of
+    from infra.collect.command import collect, interval_of, reader_of
     from infra.collect.nvml import PROFILE, Nvml
 
-    common = Common(config, brokers, dry_run, as_json)
     read = Nvml({"workload": workload}, tuple(device or ()))
-    found = common.settings()
+    found = told.settings()
     reader = reader_of(found[0], own=(PROFILE,))
-    collect(read, reader, common, interval_s=interval_of(interval), once=once, settings=found)
+    collect(read, reader, told, interval_s=interval_of(interval), once=once, settings=found)
 
 
 @app.command()
+@spread
 def file(
     paths: Annotated[list[Path], typer.Argument(help="Files, plain or gzip; - = standard input.")],
     form: Annotated[
@@ -171,17 +164,13 @@ def file(
     profile: ProfileOption = None,
     mapping: MappingOption = None,
     workload: WorkloadOption = None,
-    dry_run: DryRunOption = False,
-    config: ConfigOption = None,
-    brokers: BrokersOption = None,
-    as_json: JsonOption = False,
+    *,
+    told: Dry,
 ) -> None:
     """Publish what files hold: dumps of exporters, CSV of nvidia-smi, DCGM or AMD's tools, others' JSON lines."""
-    from infra.collect.command import Common
     from infra.collect.files import collect_files
 
-    common = Common(config, brokers, dry_run, as_json)
-    collect_files(common, paths, form, label or (), profile or (), mapping or (), workload)
+    collect_files(told, paths, form, label or (), profile or (), mapping or (), workload)
 
 
 @app.command()
@@ -213,6 +202,7 @@ def profiles(
         say(f"{len(mapping)} mapping files are as they must be; {rules} workload rules.")
 
 
+@spread
 def map_raw(
     form: Annotated[
         str,
@@ -224,13 +214,10 @@ def map_raw(
     profile: ProfileOption = None,
     mapping: MappingOption = None,
     workload: WorkloadOption = None,
-    config: ConfigOption = None,
-    brokers: BrokersOption = None,
-    as_json: JsonOption = False,
+    *,
+    told: Common,
 ) -> None:
     """Turn what other collectors write to telemetry.raw into telemetry, keyed by workload."""
-    from infra.collect.command import Common
     from infra.collect.receive import map_topic
 
-    common = Common(config, brokers, dry_run=False, as_json=as_json)
-    map_topic(common, form, hold, profile or (), mapping or (), workload)
+    map_topic(told, form, hold, profile or (), mapping or (), workload)

@@ -5,44 +5,27 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from types import FrameType
 from typing import Any
 
 from infra.cli_options import print_json, say
+from infra.collect.cli_told import Dry
 from infra.collect.loop import Collector, Read
 from infra.collect.profile_schema import Profile
 from infra.collect.profiles import choose
 from infra.collect.publisher import DryRun, KafkaPublisher, Publisher
 from infra.collect.readings import Reader
 from infra.collect.workload_rules import Identities
-from infra.connection import find_fleet
 from infra.durations import parse_duration_s
 from infra.errors import HarmonyError
-from infra.settings import Settings, load_settings
+from infra.settings import Settings
 from streams.topics import Topics
 
 
-@dataclass(frozen=True, slots=True)
-class Common:
-    """Flags of every collector."""
-
-    config: Path | None
-    brokers: str | None
-    dry_run: bool
-    as_json: bool
-
-    def settings(self) -> tuple[Settings, str]:
-        """Settings, and brokers unless nothing is to be published."""
-        if self.dry_run:
-            return load_settings(self.config, {"brokers": self.brokers}), ""
-        return find_fleet(self.config, self.brokers)
-
-
 @contextmanager
-def publisher_of(common: Common, settings: Settings, brokers: str) -> Iterator[Publisher]:
+def publisher_of(common: Dry, settings: Settings, brokers: str) -> Iterator[Publisher]:
     """Kafka, or the terminal."""
     publisher: Publisher = DryRun() if common.dry_run else KafkaPublisher(brokers, settings.kafka_client_options())
     try:
@@ -84,7 +67,7 @@ def interval_of(text: str) -> float:
 def collect(
     read: Read,
     reader: Reader,
-    common: Common,
+    common: Dry,
     *,
     interval_s: float,
     once: bool,
@@ -111,7 +94,7 @@ def collect(
         raise HarmonyError(f"Nothing was collected: {where}: {reason}")
 
 
-def report(summary: Mapping[str, Any], common: Common) -> None:
+def report(summary: Mapping[str, Any], common: Dry) -> None:
     """The last word: JSON on stdout where asked for, else a line on stderr."""
     if common.as_json:
         print_json(summary)

@@ -14,7 +14,8 @@ from time import time
 from typing import TextIO
 
 from infra.cli_options import say
-from infra.collect.command import Common, publisher_of, reader_of, report
+from infra.collect.cli_told import Dry
+from infra.collect.command import publisher_of, reader_of, report
 from infra.collect.exposition import UnreadableError, read_exposition, with_target_labels
 from infra.collect.loop import Collector
 from infra.collect.points import Point
@@ -33,7 +34,7 @@ PIPE = Path("-")
 
 
 def collect_files(
-    common: Common,
+    common: Dry,
     paths: Sequence[Path],
     form: str,
     labels: Sequence[str],

@@ -11,7 +11,8 @@ from typing import Any
 
 from infra.cli_options import print_json, say
 from infra.collect.assembly import Assembler
-from infra.collect.command import Common, publisher_of, reader_of
+from infra.collect.cli_told import Common, Dry
+from infra.collect.command import publisher_of, reader_of
 from infra.collect.publisher import KafkaPublisher
 from infra.collect.raw_mapper import RawFold, RawMapper
 from infra.collect.raw_record import FORMATS, RawPoints, read_raw
@@ -26,7 +27,7 @@ from streams.topics import TopicSpec
 
 
 def receive(
-    common: Common,
+    common: Dry,
     listen: str,
     hold: str,
     profiles: Sequence[str],

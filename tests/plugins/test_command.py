@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.collect.command import Common
+from infra.collect.cli_told import Common
 from infra.collect.receive import map_topic
 from infra.errors import HarmonyError
 from infra.plugins.installed import find
@@ -72,7 +72,7 @@ def test_one_that_cannot_be_imported_names_its_package(example: Path) -> None:
 
 
 def test_the_mapper_takes_a_decoder_by_name(example: Path) -> None:
-    common = Common(None, "127.0.0.1:1", dry_run=False, as_json=False)
+    common = Common(None, "127.0.0.1:1")
     with pytest.raises(HarmonyError, match="No decoder 'absent'"):
         map_topic(common, "plugin:absent", "2s", (), (), None)
     with pytest.raises(HarmonyError, match=r"is none of auto, .*plugin:NAME"):
