@@ -13,6 +13,7 @@ from typing import Literal
 
 MOST_PER_LOOK_S = 1.0
 _LONG_BATCH_S = 2.0
+_SILENT_S = 3.0  # a broker that has said nothing for so long takes no commit either: that is its own standstill
 
 Phase = Literal["joining", "restoring", "running", "leaving"]
 
@@ -185,7 +186,8 @@ class Watch:
         computing_s = max((self._work_s(lane) for lane in view.lanes if lane.waits_for == "kernel"), default=0.0)
         # Behind a batch that takes long, the others can be given nothing: that is not their standstill.
         held_up = computing_s > _LONG_BATCH_S
-        stalls = [self._lane(lane, held_up) for lane in sorted(view.lanes, key=lambda lane: not lane.waits_for)]
+        silent = broker_s > _SILENT_S
+        stalls = [self._lane(lane, held_up, silent) for lane in sorted(view.lanes, key=lambda lane: not lane.waits_for)]
         found = [stall for stall in stalls if stall is not None]
         return next((stall for stall in found if stall.watch == "progress"), found[0] if found else None)
 
@@ -193,12 +195,14 @@ class Watch:
         works = bool(lane.waits_for) or lane.lag > 0
         return self._age((lane.stage, lane.partition, "work"), (lane.marks, works), counts=works and counts)
 
-    def _lane(self, lane: LaneView, held_up: bool) -> Stall | None:
+    def _lane(self, lane: LaneView, held_up: bool, silent: bool) -> Stall | None:
         limits, where = self.limits, f"{lane.stage} of {lane.partition}"
         computes = lane.waits_for == "kernel"
         still_s = self._age_now(lane) if computes else self._work_s(lane, counts=bool(lane.waits_for) or not held_up)
         behind = lane.safe is not None and (lane.committed is None or lane.safe > lane.committed)
-        commit_s = self._age((lane.stage, lane.partition, "commit"), (lane.committed, behind), counts=behind)
+        commit_s = self._age(
+            (lane.stage, lane.partition, "commit"), (lane.committed, behind), counts=behind and not silent
+        )
         self._oldest[lane.stage] = max(self._oldest.get(lane.stage, 0.0), 0.0 if computes else still_s, commit_s)
         if still_s > (limits.forecast_s if computes else limits.stall_s):
             return Stall("progress", still_s, _why_still(lane, where, still_s))

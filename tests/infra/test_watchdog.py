@@ -78,6 +78,19 @@ def test_each_standstill_is_noticed_at_its_limit(
         assert seconds < 30
 
 
+def test_a_broker_that_is_away_is_blamed_itself_and_not_the_commits_it_cannot_take() -> None:
+    clock, behind = Clock(), running(replace(LANE, safe=5))
+    # Most of the limit without it, then as much with it: the commits had half a chance.
+    assert clock.until(behind, LIMITS.stall_s - 5, broker=False)[1] is None
+    assert clock.until(behind, LIMITS.stall_s - 5)[1] is None
+    clock, behind = Clock(), running(replace(LANE, safe=5, committed=4))
+    assert clock.until(behind, 2.0)[1] is None
+    seconds, stall = clock.until(behind, broker=False)
+    assert stall is not None
+    assert stall.watch == "broker"
+    assert seconds <= LIMITS.stall_s + 2 * LOOK_S
+
+
 def test_a_failed_producer_is_noticed_at_the_first_look() -> None:
     stall = Clock().look(replace(ALIVE, producer_failure="fenced"))
     assert stall is not None
