@@ -125,6 +125,7 @@ class Watchdog:
             restore_marks=status.restore_marks,
             producer_failure=producer_failure(self._host.app),
             lanes=self._lanes() if phase == "running" else (),
+            delivering=_place(self._consumer().delivering) if phase == "running" else "",
         )
 
     def _lanes(self) -> tuple[LaneView, ...]:
@@ -137,7 +138,7 @@ class Watchdog:
             if position is not None:
                 lag += consumer.untaken(tp, position)
             safe, committed = consumer.commit_state(tp)
-            views.append(LaneView(lane.stage, f"{topic}/{partition}", lane.marks, lane.waits_for, lag, safe, committed))
+            views.append(LaneView(lane.stage, _place(tp), lane.marks, lane.waits_for, lag, safe, committed))
         return tuple(views)
 
     # On the thread.
@@ -160,3 +161,7 @@ class Watchdog:
         deepest = traceback.extract_stack(frame)[-_DEEPEST_FRAMES:]
         where = " < ".join(f"{os.path.basename(f.filename)}:{f.lineno} {f.name}" for f in reversed(deepest))  # noqa: PTH119
         return replace(stall, what=f"{stall.what}, it is in {where}")
+
+
+def _place(tp: TP | None) -> str:
+    return "" if tp is None else f"{tp.topic}/{tp.partition}"

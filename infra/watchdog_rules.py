@@ -67,6 +67,7 @@ class WorkerView:
         broker_trouble: what it said last instead of an answer.
         restore_marks: steps of reading state back.
         producer_failure: why nothing can be published any more.
+        delivering: partition to which the consumer is handing a batch; "" while it fetches.
     """
 
     phase: Phase = "joining"
@@ -76,6 +77,7 @@ class WorkerView:
     restore_marks: int = 0
     producer_failure: str | None = None
     lanes: tuple[LaneView, ...] = ()
+    delivering: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +186,13 @@ class Watch:
                 f"Kafka has not answered for {broker_s:.0f} s{trouble}; check the brokers and the way to them",
             )  # fmt: skip
         computing_s = max((self._work_s(lane) for lane in view.lanes if lane.waits_for == "kernel"), default=0.0)
-        # Behind a batch that takes long, the others can be given nothing: that is not their standstill.
-        held_up = computing_s > _LONG_BATCH_S
         silent = broker_s > _SILENT_S
-        stalls = [self._lane(lane, held_up, silent) for lane in sorted(view.lanes, key=lambda lane: not lane.waits_for)]
+        stalls = []
+        for lane in sorted(view.lanes, key=lambda lane: not lane.waits_for):
+            # Behind a batch that takes long, or a lane that has no room, the others can be given nothing: that is not
+            # their standstill. The lane that holds them up is judged by its own work.
+            held_up = computing_s > _LONG_BATCH_S or view.delivering not in ("", lane.partition)
+            stalls.append(self._lane(lane, held_up, silent))
         found = [stall for stall in stalls if stall is not None]
         return next((stall for stall in found if stall.watch == "progress"), found[0] if found else None)
 

@@ -67,6 +67,7 @@ class BatchConsumer(driver.Consumer):
         self._expected: dict[TP, int] = {}
         self._safe: dict[TP, int] = {}
         self._reseeked: dict[TP, tuple[int, int]] = {}
+        self.delivering: TP | None = None  # whose lane has no room yet for what was fetched; the others wait behind it
         super().__init__(*args, **kwargs)
 
     def _new_consumer_thread(self) -> _LeanThread:
@@ -215,7 +216,11 @@ class BatchConsumer(driver.Consumer):
             if not self.flow_active or self.app.consumer_generation_id != generation or tp not in self._expected:
                 return
             message = to_message(tp, records[start : start + MAX_BATCH_RECORDS], generation)
-            await self.wait_first(self.callback(message), self.suspend_flow.wait())
+            self.delivering = tp
+            try:
+                await self.wait_first(self.callback(message), self.suspend_flow.wait())
+            finally:
+                self.delivering = None
             self._delivered(tp, message.offset)
 
     def _delivered(self, tp: TP, offset: int) -> None:

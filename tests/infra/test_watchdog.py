@@ -78,6 +78,17 @@ def test_each_standstill_is_noticed_at_its_limit(
         assert seconds < 30
 
 
+def test_behind_a_lane_without_room_nobody_else_stands_still() -> None:
+    hungry, busy = replace(LANE, stage="forecast", partition="pages/1", lag=70), replace(LANE, waits_for="kernel")
+    clock = Clock()
+    for turn in range(200):  # an overloaded worker: the busy lane gets one small batch done after the other
+        view = replace(running(hungry, replace(busy, marks=turn)), delivering=busy.partition)
+        assert clock.look(view) is None
+    # One that is handed its batch and does not take it is judged, and so is one that nobody hands anything.
+    assert Clock().until(replace(running(hungry), delivering="pages/1"))[1] is not None
+    assert Clock().until(running(hungry))[1] is not None
+
+
 def test_a_broker_that_is_away_is_blamed_itself_and_not_the_commits_it_cannot_take() -> None:
     clock, behind = Clock(), running(replace(LANE, safe=5))
     # Most of the limit without it, then as much with it: the commits had half a chance.
