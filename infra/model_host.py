@@ -14,6 +14,7 @@ from infra.settings import Settings
 from infra.weights_allowed import allowed_weights
 from model.inference import InferenceWorker
 from model.network.serving import baselines, serving_forecaster
+from model.network.serving import warm_up as warm_up_baselines
 from streams.catalogue import Indicator
 from streams.meter import Meter
 
@@ -41,6 +42,8 @@ def host_model(settings: Settings, catalogue: tuple[Indicator, ...], meter: Mete
     inference = InferenceWorker(
         forecaster, None if worker.device == "auto" else worker.device, num_threads=worker.inference_threads
     )
+    if inference.device.type == "cpu":
+        warm_up_baselines()
     batcher, simple = (
         MicroBatcher(
             forecast,

@@ -1,4 +1,4 @@
-"""Loops over futures compiled to machine code: once per machine and version, then read from a folder.
+"""Loops over rows and futures compiled to machine code: once per machine and version, then read from a folder.
 
 No fast-math: every operation is the one written, in the order written, so that a row gives the same bits in any batch.
 The interpreter's lock is free while they run.
@@ -20,7 +20,10 @@ __all__ = ["compiled"]
 F = TypeVar("F", bound=Callable[..., object])
 
 _config: Any = numba.config
-_SOURCES: Final = ("backlog", "chance", "expected_misses", "miss_curve", "peaks", "posterior_draws", "queue_paths")
+_SOURCES: Final = (
+    "backlog", "chance", "expected_misses", "miss_curve", "naive_paths", "peaks", "posterior_draws", "queue_paths",
+    "ridge_column", "ridge_paths", "ridge_residuals", "row_context", "row_draws", "row_paths",
+)  # fmt: skip
 
 
 def compiled(function: F) -> F:

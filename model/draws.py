@@ -10,9 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX_A = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_B = np.uint64(0x94D049BB133111EB)
+from model.row_draws import GOLDEN, MIX_A, MIX_B
 
 
 def row_seed(item_id: str, origin_ts_ms: int, seed: int) -> int:
@@ -21,17 +19,22 @@ def row_seed(item_id: str, origin_ts_ms: int, seed: int) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
+def row_keys(item_ids: Sequence[str], origin_ts_ms: Tensor, seed: int) -> NDArray[np.uint64]:
+    """Seeds of rows, [B]."""
+    origins = origin_ts_ms.tolist()
+    return np.array([row_seed(i, o, seed) for i, o in zip(item_ids, origins, strict=True)], dtype=np.uint64)
+
+
 def row_uniforms(item_ids: Sequence[str], origin_ts_ms: Tensor, seed: int, count: int) -> NDArray[np.float64]:
     """Uniforms in [0, 1), [B, count]: SplitMix64 streams, so that element k of a row depends on the row alone.
 
     Source: G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
     """
-    origins = origin_ts_ms.tolist()
-    keys = np.array([row_seed(i, o, seed) for i, o in zip(item_ids, origins, strict=True)], dtype=np.uint64)
+    keys = row_keys(item_ids, origin_ts_ms, seed)
     with np.errstate(over="ignore"):
-        state = keys[:, None] + _GOLDEN * np.arange(1, count + 1, dtype=np.uint64)[None, :]  # [B, count]
-        state = (state ^ (state >> np.uint64(30))) * _MIX_A
-        state = (state ^ (state >> np.uint64(27))) * _MIX_B
+        state = keys[:, None] + GOLDEN * np.arange(1, count + 1, dtype=np.uint64)[None, :]  # [B, count]
+        state = (state ^ (state >> np.uint64(30))) * MIX_A
+        state = (state ^ (state >> np.uint64(27))) * MIX_B
     state = state ^ (state >> np.uint64(31))
     uniforms: NDArray[np.float64] = (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
     return uniforms

@@ -2,9 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Any, Protocol, runtime_checkable
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+from model.contract import ContextBatch
+from model.draws import row_keys
+from model.row_paths import Rows
+
+
+@runtime_checkable
+class PathWriter(Protocol):
+    """A forecaster that can write its paths among those of others."""
+
+    def write_paths(self, batch: ContextBatch, horizon: int, places: NDArray[np.int64], out: Tensor) -> None:
+        """Make as many paths as there are places, path s at out[:, places[s]].
+
+        Args:
+            places: int64 [S].
+            out: float32 [B, paths, H, N], contiguous, on the device of the batch.
+
+        Raises:
+            ValueError: as `forecast` does.
+        """
+        ...
 
 
 def empty_paths(num_rows: int, num_paths: int, horizon: int, num_indicators: int, device: torch.device) -> Tensor:
@@ -18,19 +42,36 @@ def empty_paths(num_rows: int, num_paths: int, horizon: int, num_indicators: int
     return torch.empty(shape, dtype=torch.float32, device=device)
 
 
-def take_paths(windows: Tensor, draws: Tensor, out: Tensor) -> None:
-    """Write path s = window draws[s] of its row.
+def take_paths(windows: Tensor, draws: Tensor) -> Tensor:
+    """Paths float32 [B, S, H, N]: path s = window draws[s] of its row.
 
     Args:
         windows: float32 [B, W, H, N], possible futures.
         draws: int64 [B, S].
-        out: float32 [B, S, H, N], contiguous.
     """
     b, w, h, n = windows.shape
     flat = (draws + torch.arange(b, device=draws.device)[:, None] * w).reshape(-1)
-    table, rows = windows.reshape(b * w, h * n), out.view(b * draws.shape[1], h * n)
-    if out.device.type == "cpu":
-        # Whole rows at memory speed; mode "clip" writes into `out` without a buffer, and the indices are valid.
-        np.take(table.numpy(), flat.numpy(), axis=0, out=rows.numpy(), mode="clip")
-    else:
-        torch.index_select(table, 0, flat, out=rows)
+    return windows.reshape(b * w, h * n).index_select(0, flat).view(b, draws.shape[1], h, n)
+
+
+def compiled_rows(batch: ContextBatch, seed: int) -> Rows:
+    """The rows of a batch on the CPU, as the compiled loops take them."""
+    return Rows(
+        row_keys(batch.item_ids, batch.origin_ts_ms, seed),
+        as_array(batch.values, torch.float32),
+        as_array(batch.observed, torch.bool),
+        as_array(batch.lower, torch.float32),
+        as_array(batch.upper, torch.float32),
+    )
+
+
+def flat_paths(out: Tensor) -> NDArray[np.float32]:
+    """The memory of paths as [B, S, H * N]."""
+    b, num_paths, horizon, n = out.shape
+    array: NDArray[np.float32] = out.view(b, num_paths, horizon * n).numpy()
+    return array
+
+
+def as_array(tensor: Tensor, dtype: torch.dtype) -> Any:
+    """Contiguous, of the given type: compiled code exists for no other."""
+    return tensor.detach().to(dtype).contiguous().numpy()

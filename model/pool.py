@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from model.contract import ContextBatch, ForecastBatch, Forecaster
-from model.paths import empty_paths
+from model.paths import PathWriter, empty_paths
 from model.windows import check_request
 
 
@@ -59,13 +60,16 @@ class PoolForecaster:
         check_request(batch, horizon, num_paths, self.max_horizon)
         b, _, n = batch.values.shape
         out = empty_paths(b, num_paths, horizon, n, batch.values.device)
-        turn = torch.tensor(self._turns, device=out.device)[
-            torch.arange(num_paths, device=out.device) % len(self._turns)
-        ]
+        turn = np.resize(self._turns, num_paths)
         for k, member in enumerate(self._members):
-            places = (turn == k).nonzero()[:, 0]
-            if len(places):
-                out[:, places] = member.forecast(batch, horizon, len(places)).paths
+            places = np.flatnonzero(turn == k)
+            if not len(places):
+                continue
+            if isinstance(member, PathWriter):
+                member.write_paths(batch, horizon, places, out)
+            else:
+                paths = member.forecast(batch, horizon, len(places)).paths
+                out[:, torch.from_numpy(places).to(out.device)] = paths
         return ForecastBatch(out, (self._name,) * b, self._fingerprint)
 
 

@@ -11,16 +11,19 @@ from __future__ import annotations
 import hashlib
 from dataclasses import asdict, dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from model.contract import ContextBatch, ForecastBatch
 from model.draws import row_uniforms, window_draws
-from model.paths import empty_paths, take_paths
-from model.ridge_spread import GOLDEN, independent_windows, widening
+from model.paths import compiled_rows, empty_paths, flat_paths, take_paths
+from model.ridge_paths import Settings, ridge_paths
+from model.ridge_spread import independent_windows, taken_back, widening, window_tables
 from model.windows import FilledContext, check_request, fill, valid_windows, window_weights
 
-_VERSION = 3
+_VERSION = 4
 _CHUNK_ROWS = 8  # every solve sees this many rows, padded: a row's bits cannot depend on the size of its batch
 
 
@@ -70,6 +73,36 @@ class RidgeForecaster:
             ValueError: horizon above `max_horizon`, inconsistent shapes, or a context too short for the horizon.
         """
         check_request(batch, horizon, num_paths, self.max_horizon)
+        b, _, n = batch.values.shape
+        out = empty_paths(b, num_paths, horizon, n, batch.values.device)
+        self.write_paths(batch, horizon, np.arange(num_paths), out)
+        return ForecastBatch(out, ("ridge",) * b, self._fingerprint)
+
+    def write_paths(self, batch: ContextBatch, horizon: int, places: NDArray[np.int64], out: Tensor) -> None:
+        """Write paths as `PathWriter` says; on a CPU by compiled loops, on an accelerator by tensors.
+
+        Raises:
+            ValueError: as `forecast`.
+        """
+        check_request(batch, horizon, len(places), self.max_horizon)
+        length = batch.values.shape[1]
+        order = lag_order(length, horizon, self._options)
+        if out.device.type != "cpu":
+            out[:, torch.from_numpy(places).to(out.device)] = self.paths_of_tensors(batch, horizon, len(places))
+            return
+        settings = Settings(
+            order,
+            horizon,
+            np.array(self._options.penalties, np.float64),
+            np.array(_probe_steps(horizon)),
+            self._options.min_windows,
+            self._options.most_repeated,
+        )
+        tables = window_tables(length - horizon - order)
+        ridge_paths(compiled_rows(batch, self._seed), settings, tables, places, flat_paths(out))
+
+    def paths_of_tensors(self, batch: ContextBatch, horizon: int, num_paths: int) -> Tensor:
+        """Paths [B, S, H, N] made by tensors, on any device: what the compiled loops are held against."""
         order = lag_order(batch.values.shape[1], horizon, self._options)
         b, _, n = batch.values.shape
         out = empty_paths(b, num_paths, horizon, n, batch.values.device)
@@ -81,8 +114,8 @@ class RidgeForecaster:
             futures, weights = _futures(context, order, horizon, self._options)  # [R, W, H, N], [R, W]
             futures = futures.clamp_(batch.lower, batch.upper)
             draws = window_draws(uniforms[start:stop], weights[: stop - start], num_paths)
-            take_paths(futures[: stop - start], draws, out[start:stop])
-        return ForecastBatch(out, ("ridge",) * b, self._fingerprint)
+            out[start:stop] = take_paths(futures[: stop - start], draws)
+        return out
 
 
 def lag_order(context_length: int, horizon: int, options: RidgeOptions) -> int:
@@ -132,8 +165,7 @@ def drift_doubted(residuals: Tensor, known: Tensor) -> Tensor:
     """
     seen = known[..., None].to(residuals.dtype)
     mean = (residuals * seen).sum(1, keepdim=True) / seen.sum(1, keepdim=True).clamp(min=1)
-    steps = torch.arange(1, residuals.shape[1] + 1, dtype=residuals.dtype, device=residuals.device)
-    back = mean * (2.0 * ((steps * GOLDEN) % 1.0))[None, :, None]
+    back = mean * taken_back(residuals.shape[1], residuals.device)[None, :, None]
     zero = torch.zeros_like(residuals)
     return residuals - torch.where(
         mean > 0, torch.minimum(residuals.maximum(zero), back), back.maximum(residuals.minimum(zero))

@@ -7,12 +7,13 @@ widened by its share of the law of that uncertainty (Student's law, as for any s
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
-_FREEDOM = 1.0  # degrees of freedom per independent window
-_LEAST_FREEDOM = 2.0
-_WIDEST, _NARROWEST = 4.0, 0.5
+from model.ridge_residuals import FREEDOM, LEAST_CHI2, LEAST_FREEDOM, NARROWEST, WIDEST, WindowTables
+
 GOLDEN = 0.6180339887498949
 
 
@@ -49,10 +50,28 @@ def widening(freedom: Tensor, num_windows: int) -> Tensor:
     Returns:
         float32 [M, W].
     """
-    nu = (_FREEDOM * freedom).clamp(min=_LEAST_FREEDOM)[:, None]
-    steps = torch.arange(1, num_windows + 1, dtype=torch.float64, device=freedom.device)
-    share = (steps * GOLDEN) % 1.0
-    z = 2**0.5 * torch.erfinv((2 * share - 1).clamp(-0.999, 0.999))
+    nu = (FREEDOM * freedom).clamp(min=LEAST_FREEDOM)[:, None]
     tail = 2 / (9 * nu)
-    chi2 = (1 - tail + z * tail.sqrt()).clamp(min=0.05) ** 3  # per degree of freedom
-    return chi2.rsqrt().clamp(_NARROWEST, _WIDEST).float()
+    z = _normal_scores(num_windows, freedom.device)
+    chi2 = (1 - tail + z * tail.sqrt()).clamp(min=LEAST_CHI2) ** 3  # per degree of freedom
+    return chi2.rsqrt().clamp(NARROWEST, WIDEST).float()
+
+
+def taken_back(num_windows: int, device: torch.device) -> Tensor:
+    """Parts of its drift that each window is taken back by, float32 [W]: from nothing to twice, evenly spread."""
+    steps = torch.arange(1, num_windows + 1, dtype=torch.float32, device=device)
+    return 2.0 * ((steps * GOLDEN) % 1.0)
+
+
+@lru_cache(maxsize=64)
+def window_tables(num_windows: int) -> WindowTables:
+    """Both tables of that many windows, for the compiled loops."""
+    here = torch.device("cpu")
+    return WindowTables(taken_back(num_windows, here).numpy(), _normal_scores(num_windows, here).numpy())
+
+
+def _normal_scores(num_windows: int, device: torch.device) -> Tensor:
+    """Normal quantiles, float64 [W], evenly spread, neighbours far apart."""
+    steps = torch.arange(1, num_windows + 1, dtype=torch.float64, device=device)
+    share = (steps * GOLDEN) % 1.0
+    return 2**0.5 * torch.erfinv((2 * share - 1).clamp(-0.999, 0.999))

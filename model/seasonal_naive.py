@@ -11,17 +11,17 @@ import hashlib
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from model.contract import COARSE_STEP_MS, ContextBatch, ForecastBatch
 from model.draws import row_uniforms, window_draws
-from model.paths import empty_paths, take_paths
+from model.naive_paths import DAY_ROWS, MIN_DAY_OBSERVED, Ring, naive_paths
+from model.paths import as_array, compiled_rows, empty_paths, flat_paths, take_paths
 from model.windows import FilledContext, check_request, fill, valid_windows, window_weights
 
 _VERSION = 1
 _CHUNK_ROWS = 16
-DAY_ROWS = 144
-_MIN_DAY_OBSERVED = DAY_ROWS // 2
 
 
 class SeasonalNaiveForecaster:
@@ -51,8 +51,34 @@ class SeasonalNaiveForecaster:
             ValueError: horizon above `max_horizon`, or inconsistent shapes.
         """
         check_request(batch, horizon, num_paths, self.max_horizon)
+        b, _, n = batch.values.shape
+        out = empty_paths(b, num_paths, horizon, n, batch.values.device)
+        self.write_paths(batch, horizon, np.arange(num_paths), out)
+        return ForecastBatch(out, ("seasonal_naive",) * b, self._fingerprint)
+
+    def write_paths(self, batch: ContextBatch, horizon: int, places: NDArray[np.int64], out: Tensor) -> None:
+        """Write paths as `PathWriter` says; on a CPU by compiled loops, on an accelerator by tensors.
+
+        Raises:
+            ValueError: as `forecast`.
+        """
+        check_request(batch, horizon, len(places), self.max_horizon)
+        if out.device.type != "cpu":
+            out[:, torch.from_numpy(places).to(out.device)] = self.paths_of_tensors(batch, horizon, len(places))
+            return
+        ring = Ring(
+            as_array(batch.coarse, torch.float32),
+            as_array(batch.coarse_observed, torch.bool),
+            as_array(batch.origin_ts_ms % COARSE_STEP_MS, torch.float64) / COARSE_STEP_MS,
+            batch.step_ms / COARSE_STEP_MS,
+        )
+        block = _block(horizon, batch.values.shape[1])
+        naive_paths(compiled_rows(batch, self._seed), ring, horizon, block, places, flat_paths(out))
+
+    def paths_of_tensors(self, batch: ContextBatch, horizon: int, num_paths: int) -> Tensor:
+        """Paths [B, S, H, N] made by tensors, on any device: what the compiled loops are held against."""
         b, length, n = batch.values.shape
-        block = min(horizon, max(1, length // 2))
+        block = _block(horizon, length)
         blocks = -(-horizon // block)
         out = empty_paths(b, num_paths, horizon, n, batch.values.device)
         uniforms = row_uniforms(batch.item_ids, batch.origin_ts_ms, self._seed, blocks * (num_paths + 1))
@@ -70,12 +96,17 @@ class SeasonalNaiveForecaster:
             ]
             if blocks == 1:  # bounds are then kept window by window, at a fraction of the work
                 futures = (windows + ahead[:, None]).clamp_(batch.lower, batch.upper)
-                take_paths(futures[:take], draws[0], out[start:stop])
+                out[start:stop] = take_paths(futures[:take], draws[0])
             else:
                 _chain(windows[:take], draws, out[start:stop])
                 out[start:stop] += ahead[:take, None]
                 out[start:stop].clamp_(batch.lower, batch.upper)
-        return ForecastBatch(out, ("seasonal_naive",) * b, self._fingerprint)
+        return out
+
+
+def _block(horizon: int, length: int) -> int:
+    """Steps that one window of the context answers for."""
+    return min(horizon, max(1, length // 2))
 
 
 def season_at(batch: ContextBatch, rows: Tensor, horizon: int) -> tuple[Tensor, Tensor]:
@@ -112,7 +143,7 @@ def season_at(batch: ContextBatch, rows: Tensor, horizon: int) -> tuple[Tensor, 
     share = torch.where(has_below & has_above, share, has_above.to(torch.float64))
     shape = ring.gather(2, below) * (1 - share) + ring.gather(2, above) * share  # [R, C, L + H]
     reached = has_below | has_above
-    enough = seen[..., -DAY_ROWS:].sum(-1) >= _MIN_DAY_OBSERVED
+    enough = seen[..., -DAY_ROWS:].sum(-1) >= MIN_DAY_OBSERVED
     compared = (reached[..., :length] & batch.observed[rows, :, :c].transpose(1, 2)).any(-1)
     enough &= reached[..., length:].all(-1) & compared
     season[:, :c] = torch.where(enough[..., None] & reached, shape, 0.0)
@@ -137,11 +168,9 @@ def _differences(context: FilledContext, block: int) -> tuple[Tensor, Tensor]:
 
 def _chain(windows: Tensor, draws: list[Tensor], out: Tensor) -> None:
     """Write paths that take one window after the other, each from where the one before it ended."""
-    b, num_paths, horizon, n = out.shape
-    block = windows.shape[2]
-    part = torch.empty(b, num_paths, block, n, device=out.device)
+    horizon, block = out.shape[2], windows.shape[2]
     for k, chosen in enumerate(draws):
         first, last = k * block, min((k + 1) * block, horizon)
-        take_paths(windows, chosen, part)
+        part = take_paths(windows, chosen)
         before = out[:, :, first - 1 : first] if first else 0.0
         out[:, :, first:last] = part[:, :, : last - first] + before

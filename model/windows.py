@@ -8,9 +8,7 @@ import torch
 from torch import Tensor
 
 from model.contract import ContextBatch
-
-_CONSTANT_RATIO = 1e-6  # spread below this share of the level is rounding, not movement
-_MIN_OBSERVED_RATIO = 0.8  # of a window's cells; below, the window says more about the filling than about the series
+from model.row_context import CONSTANT_RATIO, MIN_OBSERVED_RATIO, MIN_WINDOWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +60,8 @@ def check_request(batch: ContextBatch, horizon: int, num_paths: int, max_horizon
             raise ValueError(f"{name} must be {shape}, got {tuple(tensor.shape)}")
     if len(batch.item_ids) != b or len(batch.indicators) != n or batch.coarse.dim() != 3 or batch.coarse.shape[0] != b:
         raise ValueError(f"item_ids, indicators and coarse must match values {tuple(batch.values.shape)}")
+    if batch.coarse.shape[2] > n:
+        raise ValueError(f"coarse holds {batch.coarse.shape[2]} indicators, values {n}")
 
 
 def fill(values: Tensor, observed: Tensor) -> FilledContext:
@@ -82,7 +82,7 @@ def fill(values: Tensor, observed: Tensor) -> FilledContext:
     mean = x.sum(-1) / cells
     deviation = torch.where(known, x - mean[..., None], 0.0)
     spread = ((deviation * deviation).sum(-1) / cells).sqrt()
-    spread = torch.where(spread > _CONSTANT_RATIO * mean.abs(), spread, 0.0)
+    spread = torch.where(spread > CONSTANT_RATIO * mean.abs(), spread, 0.0)
     return FilledContext(filled, known, count, mean, spread)
 
 
@@ -101,10 +101,10 @@ def valid_windows(observed: Tensor, order: int, horizon: int) -> Tensor:
     lags = seen[..., order : order + num] - seen[..., :num]
     targets = seen[..., order + horizon : order + horizon + num] - seen[..., order : order + num]
     origin = observed[..., order - 1 : order - 1 + num]
-    return origin & (lags >= _MIN_OBSERVED_RATIO * order) & (targets >= _MIN_OBSERVED_RATIO * horizon)
+    return origin & (lags >= MIN_OBSERVED_RATIO * order) & (targets >= MIN_OBSERVED_RATIO * horizon)
 
 
-def window_weights(valid: Tensor, moving: Tensor, min_windows: int = 16) -> Tensor:
+def window_weights(valid: Tensor, moving: Tensor, min_windows: int = MIN_WINDOWS) -> Tensor:
     """Weight of each window in the joint draw.
 
     Windows in which every moving column is valid weigh the same; where those are too few, a window weighs as many

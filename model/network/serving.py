@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from model.contract import Forecaster
+import torch
+
+from model.contract import COARSE_ROWS, ContextBatch, Forecaster
 from model.demand import DemandForecaster
 from model.fallback import FallbackForecaster
 from model.network.checkpoint import SHIPPED, CheckpointError, load
@@ -25,6 +27,26 @@ def baselines() -> Forecaster:
     naive = SeasonalNaiveForecaster()
     ridge = RidgeForecaster(options=RidgeOptions(most_repeated=0.0))
     return FallbackForecaster(PoolForecaster([(ridge, 2), (naive, 1)]), naive)
+
+
+def warm_up() -> None:
+    """Compile or load what the baselines run on a CPU, so that no slot waits for it: some seconds, once per machine and
+    version."""
+    seen = torch.ones(1, 128, 1, dtype=torch.bool)
+    batch = ContextBatch(
+        item_ids=("warm-up",),
+        origin_ts_ms=torch.zeros(1, dtype=torch.int64),
+        step_ms=1000,
+        values=seen.float(),
+        observed=seen,
+        coarse=torch.zeros(1, COARSE_ROWS, 1),
+        coarse_observed=torch.zeros(1, COARSE_ROWS, 1, dtype=torch.bool),
+        levels=torch.ones(1, dtype=torch.int64),
+        indicators=("demand",),
+        lower=torch.zeros(1),
+        upper=torch.full((1,), torch.inf),
+    )
+    baselines().forecast(batch, 1, 3)
 
 
 def combined(network: Forecaster) -> Forecaster:
