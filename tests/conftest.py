@@ -22,6 +22,16 @@ def data_dir() -> Path:
     return path
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Compile what workers run before the first of them is started: its first answer must not wait for that."""
+    if any(item.get_closest_marker("kafka") for item in session.items) and not session.config.option.collectonly:
+        from agents.planner import warm_up as warm_up_planner
+        from model.network.serving import warm_up as warm_up_baselines
+
+        warm_up_planner()
+        warm_up_baselines()
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reasons: Counter[str] = Counter()
     for report in terminalreporter.stats.get("skipped", []):
