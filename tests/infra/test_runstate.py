@@ -72,6 +72,7 @@ def test_withdrawal_leaves_a_later_run_alone() -> None:
         # The pid lives, but it is another process by now.
         json.dumps({"brokers": "h:1", "pid": os.getpid(), "web": "", "config": "", "born": "1"}),
     ],
+    ids=["empty", "a list", "without a process", "a process that is gone", "another process of that number"],
 )
 def test_stale_or_broken_announcements_count_as_none(tmp_path: Path, body: str) -> None:
     path = tmp_path / "state/harmony" / FILE
