@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from model.evidence_curves import GRID, SPACING, STEEPNESS, curves_of
 from model.load_evidence import LoadEvidence
 from model.miss_curve import LEAST_ALLOWED, MOST_ALLOWED
-from model.slot_evidence import CLUMP, SlotEvidence, misses_of, usable
+from model.slot_evidence import CLUMP, SlotEvidence, misses_of, taken_in_at_the_limit, usable
 
 __all__ = ["SPACING", "CapacityPosterior", "SlotEvidence", "Verdict"]
 
@@ -38,6 +38,8 @@ _FORGET: Final = 0.2  # share of the evidence that one wholly surprising slot fa
 _LEAST_EVIDENCE: Final = 40.0 * CLUMP
 _NO_SURPRISE: Final = 0.2  # of the most that a slot may surprise
 _HALF_LIFE_MS: Final = 86_400_000
+_LESS: Final = 0.9  # of the capacity believed, below which what a fleet takes in at its limit contradicts it
+_LIGHTER: Final = 0.5  # share of the evidence that stays where a fleet at its limit contradicts it
 _EVIDENCE_S: Final = 15.0  # slots shorter than this count in proportion: neighbours are not independent
 _SETTLE_RESIDENCES: Final = 1.5
 _STUCK_MS: Final = 600_000  # a fleet pending or draining unchanged for this long is stuck, not changing
@@ -50,7 +52,9 @@ class CapacityPosterior:
     """Posterior of the requests/s that one ready replica carries within the SLO, for one workload.
 
     Slots are refused while the fleet changes or has just changed (cold start), and bad ones, in which more than the
-    allowed share misses, while a queue left over from an earlier overload explains them.
+    allowed share misses, while a queue left over from an earlier overload explains them. Not refused, whatever the
+    fleet does, is a queue that is worked off more slowly than the capacity believed: requests have become heavier, and
+    what each replica takes in now is the most that it carries.
 
     Evidence fades in proportion to how surprising a new slot is, so a quiet night teaches nothing and erases nothing,
     and a change of the requests' shape is followed within minutes; all of it fades with a half-life of a day. Outside
@@ -116,13 +120,18 @@ class CapacityPosterior:
         self._waiting = waiting
         residence_s = usable(slot.residence_s) or 0.0
         rate = self._smoothed(usable(slot.arrival_rate), slot.step_s, elapsed_ms, residence_s)
-        changing = self._follow_fleet(slot, residence_s)
+        fleet, changing = self._fleet, self._follow_fleet(slot, residence_s)
         if rate is None or slot.ready is None:
             return "unobserved"
         # A smoothed rate that fades away is one day so small that its share per replica is none.
         load = rate / slot.ready if slot.ready > 0 else 0.0
         if load <= 0:
             return "idle"
+        at_limit = taken_in_at_the_limit(slot, before)
+        if at_limit is not None and fleet is not None and fleet[0] == slot.ready and self._contradicts(at_limit):
+            self._overload_rps = load
+            self._start_over(at_limit)
+            return "bad"
         if changing is not None:
             return changing
         misses = misses_of(slot, rate, usable(slot.miss_ratio), waiting)
@@ -249,6 +258,16 @@ class CapacityPosterior:
         recovering = self._overload_rps > 0 and load < 0.97 * self._overload_rps
         growing = known and waiting is not None and before is not None and waiting > before
         return recovering and not growing
+
+    def _contradicts(self, at_limit: float) -> bool:
+        """Whether what a replica takes in at its limit is less than what is believed that it carries."""
+        return self.known and at_limit < _LESS * float(self.quantiles((0.5,))[0])
+
+    def _start_over(self, at_limit: float) -> None:
+        """Leave half of the evidence, of requests that were lighter, and count a clump that misses at the limit."""
+        self._evidence.fade(max(_LIGHTER, min(1.0, _KNOWN_EVIDENCE / max(self.evidence, 1.0))))
+        self._evidence.add(math.log(at_limit) / SPACING - _LOWEST, 0.0, CLUMP)
+        self._cache = None
 
     def _fold(self, load: float, share: float, requests: float, elapsed_ms: int) -> None:
         curves = curves_of(self._allowed)

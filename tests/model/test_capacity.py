@@ -170,7 +170,7 @@ def test_a_queue_left_over_explains_misses_while_it_shrinks() -> None:
         posterior,
         BAD | {"arrival_rate": 60.0, "waiting": 200.0},
         BAD | {"arrival_rate": 60.0, "waiting": 500.0},
-        BAD | {"arrival_rate": 10.0, "waiting": 300.0},
+        BAD | {"arrival_rate": 10.0, "waiting": 60.0},
         BAD | {"arrival_rate": 10.0, "waiting": 20.0},
         BAD | {"arrival_rate": 10.0, "waiting": 0.0},
         BAD | {"arrival_rate": 10.0, "waiting": 0.0},
@@ -268,3 +268,51 @@ def test_draws_follow_the_quantiles_and_the_seed() -> None:
     assert np.array_equal(draws, posterior.draws(2000, 7))
     assert not np.array_equal(draws, posterior.draws(2000, 8))
     assert np.mean(draws <= posterior.quantiles((0.1,))[0]) == pytest.approx(0.1, abs=1e-3)
+
+
+def believed(posterior: CapacityPosterior) -> float:
+    return float(posterior.quantiles((0.5,))[0])
+
+
+def overloaded(
+    posterior: CapacityPosterior, carried: float, slots: int, *, ready: int = 2, pending: int = 1
+) -> list[str]:
+    """Slots of 5 requests/s on replicas of which each takes in so many, the rest queues; the verdicts."""
+    verdicts, waiting, now_ms = [], 100.0, 10_000 * STEP_MS
+    for k in range(slots):
+        verdicts.append(
+            posterior.observe(
+                replace(
+                    SLOT,
+                    end_ts_ms=now_ms + k * STEP_MS,
+                    arrival_rate=5.0,
+                    miss_ratio=1.0,
+                    waiting=waiting,
+                    ready=ready,
+                    pending=pending,
+                    residence_s=30.0,
+                )
+            )
+        )
+        waiting = max(waiting + 15.0 * (5.0 - carried * ready), 30.0)
+    return verdicts
+
+
+@pytest.mark.parametrize("declared", [None, 3.0])
+@pytest.mark.parametrize("pending", [0, 1])
+def test_requests_that_became_heavier_are_noticed_by_what_a_fleet_at_its_limit_takes_in(
+    declared: float | None, pending: int
+) -> None:
+    posterior = taught(CapacityPosterior(declared), Truth(3.0, 20.0, seed=4), 300)
+    assert believed(posterior) == pytest.approx(3.0, rel=0.15)
+    # Within two minutes, though replicas are on their way.
+    assert "bad" in overloaded(posterior, 0.6, 8, pending=pending)
+    assert posterior.known
+    assert believed(posterior) < 0.7
+
+
+def test_a_queue_that_is_worked_off_as_fast_as_believed_says_nothing_new() -> None:
+    posterior = taught(CapacityPosterior(2.0), Truth(2.0, 20.0, seed=5), 300)
+    before = believed(posterior)
+    assert "bad" not in overloaded(posterior, 2.6, 8)
+    assert believed(posterior) == before
