@@ -26,9 +26,9 @@ setup: ## Set up .venv (the other targets do it too)
 run: setup ## The main job: Kafka, a simulated fleet, forecasts, decisions; Ctrl-C ends it
 	@exec $(BIN)/harmony run $(ARGS)
 
-test: setup ## The whole test suite, with a real Kafka
+test: setup ## The whole test suite, with real Kafkas, two tests at a time; a quarter of an hour on two cores
 	@sh tests/install_tools.sh "$(TOOLS)"
-	@PATH="$(TOOLS)/usr/bin:$$PATH" exec $(BIN)/python -m pytest $(ARGS)
+	@PATH="$(TOOLS)/usr/bin:$$PATH" exec $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 faults: setup ## Every kill, zombie and broker failure, with a table at the end (SEED=1); half an hour
 	@HARMONY_TEST_SEED=$(SEED) exec $(BIN)/python -m pytest tests/faults tests/integration -m "faults or (slow and not kafka)" -p no:randomly -n 2 --dist worksteal -v $(ARGS)
