@@ -106,7 +106,7 @@ def test_a_fleet_fills_its_rings_and_every_slot_is_answered() -> None:
     assert len(told["ingest_s"]) == len(told["forecast_s"]) == 2
     assert min(told["ingest_s"] + told["forecast_s"]) > 0
     # 128 steps of twelve indicators, and 1,008 rows of three.
-    assert ring_kb() == (128 * len(DEFAULT_CATALOGUE) + 1_008 * 3) * 4 / 1024
+    assert ring_kb() == (128 * len(DEFAULT_CATALOGUE) * 4 + 1_008 * 3 * 2) / 1024
 
 
 def test_stages_are_read_from_the_workers_histogram() -> None:
