@@ -39,6 +39,7 @@ _LEAST_EVIDENCE: Final = 40.0 * CLUMP
 _NO_SURPRISE: Final = 0.2  # of the most that a slot may surprise
 _HALF_LIFE_MS: Final = 86_400_000
 _LESS: Final = 0.9  # of the capacity believed, below which what a fleet takes in at its limit contradicts it
+_BROKEN: Final = 0.05  # of it, below which such a fleet does not serve at all
 _LIGHTER: Final = 0.5  # share of the evidence that stays where a fleet at its limit contradicts it
 _EVIDENCE_S: Final = 15.0  # slots shorter than this count in proportion: neighbours are not independent
 _SETTLE_RESIDENCES: Final = 1.5
@@ -127,8 +128,9 @@ class CapacityPosterior:
         load = rate / slot.ready if slot.ready > 0 else 0.0
         if load <= 0:
             return "idle"
-        at_limit = taken_in_at_the_limit(slot, before)
-        if at_limit is not None and fleet is not None and fleet[0] == slot.ready and self._contradicts(at_limit):
+        settled = fleet is not None and fleet[0] == slot.ready and elapsed_ms <= 1500 * slot.step_s
+        at_limit = taken_in_at_the_limit(slot, before) if settled else None
+        if at_limit is not None and self._contradicts(at_limit):
             self._overload_rps = load
             self._start_over(at_limit)
             return "bad"
@@ -260,8 +262,14 @@ class CapacityPosterior:
         return recovering and not growing
 
     def _contradicts(self, at_limit: float) -> bool:
-        """Whether what a replica takes in at its limit is less than what is believed that it carries."""
-        return self.known and at_limit < _LESS * float(self.quantiles((0.5,))[0])
+        """Whether what a replica takes in at its limit is less than what is believed that it carries.
+
+        Next to nothing is no contradiction: requests do not become twenty times as heavy, something is broken.
+        """
+        if not self.known:
+            return False
+        believed = float(self.quantiles((0.5,))[0])
+        return _BROKEN * believed < at_limit < _LESS * believed
 
     def _start_over(self, at_limit: float) -> None:
         """Leave half of the evidence, of requests that were lighter, and count a clump that misses at the limit."""

@@ -316,3 +316,19 @@ def test_a_queue_that_is_worked_off_as_fast_as_believed_says_nothing_new() -> No
     before = believed(posterior)
     assert "bad" not in overloaded(posterior, 2.6, 8)
     assert believed(posterior) == before
+
+
+def test_a_fleet_that_serves_nothing_is_broken_and_its_requests_are_not_heavier() -> None:
+    posterior = taught(CapacityPosterior(2.0), Truth(2.0, 20.0, seed=6), 300)
+    before = believed(posterior)
+    assert "bad" not in overloaded(posterior, 0.02, 40)
+    assert believed(posterior) == before
+
+
+def test_a_queue_over_a_gap_in_the_telemetry_says_nothing_of_what_was_taken_in() -> None:
+    posterior = taught(CapacityPosterior(2.0), Truth(2.0, 20.0, seed=7), 300)
+    before = believed(posterior)
+    slot = replace(SLOT, arrival_rate=5.0, miss_ratio=1.0, ready=2, pending=1)
+    posterior.observe(replace(slot, end_ts_ms=10_000 * STEP_MS, waiting=100.0))
+    posterior.observe(replace(slot, end_ts_ms=10_003 * STEP_MS, waiting=160.0))
+    assert believed(posterior) == before
