@@ -57,6 +57,7 @@ def role_evidence(spec: WorkloadSpec, window: Window, slot: SlotEvidence) -> Slo
         waiting=None if slot.waiting is None or tokens is None else slot.waiting * tokens,
         finished=None if rate is None else rate * slot.step_s,
         ttft_s=_patience_s(spec, tokens),
+        in_tokens=True,
     )
 
 

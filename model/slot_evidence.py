@@ -22,6 +22,7 @@ class SlotEvidence:
         ttft_s, objective: of the SLO.
         finished: requests that `miss_ratio` is of; None = as many as arrive.
         residence_s: how long a request is being served, on average.
+        in_tokens: arrivals and queue are counted in tokens; else in requests.
     """
 
     end_ts_ms: int
@@ -36,6 +37,7 @@ class SlotEvidence:
     objective: float
     residence_s: float | None = None
     finished: float | None = None
+    in_tokens: bool = False
 
 
 def usable(value: float | None) -> float | None:
@@ -80,7 +82,7 @@ def taken_in_at_the_limit(slot: SlotEvidence, before: float | None) -> float | N
     rate, waiting = usable(slot.arrival_rate), usable(slot.waiting)
     if rate is None or waiting is None or before is None or not slot.ready or slot.draining > 0:
         return None
-    if slot.finished is not None or min(waiting, before) <= slot.ttft_s * rate:
-        return None  # counted in tokens, the queue's growth is that of its requests' lengths, too
+    if slot.in_tokens or min(waiting, before) <= slot.ttft_s * rate:
+        return None  # in tokens a queue also grows by the lengths of what waits
     taken_in = rate - (waiting - before) / slot.step_s
     return taken_in / slot.ready if taken_in > 0 else None

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.capacity import CapacityPosterior, SlotEvidence
-from model.slot_evidence import CLUMP
+from model.slot_evidence import CLUMP, taken_in_at_the_limit
 
 STEP_MS = 15_000
 SLOT = SlotEvidence(
@@ -332,3 +332,12 @@ def test_a_queue_over_a_gap_in_the_telemetry_says_nothing_of_what_was_taken_in()
     posterior.observe(replace(slot, end_ts_ms=10_000 * STEP_MS, waiting=100.0))
     posterior.observe(replace(slot, end_ts_ms=10_003 * STEP_MS, waiting=160.0))
     assert believed(posterior) == before
+
+
+def test_a_queue_of_tokens_says_nothing_of_what_was_taken_in() -> None:
+    slot = replace(SLOT, arrival_rate=5.0, waiting=160.0, ready=2)
+    assert taken_in_at_the_limit(slot, 130.0) == pytest.approx(1.5)
+    assert taken_in_at_the_limit(replace(slot, in_tokens=True), 130.0) is None
+    assert taken_in_at_the_limit(replace(slot, draining=1), 130.0) is None
+    assert taken_in_at_the_limit(slot, 9.0) is None, "it stood in this slot, not in the one before"
+    assert taken_in_at_the_limit(slot, None) is None
