@@ -68,7 +68,8 @@ class FactRing:
         self._step_ms = step_ms
         self._newest = _NEVER
         # When in its slot the fleet reported, and what: all zero is silence.
-        self._report_ms = np.zeros((capacity, context_steps, len(_ORDER)), np.int32)
+        offset = np.uint16 if step_ms <= 1 << 16 else np.uint32
+        self._report_ms = np.zeros((capacity, context_steps, len(_ORDER)), offset)
         self._report = np.zeros((capacity, context_steps, len(_ORDER)), np.uint8)
         self._heard_slot = np.full((capacity, len(_ORDER)), _NEVER, np.int64)
         self._heard_ms = np.zeros((capacity, len(_ORDER)), np.int64)

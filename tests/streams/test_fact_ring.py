@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -102,3 +103,13 @@ def test_cells_give_values_and_mask_back(
     np.testing.assert_array_equal(sparse_cells.observed(cells[:3]), observed)
     np.testing.assert_array_equal(sparse_cells.values(cells[:3]), np.where(observed, values, 0))
     assert not sparse_cells.observed(cells[3:]).any()
+
+
+@pytest.mark.parametrize("step_ms", [1_000, 65_536, 65_537, 3_600_000])
+def test_the_last_millisecond_of_a_slot_is_kept_however_long_it_is(step_ms: int) -> None:
+    ring = FactRing(4, step_ms, 1)
+    ring.advance(7, 1)
+    ts_ms = 8 * step_ms - 1
+    facts = WorkloadFacts(1, ts_ms, 1, 1, fleet=FleetFacts(ts_ms, ready=2, pending=1, draining=0))
+    ring.write(np.array([0]), 7, "requests", (facts,))
+    assert ring.read(0).pending_since_ms == ts_ms
