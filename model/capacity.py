@@ -120,7 +120,8 @@ class CapacityPosterior:
         waiting, before = usable(slot.waiting), self._waiting
         self._waiting = waiting
         residence_s = usable(slot.residence_s) or 0.0
-        rate = self._smoothed(usable(slot.arrival_rate), slot.step_s, elapsed_ms, residence_s)
+        gap = elapsed_ms > 1500 * slot.step_s
+        rate = self._smoothed(usable(slot.arrival_rate), slot.step_s, gap, residence_s)
         fleet, changing = self._fleet, self._follow_fleet(slot, residence_s)
         if rate is None or slot.ready is None:
             return "unobserved"
@@ -128,7 +129,7 @@ class CapacityPosterior:
         load = rate / slot.ready if slot.ready > 0 else 0.0
         if load <= 0:
             return "idle"
-        settled = fleet is not None and fleet[0] == slot.ready and elapsed_ms <= 1500 * slot.step_s
+        settled = fleet is not None and fleet[0] == slot.ready and not gap
         at_limit = taken_in_at_the_limit(slot, before) if settled else None
         if at_limit is not None and self._contradicts(at_limit):
             self._overload_rps = load
@@ -228,9 +229,8 @@ class CapacityPosterior:
         posterior._overload_rps = state["overload_rps"]
         return posterior
 
-    def _smoothed(self, rate: float | None, step_s: float, elapsed_ms: int, residence_s: float) -> float | None:
+    def _smoothed(self, rate: float | None, step_s: float, gap: bool, residence_s: float) -> float | None:
         """The arrival rate averaged over the last moments; starts anew after a gap."""
-        gap = elapsed_ms > 1500 * step_s
         if rate is not None and self._rate is not None and not gap and self._smoothing_s > 0:
             rate = self._rate + (rate - self._rate) * -math.expm1(-step_s / max(self._smoothing_s, residence_s))
         self._rate = rate

@@ -9,14 +9,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from model.contract import ContextBatch
+from model.contract import ContextBatch, ForecastBatch
 from model.draws import row_keys
 from model.row_paths import Rows
+from model.windows import check_request
 
 
 @runtime_checkable
 class PathWriter(Protocol):
     """A forecaster that can write its paths among those of others."""
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    @property
+    def max_horizon(self) -> int: ...
 
     def write_paths(self, batch: ContextBatch, horizon: int, places: NDArray[np.int64], out: Tensor) -> None:
         """Make as many paths as there are places, path s at out[:, places[s]].
@@ -29,6 +36,24 @@ class PathWriter(Protocol):
             ValueError: as `forecast` does.
         """
         ...
+
+
+def forecast_by(writer: PathWriter, batch: ContextBatch, horizon: int, num_paths: int, source: str) -> ForecastBatch:
+    """The forecast of one writer alone.
+
+    Raises:
+        ValueError: as its `write_paths`.
+    """
+    check_request(batch, horizon, num_paths, writer.max_horizon)
+    b, _, n = batch.values.shape
+    out = empty_paths(b, num_paths, horizon, n, batch.values.device)
+    writer.write_paths(batch, horizon, np.arange(num_paths), out)
+    return ForecastBatch(out, (source,) * b, writer.fingerprint)
+
+
+def put_paths(paths: Tensor, places: NDArray[np.int64], out: Tensor) -> None:
+    """Copy path s of every row [B, S, H, N] to out[:, places[s]]."""
+    out[:, torch.from_numpy(places).to(out.device)] = paths
 
 
 def empty_paths(num_rows: int, num_paths: int, horizon: int, num_indicators: int, device: torch.device) -> Tensor:

@@ -10,10 +10,9 @@ import hashlib
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 
 from model.contract import ContextBatch, ForecastBatch, Forecaster
-from model.paths import PathWriter, empty_paths
+from model.paths import PathWriter, empty_paths, put_paths
 from model.windows import check_request
 
 
@@ -68,8 +67,7 @@ class PoolForecaster:
             if isinstance(member, PathWriter):
                 member.write_paths(batch, horizon, places, out)
             else:
-                paths = member.forecast(batch, horizon, len(places)).paths
-                out[:, torch.from_numpy(places).to(out.device)] = paths
+                put_paths(member.forecast(batch, horizon, len(places)).paths, places, out)
         return ForecastBatch(out, (self._name,) * b, self._fingerprint)
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from model.contract import ContextBatch, ForecastBatch
 from model.draws import row_uniforms, window_draws
-from model.paths import compiled_rows, empty_paths, flat_paths, take_paths
+from model.paths import compiled_rows, empty_paths, flat_paths, forecast_by, put_paths, take_paths
 from model.ridge_paths import Settings, ridge_paths
 from model.ridge_spread import independent_windows, taken_back, widening, window_tables
 from model.windows import FilledContext, check_request, fill, valid_windows, window_weights
@@ -72,11 +72,7 @@ class RidgeForecaster:
         Raises:
             ValueError: horizon above `max_horizon`, inconsistent shapes, or a context too short for the horizon.
         """
-        check_request(batch, horizon, num_paths, self.max_horizon)
-        b, _, n = batch.values.shape
-        out = empty_paths(b, num_paths, horizon, n, batch.values.device)
-        self.write_paths(batch, horizon, np.arange(num_paths), out)
-        return ForecastBatch(out, ("ridge",) * b, self._fingerprint)
+        return forecast_by(self, batch, horizon, num_paths, "ridge")
 
     def write_paths(self, batch: ContextBatch, horizon: int, places: NDArray[np.int64], out: Tensor) -> None:
         """Write paths as `PathWriter` says; on a CPU by compiled loops, on an accelerator by tensors.
@@ -88,7 +84,7 @@ class RidgeForecaster:
         length = batch.values.shape[1]
         order = lag_order(length, horizon, self._options)
         if out.device.type != "cpu":
-            out[:, torch.from_numpy(places).to(out.device)] = self.paths_of_tensors(batch, horizon, len(places))
+            put_paths(self.paths_of_tensors(batch, horizon, len(places)), places, out)
             return
         settings = Settings(
             order,

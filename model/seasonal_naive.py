@@ -17,7 +17,7 @@ from torch import Tensor
 from model.contract import COARSE_STEP_MS, ContextBatch, ForecastBatch
 from model.draws import row_uniforms, window_draws
 from model.naive_paths import DAY_ROWS, MIN_DAY_OBSERVED, Ring, naive_paths
-from model.paths import as_array, compiled_rows, empty_paths, flat_paths, take_paths
+from model.paths import as_array, compiled_rows, empty_paths, flat_paths, forecast_by, put_paths, take_paths
 from model.windows import FilledContext, check_request, fill, valid_windows, window_weights
 
 _VERSION = 1
@@ -50,11 +50,7 @@ class SeasonalNaiveForecaster:
         Raises:
             ValueError: horizon above `max_horizon`, or inconsistent shapes.
         """
-        check_request(batch, horizon, num_paths, self.max_horizon)
-        b, _, n = batch.values.shape
-        out = empty_paths(b, num_paths, horizon, n, batch.values.device)
-        self.write_paths(batch, horizon, np.arange(num_paths), out)
-        return ForecastBatch(out, ("seasonal_naive",) * b, self._fingerprint)
+        return forecast_by(self, batch, horizon, num_paths, "seasonal_naive")
 
     def write_paths(self, batch: ContextBatch, horizon: int, places: NDArray[np.int64], out: Tensor) -> None:
         """Write paths as `PathWriter` says; on a CPU by compiled loops, on an accelerator by tensors.
@@ -64,7 +60,7 @@ class SeasonalNaiveForecaster:
         """
         check_request(batch, horizon, len(places), self.max_horizon)
         if out.device.type != "cpu":
-            out[:, torch.from_numpy(places).to(out.device)] = self.paths_of_tensors(batch, horizon, len(places))
+            put_paths(self.paths_of_tensors(batch, horizon, len(places)), places, out)
             return
         ring = Ring(
             as_array(batch.coarse, torch.float32),

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from streams import sparse_cells
 from streams.catalogue import SOURCES, Source
 from streams.pages import BatchQueue, FleetFacts, WorkloadFacts
 
@@ -84,10 +85,8 @@ class FactRing:
         self._heard_slot = np.concatenate([self._heard_slot, unheard])
         self._heard_ms = np.concatenate([self._heard_ms, np.zeros_like(unheard)])
         # These two are large: what is not written yet must not take memory, which joining zeros would.
-        report_ms, report = self._report_ms, self._report
-        self._report_ms = np.zeros((capacity, *report_ms.shape[1:]), report_ms.dtype)
-        self._report = np.zeros((capacity, *report.shape[1:]), report.dtype)
-        self._report_ms[: len(report)], self._report[: len(report)] = report_ms, report
+        self._report_ms = sparse_cells.grown(self._report_ms, capacity)
+        self._report = sparse_cells.grown(self._report, capacity)
 
     def advance(self, slot: int, num_rows: int) -> None:
         """Make `slot` the newest; what falls out of the last L slots is forgotten."""
