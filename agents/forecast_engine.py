@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from agents.collate import WindowRow, collate
-from agents.hindsight import outlook_of, widened
+from agents.hindsight import Futures, outlook_of, widened_futures
 from agents.micro_batcher import MicroBatcher
 from agents.plan_rows import RowPlanner, bare_plan
 from agents.planner import horizon_steps
@@ -26,7 +26,7 @@ from agents.proposal import Proposer, with_proposals
 from agents.recent_levels import recent_levels
 from agents.records import ForecastRecord
 from agents.subject import Planned, Subject
-from model.contract import ContextBatch, ForecastBatch, Forecaster, quantiles_of_paths
+from model.contract import ContextBatch, ForecastBatch, Forecaster, quantiles_of_ordered, quantiles_of_paths
 from model.forecast_trust import NETWORK, REACTIVE
 from streams.catalogue import Indicator
 from streams.meter import Meter
@@ -46,6 +46,8 @@ class Engine:
         crowd: the most workloads of a partition that it forecasts, and what forecasts them all where there are more
             (their number decides, never the clock), and those whose trust it has lost (`model.forecast_trust`).
         proposer: a policy of somebody's own, asked after the planner.
+        demand_alone: demand is forecast from demand, a fraction of the work of forecasting every indicator; only
+            workloads without any are forecast in full.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Engine:
         meter: Meter,
         crowd: tuple[int, MicroBatcher] | None = None,
         proposer: Proposer | None = None,
+        demand_alone: bool = True,
     ) -> None:
         self._forecaster = forecaster
         self._batcher = batcher
@@ -66,6 +69,8 @@ class Engine:
         self._policy = policy
         self._rows = RowPlanner(policy, step_ms)
         self._catalogue = catalogue
+        self._num_demand = sum(indicator.level == 1 for indicator in catalogue)
+        self._demand_alone = demand_alone
         self._step_ms = step_ms
         self._meter = meter
         # One thread with one torch thread, as for inference: nothing that runs beside it can change a number.
@@ -84,17 +89,17 @@ class Engine:
         if not with_forecast:
             return [Planned(self._rows.between(subject, origin_ts_ms), None) for subject in subjects]
         answers = [Planned(bare_plan(subject, subject.refused), None) for subject in subjects]
-        groups: dict[tuple[int, bool], list[int]] = {}
+        groups: dict[tuple[int, bool, int], list[int]] = {}
         crowded = self._crowd is not None and len(subjects) > self._crowd[0]
         targets = [self._target_columns(subject) for subject in subjects]
         for i, subject in enumerate(subjects):
             if targets[i]:
                 simple = crowded or subject.state.trust.tier > NETWORK
-                groups.setdefault((self._horizon(subject), simple), []).append(i)
-        for (horizon, simple), indices in sorted(groups.items()):
+                groups.setdefault((self._horizon(subject), simple, self._width(targets[i])), []).append(i)
+        for (horizon, simple, width), indices in sorted(groups.items()):
             batcher = self._crowd[1] if simple and self._crowd is not None else self._batcher
             group = [(subjects[i], targets[i]) for i in indices]
-            done = await self._plan_group(group, origin_ts_ms, horizon, batcher)
+            done = await self._plan_group(group, origin_ts_ms, horizon, width, batcher)
             for i, answer in zip(indices, done, strict=True):
                 answers[i] = answer
         return answers
@@ -104,16 +109,20 @@ class Engine:
         enough = np.flatnonzero(subject.window.observed.sum(axis=0) >= self.min_context).tolist()
         return [n for n in enough if self._catalogue[n].level == 1] or enough
 
+    def _width(self, targets: Sequence[int]) -> int:
+        """How many columns of the catalogue the forecaster is told of: demand comes first in it."""
+        return self._num_demand if self._demand_alone and targets[0] < self._num_demand else len(self._catalogue)
+
     def _horizon(self, subject: Subject) -> int:
         limit = min(self._policy.max_horizon, self._forecaster.max_horizon)
         steps = horizon_steps(subject.state.lead.quantile(0.95), self._policy.commit_s, self._step_ms, limit)
         return limit if steps is None else next((b for b in _HORIZON_BUCKETS if steps <= b <= limit), limit)
 
     async def _plan_group(
-        self, group: list[tuple[Subject, list[int]]], origin_ts_ms: int, horizon: int, batcher: MicroBatcher
+        self, group: list[tuple[Subject, list[int]]], origin_ts_ms: int, horizon: int, width: int, batcher: MicroBatcher
     ) -> list[Planned]:
-        rows = [_window_row(subject, origin_ts_ms) for subject, _ in group]
-        batch = collate(rows, self._catalogue, self._step_ms)
+        rows = [_window_row(subject, origin_ts_ms, width) for subject, _ in group]
+        batch = collate(rows, self._catalogue[:width], self._step_ms)
         forecast = await batcher.forecast(batch, horizon, self._policy.paths_screen)
         # Planning and describing are numeric work of many milliseconds; the loop must keep fetching meanwhile.
         loop = asyncio.get_running_loop()
@@ -133,15 +142,14 @@ class Engine:
             # Nobody reads the other columns.
             read = sorted({_DEMAND, *(n for columns in targets for n in columns)})
             columns = slice(read[0], read[-1] + 1) if read[-1] - read[0] < len(read) else read
-            narrow = ForecastBatch(forecast.paths[..., columns], forecast.sources, forecast.fingerprint)
             factors = [subject.state.trust.factor for subject in group]
-            forecast = widened(narrow, factors, batch.lower[read], batch.upper[read])
-            arrivals = forecast.paths[..., _DEMAND]  # [B, S, H]
-            paths = forecast.paths if len(plannable) == len(group) else forecast.paths[plannable]
+            futures = widened_futures(forecast.paths[..., columns], factors, batch.lower[read], batch.upper[read])
+            arrivals = futures.paths[..., _DEMAND]  # [B, S, H]
+            paths = futures.paths if len(plannable) == len(group) else futures.paths[plannable]
             paths = _without_distrusted(paths, [group[b] for b in plannable], read)
             found = self._rows.results([group[b] for b in plannable], paths, read, origin_ts_ms)
             results = dict(zip(plannable, found, strict=True))
-            records = self._records(described, read, forecast, origin_ts_ms)
+            records = self._records(described, read, forecast, futures, origin_ts_ms)
         planned = []
         for b, (subject, source, record) in enumerate(zip(group, forecast.sources, records, strict=True)):
             self._meter.count("forecasts_total", source=source)
@@ -158,18 +166,22 @@ class Engine:
         return planned
 
     def _records(
-        self, described: list[tuple[Subject, list[int]]], columns: list[int], forecast: ForecastBatch, origin_ts_ms: int
+        self,
+        described: list[tuple[Subject, list[int]]],
+        columns: list[int],
+        forecast: ForecastBatch,
+        futures: Futures,
+        origin_ts_ms: int,
     ) -> list[ForecastRecord]:
-        """What is published of the paths, whose columns are these of the catalogue."""
+        """What is published of a forecast, whose futures have these columns of the catalogue."""
         levels = torch.tensor(QUANTILE_LEVELS)
-        futures = forecast.paths.movedim(1, -1).contiguous()  # [B, H, C, S]
+        horizon = futures.values.shape[1]
         at = {n: c for c, n in enumerate(columns)}
-        steps = _rounded(quantiles_of_paths(futures, levels))  # [B, H, C, Q]
-        peaks = _rounded(quantiles_of_paths(futures.amax(dim=1), levels))  # [B, C, Q]
-        records = []
-        for b, (subject, targets) in enumerate(described):
+        steps = _rounded(quantiles_of_ordered(futures.ordered, levels)).movedim(2, 1).tolist()  # [B, C, H, Q]
+        peaks = _rounded(quantiles_of_paths(futures.values.amax(dim=1), levels)).tolist()  # [B, C, Q]
+        records: list[ForecastRecord] = []
+        for (subject, targets), rows, peak in zip(described, steps, peaks, strict=True):
             workload = subject.window.workload
-            row, peak = steps[b].tolist(), peaks[b].tolist()
             names = {self._catalogue[n].name: at[n] for n in targets}
             records.append(
                 ForecastRecord(
@@ -177,12 +189,12 @@ class Engine:
                     workload=workload,
                     origin_ts_ms=origin_ts_ms,
                     step_ms=self._step_ms,
-                    source=forecast.sources[b],
+                    source=forecast.sources[len(records)],
                     model=forecast.fingerprint,
                     quantile_levels=QUANTILE_LEVELS,
-                    targets={name: tuple(tuple(step[c]) for step in row) for name, c in names.items()},
+                    targets={name: tuple(map(tuple, rows[c])) for name, c in names.items()},
                     peaks={name: tuple(peak[c]) for name, c in names.items()},
-                    peak_window_s=forecast.paths.shape[2] * self._step_ms / 1000,
+                    peak_window_s=horizon * self._step_ms / 1000,
                 )
             )
         return records
@@ -200,9 +212,9 @@ def _without_distrusted(paths: Tensor, subjects: Sequence[Subject], columns: Seq
     return paths
 
 
-def _window_row(subject: Subject, origin_ts_ms: int) -> WindowRow:
+def _window_row(subject: Subject, origin_ts_ms: int, width: int) -> WindowRow:
     w = subject.window
-    return WindowRow(w.workload, origin_ts_ms, w.values, w.observed, *w.read_coarse())
+    return WindowRow(w.workload, origin_ts_ms, w.values[:, :width], w.observed[:, :width], *w.read_coarse())
 
 
 def _forecast_id(fleet: str, workload: str, origin_ts_ms: int, model: str) -> str:

@@ -124,10 +124,9 @@ class ForecastKernel:
             self._remember(adopted)
             plan_records: list[OutRecord] = []
         else:
-            planned = await self._plan(joined, origin_ts_ms)
+            planned, windows = await self._plan(joined, origin_ts_ms)
             forecasts = [p.forecast for p in planned if p.forecast is not None]
             if self._scorer is not None:
-                windows = [self.table[f.workload] for f in forecasts]
                 self._scorer.offer(slot, origin_ts_ms, forecasts, windows)
             record = self._plan_record(joined, [*(p.plan for p in planned), *retired], origin_ts_ms)
             self._remember(record)
@@ -177,18 +176,24 @@ class ForecastKernel:
             plans.append(WorkloadPlan(workload, "retired", NO_INPUTS))
         return plans
 
-    async def _plan(self, joined: JoinedSlot, origin_ts_ms: int) -> list[Planned]:
+    async def _plan(self, joined: JoinedSlot, origin_ts_ms: int) -> tuple[list[Planned], list[Window]]:
+        """The plans, and what a scorer needs: the windows of those with a forecast."""
         offsets: dict[str, int] = {source: page.end_offset for source, page in joined.pages.items()}
         with_forecast = joined.slot % self._policy.plan_every == 0
         planned: list[Planned] = []
+        windows: list[Window] = []
         # Windows are copies: so many at a time bound the memory of a large fleet.
         for workloads in batched(self.table, _MOST_SUBJECTS):
             subjects = [self._subject(workload, joined.slot, origin_ts_ms, offsets) for workload in workloads]
-            planned += await self._engine.plan(subjects, origin_ts_ms, with_forecast)
+            answers = await self._engine.plan(subjects, origin_ts_ms, with_forecast)
+            planned += answers
+            if self._scorer is not None:
+                pairs = zip(subjects, answers, strict=True)
+                windows += [subject.window for subject, answer in pairs if answer.forecast is not None]
         for answer in planned:
             if answer.plan.refused is not None:
                 self._meter.count("refusals_total", reason=answer.plan.refused)
-        return planned
+        return planned, windows
 
     def _subject(self, workload: str, slot: int, origin_ts_ms: int, offsets: dict[str, int]) -> Subject:
         window = self.table[workload]

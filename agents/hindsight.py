@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from agents.records import ForecastRecord
-from model.contract import ForecastBatch, quantiles_of_paths
+from model.contract import ordered_paths, quantiles_of_ordered
 from model.forecast_trust import Outlook
+from model.widening import widen
 from streams.window_table import Window
 
 DEMAND: Final = "request.arrival_rate"
@@ -29,17 +32,39 @@ def outlook_of(forecast: ForecastRecord, window: Window) -> Outlook | None:
     return Outlook(due, low, mid, high, float(last))
 
 
-def widened(forecast: ForecastBatch, factors: Sequence[float], lower: Tensor, upper: Tensor) -> ForecastBatch:
-    """Every path moved away from the median of its step by the row's factor, within the indicators' bounds [N].
+@dataclass(frozen=True, slots=True)
+class Futures:
+    """A forecast by step and indicator, its paths as they are, and in order.
+
+    Attributes:
+        values: float32 [B, H, C, S]; path s is one joint future over steps and indicators.
+        ordered: [B, H, C, S], ascending along the last axis.
+    """
+
+    values: Tensor
+    ordered: Tensor
+
+    @property
+    def paths(self) -> Tensor:
+        """The values as [B, S, H, C], a view."""
+        return self.values.movedim(-1, 1)
+
+
+def widened_futures(paths: Tensor, factors: Sequence[float], lower: Tensor, upper: Tensor) -> Futures:
+    """Every path moved away from the median of its step by the row's factor, within the indicators' bounds.
 
     Rows with factor 1 keep their bits.
+
+    Args:
+        paths: [B, S, H, C]; not changed.
+        factors: B of them.
+        lower, upper: [C].
     """
-    rows = [b for b, factor in enumerate(factors) if factor != 1.0]
-    if not rows:
-        return forecast
-    paths = forecast.paths.clone()
-    chosen = paths[rows]  # [R, S, H, N]
-    middle = quantiles_of_paths(chosen.movedim(1, -1), torch.tensor([_MID])).movedim(-1, 1)  # [R, 1, H, N]
-    factor = torch.tensor([factors[b] for b in rows], dtype=chosen.dtype)[:, None, None, None]
-    paths[rows] = chosen.sub_(middle).mul_(factor).add_(middle).clamp_(lower, upper)
-    return ForecastBatch(paths, forecast.sources, forecast.fingerprint)
+    values = paths.detach().to("cpu", torch.float32).movedim(1, -1).clone(memory_format=torch.contiguous_format)
+    ordered = ordered_paths(values)
+    if any(factor != 1.0 for factor in factors):
+        middle = quantiles_of_ordered(ordered, torch.tensor([_MID]))[..., 0].numpy()
+        how = np.array(factors, np.float32), lower.cpu().numpy(), upper.cpu().numpy()
+        for numbers in (values, ordered):
+            widen(numbers.numpy(), middle, *how)
+    return Futures(values, ordered)

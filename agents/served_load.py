@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from agents.signals import residence_s
+from model.averages import exponential_averages
 from streams.window_table import Window
 
 _RELAXATION: Final = 2.0  # of residence times; utilization is about a half where fleets are run
@@ -26,25 +27,23 @@ def served_load(
     """Exponential averages of demand paths, begun with the past.
 
     Args:
-        demand: float [B, S, H], requests/s of the steps after each window.
+        demand: float32 [B, S, H], requests/s of the steps after each window.
         windows: B of them.
         columns: B, of the demand in its window; None = 0, the arrival rate.
 
     Returns:
-        float [B, S, H]; rows whose requests do not stay, or of whom it is not known how long, are as they were.
+        float32 [B, S, H], on the CPU; rows whose requests do not stay, or of whom it is not known how long, are as
+        they were.
     """
     step_s = step_ms / 1000
     keeps, starts = zip(
         *(_past(window, step_s, column) for window, column in zip(windows, columns or [0] * len(windows), strict=True)),
         strict=True,
     )
-    keep = torch.tensor(keeps, dtype=demand.dtype, device=demand.device)[:, None]  # [B, 1]
-    load = torch.tensor(starts, dtype=demand.dtype, device=demand.device)[:, None]  # [B, 1]
-    loads = []
-    for step in demand.unbind(dim=-1):  # [B, S]
-        load = step + (load - step) * keep
-        loads.append(load)
-    return torch.stack(loads, dim=-1)
+    load = np.empty(demand.shape, np.float32)
+    paths = demand.detach().to("cpu", torch.float32).numpy()
+    exponential_averages(paths, np.array(keeps, np.float32), np.array(starts, np.float32), load)
+    return torch.from_numpy(load)
 
 
 def _past(window: Window, step_s: float, column: int) -> tuple[float, float]:
@@ -56,7 +55,8 @@ def _past(window: Window, step_s: float, column: int) -> tuple[float, float]:
     (known,) = np.nonzero(window.observed[:, column])
     if stay_s is None or stay_s <= 0 or not len(known):
         return 0.0, 0.0
-    weights = np.exp(-step_s / stay_s * (len(window.values) - 1 - known))
+    # Only their ratios matter; from the newest known step back not all of them vanish where requests are short.
+    weights = np.exp(-step_s / stay_s * (known[-1] - known))
     return float(np.exp(-step_s / (_RELAXATION * stay_s))), float(
         weights @ window.values[known, column].astype(np.float64) / weights.sum()
     )

@@ -34,9 +34,7 @@ def host_model(settings: Settings, catalogue: tuple[Indicator, ...], meter: Mete
     chosen, worker = settings.advanced.model, settings.worker
     forecaster = with_own_forecaster(
         settings,
-        serving_forecaster(
-            allowed_weights(chosen.weights, chosen.allowed_digests, _refused), _refused, demand_only=True
-        ),
+        serving_forecaster(allowed_weights(chosen.weights, chosen.allowed_digests, _refused), _refused),
         meter,
     )
     inference = InferenceWorker(
@@ -64,6 +62,7 @@ def host_model(settings: Settings, catalogue: tuple[Indicator, ...], meter: Mete
         meter,
         crowd=(chosen.max_network_workloads, simple),
         proposer=own_policy(settings, meter),
+        demand_alone=not settings.advanced.plugins.forecaster,
     )
     meter.gauge("model_info", 1, fingerprint=engine.fingerprint)
     return inference, engine

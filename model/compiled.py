@@ -21,8 +21,9 @@ F = TypeVar("F", bound=Callable[..., object])
 
 _config: Any = numba.config
 _SOURCES: Final = (
-    "backlog", "chance", "expected_misses", "miss_curve", "naive_paths", "peaks", "posterior_draws", "queue_paths",
-    "ridge_column", "ridge_paths", "ridge_residuals", "row_context", "row_draws", "row_paths",
+    "averages", "backlog", "chance", "expected_misses", "miss_curve", "naive_paths", "peaks", "posterior_draws",
+    "queue_paths", "ridge_column", "ridge_paths", "ridge_residuals", "row_context", "row_draws", "row_paths",
+    "widening",
 )  # fmt: skip
 
 

@@ -99,7 +99,11 @@ def quantiles_of_paths(paths: Tensor, levels: Tensor) -> Tensor:
     Returns:
         [..., Q].
     """
-    ordered = _ordered(paths)
+    return quantiles_of_ordered(ordered_paths(paths), levels)
+
+
+def quantiles_of_ordered(ordered: Tensor, levels: Tensor) -> Tensor:
+    """`quantiles_of_paths` of paths [..., S] that ascend already."""
     s = ordered.shape[-1]
     position = (levels.to(ordered.device, torch.float64) * (s + 1) - 1).clamp(0, s - 1)
     low = position.floor().long()
@@ -109,7 +113,7 @@ def quantiles_of_paths(paths: Tensor, levels: Tensor) -> Tensor:
     return torch.lerp(ordered[..., low], ordered[..., high], weight)
 
 
-def _ordered(paths: Tensor) -> Tensor:
+def ordered_paths(paths: Tensor) -> Tensor:
     """Ascending along the last axis. On the CPU numpy sorts with vector instructions, tens of times faster."""
     if paths.device.type != "cpu" or paths.dtype not in (torch.float32, torch.float64):
         return paths.sort(dim=-1)[0]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from time import monotonic, time
+from time import monotonic
 from typing import Any
 
 from infra.bench.live_loop import DecisionWatch, LiveJob, LiveLoop, Publisher, measure_fleets
@@ -48,19 +48,22 @@ async def _measure(loop: LiveLoop, slots: int) -> dict[str, Any]:
     with loop.worker():
         started = monotonic()
         async with DecisionWatch(loop) as watch, Publisher(loop) as publisher:
-            await watch.until((first_live - 4) * job.step_ms, job.patience_s)
-            started_s = monotonic() - started
-            say(f"  caught up after {started_s:.1f} s; measuring {slots} slots of {job.step_ms / 1000:g} s ...")
-            caught_up = await asyncio.to_thread(loop.metrics)
-            first = int(time() * 1000) // job.step_ms + 1
-            publishing = asyncio.create_task(publisher.run(first, slots + 2))
-            while not publishing.done():
-                await watch.poll(0.2)
-            await publishing
-            await watch.until(max(publisher.ticks), job.patience_s)
-            stages = _by_stage(await asyncio.to_thread(loop.metrics), caught_up)
-    # The first ticks close the gap between history and now, and slots in which nothing was measured yet.
-    origins = sorted(publisher.ticks)[2:]
+            publishing = asyncio.create_task(publisher.run(first_live))
+            try:
+                await watch.until_level(publisher, job.patience_s)
+                started_s = monotonic() - started
+                say(f"  caught up after {started_s:.1f} s; measuring {slots} slots of {job.step_ms / 1000:g} s ...")
+                caught_up = await asyncio.to_thread(loop.metrics)
+                publisher.behind_ms = 0.0
+                # What was closed while it caught up is not measured, nor the slot open at that moment.
+                last = max(publisher.ticks) + (slots + 1) * job.step_ms
+                while last not in publisher.ticks:
+                    await watch.poll(0.2)
+                await watch.until(last, job.patience_s)
+                stages = _by_stage(await asyncio.to_thread(loop.metrics), caught_up)
+            finally:
+                publishing.cancel()
+    origins = range(last - (slots - 1) * job.step_ms, last + 1, job.step_ms)
     delays = [
         watch.stamps[name, origin] - publisher.ticks[origin][loop.partition[name]]
         for origin in origins

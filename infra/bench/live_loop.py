@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import subprocess
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -123,8 +125,7 @@ class LiveLoop:
     def sample(self, name: str, source: int, slot: int) -> tuple[bytes, bytes]:
         """One source's sample within a slot, as (key, value)."""
         number = int(name[-5:])
-        per_slot = 8 + (slot + number) % 5
-        count = per_slot * (slot % 100_000)
+        count = 10 * (slot % 100_000) + (slot + number) % 5  # 6 to 11 requests a slot
         values = {
             "requests_started_total": count,
             "prompt_tokens_total": 300 * count,
@@ -198,6 +199,7 @@ class DecisionWatch:
     def __init__(self, loop: LiveLoop) -> None:
         self._loop = loop
         self.stamps: dict[tuple[str, int], int] = {}
+        self._counts: Counter[int] = Counter()
         self._consumer = AIOKafkaConsumer(
             bootstrap_servers=loop.brokers, enable_auto_commit=False, auto_offset_reset="earliest", fetch_max_wait_ms=50
         )
@@ -222,6 +224,7 @@ class DecisionWatch:
                 identity = _identity(record.value)
                 if identity is not None and identity not in self.stamps:
                     self.stamps[identity] = record.timestamp
+                    self._counts[identity[1]] += 1
                     new += 1
         return new
 
@@ -241,6 +244,23 @@ class DecisionWatch:
                 missing = len(self._loop.names) - len(decided)
                 raise self._loop.complaint(f"{missing} workloads have no decision after {timeout_s:.0f} s")
 
+    async def until_level(self, publisher: Publisher, timeout_s: float) -> None:
+        """Until all workloads are decided at the newest origin but one whose slot was closed, or the newest.
+
+        Raises:
+            HarmonyError: not within the time.
+        """
+        deadline = time() + timeout_s
+        while True:
+            await self.poll(0.2)
+            closed = sorted(publisher.ticks)[-2:]
+            if any(self._counts[origin] == len(self._loop.names) for origin in closed):
+                return
+            if time() > deadline:
+                decided = max((o for o, n in self._counts.items() if n == len(self._loop.names)), default=None)
+                behind = "nothing" if decided is None else f"{(closed[-1] - decided) / 1000:.0f} s behind"
+                raise self._loop.complaint(f"the worker does not keep up: {behind} after {timeout_s:.0f} s")
+
 
 class Publisher:
     """Publishes live slots in time, and the ticks that close them."""
@@ -258,10 +278,12 @@ class Publisher:
     async def __aexit__(self, *_: object) -> None:
         await self._producer.stop()
 
-    async def run(self, first_slot: int, num_slots: int) -> None:
-        """Publish these slots as their time comes; `ticks` holds, by origin and partition, the newest broker stamp."""
+    async def run(self, first_slot: int) -> None:
+        """Publish slots as their time comes, those that are late at once, until cancelled; `ticks` holds, by origin and
+        partition, the newest broker stamp.
+        """
         job, topics = self._loop.job, self._loop.topics
-        for slot in range(first_slot, first_slot + num_slots):
+        for slot in itertools.count(first_slot):
             records = list(self._loop.slot_records(slot, job.sources))
             pieces = 50
             for piece in range(pieces):

@@ -49,11 +49,9 @@ async def _measure(loop: LiveLoop) -> dict[str, Any]:
     process = loop.start_worker()
     try:
         async with DecisionWatch(loop) as watch, Publisher(loop) as publisher:
-            await watch.until((first_live - 4) * job.step_ms, job.patience_s)
-            first = int(time() * 1000) // job.step_ms + 1
-            publishing = asyncio.create_task(publisher.run(first, 1_000))
+            publishing = asyncio.create_task(publisher.run(first_live))
             try:
-                await watch.until((first + 1) * job.step_ms, job.patience_s)
+                await watch.until_level(publisher, job.patience_s)
                 process.kill()
                 killed_ms = time() * 1000
                 process.wait()

@@ -47,6 +47,7 @@ class FleetMemory:
         self._keys: dict[str, str] = {}
         self.version = 0
         self.newest_origin_ts_ms: int | None = None
+        self._swept_ts_ms: int | None = None
         self.unreadable = 0
         self.refused: set[str] = set()
 
@@ -90,8 +91,9 @@ class FleetMemory:
     def sweep(self) -> None:
         """Let go of workloads that were retired or have been silent for long, in event time."""
         newest = self.newest_origin_ts_ms
-        if newest is None:
+        if newest is None or newest == self._swept_ts_ms:
             return
+        self._swept_ts_ms = newest
         for workload, history in list(self._histories.items()):
             decision = history.newest
             if decision is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections import Counter, deque
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, Final
 
 import msgspec
@@ -143,23 +144,21 @@ class WorkloadHistory:
 
     def forecast(self, forecast: LoadForecast) -> bool:
         """Take in a forecast; False for one without the load, or not of this step."""
-        rows = forecast.targets.rows
-        levels = list(forecast.quantile_levels)
-        if not rows or forecast.step_ms != self.step_ms or any(q not in levels for q in LEVELS):
+        rows, picked = forecast.targets.rows, _places(forecast.quantile_levels)
+        if not rows or forecast.step_ms != self.step_ms or picked is None:
             return False
-        picked = [levels.index(q) for q in LEVELS]
-        if any(len(row) != len(levels) for row in rows):
+        if any(len(row) != len(forecast.quantile_levels) for row in rows):
             return False
+        quantiles = np.array(rows, np.float64)[:, picked]  # [H, 5]
         if self.fan is None or forecast.origin_ts_ms >= self.fan.origin_ts_ms:
-            quantiles = np.array(rows, np.float64)[:, picked]  # [H, 5]
             self.fan = Fan(forecast.origin_ts_ms, forecast.step_ms, forecast.source, forecast.model, quantiles)
         origin = forecast.origin_ts_ms // self.step_ms
-        horizons = sorted({1, (len(rows) + 1) // 2, len(rows)})
-        for stale in self._made.keys() - set(horizons):
-            del self._made[stale]
-        for ahead in horizons:
-            made = self._made.setdefault(ahead, SlotRing(SLOTS, len(LEVELS)))
-            made.put(origin + ahead, [rows[ahead - 1][i] for i in picked])
+        horizons = {1, (len(rows) + 1) // 2, len(rows)}
+        if self._made.keys() != horizons:
+            kept = self._made
+            self._made = {ahead: kept.get(ahead) or SlotRing(SLOTS, len(LEVELS)) for ahead in sorted(horizons)}
+        for ahead, made in self._made.items():
+            made.put(origin + ahead, quantiles[ahead - 1])
         return True
 
     def observe_misses(self, origin_ts_ms: int, miss_ratio: float) -> None:
@@ -185,6 +184,12 @@ def attainment(rows: Floats) -> float | None:
     requests = rows[known, LOAD]
     total = float(requests.sum())
     return 1.0 - float((requests * rows[known, MISS]).sum()) / total if total > 0 else None
+
+
+@lru_cache(maxsize=64)
+def _places(levels: tuple[float, ...]) -> list[int] | None:
+    """Where the levels of the page stand among these; None where one is missing."""
+    return None if any(q not in levels for q in LEVELS) else [levels.index(q) for q in LEVELS]
 
 
 def _number(value: float | None) -> float:

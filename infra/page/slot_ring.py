@@ -24,7 +24,7 @@ class SlotRing:
         self._stamps = np.full(slots, -1, np.int64)  # [N]
         self._rows = np.full((slots, columns), np.nan, np.float32)  # [N, K]
 
-    def put(self, slot: int, values: Sequence[float], column: int = 0) -> None:
+    def put(self, slot: int, values: Sequence[float] | Floats, column: int = 0) -> None:
         """Write numbers from `column` on. A slot older than what its place holds is dropped: it is out of reach."""
         place = slot % len(self._stamps)
         if slot < self._stamps[place]:

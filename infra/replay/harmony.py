@@ -27,7 +27,7 @@ def shipped_forecaster(setting: Setting) -> Forecaster:  # noqa: ARG001
 
 def network_forecaster(setting: Setting) -> Forecaster:  # noqa: ARG001
     """What `harmony worker` runs with the shipped weights."""
-    return serving_forecaster(SHIPPED_NAME, demand_only=True)
+    return serving_forecaster(SHIPPED_NAME)
 
 
 @dataclass(frozen=True, slots=True)

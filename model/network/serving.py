@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 
 from model.contract import COARSE_ROWS, ContextBatch, Forecaster
-from model.demand import DemandForecaster
 from model.fallback import FallbackForecaster
 from model.network.checkpoint import SHIPPED, CheckpointError, load
 from model.network.forecaster import NetworkForecaster
@@ -73,9 +72,7 @@ def network_forecaster(weights: str = SHIPPED_NAME, on_refusal: Callable[[str], 
     return NetworkForecaster(checkpoint.network, checkpoint.digest, on_refusal=on_refusal)
 
 
-def serving_forecaster(
-    weights: str = SHIPPED_NAME, on_refusal: Callable[[str], None] | None = None, *, demand_only: bool = False
-) -> Forecaster:
+def serving_forecaster(weights: str = SHIPPED_NAME, on_refusal: Callable[[str], None] | None = None) -> Forecaster:
     """The network with the ridge, the network alone behind it, then the baselines; those alone without weights.
 
     A worker must forecast whatever became of a file: a checkpoint that is refused is reported, not fatal.
@@ -83,7 +80,6 @@ def serving_forecaster(
     Args:
         weights: "shipped", "none" (baselines only), or the folder of a checkpoint.
         on_refusal: told, in sentences, why the network does not answer: at once about its weights, later about rows.
-        demand_only: the network and the ridge beside it forecast demand only, where there is any.
     """
     if weights == NO_NETWORK:
         return baselines()
@@ -101,7 +97,6 @@ def serving_forecaster(
     def failed(error: Exception) -> None:
         tell(f"the network could not forecast a batch: {error}")
 
-    first, second = combined(network), network
-    if demand_only:
-        first, second = DemandForecaster(first), DemandForecaster(second)
-    return FallbackForecaster(first, FallbackForecaster(second, baselines(), on_error=failed), on_error=failed)
+    return FallbackForecaster(
+        combined(network), FallbackForecaster(network, baselines(), on_error=failed), on_error=failed
+    )

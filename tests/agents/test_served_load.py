@@ -65,3 +65,10 @@ def test_more_demand_is_never_less_load() -> None:
     more[:, :, 3] += 0.5
     w = [window(0.5, 20.0)]
     assert bool((served_load(more, w, STEP_MS) >= served_load(demand, w, STEP_MS)).all())
+
+
+def test_requests_that_stay_for_an_instant_leave_the_last_load_known() -> None:
+    short = window([4.0, 6.0], 0.02)  # five milliseconds, a slot of fifteen seconds later nothing is left of them
+    short.observed[-1] = False
+    load = served_load(torch.full((1, 2, 3), 8.0), [short], STEP_MS)
+    assert torch.equal(load, torch.full((1, 2, 3), 8.0))

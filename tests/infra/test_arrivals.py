@@ -43,7 +43,7 @@ def test_the_published_azure_layout(tmp_path: Path) -> None:
 def test_the_plain_layout_and_gzip_whatever_the_name(tmp_path: Path) -> None:
     for name, body in (
         ("a.csv", PLAIN.encode()),
-        ("b.csv.gz", gzip.compress(PLAIN.encode())),
+        ("b.csv.gz", gzip.compress(PLAIN.encode(), mtime=0)),
         ("c.dat", PLAIN.encode()),
     ):
         trace = read_trace(write(tmp_path / name, body))
@@ -81,8 +81,8 @@ HEAD = "arrival_s,prompt_tokens,output_tokens\n"
         (AZURE + "yesterday,1,1\n", r"line 5, column TIMESTAMP: 'yesterday' is not a UTC time"),
         (AZURE + "2023-11-16 19:15:49+02:00,1,1\n", r"line 5, column TIMESTAMP: .* carries a time zone"),
         (HEAD.encode() + b"1,1,\xff\xfe\n", r"is not UTF-8 text; convert the file to UTF-8"),
-        (gzip.compress((HEAD + "1,1,1\n" * 50).encode())[:-20], r"the gzip file is cut short; fetch it again"),
-        (gzip.compress(PLAIN.encode())[:-8] + b"\0" * 8, r"is not a sound gzip file"),
+        (gzip.compress((HEAD + "1,1,1\n" * 50).encode(), mtime=0)[:-20], r"the gzip file is cut short; fetch it again"),
+        (gzip.compress(PLAIN.encode(), mtime=0)[:-8] + b"\0" * 8, r"is not a sound gzip file"),
         (HEAD + '1,1,"2\n', r"is not CSV"),
     ],
 )
