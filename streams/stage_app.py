@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import Any, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 import faust
 from faust.types.tuples import TP
@@ -27,6 +27,10 @@ from streams.reach import check_reach
 from streams.stage import FailPoint, Kernel, Lane
 from streams.topics import PLAN_BYTES
 from streams.transport import BatchConsumer, BatchPort, highwater_lag, install
+
+# A request carries one batch per partition: in batches of the usual 16 KiB a slot's answers take dozens of round trips.
+# Well below the megabyte that brokers allow a batch by default.
+_BATCH_BYTES: Final = 1 << 19
 
 
 class Stage(Protocol):
@@ -147,6 +151,7 @@ class StageHost:
             producer_acks=-1,
             producer_linger=c.producer_linger_s,
             producer_max_request_size=PLAN_BYTES,
+            producer_max_batch_size=_BATCH_BYTES,
         )
 
     def batch_topic(self, name: str) -> Any:

@@ -16,6 +16,8 @@ from infra.bench.job import (
     FORMS,
     NUM_WORKLOADS,
     PACK,
+    PAGE_BYTES,
+    PAGE_SAMPLES,
     PARTITIONS,
     SOURCES_PER_WORKLOAD,
     STREAM,
@@ -36,6 +38,7 @@ from streams.topics import Topics, TopicSpec
 
 # What the others are compared with: the loop that one would write by hand, and where none could be faster, fetching.
 BASELINES: dict[Form, str] = {"single": "aiokafka loop", "packed": "aiokafka loop", "binary": "fetch only"}
+_WRITING = "fetch and write"
 _FAUST, _QUIX, _BYTEWAX = "plain Faust", "Quix Streams", "Bytewax"
 # Slow ones are given fewer of the samples.
 _SHARES = {_FAUST: 0.04, _QUIX: 0.25, _BYTEWAX: 0.5}
@@ -133,6 +136,7 @@ def _form(bench: IngestBench, form: Form, brokers: str, loads: list[float]) -> d
 def _rivals(form: Form) -> Iterator[Subject]:
     if form == "binary":
         yield rival(BASELINES[form], "fetch_ceiling.py")
+        yield rival(_WRITING, "fetch_ceiling.py")
         return
     yield rival(BASELINES[form], "aiokafka_loop.py")
     yield from _installed("confluent loop", "confluent_loop.py", "confluent")
@@ -169,6 +173,8 @@ def _job(
         "samples": int(samples * subject.share),
     }
     if form == "binary":
+        if subject.name == _WRITING:
+            return job | {"pack": PACK, "page_samples": PAGE_SAMPLES, "page_bytes": PAGE_BYTES}
         del job["out_topic"]
         return job | {"pack": PACK}
     job |= {"fields": list(FIELDS), "step_ms": STREAM.step_ms, "grace_ms": STREAM.grace_ms}

@@ -19,6 +19,9 @@ PARTITIONS = 4
 NUM_WORKLOADS = 200
 SOURCES_PER_WORKLOAD = 5
 PACK = 256
+# A slot of one partition, and its page as we write it, in bytes.
+PAGE_SAMPLES = NUM_WORKLOADS * SOURCES_PER_WORKLOAD // PARTITIONS
+PAGE_BYTES = 21_000
 START_TS_MS = 1_763_636_400_000
 # A packed record holds 51 s of a workload, and a slot may not close before the records of all of them are in.
 STREAM = StreamConfig(step_ms=1_000, grace_ms=60_000, skew_ms=1_000, context_steps=128)
