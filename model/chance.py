@@ -71,14 +71,14 @@ def _solve(
 ) -> None:
     for b in range(len(outlook.row)):
         demand = _demand(outlook, b)
-        paths, draws = demand.shape[1], first
+        draws = first
         _needs(outlook, b, demand, first, first_capacity, first_lead, needs)
-        expected = _expected(outlook, b, needs, first, paths)
+        expected = _expected(outlook, b, needs, first)
         doubtful = _choose(outlook, b, needs, expected, first, found)
         if doubtful and most > first:
             draws = most
             _needs(outlook, b, demand, most, most_capacity, most_lead, needs)
-            expected = _expected(outlook, b, needs, most, paths)
+            expected = _expected(outlook, b, needs, most)
             _choose(outlook, b, needs, expected, most, found)
         _state_risks(outlook, b, needs, expected, draws, found)
 
@@ -216,8 +216,8 @@ def _bearable(outlook: Outlook, b: int, count: int) -> float:
 
 
 @compiled
-def _expected(outlook: Outlook, b: int, needs: Needs, draws: int, paths: int) -> ExpectedMisses:
-    return expected_misses(needs, draws, paths, 1.0 - outlook.objective[b], outlook.steepness[b])
+def _expected(outlook: Outlook, b: int, needs: Needs, draws: int) -> ExpectedMisses:
+    return expected_misses(needs, draws, 1.0 - outlook.objective[b], outlook.steepness[b])
 
 
 @compiled

@@ -21,13 +21,11 @@ _BEHIND: Final = 0.5  # share of requests that is counted at least where replica
 
 
 class ExpectedMisses(NamedTuple):
-    """Load: one future of every demand path; those taken differ in their capacities and lead times as all of them do.
-
-    Queue: every future, for one that falls behind is rare and would weigh as much as its whole path.
+    """What V futures need.
 
     Attributes:
-        load, load_now: [S], what the load needs, in parts of the largest of these, to the power of the steepness.
-        needs: of all V futures.
+        load, load_now: [V], what the load needs, in parts of the largest of these, to the power of the steepness.
+        queue: int32 [V], replicas with which the queue alone keeps the future.
         largest: in replicas.
         odds: `odds_against` of the share of misses allowed.
         steepness: power of the curve of misses.
@@ -35,28 +33,24 @@ class ExpectedMisses(NamedTuple):
 
     load: Float
     load_now: Float
-    needs: Needs
+    queue: NDArray[np.int32]
     largest: float
     odds: float
     steepness: int
 
 
 @compiled
-def expected_misses(needs: Needs, draws: int, paths: int, allowed: float, steepness: int) -> ExpectedMisses:
-    """Of the first `draws` needs; future v follows path v % `paths`."""
-    load, load_now = np.empty(paths), np.empty(paths)
-    repeats, largest = draws // paths, 0.0
-    for s in range(paths):
-        v = s + paths * (s * repeats // paths)
-        load[s], load_now[s] = needs.load[v], needs.load_now[v]
-        largest = larger(load_now[s], largest)
-    for s in range(paths):
-        load[s] = power(load[s] / largest, steepness) if largest > 0.0 else 0.0
-        load_now[s] = power(load_now[s] / largest, steepness) if largest > 0.0 else 0.0
-    drawn = Needs(
-        needs.kept[:draws], needs.missed[:draws], needs.queue[:draws], needs.load[:draws], needs.load_now[:draws]
-    )
-    return ExpectedMisses(load, load_now, drawn, largest, odds_against(allowed), steepness)
+def expected_misses(needs: Needs, draws: int, allowed: float, steepness: int) -> ExpectedMisses:
+    """Of the first `draws` needs."""
+    load, load_now = np.empty(draws), np.empty(draws)
+    largest = 0.0
+    for v in range(draws):
+        largest = larger(needs.load_now[v], largest)
+    scale = 1.0 / largest if largest > 0.0 else 0.0
+    for v in range(draws):
+        load[v] = power(needs.load[v] * scale, steepness)
+        load_now[v] = power(needs.load_now[v] * scale, steepness) if needs.load_now[v] > needs.load[v] else load[v]
+    return ExpectedMisses(load, load_now, needs.queue[:draws], largest, odds_against(allowed), steepness)
 
 
 @compiled
@@ -67,20 +61,9 @@ def expected_share(expected: ExpectedMisses, count: int, commanded: int) -> floa
     behind.
     """
     served = power(count / expected.largest, expected.steepness) if expected.largest > 0.0 else 1.0
-    gives_up = count < commanded
-    total = 0.0
-    for load in expected.load_now if gives_up else expected.load:
-        total += share_missed(load, served, expected.odds)
-    enough, behind = np.int32(count), 0.0
-    loads = expected.needs.load_now if gives_up else expected.needs.load
+    loads = expected.load_now if count < commanded else expected.load
+    total, enough = 0.0, np.int32(count)
     for v in range(len(loads)):
-        if expected.needs.queue[v] > enough:
-            behind += max(_BEHIND - _share_of(expected, loads[v], served), 0.0)
-    return total / len(expected.load) + behind / len(loads)
-
-
-@compiled
-def _share_of(expected: ExpectedMisses, load: float, served: float) -> float:
-    """Share that one future misses for a load that needs so many replicas."""
-    raised = power(load / expected.largest, expected.steepness) if expected.largest > 0.0 else 0.0
-    return share_missed(raised, served, expected.odds)
+        least = _BEHIND if expected.queue[v] > enough else 0.0
+        total += larger(share_missed(loads[v], served, expected.odds), least)
+    return total / len(loads)
