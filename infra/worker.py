@@ -240,7 +240,7 @@ class WorkerProcess:
         # What was imported lives as long as the process does: no collection need look at it again.
         gc.collect()
         gc.freeze()
-        worker = EarlyWorker(app, [self._watchdog.show, self._serve_probes])
+        worker = EarlyWorker(app, [self._watchdog.show, self._serve_probes], lambda: self.host.status.restored)
         self._watchdog.start()
         code: int | str | None = 0
         try:
