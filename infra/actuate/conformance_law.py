@@ -36,6 +36,7 @@ class History:
         self._newest: dict[str, tuple[int, int]] = {}
         self._sent: list[Command] = []
         self._ordered: dict[str, set[int]] = {w: set() for w in _WORKLOADS}
+        self._obeyed: set[tuple[str, tuple[int, int]]] = set()
         self._lost: list[tuple[int, str, int]] = []
         self._sequence, self._epoch = 0, 1
         self._log: list[str] = []
@@ -144,10 +145,14 @@ class History:
                 if broken:
                     raise Violation(f"{law}: {workload} went from {was} to {now}")
             self._check_caps(workload, was, now, in_log)
-        healthy = newest and in_time and not stopped and was == command.expected_current
+        # Obeyed once and undone by a pin, a command that comes again is no news: who knows it by its id need not obey.
+        again = (workload, place) in self._obeyed
+        healthy = newest and in_time and not stopped and not again and was == command.expected_current
         uncapped = in_log or self._caps == RateCaps()
         if healthy and uncapped and now != command.replicas:
             raise Violation(f"a healthy command was not obeyed: {workload} stayed at {now}")
+        if now == command.replicas:
+            self._obeyed.add((workload, place))
         if newest:
             self._ordered[workload] |= {command.replicas, now}
 
