@@ -130,7 +130,9 @@ class CapacityPosterior:
         if load <= 0:
             return "idle"
         settled = fleet is not None and fleet[0] == slot.ready and not gap
-        at_limit = taken_in_at_the_limit(slot, before) if settled else None
+        # In a shorter slot what was taken in is mostly noise, and each slot that happens to be low would be believed.
+        long_enough = slot.step_s >= _EVIDENCE_S
+        at_limit = taken_in_at_the_limit(slot, before) if settled and long_enough else None
         if at_limit is not None and self._contradicts(at_limit):
             self._overload_rps = load
             self._start_over(at_limit)
