@@ -145,13 +145,13 @@ class History:
                 if broken:
                     raise Violation(f"{law}: {workload} went from {was} to {now}")
             self._check_caps(workload, was, now, in_log)
-        # Obeyed once and undone by a pin, a command that comes again is no news: who knows it by its id need not obey.
+        # Acted upon once and undone by a pin, a command that comes again is no news: who knows its id need not obey.
         again = (workload, place) in self._obeyed
         healthy = newest and in_time and not stopped and not again and was == command.expected_current
         uncapped = in_log or self._caps == RateCaps()
         if healthy and uncapped and now != command.replicas:
             raise Violation(f"a healthy command was not obeyed: {workload} stayed at {now}")
-        if now == command.replicas:
+        if now != was or now == command.replicas:
             self._obeyed.add((workload, place))
         if newest:
             self._ordered[workload] |= {command.replicas, now}
