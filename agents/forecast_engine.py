@@ -179,8 +179,8 @@ class Engine:
         at = {n: c for c, n in enumerate(columns)}
         steps = _rounded(quantiles_of_ordered(futures.ordered, levels)).movedim(2, 1).tolist()  # [B, C, H, Q]
         peaks = _rounded(quantiles_of_paths(futures.values.amax(dim=1), levels)).tolist()  # [B, C, Q]
-        records: list[ForecastRecord] = []
-        for (subject, targets), rows, peak in zip(described, steps, peaks, strict=True):
+        records = []
+        for (subject, targets), source, rows, peak in zip(described, forecast.sources, steps, peaks, strict=True):
             workload = subject.window.workload
             names = {self._catalogue[n].name: at[n] for n in targets}
             records.append(
@@ -189,7 +189,7 @@ class Engine:
                     workload=workload,
                     origin_ts_ms=origin_ts_ms,
                     step_ms=self._step_ms,
-                    source=forecast.sources[len(records)],
+                    source=source,
                     model=forecast.fingerprint,
                     quantile_levels=QUANTILE_LEVELS,
                     targets={name: tuple(map(tuple, rows[c])) for name, c in names.items()},

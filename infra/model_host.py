@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
 import structlog
+import torch
 
 from agents.forecast_engine import Engine
+from agents.hindsight import widened_futures
 from agents.micro_batcher import MicroBatcher
 from agents.planner import warm_up
 from infra.plugins.serving import own_policy, with_own_forecaster
 from infra.settings import Settings
 from infra.weights_allowed import allowed_weights
+from model.averages import exponential_averages
 from model.inference import InferenceWorker
 from model.network.serving import baselines, serving_forecaster
 from model.network.serving import warm_up as warm_up_baselines
@@ -19,6 +23,13 @@ from streams.catalogue import Indicator
 from streams.meter import Meter
 
 log = structlog.get_logger(__name__)
+
+
+def _warm_up_futures() -> None:
+    """Compile or load what stands between forecast and plan, in the layouts that it meets there."""
+    futures = widened_futures(torch.ones(1, 3, 2, 1), [2.0], torch.zeros(1), torch.ones(1))
+    rows = np.zeros(1, np.float32)
+    exponential_averages(futures.paths[..., 0].numpy(), rows, rows, np.empty((1, 3, 2), np.float32))
 
 
 def _refused(reason: str) -> None:
@@ -31,6 +42,7 @@ def host_model(settings: Settings, catalogue: tuple[Indicator, ...], meter: Mete
     A partition with more workloads than `advanced.model.max_network_workloads` is forecast by the baselines.
     """
     warm_up()
+    _warm_up_futures()
     chosen, worker = settings.advanced.model, settings.worker
     forecaster = with_own_forecaster(
         settings,
