@@ -23,7 +23,7 @@ _config: Any = numba.config
 _SOURCES: Final = (
     "averages", "backlog", "chance", "expected_misses", "miss_curve", "naive_paths", "peaks", "posterior_draws",
     "queue_paths", "ridge_column", "ridge_paths", "ridge_residuals", "row_context", "row_draws", "row_paths",
-    "widening",
+    "surge_steps", "widening",
 )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from model.pool import PoolForecaster
 from model.records import RecordForecaster
 from model.ridge import RidgeForecaster, RidgeOptions
 from model.seasonal_naive import SeasonalNaiveForecaster
+from model.surges import SurgeForecaster
 
 SHIPPED_NAME, NO_NETWORK = "shipped", "none"
 COMBINED = "combined"
@@ -22,10 +23,15 @@ _SHARES = (3, 1)  # of the paths: network, ridge
 
 
 def baselines() -> Forecaster:
-    """Two thirds ridge and one third seasonal naive, and seasonal naive alone where the context is short."""
+    """Two thirds ridge and one third seasonal naive, and seasonal naive alone where the context is short.
+
+    Where demand surges beyond its context, half of the ridge's share goes on instead.
+    """
     naive = SeasonalNaiveForecaster()
     ridge = RidgeForecaster(options=RidgeOptions(most_repeated=0.0))
-    return FallbackForecaster(PoolForecaster([(ridge, 2), (naive, 1)]), naive)
+    return FallbackForecaster(
+        SurgeForecaster(PoolForecaster([(ridge, 2), (naive, 1)]), SeasonalNaiveForecaster(1)), naive
+    )
 
 
 def warm_up() -> None:

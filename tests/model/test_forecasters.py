@@ -11,12 +11,16 @@ from model.fallback import FallbackForecaster
 from model.pool import PoolForecaster
 from model.ridge import RidgeForecaster
 from model.seasonal_naive import SeasonalNaiveForecaster
+from model.surges import SurgeForecaster
 from tests.model.forecaster_contract import LAWS
 
 FORECASTERS: dict[str, Callable[[], Forecaster]] = {
     "ridge": RidgeForecaster,
     "seasonal_naive": SeasonalNaiveForecaster,
     "pool": lambda: PoolForecaster([(RidgeForecaster(), 2), (SeasonalNaiveForecaster(), 1)]),
+    "surge": lambda: SurgeForecaster(
+        PoolForecaster([(RidgeForecaster(), 2), (SeasonalNaiveForecaster(), 1)]), SeasonalNaiveForecaster(1)
+    ),
     "fallback": lambda: FallbackForecaster(RidgeForecaster(), SeasonalNaiveForecaster()),
 }
 
