@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from model.evidence_curves import GRID, SPACING, STEEPNESS, curves_of
 from model.load_evidence import LoadEvidence
 from model.miss_curve import LEAST_ALLOWED, MOST_ALLOWED
-from model.slot_evidence import CLUMP, SlotEvidence, misses_of, taken_in_at_the_limit, usable
+from model.slot_evidence import CLUMP, SlotEvidence, misses_of, usable
+from model.standing_queue import NONE, StandingQueue
 
 __all__ = ["SPACING", "CapacityPosterior", "SlotEvidence", "Verdict"]
 
@@ -95,6 +96,7 @@ class CapacityPosterior:
         self._rate: float | None = None
         self._waiting: float | None = None
         self._overload_rps = 0.0
+        self._standing = NONE
         self._cache: tuple[int, Float] | None = None
 
     @property
@@ -130,12 +132,11 @@ class CapacityPosterior:
         if load <= 0:
             return "idle"
         settled = fleet is not None and fleet[0] == slot.ready and not gap
-        # In a shorter slot what was taken in is mostly noise, and each slot that happens to be low would be believed.
-        long_enough = slot.step_s >= _EVIDENCE_S
-        at_limit = taken_in_at_the_limit(slot, before) if settled and long_enough else None
-        if at_limit is not None and self._contradicts(at_limit):
+        self._standing = self._standing.after(slot, before) if settled else NONE
+        if self._contradicted(slot.ready, residence_s):
             self._overload_rps = load
-            self._start_over(at_limit)
+            self._start_over(self._standing.rate(slot.ready))
+            self._standing = NONE
             return "bad"
         if changing is not None:
             return changing
@@ -188,7 +189,8 @@ class CapacityPosterior:
     def snapshot(self) -> dict[str, Any]:
         """Everything the next output reads except the prior, as plain values; `restore` gives back the same bits."""
         bins, weights = self._evidence.stored()
-        return {
+        standing = {} if self._standing == NONE else {"standing": self._standing.stored()}
+        return standing | {
             "v": 2,
             "bins": bins,
             "weights": weights,
@@ -229,6 +231,7 @@ class CapacityPosterior:
         posterior._rate = state["rate"]
         posterior._waiting = state["waiting"]
         posterior._overload_rps = state["overload_rps"]
+        posterior._standing = StandingQueue.of(state["standing"]) if "standing" in state else NONE
         return posterior
 
     def _smoothed(self, rate: float | None, step_s: float, gap: bool, residence_s: float) -> float | None:
@@ -263,15 +266,16 @@ class CapacityPosterior:
         growing = known and waiting is not None and before is not None and waiting > before
         return recovering and not growing
 
-    def _contradicts(self, at_limit: float) -> bool:
-        """Whether what a replica takes in at its limit is less than what is believed that it carries.
+    def _contradicted(self, ready: int, residence_s: float) -> bool:
+        """Whether what a replica takes in at its limit is surely less than what is believed that it carries.
 
         Next to nothing is no contradiction: requests do not become twenty times as heavy, something is broken.
         """
-        if not self.known:
+        at_most = self._standing.at_most(ready, residence_s)
+        if at_most is None or not self.known:
             return False
         believed = float(self.quantiles((0.5,))[0])
-        return _BROKEN * believed < at_limit < _LESS * believed
+        return at_most < _LESS * believed and self._standing.rate(ready) > _BROKEN * believed
 
     def _start_over(self, at_limit: float) -> None:
         """Leave half of the evidence, of requests that were lighter, and count a clump that misses at the limit."""

@@ -68,21 +68,3 @@ def misses_of(slot: SlotEvidence, rate: float, miss_ratio: float | None, waiting
     if miss_ratio is None:
         return Misses(0.0, 0.5 * worth) if wait_s is not None and wait_s < 0.5 * slot.ttft_s else None
     return Misses(min(miss_ratio, 1.0), worth) if requests > 0 else None
-
-
-def taken_in_at_the_limit(slot: SlotEvidence, before: float | None) -> float | None:
-    """Requests/s that each ready replica took in while a queue stood: more than that it cannot carry.
-
-    A queue stands where it is longer, in this slot and the one before, than what arrives within the wait allowed
-    (Little's law). What was taken in is what came, less what the queue grew by. None where no queue stands.
-
-    Args:
-        before: requests waiting in the slot before.
-    """
-    rate, waiting = usable(slot.arrival_rate), usable(slot.waiting)
-    if rate is None or waiting is None or before is None or not slot.ready or slot.draining > 0:
-        return None
-    if slot.in_tokens or min(waiting, before) <= slot.ttft_s * rate:
-        return None  # in tokens a queue also grows by the lengths of what waits
-    taken_in = rate - (waiting - before) / slot.step_s
-    return taken_in / slot.ready if taken_in > 0 else None

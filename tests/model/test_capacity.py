@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.capacity import CapacityPosterior, SlotEvidence
-from model.slot_evidence import CLUMP, taken_in_at_the_limit
+from model.slot_evidence import CLUMP
 
 STEP_MS = 15_000
 SLOT = SlotEvidence(
@@ -275,7 +275,7 @@ def believed(posterior: CapacityPosterior) -> float:
 
 
 def overloaded(
-    posterior: CapacityPosterior, carried: float, slots: int, *, ready: int = 2, pending: int = 1
+    posterior: CapacityPosterior, carried: float, slots: int, *, ready: int = 2, pending: int = 1, step_s: float = 15.0
 ) -> list[str]:
     """Slots of 5 requests/s on replicas of which each takes in so many, the rest queues; the verdicts."""
     verdicts, waiting, now_ms = [], 100.0, 10_000 * STEP_MS
@@ -284,7 +284,8 @@ def overloaded(
             posterior.observe(
                 replace(
                     SLOT,
-                    end_ts_ms=now_ms + k * STEP_MS,
+                    end_ts_ms=now_ms + round(k * step_s * 1000),
+                    step_s=step_s,
                     arrival_rate=5.0,
                     miss_ratio=1.0,
                     waiting=waiting,
@@ -294,21 +295,22 @@ def overloaded(
                 )
             )
         )
-        waiting = max(waiting + 15.0 * (5.0 - carried * ready), 30.0)
+        waiting = max(waiting + step_s * (5.0 - carried * ready), 30.0)
     return verdicts
 
 
 @pytest.mark.parametrize("declared", [None, 3.0])
 @pytest.mark.parametrize("pending", [0, 1])
+@pytest.mark.parametrize("step_s", [1.0, 5.0, 15.0, 60.0])
 def test_requests_that_became_heavier_are_noticed_by_what_a_fleet_at_its_limit_takes_in(
-    declared: float | None, pending: int
+    declared: float | None, pending: int, step_s: float
 ) -> None:
     posterior = taught(CapacityPosterior(declared), Truth(3.0, 20.0, seed=4), 300)
     assert believed(posterior) == pytest.approx(3.0, rel=0.15)
-    # Within two minutes, though replicas are on their way.
-    assert "bad" in overloaded(posterior, 0.6, 8, pending=pending)
+    # Within two minutes, or a few slots where they are long, though replicas are on their way.
+    assert "bad" in overloaded(posterior, 0.6, max(5, round(120 / step_s)), pending=pending, step_s=step_s)
     assert posterior.known
-    assert believed(posterior) < 0.7
+    assert believed(posterior) < 0.75
 
 
 def test_a_queue_that_is_worked_off_as_fast_as_believed_says_nothing_new() -> None:
@@ -334,10 +336,13 @@ def test_a_queue_over_a_gap_in_the_telemetry_says_nothing_of_what_was_taken_in()
     assert believed(posterior) == before
 
 
-def test_a_queue_of_tokens_says_nothing_of_what_was_taken_in() -> None:
-    slot = replace(SLOT, arrival_rate=5.0, waiting=160.0, ready=2)
-    assert taken_in_at_the_limit(slot, 130.0) == pytest.approx(1.5)
-    assert taken_in_at_the_limit(replace(slot, in_tokens=True), 130.0) is None
-    assert taken_in_at_the_limit(replace(slot, draining=1), 130.0) is None
-    assert taken_in_at_the_limit(slot, 9.0) is None, "it stood in this slot, not in the one before"
-    assert taken_in_at_the_limit(slot, None) is None
+def test_it_goes_on_from_a_snapshot_while_a_queue_stands() -> None:
+    posterior = taught(CapacityPosterior(3.0), Truth(3.0, 20.0, seed=9), 300)
+    overloaded(posterior, 2.2, 2, step_s=5.0)
+    restored = CapacityPosterior.restore(posterior.snapshot(), 3.0)
+    assert "standing" in posterior.snapshot()
+    for each in (posterior, restored):
+        slot = replace(SLOT, arrival_rate=5.0, miss_ratio=1.0, ready=2, pending=1, step_s=5.0, waiting=108.0)
+        for k in range(2, 40):
+            each.observe(replace(slot, end_ts_ms=10_000 * STEP_MS + k * 5_000, waiting=104.0 + 3.0 * k))
+    assert posterior.snapshot() == restored.snapshot()
