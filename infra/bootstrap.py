@@ -136,6 +136,8 @@ def sync(uv: Path) -> None:
     if trusted := system_certificates():
         # uv brings roots of its own; behind a proxy that inspects TLS only the system's store knows the right one.
         environment.setdefault("SSL_CERT_FILE", trusted)
+    # Half of a worker's start went into compiling its packages where an environment forbids to write what was compiled.
+    environment.setdefault("UV_COMPILE_BYTECODE", "1")
     # An active environment of something else must not become ours.
     environment.pop("VIRTUAL_ENV", None)
     command = [str(uv), "sync", "--frozen", "--python", interpreter()]
