@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from agents.decide_kernel import STAGE, DecideKernel
-from agents.forecast_agent import newest_commit
 from streams.commit_codec import Commit
 from streams.log import Emission, LogRecord
 from streams.log_reader import LogReader
+from streams.newest_commit import newest_commit
 from streams.stage_app import StageHost
 from streams.topics import Topics
 

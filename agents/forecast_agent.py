@@ -9,9 +9,9 @@ from agents.forecast_kernel import STAGE, ForecastKernel
 from agents.forecast_state import CommitBody
 from streams.catalogue import Source
 from streams.coarse_ring import COARSE_ROWS
-from streams.commit_codec import Commit, CommitAssembler
 from streams.log import ContractBroken
 from streams.log_reader import LogReader
+from streams.newest_commit import newest_commit
 from streams.pages import Page
 from streams.stage_app import StageHost
 from streams.topics import Topics
@@ -75,26 +75,6 @@ class ForecastStage:
                     "`harmony state reset`"
                 )
             stretch *= 4
-
-
-async def newest_commit(reader: LogReader, topic: str, stage: str, partition: int) -> Commit | None:
-    """The newest complete commit record of a stage in its commits partition, looking back in growing stretches."""
-    begin, end = await reader.bounds(topic, partition)
-    stretch = 64
-    while True:
-        start = max(begin, end - stretch)
-        assembler = CommitAssembler(stage, partition, topic)
-        try:
-            async for record in reader.read(topic, partition, start, end):
-                assembler.feed(record)
-        except ContractBroken:
-            # A stretch that begins with what a paused worker wrote again looks torn; the whole log does not.
-            if start == begin:
-                raise
-        else:
-            if assembler.newest is not None or start == begin:
-                return assembler.newest
-        stretch *= 4
 
 
 def register_forecast_agent(host: StageHost, stage: ForecastStage) -> Any:

@@ -10,16 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from torch import Tensor
 
 from agents.plan_request import PlanInput
 from agents.policy import Role, WorkloadSpec
-from model.capacity import SlotEvidence
+from model.slot_evidence import SlotEvidence
 from streams.catalogue import ARRIVAL_RATE
 from streams.window_table import Window
+
+if TYPE_CHECKING:  # decisions are made where no model is
+    from torch import Tensor
 
 DEMAND_OF: Final[dict[Role, str]] = {
     "both": ARRIVAL_RATE,

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Protocol, runtime_checkable
 
-from agents.forecast_kernel import ForecastKernel
 from agents.ingest_agent import IngestLane
 from streams.catalogue import SOURCES, Source
 
 # (source, partition) -> newest closed slot; None before the first.
 Closed = Mapping[tuple[Source, int], int | None]
+
+
+@runtime_checkable
+class ReadsPages(Protocol):
+    """A kernel that closes slots of several sources: the forecast stage's, of which other workers know nothing."""
+
+    def closed_slots(self) -> Mapping[Source, int]: ...
 
 
 class SourceWatch:
@@ -43,7 +50,7 @@ def closed_slots(kernels: Iterable[tuple[int, object]]) -> Closed:
     for partition, kernel in kernels:
         if isinstance(kernel, IngestLane):
             slots: dict[Source, int | None] = {kernel.kernel.source: kernel.kernel.last_closed}
-        elif isinstance(kernel, ForecastKernel):
+        elif isinstance(kernel, ReadsPages):
             known = kernel.closed_slots()
             slots = {source: known.get(source) for source in SOURCES}
         else:

@@ -10,18 +10,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
+from typing import TYPE_CHECKING
 
 import structlog
 import uvloop
 
 from agents.decide_agent import DecideStage, register_decide_agent
 from agents.decide_kernel import DecideKernel
-from agents.forecast_agent import ForecastStage, register_forecast_agent
-from agents.forecast_engine import QUANTILE_LEVELS
-from agents.forecast_kernel import ForecastKernel
 from agents.ingest_agent import IngestStage, register_ingest_agents
-from agents.live_scoring import ForecastScorer, NaiveBaseline
-from agents.scoring import SkillBoard
 from infra.early_worker import EarlyWorker
 from infra.errors import HarmonyError
 from infra.fail_points import fail_points
@@ -29,9 +25,8 @@ from infra.health import Health
 from infra.kafka_complaints import KafkaComplaints
 from infra.logs import configure_logging
 from infra.metrics import PrometheusMeter
-from infra.model_host import host_model
 from infra.page.serve import Page
-from infra.plugins.serving import require_chosen
+from infra.plugins.chosen import require_chosen
 from infra.probes import ProbeServer
 from infra.rights import in_words, rights_of, workers_group
 from infra.settings import Settings
@@ -40,13 +35,15 @@ from infra.stage_metrics import DecideMetrics, IngestMetrics
 from infra.watchdog import Watchdog
 from infra.web_tls import web_tls
 from infra.worker_options import WorkerOptions
-from model.inference import InferenceWorker
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.commit_codec import Commit
 from streams.end_process import end_process
 from streams.log import OutRecord
 from streams.stage_app import ConnectionConfig, Stage, StageHost
 from streams.ticker import Ticker
+
+if TYPE_CHECKING:
+    from infra.forecast_role import ForecastRole
 
 _WATCH_S = 1.0
 
@@ -65,7 +62,7 @@ class WorkerProcess:
         if set(self._roles) & {"forecast", "decide"}:
             self.meter.gauge("policy_info", 1, fingerprint=settings.policy.fingerprint())
         self.health = Health(monotonic(), expected=("assigned", "restored"))
-        self._inference: InferenceWorker | None = None
+        self._forecast: ForecastRole | None = None
         self._sources = SourceWatch(settings.stream.source_silence_steps * settings.stream.step_ms / 1000)
         stages = [self._new_stage(role) for role in self._roles]
         self.host = StageHost(
@@ -90,7 +87,11 @@ class WorkerProcess:
         if role == "ingest":
             return IngestStage(settings.stream, DEFAULT_CATALOGUE, settings.topics, IngestMetrics(self.meter))
         if role == "forecast":
-            return ForecastStage(settings.topics, self._kernel_factory())
+            # Workers of the other roles load neither torch nor numba: half of a start, and 300 MiB.
+            from infra.forecast_role import ForecastRole
+
+            self._forecast = ForecastRole(settings, self.meter)
+            return self._forecast.stage
         decide_metrics = DecideMetrics(
             self.meter,
             settings.topics.decisions,
@@ -110,34 +111,14 @@ class WorkerProcess:
 
         return DecideStage(settings.topics, restore, decide_metrics)
 
-    def _kernel_factory(self) -> Callable[[int], ForecastKernel]:
-        settings = self._settings
-        self._inference, engine = host_model(settings, DEFAULT_CATALOGUE, self.meter)
-        board = SkillBoard(QUANTILE_LEVELS)
-        baseline = NaiveBaseline(DEFAULT_CATALOGUE, settings.stream.step_ms, QUANTILE_LEVELS)
-
-        def new_kernel(partition: int) -> ForecastKernel:
-            return ForecastKernel(
-                partition,
-                settings.stream,
-                DEFAULT_CATALOGUE,
-                settings.topics,
-                settings.policy,
-                engine,
-                self.meter,
-                ForecastScorer(board, baseline, self.meter),
-            )
-
-        return new_kernel
-
     def _register(self, stages: list[Stage]) -> None:
         for stage in stages:
             if isinstance(stage, IngestStage):
                 register_ingest_agents(self.host, stage)
-            elif isinstance(stage, ForecastStage):
-                register_forecast_agent(self.host, stage)
             elif isinstance(stage, DecideStage):
                 register_decide_agent(self.host, stage)
+        if self._forecast is not None:
+            self._forecast.register(self.host)
         tasks: list[Callable[[], Awaitable[None]]] = [self._watch]
         if self._options.ticks and "ingest" in self._roles:
             tasks.append(self._tick)
@@ -251,8 +232,8 @@ class WorkerProcess:
         reason = app.crash_reason or worker.crash_reason
         if code or reason is not None:
             end_process("crash", reason or RuntimeError(f"Faust ended with code {code}"))
-        if self._inference is not None:
-            self._inference.close()
+        if self._forecast is not None:
+            self._forecast.close()
 
 
 def run_worker(settings: Settings, options: WorkerOptions) -> None:

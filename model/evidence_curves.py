@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 Float = NDArray[np.float64]
 
+LEAST_ALLOWED: Final = 1e-4  # an objective of all requests cannot be told from one of nearly all by what is seen
+MOST_ALLOWED: Final = 0.5
 SPACING: Final = 0.03  # of the lattice, in log load: 3 %
 GRID: Final = 128  # capacities under consideration at once: a factor of 47 from the lowest to the highest
 STEEPNESS: Final = (5, 10, 20, 40)

@@ -1,4 +1,4 @@
-"""The plug-ins that the settings choose for the workers."""
+"""The plug-ins that the settings choose for the workers, made."""
 
 from __future__ import annotations
 
@@ -15,19 +15,6 @@ from model.fallback import FallbackForecaster
 from streams.meter import Meter
 
 log = structlog.get_logger()
-
-
-def require_chosen(settings: Settings) -> None:
-    """See that what is chosen is installed: the policy's version is part of every decision's id.
-
-    Raises:
-        HarmonyError: it is not (exit code 2).
-    """
-    chosen = settings.advanced.plugins
-    if chosen.forecaster:
-        find("forecaster", chosen.forecaster)
-    if chosen.policy:
-        find("policy", chosen.policy)
 
 
 def with_own_forecaster(settings: Settings, behind: Forecaster, meter: Meter) -> Forecaster:

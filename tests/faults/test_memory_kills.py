@@ -15,7 +15,7 @@ import pytest
 
 from agents.decide_agent import DecideStage
 from agents.decide_kernel import DecideKernel
-from agents.forecast_agent import ForecastStage, newest_commit
+from agents.forecast_agent import ForecastStage
 from agents.forecast_engine import Engine
 from agents.forecast_kernel import ForecastKernel
 from agents.ingest_agent import IngestStage
@@ -30,6 +30,7 @@ from streams.catalogue import DEFAULT_CATALOGUE
 from streams.commit_codec import Commit, encode_commit
 from streams.log_reader import LogReader
 from streams.meter import NullMeter
+from streams.newest_commit import newest_commit
 from streams.stage_app import Stage
 from tests.faults.exactness import ANSWERS, ROLES, Proof, check_pages, compare
 from tests.faults.memory import Cluster, Killed, Life, MemoryPipeline, MemoryReader

@@ -16,11 +16,12 @@ import torch
 from agents.records import Decision, ForecastRecord
 from infra.errors import HarmonyError
 from infra.plugins.check import examine
+from infra.plugins.chosen import require_chosen
 from infra.plugins.forecaster import PluginForecaster
 from infra.plugins.guarded import PluginFailed
 from infra.plugins.installed import find
 from infra.plugins.limits import PluginLimits
-from infra.plugins.serving import require_chosen, with_own_forecaster
+from infra.plugins.serving import with_own_forecaster
 from infra.settings import Settings
 from model.contract import ContextBatch, ForecastBatch
 from model.fallback import FallbackForecaster

@@ -1,0 +1,49 @@
+"""The forecast role of a worker: the model on its thread, and a kernel of stage 2 for each partition."""
+
+from __future__ import annotations
+
+from agents.forecast_agent import ForecastStage, register_forecast_agent
+from agents.forecast_engine import QUANTILE_LEVELS
+from agents.forecast_kernel import ForecastKernel
+from agents.live_scoring import ForecastScorer, NaiveBaseline
+from agents.scoring import SkillBoard
+from infra.model_host import host_model
+from infra.settings import Settings
+from streams.catalogue import DEFAULT_CATALOGUE
+from streams.meter import Meter
+from streams.stage_app import StageHost
+
+
+class ForecastRole:
+    """Everything of a worker that only this role needs.
+
+    Attributes:
+        stage: stage 2.
+    """
+
+    def __init__(self, settings: Settings, meter: Meter) -> None:
+        self._inference, engine = host_model(settings, DEFAULT_CATALOGUE, meter)
+        board = SkillBoard(QUANTILE_LEVELS)
+        baseline = NaiveBaseline(DEFAULT_CATALOGUE, settings.stream.step_ms, QUANTILE_LEVELS)
+
+        def new_kernel(partition: int) -> ForecastKernel:
+            return ForecastKernel(
+                partition,
+                settings.stream,
+                DEFAULT_CATALOGUE,
+                settings.topics,
+                settings.policy,
+                engine,
+                meter,
+                ForecastScorer(board, baseline, meter),
+            )
+
+        self.stage = ForecastStage(settings.topics, new_kernel)
+
+    def register(self, host: StageHost) -> None:
+        """Declare the agent of the stage."""
+        register_forecast_agent(host, self.stage)
+
+    def close(self) -> None:
+        """End the model's thread."""
+        self._inference.close()

@@ -1,0 +1,19 @@
+"""Whether the plug-ins that the settings choose are installed."""
+
+from __future__ import annotations
+
+from infra.plugins.installed import find
+from infra.settings import Settings
+
+
+def require_chosen(settings: Settings) -> None:
+    """See that what is chosen is installed: the policy's version is part of every decision's id.
+
+    Raises:
+        HarmonyError: it is not (exit code 2).
+    """
+    chosen = settings.advanced.plugins
+    if chosen.forecaster:
+        find("forecaster", chosen.forecaster)
+    if chosen.policy:
+        find("policy", chosen.policy)
