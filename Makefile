@@ -43,7 +43,7 @@ check: setup ## Lint, format, types, import directions
 	@$(BIN)/lint-imports
 
 bench: setup ## Measure it beside its rivals and write tests/bench/results (needs a quiet machine, about 20 minutes)
-	@for b in ingest plan inference scale latency recovery; do \
+	@for b in ingest plan inference scale latency recovery workers; do \
 	  echo "== $$b"; $(BIN)/harmony bench $$b --json tests/bench/results/$$b.json || exit 1; done
 
 soak: setup ## A worker under steady telemetry: memory, lag, open files (DURATION=1h)

@@ -1,4 +1,4 @@
-"""`harmony bench ingest|inference|latency|plan|recovery|scale`."""
+"""`harmony bench ingest|inference|latency|plan|recovery|scale|workers`."""
 
 from __future__ import annotations
 
@@ -101,6 +101,20 @@ def scale(
     from infra.bench.scale import ScaleBench, run_scale_bench
 
     run_scale_bench(ScaleBench(tuple(sorted(_sizes(workloads))), slots), out)
+
+
+@app.command()
+def workers(
+    workloads: Annotated[int, typer.Option(min=1, help="Fleet size.")] = 200,
+    samples_per_s: Annotated[int, typer.Option(min=1, help="Load, over all workloads.")] = 5_000,
+    slots: Annotated[int, typer.Option(min=1, help="Slots of 5 s to measure per arrangement.")] = 10,
+    brokers: _BrokersOption = None,
+    out: _OutOption = None,
+) -> None:
+    """The same load on one worker, two, four, and on the roles apart: CPU, balance, memory, latency."""
+    from infra.bench.workers import WorkersBench, run_workers_bench
+
+    run_workers_bench(WorkersBench(workloads, samples_per_s, slots, brokers), out)
 
 
 def _sizes(text: str, option: str = "--workloads") -> tuple[int, ...]:

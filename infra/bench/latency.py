@@ -11,7 +11,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from infra.bench.live_loop import DecisionWatch, LiveJob, LiveLoop, Publisher, measure_fleets
+from infra.bench.live_loop import LiveJob, LiveLoop, measure_fleets
+from infra.bench.live_watch import DecisionWatch, Publisher
 from infra.bench.report import percentile, print_table
 from infra.cli_options import say
 

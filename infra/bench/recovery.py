@@ -9,7 +9,8 @@ from pathlib import Path
 from time import time
 from typing import Any
 
-from infra.bench.live_loop import DecisionWatch, LiveJob, LiveLoop, Publisher, measure_fleets, stop
+from infra.bench.live_loop import LiveJob, LiveLoop, measure_fleets, stop
+from infra.bench.live_watch import DecisionWatch, Publisher
 from infra.bench.report import print_table
 from infra.cli_options import say
 
