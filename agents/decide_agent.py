@@ -40,6 +40,7 @@ class DecideStage:
     """Restores the one decide kernel from its commit record and the decisions published after it."""
 
     name = STAGE
+    gathering = None
 
     def __init__(
         self,

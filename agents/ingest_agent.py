@@ -11,6 +11,7 @@ from streams.ingest import IngestKernel
 from streams.log import Emission, LogRecord
 from streams.log_reader import LogReader
 from streams.page_codec import PageAssembler
+from streams.stage import Gathering
 from streams.stage_app import StageHost
 from streams.topics import Topics
 
@@ -42,6 +43,8 @@ class IngestStage:
     """Restores one kernel per (telemetry topic, partition) from the pages of its chain."""
 
     name = "ingest"
+    # Only ticks close slots: samples before one may wait for others, a tick and what came before it may not.
+    gathering = Gathering(urgent=lambda record: record.key is None)
 
     def __init__(
         self,

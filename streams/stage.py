@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from time import monotonic, time
 from typing import Literal, Protocol, runtime_checkable
 
@@ -45,6 +46,23 @@ class ForgivingKernel(Kernel, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Gathering:
+    """How small batches are folded together: each fold costs a millisecond, however few records it has.
+
+    Nothing that a fold publishes waits for it, for what makes it publish is not waited with.
+
+    Attributes:
+        urgent: whether a record is not waited with, nor what came before it.
+        enough: records that are not waited with.
+        longest_s: how long the first of them may wait.
+    """
+
+    urgent: Callable[[LogRecord], bool]
+    enough: int = 1024
+    longest_s: float = 0.1
+
+
 class Lane:
     """One partition's queue, kernel and task.
 
@@ -62,6 +80,7 @@ class Lane:
         on_failure: Callable[[str, BaseException], None],
         fail_point: FailPoint,
         now_ms: Callable[[], float] = lambda: time() * 1000,
+        gathering: Gathering | None = None,
     ) -> None:
         self.stage = stage
         self.kernel = kernel
@@ -74,6 +93,7 @@ class Lane:
         self._on_failure = on_failure
         self._fail_point = fail_point
         self._now_ms = now_ms
+        self._gathering = gathering
         self._queue: asyncio.Queue[list[LogRecord]] = asyncio.Queue(_QUEUED_BATCHES)
         self._task = asyncio.create_task(self._run(), name=f"lane-{stage}")
 
@@ -107,7 +127,7 @@ class Lane:
     async def _run(self) -> None:
         try:
             while True:
-                records = await self._queue.get()
+                records = await self._gathered(await self._queue.get())
                 self.waits_for = "kernel"
                 self.marks += 1
                 self._meter.observe("stage_batch_records", len(records), stage=self.stage)
@@ -126,6 +146,21 @@ class Lane:
             raise
         except BaseException as error:  # noqa: BLE001 - crash-only: whatever it is, this life is over
             self._on_failure(self.stage, error)
+
+    async def _gathered(self, records: list[LogRecord]) -> list[LogRecord]:
+        """These records and those that come while they may wait."""
+        rule, newest = self._gathering, records
+        if rule is None:
+            return records
+        deadline = monotonic() + rule.longest_s
+        while len(records) < rule.enough and not any(map(rule.urgent, newest)):
+            try:
+                async with asyncio.timeout(deadline - monotonic()):
+                    newest = await self._queue.get()
+            except TimeoutError:
+                break
+            records = records + newest
+        return records
 
     async def _deliver(self, records: Sequence[OutRecord]) -> None:
         self.waits_for = "kafka"

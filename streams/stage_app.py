@@ -24,7 +24,7 @@ from streams.log import ContractBroken, OutRecord
 from streams.log_reader import LogReader
 from streams.meter import Meter, NullMeter
 from streams.reach import check_reach
-from streams.stage import FailPoint, Kernel, Lane
+from streams.stage import FailPoint, Gathering, Kernel, Lane
 from streams.topics import PLAN_BYTES
 from streams.transport import BatchConsumer, BatchPort, highwater_lag, install
 
@@ -41,6 +41,11 @@ class Stage(Protocol):
 
     @property
     def input_topics(self) -> tuple[str, ...]: ...
+
+    @property
+    def gathering(self) -> Gathering | None:
+        """How small batches of its topics are folded together; None = they are folded as they come."""
+        ...
 
     async def restore(self, topic: str, partition: int, reader: LogReader) -> Kernel:
         """Kernel of a partition as the logs say; a fresh one when they say nothing.
@@ -240,7 +245,7 @@ class StageHost:
                     kernel = await stage.restore(topic, partition, reader)
                     await check_reach(topic, partition, kernel, reader)
                     self._fail_point("restore.partition")
-                    self._lanes[topic, partition] = self._new_lane(stage.name, TP(topic, partition), kernel)
+                    self._lanes[topic, partition] = self._new_lane(stage, TP(topic, partition), kernel)
         except asyncio.CancelledError:
             raise
         except BaseException as error:
@@ -254,23 +259,24 @@ class StageHost:
         self.status.restore_s = monotonic() - started
         self._meter.observe("restore_seconds", self.status.restore_s)
 
-    def _new_lane(self, stage: str, tp: TP, kernel: Kernel) -> Lane:
+    def _new_lane(self, stage: Stage, tp: TP, kernel: Kernel) -> Lane:
         generation = self._generation
 
         async def send(records: Sequence[OutRecord]) -> None:
             await self.send([r for r in records if not self._withhold(r)])
 
         def on_failure(_stage: str, error: BaseException) -> None:
-            self._on_failure(f"{stage} of {tp.topic}/{tp.partition}", error)
+            self._on_failure(f"{stage.name} of {tp.topic}/{tp.partition}", error)
 
         return Lane(
-            stage=stage,
+            stage=stage.name,
             kernel=kernel,
             send=send,
             mark_safe=lambda offset: cast("BatchConsumer", self.app.consumer).mark_safe(tp, offset, generation),
             meter=self._meter,
             on_failure=on_failure,
             fail_point=self._fail_point,
+            gathering=stage.gathering,
         )
 
 
