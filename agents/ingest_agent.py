@@ -43,7 +43,7 @@ class IngestStage:
     """Restores one kernel per (telemetry topic, partition) from the pages of its chain."""
 
     name = "ingest"
-    # Only ticks close slots: samples before one may wait for others, a tick and what came before it may not.
+    # A tick closes its slot at once; a slot that samples alone close waits for others of theirs.
     gathering = Gathering(urgent=lambda record: record.key is None)
 
     def __init__(

@@ -87,7 +87,7 @@ class WorkerProcess:
         if role == "ingest":
             return IngestStage(settings.stream, DEFAULT_CATALOGUE, settings.topics, IngestMetrics(self.meter))
         if role == "forecast":
-            # Workers of the other roles load neither torch nor numba: half of a start, and 300 MiB.
+            # Workers of the other roles load neither torch nor numba: two thirds of a start, and 700 MiB.
             from infra.forecast_role import ForecastRole
 
             self._forecast = ForecastRole(settings, self.meter)

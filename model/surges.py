@@ -60,7 +60,7 @@ def _surges(batch: ContextBatch) -> tuple[NDArray[np.int64], NDArray[np.float64]
     """Steps that each surge has lasted [B, N], 0 = none, and by how much its last 1, 2, ... steps rose [B, N, 8]."""
     b, _, n = batch.values.shape
     steps, rises = np.zeros((b, n), np.int64), np.zeros((b, n, MOST_STEPS))
-    surge_steps(as_array(batch.values, torch.float32), as_array(batch.observed, torch.bool), steps, rises)
+    surge_steps(as_array(batch.values.cpu(), torch.float32), as_array(batch.observed.cpu(), torch.bool), steps, rises)
     return steps, rises
 
 

@@ -50,8 +50,6 @@ class ForgivingKernel(Kernel, Protocol):
 class Gathering:
     """How small batches are folded together: each fold costs a millisecond, however few records it has.
 
-    Nothing that a fold publishes waits for it, for what makes it publish is not waited with.
-
     Attributes:
         urgent: whether a record is not waited with, nor what came before it.
         enough: records that are not waited with.
