@@ -65,16 +65,8 @@ async def _measure(loop: LiveLoop, slots: int) -> dict[str, Any]:
             finally:
                 publishing.cancel()
     origins = range(last - (slots - 1) * job.step_ms, last + 1, job.step_ms)
-    delays = [
-        watch.stamps[name, origin] - publisher.ticks[origin][loop.partition[name]]
-        for origin in origins
-        for name in loop.names
-        if (name, origin) in watch.stamps
-    ]
-    per_slot = [
-        max(watch.stamps[n, o] - publisher.ticks[o][loop.partition[n]] for n in loop.names if (n, o) in watch.stamps)
-        for o in origins
-    ]
+    by_slot = [watch.delays_ms(publisher, (origin,)) for origin in origins]
+    delays = [delay for slot in by_slot for delay in slot]
     return {
         "workloads": job.workloads,
         "sources_per_workload": job.sources,
@@ -83,7 +75,7 @@ async def _measure(loop: LiveLoop, slots: int) -> dict[str, Any]:
         "expected": len(origins) * job.workloads,
         "p50_ms": percentile(delays, 0.5),
         "p99_ms": percentile(delays, 0.99),
-        "worst_ms_by_slot": per_slot,
+        "worst_ms_by_slot": [max(slot) for slot in by_slot],
         "stages": stages,
         "publisher_behind_ms": round(publisher.behind_ms),
         "catch_up_s": started_s,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import time
 from typing import Self
 
@@ -60,6 +60,15 @@ class DecisionWatch:
                     self._counts[identity[1]] += 1
                     new += 1
         return new
+
+    def delays_ms(self, publisher: Publisher, origins: Sequence[int]) -> list[int]:
+        """From the tick that closed a slot to each of its decisions, by the broker's stamps."""
+        return [
+            self.stamps[name, origin] - publisher.ticks[origin][self._loop.partition[name]]
+            for origin in origins
+            for name in self._loop.names
+            if (name, origin) in self.stamps
+        ]
 
     async def until(self, origin_ts_ms: int, timeout_s: float) -> None:
         """Until every workload has a decision at this origin or a later one.

@@ -119,12 +119,7 @@ async def _measure(loop: LiveLoop, name: str, roles: Sequence[str], slots: int) 
             finally:
                 publishing.cancel()
     origins = range(settled + job.step_ms, last + 1, job.step_ms)
-    delays = [
-        watch.stamps[workload, origin] - publisher.ticks[origin][loop.partition[workload]]
-        for origin in origins
-        for workload in loop.names
-        if (workload, origin) in watch.stamps
-    ]
+    delays = watch.delays_ms(publisher, origins)
     samples = slots * job.workloads * job.sources
     return {
         "arrangement": name,
