@@ -41,12 +41,15 @@ def surge_steps(values: Single, observed: Mask, steps: Whole, rises: Float) -> N
                 if observed[b, t, n] and np.isfinite(values[b, t, n]):
                     x[count] = values[b, t, n]
                     count += 1
-            steps[b, n] = _lasted(x[:count], deviation)
-            for j in range(steps[b, n]):
-                before = x[count - 2 - j] if j + 1 < steps[b, n] else x[count - 1 - j] - deviation[count - 1 - j]
-                whole = x[count - 1] - (x[count - steps[b, n]] - deviation[count - steps[b, n]])
-                rise = x[count - 1] - before
-                rises[b, n, j] = rise if rise * whole > 0 else 0.0
+            lasted = _lasted(x[:count], deviation)
+            steps[b, n] = lasted
+            if lasted == 0:
+                continue
+            now, first = x[count - 1], count - lasted
+            level = x[first] - deviation[first]
+            for j in range(lasted):
+                rise = now - (x[count - 2 - j] if j + 1 < lasted else level)
+                rises[b, n, j] = rise if rise * (now - level) > 0 else 0.0
 
 
 @compiled

@@ -22,7 +22,7 @@ from model.surge_steps import MOST_STEPS, surge_steps
 from model.wrapped import WrappedForecaster
 
 _EVERY: Final = 3  # of so many paths in a row one goes on
-_SEED: Final = 1  # other windows than those that the level's own paths take
+_SEED: Final = 1
 
 
 class SurgeForecaster(WrappedForecaster):

@@ -10,7 +10,6 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from time import monotonic, process_time
 from typing import Any
 
@@ -19,6 +18,7 @@ import uvloop
 
 from agents.ingest_agent import IngestStage, register_ingest_agents
 from infra.bench.job import CATALOGUE, PARTITIONS, STREAM
+from infra.bench.report import status_mib
 from infra.metrics import PrometheusMeter
 from streams.fetched_batch import FetchedBatch
 from streams.ingest import IngestKernel
@@ -105,8 +105,7 @@ def run_subject(brokers: str, telemetry: str, prefix: str, records: int) -> None
 
 def _peak_mb() -> float:
     """The most memory that this process has held; `ru_maxrss` would also count what its parent held."""
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+    return status_mib("VmHWM")
 
 
 if __name__ == "__main__":

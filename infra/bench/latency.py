@@ -36,8 +36,9 @@ def run_latency_bench(bench: LatencyBench, out: Path | None = None) -> dict[str,
     Raises:
         HarmonyError: the worker did not decide in time.
     """
-    jobs = [LiveJob(workloads=number, samples_per_s=bench.samples_per_s) for number in bench.workloads]
-    body = measure_fleets("latency", asdict(bench), bench.brokers, jobs, partial(_measure, slots=bench.slots), out)
+    measure = partial(_measure, slots=bench.slots)
+    runs = [(LiveJob(workloads=number, samples_per_s=bench.samples_per_s), measure) for number in bench.workloads]
+    body = measure_fleets("latency", asdict(bench), bench.brokers, runs, out)
     _show(body["results"])
     return body
 

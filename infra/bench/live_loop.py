@@ -33,12 +33,14 @@ from streams.topics import Topics
 PARTITIONS = 4
 
 
+Measure = Callable[["LiveLoop"], Coroutine[Any, Any, dict[str, Any]]]
+
+
 def measure_fleets(
     name: str,
     asked: Mapping[str, Any],
     brokers: str | None,
-    jobs: Sequence[LiveJob],
-    measure: Callable[[LiveLoop], Coroutine[Any, Any, dict[str, Any]]],
+    runs: Sequence[tuple[LiveJob, Measure]],
     out: Path | None,
 ) -> dict[str, Any]:
     """Measure fleets one after the other on one broker; returns the document, stored in `out` too.
@@ -49,7 +51,7 @@ def measure_fleets(
     loads = [load_average()]
     results = []
     with broker(brokers) as at:
-        for job in jobs:
+        for job, measure in runs:
             with tempfile.TemporaryDirectory(prefix="harmony-bench-") as home:
                 results.append(asyncio.run(measure(LiveLoop(at, job, Path(home)))))
             loads.append(load_average())

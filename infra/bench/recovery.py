@@ -31,8 +31,8 @@ def run_recovery_bench(bench: RecoveryBench, out: Path | None = None) -> dict[st
     Raises:
         HarmonyError: the worker did not decide in time.
     """
-    jobs = [_job(number) for number in bench.workloads]
-    body = measure_fleets("recovery", asdict(bench), bench.brokers, jobs, _measure, out)
+    runs = [(_job(number), _measure) for number in bench.workloads]
+    body = measure_fleets("recovery", asdict(bench), bench.brokers, runs, out)
     _show(body["results"])
     return body
 

@@ -27,6 +27,12 @@ def machine() -> dict[str, Any]:
     }
 
 
+def status_mib(field: str, pid: int | str = "self") -> float:
+    """A figure of memory of a process as Linux tells it: VmRSS, VmHWM."""
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+    return int(next(line for line in lines if line.startswith(f"{field}:")).split()[1]) / 1024
+
+
 def load_average() -> float:
     """Processes that wanted a core over the last minute."""
     return round(os.getloadavg()[0], 2)

@@ -11,7 +11,6 @@ import gc
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from time import process_time
 from typing import Any
 
@@ -21,6 +20,7 @@ from agents.forecast_kernel import ForecastKernel
 from agents.policy import Policy
 from agents.records import WorkloadPlan
 from agents.subject import Planned, Subject
+from infra.bench.report import status_mib
 from streams.catalogue import DEFAULT_CATALOGUE, Source, of_source
 from streams.coarse_ring import COARSE_ROWS, COARSE_STEP_MS, CoarseRow
 from streams.config import StreamConfig
@@ -137,8 +137,7 @@ def _resident_kb() -> int:
     """Memory in use, once what is free has gone back to the system."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
+    return int(1024 * status_mib("VmRSS"))
 
 
 def measure(workloads: int, slots: int, seed: int) -> dict[str, Any]:

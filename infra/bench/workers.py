@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.request import urlopen
@@ -17,7 +18,7 @@ import orjson
 
 from infra.bench.live_loop import LiveJob, LiveLoop, measure_fleets, stop
 from infra.bench.live_watch import DecisionWatch, Publisher
-from infra.bench.report import percentile, print_table
+from infra.bench.report import percentile, print_table, status_mib
 from infra.cli_options import say
 from infra.loopback_port import LOOPBACK, free_port
 
@@ -55,8 +56,7 @@ class _Running:
 
     def resident_mib(self) -> float:
         """Memory in use."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8")
-        return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
+        return status_mib("VmRSS", self.process.pid)
 
     def partitions(self) -> int:
         """Partitions assigned to it, of all topics that it reads."""
@@ -73,12 +73,8 @@ def run_workers_bench(bench: WorkersBench, out: Path | None = None) -> dict[str,
         HarmonyError: the workers did not decide in time.
     """
     job = LiveJob(workloads=bench.workloads, samples_per_s=bench.samples_per_s)
-    arrangements = iter(ARRANGEMENTS.items())
-
-    async def measure(loop: LiveLoop) -> dict[str, Any]:
-        return await _measure(loop, *next(arrangements), bench.slots)
-
-    body = measure_fleets("workers", asdict(bench), bench.brokers, [job] * len(ARRANGEMENTS), measure, out)
+    runs = [(job, partial(_measure, name=name, roles=roles, slots=bench.slots)) for name, roles in ARRANGEMENTS.items()]
+    body = measure_fleets("workers", asdict(bench), bench.brokers, runs, out)
     _show(body["results"])
     return body
 
