@@ -44,16 +44,13 @@ def host_model(settings: Settings, catalogue: tuple[Indicator, ...], meter: Mete
     warm_up()
     _warm_up_futures()
     chosen, worker = settings.advanced.model, settings.worker
-    forecaster = with_own_forecaster(
-        settings,
-        serving_forecaster(allowed_weights(chosen.weights, chosen.allowed_digests, _refused), _refused),
-        meter,
-    )
+    ours = serving_forecaster(allowed_weights(chosen.weights, chosen.allowed_digests, _refused), _refused)
+    forecaster = with_own_forecaster(settings, ours, meter)
     inference = InferenceWorker(
         forecaster, None if worker.device == "auto" else worker.device, num_threads=worker.inference_threads
     )
     if inference.device.type == "cpu":
-        warm_up_baselines()
+        warm_up_baselines(ours)
     batcher, simple = (
         MicroBatcher(
             forecast,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -15,12 +16,15 @@ from torch import Tensor
 from infra.bench.report import document, load_average, print_table, spread
 from infra.cli_options import say
 from infra.json_report import write_json
-from model.contract import COARSE_ROWS, ContextBatch, Forecaster
+from model.contract import COARSE_ROWS, ContextBatch
+from model.network.features import describe
+from model.network.network import Network
 
 _STEP_MS = 15_000
 _ORIGIN_TS_MS = 1_763_636_400_000
 _NAMES = ("request.arrival_rate", "request.prompt_token_rate", "request.output_token_rate")
 _SQUARE = 768  # of the products that tell the device's rate
+_Subject = Callable[[ContextBatch, int, int], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +56,27 @@ def run_inference_bench(bench: InferenceBench, out: Path | None = None) -> dict[
     for device in devices:
         checkpoint = load(SHIPPED)
         network = NetworkForecaster(checkpoint.network, checkpoint.digest)
-        subjects: dict[str, Forecaster] = {"network": network, "combined": combined(network), "pool": baselines()}
+        subjects: dict[str, _Subject] = {
+            "eager": partial(_eager, checkpoint.network),
+            "network": network.forecast,
+            "combined": combined(network).forecast,
+            "pool": baselines().forecast,
+        }
         flops = _flops_per_window(checkpoint.network, len(_NAMES), bench.horizon)
         for size in bench.batches:
             batch = _batch(size, bench, torch.device(device))
             say(f"  {device}, {size:,} windows ...")
             taken: dict[str, list[float]] = {name: [] for name in (*subjects, "floor")}
             for subject in subjects.values():  # compiled, cached and allocated before anything is timed
-                subject.forecast(batch, bench.horizon, bench.paths)
+                subject(batch, bench.horizon, bench.paths)
             for _ in range(bench.rounds):  # in turn: what the machine does meanwhile meets all of them
                 rate = _matrix_flops_per_s(torch.device(device))
                 taken["floor"].append(size * flops / rate)
                 for name, subject in subjects.items():
-                    work = _call(subject, batch, bench)
+                    work = partial(subject, batch, bench.horizon, bench.paths)
                     taken[name].append(_seconds(work, torch.device(device)))
                 loads.append(load_average())
-            floor = median(taken["floor"])
+            floor, eager = median(taken["floor"]), median(taken["eager"])
             for name, seconds in taken.items():
                 rows.append(
                     {
@@ -77,6 +86,7 @@ def run_inference_bench(bench: InferenceBench, out: Path | None = None) -> dict[
                         "ms": spread([1e3 * s for s in seconds]),
                         "us_per_window": 1e6 * median(seconds) / size,
                         "over_floor": median(seconds) / floor,
+                        "of_eager": median(seconds) / eager,
                     }
                 )
     job = {
@@ -91,7 +101,7 @@ def run_inference_bench(bench: InferenceBench, out: Path | None = None) -> dict[
     body = document("inference", job, rows, loads)
     write_json(out, body)
     print_table(
-        ("", "device", "windows", "ms a call", "us a window", "over floor"),
+        ("", "device", "windows", "ms a call", "us a window", "over floor", "of eager"),
         [
             (
                 row["subject"],
@@ -100,16 +110,22 @@ def run_inference_bench(bench: InferenceBench, out: Path | None = None) -> dict[
                 f"{row['ms']['median']:.2f} ({row['ms']['min']:.2f}-{row['ms']['max']:.2f})",
                 f"{row['us_per_window']:,.0f}",
                 f"{row['over_floor']:.1f}",
+                f"{row['of_eager']:.2f}",
             )
             for row in rows
         ],
-        "floor: the network's matrix products alone, at the rate this device reaches on large ones in the same round",
+        "floor: the network's matrix products alone, at the rate this device reaches on large ones in the same round;"
+        " eager: the network as plain PyTorch, the whole batch at once",
     )
     return body
 
 
-def _call(subject: Forecaster, batch: ContextBatch, bench: InferenceBench) -> Callable[[], object]:
-    return lambda: subject.forecast(batch, bench.horizon, bench.paths)
+def _eager(network: Network, batch: ContextBatch, horizon: int, paths: int) -> Tensor:
+    """What the network would be without an engine: tensors throughout, one product per layer for the whole batch."""
+    noise = torch.randn((*batch.values.shape[::2], horizon, paths), device=batch.values.device)
+    with torch.enable_grad():  # else its layers multiply row by row; nothing here has a gradient
+        law = network(describe(batch, network.spec, loops=False), horizon)
+    return law.sample(noise, loops=False).permute(0, 3, 2, 1)
 
 
 def _seconds(work: Callable[[], object], device: torch.device) -> float:

@@ -10,11 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from model.network.atom_groups import TOLERANCE, atom_groups
 from model.network.scaled import RECENT, ScaledContext
-
-TOLERANCE = 0.02  # of the range of the recent rows
-NUM_ATOM_FEATURES = 3
-NUM_SUMMARY = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +38,12 @@ class Atoms:
         return Atoms(self.z[one], self.valid[one], self.features[one], self.width[one], self.summary[one])
 
 
-def atoms(context: ScaledContext, count: int) -> Atoms:
-    """The `count` most visited groups of every token."""
+def atoms(context: ScaledContext, count: int, *, loops: bool = True) -> Atoms:
+    """The `count` most visited groups of every token; `loops`: on a CPU by compiled loops, not by tensors."""
     recent, seen = context.z[..., -RECENT:], context.known[..., -RECENT:]
+    if loops and recent.device.type == "cpu":
+        found = atom_groups(recent.flatten(0, 1).numpy(), seen.flatten(0, 1).numpy(), count)
+        return Atoms(*(torch.from_numpy(part).view(*recent.shape[:2], *part.shape[1:]) for part in found))
     w = recent.shape[-1]
     far = torch.full_like(recent, 0.0).masked_fill(~seen, torch.nan)
     x = recent + far  # unseen rows are close to nothing

@@ -1,4 +1,7 @@
-"""Linear autoregressions fitted in context, one per indicator: least squares on recent rows, Yule-Walker on many."""
+"""Linear autoregressions fitted in context, one per indicator: least squares on recent rows, Yule-Walker on many.
+
+In batches of tensors, for accelerators; on a CPU `model.network.linear_fits` does the same by compiled loops.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-_ROWS, _ORDER = 384, 24
-_LONG_ROWS, _LONG_ORDER = 1024, 64
-PENALTIES = (0.003, 0.1)
-_CHANGE_ORDER, _CHANGE_PENALTY = 8, 0.1
-_MIN_ROWS = 40
+from model.network.linear_fits import (
+    CHANGE_ORDER,
+    CHANGE_PENALTY,
+    LONG_ORDER,
+    LONG_PENALTY,
+    LONG_ROWS,
+    MIN_ROWS,
+    ORDER,
+    PENALTIES,
+    ROWS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,40 +68,40 @@ def least_squares(z: Tensor, known: Tensor) -> tuple[tuple[Fitted, ...], Tensor]
     Returns:
         The fits, and the one-step residual deviation [M] of the smallest penalty.
     """
-    z, known = z[:, -_ROWS:], known[:, -_ROWS:]
+    z, known = z[:, -ROWS:], known[:, -ROWS:]
     x, mean = _centred(z, known)
-    order = min(_ORDER, max(2, x.shape[1] // 6))
+    order = min(ORDER, max(2, x.shape[1] // 6))
     coefficients, lags, weight = _ridge(x, known, order, PENALTIES)
     fitted = torch.einsum("mwp,mp->mw", lags, coefficients[0])
     residual = ((x[:, order:] - fitted) * weight).square().sum(-1) / weight.sum(-1).clamp(min=1)
     low, high = _bounds(x, 0.5)
-    enough = weight.sum(-1) >= _MIN_ROWS
+    enough = weight.sum(-1) >= MIN_ROWS
     return tuple(Fitted(c, mean, low, high, enough) for c in coefficients), residual.sqrt()
 
 
 def of_changes(z: Tensor, known: Tensor) -> Fitted:
     """AR(8) of the changes from row to row: reverts to the last value instead of the mean."""
-    z, known = z[:, -_ROWS:], known[:, -_ROWS:]
+    z, known = z[:, -ROWS:], known[:, -ROWS:]
     x, both = z.diff(dim=-1), known[:, 1:] & known[:, :-1]
-    coefficients, _, weight = _ridge(x, both, _CHANGE_ORDER, (_CHANGE_PENALTY,))
+    coefficients, _, weight = _ridge(x, both, CHANGE_ORDER, (CHANGE_PENALTY,))
     low, high = _bounds(x, 0.0)
-    return Fitted(coefficients[0], torch.zeros_like(low), low, high, weight.sum(-1) >= _MIN_ROWS, changes=True)
+    return Fitted(coefficients[0], torch.zeros_like(low), low, high, weight.sum(-1) >= MIN_ROWS, changes=True)
 
 
 def yule_walker(z: Tensor, known: Tensor) -> Fitted:
     """AR(64) from the autocovariances of the last 1,024 rows: long memory and free periods at the cost of an FFT."""
-    z, known = z[:, -_LONG_ROWS:], known[:, -_LONG_ROWS:]
+    z, known = z[:, -LONG_ROWS:], known[:, -LONG_ROWS:]
     x, mean = _centred(z, known)
-    spectrum = torch.fft.rfft(x * known, n=2 * _LONG_ROWS).abs().square()
-    covariance = torch.fft.irfft(spectrum)[:, : _LONG_ORDER + 1].double()  # [M, p + 1]
-    lag = torch.arange(_LONG_ORDER, device=z.device)
+    spectrum = torch.fft.rfft(x * known, n=2 * LONG_ROWS).abs().square()
+    covariance = torch.fft.irfft(spectrum)[:, : LONG_ORDER + 1].double()  # [M, p + 1]
+    lag = torch.arange(LONG_ORDER, device=z.device)
     toeplitz = covariance[:, (lag[:, None] - lag[None, :]).abs()]  # [M, p, p]
     power = covariance[:, :1, None] + 1e-6
-    unit = torch.eye(_LONG_ORDER, dtype=toeplitz.dtype, device=z.device)
-    factor = torch.linalg.cholesky_ex(toeplitz + 0.003 * power * unit)[0]
+    unit = torch.eye(LONG_ORDER, dtype=toeplitz.dtype, device=z.device)
+    factor = torch.linalg.cholesky_ex(toeplitz + LONG_PENALTY * power * unit)[0]
     coefficients = torch.cholesky_solve(covariance[:, 1:, None], factor)[..., 0].float()  # [M, p]
     low, high = _bounds(x, 0.3)
-    return Fitted(coefficients, mean, low, high, known.sum(-1) >= 3 * _LONG_ORDER)
+    return Fitted(coefficients, mean, low, high, known.sum(-1) >= 3 * LONG_ORDER)
 
 
 def _ridge(x: Tensor, known: Tensor, order: int, penalties: tuple[float, ...]) -> tuple[Tensor, Tensor, Tensor]:

@@ -15,12 +15,9 @@ from torch import Tensor
 from model.network.analogs import analogs
 from model.network.autoregression import Fitted
 from model.network.scaled import RECENT
+from model.network.token_forecasts import JUDGED_ROWS, ORIGINS, SHORT, STEPS
 
-ORIGINS = (4, 8, 14, 22, 32)  # rows before the newest
-STEPS = 12
 NUM_BANDS = 2
-_SHORT = 2
-_ANALOG_ROWS = 512
 _FLOOR = 1e-3
 _LARGEST = 4.0
 
@@ -59,7 +56,7 @@ def errors_in_context(
     linear = [errors(fit.from_ends(z, ends, STEPS)) for fit in fitted]
     found = []
     for d in ORIGINS:
-        first, stop = max(0, length - d - _ANALOG_ROWS), length - d
+        first, stop = max(0, length - d - JUDGED_ROWS), length - d
         found.append(analogs(z[:, first:stop], known[:, first:stop], STEPS))
     reached = scored & torch.stack([part[2] for part in found], dim=1)
     alike = [bands((torch.stack([part[k] for part in found], dim=1) - truth).abs(), reached) for k in (0, 1)]
@@ -74,7 +71,7 @@ def bands(error: Tensor, known: Tensor) -> Tensor:
         known: bool, same shape.
     """
     parts = []
-    for steps in (_SHORT, error.shape[-1]):
+    for steps in (SHORT, error.shape[-1]):
         count = known[..., :steps].sum((-1, -2))
         parts.append((error * known)[..., :steps].sum((-1, -2)) / count.where(count > 0, torch.nan))
     return torch.stack(parts, dim=-1)

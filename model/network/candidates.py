@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,8 +13,9 @@ from model.network.autoregression import least_squares, of_changes, yule_walker
 from model.network.backtest import bands, errors_in_context, evidence
 from model.network.scaled import RECENT, ScaledContext
 from model.network.seasons import BEFORE, Seasons
+from model.network.token_forecasts import token_forecasts
 
-_DECAYS = (0.5, 0.2, 0.05)
+_AVERAGES = (0.5, 0.2, 0.05, 0.0)  # decays of the moving averages; the last is the mean
 NAMES = (
     "last", "ewma_.5", "ewma_.2", "ewma_.05", "mean", "ar", "ar_stiff", "yule_walker", "ar_changes", "analog",
     "analog_shifted", "day", "day_last", "day_recent", "days_recent", "day_ratio", "week", "week_recent",
@@ -46,31 +48,18 @@ class Candidates:
         return Candidates(self.z[one], self.offered[one], self.scales[one], self.evidence[one])
 
 
-def candidates(context: ScaledContext, season: Seasons | None, horizon: int) -> Candidates:
-    """All candidates of all tokens."""
+def candidates(context: ScaledContext, season: Seasons | None, horizon: int, *, loops: bool = True) -> Candidates:
+    """All candidates of all tokens; `loops`: on a CPU by compiled loops, not in batches of tensors."""
     b, n, length = context.z.shape
     z, known = context.z.reshape(b * n, length), context.known.reshape(b * n, length)
-    last = z[:, -1]
     recent = z[:, -RECENT:]
     seen = known[:, -RECENT:].float()
-    always = torch.ones(b * n, horizon, dtype=torch.bool, device=z.device)
-    flat = [last]
-    age = torch.arange(RECENT - 1, -1, -1, device=z.device, dtype=torch.float32)
-    for decay in (*_DECAYS, 0.0):
-        weight = seen * (1 - decay) ** age
-        flat.append((weight * recent).sum(-1) / weight.sum(-1).clamp(min=1e-6))
-    offers = [(value[:, None].expand(-1, horizon), always) for value in flat]
-    linear, residual = least_squares(z, known)
-    fitted = (*linear, yule_walker(z, known), of_changes(z, known))
-    offers += [(fit.forecast(z, horizon), fit.enough[:, None] & always) for fit in fitted]
-    own, shifted, reached = analogs(z, known, horizon)
-    offers += [(own, reached), (shifted, reached)]
+    plain = (_compiled if loops and z.device.type == "cpu" else _unseasonal)(z, known, horizon)
     seasonal, seasonal_errors, season_residual = _seasonal(context, season, horizon)
-    offers += seasonal
+    offers = [*plain.offers, *seasonal]
     values = torch.stack([torch.where(offered, value, 0.0) for value, offered in offers], dim=1)
     allowed = torch.stack([offered for _, offered in offers], dim=1)
-    level_errors, linear_errors, alike = errors_in_context(z, known, (*_DECAYS, 0.0), fitted)
-    errors = torch.stack((*level_errors, *linear_errors, *alike, *seasonal_errors), dim=1)  # [M, K, 2]
+    errors = torch.cat((plain.errors, torch.stack(seasonal_errors, dim=1)), dim=1)  # [M, K, 2]
     relative, best = evidence(errors, allowed[..., 0])
     steps = (recent.diff().abs() * seen[:, 1:]).sum(-1) / seen[:, 1:].sum(-1).clamp(min=1)
     scales = torch.stack(
@@ -78,7 +67,7 @@ def candidates(context: ScaledContext, season: Seasons | None, horizon: int) -> 
             steps,
             recent[:, -24:].std(-1),
             recent.std(-1),
-            torch.where(linear[0].enough, residual, 1.0),
+            plain.residual,
             season_residual,
             *torch.where(best.isfinite(), best, steps[:, None]).unbind(-1),
         ),
@@ -90,6 +79,50 @@ def candidates(context: ScaledContext, season: Seasons | None, horizon: int) -> 
         scales.clamp(min=_MIN_SCALE).view(b, n, NUM_SCALES),
         relative.view(b, n, NUM_CANDIDATES, -1),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Unseasonal:
+    """What needs no season: forecasts [M, H] with where they are offered, their errors [M, K, 2], and the one-step
+    deviation [M] of the least squares, 1 where there are too few rows."""
+
+    offers: list[tuple[Tensor, Tensor]]
+    errors: Tensor
+    residual: Tensor
+
+
+def _unseasonal(z: Tensor, known: Tensor, horizon: int) -> _Unseasonal:
+    """In batches of tensors."""
+    seen = known[:, -RECENT:].float()
+    always = torch.ones(len(z), horizon, dtype=torch.bool, device=z.device)
+    flat = [z[:, -1]]
+    age = torch.arange(RECENT - 1, -1, -1, device=z.device, dtype=torch.float32)
+    for decay in _AVERAGES:
+        weight = seen * (1 - decay) ** age
+        flat.append((weight * z[:, -RECENT:]).sum(-1) / weight.sum(-1).clamp(min=1e-6))
+    offers = [(value[:, None].expand(-1, horizon), always) for value in flat]
+    linear, residual = least_squares(z, known)
+    fitted = (*linear, yule_walker(z, known), of_changes(z, known))
+    offers += [(fit.forecast(z, horizon), fit.enough[:, None] & always) for fit in fitted]
+    own, shifted, reached = analogs(z, known, horizon)
+    offers += [(own, reached), (shifted, reached)]
+    level_errors, linear_errors, alike = errors_in_context(z, known, _AVERAGES, fitted)
+    errors = torch.stack((*level_errors, *linear_errors, *alike), dim=1)
+    return _Unseasonal(offers, errors, torch.where(linear[0].enough, residual, 1.0))
+
+
+def _compiled(z: Tensor, known: Tensor, horizon: int) -> _Unseasonal:
+    """The same by compiled loops, one token after the other."""
+    age = np.arange(RECENT - 1, -1, -1)
+    weights = np.stack([(1 - decay) ** age for decay in _AVERAGES]).astype(np.float32)
+    found = token_forecasts(z.numpy(), known.numpy(), weights, horizon)
+    levels, linear, enough, residual, alike, reached, errors = map(torch.from_numpy, found)
+    always = torch.ones(len(z), horizon, dtype=torch.bool)
+    offers = [(level[:, None].expand(-1, horizon), always) for level in levels.unbind(1)]
+    pairs = zip(linear.unbind(1), enough.unbind(1), strict=True)
+    offers += [(steps, fitted[:, None] & always) for steps, fitted in pairs]
+    offers += [(steps, reached) for steps in alike.unbind(1)]
+    return _Unseasonal(offers, errors, torch.where(enough[:, 0], residual, 1.0))
 
 
 def _seasonal(

@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.nn.functional import max_pool1d
 
 from model.contract import ContextBatch
-from model.network.atoms import NUM_SUMMARY, Atoms, atoms
+from model.network.atom_groups import NUM_SUMMARY
+from model.network.atoms import Atoms, atoms
 from model.network.backtest import NUM_BANDS
 from model.network.candidates import NAMES, NUM_CANDIDATES, NUM_SCALES, Candidates, candidates
 from model.network.correlation import innovation_correlation
@@ -77,12 +78,19 @@ class Features:
         )
 
 
-def describe(batch: ContextBatch, spec: NetworkSpec, horizon: int = MAX_HORIZON) -> Features:
-    """Everything the network reads; `horizon` only bounds the candidates' length for the caller's memory."""
+def describe(batch: ContextBatch, spec: NetworkSpec, horizon: int = MAX_HORIZON, *, loops: bool = True) -> Features:
+    """Everything the network reads.
+
+    Args:
+        batch: contexts.
+        spec: of the network.
+        horizon: bounds the candidates' length, for the caller's memory.
+        loops: on a CPU by compiled loops where there are any, not in batches of tensors.
+    """
     context = rescale(batch)
     season = seasons(batch, context, horizon) if spec.seasons else None
-    offered = candidates(context, season, horizon)
-    found = atoms(context, spec.num_atoms)
+    offered = candidates(context, season, horizon, loops=loops)
+    found = atoms(context, spec.num_atoms, loops=loops)
     parts = [_recent(context), _blocks(context), _around_season(context, season), _probes(offered, horizon)]
     parts += [_statistics(batch, context, offered, season), found.summary, _extremes(context)]
     parts.append(offered.evidence.flatten(2))

@@ -18,13 +18,11 @@ from model.paths import empty_paths
 from model.rows import take_rows
 from model.windows import check_request
 
-CHUNK_ROWS = 8  # every product sees this many rows, padded: a row's bits cannot depend on the size of its batch
+CHUNK_ROWS = 64  # at once, at most: what they need stays within a few ten MiB
 MIN_CONTEXT = 32
 # Vector instructions leave the last elements of a tensor to scalar ones, which round differently: rows behind the last
-# that nobody reads, and whole vectors of paths, keep those elements out of what is read.
+# that nobody reads keep those elements out of what is read.
 _IDLE_ROWS = 5
-_VECTOR = 32
-_CELLS_AT_ONCE = 65_536
 _MAX_ROWS = 6144  # of the context that are read; seven days of ten-minute rows are 1,008
 
 
@@ -82,28 +80,21 @@ class NetworkForecaster:
         with torch.no_grad():
             for start in range(0, b, CHUNK_ROWS):
                 stop = min(start + CHUNK_ROWS, b)
-                rows = take_rows(ordered, [min(r, stop - 1) for r in range(start, start + CHUNK_ROWS + _IDLE_ROWS)])
+                rows = take_rows(ordered, [min(r, stop - 1) for r in range(start, stop + _IDLE_ROWS)])
                 paths = self._chunk(rows, stop - start, horizon, num_paths)
                 out[start:stop] = paths[..., back].clamp(batch.lower, batch.upper)
         self._report(batch, out)
         return ForecastBatch(out, ("harmony",) * b, self._fingerprint)
 
     def _chunk(self, rows: ContextBatch, count: int, horizon: int, num_paths: int) -> Tensor:
-        """Paths of the first `count` rows [R, S, H, N], few rows at a time, so that they stay in the cache."""
+        """Paths of the first `count` rows [R, S, H, N]."""
         features = describe(rows, self._network.spec)
-        laws = self._network(features, horizon)
-        device, n = rows.values.device, rows.values.shape[2]
-        context = features.context
-        paths = torch.empty(count, num_paths, horizon, n, device=device)
-        drawn = num_paths + -num_paths % _VECTOR
-        together = max(1, _CELLS_AT_ONCE // (n * horizon * drawn))
-        for start in range(0, count, together):
-            stop = min(start + together, count)
-            noise = torch.stack([self._noise(rows, r, (n, horizon, drawn)) for r in range(start, stop)]).to(device)
-            values = laws.rows(start, stop).sample(noise)  # [R, N, H, S]
-            moving, newest = context.moving[start:stop, :, None, None], context.newest[start:stop, :, None, None]
-            paths[start:stop] = torch.where(moving, values, newest)[..., :num_paths].permute(0, 3, 2, 1)
-        return paths
+        laws = self._network(features, horizon).rows(0, count)
+        context, n = laws.context, rows.values.shape[2]
+        noise = torch.stack([self._noise(rows, r, (n, horizon, num_paths)) for r in range(count)])
+        values = laws.sample(noise.to(rows.values.device))  # [R, N, H, S]
+        paths = torch.where(context.moving[..., None, None], values, context.newest[..., None, None])
+        return paths.permute(0, 3, 2, 1)
 
     def _noise(self, rows: ContextBatch, r: int, shape: tuple[int, ...]) -> Tensor:
         seed = row_seed(rows.item_ids[r], int(rows.origin_ts_ms[r]), self._seed)

@@ -11,6 +11,7 @@ from math import log, pi
 import torch
 from torch import Tensor
 
+from model.network.joint_paths import MIN_CENTERED_PATHS, MIN_DEVIATION, Laws, Steps, joint_paths
 from model.network.lifting import from_noise, to_noise, tree
 from model.network.marginal import Marginal
 from model.network.scaled import ScaledContext
@@ -89,23 +90,38 @@ class JointLaw:
             z[:, j:] = z[:, j:] + mixing[:, :, j:, j].transpose(1, 2)[..., None] * noise[:, j, None]
         return from_noise(z.transpose(2, 3), self.coupling[:, :, None], where).transpose(2, 3)
 
-    def sample(self, noise: Tensor) -> Tensor:
+    def sample(self, noise: Tensor, *, loops: bool = True) -> Tensor:
         """Futures in the rows' units, from independent standard normals.
 
         Args:
             noise: [B, N, H, S].
+            loops: on a CPU by compiled loops, not in batches of tensors.
 
         Returns:
             [B, N, H, S].
         """
+        if loops and noise.device.type == "cpu":
+            return self._compiled(noise)
         values = self.marginal.from_normal(center_over_paths(self.normals(noise)).contiguous())
         return values.double() * self.context.scale[..., None, None] + self.context.center[..., None, None]
+
+    def _compiled(self, noise: Tensor) -> Tensor:
+        m, where = self.marginal, tree(self.horizon)
+        mass = torch.where(m.active()[..., None], m.mass, 0.0)
+        law = (m.spline.y, m.spline.slope, mass, m.atoms, m.weights, m.width, self.coupling, self.mixing)
+        # Loops compare and clamp, which would make an ordinary number of one that is none.
+        sound = torch.stack([part.flatten(1).isfinite().all(-1) for part in law]).all(0)
+        center = torch.where(sound[:, None], self.context.center, torch.nan)
+        laws = Laws(*(part.contiguous().numpy() for part in (m.spline.x, *law, center, self.context.scale)))
+        order = torch.cat(where.layers)
+        steps = Steps(*(part.numpy() for part in (order, where.left, where.right, where.stride)))
+        return torch.from_numpy(joint_paths(laws, steps, noise.contiguous().numpy()))
 
 
 def center_over_paths(e: Tensor) -> Tensor:
     """Give the paths of each cell mean 0 and deviation 1: what few paths cannot know better than the law itself."""
     paths = e.shape[-1]
-    if paths < 16:
+    if paths < MIN_CENTERED_PATHS:
         return e
     mean = e.mean(-1, keepdim=True)
-    return (e - mean) / (e.std(-1, keepdim=True, correction=0).clamp(min=1e-3))
+    return (e - mean) / (e.std(-1, keepdim=True, correction=0).clamp(min=MIN_DEVIATION))

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from model.network.joint_paths import MAX_LOG_SPREAD
+
 NUM_COEFFICIENTS = 5
 NUM_STRIDES = 7
-_MAX_LOG_SPREAD = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ def _moments(
     alone = ((right == 0) & (left == 0)).expand_as(e_left)
     mean = 0.5 * (1 + toward_left) * e_left + 0.5 * (1 + toward_right) * e_right
     gap = (e_right - e_left).abs().log1p()
-    log_between = (log_spread + widening.tanh() * gap - 0.5).clamp(-_MAX_LOG_SPREAD, 1.0)
+    log_between = (log_spread + widening.tanh() * gap - 0.5).clamp(-MAX_LOG_SPREAD, 1.0)
     rho = 0.999 * persistence.tanh()
     mean = torch.where(between, mean, torch.where(alone, 0.0, rho * e_left))
     log_after = 0.5 * torch.log1p(-rho * rho)

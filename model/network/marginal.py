@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from model.network.atom_quantiles import GRID, MAX_E
 from model.network.spline import Spline
 
 _ATOMS_MATTER = 0.03  # below this mass atoms are left out altogether
-_GRID = 96
-_MAX_E = 5.5
 LEVELS = (0.005, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98, 0.995)
 NUM_KNOTS = len(LEVELS)
 MIDDLE = NUM_KNOTS // 2
@@ -78,10 +77,10 @@ class Marginal:
         Args:
             e: [M, H, S] of the active tokens.
         """
-        grid = torch.linspace(-_MAX_E, _MAX_E, _GRID, device=e.device)
+        grid = torch.linspace(-MAX_E, MAX_E, GRID, device=e.device)
         m, h, _ = e.shape
         spline = Spline(self.spline.x, self.spline.y[active], self.spline.slope[active])
-        curve = spline.forward(grid.expand(m, h, _GRID))[0]
+        curve = spline.forward(grid.expand(m, h, GRID))[0]
         width = self.width[active][:, None]
         atoms, weights = self.atoms[active], self.weights[active]
         edges = torch.cat((atoms - width, atoms + width), dim=-1)[:, None].expand(-1, h, -1)
@@ -91,7 +90,7 @@ class Marginal:
         below = (weights[:, None, None] * (near + 0.5).clamp(0, 1)).sum(-1)
         mass = self.mass[active][..., None]
         level = ((1 - mass) * smooth + mass * below).cummax(-1).values  # [M, H, G]
-        wanted = torch.special.ndtr(e.double().clamp(-_MAX_E, _MAX_E))
+        wanted = torch.special.ndtr(e.double().clamp(-MAX_E, MAX_E))
         index = torch.searchsorted(level.contiguous(), wanted.contiguous()).clamp(1, level.shape[-1] - 1)
         l0, l1 = level.gather(-1, index - 1), level.gather(-1, index)
         y0, y1 = points.gather(-1, index - 1), points.gather(-1, index)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, softplus
 
-from model.network.atoms import NUM_ATOM_FEATURES
+from model.network.atom_groups import NUM_ATOM_FEATURES
 from model.network.attention import IndicatorAttention, visible
 from model.network.candidates import NUM_CANDIDATES, NUM_SCALES
 from model.network.features import NUM_CALENDAR, NUM_FEATURES, Features

@@ -22,12 +22,21 @@ def aligned(x: Tensor) -> Tensor:
 class RowLinear(nn.Linear):
     """`nn.Linear`, which without gradients on a CPU multiplies row by row of the first axis."""
 
+    _columns: tuple[Tensor, int, Tensor] | None = None  # the weight, its version, and it aligned and turned
+
     def forward(self, x: Tensor) -> Tensor:
         """Args: x [B, ..., in]."""
         if torch.is_grad_enabled() or x.device.type != "cpu" or x.dim() < 2:
             return linear(x, self.weight, self.bias)
         b, inside = x.shape[0], x.shape[-1]
         rows = aligned(x).reshape(b, -1, inside + -inside % ALIGNED)
-        weight = aligned(aligned(self.weight).t()).expand(b, -1, -1)  # [B, in', out']
-        out = torch.bmm(rows, weight)[..., : self.out_features] + self.bias
+        out = torch.bmm(rows, self._turned().expand(b, -1, -1))[..., : self.out_features] + self.bias
         return out.view(*x.shape[:-1], self.out_features)
+
+    def _turned(self) -> Tensor:
+        """[in', out'], made once for as long as the weight stays what it is: copying it costs what multiplying does."""
+        weight, known = self.weight, self._columns
+        version = weight._version  # noqa: SLF001 - nothing else tells of changes in place
+        if known is None or known[0] is not weight or known[1] != version:
+            known = self._columns = (weight, version, aligned(aligned(weight.detach()).t()))
+        return known[2]

@@ -34,9 +34,9 @@ def baselines() -> Forecaster:
     )
 
 
-def warm_up() -> None:
-    """Compile or load what the baselines run on a CPU, so that no slot waits for it: some seconds, once per machine and
-    version."""
+def warm_up(*forecasters: Forecaster) -> None:
+    """Compile or load what the baselines, and others that are named, run on a CPU, so that no slot waits for it: some
+    seconds, once per machine and version."""
     seen = torch.ones(1, 128, 1, dtype=torch.bool)
     batch = ContextBatch(
         item_ids=("warm-up",),
@@ -51,7 +51,8 @@ def warm_up() -> None:
         lower=torch.zeros(1),
         upper=torch.full((1,), torch.inf),
     )
-    baselines().forecast(batch, 1, 3)
+    for forecaster in (baselines(), *forecasters):
+        forecaster.forecast(batch, 1, 4)
 
 
 def combined(network: Forecaster) -> Forecaster:

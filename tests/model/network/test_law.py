@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
 
 from model.network.features import describe
 from model.network.law import JointLaw
@@ -33,11 +34,17 @@ def _double(law: JointLaw) -> JointLaw:
     return JointLaw(marginal, law.coupling.double(), law.mixing.double(), law.context)
 
 
+def _first_path(law: JointLaw, noise: Tensor) -> Tensor:
+    return law.sample(noise, loops=False)[0, ..., 0]
+
+
 def test_density_is_that_of_the_samples_by_the_jacobian() -> None:
     law = _double(_law(atom_mass=1e-4))
     noise = torch.randn(2, 3, 6, 1, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-    values = law.sample(noise)
-    jacobian = torch.autograd.functional.jacobian(lambda z: law.sample(z)[0, ..., 0], noise)[..., 0]  # [N, H, B, N, H]
+    values = law.sample(noise, loops=False)
+    jacobian = torch.autograd.functional.jacobian(lambda z: law.sample(z, loops=False)[0, ..., 0], noise)[
+        ..., 0
+    ]  # [N, H, B, N, H]
     assert (jacobian[:, :, 1] == 0).all(), "rows are independent"
     log_base = -0.5 * noise[0].square().sum() - 9 * math.log(2 * math.pi)
     expected = log_base - jacobian[:, :, 0].reshape(18, 18).slogdet().logabsdet
@@ -48,7 +55,7 @@ def test_density_is_that_of_the_samples_by_the_jacobian() -> None:
 def test_noise_comes_back_from_samples() -> None:
     law = _double(_law(horizon=13, atom_mass=1e-4))
     noise = torch.randn(2, 3, 13, 5, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
-    values = law.sample(noise)
+    values = law.sample(noise, loops=False)
     for path in range(5):
         z = (values[..., path] - law.context.center[..., None]) / law.context.scale[..., None]
         back = law.decorrelate(law.marginal.to_normal(z)[0])[0]
