@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from model.backlog import Needs
 from model.compiled import compiled
-from model.miss_curve import odds_against, power, share_missed
+from model.miss_curve import odds_against, share_missed
+from model.powers import power, raise_all
 from model.queue_paths import larger
 
 Float = NDArray[np.float64]
@@ -47,9 +48,17 @@ def expected_misses(needs: Needs, draws: int, allowed: float, steepness: int) ->
     for v in range(draws):
         largest = larger(needs.load_now[v], largest)
     scale = 1.0 / largest if largest > 0.0 else 0.0
+    part, differ = np.empty(draws), False
     for v in range(draws):
-        load[v] = power(needs.load[v] * scale, steepness)
-        load_now[v] = power(needs.load_now[v] * scale, steepness) if needs.load_now[v] > needs.load[v] else load[v]
+        part[v] = needs.load[v] * scale
+        differ = differ or needs.load_now[v] > needs.load[v]
+    raise_all(part, steepness, load)
+    if differ:
+        for v in range(draws):
+            part[v] = larger(needs.load_now[v], needs.load[v]) * scale
+        raise_all(part, steepness, load_now)
+    else:
+        load_now[:] = load
     return ExpectedMisses(load, load_now, needs.queue[:draws], largest, odds_against(allowed), steepness)
 
 

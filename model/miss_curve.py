@@ -19,24 +19,14 @@ from numpy.typing import NDArray
 
 from model.compiled import compiled
 from model.evidence_curves import LEAST_ALLOWED, MOST_ALLOWED
+from model.powers import raise_all, roots_of
 from model.queue_paths import larger
 
 Float = NDArray[np.float64]
 
 _CLOSE: Final = 1e-3  # turns of Newton's method: what is left after one of these is about its square
 _MOST_TURNS: Final = 24
-
-
-@compiled
-def power(base: float, exponent: int) -> float:
-    """`base` to a whole power by squaring: a handful of multiplications."""
-    result = 1.0
-    while exponent > 0:
-        if exponent & 1:
-            result *= base
-        base *= base
-        exponent >>= 1
-    return result
+_TINY: Final = 1e-300
 
 
 @compiled
@@ -88,9 +78,11 @@ def loads_of(demand: Float, steps: int, allowed: float, steepness: int) -> Loads
     for t in range(steps):
         for s in range(paths):
             largest[s] = larger(demand[t, s], largest[s])
+    part = np.empty(paths)
     for t in range(steps):
         for s in range(paths):
-            powered[t, s] = power(demand[t, s] / largest[s], steepness) if largest[s] > 0.0 else 0.0
+            part[s] = demand[t, s] / largest[s] if largest[s] > 0.0 else 0.0
+        raise_all(part, steepness, powered[t])
     return Loads(demand[:steps], powered, largest, odds_against(allowed), steepness)
 
 
@@ -109,12 +101,14 @@ def rates_for(loads: Loads, first: int, end: int, least: Float) -> Float:
             load[s] = loads.powered[t, s] if here > most[s] else load[s]
             most[s] = larger(here, most[s])
             total[s] += here
-    raised, aim = np.empty(paths), np.empty(paths)  # the p-th power of the rate, as `powered` has it
+    raised, aim, ratio = np.empty(paths), np.empty(paths), np.empty(paths)  # powers of the rate, as `powered` has them
+    for s in range(paths):
+        ratio[s] = least[s] / larger(loads.largest[s], _TINY)
+    raise_all(ratio, loads.steepness, raised)
     for s in range(paths):
         aim[s] = total[s] / (odds + 1.0)
-        alone = (most[s] / aim[s] - 1.0) / odds * load[s] if total[s] > 0.0 else 0.0  # what the largest step needs
-        known = power(least[s] / loads.largest[s], loads.steepness) if least[s] > 0.0 else 0.0
-        raised[s] = max(alone, known, 1e-300)
+        alone = (most[s] / larger(aim[s], _TINY) - 1.0) / odds * load[s]  # what the largest step needs
+        raised[s] = larger(larger(alone, raised[s]), _TINY)
     missed, slope = np.empty(paths), np.empty(paths)
     for _ in range(_MOST_TURNS):
         missed[:] = 0.0
@@ -127,14 +121,17 @@ def rates_for(loads: Loads, first: int, end: int, least: Float) -> Float:
                 slope[s] += part * inverse
         furthest = 0.0
         for s in range(paths):
-            turn = missed[s] * (missed[s] / aim[s] - 1.0) / (odds * slope[s]) if slope[s] > 0.0 else 0.0
+            turn = missed[s] * (missed[s] / larger(aim[s], _TINY) - 1.0) / larger(odds * slope[s], _TINY)
             turn = larger(turn, 0.0)
             raised[s] += turn
             furthest = larger(turn / raised[s], furthest)
         if furthest < _CLOSE:
             break
+    for s in range(paths):  # beside what the largest step would need alone: at most 1, and seldom far from it
+        beside = raised[s] / larger(load[s], _TINY)
+        ratio[s] = beside if beside < 1.0 else 1.0  # noqa: FURB136
     rates = np.empty(paths)
+    roots_of(ratio, loads.steepness, rates)
     for s in range(paths):
-        rate = loads.largest[s] * raised[s] ** (1.0 / loads.steepness) if total[s] > 0.0 else 0.0
-        rates[s] = larger(rate, least[s])
+        rates[s] = larger(most[s] * rates[s], least[s])
     return rates

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model import miss_curve
-from model.miss_curve import headroom, loads_of, odds_against, power, rates_for
+from model.miss_curve import headroom, loads_of, odds_against, rates_for
+from model.powers import power, raise_all, roots_of
 
 allowed_shares = st.sampled_from([1e-4, 0.001, 0.01, 0.1, 0.5])
 steepnesses = st.integers(1, 60)
@@ -29,6 +30,20 @@ def rate_for(steps: list[float], allowed: float, steepness: int, least: float = 
 @given(st.floats(0.01, 3.0), st.integers(0, 80))
 def test_powers_are_powers(base: float, exponent: int) -> None:
     assert power(base, exponent) == pytest.approx(base**exponent, rel=1e-9)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=9), st.integers(0, 64))
+def test_many_powers_are_the_single_ones_bit_for_bit(bases: list[float], exponent: int) -> None:
+    result = np.empty(len(bases))
+    raise_all(np.array(bases), exponent, result)
+    assert result.tolist() == [power(base, exponent) for base in bases]
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=9), st.integers(1, 64))
+def test_roots_are_roots(numbers: list[float], degree: int) -> None:
+    found = np.empty(len(numbers))
+    roots_of(np.array(numbers), degree, found)
+    assert found == pytest.approx(np.array(numbers) ** (1 / degree), rel=1e-9)
 
 
 @given(rates, allowed_shares, steepnesses)
