@@ -86,18 +86,24 @@ def mixture_table(
 
 
 @compiled
-def mixed_value(table: MixtureTable, e: float) -> float:
-    """The value whose level is that of the standard normal `e`, between the points of the table."""
+def mixed_values(table: MixtureTable, e: Float, out: Float) -> None:
+    """The values whose levels are those of ascending standard normals, between the points of the table."""
     level, points = table.level, table.points
-    wanted = 0.5 * math.erfc(-min(max(e, -MAX_E), MAX_E) * _ROOT_HALF)
-    low, rest = 0, len(level) - 1  # the level lies in the `rest` intervals from `low` on
-    while rest > 1:
-        half = rest // 2
-        low += half * (level[low + half] < wanted)  # without a branch: nobody can foresee it
-        rest -= half
-    high = low + 1
-    share = (wanted - level[low]) / max(level[high] - level[low], 1e-12)
-    return float(points[low] + min(max(share, 0.0), 1.0) * (points[high] - points[low]))
+    low = 0
+    for k in range(len(e)):
+        wanted = 0.5 * math.erfc(-min(max(e[k], -MAX_E), MAX_E) * _ROOT_HALF)
+        while low < len(level) - 2 and level[low + 1] < wanted:
+            low += 1
+        share = (wanted - level[low]) / max(level[low + 1] - level[low], 1e-12)
+        out[k] = points[low] + min(max(share, 0.0), 1.0) * (points[low + 1] - points[low])
+
+
+@compiled
+def spline_values(x: Single, y: Single, slope: Single, e: Float, out: Float) -> None:
+    """The spline at ascending standard normals."""
+    knot = 0
+    for k in range(len(e)):
+        out[k], knot = _forward(x, y, slope, e[k], knot)
 
 
 @compiled

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.compiled import compiled
-from model.network.atom_quantiles import MixtureTable, mixed_value, mixture_table, table_room
+from model.network.atom_quantiles import MixtureTable, mixed_values, mixture_table, spline_values, table_room
+from model.row_draws import ascending
 
 Float = NDArray[np.float64]
 Single = NDArray[np.float32]
@@ -20,8 +21,7 @@ Whole = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 MAX_LOG_SPREAD: Final = 3.0
-MIN_CENTERED_PATHS: Final = 16
-MIN_DEVIATION: Final = 1e-3
+SUBSLICES: Final = 16  # places within a slice that its value may take
 
 
 class Laws(NamedTuple):
@@ -66,44 +66,100 @@ class Steps(NamedTuple):
     stride: Whole
 
 
-def joint_paths(laws: Laws, steps: Steps, noise: Single) -> Float:
-    """Futures [B, N, H, S] from independent standard normals of the same shape."""
+class _Room(NamedTuple):
+    """Room for one row, N indicators over H steps and S paths.
+
+    Attributes:
+        dependent: [N, H + 1, S], standard normals as the joint law relates them; row 0 is the origin's zeros.
+        parts: [S], where in the range of its law a normal lies, for the order.
+        order: [S], paths from the lowest to the highest.
+        normals, values: [S], of one cell, ascending.
+        table: for cells with atoms.
+    """
+
+    dependent: Single
+    parts: Float
+    order: Whole
+    normals: Float
+    values: Float
+    table: MixtureTable
+
+
+def joint_paths(laws: Laws, steps: Steps, noise: Single, normals: Float) -> Float:
+    """Futures [B, N, H, S] from independent standard normals of the same shape.
+
+    Args:
+        normals: [16 * S], a normal in each sixteenth of each slice, ascending; empty where paths are not stratified.
+    """
     n, horizon, paths = noise.shape[1:]
     out = np.empty(noise.shape)
-    normals = np.zeros((n, horizon + 1, paths), np.float32)
-    _all_rows(laws, steps, noise, normals, table_room(laws.atoms.shape[-1]), out)
+    room = _Room(
+        np.zeros((n, horizon + 1, paths), np.float32),
+        np.empty(paths),
+        np.empty(paths, np.int64),
+        np.empty(paths),
+        np.empty(paths),
+        table_room(laws.atoms.shape[-1]),
+    )
+    _all_rows(laws, steps, noise, normals, room, out)
     return out
 
 
 @compiled
-def _all_rows(laws: Laws, steps: Steps, noise: Single, normals: Single, table: MixtureTable, out: Float) -> None:
-    rows, n, horizon, _ = noise.shape
+def _all_rows(laws: Laws, steps: Steps, noise: Single, normals: Float, room: _Room, out: Float) -> None:
+    rows, n, horizon, paths = noise.shape
+    dependent, order, e, values, table = room.dependent, room.order, room.normals, room.values, room.table
     for b in range(rows):
         for i in range(n):
             for h in range(horizon):
-                normals[i, h + 1] = 0.0
+                dependent[i, h + 1] = 0.0
                 for j in range(i + 1):
                     share = laws.mixing[b, steps.stride[h], i, j]
-                    for s in range(noise.shape[3]):
-                        normals[i, h + 1, s] += share * noise[b, j, h, s]
+                    for s in range(paths):
+                        dependent[i, h + 1, s] += share * noise[b, j, h, s]
         for i in range(n):
-            _couple(laws.coupling[b, i], steps, normals[i])
+            _couple(laws.coupling[b, i], steps, dependent[i])
+            center, scale = laws.center[b, i], laws.scale[b, i]
             for h in range(horizon):
-                e = normals[i, h + 1]
-                _center(e)
+                _rank(dependent[i, h + 1], room)
+                _normals_of_ranks(dependent[i, h + 1], order, normals, e)
                 y, slope = laws.y[b, i, h], laws.slope[b, i, h]
                 if laws.mass[b, i, h] > 0:
                     mixture_table(
                         laws.x, y, slope, laws.mass[b, i, h], laws.atoms[b, i], laws.weights[b, i], laws.width[b, i],
                         table,
                     )  # fmt: skip
-                    for s in range(len(e)):
-                        out[b, i, h, s] = mixed_value(table, e[s])
+                    mixed_values(table, e, values)
                 else:
-                    _curve(laws.x, y, slope, e, out[b, i, h])
-                center, scale = laws.center[b, i], laws.scale[b, i]
-                for s in range(len(e)):
-                    out[b, i, h, s] = out[b, i, h, s] * scale + center
+                    spline_values(laws.x, y, slope, e, values)
+                for k in range(paths):
+                    out[b, i, h, order[k]] = values[k] * scale + center
+
+
+@compiled
+def _rank(e: Single, room: _Room) -> None:
+    """Paths in the order of their normals, by parts of the range that hold about as many each."""
+    for s in range(len(e)):
+        x = np.float64(e[s])
+        room.parts[s] = 0.5 + 0.5 * x / math.sqrt(1.0 + x * x)
+    ascending(room.parts, room.order)
+
+
+@compiled
+def _normals_of_ranks(e: Single, order: Whole, normals: Float, out: Float) -> None:
+    """One normal in each slice, ascending; the given ones where paths are not stratified."""
+    paths = len(e)
+    if len(normals) == 0:
+        for k in range(paths):
+            out[k] = e[order[k]]
+        return
+    total = 0.0
+    for s in range(paths):
+        total += e[s]
+    within = 0.5 * math.erfc(-total / math.sqrt(2.0 * paths))
+    place = min(int(within * SUBSLICES), SUBSLICES - 1)
+    for k in range(paths):
+        out[k] = normals[SUBSLICES * k + (place if 2 * k < paths else SUBSLICES - 1 - place)]
 
 
 @compiled
@@ -146,42 +202,3 @@ def _exponential(x: float) -> float:
     e *= e
     e *= e
     return e * e
-
-
-@compiled
-def _center(e: Single) -> None:
-    """Mean 0 and deviation 1 over the paths."""
-    paths = len(e)
-    if paths < MIN_CENTERED_PATHS:
-        return
-    mean, square = 0.0, 0.0
-    for s in range(paths):
-        mean += e[s]
-    mean /= paths
-    for s in range(paths):
-        square += (e[s] - mean) ** 2
-    deviation = max(math.sqrt(square / paths), MIN_DEVIATION)
-    for s in range(paths):
-        e[s] = (e[s] - mean) / deviation
-
-
-@compiled
-def _curve(x: Single, y: Single, slope: Single, e: Single, out: Float) -> None:
-    """A spline at all paths."""
-    last = len(x) - 1
-    for s in range(len(e)):
-        value = e[s]
-        if value < x[0]:
-            out[s] = y[0] + slope[0] * (value - x[0])
-        elif value >= x[last]:
-            out[s] = y[last] + slope[last] * (value - x[last])
-        else:
-            k = 0
-            for knot in range(1, last):
-                k += value > x[knot]
-            width, rise = x[k + 1] - x[k], y[k + 1] - y[k]
-            steep = rise / width
-            t = (value - x[k]) / width
-            u = t * (1 - t)
-            share = (steep * t * t + slope[k] * u) / (steep + (slope[k + 1] + slope[k] - 2 * steep) * u)
-            out[s] = y[k] + rise * share

@@ -6,16 +6,19 @@ noise -> mixing between indicators -> couplings over the horizon -> marginals ->
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import log, pi
 
 import torch
 from torch import Tensor
 
-from model.network.joint_paths import MIN_CENTERED_PATHS, MIN_DEVIATION, Laws, Steps, joint_paths
+from model.network.joint_paths import SUBSLICES, Laws, Steps, joint_paths
 from model.network.lifting import from_noise, to_noise, tree
 from model.network.marginal import Marginal
 from model.network.scaled import ScaledContext
 from model.network.spline import Spline
+
+_FEWEST = 16  # paths that are stratified
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ class JointLaw:
         """
         if loops and noise.device.type == "cpu":
             return self._compiled(noise)
-        values = self.marginal.from_normal(center_over_paths(self.normals(noise)).contiguous())
+        values = self.marginal.from_normal(stratified(self.normals(noise)).contiguous())
         return values.double() * self.context.scale[..., None, None] + self.context.center[..., None, None]
 
     def _compiled(self, noise: Tensor) -> Tensor:
@@ -115,13 +118,36 @@ class JointLaw:
         laws = Laws(*(part.contiguous().numpy() for part in (m.spline.x, *law, center, self.context.scale)))
         order = torch.cat(where.layers)
         steps = Steps(*(part.numpy() for part in (order, where.left, where.right, where.stride)))
-        return torch.from_numpy(joint_paths(laws, steps, noise.contiguous().numpy()))
+        return torch.from_numpy(joint_paths(laws, steps, noise.contiguous().numpy(), _slices(noise.shape[-1]).numpy()))
 
 
-def center_over_paths(e: Tensor) -> Tensor:
-    """Give the paths of each cell mean 0 and deviation 1: what few paths cannot know better than the law itself."""
+def stratified(e: Tensor) -> Tensor:
+    """Give the paths of each cell one value in each of as many slices of its law, in the order that they had.
+
+    What few paths cannot know better than the law itself is left to the law: Latin hypercube sampling with dependence.
+    Where in its slice a value lies is one of sixteen places, the same for all of a cell and mirrored above its median,
+    so that the paths' mean is 0. It is read off the mean of the given normals, which says nothing about their order.
+    Source: N. Packham, W. M. Schmidt, "Latin hypercube sampling with dependence and applications in finance", Journal
+    of Computational Finance 2010.
+
+    Args:
+        e: standard normals [..., S], independent over paths; fewer than 16 stay as they are.
+    """
     paths = e.shape[-1]
-    if paths < MIN_CENTERED_PATHS:
+    normals = _slices(paths).to(e)
+    if not len(normals):
         return e
-    mean = e.mean(-1, keepdim=True)
-    return (e - mean) / (e.std(-1, keepdim=True, correction=0).clamp(min=MIN_DEVIATION))
+    rank = e.argsort(dim=-1, stable=True).argsort(dim=-1)
+    within = torch.special.ndtr(e.double().mean(-1, keepdim=True) * paths**0.5)
+    place = (within * SUBSLICES).long().clamp(max=SUBSLICES - 1)
+    return normals[SUBSLICES * rank + torch.where(2 * rank < paths, place, SUBSLICES - 1 - place)]
+
+
+@lru_cache(maxsize=8)
+def _slices(paths: int) -> Tensor:
+    """A standard normal in each sixteenth of each slice, ascending [16 S]; empty for fewer than 16 paths."""
+    if paths < _FEWEST:
+        return torch.empty(0, dtype=torch.float64)
+    count = SUBSLICES * paths
+    normals: Tensor = torch.special.ndtri((torch.arange(count, dtype=torch.float64) + 0.5) / count)
+    return normals

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from model.network.features import describe
-from model.network.law import JointLaw
+from model.network.law import JointLaw, stratified
 from model.network.lifting import tree
 from model.network.marginal import Marginal, knot_positions
 from model.network.spline import Spline
@@ -124,3 +124,22 @@ def test_mixing_leaves_each_indicator_standard() -> None:
     covariance = law.mixing @ law.mixing.mT
     assert torch.allclose(covariance.diagonal(dim1=-2, dim2=-1), torch.ones(2, 7, 3), atol=1e-5)
     assert tree(12).stride.max() < 7
+
+
+def test_stratified_paths_have_one_value_in_each_slice_in_the_order_they_had() -> None:
+    e = torch.randn(200, 3, 100, generator=torch.Generator().manual_seed(2))
+    paths = stratified(e)
+    slices = (torch.special.ndtr(paths.double()) * 100).sort(dim=-1).values
+    middle = torch.arange(100) + 0.5
+    assert ((slices - middle).abs() < 0.51).all()
+    assert paths.mean(-1).abs().max() < 1e-3
+    assert torch.equal(paths.argsort(dim=-1), e.argsort(dim=-1))
+    within = (slices - middle)[..., :50].mean(-1).flatten() + 0.5  # where in its slices a cell lies: anywhere alike
+    assert within.sort().values.sub((torch.arange(600) + 0.5) / 600).abs().max() < 0.08
+    assert torch.equal(stratified(e[..., :15]), e[..., :15])
+
+
+def test_stratified_paths_know_the_marginal_better_than_independent_ones() -> None:
+    e = torch.randn(500, 32, generator=torch.Generator().manual_seed(3))
+    below = [(paths < 0.7).float().mean(-1).std() for paths in (stratified(e), e)]
+    assert below[0] < 0.2 * below[1]
