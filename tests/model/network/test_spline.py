@@ -60,3 +60,16 @@ def test_zuko_agrees() -> None:
         assert torch.allclose(y[0], expected[:, cell], atol=1e-9)
         assert torch.allclose(log_slope[0], expected_log[:, cell], atol=1e-8)
         assert torch.allclose(ours.inverse(y)[0][0], theirs.inv(expected)[:, cell], atol=1e-8)
+
+
+def test_knots_that_fall_together_give_numbers_and_gradients() -> None:
+    x = knot_positions()
+    y = torch.full((1, len(x)), 7.0, requires_grad=True)
+    slope = torch.full((1, len(x)), 1e-9, requires_grad=True)
+    spline = Spline(x, y, slope)
+    values = spline.inverse(torch.full((1, 2), 7.0))
+    found = (spline.at(x), spline.value(x[None]), *spline.forward(x[None]), *values)
+    for tensor in found:
+        assert tensor.isfinite().all()
+        gradients = torch.autograd.grad(tensor.sum(), (y, slope), retain_graph=True, allow_unused=True)
+        assert all(g is None or g.isfinite().all() for g in gradients)
