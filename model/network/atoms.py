@@ -13,6 +13,9 @@ from torch import Tensor
 from model.network.atom_groups import TOLERANCE, atom_groups
 from model.network.scaled import RECENT, ScaledContext
 
+MOST_PLACED = 8  # atoms of a token that have a place of their own; more are values, not states
+NUM_PLACES = MOST_PLACED * MOST_PLACED
+
 
 @dataclass(frozen=True, slots=True)
 class Atoms:
@@ -36,6 +39,20 @@ class Atoms:
         """One row, as a batch of one."""
         one = slice(r, r + 1)
         return Atoms(self.z[one], self.valid[one], self.features[one], self.width[one], self.summary[one])
+
+
+def places(found: Atoms) -> tuple[Tensor, Tensor]:
+    """Place of each atom by its value among those of its token, given how many they are, and that number.
+
+    Returns:
+        int64 [B, N, A], one of `NUM_PLACES` where there are up to `MOST_PLACED` atoms, `NUM_PLACES` otherwise; and
+        int64 [B, N, 1], one less than the number of atoms, `MOST_PLACED` where there are more.
+    """
+    rank = ((found.z[..., :, None] > found.z[..., None, :]) & found.valid[..., None, :]).sum(-1)
+    count = found.valid.sum(-1, keepdim=True)
+    few = (count - 1).clamp(0, MOST_PLACED)
+    placed = found.valid & (count <= MOST_PLACED)
+    return torch.where(placed, few * MOST_PLACED + rank, NUM_PLACES), few
 
 
 def atoms(context: ScaledContext, count: int, *, loops: bool = True) -> Atoms:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, softplus
 
 from model.network.atom_groups import NUM_ATOM_FEATURES
+from model.network.atoms import MOST_PLACED, NUM_PLACES, Atoms, places
 from model.network.attention import IndicatorAttention, visible
 from model.network.candidates import NUM_CANDIDATES, NUM_SCALES
 from model.network.features import NUM_CALENDAR, NUM_FEATURES, Features
@@ -63,6 +67,7 @@ class Network(nn.Module):
         self.mixing = RowLinear(spec.width, NUM_STRIDES)
         self.atom = nn.Sequential(RowLinear(NUM_ATOM_FEATURES + 1, 16), nn.GELU(), RowLinear(16, 1))
         self.atom_state = RowLinear(spec.width, NUM_ATOM_FEATURES)
+        self.atom_place = RowLinear(spec.width, NUM_PLACES + MOST_PLACED) if spec.places else None
         with torch.no_grad():
             weight, bias = self.head[-1].parameters()
             weight.mul_(0.1)
@@ -70,14 +75,18 @@ class Network(nn.Module):
             bias[sum(_OUTPUTS[:6])] = -2.0  # atoms start with little mass
             self.mixing.bias.fill_(1.0)
             self.level.weight.mul_(0.1)
+            if self.atom_place is not None:  # places say nothing until something is learned of them
+                self.atom_place.weight.zero_()
+                self.atom_place.bias.zero_()
 
-    def forward(self, features: Features, horizon: int = MAX_HORIZON) -> JointLaw:
+    def forward(self, features: Features, horizon: int = MAX_HORIZON, tokens: Tensor | None = None) -> JointLaw:
         """The joint law over `horizon` steps.
 
         Args:
             features: of the batch, with candidates over at least `horizon` steps.
+            tokens: [B, N, D] of these features, where they have been computed.
         """
-        tokens = self.tokens(features)  # [B, N, D]
+        tokens = self.tokens(features) if tokens is None else tokens
         outputs = torch.split(self._steps(tokens, features, horizon), list(_OUTPUTS), dim=-1)
         marginal = self._marginal(tokens, features, outputs, horizon)
         share = torch.sigmoid(self.mixing(tokens)).transpose(1, 2) * 0.98  # [B, 7, N]
@@ -90,6 +99,17 @@ class Network(nn.Module):
         mixed = pad(mixed, (0, room, 0, room)) + torch.eye(n + room, device=share.device)
         root = torch.linalg.cholesky_ex(mixed)[0][..., :n, :n].contiguous()
         return JointLaw(marginal, outputs[7], root, features.context)
+
+    def head_parameters(self) -> Iterator[nn.Parameter]:
+        """Of what reads a token: a twentieth of the work, and what is particular to a workload.
+
+        Where atoms know their places, what is learned of an item goes there: a number of atoms that it has not shown
+        is weighed as before.
+        """
+        atoms = (self.atom, self.atom_state) if self.atom_place is None else (self.atom_place,)
+        for part in (self.latents, self.head, *atoms):
+            yield from part.parameters()
+        yield self.trust
 
     def tokens(self, features: Features) -> Tensor:
         """[B, N, D], after attention."""
@@ -160,9 +180,30 @@ class Network(nn.Module):
         state = self.atom_state(tokens)[:, :, None]  # [B, N, 1, 3]
         own = self.atom(torch.cat((found.features, found.z[..., None].tanh()), dim=-1))[..., 0]
         scores = own + found.features[..., 0] + (state * found.features).sum(-1)
+        if self.atom_place is not None:
+            scores = scores + _of_places(self.atom_place(tokens), found)
         scores = scores.masked_fill(~found.valid, -1e9)
         weights: Tensor = scores.softmax(-1) * found.valid
         return weights
+
+
+def with_places(network: Network) -> Network:
+    """A copy whose atoms may learn their places; it forecasts as before until it does."""
+    learned = Network(replace(network.spec, places=True))
+    learned.load_state_dict(network.state_dict(), strict=False)
+    return learned.train(network.training)
+
+
+def _of_places(learned: Tensor, found: Atoms) -> Tensor:
+    """What is added to the atoms' scores [B, N, A]: a number per place, and a weight of their share of the rows.
+
+    Args:
+        learned: [B, N, 64 + 8], of the places, and of the share per number of atoms; 0 behind them.
+        found: the atoms.
+    """
+    place, few = places(found)
+    level, share = (pad(part, (0, 1)) for part in torch.split(learned, [NUM_PLACES, MOST_PLACED], dim=-1))
+    return level.gather(-1, place) + share.gather(-1, few) * found.features[..., 0]
 
 
 def _at_steps(evidence: Tensor, step: Tensor) -> Tensor:

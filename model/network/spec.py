@@ -29,6 +29,8 @@ class NetworkSpec:
         tail: share of the outermost intervals (beyond the .02 and .98 quantiles) that is kept: few futures teach them,
             and the peak of many steps reads them all the time.
         seasons: whether the cycles of a day and a week are read.
+        places: whether an atom's weight may depend on its place among the others by value: a state of a device is
+            known by it. The shipped network has not learned it; adapting does.
     """
 
     version: int = SPEC_VERSION
@@ -44,6 +46,7 @@ class NetworkSpec:
     marginal: Literal["spline", "gaussian"] = "spline"
     tail: float = 0.3
     seasons: bool = True
+    places: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot be built.
