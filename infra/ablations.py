@@ -20,8 +20,8 @@ from infra.json_report import STDOUT, write_json
 if TYPE_CHECKING:
     from infra.series_file import Table
     from model.evaluation.dataset import Task
+    from model.network.prepared import Prepared
     from model.network.spec import NetworkSpec
-    from model.network.training import Prepared
 
 ARMS: dict[str, dict[str, Any]] = {
     "full": {},

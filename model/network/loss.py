@@ -25,6 +25,7 @@ class LossWeights:
     """Shares of the parts.
 
     Attributes:
+        pinball: of the spline alone, at 23 quantiles, in proportion to its mass.
         mixture: CRPS of spline and atoms together.
         peak: CRPS of the highest value over a stretch of the horizon, by joint paths: tails and dependence together.
         copula: likelihood of the dependence, given the marginals.
@@ -32,6 +33,7 @@ class LossWeights:
         atoms: likelihood of the mixture beyond the smooth law's: how much mass the atoms earn, and which of them.
     """
 
+    pinball: float = 1.0
     mixture: float = 0.5
     peak: float = 0.3
     copula: float = 0.1
@@ -39,13 +41,24 @@ class LossWeights:
     atoms: float = 0.2
 
 
-def losses(law: JointLaw, features: Features, target: Tensor, observed: Tensor, steps: Tensor) -> dict[str, Tensor]:
+def losses(
+    law: JointLaw,
+    features: Features,
+    target: Tensor,
+    observed: Tensor,
+    steps: Tensor,
+    unit: Tensor | None = None,
+    *,
+    paths: bool = True,
+) -> dict[str, Tensor]:
     """All parts, each a mean over what was observed.
 
     Args:
         target: [B, H, N] in the rows' units.
         observed: bool [B, H, N].
         steps: int64, steps at which the marginals are scored, every third of them with its atoms.
+        unit: [B, N] in the rows' units, what errors are divided by; None: the difficulty of each window.
+        paths: whether the peak is scored; it is the step itself where only one is learned.
     """
     context, marginal = law.context, law.marginal
     y = (target.transpose(1, 2).double() - context.center[..., None]) / context.scale[..., None]
@@ -53,7 +66,8 @@ def losses(law: JointLaw, features: Features, target: Tensor, observed: Tensor, 
     known = observed.transpose(1, 2) & context.moving[..., None]
     step = torch.arange(1, y.shape[-1] + 1, device=y.device)
     difficulty = features.candidates.scales[..., :3].log().mean(-1).exp().clamp(min=0.05)
-    weight = known / step.sqrt() / difficulty[..., None]
+    divisor = difficulty if unit is None else (unit / context.scale).float().clamp(min=0.05)
+    weight = known / step.sqrt() / divisor[..., None]
     smooth = 1 - marginal.mass.detach()
     parts = {
         "pinball": _pinball(law, y, weight * smooth, steps) / (known / step.sqrt())[..., steps].sum().clamp(min=1),
@@ -65,7 +79,8 @@ def losses(law: JointLaw, features: Features, target: Tensor, observed: Tensor, 
     density = density + difficulty.log()[..., None]
     parts["likelihood"] = (density.clamp(max=12) * known).sum() / known.sum().clamp(min=1)
     parts["atoms"] = _atoms(marginal, y, e, log_slope, known, steps[::3])
-    parts["peak"] = _peak_crps(law, y, known, difficulty, steps)
+    if paths:
+        parts["peak"] = _peak_crps(law, y, known, difficulty, steps)
     parts["copula"] = _copula(law, e.detach().clamp(-4, 4), known)
     return parts
 

@@ -8,14 +8,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from math import cos, pi
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from model.network.features import Features, describe
+from model.network.features import describe
 from model.network.loss import LossWeights, losses
 from model.network.network import Network
+from model.network.prepared import Prepared
 from model.network.spec import MAX_HORIZON, NetworkSpec
 from model.synthetic.windows import Example
 
@@ -36,6 +37,8 @@ class TrainingOptions:
         patience: validations without progress after which training stops; 0 = never.
         seed: of initialisation and of the order of examples.
         horizon: steps ahead that are learned; later ones stay as they were.
+        part: "all", or "head": only what reads a token, for batches that hold their tokens.
+        revisit: whether each update takes a batch seen before, too: right where features cost more than updates.
         weights: of the parts of the loss.
     """
 
@@ -46,16 +49,9 @@ class TrainingOptions:
     patience: int = 8
     seed: int = 0
     horizon: int = MAX_HORIZON
+    part: Literal["all", "head"] = "all"
+    revisit: bool = True
     weights: LossWeights = field(default_factory=LossWeights)
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """An example with its features computed."""
-
-    features: Features
-    target: Tensor
-    observed: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +107,9 @@ class Trainer:
         self._validation = validation
         self._options = options
         self._pool: list[Prepared] = []
+        self._learned = list(network.head_parameters() if options.part == "head" else network.parameters())
         self._optimizer = torch.optim.AdamW(
-            network.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay, betas=(0.9, 0.98)
+            self._learned, lr=options.learning_rate, weight_decay=options.weight_decay, betas=(0.9, 0.98)
         )
         self._losses: list[float] = []
 
@@ -203,12 +200,12 @@ class Trainer:
         fresh = next(self._examples)
         draw = random.Random(self._options.seed * 1_000_003 + self.step)
         batches = [fresh]
-        if self._pool:
-            batches.append(draw.choice(self._pool))
-        if len(self._pool) < _POOL:
-            self._pool.append(fresh)
-        else:
-            self._pool[draw.randrange(_POOL)] = fresh
+        if self._options.revisit:
+            batches += [draw.choice(self._pool)] if self._pool else []
+            if len(self._pool) < _POOL:
+                self._pool.append(fresh)
+            else:
+                self._pool[draw.randrange(_POOL)] = fresh
         rate = self._rate(done)
         for group in self._optimizer.param_groups:
             group["lr"] = rate
@@ -220,8 +217,9 @@ class Trainer:
             loss = self._loss(self.network, batch, steps) / len(batches)
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.item()
-        torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
-        self._optimizer.step()
+        norm = torch.nn.utils.clip_grad_norm_(self._learned, 1.0)
+        if bool(norm.isfinite()):  # one step without a number would be the last
+            self._optimizer.step()
         self.step += 1
         keep = min(_AVERAGING, (1 + self.step) / (10 + self.step))
         with torch.no_grad():
@@ -236,15 +234,13 @@ class Trainer:
 
     def _loss(self, network: Network, batch: Prepared, steps: Tensor) -> Tensor:
         horizon = min(batch.target.shape[1], self._options.horizon)
-        law = network(batch.features, horizon)
+        law = network(batch.features, horizon, batch.tokens)
         target, observed = batch.target[:, :horizon], batch.observed[:, :horizon]
-        parts = losses(law, batch.features, target, observed, steps[steps < horizon])
         weights = self._options.weights
-        return (
-            parts["pinball"]
-            + weights.mixture * parts["mixture"]
-            + weights.peak * parts["peak"]
-            + weights.copula * parts["copula"]
-            + weights.likelihood * parts["likelihood"]
-            + weights.atoms * parts["atoms"]
-        )
+        paths = weights.peak > 0
+        parts = losses(law, batch.features, target, observed, steps[steps < horizon], batch.unit, paths=paths)
+        total = weights.pinball * parts["pinball"] + weights.mixture * parts["mixture"]
+        if paths:
+            total = total + weights.peak * parts["peak"]
+        total = total + weights.copula * parts["copula"] + weights.likelihood * parts["likelihood"]
+        return total + weights.atoms * parts["atoms"]

@@ -11,8 +11,9 @@ from typing import TypeVar
 
 import torch
 
+from model.network.prepared import Prepared
 from model.network.spec import NetworkSpec
-from model.network.training import Prepared, prepare
+from model.network.training import prepare
 from model.synthetic.windows import draw_example
 
 TOKENS = 192

@@ -14,7 +14,8 @@ from model.network.adapt import TooShortError, adapt, adaptation
 from model.network.checkpoint import CheckpointError
 from model.network.history import History, draw_history, example_at
 from model.network.network import Network
-from model.network.training import Prepared, Progress, Trainer, TrainingOptions, prepare
+from model.network.prepared import Prepared
+from model.network.training import Progress, Trainer, TrainingOptions, prepare
 from model.synthetic.stream import ordered
 from tests.model.network.untrained import SMALL
 
