@@ -37,18 +37,19 @@ def run_fisher(
 ) -> FisherRun:
     """Forecast and score every container; `limit` keeps the first test windows of each."""
     run = FisherRun()
-    for container, table in containers:
-        scaled, low, spread = scale(table.values)
-        run.names[container] = table.indicators
-        for length in lengths:
-            asked = Asked(
-                container, scaled, low, spread, table.indicators, table.start_ts_ms, length, contestants, limit
-            )
+    for length in lengths:
+        fleet: list[Asked] = []
+        for container, table in containers:
+            scaled, low, spread = scale(table.values)
+            about = (table.indicators, table.start_ts_ms, length, contestants, limit)
+            fleet.append(Asked(container, scaled, low, spread, *about, beside=fleet))
+            run.names[container] = table.indicators
+        for asked in fleet:
             for name in names:
-                progress(f"{container}, {length} rows: {name}")
+                progress(f"{asked.name}, {length} rows: {name}")
                 started = time.perf_counter()
                 answer = asked.ask(name)
-                key = (name, container, length)
+                key = (name, asked.name, length)
                 run.seconds[key] = time.perf_counter() - started
                 run.scores[key] = score(asked, answer)
     return run

@@ -13,12 +13,13 @@ from model.evaluation.fisher import Answer, Asked, indicator_levels
 from model.evaluation.rolling import Paths, Round
 from model.evaluation.served import fisher_contestant, rolling_contestant
 from model.network.adapt import TooShortError, adapt
+from model.network.fleet import FleetOptions, adapt_head, adapt_together, fleet_rows
 from model.network.history import History
 from model.network.network import Network
 from model.network.training import TrainingOptions
 
 OPTIONS = TrainingOptions(steps=80, learning_rate=2e-4, validate_every=16, patience=3)
-ONE_STEP = TrainingOptions(steps=200, learning_rate=4e-4, validate_every=20, patience=4, horizon=1)
+ONE_STEP = FleetOptions()
 Serve = Callable[[Network], Forecaster]
 
 
@@ -40,7 +41,9 @@ def histories(task: Task) -> list[History]:
 
 
 class Adapted:
-    """A network adapted once to each task or container: train rows teach, validation rows judge, test rows are unseen.
+    """A network adapted once to each task, or to all containers and then its head to each of them.
+
+    Train rows teach, validation rows judge, test rows are unseen.
 
     Contestants that serve it in different ways share what was learned; the time is the first one's.
 
@@ -56,7 +59,7 @@ class Adapted:
         network: Network,
         fine_rows: int,
         options: TrainingOptions = OPTIONS,
-        one_step: TrainingOptions = ONE_STEP,
+        one_step: FleetOptions = ONE_STEP,
     ) -> None:
         self._network = network
         self._fine_rows = fine_rows
@@ -81,7 +84,7 @@ class Adapted:
         return answer
 
     def fisher_contestant(self, serve: Serve) -> Callable[[Asked], Answer]:
-        """Forecasts of the network adapted to the container and its input length."""
+        """Forecasts of the network adapted to the containers of the run at this input length, and to this one."""
 
         def answer(asked: Asked) -> Answer:
             return fisher_contestant(serve(self._of_container(asked)))(asked)
@@ -108,19 +111,27 @@ class Adapted:
     def _of_container(self, asked: Asked) -> Network:
         key = asked.name, asked.length
         if key not in self._containers:
-            n = len(asked.names)
-            history = History(
-                item_id=asked.name,
-                start_ts_ms=asked.start_ts_ms,
-                step_ms=COARSE_STEP_MS,
-                values=asked.scaled[: asked.num_train + len(asked.validation)],
-                levels=np.array(indicator_levels(asked.names), dtype=np.int64),
-                names=asked.names,
-                lower=np.full(n, -np.inf),
-                upper=np.full(n, np.inf),
-            )
-            ends = [asked.num_train]
-            self._containers[key] = adapt(
-                self._network, [history], self._one_step, train_ends=ends, context=asked.length
-            )
+            fleet = [other for other in asked.beside if other.names == asked.names] or [asked]
+            rows = [
+                fleet_rows(self._network, _history(one), one.num_train, one.length, self._one_step.together.horizon)
+                for one in fleet
+            ]
+            together = adapt_together(self._network, rows, self._one_step)
+            for one, of in zip(fleet, rows, strict=True):
+                self._containers[one.name, one.length] = adapt_head(together, of, self._one_step)
         return self._containers[key]
+
+
+def _history(asked: Asked) -> History:
+    """The rows of a container before its test part."""
+    n = len(asked.names)
+    return History(
+        item_id=asked.name,
+        start_ts_ms=asked.start_ts_ms,
+        step_ms=COARSE_STEP_MS,
+        values=asked.scaled[: asked.num_train + len(asked.validation)],
+        levels=np.array(indicator_levels(asked.names), dtype=np.int64),
+        names=asked.names,
+        lower=np.full(n, -np.inf),
+        upper=np.full(n, np.inf),
+    )

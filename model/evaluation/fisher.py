@@ -61,6 +61,7 @@ class Asked:
         scaled: float64 [T, N], all rows, min-max scaled by the train rows, not clipped.
         length: L; inputs of target t are rows t-L..t-1.
         low, spread: [N], so that raw = low + scaled * spread.
+        beside: all containers of the run at this input length, this one among them; none: this one alone.
         memo, scratch: answers given, and what contestants share.
     """
 
@@ -73,6 +74,7 @@ class Asked:
     length: int
     contestants: dict[str, Callable[[Asked], Answer]]
     max_targets: int | None = None
+    beside: list[Asked] = field(default_factory=list, repr=False)
     num_train: int = field(init=False)
     num_test: int = field(init=False)
     memo: dict[str, Answer] = field(init=False, default_factory=dict)

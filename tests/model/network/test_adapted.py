@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -10,13 +11,15 @@ import torch
 from model.contract import Forecaster
 from model.evaluation.adapted import Adapted, histories
 from model.evaluation.dataset import Indicator, SeriesItem, Task, Track
-from model.evaluation.fisher import Asked, scale
+from model.evaluation.fisher import Answer, Asked, scale
 from model.evaluation.rolling import Paths, Round, split_rows
+from model.network.fleet import OWN, TOGETHER, FleetOptions
 from model.network.forecaster import NetworkForecaster
 from model.network.network import Network
 from model.network.training import TrainingOptions
 from tests.model.network.untrained import small_network
 
+FisherContestant = Callable[[Asked], Answer]
 FEW = TrainingOptions(steps=3, learning_rate=1e-3, validate_every=3)
 
 
@@ -100,25 +103,37 @@ def test_a_task_too_short_to_learn_from_does_not_keep_the_next_one_from_learning
     assert not all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_a_container_is_learned_from_its_train_rows_and_judged_by_its_validation_rows() -> None:
+def _container(rubbish: float, seed: int, contestants: dict[str, FisherContestant], fleet: list[Asked]) -> Asked:
     time = np.arange(500.0)
-    values = np.stack((10 + np.sin(time / 5), np.round(time % 7)), axis=1)
+    rows = np.stack((10 + np.sin(time / 5 + seed), np.round(time % 7)), axis=1)
+    rows[400:] += rubbish  # 350 train rows, 50 that judge, 100 test rows
+    scaled, low, spread = scale(rows)
+    names = ("load", "cpu.busy")
+    return Asked(f"c{seed}", scaled, low, spread, names, 0, 72, contestants, max_targets=5, beside=fleet)
+
+
+def test_containers_are_learned_from_their_train_rows_and_judged_by_their_validation_rows() -> None:
+    few = FleetOptions(
+        replace(TOGETHER, steps=20, validate_every=10), replace(OWN, steps=20, validate_every=10), windows=(16, 16)
+    )
     learned = []
     for rubbish in (0.0, 1e6):
-        rows = values.copy()
-        rows[400:] += rubbish  # 350 train rows, 50 that judge, 100 test rows
         kept: list[Network] = []
 
         def serve(network: Network, kept: list[Network] = kept) -> Forecaster:
             kept.append(network)
             return NetworkForecaster(network, "0" * 12)
 
-        contestant = Adapted(small_network(), 96, one_step=replace(FEW, horizon=1)).fisher_contestant(serve)
-        scaled, low, spread = scale(rows)
-        asked = Asked("c", scaled, low, spread, ("load", "cpu.busy"), 0, 72, {"adapted": contestant}, max_targets=5)
-        answer = asked.ask("adapted")
-        assert answer.samples.shape == (5, 100, 2)
-        learned.append(kept[0].state_dict())
-    assert all(torch.equal(learned[0][name], learned[1][name]) for name in learned[0])
-    fresh = small_network().state_dict()
-    assert not all(torch.equal(fresh[name], learned[0][name]) for name in fresh)
+        contestants = {"adapted": Adapted(small_network(), 96, one_step=few).fisher_contestant(serve)}
+        fleet: list[Asked] = []
+        fleet += [_container(rubbish, seed, contestants, fleet) for seed in (0, 1)]
+        for asked in fleet:
+            assert asked.ask("adapted").samples.shape == (5, 100, 2)
+        learned.append([network.state_dict() for network in kept])
+    for clean, dirty in zip(*learned, strict=True):
+        assert all(torch.equal(clean[name], dirty[name]) for name in clean)
+    fresh, (one, other) = small_network().state_dict(), learned[0]
+    trunk = "enter.weight"  # learned of both containers together
+    assert torch.equal(one[trunk], other[trunk])
+    assert not torch.equal(fresh[trunk], one[trunk])
+    assert not all(torch.equal(one[name], other[name]) for name in one)
