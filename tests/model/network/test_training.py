@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from model.network import runs
 from model.network.adapt import TooShortError, adapt, adaptation
 from model.network.checkpoint import CheckpointError
 from model.network.history import History, draw_history, example_at
+from model.network.loss import losses
 from model.network.network import Network
 from model.network.prepared import Prepared
 from model.network.training import Progress, Trainer, TrainingOptions, prepare
@@ -167,3 +169,30 @@ def test_batches_made_ahead_come_in_order() -> None:
     plain = [next(_stream(k)).target for k in (5, 6)]
     stream = ordered(_batch, 5, workers=0)
     assert all(torch.equal(next(stream).target, target) for target in plain)
+
+
+def test_an_update_without_a_number_is_left_out() -> None:
+    whole = _batch(7)
+    broken = replace(whole, features=replace(whole.features, tokens=whole.features.tokens * torch.nan))
+    torch.manual_seed(0)
+    trainer = Trainer(Network(SMALL), iter([broken, whole]), [whole], replace(OPTIONS, revisit=False))
+    before = _weights(trainer)
+    trainer.advance()
+    assert torch.equal(before, _weights(trainer))
+    trainer.advance()
+    assert not torch.equal(before, _weights(trainer))
+    assert _weights(trainer).isfinite().all()
+
+
+def test_errors_count_by_the_unit_that_is_given() -> None:
+    batch = _batch(7)
+    law = Network(SMALL)(batch.features, 1)
+    unit = torch.tensor([4.0, 0.5]).expand(len(batch.target), 2)
+    target, observed = batch.target[:, :1], batch.observed[:, :1]
+    plain, half = (
+        losses(law, batch.features, target, observed, torch.tensor([0]), u, paths=False) for u in (unit, 2 * unit)
+    )
+    for part in ("pinball", "mixture"):
+        torch.testing.assert_close(plain[part], 2 * half[part])
+    assert "peak" not in plain
+    torch.testing.assert_close(plain["atoms"], half["atoms"])
