@@ -18,6 +18,7 @@ Single = NDArray[np.float32]
 
 GRID: Final = 96
 MAX_E: Final = 5.5
+LEAST_RISE: Final = 1e-20  # of two knots that float32 cannot tell apart: 0 / 0 would be no number
 _ROOT_HALF: Final = math.sqrt(0.5)
 
 
@@ -117,7 +118,7 @@ def _forward(x: Single, y: Single, slope: Single, value: float, first: int) -> t
     k = first
     while k < last - 1 and value > x[k + 1]:
         k += 1
-    width, rise = x[k + 1] - x[k], np.float64(y[k + 1]) - y[k]
+    width, rise = x[k + 1] - x[k], max(np.float64(y[k + 1]) - y[k], LEAST_RISE)
     steep = rise / width
     t = (value - x[k]) / width
     u = t * (1 - t)
@@ -136,7 +137,7 @@ def _inverse(x: Single, y: Single, slope: Single, value: float) -> float:
     k = 0
     while k < last - 1 and value > y[k + 1]:
         k += 1
-    width, rise = x[k + 1] - x[k], np.float64(y[k + 1]) - y[k]
+    width, rise = x[k + 1] - x[k], max(np.float64(y[k + 1]) - y[k], LEAST_RISE)
     steep = rise / width
     share = min(max((value - y[k]) / rise, 0.0), 1.0)
     bend = (slope[k + 1] + slope[k] - 2 * steep) * share

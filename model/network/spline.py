@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-_LEAST_RISE = 1e-20  # two knots that float32 cannot tell apart: 0 / 0 would be no number
+from model.network.atom_quantiles import LEAST_RISE
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Spline:
         x0, x1 = self.x[bins], self.x[bins + 1]
         y0, y1 = self.y.gather(-1, bins), self.y.gather(-1, bins + 1)
         d0, d1 = self.slope.gather(-1, bins), self.slope.gather(-1, bins + 1)
-        s = (y1 - y0).clamp(min=_LEAST_RISE) / (x1 - x0)
+        s = (y1 - y0).clamp(min=LEAST_RISE) / (x1 - x0)
         t = ((value - x0) / (x1 - x0)).clamp(0, 1)
         u = t * (1 - t)
         below = s + (d1 + d0 - 2 * s) * u
@@ -56,7 +56,7 @@ class Spline:
     def value(self, x: Tensor) -> Tensor:
         """Map samples [..., S] without the derivative: sampling is most of the work of a forecast."""
         bins = (torch.bucketize(x, self.x) - 1).clamp_(0, self.x.shape[0] - 2)
-        width, rise = self.x.diff(), self.y.diff().clamp(min=_LEAST_RISE)
+        width, rise = self.x.diff(), self.y.diff().clamp(min=LEAST_RISE)
         s = rise / width
         bend = self.slope[..., 1:] + self.slope[..., :-1] - 2 * s
         t = (x - self.x[bins]) / width[bins]
@@ -73,7 +73,7 @@ class Spline:
         bins = (torch.bucketize(points, self.x) - 1).clamp(0, self.x.shape[0] - 2)
         x0, x1 = self.x[bins], self.x[bins + 1]
         y0, y1, d0, d1 = self.y[..., bins], self.y[..., bins + 1], self.slope[..., bins], self.slope[..., bins + 1]
-        s = (y1 - y0).clamp(min=_LEAST_RISE) / (x1 - x0)
+        s = (y1 - y0).clamp(min=LEAST_RISE) / (x1 - x0)
         t = ((points - x0) / (x1 - x0)).clamp(0, 1)
         u = t * (1 - t)
         inside = y0 + (y1 - y0) * (s * t * t + d0 * u) / (s + (d1 + d0 - 2 * s) * u)
@@ -97,7 +97,7 @@ class Spline:
         x0, x1 = self.x[bins], self.x[bins + 1]
         y0, y1 = self.y.gather(-1, bins), self.y.gather(-1, bins + 1)
         d0, d1 = self.slope.gather(-1, bins), self.slope.gather(-1, bins + 1)
-        rise = (y1 - y0).clamp(min=_LEAST_RISE)
+        rise = (y1 - y0).clamp(min=LEAST_RISE)
         s = rise / (x1 - x0)
         low, high = value < y0, value > y1
         r = ((value - y0) / rise).clamp(0, 1)  # share of the bin's height
