@@ -40,6 +40,7 @@ class TrainingOptions:
         part: "all", or "head": only what reads a token, for batches that hold their tokens.
         revisit: whether each update takes a batch seen before, too: right where features cost more than updates.
         weights: of the parts of the loss.
+        judge: weights of the parts in the validation score; None: as in the loss.
     """
 
     steps: int = 6000
@@ -52,6 +53,7 @@ class TrainingOptions:
     part: Literal["all", "head"] = "all"
     revisit: bool = True
     weights: LossWeights = field(default_factory=LossWeights)
+    judge: LossWeights | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,8 @@ class Trainer:
         """Score the averaged network; True when it is the best so far."""
         steps = torch.arange(0, MAX_HORIZON, 3)
         with torch.no_grad():
-            scores = [self._loss(self.averaged, batch, steps).item() for batch in self._validation]
+            judge = self._options.judge or self._options.weights
+            scores = [self._loss(self.averaged, batch, steps, judge).item() for batch in self._validation]
         score = sum(scores) / max(1, len(scores))
         self.history.append((self.step, score))
         if self.best is not None and score >= self.best:
@@ -214,7 +217,7 @@ class Trainer:
         for batch in batches:
             horizon = self._options.horizon
             steps = torch.tensor(sorted(draw.sample(range(horizon), min(horizon, _SCORED_STEPS))))
-            loss = self._loss(self.network, batch, steps) / len(batches)
+            loss = self._loss(self.network, batch, steps, self._options.weights) / len(batches)
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.item()
         norm = torch.nn.utils.clip_grad_norm_(self._learned, 1.0)
@@ -232,11 +235,10 @@ class Trainer:
         warm = min(1.0, (self.step + 1) / min(100, max(1, self._options.steps // 10)))
         return self._options.learning_rate * warm * (0.02 + 0.98 * 0.5 * (1 + cos(pi * done)))
 
-    def _loss(self, network: Network, batch: Prepared, steps: Tensor) -> Tensor:
+    def _loss(self, network: Network, batch: Prepared, steps: Tensor, weights: LossWeights) -> Tensor:
         horizon = min(batch.target.shape[1], self._options.horizon)
         law = network(batch.features, horizon, batch.tokens)
         target, observed = batch.target[:, :horizon], batch.observed[:, :horizon]
-        weights = self._options.weights
         paths = weights.peak > 0
         parts = losses(law, batch.features, target, observed, steps[steps < horizon], batch.unit, paths=paths)
         total = weights.pinball * parts["pinball"] + weights.mixture * parts["mixture"]
