@@ -43,7 +43,8 @@ def histories(task: Task) -> list[History]:
 class Adapted:
     """A network adapted once to each task, or to all containers and then its head to each of them.
 
-    Train rows teach, validation rows judge, test rows are unseen.
+    Train rows teach, validation rows judge (and then teach the heads, for as long as they found best), test rows are
+    unseen.
 
     Contestants that serve it in different ways share what was learned; the time is the first one's.
 

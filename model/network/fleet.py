@@ -80,14 +80,28 @@ def fleet_rows(network: Network, history: History, train_end: int, context: int,
 def adapt_together(network: Network, rows: Sequence[Rows], options: FleetOptions) -> Network:
     """The network adapted to all items, or as it was where nothing is gained. Items share indicators and levels."""
     teach, judge = joined([item.teach for item in rows]), joined([item.judge for item in rows])
-    return _learned(network, teach, judge, options.together, options.windows[0])
+    trainer = _trainer(network, teach, judge.parts(_JUDGED_AT_ONCE), options.together, options.windows[0])
+    trainer.validate()  # what comes in is the one to beat
+    trainer.run()
+    return trainer.best_network()
 
 
 def adapt_head(network: Network, rows: Rows, options: FleetOptions) -> Network:
-    """The network with a head adapted to one item, and its atoms' places, or as it was where nothing is gained."""
+    """The network with a head adapted to one item and its atoms' places, or as it was where nothing is gained.
+
+    The rows that judge say for how many updates to learn; then the head learns so long anew, of those rows, too: they
+    are the newest.
+    """
     network = network if network.spec.places else with_places(network)
     teach, judge = (with_tokens(some, network) for some in (rows.teach, rows.judge))
-    return _learned(network, teach, judge, options.own, options.windows[1])
+    trainer = _trainer(network, teach, judge.parts(_JUDGED_AT_ONCE), options.own, options.windows[1])
+    trainer.validate()  # what comes in is the one to beat
+    trainer.run()
+    updates = min(trainer.history, key=lambda judged: judged[1])[0]
+    again = _trainer(network, joined([teach, judge]), [], options.own, options.windows[1])
+    for _ in range(updates):
+        again.advance()
+    return again.best_network()
 
 
 def with_tokens(rows: Prepared, network: Network) -> Prepared:
@@ -97,9 +111,8 @@ def with_tokens(rows: Prepared, network: Network) -> Prepared:
     return replace(rows, tokens=torch.cat(tokens))
 
 
-def _learned(network: Network, teach: Prepared, judge: Prepared, options: TrainingOptions, windows: int) -> Network:
-    examples = shuffled([teach], windows, options.seed)
-    trainer = Trainer(copy.deepcopy(network), examples, judge.parts(_JUDGED_AT_ONCE), options)
-    trainer.validate()  # what comes in is the one to beat
-    trainer.run()
-    return trainer.best_network()
+def _trainer(
+    network: Network, teach: Prepared, judge: Sequence[Prepared], options: TrainingOptions, windows: int
+) -> Trainer:
+    learned = copy.deepcopy(network).requires_grad_()
+    return Trainer(learned, shuffled([teach], windows, options.seed), judge, options)

@@ -80,11 +80,13 @@ def joined(parts: Sequence[Prepared]) -> Prepared:
     """One batch of all windows; the parts' indicators and levels are the same."""
     features = [part.features for part in parts]
     units = [part.unit for part in parts if part.unit is not None]
+    tokens = [part.tokens for part in parts if part.tokens is not None]
     return Prepared(
         _each(features, torch.cat),
         torch.cat([part.target for part in parts]),
         torch.cat([part.observed for part in parts]),
         torch.cat(units) if units else None,
+        torch.cat(tokens) if tokens else None,
     )
 
 
