@@ -14,7 +14,7 @@ from infra.bench.live_watch import DecisionWatch, Publisher
 from infra.bench.report import print_table
 from infra.cli_options import say
 
-_WORKLOADS_PER_5S = 2_500  # what one core decides upon in a step, with room for catching up
+_WORKLOADS_PER_5S = 1_000  # what one core decides upon in a step, with room for catching up
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ numbers at another alignment in memory: every row is multiplied for itself, from
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
@@ -32,6 +34,10 @@ class RowLinear(nn.Linear):
         rows = aligned(x).reshape(b, -1, inside + -inside % ALIGNED)
         out = torch.bmm(rows, self._turned().expand(b, -1, -1))[..., : self.out_features] + self.bias
         return out.view(*x.shape[:-1], self.out_features)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy makes its own: its weight counts its changes anew."""
+        return {name: value for name, value in self.__dict__.items() if name != "_columns"}
 
     def _turned(self) -> Tensor:
         """[in', out'], made once for as long as the weight stays what it is: copying it costs what multiplying does."""
