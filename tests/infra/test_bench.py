@@ -135,10 +135,11 @@ def test_inference_is_measured_beside_its_floor(capsys: pytest.CaptureFixture[st
     body = run_inference_bench(InferenceBench(rounds=1, batches=(1, 3), rows=64, horizon=4, paths=16))
     rows = [row for row in body["results"] if row["device"] == "cpu"]
     assert [(row["subject"], row["windows"]) for row in rows] == [
-        (subject, windows) for windows in (1, 3) for subject in ("network", "combined", "pool", "floor")
+        (subject, windows) for windows in (1, 3) for subject in ("eager", "network", "combined", "pool", "floor")
     ]
     assert all(row["ms"]["median"] > 0 for row in rows)
     assert all(row["over_floor"] == 1 for row in rows if row["subject"] == "floor")
+    assert all((row["of_eager"] == 1) == (row["subject"] == "eager") for row in rows)
     assert "over floor" in capsys.readouterr().out
 
 
