@@ -70,7 +70,7 @@ def _from_ring(batch: ContextBatch, context: ScaledContext, ahead: Tensor, days:
     below = low.clamp(0, num - 1).long().reshape(b, 1, d * p).expand(-1, c, -1)
     above = (below + 1).clamp(max=num - 1)
     has_below = seen.gather(2, below).view(b, c, d, p) & inside
-    has_above = seen.gather(2, above).view(b, c, d, p) & inside
+    has_above = seen.gather(2, above).view(b, c, d, p) & inside & (share > 0)  # a whole row away it says another time
     share = torch.where(has_below & has_above, share, has_above.float())
     value = ring.gather(2, below).view(b, c, d, p) * (1 - share) + ring.gather(2, above).view(b, c, d, p) * share
     known = has_below | has_above

@@ -85,6 +85,21 @@ def test_a_day_known_only_from_the_ring_is_seen() -> None:
     assert not torch.equal(_forecaster().forecast(with_ring, 7, 9).paths, _forecaster().forecast(without, 7, 9).paths)
 
 
+@pytest.mark.parametrize("length", [144, 150, 288])
+def test_the_ring_of_the_same_rows_says_what_the_rows_say(length: int) -> None:
+    """Ten-minute steps: beside the fine rows the ring holds nothing new, not even where both begin."""
+    values = torch.randn(2, length, 2, generator=torch.Generator().manual_seed(5)).cumsum(1)
+    ring = torch.full((2, 1008, 2), torch.nan)
+    ring[:, -length:] = values
+    aligned = {"origin_ts_ms": torch.full((2,), 1_763_636_400_000)}
+    both = replace(context_batch(values, coarse=ring, step_ms=600_000), **aligned)
+    rows = replace(context_batch(values, step_ms=600_000), **aligned)
+    spec = _forecaster()._network.spec
+    with_ring, without = (describe(batch, spec) for batch in (both, rows))
+    assert torch.equal(with_ring.candidates.offered, without.candidates.offered)
+    assert torch.allclose(with_ring.tokens, without.tokens, atol=1e-5)
+
+
 def test_more_indicators_than_it_reads_are_refused() -> None:
     batch = context_batch(torch.randn(1, 64, 33))
     with pytest.raises(ValueError, match="up to 32 indicators, this batch has 33"):
