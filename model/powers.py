@@ -42,22 +42,29 @@ def raise_all(base: Float, exponent: int, result: Float) -> None:
 
 
 @compiled
+def exponential(x: float) -> float:
+    """exp(x) for x from -4 to 4 within 1e-7, by steps that make vector instructions: the eighth power of a series."""
+    y = 0.125 * x
+    late = 1 / 120 + y * (1 / 720 + y * (1 / 5040 + y * (1 / 40320)))
+    e = 1.0 + y * (1.0 + y * (1 / 2 + y * (1 / 6 + y * (1 / 24 + y * late))))
+    e *= e
+    e *= e
+    return e * e
+
+
+@compiled
 def roots_of(x: Float, degree: int, out: Float) -> None:
     """Roots of numbers in [0, 1] within 1e-9, in steps that processors take several at a time.
 
-    ln x is 32 times that of its 32nd root, which atanh's series gives; exp of a small number is a series to the eighth
-    power. Numbers so small that the series would not do are rare, and take the library's power.
+    ln x is 32 times that of its 32nd root, which atanh's series gives. Numbers so small that the series would not do
+    are rare, and take the library's power.
     """
     for k in range(len(x)):
         root = math.sqrt(math.sqrt(math.sqrt(math.sqrt(math.sqrt(x[k])))))
         u = (root - 1.0) / (root + 1.0)
         v = u * u
-        y = 8.0 / degree * u * (1.0 + v * (1 / 3 + v * (1 / 5 + v * (1 / 7 + v * (1 / 9 + v * (1 / 11))))))
-        late = 1 / 120 + y * (1 / 720 + y * (1 / 5040 + y * (1 / 40320)))
-        e = 1.0 + y * (1.0 + y * (1 / 2 + y * (1 / 6 + y * (1 / 24 + y * late))))
-        e *= e
-        e *= e
-        out[k] = e * e
+        power_of_e = 64.0 / degree * u * (1.0 + v * (1 / 3 + v * (1 / 5 + v * (1 / 7 + v * (1 / 9 + v * (1 / 11))))))
+        out[k] = exponential(power_of_e)
     for k in range(len(x)):
         if x[k] < _SERIES_FROM or degree < _SERIES_DEGREE:
             out[k] = x[k] ** (1.0 / degree)

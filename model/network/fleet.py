@@ -23,7 +23,7 @@ _ONE_STEP = LossWeights(pinball=0.3, mixture=1.0, peak=0.0, copula=0.1, likeliho
 # The density of atoms teaches, but turns long before the score does.
 _CRPS = LossWeights(pinball=0.0, mixture=1.0, peak=0.0, copula=0.0, likelihood=0.0, atoms=0.0)
 _JUDGED_AT_ONCE = 512
-
+_LEAST_UNIT = 1e-9
 
 TOGETHER = TrainingOptions(
     steps=1400, learning_rate=2e-3, weight_decay=0.03, validate_every=200, patience=3, horizon=1, revisit=False,
@@ -59,7 +59,7 @@ class Rows:
 
 
 def fleet_rows(network: Network, history: History, train_end: int, context: int, horizon: int) -> Rows:
-    """All windows of an item that have their whole context.
+    """All windows of an item that have their whole context, errors measured by the spread of the rows that teach.
 
     Args:
         network: whose features are computed.
@@ -73,8 +73,9 @@ def fleet_rows(network: Network, history: History, train_end: int, context: int,
     first = min(context, train_end - 1) - 1
     teach = prepare_rows(history, np.arange(first, train_end - 1), network.spec, last_row=train_end, **of_rows)
     judge = prepare_rows(history, np.arange(train_end - 1, num - 1), network.spec, last_row=num, **of_rows)
-    assert teach.unit is not None
-    return Rows(teach, replace(judge, unit=teach.unit[:1].expand(len(judge.target), -1)))
+    spread = np.nan_to_num(np.nanstd(history.values[:train_end], axis=0)).clip(min=_LEAST_UNIT)
+    unit = torch.from_numpy(spread)
+    return Rows(*(replace(part, unit=unit.expand(len(part.target), -1)) for part in (teach, judge)))
 
 
 def adapt_together(network: Network, rows: Sequence[Rows], options: FleetOptions) -> Network:

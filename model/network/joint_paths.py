@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from model.compiled import compiled
 from model.network.atom_quantiles import MixtureTable, mixed_values, mixture_table, spline_values, table_room
+from model.powers import exponential
 from model.row_draws import ascending
 
 Float = NDArray[np.float64]
 Single = NDArray[np.float32]
 Whole = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 MAX_LOG_SPREAD: Final = 3.0
 SUBSLICES: Final = 16  # places within a slice that its value may take
@@ -176,7 +176,7 @@ def _couple(coefficients: Single, steps: Steps, e: Single) -> None:
                 gap = _log_above(abs(e[right, s] - e[left, s]))
                 log_spread = min(max(level + widening * gap, -MAX_LOG_SPREAD), 1.0)
                 mean = toward_left * e[left, s] + toward_right * e[right, s]
-                e[h + 1, s] = mean + _exponential(log_spread) * e[h + 1, s]
+                e[h + 1, s] = mean + exponential(log_spread) * e[h + 1, s]
         elif left > 0:
             rho = 0.999 * math.tanh(coefficients[h, 4])
             spread = math.sqrt(1 - rho * rho)
@@ -191,14 +191,3 @@ def _log_above(x: float) -> float:
     u = (root - 1.0) / (root + 1.0)
     v = u * u
     return 16.0 * u * (1.0 + v * (1 / 3 + v * (1 / 5 + v * (1 / 7 + v * (1 / 9)))))
-
-
-@compiled
-def _exponential(x: float) -> float:
-    """exp(x) for x from -4 to 4 within 1e-8, likewise: the eighth power of a series."""
-    y = 0.125 * x
-    late = 1 / 120 + y * (1 / 720 + y * (1 / 5040 + y * (1 / 40320)))
-    e = 1.0 + y * (1.0 + y * (1 / 2 + y * (1 / 6 + y * (1 / 24 + y * late))))
-    e *= e
-    e *= e
-    return e * e

@@ -17,7 +17,6 @@ from model.network.history import History, example_at
 from model.network.spec import NetworkSpec
 
 _AT_ONCE = 64  # windows whose features are computed together
-_LEAST_UNIT = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class Prepared:
 def prepare_rows(
     history: History, origins: NDArray[np.int64], spec: NetworkSpec, *, context: int, horizon: int, last_row: int
 ) -> Prepared:
-    """The windows that end at the given rows, errors measured by the spread of the history's rows before `last_row`.
+    """The windows that end at the given rows.
 
     Of the context only the units are kept, of the candidates `horizon` steps: a thousand windows of eleven indicators
     take some 25 MB.
@@ -72,8 +71,7 @@ def prepare_rows(
         with torch.no_grad():
             features = _shortened(describe(example.batch, spec), horizon)
         parts.append(Prepared(features, example.target[:, :horizon], example.observed[:, :horizon]))
-    spread = np.nan_to_num(np.nanstd(history.values[:last_row], axis=0)).clip(min=_LEAST_UNIT)
-    return replace(joined(parts), unit=torch.from_numpy(spread).expand(len(origins), -1))
+    return joined(parts)
 
 
 def joined(parts: Sequence[Prepared]) -> Prepared:

@@ -13,11 +13,12 @@ from model.network.atom_quantiles import mixed_values, mixture_table, table_room
 from model.network.atoms import atoms
 from model.network.candidates import candidates
 from model.network.features import describe
-from model.network.joint_paths import _exponential, _log_above
+from model.network.joint_paths import _log_above
 from model.network.linear_fits import _levinson
 from model.network.marginal import knot_positions
 from model.network.scaled import ScaledContext, rescale
 from model.network.seasons import seasons
+from model.powers import exponential
 from tests.model.batches import context_batch
 from tests.model.network.untrained import small_network
 
@@ -114,7 +115,7 @@ def test_a_table_of_quantiles_inverts_its_distribution() -> None:
 @given(st.floats(0, 15), st.floats(-4, 4))
 def test_series_of_logarithm_and_exponential(x: float, y: float) -> None:
     assert abs(_log_above(x) - np.log1p(x)) < 1e-8
-    assert abs(_exponential(y) / np.exp(y) - 1) < 1e-7
+    assert abs(exponential(y) / np.exp(y) - 1) < 1e-7
 
 
 @settings(max_examples=40, deadline=None)
