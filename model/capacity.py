@@ -131,7 +131,7 @@ class CapacityPosterior:
         if load <= 0:
             return "idle"
         settled = fleet is not None and fleet[0] == slot.ready and not gap
-        self._standing = self._standing.after(slot, before) if settled else NONE
+        self._standing = self._standing.after(slot, before) if settled else StandingQueue.on_new_fleet(slot)
         if self._contradicted(slot.ready, residence_s):
             self._overload_rps = load
             self._start_over(self._standing.rate(slot.ready))

@@ -320,6 +320,19 @@ def test_a_queue_that_is_worked_off_as_fast_as_believed_says_nothing_new() -> No
     assert believed(posterior) == before
 
 
+@pytest.mark.parametrize(("grows", "learned"), [(False, False), (True, True)])
+def test_replicas_that_started_while_a_queue_stood_elsewhere_are_not_at_their_limit(grows: bool, learned: bool) -> None:
+    """Nine replicas of 2/s each, of which seven are new and idle for the most part, and 300 requests wait at the others."""
+    posterior = taught(CapacityPosterior(2.0), Truth(2.0, 20.0, seed=8), 300)
+    overloaded(posterior, 2.0, 6)
+    before, waiting = believed(posterior), 300.0
+    slot = replace(SLOT, arrival_rate=9.0, miss_ratio=0.3, ready=9, pending=0, step_s=15.0, residence_s=20.0)
+    for k in range(6):
+        posterior.observe(replace(slot, end_ts_ms=10_100 * STEP_MS + k * 15_000, waiting=waiting))
+        waiting += 30.0 if grows else -30.0
+    assert (believed(posterior) < before) == learned
+
+
 def test_a_fleet_that_serves_nothing_is_broken_and_its_requests_are_not_heavier() -> None:
     posterior = taught(CapacityPosterior(2.0), Truth(2.0, 20.0, seed=6), 300)
     before = believed(posterior)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from model.slot_evidence import SlotEvidence
-from model.standing_queue import NONE, StandingQueue
+from model.standing_queue import NONE, OLDER, StandingQueue
 
 SLOT = SlotEvidence(
     end_ts_ms=0, step_s=15.0, arrival_rate=5.0, miss_ratio=1.0, waiting=160.0, ready=2, pending=1, draining=0,
@@ -18,9 +18,9 @@ SLOT = SlotEvidence(
 
 def test_it_counts_what_came_less_what_the_queue_grew_by() -> None:
     queue = NONE.after(SLOT, 130.0)
-    assert queue == StandingQueue(45.0, 15.0)
+    assert queue == StandingQueue(45.0, 15.0, 75.0)
     assert queue.rate(2) == pytest.approx(1.5)
-    assert queue.after(SLOT, 160.0) == StandingQueue(120.0, 30.0)
+    assert queue.after(SLOT, 160.0) == StandingQueue(120.0, 30.0, 150.0)
 
 
 @pytest.mark.parametrize(
@@ -79,5 +79,28 @@ def test_it_says_nothing_before_what_is_in_service_has_turned_over() -> None:
             assert (queue.at_most(2, residence_s) is None) == (seconds < min(max(15.0, residence_s), 60.0))
 
 
-def test_what_is_stored_is_given_back() -> None:
-    assert StandingQueue.of(StandingQueue(12.5, 40.0).stored()) == StandingQueue(12.5, 40.0)
+@pytest.mark.parametrize("queue", [NONE, OLDER, StandingQueue(12.5, 40.0, 30.0, True)])
+def test_it_is_stored_as_plain_numbers(queue: StandingQueue) -> None:
+    assert StandingQueue.of(queue.stored()) == queue
+
+
+def test_of_what_an_earlier_release_stored_only_that_a_queue_stood_is_taken_over() -> None:
+    assert StandingQueue.of([12.5, 40.0]) == OLDER
+
+
+def test_a_queue_older_than_the_fleet_tells_what_all_take_in_only_while_it_grows() -> None:
+    queue = StandingQueue.on_new_fleet(SLOT)
+    assert queue == OLDER
+    shrinking, growing = queue.after(SLOT, 190.0), queue.after(SLOT, 130.0)
+    assert shrinking.at_most(2, 0.0) is None
+    assert growing.at_most(2, 0.0) == NONE.after(SLOT, 130.0).at_most(2, 0.0) is not None
+    # On the whole it must have grown, whatever it did in the newest slot.
+    assert growing.after(SLOT, 161.0).at_most(2, 0.0) is not None
+    assert growing.after(SLOT, 250.0).at_most(2, 0.0) is None
+
+
+def test_a_queue_is_older_until_it_is_gone() -> None:
+    queue = StandingQueue.on_new_fleet(SLOT)
+    gone = replace(SLOT, waiting=9.0)
+    assert queue.after(replace(SLOT, waiting=None), 160.0) == OLDER  # nobody knows
+    assert queue.after(gone, 160.0) == NONE == StandingQueue.on_new_fleet(gone)
