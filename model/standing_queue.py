@@ -85,7 +85,7 @@ class StandingQueue:
     @classmethod
     def of(cls, stored: Sequence[float]) -> StandingQueue:
         """As it was stored; where what came was not stored yet, it begins anew."""
-        if len(stored) < 4:  # noqa: PLR2004
+        if len(stored) < 4:
             return OLDER
         return cls(float(stored[0]), float(stored[1]), float(stored[2]), bool(stored[3]))
 

@@ -17,6 +17,8 @@ _FETCH_BYTES = 8 << 20
 # The broker answers a connection's requests one after the other: at the end of a log, each question about offsets would
 # wait behind a fetch that waits for new records. Half a second each made a restore take 40 s.
 _FETCH_WAIT_MS = 10
+# What the client waits before it asks again for what it was not told at once, as of each topic that it turns to.
+_RETRY_MS = 10
 
 
 class LogReader:
@@ -38,6 +40,7 @@ class LogReader:
             max_partition_fetch_bytes=_FETCH_BYTES,
             fetch_max_wait_ms=_FETCH_WAIT_MS,
             fetch_max_bytes=8 * _FETCH_BYTES,
+            retry_backoff_ms=_RETRY_MS,
             **client_options,
         )
 

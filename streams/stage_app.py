@@ -26,7 +26,7 @@ from streams.meter import Meter, NullMeter
 from streams.reach import check_reach
 from streams.stage import FailPoint, Gathering, Kernel, Lane
 from streams.topics import PLAN_BYTES
-from streams.transport import BatchConsumer, BatchPort, highwater_lag, install
+from streams.transport import BatchConsumer, BatchPort, NoTables, highwater_lag, install
 
 # A request carries one batch per partition: in batches of the usual 16 KiB a slot's answers take dozens of round trips.
 # Well below the megabyte that brokers allow a batch by default.
@@ -141,6 +141,7 @@ class StageHost:
             store="memory://",
             datadir=str(Path(tempfile.gettempdir()) / f"harmony-faust-{os.getuid()}"),
             web_enabled=False,
+            TableManager=NoTables,
             topic_disable_leader=True,
             topic_allow_declare=False,
             table_standby_replicas=0,

@@ -12,6 +12,7 @@ docs/adr/0001 says what Faust does for us and what it does not.
 | `Consumer._commit_offsets`*, `_committed_offset`* | what the group has really taken; a refused commit is tried again |
 | `Consumer._thread`*, aiokafka's subscription state* and sender task* | what watchdogs see of consumer and producer |
 | `Consumer._new_consumer_thread`, aiokafka's `Fetcher._records`*, `PartitionRecords._consumer_record`* | lean records |
+| `TableManager.on_start`, `_update_channels`* | joins the group at once |
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import faust
+from faust.tables import TableManager
 from faust.transport.consumer import ensure_TP
 from faust.transport.drivers import aiokafka as driver
 from faust.types.tuples import TP
@@ -228,6 +230,14 @@ class BatchConsumer(driver.Consumer):
         if self.flow_active and tp in self._expected:
             self._expected[tp] = offset + 1
             self._read_offset[tp] = offset
+
+
+class NoTables(TableManager):
+    """Begins at once: before joining the group, stock Faust waits a second for tables that are still being declared."""
+
+    async def on_start(self) -> None:
+        await self._update_channels()
+        await self.recovery.start()
 
 
 class BatchTransport(driver.Transport):

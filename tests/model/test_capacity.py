@@ -322,7 +322,7 @@ def test_a_queue_that_is_worked_off_as_fast_as_believed_says_nothing_new() -> No
 
 @pytest.mark.parametrize(("grows", "learned"), [(False, False), (True, True)])
 def test_replicas_that_started_while_a_queue_stood_elsewhere_are_not_at_their_limit(grows: bool, learned: bool) -> None:
-    """Nine replicas of 2/s each, of which seven are new and idle for the most part, and 300 requests wait at the others."""
+    """Nine replicas of 2/s each: seven are new and idle for the most part, 300 requests wait at the others."""
     posterior = taught(CapacityPosterior(2.0), Truth(2.0, 20.0, seed=8), 300)
     overloaded(posterior, 2.0, 6)
     before, waiting = believed(posterior), 300.0

@@ -79,7 +79,7 @@ def test_it_says_nothing_before_what_is_in_service_has_turned_over() -> None:
             assert (queue.at_most(2, residence_s) is None) == (seconds < min(max(15.0, residence_s), 60.0))
 
 
-@pytest.mark.parametrize("queue", [NONE, OLDER, StandingQueue(12.5, 40.0, 30.0, True)])
+@pytest.mark.parametrize("queue", [NONE, OLDER, StandingQueue(12.5, 40.0, 30.0, older=True)])
 def test_it_is_stored_as_plain_numbers(queue: StandingQueue) -> None:
     assert StandingQueue.of(queue.stored()) == queue
 

@@ -13,11 +13,12 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.consumer import fetcher
 from aiokafka.producer.sender import Sender
+from faust.tables import TableManager
 from faust.tables.recovery import Recovery
 from faust.transport.drivers import aiokafka as driver
 from faust.types.tuples import TP
 
-from streams.transport import BatchConsumer
+from streams.transport import BatchConsumer, NoTables
 
 
 def test_faust_is_the_version_that_was_read() -> None:
@@ -56,6 +57,14 @@ def test_fetched_records_pass_through_the_hooks_that_make_them_lean() -> None:
 def test_state_is_restored_before_the_position_is_sought() -> None:
     source = inspect.getsource(Recovery._resume_streams)
     assert source.index("on_rebalance_complete.send") < source.index("perform_seek")
+
+
+def test_what_stock_faust_does_when_tables_start_is_all_that_ours_does_but_for_the_wait() -> None:
+    def does(on_start: object) -> list[str]:
+        lines = inspect.getsource(on_start).splitlines()  # type: ignore[arg-type]
+        return [line.strip() for line in lines if "await" in line and "sleep" not in line]
+
+    assert does(NoTables.on_start) == does(TableManager.on_start) != []
 
 
 def test_commits_ask_for_our_offsets() -> None:
