@@ -16,7 +16,8 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from model.evidence_curves import GRID, LEAST_ALLOWED, MOST_ALLOWED, SPACING, STEEPNESS, curves_of
+from model.capacity_grid import GridPosterior, Prior, grid_posterior
+from model.evidence_curves import GRID, LEAST_ALLOWED, MOST_ALLOWED, SPACING, curves_of
 from model.load_evidence import LoadEvidence
 from model.slot_evidence import CLUMP, SlotEvidence, misses_of, usable
 from model.standing_queue import NONE, StandingQueue
@@ -27,8 +28,6 @@ Float = NDArray[np.float64]
 Verdict = Literal["good", "bad", "unobserved", "idle", "fleet_changing", "cold_start", "backlog", "unclear"]
 
 _LOWEST: Final = -310  # lattice index of 9e-5 requests/s; the last one is at 1.2e5
-_EDGE: Final = 24  # the grid moves when the median comes this near to its end
-_STEEPNESS_PRIOR: Final = (0.2, 0.35, 0.3, 0.15)
 _DECLARED_SIGMA: Final = 0.25  # of log capacity around a declared one
 _LEARNED_SIGMA: Final = 1.0  # of log capacity around the loads seen, and around a declared one that is wrong
 _WRONG: Final = 0.02  # chance that a declared capacity is far off
@@ -44,9 +43,6 @@ _LIGHTER: Final = 0.5  # share of the evidence that stays where a fleet at its l
 _EVIDENCE_S: Final = 15.0  # slots shorter than this count in proportion: neighbours are not independent
 _SETTLE_RESIDENCES: Final = 1.5
 _STUCK_MS: Final = 600_000  # a fleet pending or draining unchanged for this long is stuck, not changing
-
-
-_LOG_STEEPNESS: Final = np.log(np.asarray(_STEEPNESS_PRIOR))[:, None]
 
 
 class CapacityPosterior:
@@ -96,7 +92,7 @@ class CapacityPosterior:
         self._waiting: float | None = None
         self._overload_rps = 0.0
         self._standing = NONE
-        self._cache: tuple[int, Float] | None = None
+        self._cache: GridPosterior | None = None
 
     @property
     def known(self) -> bool:
@@ -162,9 +158,8 @@ class CapacityPosterior:
 
     def cumulative(self) -> tuple[float, Float]:
         """Log capacity at the lower end of the grid, and the probability up to each cell's end, `SPACING` apart."""
-        first, posterior = self._posterior()
-        cells = np.concatenate(([0.0], np.cumsum(posterior.sum(axis=0))))
-        return (first - 0.5) * SPACING, cells / cells[-1]
+        posterior = self._posterior()
+        return (posterior.first - 0.5) * SPACING, posterior.cumulative
 
     def draws(self, num: int, seed: int) -> Float:
         """Stratified draws [num] in random order, 1/s per replica; the same seed gives the same draws."""
@@ -173,17 +168,16 @@ class CapacityPosterior:
 
     def miss_share(self, load_rps: float) -> float:
         """Expected share of requests that misses at this load per replica; never falls as the load rises."""
-        first, posterior = self._posterior()
-        place = min(max(math.log(max(load_rps, 1e-300)) / SPACING - first, 0.0), GRID - 1.0)
-        low = min(int(place), GRID - 2)
-        ends = np.einsum("wc,wcl->l", posterior, curves_of(self._allowed).missed[:, :, low : low + 2])
-        return float(ends[0] + (ends[1] - ends[0]) * (place - low))
+        posterior = self._posterior()
+        place = min(max(math.log(max(load_rps, 1e-300)) / SPACING - posterior.first, 0.0), GRID - 1.0)
+        low, weights = min(int(place), GRID - 2), posterior.weights.reshape(-1)
+        here, above = (float(weights @ missed) for missed in curves_of(self._allowed).missed_at[low : low + 2])
+        return here + (above - here) * (place - low)
 
     @property
     def steepness(self) -> int:
         """Of the curve of misses over load, its power: the whole number nearest to the geometric mean."""
-        _, posterior = self._posterior()
-        return round(math.exp(float(posterior.sum(axis=1) @ np.log(STEEPNESS))))
+        return round(self._posterior().steepness)
 
     def snapshot(self) -> dict[str, Any]:
         """Everything the next output reads except the prior, as plain values; `restore` gives back the same bits."""
@@ -296,40 +290,20 @@ class CapacityPosterior:
         self._evidence.add(math.log(load) / SPACING - _LOWEST, requests * (1.0 - missed), requests * missed)
         self._cache = None
 
-    def _prior(self) -> tuple[float, float]:
-        """Centre and sigma of log capacity."""
+    def _prior(self) -> Prior:
+        """Of the logarithm of capacity."""
         if self._declared_rps is not None:
-            return math.log(self._declared_rps), _DECLARED_SIGMA
+            return Prior(math.log(self._declared_rps), _DECLARED_SIGMA, _LEARNED_SIGMA, _WRONG)
         carried = self._evidence.highest_good(CLUMP)  # one good slot's worth was seen there or above
         if carried is not None:
-            return (carried + _LOWEST) * SPACING + _LEARNED_SHIFT, _LEARNED_SIGMA
+            return Prior((carried + _LOWEST) * SPACING + _LEARNED_SHIFT, _LEARNED_SIGMA, _LEARNED_SIGMA, _WRONG)
         mean = self._evidence.mean()
         if mean is None:
             raise ValueError("capacity is unknown: none is declared and no load has been seen")
-        return (mean + _LOWEST) * SPACING, _LEARNED_SIGMA
+        return Prior((mean + _LOWEST) * SPACING, _LEARNED_SIGMA, _LEARNED_SIGMA, _WRONG)
 
-    def _posterior(self) -> tuple[int, Float]:
-        """Lattice index of the first capacity, and the normalised posterior [steepness, capacity]."""
+    def _posterior(self) -> GridPosterior:
         if self._cache is None:
-            centre, sigma = self._prior()
-            first = round(centre / SPACING) - GRID // 2
-            for _ in range(16):
-                posterior = self._on_grid(first, centre, sigma)
-                median = int(np.searchsorted(np.cumsum(posterior.sum(axis=0)), 0.5))
-                if _EDGE <= median < GRID - _EDGE:
-                    break
-                first += median - GRID // 2
-            self._cache = (first, posterior)
+            first, counts = self._evidence.stretch
+            self._cache = grid_posterior(counts, first + _LOWEST, curves_of(self._allowed).log_evidence, self._prior())
         return self._cache
-
-    def _on_grid(self, first: int, centre: float, sigma: float) -> Float:
-        # Loads beyond the window pull the posterior to its end, from where the window moves on.
-        window = self._evidence.window(first - _LOWEST, GRID)
-        log_likelihood = (curves_of(self._allowed).log_evidence @ window.reshape(-1)).reshape(len(STEEPNESS), GRID)
-        gap = (first + np.arange(GRID)) * SPACING - centre
-        log_prior = -0.5 * np.square(gap / sigma)
-        wide = math.log(_WRONG * sigma / _LEARNED_SIGMA) - 0.5 * np.square(gap / _LEARNED_SIGMA)
-        log_posterior = log_likelihood + _LOG_STEEPNESS + np.logaddexp(log_prior, wide)
-        posterior: Float = np.exp(log_posterior - log_posterior.max())
-        posterior /= posterior.sum()
-        return posterior

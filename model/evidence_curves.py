@@ -19,7 +19,10 @@ _TOLD_APART: Final = 10.0  # times the share allowed, or a part of it: beyond, s
 
 
 class Curves:
-    """The share that misses [steepness, capacity grid, load grid] on the lattice, capacity and load in one window.
+    """The share that misses on the lattice, capacity and load in one window.
+
+    `missed_at` is [load, steepness x capacity], and `log_evidence`, the logarithms of what is good and of what misses,
+    [2 x load, steepness x capacity]: what is read of one load lies together.
 
     Told apart are only shares around the one allowed, from `least` to `most`: how many miss in an overload depends on
     how long it lasts, and some miss at any load.
@@ -29,9 +32,11 @@ class Curves:
         lattice = np.arange(GRID) * SPACING
         gap = np.asarray(STEEPNESS)[:, None, None] * (lattice[None, :] - lattice[:, None])
         self.least, self.most = allowed / _TOLD_APART, min(allowed * _TOLD_APART, (1.0 + allowed) / 2.0)
-        self.missed: Float = 1.0 / (1.0 + (1.0 / allowed - 1.0) * np.exp(-np.clip(gap, -60.0, 60.0)))
-        told = np.clip(self.missed, self.least, self.most)
-        self.log_evidence: Float = np.concatenate((np.log1p(-told), np.log(told)), axis=2).reshape(-1, 2 * GRID)
+        missed = 1.0 / (1.0 + (1.0 / allowed - 1.0) * np.exp(-np.clip(gap, -60.0, 60.0)))
+        told = np.clip(missed, self.least, self.most)
+        self.missed_at: Float = np.ascontiguousarray(missed.reshape(-1, GRID).T)
+        said = np.concatenate((np.log1p(-told), np.log(told)), axis=2)
+        self.log_evidence: Float = np.ascontiguousarray(said.reshape(-1, 2 * GRID).T)
 
     def told(self, share: float) -> float:
         """The share as it counts."""

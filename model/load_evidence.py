@@ -45,16 +45,10 @@ class LoadEvidence:
             self._counts[label, at] += np.float32(weight * (1.0 - (place - low)))
             self._counts[label, at + 1] += np.float32(weight * (place - low))
 
-    def window(self, start: int, length: int) -> Float:
-        """Counts [2, length] from index `start` on; what lies beyond an end is counted at it."""
-        out = np.zeros((2, length))
-        low = min(max(start, self._first), self._end)
-        high = max(min(start + length, self._end), low)
-        out[:, low - start : high - start] = self._counts[:, low - self._first : high - self._first]
-        for label, counts in enumerate(self._counts):
-            out[label, 0] += math.fsum(counts[: low - self._first].tolist())
-            out[label, -1] += math.fsum(counts[high - self._first :].tolist())
-        return out
+    @property
+    def stretch(self) -> tuple[int, NDArray[np.float32]]:
+        """Index of the first load held, and the counts [2, ...] from there on; not to be changed."""
+        return self._first, self._counts
 
     def highest_good(self, least: float) -> int | None:
         """Highest index at or above which this many good requests were seen."""

@@ -31,16 +31,14 @@ def whole(added: list[tuple[float, float, float]]) -> np.ndarray:
     return counts
 
 
-@given(additions, st.integers(-200, BINS + 100), st.integers(1, 200))
-def test_a_window_holds_what_lies_in_it_and_the_rest_at_its_ends(
-    added: list[tuple[float, float, float]], start: int, length: int
-) -> None:
-    counts = whole(added)
-    expected = np.zeros((2, length))
-    for index in range(BINS):
-        expected[:, min(max(index - start, 0), length - 1)] += counts[:, index]
-    assert made(added).window(start, length) == pytest.approx(expected, rel=1e-5, abs=1e-4)
-    assert made(added).total == pytest.approx(counts.sum(), rel=1e-5)
+@given(additions)
+def test_a_stretch_of_the_lattice_holds_all_there_is(added: list[tuple[float, float, float]]) -> None:
+    counts, evidence = whole(added), made(added)
+    first, held = evidence.stretch
+    kept = np.zeros((2, BINS))
+    kept[:, first : first + held.shape[1]] = held
+    assert kept == pytest.approx(counts, rel=1e-5, abs=1e-4)
+    assert evidence.total == pytest.approx(counts.sum(), rel=1e-5)
 
 
 @given(additions, st.floats(0.1, 100.0))
@@ -74,7 +72,6 @@ def test_what_was_restored_goes_on_with_the_same_bits(
             evidence.add(place, good, missed)
     assert resumed.stored() == straight.stored()
     assert resumed.total == straight.total
-    assert np.array_equal(resumed.window(100, 128), straight.window(100, 128))
 
 
 def test_little_is_forgotten_and_a_damaged_store_refused() -> None:
@@ -90,4 +87,4 @@ def test_little_is_forgotten_and_a_damaged_store_refused() -> None:
 
 def test_a_workload_holds_the_stretch_of_loads_it_has_seen() -> None:
     evidence = made([(300.0 + k / 10, 1.0, 0.1) for k in range(100)])
-    assert evidence._counts.shape == (2, 11)
+    assert evidence.stretch[1].shape == (2, 11)

@@ -1,0 +1,140 @@
+"""The posterior over (steepness, capacity) on a grid, computed from decayed counts of requests; compiled.
+
+Of the lattice of loads a workload has seen a dozen places, so only these are counted in, one after the other: the same
+bits whatever stretch of the lattice is kept, and in any batch.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.compiled import compiled
+from model.evidence_curves import GRID, SPACING, STEEPNESS
+
+Float = NDArray[np.float64]
+Counts = NDArray[np.float32]
+
+_STEEPNESS_PRIOR: Final = (0.2, 0.35, 0.3, 0.15)
+_LOG_STEEPNESS_PRIOR: Final = np.log(np.asarray(_STEEPNESS_PRIOR))
+_LOG_STEEPNESS: Final = np.log(np.asarray(STEEPNESS, np.float64))
+_EDGE: Final = 24  # the grid moves when the median comes this near to its end
+_MOVES: Final = 16  # of the grid, at most
+
+
+class Prior(NamedTuple):
+    """Of the logarithm of capacity: a normal law, and in case that it is wrong a wider one about the same centre.
+
+    Attributes:
+        wrong: weight of the wider one.
+    """
+
+    centre: float
+    sigma: float
+    wide_sigma: float
+    wrong: float
+
+
+class GridPosterior(NamedTuple):
+    """What is believed of a capacity.
+
+    Attributes:
+        first: of the first cell of the grid, in cells of `SPACING` from a capacity of one; the middle of the cell.
+        weights: [W, G], of each steepness and capacity; they add up to one.
+        cumulative: [G + 1], probability of the capacities up to the ends of the cells, from 0 to 1.
+        steepness: geometric mean.
+    """
+
+    first: int
+    weights: Float
+    cumulative: Float
+    steepness: float
+
+
+def grid_posterior(counts: Counts, lowest: int, log_evidence: Float, prior: Prior) -> GridPosterior:
+    """The posterior on a grid around its median.
+
+    Args:
+        counts: [2, M], requests that were good, and that missed, at each of M loads, `SPACING` apart.
+        lowest: of the first of these loads, in cells from a load of one.
+        log_evidence: [2 * G, W * G], what a good one, and one that missed, says of each steepness and capacity, load
+            by load of the grid.
+    """
+    weights, cumulative = np.empty((len(STEEPNESS), GRID)), np.empty(GRID + 1)
+    first, steepness = _fill(counts, lowest, log_evidence, prior, _LOG_STEEPNESS_PRIOR, weights, cumulative)
+    return GridPosterior(first, weights, cumulative, steepness)
+
+
+@compiled
+def _fill(
+    counts: Counts,
+    lowest: int,
+    log_evidence: Float,
+    prior: Prior,
+    log_steepness_prior: Float,
+    weights: Float,
+    cumulative: Float,
+) -> tuple[int, float]:
+    first = round(prior.centre / SPACING) - GRID // 2
+    for _ in range(_MOVES):
+        for w in range(len(log_steepness_prior)):
+            weights[w] = log_steepness_prior[w]
+        _count_in(counts, lowest - first, log_evidence, weights.reshape(-1))
+        _add_prior(first, prior, weights)
+        median = _normalise(weights, cumulative)
+        if _EDGE <= median < GRID - _EDGE:
+            break
+        first += median - GRID // 2
+    mean = 0.0
+    for w in range(len(weights)):
+        mean += weights[w].sum() * _LOG_STEEPNESS[w]
+    return first, math.exp(mean)
+
+
+@compiled
+def _count_in(counts: Counts, start: int, log_evidence: Float, log_weights: Float) -> None:
+    """Add what the counts say; loads beyond the grid pull the posterior to its end, from where the grid moves on."""
+    for label in range(2):
+        for k in range(counts.shape[1]):
+            count = np.float64(counts[label, k])
+            if count != 0.0:
+                said = log_evidence[label * GRID + min(max(start + k, 0), GRID - 1)]
+                for c in range(len(log_weights)):
+                    log_weights[c] += count * said[c]
+
+
+@compiled
+def _add_prior(first: int, prior: Prior, log_weights: Float) -> None:
+    wide = math.log(prior.wrong * prior.sigma / prior.wide_sigma)
+    for g in range(GRID):
+        gap = (first + g) * SPACING - prior.centre
+        narrow_part = -0.5 * (gap / prior.sigma) ** 2
+        wide_part = wide - 0.5 * (gap / prior.wide_sigma) ** 2
+        larger = max(narrow_part, wide_part)
+        both = larger + math.log1p(math.exp(min(narrow_part, wide_part) - larger))
+        for w in range(len(log_weights)):
+            log_weights[w, g] += both
+
+
+@compiled
+def _normalise(weights: Float, cumulative: Float) -> int:
+    """Logarithms to weights that add up to one; the first cell up to whose end there is half of them."""
+    highest = weights.max()
+    cumulative[0] = 0.0
+    for g in range(GRID):
+        cell = 0.0
+        for w in range(len(weights)):
+            weights[w, g] = math.exp(weights[w, g] - highest)
+            cell += weights[w, g]
+        cumulative[g + 1] = cumulative[g] + cell
+    total = cumulative[GRID]
+    median = GRID
+    for g in range(GRID - 1, -1, -1):
+        cumulative[g + 1] /= total
+        median = g if cumulative[g + 1] >= 0.5 else median
+        for w in range(len(weights)):
+            weights[w, g] /= total
+    return median
