@@ -156,6 +156,11 @@ def test_the_cheapest_that_kept_the_objective_wins_else_the_best() -> None:
     assert best_of(trials, 0.999).policy == "a"
 
 
+def test_where_none_kept_it_nothing_is_paid_for_a_few_requests_more() -> None:
+    trials = [Trial(Choice("a"), 0.92, 19.0), Trial(Choice("b"), 0.9165, 15.0), Trial(Choice("c"), 0.91, 14.0)]
+    assert best_of(trials, 0.99).policy == "b"
+
+
 @pytest.mark.parametrize("policy", ["hpa", "keda-queue", "kpa", "llmd-slo", "dynamo", "dynamo-dual", "seasonal-naive",
                                     "scheduled", "optscaler"])  # fmt: skip
 def test_every_public_policy_has_equally_many_trials_and_lives(policy: str) -> None:
