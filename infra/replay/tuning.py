@@ -1,8 +1,8 @@
 """Every policy gets the same number of trials, at most, on the training part; the cheapest to keep the objective wins.
 
-Where none kept it, the cheapest of those that missed about as little as the best does: of misses that no candidate could
-help, one request more or less would else decide what is spent. The static peak knows the load instead: it is the fewest constant
-replicas that keep the objective on the part that is scored.
+Where none kept it, the cheapest of those that missed about as little as the best does: of misses that no candidate
+could help, one request more or less would else decide what is spent. The static peak knows the load instead: it is the
+fewest constant replicas that keep the objective on the part that is scored.
 
 A candidate that only just kept the objective in its trial will miss it as often as not, so that a trial must stay
 within `MARGIN` of the misses allowed; the same for every policy.
