@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
@@ -33,6 +34,17 @@ class SloClass:
     tpot_s: float
     objective: float
     epsilon: float | None = None
+
+
+def strictest(classes: Sequence[SloClass]) -> SloClass:
+    """One class that asks for all that any of these does; its name is theirs."""
+    return SloClass(
+        "+".join(c.name for c in classes),
+        min(c.ttft_s for c in classes),
+        min(c.tpot_s for c in classes),
+        max(c.objective for c in classes),
+        min((c.epsilon for c in classes if c.epsilon is not None), default=None),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from agents.plan_request import PlanInput
 from agents.policy import Role, WorkloadSpec
 from model.slot_evidence import SlotEvidence
 from streams.catalogue import ARRIVAL_RATE
@@ -22,6 +21,8 @@ from streams.window_table import Window
 
 if TYPE_CHECKING:  # decisions are made where no model is
     from torch import Tensor
+
+    from agents.plan_request import PlanInput
 
 DEMAND_OF: Final[dict[Role, str]] = {
     "both": ARRIVAL_RATE,

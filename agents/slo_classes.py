@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from agents.plan_request import PlanInput, PlanResult
-from agents.policy import Policy, Slo, SloClass, WorkloadSpec
+from agents.policy import Policy, Slo, SloClass, WorkloadSpec, strictest
 from agents.records import ClassRisk
 from model.capacity import CapacityPosterior, SlotEvidence
 from model.error_budget import ErrorBudget
@@ -119,17 +119,6 @@ class Classes:
             if name in objectives
         }
         return cls(known, {word.source: word for word in snapshot.counts})
-
-
-def strictest(classes: Sequence[SloClass]) -> SloClass:
-    """One class that asks for all that any of these does; its name is theirs."""
-    return SloClass(
-        "+".join(c.name for c in classes),
-        min(c.ttft_s for c in classes),
-        min(c.tpot_s for c in classes),
-        max(c.objective for c in classes),
-        min((c.epsilon for c in classes if c.epsilon is not None), default=None),
-    )
 
 
 @dataclass(frozen=True, slots=True)

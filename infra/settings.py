@@ -19,8 +19,7 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from agents.policy import GuardLimits, IdleRule, Policy, Slo, SloClass, TargetRef, WorkloadSpec
-from agents.slo_classes import strictest
+from agents.policy import GuardLimits, IdleRule, Policy, Slo, SloClass, TargetRef, WorkloadSpec, strictest
 from infra.brokers import format_brokers, parse_brokers
 from infra.errors import HarmonyError
 from infra.paths import state_home

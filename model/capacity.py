@@ -16,9 +16,10 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from model.capacity_grid import GridPosterior, Prior, grid_posterior
-from model.evidence_curves import GRID, LEAST_ALLOWED, MOST_ALLOWED, SPACING, curves_of
+from model.capacity_grid import GRID, SPACING, GridPosterior, Prior, grid_posterior
+from model.evidence_curves import curves_of
 from model.load_evidence import LoadEvidence
+from model.miss_curve import LEAST_ALLOWED, MOST_ALLOWED
 from model.slot_evidence import CLUMP, SlotEvidence, misses_of, usable
 from model.standing_queue import NONE, StandingQueue
 

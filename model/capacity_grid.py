@@ -13,11 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.compiled import compiled
-from model.evidence_curves import GRID, SPACING, STEEPNESS
 
 Float = NDArray[np.float64]
 Counts = NDArray[np.float32]
 
+SPACING: Final = 0.03  # of the lattice of loads and capacities, in their logarithm: 3 %
+GRID: Final = 128  # capacities under consideration at once: a factor of 47 from the lowest to the highest
+STEEPNESS: Final = (5, 10, 20, 40)
 _STEEPNESS_PRIOR: Final = (0.2, 0.35, 0.3, 0.15)
 _LOG_STEEPNESS_PRIOR: Final = np.log(np.asarray(_STEEPNESS_PRIOR))
 _LOG_STEEPNESS: Final = np.log(np.asarray(STEEPNESS, np.float64))

@@ -8,13 +8,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from model.capacity_grid import GRID, SPACING, STEEPNESS
+
 Float = NDArray[np.float64]
 
-LEAST_ALLOWED: Final = 1e-4  # an objective of all requests cannot be told from one of nearly all by what is seen
-MOST_ALLOWED: Final = 0.5
-SPACING: Final = 0.03  # of the lattice, in log load: 3 %
-GRID: Final = 128  # capacities under consideration at once: a factor of 47 from the lowest to the highest
-STEEPNESS: Final = (5, 10, 20, 40)
 _TOLD_APART: Final = 10.0  # times the share allowed, or a part of it: beyond, shares of misses count alike
 
 

@@ -18,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.compiled import compiled
-from model.evidence_curves import LEAST_ALLOWED, MOST_ALLOWED
 from model.powers import raise_all, roots_of
 from model.queue_paths import larger
 
 Float = NDArray[np.float64]
 
+LEAST_ALLOWED: Final = 1e-4  # an objective of all requests cannot be told from one of nearly all by what is seen
+MOST_ALLOWED: Final = 0.5
 _CLOSE: Final = 1e-3  # turns of Newton's method: what is left after one of these is about its square
 _MOST_TURNS: Final = 24
 _TINY: Final = 1e-300

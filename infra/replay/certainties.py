@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from agents.forecast_state import WorkloadState
 from agents.subject import ForecastEngine, Planned, Subject
 from model.capacity import SPACING, CapacityPosterior
-from model.evidence_curves import GRID
+from model.capacity_grid import GRID
 from model.lead_time import LeadTimePosterior
 
 _AS_GOOD_AS_CERTAIN: Final = 1e9  # outcomes seen, all of them alike

@@ -12,9 +12,9 @@ import torch
 from agents.decide_kernel import DecideKernel
 from agents.plan_request import PlanInput, PlanResult
 from agents.planner import plan
-from agents.policy import Policy, Slo, SloClass, WorkloadSpec
+from agents.policy import Policy, Slo, SloClass, WorkloadSpec, strictest
 from agents.records import ClassRisk, Decision
-from agents.slo_classes import Classes, ClassesSnapshot, bound_by, class_rows, strictest
+from agents.slo_classes import Classes, ClassesSnapshot, bound_by, class_rows
 from infra.replay.loop import MemoryLoop
 from model.capacity import CapacityPosterior, SlotEvidence
 from model.error_budget import ErrorBudget

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.capacity_grid import GridPosterior, Prior, grid_posterior
-from model.evidence_curves import GRID, SPACING, STEEPNESS, curves_of
+from model.capacity_grid import GRID, SPACING, STEEPNESS, GridPosterior, Prior, grid_posterior
+from model.evidence_curves import curves_of
 
 ALLOWED = 0.01
 CURVES = curves_of(ALLOWED)
