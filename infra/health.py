@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 NOT_REPORTED = "not reported yet"
@@ -46,11 +46,15 @@ class Health:
             that a worker that never gets going is seen too.
         expected: names of required checks; until set, they are not ok ("not reported yet").
         max_heartbeat_age_s: the bound.
+
+    Attributes:
+        look: called before each snapshot, to set the checks that are read off something else.
     """
 
     def __init__(self, started_s: float, expected: Iterable[str] = (), max_heartbeat_age_s: float = 30.0) -> None:
         if not max_heartbeat_age_s > 0:
             raise ValueError(f"max_heartbeat_age_s must be positive, got {max_heartbeat_age_s}")
+        self.look: Callable[[], None] = _nothing_to_see
         self._started_s = started_s
         self._max_age_s = max_heartbeat_age_s
         self._lock = threading.Lock()
@@ -79,6 +83,7 @@ class Health:
 
     def snapshot(self, now_s: float) -> HealthSnapshot:
         """Health at `now_s`."""
+        self.look()
         with self._lock:
             checks = dict(self._checks)
             beats = dict(self._beats)
@@ -100,3 +105,7 @@ class Health:
             checks=tuple(checks[name] for name in sorted(checks)),
             heartbeat_age_s=ages,
         )
+
+
+def _nothing_to_see() -> None:
+    """Of a worker whose checks are all told."""

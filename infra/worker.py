@@ -79,6 +79,7 @@ class WorkerProcess:
             fail_point=fail_points(os.environ),
             withhold=self._withheld,
         )
+        self.health.look = self._look
         self._watchdog = Watchdog(self.host, self.health, self._roles, settings.watchdog_limits)
         self._register(stages)
 
@@ -173,22 +174,25 @@ class WorkerProcess:
         sys.stderr.flush()
         os._exit(exit_code)
 
+    def _look(self) -> None:
+        """Readiness, as it is when somebody asks."""
+        status = self.host.status
+        self.health.set_check(
+            "assigned",
+            status.restored,
+            f"{len(status.assigned)} partitions" if status.restored else "no assignment yet",
+        )
+        self.health.set_check("restored", status.restored, f"in {status.restore_s:.2f} s")
+        heard = status.last_record_s is not None
+        self.health.set_check("telemetry", heard, "" if heard else "waiting for telemetry")
+
     async def _watch(self) -> None:
-        """Lag and readiness, once a second."""
+        """Lag, and sources that have fallen silent, once a second."""
         while True:
             await asyncio.sleep(_WATCH_S)
-            status = self.host.status
-            self.health.set_check(
-                "assigned",
-                status.restored,
-                f"{len(status.assigned)} partitions" if status.restored else "no assignment yet",
-            )
-            self.health.set_check("restored", status.restored, f"in {status.restore_s:.2f} s")
-            heard = status.last_record_s is not None
-            self.health.set_check("telemetry", heard, "" if heard else "waiting for telemetry")
             lag: dict[str, int] = dict.fromkeys(self._roles, 0)
             for key, records in self.host.lag().items():
-                lane = status.lanes.get(key)
+                lane = self.host.status.lanes.get(key)
                 if lane is not None:
                     lag[lane.stage] += records
             for stage, records in lag.items():

@@ -68,6 +68,14 @@ def test_expected_checks_are_not_ok_until_set_and_optional_ones_do_not_count() -
     assert [c.name for c in health.snapshot(0.0).checks] == ["assigned", "telemetry"]
 
 
+def test_who_asks_is_told_what_is_so_at_that_moment() -> None:
+    health, restored = Health(0.0, expected=("restored",)), [False]
+    health.look = lambda: health.set_check("restored", restored[0])
+    assert not health.snapshot(1.0).ready
+    restored[0] = True
+    assert health.snapshot(1.0).ready
+
+
 def test_a_bound_that_is_no_duration_is_refused() -> None:
     with pytest.raises(ValueError, match="max_heartbeat_age_s must be positive"):
         Health(0.0, max_heartbeat_age_s=0.0)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from model.network.atom_quantiles import mixed_values, mixture_table, table_room
@@ -65,6 +65,7 @@ def test_atoms(context: ScaledContext, count: int) -> None:
     seed=st.integers(0, 1000), horizon=st.integers(1, 64), paths=st.sampled_from([1, 15, 16, 100]),
     mass=st.sampled_from([-9.0, 0.0, 3.0]),
 )  # fmt: skip
+@example(seed=715, horizon=35, paths=100, mass=-9.0)
 def test_samples(seed: int, horizon: int, paths: int, mass: float) -> None:
     g = torch.Generator().manual_seed(seed)
     hops = torch.randint(0, 5, (3, 128, 3), generator=g) + 0.1 * torch.randn(3, 128, 3, generator=g)
@@ -75,9 +76,12 @@ def test_samples(seed: int, horizon: int, paths: int, mass: float) -> None:
     assert bool(law.marginal.active().any()) == (mass > -9)
     noise = torch.randn(3, 3, horizon, paths, generator=g)
     ours, reference = (law.sample(noise, loops=loops) for loops in (True, False))
-    apart = (ours - reference).abs() / law.context.scale[..., None, None]
+    scale = law.context.scale[..., None, None]
+    apart, in_order = (ours - reference).abs() / scale, (ours.sort(-1)[0] - reference.sort(-1)[0]).abs() / scale
     smooth = (law.marginal.mass == 0) | ~law.marginal.active()[..., None]
-    assert apart[smooth].max() < 1e-3 if smooth.any() else True
+    assert in_order[smooth].max() < 1e-3 if smooth.any() else True
+    # Two paths that are as good as equal in a cell come in either order, and then take each other's slice of its law.
+    assert (apart[smooth] > 1e-3).sum() <= 2 + 0.001 * apart[smooth].numel()
     # On the edge of an atom the distribution function is flat or steep: there a last bit decides between two values.
     assert apart.quantile(0.98) < 1e-2
 
