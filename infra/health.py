@@ -54,7 +54,7 @@ class Health:
     def __init__(self, started_s: float, expected: Iterable[str] = (), max_heartbeat_age_s: float = 30.0) -> None:
         if not max_heartbeat_age_s > 0:
             raise ValueError(f"max_heartbeat_age_s must be positive, got {max_heartbeat_age_s}")
-        self.look: Callable[[], None] = _nothing_to_see
+        self.look: Callable[[], None] = lambda: None
         self._started_s = started_s
         self._max_age_s = max_heartbeat_age_s
         self._lock = threading.Lock()
@@ -105,7 +105,3 @@ class Health:
             checks=tuple(checks[name] for name in sorted(checks)),
             heartbeat_age_s=ages,
         )
-
-
-def _nothing_to_see() -> None:
-    """Of a worker whose checks are all told."""

@@ -291,20 +291,21 @@ class CapacityPosterior:
         self._evidence.add(math.log(load) / SPACING - _LOWEST, requests * (1.0 - missed), requests * missed)
         self._cache = None
 
-    def _prior(self) -> Prior:
-        """Of the logarithm of capacity."""
+    def _prior(self) -> tuple[float, float]:
+        """Centre and sigma of log capacity."""
         if self._declared_rps is not None:
-            return Prior(math.log(self._declared_rps), _DECLARED_SIGMA, _LEARNED_SIGMA, _WRONG)
+            return math.log(self._declared_rps), _DECLARED_SIGMA
         carried = self._evidence.highest_good(CLUMP)  # one good slot's worth was seen there or above
         if carried is not None:
-            return Prior((carried + _LOWEST) * SPACING + _LEARNED_SHIFT, _LEARNED_SIGMA, _LEARNED_SIGMA, _WRONG)
+            return (carried + _LOWEST) * SPACING + _LEARNED_SHIFT, _LEARNED_SIGMA
         mean = self._evidence.mean()
         if mean is None:
             raise ValueError("capacity is unknown: none is declared and no load has been seen")
-        return Prior((mean + _LOWEST) * SPACING, _LEARNED_SIGMA, _LEARNED_SIGMA, _WRONG)
+        return (mean + _LOWEST) * SPACING, _LEARNED_SIGMA
 
     def _posterior(self) -> GridPosterior:
         if self._cache is None:
             first, counts = self._evidence.stretch
-            self._cache = grid_posterior(counts, first + _LOWEST, curves_of(self._allowed).log_evidence, self._prior())
+            prior = Prior(*self._prior(), wide_sigma=_LEARNED_SIGMA, wrong=_WRONG)
+            self._cache = grid_posterior(counts, first + _LOWEST, curves_of(self._allowed).log_evidence, prior)
         return self._cache

@@ -20,8 +20,7 @@ Counts = NDArray[np.float32]
 SPACING: Final = 0.03  # of the lattice of loads and capacities, in their logarithm: 3 %
 GRID: Final = 128  # capacities under consideration at once: a factor of 47 from the lowest to the highest
 STEEPNESS: Final = (5, 10, 20, 40)
-_STEEPNESS_PRIOR: Final = (0.2, 0.35, 0.3, 0.15)
-_LOG_STEEPNESS_PRIOR: Final = np.log(np.asarray(_STEEPNESS_PRIOR))
+_LOG_STEEPNESS_PRIOR: Final = np.log(np.asarray((0.2, 0.35, 0.3, 0.15)))
 _LOG_STEEPNESS: Final = np.log(np.asarray(STEEPNESS, np.float64))
 _EDGE: Final = 24  # the grid moves when the median comes this near to its end
 _MOVES: Final = 16  # of the grid, at most
@@ -66,24 +65,18 @@ def grid_posterior(counts: Counts, lowest: int, log_evidence: Float, prior: Prio
             by load of the grid.
     """
     weights, cumulative = np.empty((len(STEEPNESS), GRID)), np.empty(GRID + 1)
-    first, steepness = _fill(counts, lowest, log_evidence, prior, _LOG_STEEPNESS_PRIOR, weights, cumulative)
+    first, steepness = _fill(counts, lowest, log_evidence, prior, weights, cumulative)
     return GridPosterior(first, weights, cumulative, steepness)
 
 
 @compiled
 def _fill(
-    counts: Counts,
-    lowest: int,
-    log_evidence: Float,
-    prior: Prior,
-    log_steepness_prior: Float,
-    weights: Float,
-    cumulative: Float,
+    counts: Counts, lowest: int, log_evidence: Float, prior: Prior, weights: Float, cumulative: Float
 ) -> tuple[int, float]:
     first = round(prior.centre / SPACING) - GRID // 2
     for _ in range(_MOVES):
-        for w in range(len(log_steepness_prior)):
-            weights[w] = log_steepness_prior[w]
+        for w in range(len(weights)):
+            weights[w] = _LOG_STEEPNESS_PRIOR[w]
         _count_in(counts, lowest - first, log_evidence, weights.reshape(-1))
         _add_prior(first, prior, weights)
         median = _normalise(weights, cumulative)

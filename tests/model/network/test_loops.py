@@ -80,8 +80,10 @@ def test_samples(seed: int, horizon: int, paths: int, mass: float) -> None:
     apart, in_order = (ours - reference).abs() / scale, (ours.sort(-1)[0] - reference.sort(-1)[0]).abs() / scale
     smooth = (law.marginal.mass == 0) | ~law.marginal.active()[..., None]
     assert in_order[smooth].max() < 1e-3 if smooth.any() else True
-    # Two paths that are as good as equal in a cell come in either order, and then take each other's slice of its law.
-    assert (apart[smooth] > 1e-3).sum() <= 2 + 0.001 * apart[smooth].numel()
+    # Only paths that are as good as equal in a cell come in either order, and then take each other's slice of its law.
+    for b, n, h, s in ((apart > 1e-3) & smooth[..., None]).nonzero().tolist():
+        in_cell = law.normals(noise)[b, n, h]
+        assert (in_cell - in_cell[s]).abs().sort()[0][1] < 1e-5
     # On the edge of an atom the distribution function is flat or steep: there a last bit decides between two values.
     assert apart.quantile(0.98) < 1e-2
 
