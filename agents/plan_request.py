@@ -27,6 +27,7 @@ class PlanInput:
         pending_remaining_s: for the pending replicas of which it is known, the time until they serve.
         epsilon: in place of the policy's, for instance when the error budget runs low.
         bearable: share of the requests that may be expected to miss; None: as the objective says.
+        per_unit: requests judged per unit of demand: all of them, those of one class, or one in so many tokens.
         beside: more counts whose risk is wanted.
         keeps_one: whether the last replica goes by another rule than the risk.
     """
@@ -46,6 +47,7 @@ class PlanInput:
     pending_remaining_s: tuple[float, ...] = ()
     epsilon: float | None = None
     bearable: float | None = None
+    per_unit: float = 1.0
     beside: tuple[int, ...] = ()
     keeps_one: bool = False
 

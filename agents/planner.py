@@ -209,6 +209,7 @@ def _outlook(rows: Sequence[_Row], proposals: Sequence[dict[str, int]], batch: _
         location=batch.leads.location[at],
         scale=batch.leads.scale[at],
         steepness=batch.capacities.steepness[at],
+        per_unit=np.array([r.per_unit for r in requests]),
         student=batch.leads.student[at],
         values=batch.leads.values,
         probabilities=batch.leads.probabilities,

@@ -92,6 +92,7 @@ def role_input(request: PlanInput, spec: WorkloadSpec, window: Window) -> PlanIn
         spec=replace(spec, slo=slo),
         arrival_rate_now=now,
         waiting_now=None if request.waiting_now is None else request.waiting_now * (tokens or 0.0),
+        per_unit=1.0 / max(tokens, 1.0) if tokens is not None else 1.0,
     )
 
 

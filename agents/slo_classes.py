@@ -7,6 +7,7 @@ of them governs, by what is learned of all requests together.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -94,6 +95,12 @@ class Classes:
         self.counts = {source: word for source, word in sorted(self.counts.items()) if word.ts_ms >= oldest_ms}
         return added
 
+    def share(self, name: str) -> float:
+        """Part of all requests ever told of that was of this class; 1 where nothing was."""
+        told = [(counts.name, counts.total) for word in self.counts.values() for counts in word.classes]
+        total = math.fsum(number for _, number in told)
+        return math.fsum(number for its, number in told if its == name) / total if total > 0 else 1.0
+
     def snapshot(self) -> ClassesSnapshot | None:
         """None where nothing has been told."""
         if not self.known and not self.counts:
@@ -148,11 +155,11 @@ def class_rows(
     declared = request.declared.slo.classes
     apart = [c for c in declared if c.name in classes.known]
     others = [c for c in declared if c.name not in classes.known]
-    rows = [(c, classes.known[c.name].capacity, classes.known[c.name].budget) for c in apart]
+    rows = [(c, classes.known[c.name].capacity, classes.known[c.name].budget, classes.share(c.name)) for c in apart]
     if others:
-        rows.append((strictest(others), request.capacity, budget))
+        rows.append((strictest(others), request.capacity, budget, 1.0))
     made = []
-    for slo_class, capacity, its_budget in rows:
+    for slo_class, capacity, its_budget, share in rows:
         declared_risk = policy.epsilon if slo_class.epsilon is None else slo_class.epsilon
         allowed = its_budget.dared(declared_risk, slo_class.objective)
         slo = Slo(slo_class.ttft_s, slo_class.tpot_s, slo_class.objective)
@@ -162,6 +169,7 @@ def class_rows(
             capacity=capacity,
             epsilon=computed(allowed),
             bearable=its_budget.dared(policy.bearable_share(slo_class.objective), slo_class.objective),
+            per_unit=request.per_unit * share,
         )
         made.append(ClassRow(slo_class, asked, allowed, its_budget))
     return made

@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.compiled import compiled
+from model.counted_misses import level_of
 from model.miss_curve import headroom, loads_of, rates_for
 from model.queue_paths import Future, Place, fewest_that_serve, larger
 
@@ -122,20 +123,22 @@ def replicas_for(rate: float, share: float) -> int:
 
 
 @compiled
-def row_needs(place: Place, capacity: Float, lead_steps: Whole, low: int, high: int, needs: Needs) -> None:
+def row_needs(place: Place, capacity: Float, lead_steps: Whole, luck: Float, low: int, high: int, needs: Needs) -> None:
     """Needs of the futures of one row into the first V places of `needs`.
 
     Args:
         capacity: [V], requests/s of one replica; future v takes path v % S.
         lead_steps: [V].
+        luck: of `counted_misses.lucks`, by level.
     """
     queue_needs(place, capacity * headroom(place.slack, place.steepness), lead_steps, low, high, needs)
     load_needs(place, capacity, lead_steps, low, needs)
-    commanded = place.ready + place.pending
+    commanded, paths = place.ready + place.pending, place.demand.shape[1]
     for v in range(len(capacity)):
-        count = replicas_for(needs.load_now[v], _ROUNDING)
+        share = luck[level_of(v, paths)] * _ROUNDING
+        count = replicas_for(needs.load_now[v], share)
         if count >= commanded:
-            count = max(commanded, replicas_for(needs.load[v], _ROUNDING))
+            count = max(commanded, replicas_for(needs.load[v], share))
         count = min(max(count, low), high + 1)
         needs.kept[v], needs.missed[v] = max(needs.queue[v], count), max(needs.missed[v], count)
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from model.backlog import Needs, no_needs, row_needs
 from model.compiled import compiled
+from model.counted_misses import lucks
 from model.expected_misses import ExpectedMisses, expected_misses, expected_share
 from model.outlook import Chances, Outlook
 from model.posterior_draws import capacity_strata, lead_strata, orders
@@ -131,7 +132,9 @@ def _needs(outlook: Outlook, b: int, demand: Float, draws: int, order: Whole, le
         window,
         outlook.steepness[b],
     )
-    row_needs(place, capacity, lead_steps, outlook.low[b], outlook.high[b], needs)
+    requests = demand.mean() * outlook.per_unit[b] * window * outlook.step_s
+    luck = lucks(requests, place.slack, place.steepness)
+    row_needs(place, capacity, lead_steps, luck, outlook.low[b], outlook.high[b], needs)
 
 
 @compiled

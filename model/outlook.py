@@ -25,6 +25,7 @@ class Outlook(NamedTuple):
         cumulative: float64 [B, K], probability of the capacity up to each cell's end.
         location, scale: float64 [B], of the log lead time in seconds, a Student t.
         steepness: int64 [B], power of the curve of misses over load.
+        per_unit: float64 [B], requests that are judged per unit of demand.
         student: int64 [B], row of the tables `values` and `probabilities`, float64 [F, K], of its distribution.
         delay_s: time from the origin until a command is given.
         horizon: int64 [B], steps of the paths that belong to the row; at least `window_steps`.
@@ -49,6 +50,7 @@ class Outlook(NamedTuple):
     location: Float
     scale: Float
     steepness: Whole
+    per_unit: Float
     student: Whole
     values: Float
     probabilities: Float

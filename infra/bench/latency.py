@@ -17,6 +17,7 @@ from infra.bench.report import percentile, print_table
 from infra.cli_options import say
 
 _BUCKET = re.compile(r"^harmony_telemetry_to_command_seconds_bucket\{([^}]*)\} ([0-9.e+]+)$", re.MULTILINE)
+HPA_LOOP = "hpa_loop.py"  # what a scaler by hand does, without nearly all that ours does
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -36,18 +37,24 @@ def run_latency_bench(bench: LatencyBench, out: Path | None = None) -> dict[str,
     Raises:
         HarmonyError: the worker did not decide in time.
     """
-    measure = partial(_measure, slots=bench.slots)
-    runs = [(LiveJob(workloads=number, samples_per_s=bench.samples_per_s), measure) for number in bench.workloads]
+    runs = [
+        (
+            LiveJob(workloads=number, samples_per_s=bench.samples_per_s),
+            partial(_measure, slots=bench.slots, rival=rival),
+        )
+        for number in bench.workloads
+        for rival in (None, HPA_LOOP)
+    ]
     body = measure_fleets("latency", asdict(bench), bench.brokers, runs, out)
     _show(body["results"])
     return body
 
 
-async def _measure(loop: LiveLoop, slots: int) -> dict[str, Any]:
+async def _measure(loop: LiveLoop, slots: int, rival: str | None) -> dict[str, Any]:
     job = loop.job
     say(f"{job.workloads:,} workloads, {job.sources} sources each: publishing {job.history_steps} steps of history ...")
     first_live = await asyncio.to_thread(loop.publish_history)
-    with loop.worker():
+    with loop.worker() if rival is None else loop.rival(rival):
         started = monotonic()
         async with DecisionWatch(loop) as watch, Publisher(loop) as publisher:
             publishing = asyncio.create_task(publisher.run(first_live))
@@ -69,6 +76,7 @@ async def _measure(loop: LiveLoop, slots: int) -> dict[str, Any]:
     by_slot = [watch.delays_ms(publisher, (origin,)) for origin in origins]
     delays = [delay for slot in by_slot for delay in slot]
     return {
+        "subject": "harmony" if rival is None else Path(rival).stem,
         "workloads": job.workloads,
         "sources_per_workload": job.sources,
         "samples_per_s": job.workloads * job.sources * 1000 / job.step_ms,
@@ -103,6 +111,7 @@ def _show(results: Sequence[dict[str, Any]]) -> None:
     rows = [
         (
             f"{r['workloads']:,}",
+            r["subject"],
             f"{r['samples_per_s']:,.0f}",
             f"{r['decisions']:,}/{r['expected']:,}",
             f"{r['p50_ms']:.0f}",
@@ -111,4 +120,4 @@ def _show(results: Sequence[dict[str, Any]]) -> None:
         )
         for r in results
     ]
-    print_table(("workloads", "samples/s", "decisions", "p50 ms", "p99 ms", "worst ms"), rows)
+    print_table(("workloads", "subject", "samples/s", "decisions", "p50 ms", "p99 ms", "worst ms"), rows)

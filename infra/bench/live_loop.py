@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import tempfile
@@ -19,6 +20,7 @@ from agents.policy import GuardLimits, Policy, Slo, TargetRef, WorkloadSpec
 from infra.bench.ingest import broker
 from infra.bench.preload import partition_of, preload
 from infra.bench.report import document, load_average
+from infra.bench.subjects import rival
 from infra.demo_settings import write_settings
 from infra.errors import HarmonyError
 from infra.json_report import write_json
@@ -157,6 +159,26 @@ class LiveLoop:
         finally:
             stop(process)
 
+    @contextmanager
+    def rival(self, script: str) -> Iterator[subprocess.Popen[bytes]]:
+        """One of `tests/bench/rivals` in the worker's place.
+
+        Raises:
+            HarmonyError: this installation does not have it.
+        """
+        job = {
+            "brokers": self.brokers,
+            "topic": self.topics.telemetry_requests,
+            "out_topic": self.topics.decisions,
+            "step_ms": self.job.step_ms,
+            "grace_ms": self.job.grace_ms,
+        }
+        process = self._start([*rival(script, script).command, json.dumps(job)])
+        try:
+            yield process
+        finally:
+            stop(process)
+
     def start_worker(
         self, instance: str = "bench", role: str = "all", port: int | None = None
     ) -> subprocess.Popen[bytes]:
@@ -165,6 +187,9 @@ class LiveLoop:
             self._config, "--brokers", self.brokers, "--instance-id", instance, "--role", role,
             "--web-port", str(port or self._port), "--no-ticks", "--end-with-parent",
         )  # fmt: skip
+        return self._start(command)
+
+    def _start(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "HARMONY_STATE_DIR": str(self.home), "OMP_NUM_THREADS": "1"}
         with (self.home / "worker.log").open("ab") as log:
             return subprocess.Popen(command, stdout=log, stderr=log, env=environment)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 from agents.plan_request import LEVELS, PlanInput, PlanResult
 from agents.planner import horizon_steps
 from agents.policy import Policy
+from model.counted_misses import CLUMP
+from model.miss_curve import MOST_ALLOWED
 
 Float = NDArray[np.float64]
 
@@ -18,6 +21,15 @@ _STRATA = (np.arange(8192) + 0.5) / 8192
 _LITTLE = 10
 _SIGMAS = 4.0
 _SHARE_ERROR = 0.25  # of the expected share of misses: the planner takes one future of each path
+
+
+class _Futures(NamedTuple):
+    """V draws: demand [V, H], capacity, steps of lead time, and the share of misses that chance lets be too many."""
+
+    demand: Float
+    capacity: Float
+    lead: NDArray[np.int64]
+    tolerance: Float
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +112,20 @@ def _risks(
     lead_s = rng.permutation(np.resize(request.lead.quantiles(_STRATA), len(demand)))
     lead = np.clip(np.ceil(lead_s / step_s - 1e-9), 0, horizon - window).astype(np.int64)
     low, high = request.bounds
-    answers = [_one_count(request, demand, capacity, lead, window, step_s, n) for n in range(low, high + 1)]
+    requests = float(paths[:, :horizon].mean()) * window * step_s
+    clumps = (1.0 - request.declared.slo.objective) * requests / CLUMP + 0.5
+    tolerance = np.minimum(rng.gamma(clumps, CLUMP, len(demand)) / requests, MOST_ALLOWED)
+    futures = _Futures(demand, capacity, lead, tolerance)
+    answers = [_one_count(request, futures, window, step_s, n) for n in range(low, high + 1)]
     missed, kept, shares = zip(*answers, strict=True)
     return np.array(missed), np.array(kept), np.array(shares)
 
 
 def _one_count(
-    request: PlanInput, demand: Float, capacity: Float, lead: NDArray[np.int64], window: int, step_s: float, count: int
+    request: PlanInput, futures: _Futures, window: int, step_s: float, count: int
 ) -> tuple[float, float, float]:
     """Shares of futures that are missed, and not kept, with one count, and of requests that are expected to miss."""
+    demand, capacity, lead, tolerance = futures
     slo = request.declared.slo
     allowed_share, power = 1.0 - slo.objective, request.capacity.steepness
     odds = 1.0 / allowed_share - 1.0
@@ -138,7 +155,7 @@ def _one_count(
         fresh, balance = np.where(within, fresh_after, fresh), np.where(within, balance_after, balance)
         queue = after
     tolerated = (1.0 - slo.objective) * inside
-    too_high = load > allowed_share
+    too_high = load > tolerance
     expected = np.where(late_anyway > tolerated, np.maximum(load, 0.5), load)
     missed, unkept = (late > tolerated) | too_high, (late_anyway > tolerated) | too_high
     return float(missed.mean()), float(unkept.mean()), float(expected.mean())

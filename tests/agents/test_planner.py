@@ -145,6 +145,18 @@ def test_less_certainty_of_capacity_or_lead_time_needs_more_replicas() -> None:
     )
 
 
+def test_few_requests_miss_more_by_chance_than_many_at_the_same_load() -> None:
+    """At a share of misses below the allowed one a window with few requests may still have too many."""
+
+    def risks(per_unit: float) -> dict[int, float]:
+        return {r.replicas: r.p_miss for r in single(request(ready=5, per_unit=per_unit), level(11.5)).risks}
+
+    few, some, many = risks(0.2), risks(1.0), risks(1000.0)
+    assert many[5] == 0.0
+    assert 0.0 < some[5] < few[5]
+    assert few[6] < few[5]
+
+
 def test_a_queue_that_cannot_be_avoided_is_worked_off_not_cleared_at_any_price() -> None:
     """600 requests wait at a load for 4: evenly over 60 s that is 10/s more, with what replicas carry at their most."""
     result = single(request(ready=4, waiting_now=600.0, spec=bounded(1, 1024)), level(9.0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 import pytest
 import torch
@@ -23,8 +24,8 @@ from tests.oracles.planner_oracle import (
     fewest,
     futures_of,
     lead_in_steps,
-    load_misses,
     risk,
+    stretch_misses,
 )
 
 STEP_MS = 15_000
@@ -169,7 +170,9 @@ def plain(case: Case, paths: list[list[float]], commit_s: float, draws: int) -> 
     )
     capacities = capacity_of(case).quantiles(LEVELS).tolist()
     leads = [lead_in_steps(s, step_s, window, horizon) for s in lead.quantiles(LEVELS).tolist()]
-    return workload, futures_of(paths, capacities, leads, draws, case.seed)
+    requests = fmean(rate for path in paths for rate in path[:horizon]) * window * step_s
+    bearing = requests, (1.0 - case.objective) * requests
+    return workload, futures_of(paths, capacities, leads, draws, case.seed, bearing)
 
 
 def agrees(case: Case, num_paths: int = 64, draws: int = 16) -> None:
@@ -250,6 +253,6 @@ def test_the_oracle_itself_on_a_load_that_varies() -> None:
     steady, bump = Future([10.0] * 12, 2.5, 3), Future([10.0] * 3 + [11.0] + [10.0] * 8, 2.5, 3)
     assert risk(workload, [steady], 4).share == pytest.approx(0.01, rel=1e-6)
     at_bump = 11.0 / (1 + 99 * (10 / 11) ** 10)
-    assert load_misses(workload, bump, 4) == pytest.approx((30.0 * 0.01 + at_bump) / 41.0)
+    assert stretch_misses((0.01, 10), bump.demand[3:7], 10.0) == pytest.approx((30.0 * 0.01 + at_bump) / 41.0)
     assert [risk(workload, [future], 4).missed for future in (steady, bump)] == [0.0, 1.0]
     assert workload.works_off(2.5) == pytest.approx(2.5 * 99**0.1)

@@ -122,6 +122,7 @@ def test_the_planner_is_asked_in_tokens() -> None:
     window = window_of(10, rate=16.0, prompt=32_000.0)
     asked = role_input(request(pool("prefill"), waiting_now=4.0), pool("prefill"), window)
     assert asked.waiting == pytest.approx(8_000.0)
+    assert asked.per_unit == pytest.approx(1 / 2_000.0)
     # Of 240 requests some thirty may be chance.
     assert asked.arrival_rate_now == pytest.approx(32_000.0 * (1 - 2 / 240**0.5))
     same = request(pool("both"))

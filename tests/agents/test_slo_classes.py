@@ -96,6 +96,17 @@ def test_state_survives_a_restart_and_follows_the_declaration() -> None:
     assert Classes.restore(None, TWO).snapshot() is None
 
 
+def test_a_class_has_its_part_of_the_requests() -> None:
+    classes = Classes()
+    assert classes.share("chat") == 1.0
+    for n in range(3):
+        told = [counted(n, chat=(60.0 * n, 60.0 * n), bulk=(20.0 * n, 20.0 * n)), counted(n, "two", chat=(n, 20.0 * n))]
+        classes.learn(TWO, told, slot(n))
+    assert classes.share("chat") == 0.8
+    rows = class_rows(request(per_unit=0.5), classes, ErrorBudget(), POLICY, same)
+    assert [row.request.per_unit for row in rows] == [0.4, 0.1]
+
+
 def test_the_strictest_of_several_asks_for_all_that_any_does() -> None:
     assert strictest([CHAT, BULK, LIVE]) == SloClass("chat+bulk+live", 0.5, 0.05, 0.995, 0.05)
     assert strictest([BULK]) == BULK

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.backlog import Needs, no_needs, queue_needs, row_needs
+from model.counted_misses import LEVELS
 from model.queue_paths import Place
 
 Whole = NDArray[np.int64]
@@ -79,7 +80,7 @@ def path_needs(futures: Futures, low: Whole, high: Whole) -> BatchNeeds:
     rows = []
     for place, capacity, leads, least, most in _rows(futures, low, high):
         needs = no_needs(len(capacity))
-        row_needs(place, capacity, leads, least, most, needs)
+        row_needs(place, capacity, leads, np.ones(LEVELS), least, most, needs)
         rows.append(needs)
     return _batch(rows, [needs.kept for needs in rows])
 

@@ -9,9 +9,12 @@ commanded now would), replicas added now from step `lead` on; replicas given up 
 an upper limit on those that serve.
 
 A replica that is offered x times its capacity misses 1 / (1 + (1/a - 1) x^-p) of its requests, `a` being the share
-that the objective allows (from one in ten thousand to a half) and `p` the steepness. The load of a stretch of steps is
-*too high* when, weighted by the demand, more than `a` misses. What is offered beyond the load at which half would miss
-queues: that load is what a replica works off.
+that the objective allows (from one in ten thousand to a half) and `p` the steepness. What a stretch of steps *needs* is
+the rate at which, weighted by the demand, `a` of it misses; at another rate it misses as a steady demand of that much
+would. Its load is *too high* when that share is more than the future's *tolerance*: `a`, or, where requests are
+counted, the share at which just as many clumps of two as chance has dealt the future make up (1 - objective) of the
+window's requests and half a clump. What is offered beyond the load at which half would miss queues: that load is what
+a replica works off.
 
 The requests of step t are *late* when the queue at its start or at its end takes longer than `ttft_s` to serve. With at
 least as many replicas as are commanded now the window, `window_steps` steps from `lead` on, is scored; with fewer every
@@ -64,6 +67,7 @@ class Future:
     demand: Sequence[float]
     capacity: float
     lead: int
+    tolerance: float | None = None
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,8 @@ def serving(workload: Workload, lead: int, replicas: int, step: int) -> int:
 def verdict(workload: Workload, future: Future, replicas: int) -> tuple[bool, bool]:
     """(missed, kept) of one future with `replicas`."""
     late, in_time = queue_verdict(workload, future, replicas)
-    too_high = load_misses(workload, future, replicas) > workload.allowed * (1.0 + 1e-6)
+    tolerance = workload.allowed if future.tolerance is None else future.tolerance
+    too_high = load_misses(workload, future, replicas) > tolerance * (1.0 + 1e-6)
     return late or too_high, in_time and not too_high
 
 
@@ -140,9 +145,10 @@ def stretches(workload: Workload, future: Future, replicas: int) -> list[Sequenc
 
 
 def load_misses(workload: Workload, future: Future, replicas: int) -> float:
-    """Share of requests that misses for the load, in the worst stretch."""
-    rate, curve = future.capacity * replicas, (workload.allowed, workload.steepness)
-    return max(stretch_misses(curve, demand, rate) for demand in stretches(workload, future, replicas))
+    """Share of requests that misses for the load: as of a steady demand for what the worst stretch needs."""
+    curve = workload.allowed, workload.steepness
+    needed = max(needed_rate(curve, tuple(demand)) for demand in stretches(workload, future, replicas))
+    return stretch_misses(curve, [needed], future.capacity * replicas)
 
 
 def stretch_misses(curve: tuple[float, float], demand: Sequence[float], rate: float) -> float:
@@ -172,10 +178,8 @@ def needed_rate(curve: tuple[float, float], demand: tuple[float, ...]) -> float:
 
 
 def expected_misses(workload: Workload, future: Future, replicas: int) -> float:
-    """As of a steady demand for what the worst stretch needs; at least a half where the queue is not kept."""
-    curve = workload.allowed, workload.steepness
-    needed = max(needed_rate(curve, tuple(demand)) for demand in stretches(workload, future, replicas))
-    share = stretch_misses(curve, [needed], future.capacity * replicas)
+    """For the load, and at least a half where the queue is not kept."""
+    share = load_misses(workload, future, replicas)
     _, in_time = queue_verdict(workload, future, replicas)
     return share if in_time else max(share, 0.5)
 
@@ -235,7 +239,23 @@ def futures_of(
     leads: Sequence[int],
     draws_per_path: int,
     seed: int,
+    bearing: tuple[float, float] | None = None,
 ) -> list[Future]:
-    """Each path with independent draws from two lists of equally likely values."""
+    """Each path with independent draws from two lists of equally likely values.
+
+    Args:
+        bearing: requests of the window, and how many of them may miss; None: they are too many to be counted.
+    """
     rng = random.Random(seed)
-    return [Future(path, rng.choice(capacities), rng.choice(leads)) for path in paths for _ in range(draws_per_path)]
+
+    def tolerance() -> float | None:
+        if bearing is None:
+            return None
+        requests, may_miss = bearing
+        return min(2.0 * rng.gammavariate(may_miss / 2.0 + 0.5, 1.0) / requests, 0.5)
+
+    return [
+        Future(path, rng.choice(capacities), rng.choice(leads), tolerance())
+        for path in paths
+        for _ in range(draws_per_path)
+    ]
