@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 from time import time
 
 import msgspec
@@ -16,7 +15,7 @@ from infra.kafka_tail import TailRecord, TopicTail
 from infra.rights import in_words, rights_of
 from infra.settings import Settings
 from infra.topic_admin import TopicAdmin
-from infra.weights_allowed import NO_WEIGHTS, SHIPPED, allowed_weights
+from infra.weights_allowed import NO_WEIGHTS, allowed_weights
 from infra.worker_options import WorkerOptions
 from streams.commit_codec import CommitAssembler
 from streams.log import ContractBroken, LogRecord
@@ -139,10 +138,9 @@ def examine_model(settings: Settings) -> Finding:
     if allowed_weights(weights, settings.advanced.model.allowed_digests, refused.append) != weights:
         return Finding("model", "fail", refused[0], "see advanced.model; until then the baselines forecast")
     try:
-        from model.network.checkpoint import SHIPPED as SHIPPED_FOLDER
-        from model.network.checkpoint import CheckpointError, load
+        from model.network.checkpoint import CheckpointError, load, weights_folder
 
-        loaded = load(SHIPPED_FOLDER if weights == SHIPPED else Path(weights))
+        loaded = load(weights_folder(weights))
     except CheckpointError as error:
         return Finding("model", "fail", str(error), "until then the baselines forecast")
     return Finding("model", "ok", f"{weights}, digest {loaded.digest[:12]}")

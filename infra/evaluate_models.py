@@ -170,10 +170,8 @@ def _add_adapted(
     rolling: dict[str, RollingContestant],
     fisher: dict[str, FisherContestant],
 ) -> None:
-    from pathlib import Path
-
     from model.evaluation.adapted import Adapted
-    from model.network.checkpoint import SHIPPED, CheckpointError, load
+    from model.network.checkpoint import CheckpointError, load, weights_folder
     from model.network.forecaster import NetworkForecaster
     from model.network.network import Network
     from model.network.serving import combined
@@ -181,7 +179,7 @@ def _add_adapted(
     kind, _, folder = name.partition(":")
     try:
         if folder not in adapted:
-            adapted[folder] = Adapted(load(Path(folder) if folder else SHIPPED).network, FINE_ROWS)
+            adapted[folder] = Adapted(load(weights_folder(folder or "shipped")).network, FINE_ROWS)
     except CheckpointError as error:
         raise NotRun(str(error)) from None
 

@@ -219,7 +219,9 @@ class KafkaSection(Section):
 
 
 class ModelSection(Section):
-    weights: str = _key("none", "none (baselines only), shipped, or a folder made by `harmony train`.", min_length=1)
+    weights: str = _key(
+        "none", "none (baselines only), loads, shipped, or a folder made by `harmony train`.", min_length=1
+    )
     allowed_digests: tuple[Sha256, ...] = _key((), "SHA-256 of weights in a folder that may be loaded; empty = any.")
     max_network_workloads: int = _key(
         200, "Per partition; where there are more, the baselines forecast them all.", ge=0

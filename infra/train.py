@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from model.network.training import Progress, Trainer
 
 
+_GO_ON_RATE = 6e-4  # of what was trained before: at the first rate it would begin anew
+
+
 def train(
     out: Annotated[Path, typer.Option(help="Folder for the weights; a run that was stopped there goes on.")],
     data: Annotated[
@@ -26,7 +30,7 @@ def train(
     ] = None,
     base: Annotated[
         str | None,
-        typer.Option("--from", help="Weights to start at: shipped, or a folder. Default: shipped with --data."),
+        typer.Option("--from", help="Weights to start at: shipped, loads, or a folder. Default: shipped with --data."),
     ] = None,
     level: Annotated[
         list[str] | None,
@@ -36,6 +40,9 @@ def train(
     minutes: Annotated[
         float | None, typer.Option(min=0.05, help="Be done in this time, whatever the machine's pace.")
     ] = None,
+    loads: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of the synthetic telemetry that is young request loads.")
+    ] = 0.0,
     seed: Annotated[int, typer.Option(min=0, help="Of initialisation and of the order of examples.")] = 0,
     workers: Annotated[int, typer.Option(min=0, max=64, help="Processes that make synthetic telemetry.")] = 1,
     threads: Annotated[int, typer.Option(min=1, help="CPU threads of the updates.")] = 1,
@@ -49,7 +56,7 @@ def train(
     from model.network.checkpoint import CheckpointError
 
     try:
-        report = _train(out, data, base, level or [], steps, minutes, seed, workers)
+        report = _train(out, data, base, level or [], steps, minutes, loads, seed, workers)
     except (CheckpointError, TooShortError) as error:
         raise HarmonyError(f"{error}.", 2) from None
     except OSError as error:
@@ -71,6 +78,7 @@ def _train(
     levels: list[str],
     steps: int | None,
     minutes: float | None,
+    loads: float,
     seed: int,
     workers: int,
 ) -> dict[str, Any]:
@@ -80,10 +88,14 @@ def _train(
     run_folder = out / "run"
     started = time.monotonic()
     begin = _begun(run_folder)
+    if data is not None and loads > 0:
+        raise HarmonyError("--loads is of synthetic telemetry, and --data is not: give one of them.", 2)
     identity: dict[str, Any] = {"data": str(data) if data else "synthetic", "seed": seed, "from": base or "default"}
-    trainer = (
-        _adaptation(data, base, levels, steps, seed, begin) if data else _synthetic(base, steps, seed, workers, begin)
-    )
+    identity |= {"loads": loads} if loads > 0 else {}
+    if data is not None:
+        trainer = _adaptation(data, base, levels, steps, seed, begin)
+    else:
+        trainer = _synthetic(base, steps, loads, seed, workers, begin)
     if runs.take_up(trainer, run_folder, identity):
         say(f"going on at step {trainer.step}")
     with _Watch(trainer, run_folder, identity) as watch:
@@ -117,7 +129,7 @@ def _begun(run_folder: Path) -> int:
         return 0
 
 
-def _synthetic(base: str | None, steps: int | None, seed: int, workers: int, begin: int) -> Trainer:
+def _synthetic(base: str | None, steps: int | None, loads: float, seed: int, workers: int, begin: int) -> Trainer:
     import torch
 
     from model.network.network import Network
@@ -128,13 +140,13 @@ def _synthetic(base: str | None, steps: int | None, seed: int, workers: int, beg
     torch.manual_seed(seed)
     network = _network(base) if base else Network(NetworkSpec())
     options = TrainingOptions(steps=steps or 6000, seed=seed, patience=0)
-    examples = synthetic_stream(network.spec, begin, seed, workers)
-    return Trainer(network.train(), examples, synthetic_validation(network.spec), options)
+    if base:
+        options = replace(options, learning_rate=_GO_ON_RATE)
+    examples = synthetic_stream(network.spec, begin, seed, workers, loads)
+    return Trainer(network.train(), examples, synthetic_validation(network.spec, loads=loads), options)
 
 
 def _adaptation(data: Path, base: str | None, levels: list[str], steps: int | None, seed: int, begin: int) -> Trainer:
-    from dataclasses import replace
-
     from model.network.adapt import ADAPT, adaptation
 
     histories = _histories(data, _levels(levels))
@@ -143,10 +155,9 @@ def _adaptation(data: Path, base: str | None, levels: list[str], steps: int | No
 
 
 def _network(weights: str) -> Network:
-    from model.network.checkpoint import SHIPPED, load
-    from model.network.serving import SHIPPED_NAME
+    from model.network.checkpoint import load, weights_folder
 
-    return load(SHIPPED if weights == SHIPPED_NAME else Path(weights)).network
+    return load(weights_folder(weights)).network
 
 
 def _levels(pairs: list[str]) -> dict[str, int]:

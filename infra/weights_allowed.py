@@ -6,7 +6,8 @@ import hashlib
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-NO_WEIGHTS, SHIPPED = "none", "shipped"
+NO_WEIGHTS = "none"
+PACKAGED = ("shipped", "loads")
 _FILE = "weights.safetensors"
 
 
@@ -18,7 +19,7 @@ def allowed_weights(weights: str, digests: Collection[str], on_refusal: Callable
         digests: SHA-256, hexadecimal, of weight files that may be loaded; empty = any.
         on_refusal: told why not.
     """
-    if weights in (NO_WEIGHTS, SHIPPED) or not digests:
+    if weights in (NO_WEIGHTS, *PACKAGED) or not digests:
         return weights
     path = Path(weights) / _FILE
     try:

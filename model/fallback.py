@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,6 +12,25 @@ from torch import Tensor
 from model.contract import ContextBatch, ForecastBatch, Forecaster
 from model.rows import take_rows
 from model.windows import check_request
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Rows that a forecaster is asked for.
+
+    Attributes:
+        ring_rows: ten-minute means that its ring holds at least, of one indicator.
+        horizon: longest one.
+    """
+
+    ring_rows: int
+    horizon: int
+
+    def rows(self, batch: ContextBatch, horizon: int) -> Tensor:
+        """bool [B]."""
+        if horizon > self.horizon or batch.coarse_observed.shape[2] == 0:
+            return torch.zeros(len(batch), dtype=torch.bool, device=batch.values.device)
+        return batch.coarse_observed.sum(1).amax(-1) >= self.ring_rows
 
 
 class FallbackForecaster:
@@ -23,15 +43,21 @@ class FallbackForecaster:
         primary: asked for the rows with at least its `min_context` observed steps, up to its `max_horizon`.
         secondary: asked for the rest.
         on_error: told what the primary raised.
+        where: the primary is asked for no other rows; None: for all with enough context.
     """
 
     def __init__(
-        self, primary: Forecaster, secondary: Forecaster, on_error: Callable[[Exception], None] | None = None
+        self,
+        primary: Forecaster,
+        secondary: Forecaster,
+        on_error: Callable[[Exception], None] | None = None,
+        where: Where | None = None,
     ) -> None:
         self._primary = primary
         self._secondary = secondary
         self._on_error = on_error
-        body = f"{primary.fingerprint}|{secondary.fingerprint}"
+        self._where = where
+        body = f"{primary.fingerprint}|{secondary.fingerprint}" + (f"|{where}" if where is not None else "")
         self._fingerprint = "fallback-" + hashlib.blake2b(body.encode(), digest_size=6).hexdigest()
 
     @property
@@ -53,7 +79,10 @@ class FallbackForecaster:
             ValueError: horizon above both, inconsistent shapes, or rows that the secondary cannot answer either.
         """
         check_request(batch, horizon, num_paths, self.max_horizon)
-        asked = _enough_context(batch, self._primary.min_context).nonzero()[:, 0].tolist()
+        asks = _enough_context(batch, self._primary.min_context)
+        if self._where is not None:
+            asks &= self._where.rows(batch, horizon)
+        asked = asks.nonzero()[:, 0].tolist()
         first = self._ask_primary(batch, asked, horizon, num_paths) if asked else None
         if first is None:
             answer = self._secondary.forecast(batch, horizon, num_paths)

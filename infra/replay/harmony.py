@@ -14,7 +14,7 @@ from infra.replay.live import NewController
 from infra.replay.setting import Setting
 from infra.simulator.cluster import Cluster
 from model.contract import Forecaster
-from model.network.serving import NO_NETWORK, SHIPPED_NAME, serving_forecaster
+from model.network.serving import LOADS_NAME, NO_NETWORK, SHIPPED_NAME, serving_forecaster
 from model.seasonal_naive import SeasonalNaiveForecaster
 
 START_TS_MS = 1_704_067_200_000  # midnight, so that the time of day of a load is the time of day of its file
@@ -28,6 +28,11 @@ def shipped_forecaster(setting: Setting) -> Forecaster:  # noqa: ARG001
 def network_forecaster(setting: Setting) -> Forecaster:  # noqa: ARG001
     """What `harmony worker` runs with the shipped weights."""
     return serving_forecaster(SHIPPED_NAME)
+
+
+def loads_forecaster(setting: Setting) -> Forecaster:  # noqa: ARG001
+    """What `harmony worker` runs with the weights that were trained on with request loads."""
+    return serving_forecaster(LOADS_NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,7 @@ REPLAY_GUARDS = GuardLimits(
 HARMONY_VARIANTS: dict[str, Variant] = {
     "harmony": Variant(),
     "harmony-network": Variant(forecaster=network_forecaster),
+    "harmony-loads": Variant(forecaster=loads_forecaster),
     "harmony-marginal": Variant(forecaster=lambda s: Marginal(shipped_forecaster(s))),
     "harmony-seasonal-naive": Variant(forecaster=lambda _: SeasonalNaiveForecaster()),
     "harmony-perfect": Variant(forecaster=lambda s: Perfect(s.load.arrivals, START_TS_MS)),

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 
 from model.contract import COARSE_ROWS, ContextBatch, Forecaster
-from model.fallback import FallbackForecaster
-from model.network.checkpoint import SHIPPED, CheckpointError, load
+from model.fallback import FallbackForecaster, Where
+from model.network.checkpoint import CheckpointError, load, weights_folder
 from model.network.forecaster import NetworkForecaster
 from model.pool import PoolForecaster
 from model.records import RecordForecaster
@@ -17,9 +16,11 @@ from model.ridge import RidgeForecaster, RidgeOptions
 from model.seasonal_naive import SeasonalNaiveForecaster
 from model.surges import SurgeForecaster
 
-SHIPPED_NAME, NO_NETWORK = "shipped", "none"
+SHIPPED_NAME, LOADS_NAME, NO_NETWORK = "shipped", "loads", "none"
 COMBINED = "combined"
 _SHARES = (3, 1)  # of the paths: network, ridge
+# Where plans by the network trained on request loads are the cheaper ones: measured by replays, see docs/replay.md.
+_KNOWN_LOADS = Where(ring_rows=36, horizon=40)
 
 
 def baselines() -> Forecaster:
@@ -69,23 +70,24 @@ def network_forecaster(weights: str = SHIPPED_NAME, on_refusal: Callable[[str], 
     """The network alone.
 
     Args:
-        weights: "shipped", or the folder of a checkpoint.
+        weights: "shipped", "loads", or the folder of a checkpoint.
         on_refusal: told about rows without a finite forecast.
 
     Raises:
         CheckpointError: weights that must not be used.
     """
-    checkpoint = load(SHIPPED if weights == SHIPPED_NAME else Path(weights))
+    checkpoint = load(weights_folder(weights))
     return NetworkForecaster(checkpoint.network, checkpoint.digest, on_refusal=on_refusal)
 
 
 def serving_forecaster(weights: str = SHIPPED_NAME, on_refusal: Callable[[str], None] | None = None) -> Forecaster:
     """The network with the ridge, the network alone behind it, then the baselines; those alone without weights.
 
+    With "loads" the baselines forecast workloads of which less than six hours are known, and horizons beyond 40 steps.
     A worker must forecast whatever became of a file: a checkpoint that is refused is reported, not fatal.
 
     Args:
-        weights: "shipped", "none" (baselines only), or the folder of a checkpoint.
+        weights: "shipped", "loads", "none" (baselines only), or the folder of a checkpoint.
         on_refusal: told, in sentences, why the network does not answer: at once about its weights, later about rows.
     """
     if weights == NO_NETWORK:
@@ -104,6 +106,8 @@ def serving_forecaster(weights: str = SHIPPED_NAME, on_refusal: Callable[[str], 
     def failed(error: Exception) -> None:
         tell(f"the network could not forecast a batch: {error}")
 
+    if weights == LOADS_NAME:
+        return FallbackForecaster(combined(network), baselines(), on_error=failed, where=_KNOWN_LOADS)
     return FallbackForecaster(
         combined(network), FallbackForecaster(network, baselines(), on_error=failed), on_error=failed
     )

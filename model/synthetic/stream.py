@@ -22,19 +22,23 @@ T = TypeVar("T")
 _VALIDATION = 1_000_000_000  # seeds from here on are never trained on
 
 
-def synthetic_batch(seed: int, spec: NetworkSpec) -> Prepared:
+def synthetic_batch(seed: int, spec: NetworkSpec, loads: float = 0.0) -> Prepared:
     """One batch with its features."""
-    return prepare(draw_example(seed, TOKENS), spec)
+    return prepare(draw_example(seed, TOKENS, loads), spec)
 
 
-def synthetic_stream(spec: NetworkSpec, start: int, seed: int, workers: int) -> Iterator[Prepared]:
-    """Batches from `start` on; the order does not depend on the number of workers (0 = in this process)."""
-    return ordered(partial(synthetic_batch, spec=spec), seed * 10_000_000 + start, workers)
+def synthetic_stream(spec: NetworkSpec, start: int, seed: int, workers: int, loads: float = 0.0) -> Iterator[Prepared]:
+    """Batches from `start` on; the order does not depend on the number of workers (0 = in this process).
+
+    Args:
+        loads: share of the batches that are of request loads.
+    """
+    return ordered(partial(synthetic_batch, spec=spec, loads=loads), seed * 10_000_000 + start, workers)
 
 
-def synthetic_validation(spec: NetworkSpec, count: int = 12) -> list[Prepared]:
+def synthetic_validation(spec: NetworkSpec, count: int = 12, loads: float = 0.0) -> list[Prepared]:
     """The batches by which synthetic training is judged."""
-    return [synthetic_batch(_VALIDATION + k, spec) for k in range(count)]
+    return [synthetic_batch(_VALIDATION + k, spec, loads) for k in range(count)]
 
 
 def ordered(make: Callable[[int], T], start: int, workers: int) -> Iterator[T]:

@@ -12,6 +12,7 @@ from torch import Tensor
 from model.contract import COARSE_ROWS, ContextBatch
 from model.network.spec import MAX_HORIZON
 from model.synthetic.components import Array, unit
+from model.synthetic.loads import draw_loads
 from model.synthetic.series import draw_groups
 
 _DAY_S = 86_400
@@ -64,13 +65,24 @@ SETTINGS = (
     Setting(15, 128, 0.09, ring=True),
     Setting(30, 128, 0.05, ring=True),
 )
+_LOAD_STEPS_S, _LOAD_STEP_SHARES = (5, 10, 15, 30, 60), (0.3, 0.25, 0.25, 0.1, 0.1)
+_LOAD_CONTEXT = 128
+_ALL_COLUMNS = 0.8  # of request loads that are told of tokens, too
 _INDICATORS, _INDICATOR_SHARES = (1, 2, 3, 4, 6, 8, 13), (0.34, 0.14, 0.16, 0.14, 0.1, 0.08, 0.04)
 _ORIGINS = 4  # windows taken from one series
 _GAP = 97
 
 
-def draw_example(seed: int, tokens: int = 256) -> Example:
-    """One batch of about `tokens` tokens; the same seed gives the same batch."""
+def draw_example(seed: int, tokens: int = 256, loads: float = 0.0) -> Example:
+    """One batch of about `tokens` tokens; the same arguments give the same batch.
+
+    Args:
+        loads: chance that it is of request loads.
+    """
+    if loads > 0:
+        chance = np.random.default_rng((20_261_123, seed))
+        if chance.random() < loads:
+            return _loads(chance, tokens)
     rng = np.random.default_rng((20_240_801, seed))
     setting = SETTINGS[rng.choice(len(SETTINGS), p=[s.share for s in SETTINGS])]
     n = int(rng.choice(_INDICATORS, p=_INDICATOR_SHARES))
@@ -80,15 +92,34 @@ def draw_example(seed: int, tokens: int = 256) -> Example:
         values, ring, origin_ms = _live(rng, setting, groups, n, start_day)
         num_demand = ring.shape[2]
     else:
-        rows = setting.context + MAX_HORIZON + (_ORIGINS - 1) * _GAP
-        series = draw_groups(rng, groups, n, rows, setting.day_rows, start_day)
-        windows = [series[:, k * _GAP : k * _GAP + setting.context + MAX_HORIZON] for k in range(_ORIGINS)]
-        values = np.concatenate(windows)
+        series = draw_groups(rng, groups, n, _rows(setting), setting.day_rows, start_day)
+        values, origin_ms = _windows(series, setting, start_day)
         num_demand = int(rng.integers(0, n + 1))
         ring = np.zeros((len(values), 0, num_demand))
-        ends = np.repeat(np.arange(_ORIGINS) * _GAP + setting.context, groups)
-        origin_ms = _MONDAY_MS + ((start_day * _DAY_S + ends * setting.step_s) * 1000).astype(np.int64)
     return _example(rng, setting, values, ring, origin_ms, num_demand)
+
+
+def _loads(rng: np.random.Generator, tokens: int) -> Example:
+    """Demand alone, of workloads that are not an hour old."""
+    setting = Setting(float(rng.choice(_LOAD_STEPS_S, p=_LOAD_STEP_SHARES)), _LOAD_CONTEXT, 0.0)
+    n = 3 if rng.random() < _ALL_COLUMNS else 1
+    groups = max(1, tokens // (n * _ORIGINS))
+    series = draw_loads(rng, groups, _rows(setting), setting.step_s)[..., :n]
+    values, origin_ms = _windows(series, setting, float(rng.random() * 7))
+    return _example(rng, setting, values, np.zeros((len(values), 0, n)), origin_ms, n)
+
+
+def _rows(setting: Setting) -> int:
+    """Rows of a series from which all its windows are taken."""
+    return setting.context + MAX_HORIZON + (_ORIGINS - 1) * _GAP
+
+
+def _windows(series: Array, setting: Setting, start_day: float) -> tuple[Array, NDArray[np.int64]]:
+    """Windows of series, and their origins in ms."""
+    length = setting.context + MAX_HORIZON
+    values = np.concatenate([series[:, k * _GAP : k * _GAP + length] for k in range(_ORIGINS)])
+    ends = np.repeat(np.arange(_ORIGINS) * _GAP + setting.context, len(series))
+    return values, _MONDAY_MS + ((start_day * _DAY_S + ends * setting.step_s) * 1000).astype(np.int64)
 
 
 def _live(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from model.contract import ContextBatch, ForecastBatch
-from model.fallback import FallbackForecaster
+from model.fallback import FallbackForecaster, Where
 from model.ridge import RidgeForecaster
 from model.seasonal_naive import SeasonalNaiveForecaster
 from tests.model.batches import random_batch
@@ -62,6 +64,21 @@ def test_what_the_last_one_raises_reaches_the_caller() -> None:
 def test_a_horizon_beyond_the_primary_is_the_secondarys() -> None:
     result = FallbackForecaster(Fixed("first", 1.0), SeasonalNaiveForecaster()).forecast(random_batch(2, seed=4), 9, 3)
     assert result.sources == ("seasonal_naive", "seasonal_naive")
+
+
+def test_young_rows_and_far_horizons_are_the_secondarys_where_so_declared() -> None:
+    batch = random_batch(4, seed=7)
+    batch.coarse_observed[:] = False
+    for row, hours in enumerate((0, 5, 6, 7)):
+        batch.coarse_observed[row, batch.coarse.shape[1] - 6 * hours :, 0] = True
+    asked = Where(ring_rows=36, horizon=6)
+    chain = FallbackForecaster(Fixed("first", 1.0), Fixed("second", 2.0), where=asked)
+    assert chain.forecast(batch, 6, 3).sources == ("second", "second", "first", "first")
+    assert chain.forecast(batch, 7, 3).sources == ("second",) * 4
+    assert not asked.rows(replace(batch, coarse_observed=batch.coarse_observed[:, :, :0]), 4).any()
+    anywhere = FallbackForecaster(Fixed("first", 1.0), Fixed("second", 2.0))
+    assert anywhere.forecast(batch, 7, 3).sources == ("first",) * 4
+    assert anywhere.fingerprint != chain.fingerprint
 
 
 def test_each_row_is_exactly_its_forecasters_row() -> None:

@@ -9,6 +9,7 @@ import torch
 from model.network.features import describe
 from model.network.spec import NetworkSpec
 from model.synthetic.components import autoregression, bursts, cycle, delayed, drift, regimes, season, switching
+from model.synthetic.loads import draw_loads
 from model.synthetic.series import draw_groups
 from model.synthetic.windows import draw_example
 
@@ -24,6 +25,30 @@ def test_examples_are_finite_and_repeatable(seed: int) -> None:
     features = describe(example.batch, NetworkSpec())
     assert features.tokens.isfinite().all()
     assert features.candidates.z.isfinite().all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_request_loads_are_demand_alone_and_leave_other_batches_as_they_are(seed: int) -> None:
+    loads, again, plain = draw_example(seed, 32, 1.0), draw_example(seed, 32, 1.0), draw_example(seed, 32)
+    assert torch.equal(loads.batch.values, again.batch.values)
+    assert loads.target.isfinite().all()
+    assert (loads.target >= 0).all()
+    assert (loads.batch.levels == 1).all()
+    assert loads.batch.coarse.shape[1] == 0
+    assert loads.batch.values.shape[1] <= 128
+    assert describe(loads.batch, NetworkSpec()).tokens.isfinite().all()
+    mixed = [draw_example(seed, 32, share) for share in (1e-9, 0.0)]
+    assert all(torch.equal(example.target, plain.target) for example in mixed)
+
+
+def test_requests_are_counted_by_chance_about_a_rate_that_goes_on() -> None:
+    counts = draw_loads(np.random.default_rng(6), 400, 256, 10.0)[..., 0] * 10.0
+    assert np.abs(counts - np.round(counts)).max(axis=1).min() < 1e-6  # single requests, in half of them
+    noise = np.diff(counts, axis=1).var(axis=1) / 2
+    busy = counts.mean(axis=1) > 20
+    assert np.median(noise[busy] / counts[busy].mean(axis=1)) > 0.9  # Poisson's variance is the mean, clumps have more
+    first, last = counts[busy, :64].mean(axis=1), counts[busy, -64:].mean(axis=1)
+    assert 0.05 < np.median(np.abs(np.log(last / first))) < 1.0
 
 
 @pytest.mark.parametrize("part", [autoregression, bursts, cycle, drift, regimes, switching])
