@@ -1,11 +1,12 @@
 """The reliability diagram: stated risks against how often they came true.
 
-`python -m infra.replay.reliability_plot FILE RESULTS.json ...` draws those of several replays, told apart by load.
+`python -m infra.replay.reliability_plot FILE RESULTS.json ...` draws those of several replays, told apart by load and policy.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from infra.replay.calibration import Bin
 
 _LEAST, _MOST = 8e-4, 1.0  # rarer is drawn at the edge: a logarithm has no zero
 _TICKS = (0.001, 0.01, 0.1, 1.0)
+_LONG_NAME = 20  # letters, of which no two stand beside each other
 
 
 def draw(where: Path, curves: Mapping[str, Sequence[Bin]], title: str) -> Path:
@@ -44,16 +46,17 @@ def draw(where: Path, curves: Mapping[str, Sequence[Bin]], title: str) -> Path:
     for ticks in (axis.xaxis, axis.yaxis):
         ticks.set_ticks(_TICKS, [f"{100 * tick:g} %" for tick in _TICKS])
     axis.set(xlabel="stated P(miss)", ylabel="windows missed")
-    axis.set_title(title, pad=36 if len(curves) > 2 else 22)
-    axis.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2)
+    columns = 1 if max(map(len, curves), default=0) > _LONG_NAME else 2
+    axis.set_title(title, pad=8 + 14 * math.ceil(len(curves) / columns))
+    axis.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=columns)
     figure.tight_layout()
     saved: Path = save(figure, where)
     plt.close(figure)
     return saved
 
 
-def curves_of(results: Sequence[Path], policy: str = "harmony") -> dict[str, list[Bin]]:
-    """From what `harmony replay --json` wrote, named by load and lead time.
+def curves_of(results: Sequence[Path]) -> dict[str, list[Bin]]:
+    """From what `harmony replay --json` wrote, named by load and lead time, and by policy where there are several.
 
     Raises:
         HarmonyError: a file that is none of these.
@@ -63,11 +66,12 @@ def curves_of(results: Sequence[Path], policy: str = "harmony") -> dict[str, lis
         try:
             body = json.loads(path.read_text(encoding="utf-8"))
             name = f"{body['trace'].rpartition('_')[2]}, {body['lead_time_s']['mean']:g} s"
-            curves[name] = [
-                Bin(**(b | {"interval": tuple(b["interval"])})) for b in body["calibration"][policy]["bins"]
-            ]
+            told = body["calibration"]
+            for policy, said in told.items():
+                curve = f"{name}, {policy}" if len(told) > 1 else name
+                curves[curve] = [Bin(**(b | {"interval": tuple(b["interval"])})) for b in said["bins"]]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise HarmonyError(f"{path}: not a result of `harmony replay --json` with {policy} ({error}).", 2) from None
+            raise HarmonyError(f"{path}: not a result of `harmony replay --json` ({error}).", 2) from None
     return curves
 
 

@@ -20,7 +20,7 @@ SHIPPED_NAME, LOADS_NAME, NO_NETWORK = "shipped", "loads", "none"
 COMBINED = "combined"
 _SHARES = (3, 1)  # of the paths: network, ridge
 # Where plans by the network trained on request loads are the cheaper ones: measured by replays, see docs/replay.md.
-_KNOWN_LOADS = Where(ring_rows=36, horizon=40)
+_KNOWN_LOADS = Where(ring_rows=36, horizon=16)
 
 
 def baselines() -> Forecaster:
@@ -83,7 +83,7 @@ def network_forecaster(weights: str = SHIPPED_NAME, on_refusal: Callable[[str], 
 def serving_forecaster(weights: str = SHIPPED_NAME, on_refusal: Callable[[str], None] | None = None) -> Forecaster:
     """The network with the ridge, the network alone behind it, then the baselines; those alone without weights.
 
-    With "loads" the baselines forecast workloads of which less than six hours are known, and horizons beyond 40 steps.
+    With "loads" the baselines forecast workloads of which less than six hours are known, and horizons beyond 16 steps.
     A worker must forecast whatever became of a file: a checkpoint that is refused is reported, not fatal.
 
     Args:

@@ -109,13 +109,13 @@ def test_a_worker_serves_whatever_became_of_the_weights(folder: Path) -> None:
     assert "the baselines forecast in its place" in said[0]
 
 
-def test_weights_of_the_package_go_by_name_and_those_for_loads_ask_for_six_hours_and_forty_steps() -> None:
+def test_weights_of_the_package_go_by_name_and_those_for_loads_ask_for_six_hours_and_sixteen_steps() -> None:
     assert {name: weights_folder(name).is_dir() for name in PACKAGED} == {"shipped": True, "loads": True}
     assert load(weights_folder("loads")).digest != load(weights_folder("shipped")).digest
     batch, said = random_batch(2, seed=1), []
     batch.coarse_observed[:] = False
     batch.coarse_observed[1, -36:] = True
     forecaster = serving_forecaster("loads", said.append)
-    assert forecaster.forecast(batch, 40, 20).sources == ("pool", "combined")
-    assert forecaster.forecast(batch, 41, 20).sources == ("pool", "pool")
+    assert forecaster.forecast(batch, 16, 20).sources == ("pool", "combined")
+    assert forecaster.forecast(batch, 17, 20).sources == ("pool", "pool")
     assert said == []
