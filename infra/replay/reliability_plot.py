@@ -1,6 +1,7 @@
 """The reliability diagram: stated risks against how often they came true.
 
-`python -m infra.replay.reliability_plot FILE RESULTS.json ...` draws those of several replays, told apart by load and policy.
+`python -m infra.replay.reliability_plot FILE RESULTS.json ...` draws those of several replays, told apart by load and
+policy.
 """
 
 from __future__ import annotations
