@@ -17,8 +17,8 @@ from infra.bench.report import percentile, print_table
 from infra.cli_options import say
 
 _BUCKET = re.compile(r"^harmony_telemetry_to_command_seconds_bucket\{([^}]*)\} ([0-9.e+]+)$", re.MULTILINE)
-HPA_LOOP = "hpa_loop.py"  # what a scaler by hand does, without nearly all that ours does
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
+_RIVAL = "hpa_loop.py"  # what a scaler by hand does, without nearly all that ours does
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def run_latency_bench(bench: LatencyBench, out: Path | None = None) -> dict[str,
             partial(_measure, slots=bench.slots, rival=rival),
         )
         for number in bench.workloads
-        for rival in (None, HPA_LOOP)
+        for rival in (None, _RIVAL)
     ]
     body = measure_fleets("latency", asdict(bench), bench.brokers, runs, out)
     _show(body["results"])
