@@ -74,13 +74,13 @@ def _fill(
     counts: Counts, lowest: int, log_evidence: Float, prior: Prior, weights: Float, cumulative: Float
 ) -> tuple[int, float]:
     first = round(prior.centre / SPACING) - GRID // 2
-    for _ in range(_MOVES):
+    for move in range(_MOVES + 1):
         for w in range(len(weights)):
             weights[w] = _LOG_STEEPNESS_PRIOR[w]
         _count_in(counts, lowest - first, log_evidence, weights.reshape(-1))
         _add_prior(first, prior, weights)
         median = _normalise(weights, cumulative)
-        if _EDGE <= median < GRID - _EDGE:
+        if _EDGE <= median < GRID - _EDGE or move == _MOVES:  # some grids would move to and fro for ever
             break
         first += median - GRID // 2
     mean = 0.0

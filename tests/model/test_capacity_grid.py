@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from model.capacity_grid import GRID, SPACING, STEEPNESS, GridPosterior, Prior, grid_posterior
@@ -35,6 +35,7 @@ def of_whole_arrays(counts: np.ndarray, lowest: int, prior: Prior, first: int) -
     return weights / weights.sum()
 
 
+@example([(96.0, 1.0)], 0, Prior(-4.0, 0.5, 1.0, 0.5))  # moves to and fro
 @given(seen, st.integers(-300, 300), priors)
 def test_it_is_bayes_rule_on_a_grid_around_the_median(
     rows: list[tuple[float, float]], lowest: int, prior: Prior
