@@ -15,8 +15,9 @@ from infra.kafka_tail import TailRecord, TopicTail
 from infra.rights import in_words, rights_of
 from infra.settings import Settings
 from infra.topic_admin import TopicAdmin
-from infra.weights_allowed import NO_WEIGHTS, allowed_weights
+from infra.weights_allowed import allowed_weights
 from infra.worker_options import WorkerOptions
+from model.network.packaged import NO_NETWORK, weights_folder
 from streams.commit_codec import CommitAssembler
 from streams.log import ContractBroken, LogRecord
 
@@ -132,13 +133,13 @@ def _clock(newest: list[TailRecord]) -> Finding:
 def examine_model(settings: Settings) -> Finding:
     """Whether the weights that the settings name would be used."""
     weights = settings.advanced.model.weights
-    if weights == NO_WEIGHTS:
+    if weights == NO_NETWORK:
         return Finding("model", "ok", "baselines only")
     refused: list[str] = []
     if allowed_weights(weights, settings.advanced.model.allowed_digests, refused.append) != weights:
         return Finding("model", "fail", refused[0], "see advanced.model; until then the baselines forecast")
     try:
-        from model.network.checkpoint import CheckpointError, load, weights_folder
+        from model.network.checkpoint import CheckpointError, load
 
         loaded = load(weights_folder(weights))
     except CheckpointError as error:

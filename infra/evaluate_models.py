@@ -81,7 +81,8 @@ def _served() -> Forecaster:
 
 def _checkpoint(name: str) -> Forecaster:
     from model.network.checkpoint import CheckpointError
-    from model.network.serving import SHIPPED_NAME, network_forecaster
+    from model.network.packaged import SHIPPED_NAME
+    from model.network.serving import network_forecaster
 
     try:
         return network_forecaster(name.partition(":")[2] or SHIPPED_NAME)
@@ -171,15 +172,16 @@ def _add_adapted(
     fisher: dict[str, FisherContestant],
 ) -> None:
     from model.evaluation.adapted import Adapted
-    from model.network.checkpoint import CheckpointError, load, weights_folder
+    from model.network.checkpoint import CheckpointError, load
     from model.network.forecaster import NetworkForecaster
     from model.network.network import Network
+    from model.network.packaged import SHIPPED_NAME, weights_folder
     from model.network.serving import combined
 
     kind, _, folder = name.partition(":")
     try:
         if folder not in adapted:
-            adapted[folder] = Adapted(load(weights_folder(folder or "shipped")).network, FINE_ROWS)
+            adapted[folder] = Adapted(load(weights_folder(folder or SHIPPED_NAME)).network, FINE_ROWS)
     except CheckpointError as error:
         raise NotRun(str(error)) from None
 

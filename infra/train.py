@@ -155,7 +155,8 @@ def _adaptation(data: Path, base: str | None, levels: list[str], steps: int | No
 
 
 def _network(weights: str) -> Network:
-    from model.network.checkpoint import load, weights_folder
+    from model.network.checkpoint import load
+    from model.network.packaged import weights_folder
 
     return load(weights_folder(weights)).network
 

@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-NO_WEIGHTS = "none"
-PACKAGED = ("shipped", "loads")
+from model.network.packaged import NO_NETWORK, PACKAGED
+
 _FILE = "weights.safetensors"
 
 
@@ -19,18 +19,18 @@ def allowed_weights(weights: str, digests: Collection[str], on_refusal: Callable
         digests: SHA-256, hexadecimal, of weight files that may be loaded; empty = any.
         on_refusal: told why not.
     """
-    if weights in (NO_WEIGHTS, *PACKAGED) or not digests:
+    if weights in (NO_NETWORK, *PACKAGED) or not digests:
         return weights
     path = Path(weights) / _FILE
     try:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         on_refusal(f"{path}: {error.strerror or error}")
-        return NO_WEIGHTS
+        return NO_NETWORK
     if digest in digests:
         return weights
     on_refusal(
         f"{path}: its SHA-256 {digest} is not in advanced.model.allowed_digests; the baselines forecast. Add it there "
         "once you know where the file comes from"
     )
-    return NO_WEIGHTS
+    return NO_NETWORK

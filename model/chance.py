@@ -73,12 +73,14 @@ def _solve(
     for b in range(len(outlook.row)):
         demand = _demand(outlook, b)
         draws = first
-        _needs(outlook, b, demand, first, first_capacity, first_lead, needs)
+        requests = demand.mean() * outlook.per_unit[b] * outlook.window_steps * outlook.step_s
+        luck = lucks(requests, 1.0 - outlook.objective[b], outlook.steepness[b])
+        _needs(outlook, b, demand, luck, first, first_capacity, first_lead, needs)
         expected = _expected(outlook, b, needs, first)
         doubtful = _choose(outlook, b, needs, expected, first, found)
         if doubtful and most > first:
             draws = most
-            _needs(outlook, b, demand, most, most_capacity, most_lead, needs)
+            _needs(outlook, b, demand, luck, most, most_capacity, most_lead, needs)
             expected = _expected(outlook, b, needs, most)
             _choose(outlook, b, needs, expected, most, found)
         _state_risks(outlook, b, needs, expected, draws, found)
@@ -99,7 +101,16 @@ def _demand(outlook: Outlook, b: int) -> Float:
 
 
 @compiled
-def _needs(outlook: Outlook, b: int, demand: Float, draws: int, order: Whole, lead_order: Whole, needs: Needs) -> None:
+def _needs(
+    outlook: Outlook,
+    b: int,
+    demand: Float,
+    luck: Float,
+    draws: int,
+    order: Whole,
+    lead_order: Whole,
+    needs: Needs,
+) -> None:
     """Needs of the row's futures under this many draws."""
     paths, window = demand.shape[1], outlook.window_steps
     table = outlook.student[b]
@@ -132,8 +143,6 @@ def _needs(outlook: Outlook, b: int, demand: Float, draws: int, order: Whole, le
         window,
         outlook.steepness[b],
     )
-    requests = demand.mean() * outlook.per_unit[b] * window * outlook.step_s
-    luck = lucks(requests, place.slack, place.steepness)
     row_needs(place, capacity, lead_steps, luck, outlook.low[b], outlook.high[b], needs)
 
 

@@ -45,8 +45,9 @@ class InferenceBench:
 
 def run_inference_bench(bench: InferenceBench, out: Path | None = None) -> dict[str, Any]:
     """Measure, print a table, and return the document (also stored in `out`)."""
-    from model.network.checkpoint import SHIPPED, load
+    from model.network.checkpoint import load
     from model.network.forecaster import NetworkForecaster
+    from model.network.packaged import SHIPPED
     from model.network.serving import baselines, combined
 
     torch.set_num_threads(1)

@@ -8,7 +8,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import time
@@ -150,17 +150,11 @@ class LiveLoop:
         preload(self.brokers, self.topics.telemetry_gpu, PARTITIONS, (), tick)
         return first_live
 
-    @contextmanager
-    def worker(self) -> Iterator[subprocess.Popen[bytes]]:
+    def worker(self) -> AbstractContextManager[subprocess.Popen[bytes]]:
         """A worker process for the time of the block."""
-        process = self.start_worker()
-        try:
-            yield process
-        finally:
-            stop(process)
+        return _stopped_after(self.start_worker())
 
-    @contextmanager
-    def rival(self, script: str) -> Iterator[subprocess.Popen[bytes]]:
+    def rival(self, script: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
         """One of `tests/bench/rivals` in the worker's place.
 
         Raises:
@@ -173,11 +167,7 @@ class LiveLoop:
             "step_ms": self.job.step_ms,
             "grace_ms": self.job.grace_ms,
         }
-        process = self._start([*rival(script, script).command, json.dumps(job)])
-        try:
-            yield process
-        finally:
-            stop(process)
+        return _stopped_after(self._start([*rival(script, script).command, json.dumps(job)]))
 
     def start_worker(
         self, instance: str = "bench", role: str = "all", port: int | None = None
@@ -206,6 +196,14 @@ class LiveLoop:
         """An error that ends with the worker's last words."""
         lines = (self.home / "worker.log").read_text(errors="replace").strip().splitlines()
         return HarmonyError(f"{what}; the worker's last line: {lines[-1] if lines else 'none'}")
+
+
+@contextmanager
+def _stopped_after(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    try:
+        yield process
+    finally:
+        stop(process)
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:

@@ -112,7 +112,7 @@ def _risks(
     lead_s = rng.permutation(np.resize(request.lead.quantiles(_STRATA), len(demand)))
     lead = np.clip(np.ceil(lead_s / step_s - 1e-9), 0, horizon - window).astype(np.int64)
     low, high = request.bounds
-    requests = float(paths[:, :horizon].mean()) * window * step_s
+    requests = float(paths[:, :horizon].mean()) * request.per_unit * window * step_s
     clumps = (1.0 - request.declared.slo.objective) * requests / CLUMP + 0.5
     tolerance = np.minimum(rng.gamma(clumps, CLUMP, len(demand)) / requests, MOST_ALLOWED)
     futures = _Futures(demand, capacity, lead, tolerance)

@@ -14,25 +14,19 @@ from infra.replay.live import NewController
 from infra.replay.setting import Setting
 from infra.simulator.cluster import Cluster
 from model.contract import Forecaster
-from model.network.serving import LOADS_NAME, NO_NETWORK, SHIPPED_NAME, serving_forecaster
+from model.network.packaged import LOADS_NAME, NO_NETWORK, SHIPPED_NAME
+from model.network.serving import serving_forecaster
 from model.seasonal_naive import SeasonalNaiveForecaster
 
 START_TS_MS = 1_704_067_200_000  # midnight, so that the time of day of a load is the time of day of its file
 
 
-def shipped_forecaster(setting: Setting) -> Forecaster:  # noqa: ARG001
-    """What `harmony worker` runs by default."""
-    return serving_forecaster(NO_NETWORK)
+def _served(weights: str) -> Callable[[Setting], Forecaster]:
+    """What `harmony worker` runs with these weights."""
+    return lambda _: serving_forecaster(weights)
 
 
-def network_forecaster(setting: Setting) -> Forecaster:  # noqa: ARG001
-    """What `harmony worker` runs with the shipped weights."""
-    return serving_forecaster(SHIPPED_NAME)
-
-
-def loads_forecaster(setting: Setting) -> Forecaster:  # noqa: ARG001
-    """What `harmony worker` runs with the weights that were trained on with request loads."""
-    return serving_forecaster(LOADS_NAME)
+_BY_DEFAULT = _served(NO_NETWORK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +40,7 @@ class Variant:
     """
 
     policy: dict[str, Any] = field(default_factory=dict)
-    forecaster: Callable[[Setting], Forecaster] = shipped_forecaster
+    forecaster: Callable[[Setting], Forecaster] = _BY_DEFAULT
     certainty: Certainty | None = None
 
 
@@ -58,9 +52,9 @@ REPLAY_GUARDS = GuardLimits(
 
 HARMONY_VARIANTS: dict[str, Variant] = {
     "harmony": Variant(),
-    "harmony-network": Variant(forecaster=network_forecaster),
-    "harmony-loads": Variant(forecaster=loads_forecaster),
-    "harmony-marginal": Variant(forecaster=lambda s: Marginal(shipped_forecaster(s))),
+    "harmony-network": Variant(forecaster=_served(SHIPPED_NAME)),
+    "harmony-loads": Variant(forecaster=_served(LOADS_NAME)),
+    "harmony-marginal": Variant(forecaster=lambda s: Marginal(_BY_DEFAULT(s))),
     "harmony-seasonal-naive": Variant(forecaster=lambda _: SeasonalNaiveForecaster()),
     "harmony-perfect": Variant(forecaster=lambda s: Perfect(s.load.arrivals, START_TS_MS)),
     "harmony-fixed-capacity": Variant(certainty=capacity_is_declared),

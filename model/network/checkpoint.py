@@ -15,9 +15,6 @@ from model.network.network import Network
 from model.network.spec import SPEC_VERSION, NetworkSpec
 
 WEIGHTS, SPEC = "weights.safetensors", "spec.json"
-SHIPPED = Path(__file__).resolve().parent.parent / "weights"
-LOADS = SHIPPED.with_name("weights_loads")  # the same, trained on with request loads
-PACKAGED = {"shipped": SHIPPED, "loads": LOADS}
 _MAX_BYTES = 200 * 1024 * 1024
 
 
@@ -38,11 +35,6 @@ class Checkpoint:
     network: Network
     digest: str
     about: Mapping[str, Any]
-
-
-def weights_folder(name: str) -> Path:
-    """Of weights in the package by their name, or the folder that is named."""
-    return PACKAGED.get(name) or Path(name)
 
 
 def save(network: Network, folder: Path, about: Mapping[str, Any]) -> str:

@@ -8,15 +8,15 @@ import torch
 
 from model.contract import COARSE_ROWS, ContextBatch, Forecaster
 from model.fallback import FallbackForecaster, Where
-from model.network.checkpoint import CheckpointError, load, weights_folder
+from model.network.checkpoint import CheckpointError, load
 from model.network.forecaster import NetworkForecaster
+from model.network.packaged import LOADS_NAME, NO_NETWORK, SHIPPED_NAME, weights_folder
 from model.pool import PoolForecaster
 from model.records import RecordForecaster
 from model.ridge import RidgeForecaster, RidgeOptions
 from model.seasonal_naive import SeasonalNaiveForecaster
 from model.surges import SurgeForecaster
 
-SHIPPED_NAME, LOADS_NAME, NO_NETWORK = "shipped", "loads", "none"
 COMBINED = "combined"
 _SHARES = (3, 1)  # of the paths: network, ridge
 # Where plans by the network trained on request loads are the cheaper ones: measured by replays, see docs/replay.md.

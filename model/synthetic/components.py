@@ -132,14 +132,19 @@ def switching(rng: np.random.Generator, num: int, rows: int) -> Array:
     return out
 
 
+def smoothed(x: Array, keep: Array) -> Array:
+    """Exponential averages of each series from its first value on; `keep` [series] of the one before stays."""
+    out, level = np.empty_like(x), x[:, 0].copy()
+    for t in range(x.shape[1]):
+        level = keep * level + (1 - keep) * x[:, t]
+        out[:, t] = level
+    return out
+
+
 def delayed(rng: np.random.Generator, x: Array) -> Array:
     """Each series smoothed and shifted into the past by a few rows: how one indicator follows another."""
     num, rows = x.shape
-    keep = np.where(rng.random(num) < 0.5, rng.uniform(0, 0.9, num), 0.0)
-    out, level = np.empty_like(x), x[:, 0].copy()
-    for t in range(rows):
-        level = keep * level + (1 - keep) * x[:, t]
-        out[:, t] = level
+    out = smoothed(x, np.where(rng.random(num) < 0.5, rng.uniform(0, 0.9, num), 0.0))
     lag = np.where(rng.random(num) < 0.5, 0, rng.integers(1, 12, num))
     index = np.maximum(np.arange(rows)[None, :] - lag[:, None], 0)
     return np.take_along_axis(out, index, axis=1)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from model.synthetic.components import Array, autoregression, regimes, unit
+from model.synthetic.components import Array, autoregression, regimes, smoothed, unit
 
 
 def draw_loads(rng: np.random.Generator, groups: int, rows: int, step_s: float) -> Array:
@@ -19,7 +19,9 @@ def draw_loads(rng: np.random.Generator, groups: int, rows: int, step_s: float) 
     clump = np.where(rng.random((groups, 1)) < 0.5, 1.0, np.exp(rng.uniform(0, np.log(12), (groups, 1))))
     counts = (rng.poisson(requests / clump) * clump).astype(np.float64)
     prompt = _tokens(rng, counts, rng.uniform(4, 9, (groups, 1)))
-    output = _served(rng, _tokens(rng, counts, rng.uniform(3, 7.5, (groups, 1))), step_s)
+    asked = _tokens(rng, counts, rng.uniform(3, 7.5, (groups, 1)))
+    # Output tokens come while requests are served: for seconds or a minute.
+    output = smoothed(asked, np.exp(-step_s / np.exp(rng.uniform(np.log(2), np.log(60), groups))))
     demand: Array = np.stack((counts, prompt, output), axis=-1)
     return demand / step_s
 
@@ -59,13 +61,3 @@ def _tokens(rng: np.random.Generator, counts: Array, log_size: Array) -> Array:
     sigma = rng.uniform(0.1, 1.3, log_size.shape)
     spread = np.sqrt(np.expm1(sigma**2) / np.maximum(counts, 1))
     return counts * np.exp(log_size) * np.maximum(1 + spread * rng.normal(size=counts.shape), 0.02)
-
-
-def _served(rng: np.random.Generator, output: Array, step_s: float) -> Array:
-    """Output tokens come while requests are served: some steps later, smoothed."""
-    keep = np.exp(-step_s / np.exp(rng.uniform(np.log(2), np.log(60), len(output))))
-    served, level = np.empty_like(output), output[:, 0].copy()
-    for t in range(output.shape[1]):
-        level = keep * level + (1 - keep) * output[:, t]
-        served[:, t] = level
-    return served

@@ -32,7 +32,6 @@ STEP_MS = 15_000
 HORIZON = 16
 LEVELS = [(k + 0.5) / 512 for k in range(512)]
 SIGMAS = 4.0
-SMALL = 0.02  # share of requests
 
 
 @dataclass(frozen=True)
@@ -72,17 +71,6 @@ CASES = [
     Case("loose objective", rate=15.0, ready=7, objective=0.6, walk=0.2),
     Case("patient", rate=15.0, ready=5, ttft_s=20.0, growth=1.03),
     Case("from zero", rate=5.0, ready=0),
-    Case(
-        "a capacity that is rarely far too small",
-        rate=26.07421846193212,
-        ready=6,
-        remaining_s=(47.68563399885052, 78.79961309540668, 53.13350498506248),
-        growth=0.99999,
-        ttft_s=0.5,
-        capacity_slots=0,
-        epsilon=0.2,
-        seed=467,
-    ),
     Case(
         "a queue that is rarely too long",
         rate=18.54014459139553,
@@ -200,8 +188,11 @@ def agrees(case: Case, num_paths: int = 64, draws: int = 16) -> None:
         # On the same paths: what is left is the chance of two sets of draws, the planner's no fewer than the oracle's.
         tolerance = SIGMAS * math.sqrt(2.0) * truth.stderr(truth.missed)
         assert stated.p_miss == pytest.approx(truth.missed, abs=tolerance), (stated, truth)
-        tolerance = _share_error(truth, stated.miss_share)
-        assert stated.miss_share == pytest.approx(truth.share, abs=tolerance), (stated, truth)
+        assert stated.miss_share is not None
+        if abs(stated.miss_share - truth.share) > _share_error(truth):
+            # A small share comes from few futures; where few draws happened to hold too few of them, so many more tell.
+            truth = risk(workload, plain(case, paths, Policy().commit_s, 16 * draws)[1], stated.replicas)
+        assert stated.miss_share == pytest.approx(truth.share, abs=_share_error(truth)), (stated, truth)
     chosen, _ = fewest(workload, futures, case.epsilon, 1, case.highest)
     if chosen != result.proposed:
         # As good as equal: the risk that decides lies within the error of epsilon.
@@ -210,25 +201,17 @@ def agrees(case: Case, num_paths: int = 64, draws: int = 16) -> None:
             truth = risk(workload, futures, n)
             near = [abs(p - case.epsilon) <= SIGMAS * truth.stderr(p) for p in (truth.missed, truth.unkept)]
             limit = bearable(workload, 1.0 - case.objective, n)
-            near.append(abs(truth.share - limit) <= _share_error(truth, truth.share))
+            near.append(abs(truth.share - limit) <= _share_error(truth))
             assert any(near), (n, truth, result.proposer)
     if result.proposer == "chance_constrained":
         assert {r.replicas: r.p_miss for r in result.risks}[result.proposed] <= case.epsilon
 
 
-def _share_error(truth: Risk, stated: float | None) -> float:
+def _share_error(truth: Risk) -> float:
     """Of two means over draws on the same paths, the planner's no fewer than the oracle's, where a rare one may be
-    among them, or not.
-
-    A small share comes from few futures, and where the oracle happened to draw fewer of them than the planner says
-    there are, its own spread is too small as well: it is then at least that of so many which miss half.
-    """
-    reach = max(truth.share_reach, 0.5)
-    rare = reach * truth.stderr(0.0)
-    spread = truth.share_spread + 1e-4
-    if stated is not None and truth.share < stated < SMALL:
-        spread = max(spread, math.sqrt(stated * reach))
-    return SIGMAS * math.sqrt(2.0) * (spread / math.sqrt(truth.futures) + rare)
+    among them, or not."""
+    rare = max(truth.share_reach, 0.5) * truth.stderr(0.0)
+    return SIGMAS * math.sqrt(2.0) * ((truth.share_spread + 1e-4) / math.sqrt(truth.futures) + rare)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -253,6 +236,12 @@ def test_risks_and_count_agree_with_brute_force(case: Case) -> None:
 )
 def test_any_workload_agrees_with_brute_force(seed: int, **numbers: object) -> None:
     agrees(replace(Case("any", rate=1.0, ready=1), seed=seed, **numbers), num_paths=32)  # type: ignore[arg-type]
+
+
+def test_rare_futures_are_held_against_as_many_draws_as_show_them() -> None:
+    """With 512 draws the oracle holds one of the eight futures that are to be expected."""
+    rare = Case("any", 26.07421846193212, 6, (47.68563399885052, 78.79961309540668, 53.13350498506248), growth=0.99999)
+    agrees(replace(rare, ttft_s=0.5, capacity_slots=0, epsilon=0.2, seed=467), num_paths=32)
 
 
 def test_the_oracle_itself_on_a_hand_worked_case() -> None:

@@ -12,7 +12,8 @@ import torch
 
 from infra.settings import load_settings
 from infra.weights_allowed import allowed_weights
-from model.network.checkpoint import SHIPPED, CheckpointError, load
+from model.network.checkpoint import CheckpointError, load
+from model.network.packaged import SHIPPED
 
 
 class Payload:

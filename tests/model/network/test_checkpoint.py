@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import save as to_bytes
 
-from infra import weights_allowed
-from model.network.checkpoint import PACKAGED, SPEC, WEIGHTS, CheckpointError, load, save, weights_folder
+from model.network.checkpoint import SPEC, WEIGHTS, CheckpointError, load, save
+from model.network.packaged import PACKAGED, weights_folder
 from model.network.serving import serving_forecaster
 from tests.model.batches import random_batch
 from tests.model.network.untrained import small_network
@@ -111,7 +111,6 @@ def test_a_worker_serves_whatever_became_of_the_weights(folder: Path) -> None:
 
 
 def test_weights_of_the_package_go_by_name_and_those_for_loads_ask_for_six_hours_and_sixteen_steps() -> None:
-    assert tuple(PACKAGED) == weights_allowed.PACKAGED
     assert {name: weights_folder(name).is_dir() for name in PACKAGED} == {"shipped": True, "loads": True}
     assert load(weights_folder("loads")).digest != load(weights_folder("shipped")).digest
     batch, said = random_batch(2, seed=1), []
