@@ -14,6 +14,7 @@ import binascii
 import hashlib
 import hmac
 import random
+import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 from urllib.parse import quote, urlsplit
@@ -185,7 +186,7 @@ def _message(order: Order, now_ms: int) -> tuple[bytes, str]:
     command = order.command
     if command is None:
         # A local pin has no command in the log; receivers get one of the same shape, in the place of the newest one.
-        pin_id = hashlib.sha256(f"{order.workload} {order.replicas} {now_ms}".encode()).hexdigest()[:24]
+        pin_id = secrets.token_hex(12)  # none like another: a count pinned again is no repetition
         command = Command(
             command_id=pin_id,
             decision_id=pin_id,

@@ -149,6 +149,14 @@ async def test_a_local_pin_is_posted_as_a_command_of_the_newest_place(receiver: 
     assert headers["idempotency-key"].startswith(posted.command_id)
 
 
+async def test_a_count_that_is_pinned_again_at_the_same_instant_is_no_repetition(receiver: Receiver) -> None:
+    sender = Sender(receiver.url)
+    for observed, replicas in ((3, 1), (1, 0), (0, 1)):
+        await sender.webhook.apply(Order("w", TARGET, replicas, observed, None, (1, 1), lambda: True))
+        assert receiver.counts == {"w": replicas}
+    await sender.webhook.close()
+
+
 @pytest.mark.parametrize(
     ("url", "told"),
     [
