@@ -74,9 +74,10 @@ def test_what_follows_lags_behind() -> None:
 
 
 def test_indicators_of_a_group_move_together() -> None:
-    x = draw_groups(np.random.default_rng(4), 60, 3, 300, None)
-    assert x.shape == (60, 300, 3)
+    # Enough groups that the last bits of a machine's sines, which steer the draws after them, decide nothing.
+    x = draw_groups(np.random.default_rng(4), 400, 3, 300, None)
+    assert x.shape == (400, 300, 3)
     ranks = x.argsort(1).argsort(1).astype(float)
     together = [abs(np.corrcoef(g[:, 0], g[:, 1])[0, 1]) for g in ranks]
-    apart = [abs(np.corrcoef(ranks[k, :, 0], ranks[k - 1, :, 1])[0, 1]) for k in range(60)]
+    apart = [abs(np.corrcoef(ranks[k, :, 0], ranks[k - 1, :, 1])[0, 1]) for k in range(400)]
     assert np.nanquantile(together, 0.8) > np.nanquantile(apart, 0.8) + 0.1
