@@ -15,6 +15,7 @@ from infra.settings_schedule import BatchSection, ScheduleSection
 from infra.settings_section import Section, check_unique
 from infra.settings_section import key as _key
 from infra.watchdog_rules import WatchdogLimits
+from model.network.packaged import DEFAULT_NAME
 from streams.config import StreamConfig
 from streams.topics import Topics
 
@@ -220,11 +221,13 @@ class KafkaSection(Section):
 
 class ModelSection(Section):
     weights: str = _key(
-        "none", "none (baselines only), loads, shipped, or a folder made by `harmony train`.", min_length=1
+        DEFAULT_NAME, "loads, shipped, none (baselines only), or a folder made by `harmony train`.", min_length=1
     )
     allowed_digests: tuple[Sha256, ...] = _key((), "SHA-256 of weights in a folder that may be loaded; empty = any.")
-    max_network_workloads: int = _key(
-        200, "Per partition; where there are more, the baselines forecast them all.", ge=0
+    max_network_workloads: int | None = _key(
+        None,
+        "Per partition; where there are more, the baselines forecast them all. Empty = one for every 60 ms of a step.",
+        ge=0,
     )
 
 

@@ -25,11 +25,9 @@ def data_dir() -> Path:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Compile what workers run before the first of them is started: its first answer must not wait for that."""
     if any(item.get_closest_marker("kafka") for item in session.items) and not session.config.option.collectonly:
-        from agents.planner import warm_up as warm_up_planner
-        from model.network.serving import warm_up as warm_up_baselines
+        from infra.warm_up import warm_up
 
-        warm_up_planner()
-        warm_up_baselines()
+        warm_up()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -14,7 +14,7 @@ from infra.replay.live import NewController
 from infra.replay.setting import Setting
 from infra.simulator.cluster import Cluster
 from model.contract import Forecaster
-from model.network.packaged import LOADS_NAME, NO_NETWORK, SHIPPED_NAME
+from model.network.packaged import DEFAULT_NAME, NO_NETWORK, SHIPPED_NAME
 from model.network.serving import serving_forecaster
 from model.seasonal_naive import SeasonalNaiveForecaster
 
@@ -26,7 +26,7 @@ def _served(weights: str) -> Callable[[Setting], Forecaster]:
     return lambda _: serving_forecaster(weights)
 
 
-_BY_DEFAULT = _served(NO_NETWORK)
+_BY_DEFAULT = _served(DEFAULT_NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ REPLAY_GUARDS = GuardLimits(
 HARMONY_VARIANTS: dict[str, Variant] = {
     "harmony": Variant(),
     "harmony-network": Variant(forecaster=_served(SHIPPED_NAME)),
-    "harmony-loads": Variant(forecaster=_served(LOADS_NAME)),
+    "harmony-baselines": Variant(forecaster=_served(NO_NETWORK)),
     "harmony-marginal": Variant(forecaster=lambda s: Marginal(_BY_DEFAULT(s))),
     "harmony-seasonal-naive": Variant(forecaster=lambda _: SeasonalNaiveForecaster()),
     "harmony-perfect": Variant(forecaster=lambda s: Perfect(s.load.arrivals, START_TS_MS)),

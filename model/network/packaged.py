@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 SHIPPED_NAME, LOADS_NAME, NO_NETWORK = "shipped", "loads", "none"
+DEFAULT_NAME: Final = LOADS_NAME  # what a worker serves unless told otherwise
 SHIPPED: Final = Path(__file__).resolve().parent.parent / "weights"
 PACKAGED: Final = {
     SHIPPED_NAME: SHIPPED,

@@ -36,8 +36,7 @@ def baselines() -> Forecaster:
 
 
 def warm_up(*forecasters: Forecaster) -> None:
-    """Compile or load what the baselines, and others that are named, run on a CPU, so that no slot waits for it: some
-    seconds, once per machine and version."""
+    """Compile or load what the baselines, and others that are named, run on a CPU, so that no slot waits for it."""
     seen = torch.ones(1, 128, 1, dtype=torch.bool)
     batch = ContextBatch(
         item_ids=("warm-up",),
@@ -45,8 +44,8 @@ def warm_up(*forecasters: Forecaster) -> None:
         step_ms=1000,
         values=seen.float(),
         observed=seen,
-        coarse=torch.zeros(1, COARSE_ROWS, 1),
-        coarse_observed=torch.zeros(1, COARSE_ROWS, 1, dtype=torch.bool),
+        coarse=torch.ones(1, COARSE_ROWS, 1),
+        coarse_observed=torch.ones(1, COARSE_ROWS, 1, dtype=torch.bool),  # a week, for whoever needs one
         levels=torch.ones(1, dtype=torch.int64),
         indicators=("demand",),
         lower=torch.zeros(1),

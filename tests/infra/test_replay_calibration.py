@@ -62,9 +62,9 @@ def test_the_diagram_of_several_results_is_drawn(tmp_path: Path) -> None:
     assert list(curves) == ["trace, 100 s", "ramp, 100 s"]
     assert curves["ramp, 100 s"] == reliability(independent(0.04, 0.05, 100, 1))
     body = json.loads(results[1].read_text())
-    body["calibration"]["harmony-loads"] = body["calibration"]["harmony"]
+    body["calibration"]["harmony-baselines"] = body["calibration"]["harmony"]
     (tmp_path / "both.json").write_text(json.dumps(body))
-    assert list(curves_of([tmp_path / "both.json"])) == ["ramp, 100 s, harmony", "ramp, 100 s, harmony-loads"]
+    assert list(curves_of([tmp_path / "both.json"])) == ["ramp, 100 s, harmony", "ramp, 100 s, harmony-baselines"]
     drawn = draw(tmp_path / "risk.svg", curves, "title").read_text()
     assert "trace, 100 s" in drawn
     assert main([str(tmp_path / "risk.png"), *map(str, results)]) == 0

@@ -1,0 +1,61 @@
+"""Compile or load what a worker runs before it joins, so that no slot waits for it; images do so when being built."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import torch
+
+from agents import planner
+from agents.hindsight import widened_futures
+from model import compiled
+from model.averages import exponential_averages
+from model.contract import Forecaster
+from model.network import serving
+
+_FORECASTERS = "from infra.warm_up import warm_up_forecasters; warm_up_forecasters()"
+
+
+def warm_up(*forecasters: Forecaster) -> None:
+    """The planner, what stands between it and a forecast, the baselines, and the forecasters that are named.
+
+    Compiling takes more than a minute of one core, the first time. A second process takes half of it.
+    """
+    if not compiled.is_complete():
+        with compiled.completing() as missing:
+            if missing:
+                _compile_all()
+    _warm_up_plans()
+    serving.warm_up(*forecasters)
+
+
+def _compile_all() -> None:
+    if (os.cpu_count() or 1) > 1:
+        with subprocess.Popen([sys.executable, "-c", _FORECASTERS]):
+            _warm_up_plans()
+    else:
+        _warm_up_plans()
+    warm_up_forecasters()  # reads what the other process compiled, and does what it left undone
+
+
+def warm_up_forecasters() -> None:
+    """Those of the package."""
+    serving.warm_up(serving.network_forecaster())
+
+
+def _warm_up_plans() -> None:
+    planner.warm_up()
+    # In the layouts that futures have there.
+    futures = widened_futures(torch.ones(1, 3, 2, 1), [2.0], torch.zeros(1), torch.ones(1))
+    rows = np.zeros(1, np.float32)
+    exponential_averages(futures.paths[..., 0].numpy(), rows, rows, np.empty((1, 3, 2), np.float32))
+
+
+if __name__ == "__main__":
+    began = time.perf_counter()
+    warm_up(serving.network_forecaster())
+    print(f"compiled or loaded what a worker runs in {time.perf_counter() - began:.1f} s")
