@@ -14,6 +14,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -89,8 +90,11 @@ def _adopt(brought: Path, folder: Path) -> None:
     """Copy machine code that was brought along, whole or not at all: other processes may start at this moment."""
     if brought.is_dir():
         with contextlib.suppress(OSError), tempfile.TemporaryDirectory(dir=folder.parent) as parts:
-            whole = shutil.copytree(brought, Path(parts) / folder.name, copy_function=shutil.copyfile)
-            Path(whole).rename(folder)
+            whole = Path(parts) / folder.name
+            shutil.copytree(brought, whole, copy_function=shutil.copyfile)
+            for path in (whole, *whole.rglob("*")):
+                path.chmod(path.stat().st_mode | stat.S_IWUSR)  # folders come with the mode of those copied
+            whole.rename(folder)
 
 
 _FOLDER: Final = _folder()

@@ -86,6 +86,20 @@ def test_machine_code_is_not_for_this_machine_alone(tmp_path: Path) -> None:
         assert _called()[2] == ["x86-64-v3", ""]
 
 
+def test_a_copy_may_be_written_to(tmp_path: Path) -> None:
+    brought, folder = tmp_path / "image" / "code", tmp_path / "own" / "code"
+    (brought / "model").mkdir(parents=True)
+    (brought / "model" / "loop").write_text("")
+    folder.parent.mkdir()
+    for path in (brought / "model" / "loop", brought / "model", brought):
+        path.chmod(path.stat().st_mode & ~0o222)
+    compiled._adopt(brought, folder)
+    for path in (folder, folder / "model", folder / "model" / "loop"):
+        assert path.stat().st_mode & 0o200
+    for path in (brought, brought / "model"):
+        path.chmod(0o755)  # or the temporary folder could not be removed
+
+
 def test_who_comes_second_leaves_what_is_there(tmp_path: Path) -> None:
     brought, folder = tmp_path / "image" / "code", tmp_path / "own" / "code"
     brought.mkdir(parents=True)
