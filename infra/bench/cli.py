@@ -70,13 +70,17 @@ def latency(
     workloads: Annotated[str, typer.Option(help="Fleet sizes, separated by commas.")] = "100,1000",
     samples_per_s: Annotated[int, typer.Option(min=1, help="Load, over all workloads.")] = 5_000,
     slots: Annotated[int, typer.Option(min=1, help="Slots of 5 s to measure per fleet.")] = 10,
+    weights: Annotated[
+        str | None,
+        typer.Option(help="As `advanced.model.weights`; default: a worker's, which needs six hours."),
+    ] = None,
     brokers: _BrokersOption = None,
     out: _OutOption = None,
 ) -> None:
     """From the broker's stamp of the tick that closes a slot to the decision on its topic, in real time."""
     from infra.bench.latency import LatencyBench, run_latency_bench
 
-    run_latency_bench(LatencyBench(_sizes(workloads), samples_per_s, slots, brokers), out)
+    run_latency_bench(LatencyBench(_sizes(workloads), samples_per_s, slots, weights, brokers), out)
 
 
 @app.command()

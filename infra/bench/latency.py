@@ -17,6 +17,7 @@ from infra.bench.report import percentile, print_table
 from infra.cli_options import say
 
 _BUCKET = re.compile(r"^harmony_telemetry_to_command_seconds_bucket\{([^}]*)\} ([0-9.e+]+)$", re.MULTILINE)
+_FORECASTS = re.compile(r'^harmony_forecasts_total\{[^}]*source="([^"]*)"[^}]*\} ([0-9.e+]+)$', re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 _RIVAL = "hpa_loop.py"  # what a scaler by hand does, without nearly all that ours does
 
@@ -28,6 +29,7 @@ class LatencyBench:
     workloads: tuple[int, ...] = (100, 1_000)
     samples_per_s: int = 5_000
     slots: int = 10
+    weights: str | None = None
     brokers: str | None = None
 
 
@@ -39,7 +41,7 @@ def run_latency_bench(bench: LatencyBench, out: Path | None = None) -> dict[str,
     """
     runs = [
         (
-            LiveJob(workloads=number, samples_per_s=bench.samples_per_s),
+            LiveJob(workloads=number, samples_per_s=bench.samples_per_s, weights=bench.weights),
             partial(_measure, slots=bench.slots, rival=rival),
         )
         for number in bench.workloads
@@ -69,7 +71,7 @@ async def _measure(loop: LiveLoop, slots: int, rival: str | None) -> dict[str, A
                 while last not in publisher.ticks:
                     await watch.poll(0.2)
                 await watch.until(last, job.patience_s)
-                stages = _by_stage(await asyncio.to_thread(loop.metrics), caught_up)
+                measured = await asyncio.to_thread(loop.metrics)
             finally:
                 publishing.cancel()
     origins = range(last - (slots - 1) * job.step_ms, last + 1, job.step_ms)
@@ -85,7 +87,8 @@ async def _measure(loop: LiveLoop, slots: int, rival: str | None) -> dict[str, A
         "p50_ms": percentile(delays, 0.5),
         "p99_ms": percentile(delays, 0.99),
         "worst_ms_by_slot": [max(slot) for slot in by_slot],
-        "stages": stages,
+        "stages": _by_stage(measured, caught_up),
+        "forecasts": _by_forecaster(measured, caught_up),
         "publisher_behind_ms": round(publisher.behind_ms),
         "catch_up_s": started_s,
     }
@@ -99,6 +102,14 @@ def _by_stage(metrics: str, before: str) -> dict[str, dict[str, float]]:
         named = dict(_LABEL.findall(labels))
         buckets.setdefault(named["stage"], []).append((float(named["le"]), float(count) - float(old.get(labels, 0))))
     return {stage: {"p50_s": _at(found, 0.5), "p99_s": _at(found, 0.99)} for stage, found in buckets.items()}
+
+
+def _by_forecaster(metrics: str, before: str) -> dict[str, float]:
+    """Share of the forecasts that each forecaster made between two looks."""
+    old = dict(_FORECASTS.findall(before))
+    made = {name: float(count) - float(old.get(name, 0)) for name, count in _FORECASTS.findall(metrics)}
+    total = sum(made.values())
+    return {name: count / total for name, count in made.items() if count > 0}
 
 
 def _at(buckets: Sequence[tuple[float, float]], level: float) -> float:
@@ -117,7 +128,10 @@ def _show(results: Sequence[dict[str, Any]]) -> None:
             f"{r['p50_ms']:.0f}",
             f"{r['p99_ms']:.0f}",
             f"{max(r['worst_ms_by_slot']):.0f}",
+            ", ".join(f"{name} {share:.0%}" for name, share in r["forecasts"].items()),
         )
         for r in results
     ]
-    print_table(("workloads", "subject", "samples/s", "decisions", "p50 ms", "p99 ms", "worst ms"), rows)
+    print_table(
+        ("workloads", "subject", "samples/s", "decisions", "p50 ms", "p99 ms", "worst ms", "forecasts by"), rows
+    )

@@ -69,14 +69,16 @@ class LiveJob:
     Attributes:
         samples_per_s: in all, spread evenly over the workloads; at least one per workload and step is sent.
         history_steps: slots published before the worker starts.
+        weights: of the network (`advanced.model.weights`); None: what a worker serves.
     """
 
     workloads: int = 1_000
     samples_per_s: int = 5_000
     step_ms: int = 5_000
     grace_ms: int = 1_000
-    context_steps: int = 32
-    history_steps: int = 40
+    context_steps: int = 128
+    history_steps: int = 136
+    weights: str | None = None
 
     @property
     def sources(self) -> int:
@@ -181,6 +183,8 @@ class LiveLoop:
 
     def _start(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "HARMONY_STATE_DIR": str(self.home), "OMP_NUM_THREADS": "1"}
+        if self.job.weights is not None:
+            environment["HARMONY_ADVANCED__MODEL__WEIGHTS"] = self.job.weights
         with (self.home / "worker.log").open("ab") as log:
             return subprocess.Popen(command, stdout=log, stderr=log, env=environment)
 

@@ -58,12 +58,14 @@ class Knowledge:
         concurrency: requests in the system per replica at that rate.
         history: requests/s per 30 s before second 0, as far back as the load's file goes.
         day_offset_s: time of day of second 0.
+        epsilon: risk that HARMONY is told to accept where it is not tuned; None: its own.
     """
 
     benchmark_rps: float
     concurrency: float
     history: NDArray[np.float64]
     day_offset_s: float = 0.0
+    epsilon: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +163,11 @@ def candidates(policy: str, setting: Setting, known: Knowledge) -> list[Choice]:
     return [Choice(policy, tuple(sorted(p.items()))) for p in _KINDS[policy].grid(setting, known)]
 
 
-def default_of(policy: str, offered: list[Choice]) -> Choice:
-    """What is taken untuned: HARMONY's shipped risk, a public policy's middle candidate."""
+def default_of(policy: str, offered: list[Choice], known: Knowledge) -> Choice:
+    """What is taken untuned: of HARMONY the risk that was asked for, of a public policy the middle candidate."""
     if policy in HARMONY_VARIANTS:
-        return Choice(policy, (("bearable_ratio", Policy().bearable_ratio), ("epsilon", Policy().epsilon)))
+        epsilon = Policy().epsilon if known.epsilon is None else known.epsilon
+        return Choice(policy, (("bearable_ratio", Policy().bearable_ratio), ("epsilon", epsilon)))
     return offered[len(offered) // 2]
 
 

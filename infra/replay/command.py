@@ -40,6 +40,9 @@ def replay(
     prompt_tokens: Annotated[str, typer.Option(help="Where a rate file has none: mean or mean:sigma.")] = "900:0.6",
     output_tokens: Annotated[str, typer.Option(help="Likewise.")] = "200:0.6",
     tune: Annotated[bool, typer.Option("--tune/--no-tune", help="Tune every policy on the training part.")] = True,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Risk that HARMONY accepts, with --no-tune; default: its own.")
+    ] = None,
     oracle: Annotated[int, typer.Option(min=0, help="Simulations that the search for the oracle may take.")] = 160,
     jobs: Annotated[int, typer.Option(min=1, max=256, help="Processes side by side.")] = 1,
     json_out: Annotated[Path | None, typer.Option("--json", help="Write the results here; - = stdout.")] = None,
@@ -75,6 +78,7 @@ def replay(
             prompt_tokens=prompt_tokens,
             output_tokens=output_tokens,
             tune=tune,
+            epsilon=epsilon,
             oracle=oracle,
             jobs=jobs,
             json_out=json_out,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,7 @@ class Request:
     prompt_tokens: str
     output_tokens: str
     tune: bool
+    epsilon: float | None
     oracle: int
     jobs: int
     json_out: Path | None
@@ -74,6 +75,7 @@ def run_replay(q: Request) -> None:
         raise HarmonyError("Give the load: either --requests FILE or --rate FILE.", 2)
     lead_s, sigma = _lead_time(q.lead_time)
     _check(q.slo_ttft, q.slo_tpot, q.objective, q.min_replicas, q.max_replicas, q.train_share)
+    _check_epsilon(q.epsilon, tuned=q.tune)
     try:
         options = Options(
             named_profile(q.profile), Objective(q.slo_ttft, q.slo_tpot), q.objective, lead_s, sigma,
@@ -85,6 +87,7 @@ def run_replay(q: Request) -> None:
             cell = _rate_cell(str(q.rate), q.day, q.mean_rate, _law(q.prompt_tokens), _law(q.output_tokens), options)
     except (TraceError, ProfileError) as error:
         raise HarmonyError(str(error), 2) from None
+    cell = replace(cell, known=replace(cell.known, epsilon=q.epsilon))
     result = run_cell(
         cell, wanted, q.seeds, tuned=q.tune, oracle_budget=q.oracle, log_dir=q.log_dir, jobs=q.jobs,
         progress=lambda what: say(f"{cell.name}: {what}"),
@@ -159,6 +162,15 @@ def _check(
         )
     if not 0 < train_share < 1:
         raise HarmonyError(f"--train-share must be between 0 and 1, got {train_share}.", 2)
+
+
+def _check_epsilon(epsilon: float | None, *, tuned: bool) -> None:
+    if epsilon is None:
+        return
+    if not 0 < epsilon < 1:
+        raise HarmonyError(f"--epsilon must be between 0 and 1, such as 0.01, got {epsilon}.", 2)
+    if tuned:
+        raise HarmonyError("--epsilon is what tuning chooses: give --no-tune with it.", 2)
 
 
 def as_json(result: CellResult, options: Options) -> dict[str, Any]:

@@ -42,9 +42,9 @@ def tune(
     if policy == STATIC_PEAK:
         return _bisect(offered, scored, known, seed, scored.share, offered[-1])
     if not tuned:
-        return default_of(policy, offered), []
+        return default_of(policy, offered, known), []
     if policy in HARMONY_VARIANTS:
-        return _bisect(offered, training, known, seed, _wanted(training), default_of(policy, offered))
+        return _bisect(offered, training, known, seed, _wanted(training), default_of(policy, offered, known))
     trials = [_try(choice, training, known, seed) for choice in offered]
     return best_of(trials, _wanted(training)), trials
 

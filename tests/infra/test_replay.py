@@ -283,6 +283,8 @@ def test_the_command_writes_json_logs_and_plot(tmp_path: Path) -> None:
         (["--rate", "ramp", "--slo-tpot", "0.001"], "idle replica"),
         (["--rate", "nowhere.csv"], "cannot be read"),
         (["--rate", "ramp", "--plot-risk", "risk.bmp"], "must end in .png"),
+        (["--rate", "ramp", "--no-tune", "--epsilon", "5"], "--epsilon must be between 0 and 1"),
+        (["--rate", "ramp", "--epsilon", "0.05"], "give --no-tune"),
     ],
 )
 def test_a_mistake_gets_one_sentence_and_exit_code_2(arguments: list[str], what: str) -> None:
