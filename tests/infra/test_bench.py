@@ -23,7 +23,7 @@ from infra.bench.job import (
     records,
     samples,
 )
-from infra.bench.latency import _by_stage
+from infra.bench.latency import _by_forecaster, _by_stage
 from infra.bench.preload import partition_of
 from infra.bench.report import percentile, spread
 from infra.bench.scale import ring_kb
@@ -119,6 +119,13 @@ def test_stages_are_read_from_the_workers_histogram() -> None:
         "page": {"p50_s": 0.1, "p99_s": 0.5},
         "decision": {"p50_s": 0.5, "p99_s": float("inf")},
     }
+
+
+def test_who_forecast_between_two_looks() -> None:
+    before = 'harmony_forecasts_total{source="pool"} 40\nharmony_forecasts_total{source="seasonal_naive"} 7.0\n'
+    after = before.replace(" 40", " 70") + 'harmony_forecasts_total{source="combined"} 10\n'
+    assert _by_forecaster(after, before) == {"pool": 0.75, "combined": 0.25}
+    assert _by_forecaster("", "") == {}
 
 
 @pytest.mark.parametrize(

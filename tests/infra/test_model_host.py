@@ -1,0 +1,45 @@
+"""The forecaster that a worker hosts: whose it is as shipped, and for how many workloads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from infra.model_host import host_model
+from infra.settings import Settings
+from model.contract import COARSE_ROWS
+from streams.catalogue import DEFAULT_CATALOGUE
+from streams.meter import NullMeter
+from tests.model.batches import context_batch
+
+
+@pytest.mark.parametrize(
+    ("model", "step_s", "most"), [({}, 5, 83), ({}, 60, 1_000), ({"max_network_workloads": 0}, 5, 0)]
+)
+def test_a_partition_has_as_many_network_workloads_as_its_step_allows(
+    model: dict[str, object], step_s: int, most: int
+) -> None:
+    settings = Settings.model_validate({"step_s": step_s, "advanced": {"model": model}})
+    inference, engine = host_model(settings, DEFAULT_CATALOGUE, NullMeter())
+    try:
+        assert engine._crowd is not None
+        assert engine._crowd[0] == most
+    finally:
+        inference.close()
+
+
+def test_as_shipped_the_network_forecasts_what_has_been_known_for_six_hours() -> None:
+    inference, engine = host_model(Settings(), DEFAULT_CATALOGUE, NullMeter())
+    values = torch.rand(3, 128, 1, generator=torch.Generator().manual_seed(1)) + 5
+    batch = context_batch(values)
+    seen = torch.zeros(3, COARSE_ROWS, 1, dtype=torch.bool)
+    seen[1, -35:] = True
+    seen[2, -36:] = True
+    batch = replace(batch, coarse=torch.full((3, COARSE_ROWS, 1), 5.0), coarse_observed=seen)
+    try:
+        assert engine._forecaster.forecast(batch, 16, 8).sources == ("pool", "pool", "combined")
+        assert engine._forecaster.forecast(batch, 17, 8).sources == ("pool", "pool", "pool")
+    finally:
+        inference.close()
