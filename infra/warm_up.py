@@ -8,6 +8,7 @@ import sys
 import time
 
 import numpy as np
+import structlog
 import torch
 
 from agents import planner
@@ -17,6 +18,7 @@ from model.averages import exponential_averages
 from model.contract import Forecaster
 from model.network import serving
 
+log = structlog.get_logger(__name__)
 _FORECASTERS = "from infra.warm_up import warm_up_forecasters; warm_up_forecasters()"
 
 
@@ -34,6 +36,7 @@ def warm_up(*forecasters: Forecaster) -> None:
 
 
 def _compile_all() -> None:
+    log.info("compiling", note="loops of forecasts and plans: a minute, once per version")
     if (os.cpu_count() or 1) > 1:
         with subprocess.Popen([sys.executable, "-c", _FORECASTERS]):
             _warm_up_plans()
