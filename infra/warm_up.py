@@ -46,8 +46,8 @@ def _compile_all() -> None:
 
 
 def warm_up_forecasters() -> None:
-    """Those of the package."""
-    serving.warm_up(serving.network_forecaster())
+    """Those of the package; the baselines alone where its weights are refused, of which a worker says why."""
+    serving.warm_up(serving.serving_forecaster())
 
 
 def _warm_up_plans() -> None:
@@ -60,5 +60,5 @@ def _warm_up_plans() -> None:
 
 if __name__ == "__main__":
     began = time.perf_counter()
-    warm_up(serving.network_forecaster())
+    warm_up()
     print(f"compiled or loaded what a worker runs in {time.perf_counter() - began:.1f} s")

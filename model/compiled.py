@@ -110,10 +110,10 @@ def is_complete() -> bool:
 def completing() -> Iterator[bool]:
     """Compile all that a worker runs inside: who comes meanwhile waits, and reads.
 
-    Yields whether it is still to be compiled; True, without waiting for anyone, where machine code is not kept.
+    Yields whether it is still to be compiled; False where machine code is not kept, and nothing can be done beforehand.
     """
     if _FOLDER is None:
-        yield True
+        yield False
         return
     with (_FOLDER / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
