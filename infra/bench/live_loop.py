@@ -68,7 +68,7 @@ class LiveJob:
 
     Attributes:
         samples_per_s: in all, spread evenly over the workloads; at least one per workload and step is sent.
-        history_steps: slots published before the worker starts.
+        history_steps: slots published before the worker starts; more than the ridge needs, 64.
         weights: of the network (`advanced.model.weights`); None: what a worker serves.
     """
 
@@ -77,7 +77,7 @@ class LiveJob:
     step_ms: int = 5_000
     grace_ms: int = 1_000
     context_steps: int = 128
-    history_steps: int = 136
+    history_steps: int = 72
     weights: str | None = None
 
     @property
