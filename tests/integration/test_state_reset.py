@@ -115,6 +115,8 @@ def test_it_refuses_while_a_member_lives_and_then_forgets_the_groups_offsets(
         bootstrap_servers=broker.bootstrap,
         group_id=workers_group(topics),
         auto_offset_reset="earliest",
+        # Who joins before the broker tells of a new topic is given none of it, and asks again after five minutes.
+        metadata_max_age_ms=500,
     )
     deadline = monotonic() + 60
     while not worker.assignment():
