@@ -27,10 +27,9 @@ def warm_up(*forecasters: Forecaster) -> None:
 
     Compiling takes more than a minute of one core, the first time. A second process takes half of it.
     """
-    if not compiled.is_complete():
-        with compiled.completing() as missing:
-            if missing:
-                _compile_all()
+    with compiled.completing() as missing:
+        if missing:
+            _compile_all()
     _warm_up_plans()
     serving.warm_up(*forecasters)
 

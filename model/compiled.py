@@ -112,7 +112,7 @@ def completing() -> Iterator[bool]:
 
     Yields whether it is still to be compiled; False where machine code is not kept, and nothing can be done beforehand.
     """
-    if _FOLDER is None:
+    if _FOLDER is None or is_complete():
         yield False
         return
     with (_FOLDER / "lock").open("w") as lock:
