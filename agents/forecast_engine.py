@@ -27,7 +27,7 @@ from agents.recent_levels import recent_levels
 from agents.records import ForecastRecord
 from agents.subject import Planned, Subject
 from model.contract import ContextBatch, ForecastBatch, Forecaster, quantiles_of_ordered, quantiles_of_paths
-from model.forecast_trust import NETWORK, REACTIVE
+from model.forecast_trust import REACTIVE, TIERS, tier_of
 from streams.catalogue import Indicator
 from streams.meter import Meter
 
@@ -94,7 +94,7 @@ class Engine:
         targets = [self._target_columns(subject) for subject in subjects]
         for i, subject in enumerate(subjects):
             if targets[i]:
-                simple = crowded or subject.state.trust.tier > NETWORK
+                simple = crowded or not subject.state.trust.network.trusted
                 groups.setdefault((self._horizon(subject), simple, self._width(targets[i])), []).append(i)
         for (horizon, simple, width), indices in sorted(groups.items()):
             batcher = self._crowd[1] if simple and self._crowd is not None else self._batcher
@@ -142,11 +142,15 @@ class Engine:
             # Nobody reads the other columns.
             read = sorted({_DEMAND, *(n for columns in targets for n in columns)})
             columns = slice(read[0], read[-1] + 1) if read[-1] - read[0] < len(read) else read
-            factors = [subject.state.trust.factor for subject in group]
+            tiers = [tier_of(source) for source in forecast.sources]
+            trusts = [subject.state.trust for subject in group]
+            factors = [trust.factor(tier) for trust, tier in zip(trusts, tiers, strict=True)]
+            distrusted = [trust.answers(tier) == REACTIVE for trust, tier in zip(trusts, tiers, strict=True)]
             futures = widened_futures(forecast.paths[..., columns], factors, batch.lower[read], batch.upper[read])
             arrivals = futures.paths[..., _DEMAND]  # [B, S, H]
             paths = futures.paths if len(plannable) == len(group) else futures.paths[plannable]
-            paths = _without_distrusted(paths, [group[b] for b in plannable], read)
+            bare = [distrusted[b] for b in plannable]
+            paths = _without_distrusted(paths, [group[b] for b in plannable], bare, read)
             found = self._rows.results([group[b] for b in plannable], paths, read, origin_ts_ms)
             results = dict(zip(plannable, found, strict=True))
             records = self._records(described, read, forecast, futures, origin_ts_ms)
@@ -155,8 +159,7 @@ class Engine:
             self._meter.count("forecasts_total", source=source)
             result = results.get(b)
             if result is not None:
-                trusted = subject.state.trust.tier < REACTIVE
-                done = self._rows.workload_plan(subject, result, source if trusted else "reactive")
+                done = self._rows.workload_plan(subject, result, TIERS[REACTIVE] if distrusted[b] else source)
             else:
                 done = bare_plan(subject, subject.refused)
             planned.append(Planned(msgspec.structs.replace(done, outlook=outlook_of(record, subject.window)), record))
@@ -200,12 +203,13 @@ class Engine:
         return records
 
 
-def _without_distrusted(paths: Tensor, subjects: Sequence[Subject], columns: Sequence[int]) -> Tensor:
+def _without_distrusted(
+    paths: Tensor, subjects: Sequence[Subject], distrusted: Sequence[bool], columns: Sequence[int]
+) -> Tensor:
     """Paths [B, S, H, C] in which the load of now stands in for forecasters that are not trusted."""
-    distrusted = [b for b, subject in enumerate(subjects) if subject.state.trust.tier >= REACTIVE]
-    if distrusted:
+    if any(distrusted):
         paths = paths.clone()
-    for b in distrusted:
+    for b in np.flatnonzero(distrusted).tolist():
         levels = recent_levels(subjects[b].window, columns, paths.shape[1], paths.shape[2])
         if levels is not None:
             paths[b] = levels

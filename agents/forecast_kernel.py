@@ -158,8 +158,7 @@ class ForecastKernel:
     def _learn(self, window: Window, slot: int) -> None:
         """Update the posteriors with what the slot says of capacity and lead times."""
         state, seen = self._states[window.workload], self.table.last_seen(window.workload) == slot
-        moved = state.trust.observe(slot, window.newest(DEMAND) if seen else None)
-        if moved is not None:
+        for moved in state.trust.observe(slot, window.newest(DEMAND) if seen else None):
             self._meter.count("forecast_tier_changes_total", tier=TIERS[moved])
         if seen:
             end_ts_ms, step_ms = self._config.slot_end_ms(slot), self._config.step_ms

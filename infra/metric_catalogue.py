@@ -198,7 +198,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "forecast_tier_changes_total",
         "counter",
-        "Workloads whose forecasts were demoted, or tried again after a pause, by who forecasts them since.",
+        "Forecasters demoted for a workload, or tried again after a pause, by whose word its plans take since.",
         (Label("tier", ("network", "baselines", "reactive")),),
     ),
     Metric(

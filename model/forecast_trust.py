@@ -1,9 +1,10 @@
 """Whether a workload's forecasts deserve trust: conformal widening first, then demotion, and promotion on trial.
 
 Every published forecast of demand leaves an outlook, the ends of its 90 % interval and its median a few steps ahead; it
-is scored when that step is observed. Intervals that miss too often are widened. A forecaster that misses on, or whose
-median is worse than the last value, is demoted: network, then baselines, then none (the reactive rule). After a pause
-the one above is tried again; every failed trial doubles the pause. Pure: slots are the time.
+is scored when that step is observed, on the record of whoever made it. Intervals that miss too often are widened. A
+forecaster that misses on, or whose median is worse than the last value, is demoted: the baselines answer in place of
+the network, the reactive rule in place of the baselines. After a pause it is tried again; every failed trial doubles
+its pause. Pure: slots are the time.
 Source: I. Gibbs, E. Candes, "Adaptive conformal inference under distribution shift", NeurIPS 2021, for the widening.
 """
 
@@ -15,6 +16,8 @@ from typing import Any, Final
 
 NETWORK, BASELINES, REACTIVE = 0, 1, 2
 TIERS: Final = ("network", "baselines", "reactive")
+# What the baselines call themselves; any other source is the network's, or a forecaster of somebody's own.
+_BASELINE_SOURCES: Final = frozenset(("pool", "ridge", "seasonal_naive"))
 _TOLERATED: Final = 0.15  # share of values outside a 90 % interval that widens nothing
 _RATE: Final = 0.05  # of the logarithm of the widening, per miss
 _MOST: Final = 1.4  # logarithm: about four times as wide
@@ -26,31 +29,39 @@ _PAUSE_SLOTS: Final = 480
 _LONGEST_PAUSE_SLOTS: Final = 16 * _PAUSE_SLOTS
 
 
+def tier_of(source: str) -> int:
+    """Whose record a forecast of this source counts for: that of the network or that of the baselines."""
+    return BASELINES if source in _BASELINE_SOURCES else NETWORK
+
+
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What a forecast says of demand at slot `due`: interval, median, and the last value it started from."""
+    """What a forecast says of demand at slot `due`: interval, median, and the last value it started from.
+
+    `tier` is who made it: the network or the baselines.
+    """
 
     due: int
     low: float
     mid: float
     high: float
     last: float
+    tier: int = NETWORK
 
 
 @dataclass(slots=True)
-class ForecastTrust:
-    """One workload's record; every number of it stands in the commit record.
+class Standing:
+    """One forecaster's record with one workload.
 
     Attributes:
-        tier: who forecasts: 0 network, 1 baselines, 2 nobody (the reactive rule).
+        trusted: whether plans may rest on it.
         widening: logarithm of the factor on the distance of paths from their median, 0 or above.
-        count, misses, error, naive_error: faded sums of scores since the last change of tier.
-        changed: slot of that change.
-        pause: slots until the tier above is tried again.
-        waiting: outlooks not yet due.
+        count, misses, error, naive_error: faded sums of scores since it was last demoted or tried again.
+        changed: slot of that.
+        pause: slots until it is tried again once it is demoted.
     """
 
-    tier: int = NETWORK
+    trusted: bool = True
     widening: float = 0.0
     count: float = 0.0
     misses: float = 0.0
@@ -58,28 +69,9 @@ class ForecastTrust:
     naive_error: float = 0.0
     changed: int = 0
     pause: int = _PAUSE_SLOTS
-    waiting: list[Outlook] = field(default_factory=list)
 
-    @property
-    def factor(self) -> float:
-        """On the distance of every path from the median."""
-        return exp(self.widening)
-
-    def expect(self, outlook: Outlook) -> None:
-        """Keep what a forecast said until its slot is observed."""
-        if all(isfinite(v) for v in (outlook.low, outlook.mid, outlook.high, outlook.last)):
-            self.waiting.append(outlook)
-
-    def observe(self, slot: int, value: float | None) -> int | None:
-        """Score what was said of `slot`, unless it was not observed; returns the new tier where it changes."""
-        due = [outlook for outlook in self.waiting if outlook.due == slot]
-        self.waiting = [outlook for outlook in self.waiting if outlook.due > slot]
-        if value is not None:
-            for outlook in due:
-                self._score(outlook, value)
-        return self._judge(slot)
-
-    def _score(self, outlook: Outlook, value: float) -> None:
+    def score(self, outlook: Outlook, value: float) -> None:
+        """Hold what was said of a value against it."""
         missed = not outlook.low <= value <= outlook.high
         self.widening = min(_MOST, max(0.0, self.widening + _RATE * (float(missed) - _TOLERATED)))
         self.count = _FADE * self.count + 1.0
@@ -87,36 +79,107 @@ class ForecastTrust:
         self.error = _FADE * self.error + abs(value - outlook.mid)
         self.naive_error = _FADE * self.naive_error + abs(value - outlook.last)
 
-    def _judge(self, slot: int) -> int | None:
-        if self.tier < REACTIVE and self.count >= _ENOUGH:
-            failing = self.misses > _MISSES[self.tier] * self.count
-            failing |= self.error > _WORSE[self.tier] * self.naive_error and self.error > 0
+    def judge(self, slot: int, most_misses: float, worst_error: float) -> bool:
+        """Demote it or try it again where it is time; returns whether that happened."""
+        if self.trusted and self.count >= _ENOUGH:
+            failing = self.misses > most_misses * self.count
+            failing |= self.error > worst_error * self.naive_error and self.error > 0
             if failing:
-                return self._move(self.tier + 1, slot)
-        if self.tier > NETWORK and slot - self.changed >= self.pause:
+                self._begin(slot, trusted=False)
+                return True
+        if not self.trusted and slot - self.changed >= self.pause:
             self.pause = min(_LONGEST_PAUSE_SLOTS, 2 * self.pause)
-            return self._move(self.tier - 1, slot)
-        if self.tier == NETWORK and slot - self.changed >= 2 * self.pause:
+            self._begin(slot, trusted=True)
+            return True
+        if self.trusted and slot - self.changed >= 2 * self.pause:
             self.pause = _PAUSE_SLOTS  # the trial has been stood for as long as it was earned
-        return None
+        return False
 
-    def _move(self, tier: int, slot: int) -> int:
-        self.tier, self.changed = tier, slot
-        self.count = self.misses = self.error = self.naive_error = self.widening = 0.0
-        self.waiting = []
-        return tier
+    def _begin(self, slot: int, trusted: bool) -> None:
+        self.trusted, self.changed = trusted, slot
+        self.widening = self.count = self.misses = self.error = self.naive_error = 0.0
+
+
+@dataclass(slots=True)
+class ForecastTrust:
+    """One workload's record; every number of it stands in the commit record.
+
+    Attributes:
+        network: standing of the network, or of a forecaster of somebody's own.
+        baselines: standing of what answers in its place.
+        waiting: outlooks not yet due.
+    """
+
+    network: Standing = field(default_factory=Standing)
+    baselines: Standing = field(default_factory=Standing)
+    waiting: list[Outlook] = field(default_factory=list)
+
+    def factor(self, tier: int) -> float:
+        """On the distance of every path from the median, where this tier forecasts."""
+        return exp(self._standing(tier).widening)
+
+    def answers(self, tier: int) -> int:
+        """Whose word plans take where this tier forecasts: its own, or the reactive rule's."""
+        return tier if self._standing(tier).trusted else REACTIVE
+
+    def expect(self, outlook: Outlook) -> None:
+        """Keep what a forecast said until its slot is observed."""
+        if all(isfinite(v) for v in (outlook.low, outlook.mid, outlook.high, outlook.last)):
+            self.waiting.append(outlook)
+
+    def observe(self, slot: int, value: float | None) -> list[int]:
+        """Score what was said of `slot`, unless it was not observed.
+
+        Returns:
+            For each forecaster that is demoted or tried again: the tier that answers from now on.
+        """
+        due = [outlook for outlook in self.waiting if outlook.due == slot]
+        self.waiting = [outlook for outlook in self.waiting if outlook.due > slot]
+        if value is not None:
+            for outlook in due:
+                self._standing(outlook.tier).score(outlook, value)
+        return [self._changed(tier) for tier in (NETWORK, BASELINES) if self._judge(tier, slot)]
+
+    def _judge(self, tier: int, slot: int) -> bool:
+        changed = self._standing(tier).judge(slot, _MISSES[tier], _WORSE[tier])
+        if changed:
+            self.waiting = [outlook for outlook in self.waiting if outlook.tier != tier]
+        return changed
+
+    def _changed(self, tier: int) -> int:
+        if self._standing(tier).trusted:
+            return tier
+        return self.answers(BASELINES)
+
+    def _standing(self, tier: int) -> Standing:
+        return self.network if tier == NETWORK else self.baselines
 
     def snapshot(self) -> dict[str, Any]:
-        """Every number, for the commit record."""
+        """Every number, for the commit record; a standing of which nothing is known takes no bytes."""
         # `asdict` copies in depth, at a hundred times the cost.
-        return _plain(self) | {"waiting": [_plain(outlook) for outlook in self.waiting]}
+        known = {"network": self.network, "baselines": self.baselines}
+        standings = {name: _plain(standing) for name, standing in known.items() if standing != Standing()}
+        return {"v": 2, "waiting": [_plain(outlook) for outlook in self.waiting], **standings}
 
     @staticmethod
     def restore(snapshot: dict[str, Any]) -> ForecastTrust:
-        """The record of a commit; a fresh one from a commit that holds none."""
-        waiting = [Outlook(**outlook) for outlook in snapshot.get("waiting", [])]
-        return ForecastTrust(**{**snapshot, "waiting": waiting})
+        """The record of a commit; a fresh one from a commit that holds none.
+
+        Version 1, without a number, kept one record for whoever answered; it is left behind.
+
+        Raises:
+            ValueError: the snapshot is of another version.
+        """
+        if not snapshot or "tier" in snapshot:
+            return ForecastTrust()
+        if snapshot.get("v") != 2:
+            raise ValueError(f"forecast trust snapshot has version {snapshot.get('v')!r}, this program reads 2")
+        return ForecastTrust(
+            Standing(**snapshot.get("network", {})),
+            Standing(**snapshot.get("baselines", {})),
+            [Outlook(**outlook) for outlook in snapshot.get("waiting", [])],
+        )
 
 
-def _plain(record: ForecastTrust | Outlook) -> dict[str, Any]:
+def _plain(record: Standing | Outlook) -> dict[str, Any]:
     return {name: getattr(record, name) for name in record.__slots__}

@@ -185,9 +185,8 @@ REFUSED: list[tuple[str, Change, type[Exception], str]] = [
     ("commit, forecast", lambda w: chunks(w, lambda parts: [2, *parts[1:]]), OtherSettings, "has version 2"),
     *(
         ("commit, forecast", lambda w, part=part: in_states(w, part, v=9), OtherSettings, "of another release")
-        for part in ("capacity", "lead", "budget", "calibration")
+        for part in ("capacity", "lead", "budget", "calibration", "trust")
     ),
-    ("commit, forecast", lambda w: in_states(w, "trust", later=1), OtherSettings, "of another release"),
     ("file: guard.json", first(lambda v: in_json(v, v=2)), msgspec.MsgspecError, "Invalid enum value 2"),
     ("file: guard.json", first(lambda v: in_json(v, later=1)), msgspec.MsgspecError, "unknown field"),
     ("file: words.json", first(lambda v: in_json(v, later=1)), msgspec.MsgspecError, "unknown field"),
