@@ -138,7 +138,7 @@ class Watchdog:
             if position is not None:
                 lag += consumer.untaken(tp, position)
             safe, committed = consumer.commit_state(tp)
-            views.append(LaneView(lane.stage, _place(tp), lane.marks, lane.waits_for, lag, safe, committed))
+            views.append(LaneView(lane.stage, _place(tp), lane.marks, lane.waits_for, lag, safe, committed, lane.full))
         return tuple(views)
 
     # On the thread.

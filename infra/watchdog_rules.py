@@ -46,6 +46,7 @@ class LaneView:
         waits_for: "kernel" while it folds, "kafka" while it waits for an acknowledgement, "" when it is idle.
         lag: records of the log that it has not been given.
         safe: newest offset that may be committed; committed: newest that the group has taken.
+        full: its agent waits for room in it.
     """
 
     stage: str
@@ -55,6 +56,7 @@ class LaneView:
     lag: int
     safe: int | None = None
     committed: int | None = None
+    full: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,23 +189,27 @@ class Watch:
             )  # fmt: skip
         computing_s = max((self._work_s(lane) for lane in view.lanes if lane.waits_for == "kernel"), default=0.0)
         silent = broker_s > _SILENT_S
+        # An agent that waits for room in one lane has a queue of its own before it: the partition whose batch finds no
+        # room there either is held up itself.
+        full = {lane.partition for lane in view.lanes if lane.full} or {view.delivering} - {""}
         stalls = []
         for lane in sorted(view.lanes, key=lambda lane: not lane.waits_for):
             # Behind a batch that takes long, or a lane that has no room, the others can be given nothing: that is not
             # their standstill. The lane that holds them up is judged by its own work.
-            held_up = computing_s > _LONG_BATCH_S or view.delivering not in ("", lane.partition)
+            held_up = computing_s > _LONG_BATCH_S or bool(full - {lane.partition})
             stalls.append(self._lane(lane, held_up, silent))
         found = [stall for stall in stalls if stall is not None]
         return next((stall for stall in found if stall.watch == "progress"), found[0] if found else None)
 
     def _work_s(self, lane: LaneView, *, counts: bool = True) -> float:
-        works = bool(lane.waits_for) or lane.lag > 0
+        works = bool(lane.waits_for) or lane.full or lane.lag > 0
         return self._age((lane.stage, lane.partition, "work"), (lane.marks, works), counts=works and counts)
 
     def _lane(self, lane: LaneView, held_up: bool, silent: bool) -> Stall | None:
         limits, where = self.limits, f"{lane.stage} of {lane.partition}"
         computes = lane.waits_for == "kernel"
-        still_s = self._age_now(lane) if computes else self._work_s(lane, counts=bool(lane.waits_for) or not held_up)
+        busy = bool(lane.waits_for) or lane.full
+        still_s = self._age_now(lane) if computes else self._work_s(lane, counts=busy or not held_up)
         behind = lane.safe is not None and (lane.committed is None or lane.safe > lane.committed)
         commit_s = self._age(
             (lane.stage, lane.partition, "commit"), (lane.committed, behind), counts=behind and not silent

@@ -65,7 +65,8 @@ class Lane:
     """One partition's queue, kernel and task.
 
     `marks` grows with everything that the lane gets done, and `waits_for` says who has the word: nobody (it is idle),
-    the kernel that folds, or Kafka, which has not acknowledged yet. Watchdogs live on them.
+    the kernel that folds, or Kafka, which has not acknowledged yet. `full` says that its agent waits for room in it,
+    with whatever else the agent was given behind that. Watchdogs live on them.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Lane:
         self.next_offset = kernel.resume_offset
         self.marks = 0
         self.waits_for: WaitsFor = ""
+        self.full = False
         self._send = send
         self._mark_safe = mark_safe
         self._meter = meter
@@ -108,7 +110,11 @@ class Lane:
                 "retention removed what lies between (raise it, or accept a new start with `harmony state reset`)"
             )
         self.next_offset = records[-1].offset + 1
-        await self._queue.put(records)
+        self.full = self._queue.full()
+        try:
+            await self._queue.put(records)
+        finally:
+            self.full = False
 
     def _gap_allowed(self, first: int) -> bool:
         # Offsets inside a log may be missing (transaction markers); missing before the very first record is retention.

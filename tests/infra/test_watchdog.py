@@ -89,6 +89,19 @@ def test_behind_a_lane_without_room_nobody_else_stands_still() -> None:
     assert Clock().until(running(hungry))[1] is not None
 
 
+def test_behind_an_agent_that_waits_for_room_nobody_else_stands_still() -> None:
+    hungry = replace(LANE, stage="forecast", partition="pages/1", lag=70)
+    busy = replace(LANE, stage="forecast", partition="pages/0", waits_for="kernel", full=True)
+    clock = Clock()
+    for turn in range(200):  # the consumer has the hungry lane's batch in hand, and the agent the busy one's
+        assert clock.look(replace(running(hungry, replace(busy, marks=turn)), delivering=hungry.partition)) is None
+    for idle in ("", "kafka"):
+        stuck = replace(running(hungry, replace(busy, waits_for=idle)), delivering=hungry.partition)
+        stall = Clock().until(stuck)[1]
+        assert stall is not None
+        assert busy.partition in stall.what
+
+
 def test_a_broker_that_is_away_is_blamed_itself_and_not_the_commits_it_cannot_take() -> None:
     clock, behind = Clock(), running(replace(LANE, safe=5))
     # Most of the limit without it, then as much with it: the commits had half a chance.

@@ -101,6 +101,22 @@ async def test_an_offset_is_safe_only_after_every_output_up_to_it() -> None:
     await lane.close()
 
 
+async def test_a_lane_is_full_while_somebody_waits_for_room_in_it() -> None:
+    broker = Broker(permit=asyncio.Event())
+    lane = broker.lane(Echo())
+    for first in range(3):  # one is worked on, two are queued
+        await lane.put(records(first, 1))
+        await asyncio.sleep(0)
+    assert not lane.full
+    waiting = asyncio.create_task(lane.put(records(3, 1)))
+    await until(lambda: lane.full)
+    assert broker.permit is not None
+    broker.permit.set()
+    await waiting
+    assert not lane.full
+    await lane.close()
+
+
 @pytest.mark.parametrize(("refused", "safe"), [("first", 0), ("second", 0), ("commits", 0)])
 async def test_what_the_broker_refuses_ends_the_life_with_nothing_safe(refused: str, safe: int) -> None:
     broker = Broker(refuses=refused)
