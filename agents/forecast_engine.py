@@ -27,7 +27,7 @@ from agents.recent_levels import recent_levels
 from agents.records import ForecastRecord
 from agents.subject import Planned, Subject
 from model.contract import ContextBatch, ForecastBatch, Forecaster, quantiles_of_ordered, quantiles_of_paths
-from model.forecast_trust import REACTIVE, TIERS, tier_of
+from model.forecast_trust import REACTIVE, TIERS
 from streams.catalogue import Indicator
 from streams.meter import Meter
 
@@ -94,7 +94,7 @@ class Engine:
         targets = [self._target_columns(subject) for subject in subjects]
         for i, subject in enumerate(subjects):
             if targets[i]:
-                simple = crowded or not subject.state.trust.network.trusted
+                simple = crowded or not subject.state.trust.asks_network
                 groups.setdefault((self._horizon(subject), simple, self._width(targets[i])), []).append(i)
         for (horizon, simple, width), indices in sorted(groups.items()):
             batcher = self._crowd[1] if simple and self._crowd is not None else self._batcher
@@ -142,10 +142,9 @@ class Engine:
             # Nobody reads the other columns.
             read = sorted({_DEMAND, *(n for columns in targets for n in columns)})
             columns = slice(read[0], read[-1] + 1) if read[-1] - read[0] < len(read) else read
-            tiers = [tier_of(source) for source in forecast.sources]
-            trusts = [subject.state.trust for subject in group]
-            factors = [trust.factor(tier) for trust, tier in zip(trusts, tiers, strict=True)]
-            distrusted = [trust.answers(tier) == REACTIVE for trust, tier in zip(trusts, tiers, strict=True)]
+            said = [(subject.state.trust, source) for subject, source in zip(group, forecast.sources, strict=True)]
+            factors = [trust.factor(source) for trust, source in said]
+            distrusted = [not trust.trusts(source) for trust, source in said]
             futures = widened_futures(forecast.paths[..., columns], factors, batch.lower[read], batch.upper[read])
             arrivals = futures.paths[..., _DEMAND]  # [B, S, H]
             paths = futures.paths if len(plannable) == len(group) else futures.paths[plannable]

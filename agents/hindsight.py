@@ -12,7 +12,7 @@ from torch import Tensor
 
 from agents.records import ForecastRecord
 from model.contract import ordered_paths, quantiles_of_ordered
-from model.forecast_trust import Outlook, tier_of
+from model.forecast_trust import Outlook
 from model.widening import widen
 from streams.window_table import Window
 
@@ -29,7 +29,7 @@ def outlook_of(forecast: ForecastRecord, window: Window) -> Outlook | None:
     ahead = min(STEPS_AHEAD, len(steps))
     low, mid, high = (steps[ahead - 1][forecast.quantile_levels.index(q)] for q in (_LOW, _MID, _HIGH))
     due = forecast.origin_ts_ms // forecast.step_ms - 1 + ahead
-    return Outlook(due, low, mid, high, float(last), tier_of(forecast.source))
+    return Outlook(due, low, mid, high, float(last), forecast.source)
 
 
 @dataclass(frozen=True, slots=True)

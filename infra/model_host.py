@@ -13,7 +13,7 @@ from infra.settings import Settings
 from infra.warm_up import warm_up
 from infra.weights_allowed import allowed_weights
 from model.inference import InferenceWorker
-from model.network.serving import baselines, serving_forecaster
+from model.network.serving import baselines, worker_forecaster
 from streams.catalogue import Indicator
 from streams.meter import Meter
 
@@ -32,7 +32,7 @@ def host_model(settings: Settings, catalogue: tuple[Indicator, ...], meter: Mete
     takes the network some 3 ms of a core, and slots must not wait for each other.
     """
     chosen, worker = settings.advanced.model, settings.worker
-    ours = serving_forecaster(allowed_weights(chosen.weights, chosen.allowed_digests, _refused), _refused)
+    ours = worker_forecaster(allowed_weights(chosen.weights, chosen.allowed_digests, _refused), _refused)
     forecaster = with_own_forecaster(settings, ours, meter)
     inference = InferenceWorker(
         forecaster, None if worker.device == "auto" else worker.device, num_threads=worker.inference_threads

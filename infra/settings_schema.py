@@ -15,7 +15,7 @@ from infra.settings_schedule import BatchSection, ScheduleSection
 from infra.settings_section import Section, check_unique
 from infra.settings_section import key as _key
 from infra.watchdog_rules import WatchdogLimits
-from model.network.packaged import DEFAULT_NAME
+from model.network.packaged import SHIPPED_NAME
 from streams.config import StreamConfig
 from streams.topics import Topics
 
@@ -221,7 +221,7 @@ class KafkaSection(Section):
 
 class ModelSection(Section):
     weights: str = _key(
-        DEFAULT_NAME, "loads, shipped, none (baselines only), or a folder made by `harmony train`.", min_length=1
+        SHIPPED_NAME, "shipped, none (baselines only), or a folder made by `harmony train`.", min_length=1
     )
     allowed_digests: tuple[Sha256, ...] = _key((), "SHA-256 of weights in a folder that may be loaded; empty = any.")
     max_network_workloads: int | None = _key(

@@ -30,7 +30,7 @@ def train(
     ] = None,
     base: Annotated[
         str | None,
-        typer.Option("--from", help="Weights to start at: shipped, loads, or a folder. Default: shipped with --data."),
+        typer.Option("--from", help="Weights to start at: shipped, or a folder. Default: shipped with --data."),
     ] = None,
     level: Annotated[
         list[str] | None,

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from model.network.packaged import NO_NETWORK, PACKAGED
+from model.network.packaged import NO_NETWORK, SHIPPED_NAME
 
 _FILE = "weights.safetensors"
 
@@ -19,7 +19,7 @@ def allowed_weights(weights: str, digests: Collection[str], on_refusal: Callable
         digests: SHA-256, hexadecimal, of weight files that may be loaded; empty = any.
         on_refusal: told why not.
     """
-    if weights in (NO_NETWORK, *PACKAGED) or not digests:
+    if weights in (NO_NETWORK, SHIPPED_NAME) or not digests:
         return weights
     path = Path(weights) / _FILE
     try:

@@ -30,7 +30,7 @@ _LONGEST_PAUSE_SLOTS: Final = 16 * _PAUSE_SLOTS
 
 
 def tier_of(source: str) -> int:
-    """Whose record a forecast of this source counts for: that of the network or that of the baselines."""
+    """Whether a forecast is the network's or the baselines'."""
     return BASELINES if source in _BASELINE_SOURCES else NETWORK
 
 
@@ -38,7 +38,7 @@ def tier_of(source: str) -> int:
 class Outlook:
     """What a forecast says of demand at slot `due`: interval, median, and the last value it started from.
 
-    `tier` is who made it: the network or the baselines.
+    `source` is who made it.
     """
 
     due: int
@@ -46,7 +46,7 @@ class Outlook:
     mid: float
     high: float
     last: float
-    tier: int = NETWORK
+    source: str = ""
 
 
 @dataclass(slots=True)
@@ -105,22 +105,27 @@ class ForecastTrust:
     """One workload's record; every number of it stands in the commit record.
 
     Attributes:
-        network: standing of the network, or of a forecaster of somebody's own.
-        baselines: standing of what answers in its place.
+        standings: of each forecaster that was heard, by its source.
         waiting: outlooks not yet due.
     """
 
-    network: Standing = field(default_factory=Standing)
-    baselines: Standing = field(default_factory=Standing)
+    standings: dict[str, Standing] = field(default_factory=dict)
     waiting: list[Outlook] = field(default_factory=list)
 
-    def factor(self, tier: int) -> float:
-        """On the distance of every path from the median, where this tier forecasts."""
-        return exp(self._standing(tier).widening)
+    @property
+    def asks_network(self) -> bool:
+        """Whether the network, or a forecaster of somebody's own, is asked at all."""
+        return all(known.trusted for source, known in self.standings.items() if tier_of(source) == NETWORK)
 
-    def answers(self, tier: int) -> int:
-        """Whose word plans take where this tier forecasts: its own, or the reactive rule's."""
-        return tier if self._standing(tier).trusted else REACTIVE
+    def factor(self, source: str) -> float:
+        """On the distance of every path from the median."""
+        known = self.standings.get(source)
+        return 1.0 if known is None else exp(known.widening)
+
+    def trusts(self, source: str) -> bool:
+        """Whether plans may rest on a forecast of this source; the reactive rule answers where they may not."""
+        known = self.standings.get(source)
+        return known is None or known.trusted
 
     def expect(self, outlook: Outlook) -> None:
         """Keep what a forecast said until its slot is observed."""
@@ -137,29 +142,20 @@ class ForecastTrust:
         self.waiting = [outlook for outlook in self.waiting if outlook.due > slot]
         if value is not None:
             for outlook in due:
-                self._standing(outlook.tier).score(outlook, value)
-        return [self._changed(tier) for tier in (NETWORK, BASELINES) if self._judge(tier, slot)]
-
-    def _judge(self, tier: int, slot: int) -> bool:
-        changed = self._standing(tier).judge(slot, _MISSES[tier], _WORSE[tier])
-        if changed:
-            self.waiting = [outlook for outlook in self.waiting if outlook.tier != tier]
+                self.standings.setdefault(outlook.source, Standing()).score(outlook, value)
+        changed = []
+        for source, standing in self.standings.items():
+            tier = tier_of(source)
+            if standing.judge(slot, _MISSES[tier], _WORSE[tier]):
+                self.waiting = [outlook for outlook in self.waiting if outlook.source != source]
+                changed.append(tier if standing.trusted else tier + 1)
         return changed
 
-    def _changed(self, tier: int) -> int:
-        if self._standing(tier).trusted:
-            return tier
-        return self.answers(BASELINES)
-
-    def _standing(self, tier: int) -> Standing:
-        return self.network if tier == NETWORK else self.baselines
-
     def snapshot(self) -> dict[str, Any]:
-        """Every number, for the commit record; a standing of which nothing is known takes no bytes."""
+        """Every number, for the commit record."""
         # `asdict` copies in depth, at a hundred times the cost.
-        known = {"network": self.network, "baselines": self.baselines}
-        standings = {name: _plain(standing) for name, standing in known.items() if standing != Standing()}
-        return {"v": 2, "waiting": [_plain(outlook) for outlook in self.waiting], **standings}
+        standings = {source: _plain(standing) for source, standing in self.standings.items()}
+        return {"v": 2, "standings": standings, "waiting": [_plain(outlook) for outlook in self.waiting]}
 
     @staticmethod
     def restore(snapshot: dict[str, Any]) -> ForecastTrust:
@@ -175,9 +171,8 @@ class ForecastTrust:
         if snapshot.get("v") != 2:
             raise ValueError(f"forecast trust snapshot has version {snapshot.get('v')!r}, this program reads 2")
         return ForecastTrust(
-            Standing(**snapshot.get("network", {})),
-            Standing(**snapshot.get("baselines", {})),
-            [Outlook(**outlook) for outlook in snapshot.get("waiting", [])],
+            {source: Standing(**numbers) for source, numbers in snapshot["standings"].items()},
+            [Outlook(**outlook) for outlook in snapshot["waiting"]],
         )
 
 

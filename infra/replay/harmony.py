@@ -14,19 +14,16 @@ from infra.replay.live import NewController
 from infra.replay.setting import Setting
 from infra.simulator.cluster import Cluster
 from model.contract import Forecaster
-from model.network.packaged import DEFAULT_NAME, NO_NETWORK, SHIPPED_NAME
-from model.network.serving import serving_forecaster
+from model.network.packaged import NO_NETWORK
+from model.network.serving import serving_forecaster, worker_forecaster
 from model.seasonal_naive import SeasonalNaiveForecaster
 
 START_TS_MS = 1_704_067_200_000  # midnight, so that the time of day of a load is the time of day of its file
 
 
-def _served(weights: str) -> Callable[[Setting], Forecaster]:
-    """What `harmony worker` runs with these weights."""
-    return lambda _: serving_forecaster(weights)
-
-
-_BY_DEFAULT = _served(DEFAULT_NAME)
+def _shipped(_: Setting) -> Forecaster:
+    """What `harmony worker` runs."""
+    return worker_forecaster()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +37,7 @@ class Variant:
     """
 
     policy: dict[str, Any] = field(default_factory=dict)
-    forecaster: Callable[[Setting], Forecaster] = _BY_DEFAULT
+    forecaster: Callable[[Setting], Forecaster] = _shipped
     certainty: Certainty | None = None
 
 
@@ -52,9 +49,9 @@ REPLAY_GUARDS = GuardLimits(
 
 HARMONY_VARIANTS: dict[str, Variant] = {
     "harmony": Variant(),
-    "harmony-network": Variant(forecaster=_served(SHIPPED_NAME)),
-    "harmony-baselines": Variant(forecaster=_served(NO_NETWORK)),
-    "harmony-marginal": Variant(forecaster=lambda s: Marginal(_BY_DEFAULT(s))),
+    "harmony-network": Variant(forecaster=lambda _: serving_forecaster()),
+    "harmony-baselines": Variant(forecaster=lambda _: serving_forecaster(NO_NETWORK)),
+    "harmony-marginal": Variant(forecaster=lambda s: Marginal(_shipped(s))),
     "harmony-seasonal-naive": Variant(forecaster=lambda _: SeasonalNaiveForecaster()),
     "harmony-perfect": Variant(forecaster=lambda s: Perfect(s.load.arrivals, START_TS_MS)),
     "harmony-fixed-capacity": Variant(certainty=capacity_is_declared),

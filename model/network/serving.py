@@ -10,7 +10,7 @@ from model.contract import COARSE_ROWS, ContextBatch, Forecaster
 from model.fallback import FallbackForecaster, Where
 from model.network.checkpoint import CheckpointError, load
 from model.network.forecaster import NetworkForecaster
-from model.network.packaged import LOADS_NAME, NO_NETWORK, SHIPPED_NAME, weights_folder
+from model.network.packaged import NO_NETWORK, SHIPPED_NAME, weights_folder
 from model.pool import PoolForecaster
 from model.records import RecordForecaster
 from model.ridge import RidgeForecaster, RidgeOptions
@@ -19,7 +19,7 @@ from model.surges import SurgeForecaster
 
 COMBINED = "combined"
 _SHARES = (3, 1)  # of the paths: network, ridge
-# Where plans by the network trained on request loads are the cheaper ones: measured by replays, see docs/replay.md.
+# Where plans by the shipped network are the cheaper ones: measured by replays, see docs/replay.md.
 _KNOWN_LOADS = Where(ring_rows=36, horizon=16)
 
 
@@ -69,7 +69,7 @@ def network_forecaster(weights: str = SHIPPED_NAME, on_refusal: Callable[[str], 
     """The network alone.
 
     Args:
-        weights: "shipped", "loads", or the folder of a checkpoint.
+        weights: "shipped", or the folder of a checkpoint.
         on_refusal: told about rows without a finite forecast.
 
     Raises:
@@ -79,15 +79,26 @@ def network_forecaster(weights: str = SHIPPED_NAME, on_refusal: Callable[[str], 
     return NetworkForecaster(checkpoint.network, checkpoint.digest, on_refusal=on_refusal)
 
 
-def serving_forecaster(weights: str = SHIPPED_NAME, on_refusal: Callable[[str], None] | None = None) -> Forecaster:
+def worker_forecaster(weights: str = SHIPPED_NAME, on_refusal: Callable[[str], None] | None = None) -> Forecaster:
+    """What a worker plans by: `serving_forecaster`, the shipped network only where its plans are the cheaper ones.
+
+    The baselines forecast workloads of which less than six hours are known, and horizons beyond 16 steps. Weights of
+    somebody's own forecast wherever they can.
+    """
+    return serving_forecaster(weights, on_refusal, _KNOWN_LOADS if weights == SHIPPED_NAME else None)
+
+
+def serving_forecaster(
+    weights: str = SHIPPED_NAME, on_refusal: Callable[[str], None] | None = None, where: Where | None = None
+) -> Forecaster:
     """The network with the ridge, the network alone behind it, then the baselines; those alone without weights.
 
-    With "loads" the baselines forecast workloads of which less than six hours are known, and horizons beyond 16 steps.
     A worker must forecast whatever became of a file: a checkpoint that is refused is reported, not fatal.
 
     Args:
-        weights: "shipped", "loads", "none" (baselines only), or the folder of a checkpoint.
+        weights: "shipped", "none" (baselines only), or the folder of a checkpoint.
         on_refusal: told, in sentences, why the network does not answer: at once about its weights, later about rows.
+        where: the network is asked for no other rows; None: wherever it can answer.
     """
     if weights == NO_NETWORK:
         return baselines()
@@ -105,8 +116,5 @@ def serving_forecaster(weights: str = SHIPPED_NAME, on_refusal: Callable[[str], 
     def failed(error: Exception) -> None:
         tell(f"the network could not forecast a batch: {error}")
 
-    if weights == LOADS_NAME:
-        return FallbackForecaster(combined(network), baselines(), on_error=failed, where=_KNOWN_LOADS)
-    return FallbackForecaster(
-        combined(network), FallbackForecaster(network, baselines(), on_error=failed), on_error=failed
-    )
+    behind = FallbackForecaster(network, baselines(), on_error=failed, where=where)
+    return FallbackForecaster(combined(network), behind, on_error=failed, where=where)

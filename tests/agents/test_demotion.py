@@ -12,7 +12,6 @@ from agents.plan_codec import decode_plan
 from agents.recent_levels import recent_levels
 from agents.records import ForecastRecord
 from model.contract import ContextBatch, ForecastBatch
-from model.forecast_trust import BASELINES, REACTIVE
 from model.seasonal_naive import SeasonalNaiveForecaster
 from streams.fact_ring import RecentFacts
 from streams.window_table import Window
@@ -41,7 +40,7 @@ def test_from_the_first_forecaster_to_the_second_to_the_reactive_rule() -> None:
     sources = list(dict.fromkeys(plan.forecast_source for plan in plans if plan.forecast_source))
     assert sources == ["last_value", "seasonal_naive", "reactive"]
     assert all(plan.proposed is not None for plan in plans if plan.forecast_source == "reactive")
-    assert loop.forecast._states["a"].trust.answers(BASELINES) == REACTIVE
+    assert not loop.forecast._states["a"].trust.trusts("seasonal_naive")
 
 
 def test_without_a_trusted_forecaster_the_plan_follows_the_load_down_again() -> None:
@@ -50,7 +49,7 @@ def test_without_a_trusted_forecaster_the_plan_follows_the_load_down_again() -> 
         loop.forecast._engine._crowd = (10, MicroBatcher(_naive, deadline_s=0, buckets=()))  # type: ignore[attr-defined]
         for slot in range(SLOTS):
             await loop.publish_slot(rate=10.0 + 5.0 * (slot % 3))
-        assert loop.forecast._states["a"].trust.answers(BASELINES) == REACTIVE
+        assert not loop.forecast._states["a"].trust.trusts("seasonal_naive")
         for _ in range(40):
             await loop.publish_slot(rate=1.0)
         return loop

@@ -42,7 +42,7 @@ def main() -> None:
         from infra import model_host
 
         other = FallbackForecaster(RidgeForecaster(seed=1), SeasonalNaiveForecaster())
-        model_host.serving_forecaster = lambda *_, **__: other  # type: ignore[assignment]
+        model_host.worker_forecaster = lambda *_, **__: other  # type: ignore[assignment]
     else:
         sys.exit(f"no mutation {name!r}")
     from infra.cli import main as harmony

@@ -246,7 +246,7 @@ def learned() -> CommitBody:
         state.lead.update(40.0 + slot % 11)
         state.budget.observe(end_ts_ms, 5 * load, 0.01 * (slot % 3))
         state.trust.observe(slot, load)
-        state.trust.expect(Outlook(slot + 4, load - 2, load, load + 2, load))
+        state.trust.expect(Outlook(slot + 4, load - 2, load, load + 2, load, "pool"))
         evidence = SlotEvidence(end_ts_ms, 5.0, load, 0.01 * (slot % 3), 0.0, 6, 0, 0, 1.0, 0.99, residence_s=2.0)
         state.capacity.observe(evidence)
         counts = (ClassCounts("bulk", 40.0 * (slot - SLOT + 41), 44.0 * (slot - SLOT + 41)),)

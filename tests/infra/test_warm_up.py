@@ -14,7 +14,7 @@ from model.network import packaged
 def test_damaged_weights_of_the_package_keep_no_worker_from_starting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(packaged.PACKAGED, packaged.SHIPPED_NAME, tmp_path / "nothing")
+    monkeypatch.setattr(packaged, "SHIPPED", tmp_path / "nothing")
     warm_up.warm_up_forecasters()
 
 

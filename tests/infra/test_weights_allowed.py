@@ -41,7 +41,6 @@ def test_a_listed_digest_is_loaded_another_is_not_and_the_shipped_ones_always_ar
     assert allowed_weights(str(folder), (digest,), refused.append) == str(folder)
     assert allowed_weights(str(folder), (), refused.append) == str(folder)
     assert allowed_weights("shipped", ("0" * 64,), refused.append) == "shipped"
-    assert allowed_weights("loads", ("0" * 64,), refused.append) == "loads"
     assert allowed_weights("none", ("0" * 64,), refused.append) == "none"
     assert not refused
     assert allowed_weights(str(folder), ("0" * 64,), refused.append) == "none"

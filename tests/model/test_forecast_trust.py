@@ -13,15 +13,16 @@ from model.network.serving import baselines, combined, network_forecaster
 from tests.model.batches import random_batch
 
 AHEAD = 4
+NET, POOL, NAIVE = "combined", "pool", "seasonal_naive"
 
 
-def _asked(trust: ForecastTrust) -> int:
-    """Who is asked for a forecast, as the engine does."""
-    return NETWORK if trust.network.trusted else BASELINES
+def _asked(trust: ForecastTrust) -> str:
+    """Who forecasts, as the engine asks."""
+    return NET if trust.asks_network else POOL
 
 
 def _run(
-    trust: ForecastTrust, slots: range, miss_share: float, by: int | None = None, draw: random.Random | None = None
+    trust: ForecastTrust, slots: range, miss_share: float, by: str | None = None, draw: random.Random | None = None
 ) -> list[tuple[int, int]]:
     """Forecasts of 0 +- 1 whose truth lies outside in so many cases; returns (slot, tier) of every change.
 
@@ -32,60 +33,60 @@ def _run(
     for slot in slots:
         value = 5.0 if draw.random() < miss_share else 0.5
         changes += [(slot, tier) for tier in trust.observe(slot, value)]
-        tier = _asked(trust) if by is None else by
-        trust.expect(Outlook(slot + AHEAD, -1.0, 0.0, 1.0, last=1.5, tier=tier))
+        trust.expect(Outlook(slot + AHEAD, -1.0, 0.0, 1.0, last=1.5, source=by or _asked(trust)))
     return changes
 
 
 def test_a_calibrated_forecast_is_left_alone() -> None:
     trust = ForecastTrust()
     assert _run(trust, range(2000), 0.08) == []
-    assert trust.answers(NETWORK) == NETWORK
-    assert 1.0 <= trust.factor(NETWORK) < 1.15
+    assert trust.trusts(NET)
+    assert 1.0 <= trust.factor(NET) < 1.15
 
 
 def test_misses_widen_before_they_demote() -> None:
     trust = ForecastTrust()
     for slot in range(400):
         assert trust.observe(slot, 1.5 if slot % 4 == 0 else 0.5) == []
-        trust.expect(Outlook(slot + AHEAD, -1.0, 0.0, 1.0, last=2.0))
-    assert trust.factor(NETWORK) > 2
-    assert trust.factor(BASELINES) == 1.0
+        trust.expect(Outlook(slot + AHEAD, -1.0, 0.0, 1.0, last=2.0, source=NET))
+    assert trust.factor(NET) > 2
+    assert trust.factor(POOL) == 1.0
 
 
 def test_a_forecast_that_misses_on_is_demoted_step_by_step() -> None:
     trust = ForecastTrust()
     changes = _run(trust, range(200), 0.9)
     assert [tier for _, tier in changes] == [BASELINES, REACTIVE]
-    assert trust.answers(_asked(trust)) == REACTIVE
+    assert not trust.trusts(_asked(trust))
 
 
-@pytest.mark.parametrize("by", [NETWORK, BASELINES])
-def test_nobody_pays_for_what_another_forecast(by: int) -> None:
+@pytest.mark.parametrize("by", [NET, POOL, NAIVE])
+def test_nobody_pays_for_what_another_forecast(by: str) -> None:
     trust = ForecastTrust()
     changes = _run(trust, range(200), 0.9, by)
-    other = NETWORK + BASELINES - by
-    assert trust.answers(by) == REACTIVE
-    assert trust.answers(other) == other
-    assert trust.factor(other) == 1.0
-    assert [tier for _, tier in changes] == [BASELINES if by == NETWORK else REACTIVE]
+    assert not trust.trusts(by)
+    assert trust.asks_network == (by != NET)
+    for other in {NET, POOL, NAIVE} - {by}:
+        assert trust.trusts(other)
+        assert trust.factor(other) == 1.0
+    assert [tier for _, tier in changes] == [tier_of(by) + 1]
 
 
 def test_the_network_begins_with_a_clean_record_where_baselines_answered_before() -> None:
     trust = ForecastTrust()
-    _run(trust, range(200), 0.45, BASELINES)
-    before = trust.baselines.misses / trust.baselines.count
-    assert _run(trust, range(200, 400), 0.05, NETWORK) == []
-    assert trust.network.misses < 0.2 * trust.network.count
-    assert before > 0.35  # which would have ended the network
+    _run(trust, range(200), 0.45, POOL)
+    before = trust.standings[POOL]
+    assert before.misses > 0.35 * before.count  # which might have ended the network
+    assert _run(trust, range(200, 400), 0.05, NET) == []
+    assert trust.standings[NET].misses < 0.2 * trust.standings[NET].count
 
 
 def test_a_median_worse_than_the_last_value_is_demoted() -> None:
     trust = ForecastTrust()
     for slot in range(120):
         trust.observe(slot, 10.0)
-        trust.expect(Outlook(slot + AHEAD, 0.0, 2.0, 30.0, last=9.0))
-    assert not trust.network.trusted
+        trust.expect(Outlook(slot + AHEAD, 0.0, 2.0, 30.0, last=9.0, source=NET))
+    assert not trust.trusts(NET)
 
 
 def test_a_trial_comes_after_a_pause_which_doubles_with_every_failure() -> None:
@@ -103,7 +104,7 @@ def test_promotion_back_when_it_does_well_again() -> None:
     _run(trust, range(200), 0.9)
     changes = _run(trust, range(200, 5000), 0.05)
     assert [tier for _, tier in changes] == [NETWORK, BASELINES]
-    assert trust.answers(_asked(trust)) == NETWORK
+    assert trust.trusts(_asked(trust))
 
 
 def test_a_slot_without_a_value_scores_nothing_and_keeps_nothing() -> None:

@@ -11,8 +11,7 @@ import torch
 from safetensors.torch import save as to_bytes
 
 from model.network.checkpoint import SPEC, WEIGHTS, CheckpointError, load, save
-from model.network.packaged import PACKAGED, weights_folder
-from model.network.serving import serving_forecaster
+from model.network.serving import serving_forecaster, worker_forecaster
 from tests.model.batches import random_batch
 from tests.model.network.untrained import small_network
 
@@ -110,13 +109,13 @@ def test_a_worker_serves_whatever_became_of_the_weights(folder: Path) -> None:
     assert "the baselines forecast in its place" in said[0]
 
 
-def test_weights_of_the_package_go_by_name_and_those_for_loads_ask_for_six_hours_and_sixteen_steps() -> None:
-    assert {name: weights_folder(name).is_dir() for name in PACKAGED} == {"shipped": True, "loads": True}
-    assert load(weights_folder("loads")).digest != load(weights_folder("shipped")).digest
+def test_a_worker_asks_the_shipped_network_where_six_hours_are_known_and_for_sixteen_steps(folder: Path) -> None:
     batch, said = random_batch(2, seed=1), []
     batch.coarse_observed[:] = False
     batch.coarse_observed[1, -36:] = True
-    forecaster = serving_forecaster("loads", said.append)
+    forecaster = worker_forecaster(on_refusal=said.append)
     assert forecaster.forecast(batch, 16, 20).sources == ("pool", "combined")
     assert forecaster.forecast(batch, 17, 20).sources == ("pool", "pool")
+    for everywhere in (serving_forecaster(), worker_forecaster(str(folder), said.append)):
+        assert everywhere.forecast(batch, 17, 20).sources == ("combined", "combined")
     assert said == []
