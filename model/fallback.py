@@ -20,15 +20,15 @@ class Where:
 
     Attributes:
         ring_rows: ten-minute means that its ring holds at least, of one indicator.
-        horizon: longest one.
+        reach_s: seconds ahead, at most.
     """
 
     ring_rows: int
-    horizon: int
+    reach_s: float
 
     def rows(self, batch: ContextBatch, horizon: int) -> Tensor:
         """bool [B]."""
-        if horizon > self.horizon or batch.coarse_observed.shape[2] == 0:
+        if horizon * batch.step_ms > 1000 * self.reach_s or batch.coarse_observed.shape[2] == 0:
             return torch.zeros(len(batch), dtype=torch.bool, device=batch.values.device)
         return batch.coarse_observed.sum(1).amax(-1) >= self.ring_rows
 
