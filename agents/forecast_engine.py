@@ -147,9 +147,8 @@ class Engine:
             distrusted = [not trust.trusts(source) for trust, source in said]
             futures = widened_futures(forecast.paths[..., columns], factors, batch.lower[read], batch.upper[read])
             arrivals = futures.paths[..., _DEMAND]  # [B, S, H]
-            paths = futures.paths if len(plannable) == len(group) else futures.paths[plannable]
-            bare = [distrusted[b] for b in plannable]
-            paths = _without_distrusted(paths, [group[b] for b in plannable], bare, read)
+            paths = _without_distrusted(futures.paths, group, distrusted, read)
+            paths = paths if len(plannable) == len(group) else paths[plannable]
             found = self._rows.results([group[b] for b in plannable], paths, read, origin_ts_ms)
             results = dict(zip(plannable, found, strict=True))
             records = self._records(described, read, forecast, futures, origin_ts_ms)
