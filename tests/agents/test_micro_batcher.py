@@ -119,7 +119,8 @@ def answers(result: ForecastBatch) -> str:
 
 
 @pytest.fixture
-def echo() -> Echo:
+async def echo(virtual_time: Callable[[], float]) -> Echo:
+    """On a clock of its own: a machine that stalls for a deadline's time must not change who goes together."""
     return Echo()
 
 
