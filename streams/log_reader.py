@@ -11,6 +11,7 @@ import aiokafka
 from aiokafka import TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 
+from streams.farewell import take_leave
 from streams.log import ContractBroken, LogRecord
 
 _FETCH_BYTES = 8 << 20
@@ -53,7 +54,7 @@ class LogReader:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._consumer.stop()
+        await take_leave(self._consumer.stop())
 
     async def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """First retained offset and the offset after the last record."""

@@ -29,6 +29,7 @@ from faust.transport.consumer import ensure_TP
 from faust.transport.drivers import aiokafka as driver
 from faust.types.tuples import TP
 
+from streams.farewell import take_leave
 from streams.fetched_batch import to_message
 from streams.log import LogRecord
 
@@ -60,6 +61,9 @@ class _LeanThread(driver.AIOKafkaConsumerThread):
         await super().on_start()
         topics = cast("BatchConsumer", self.consumer).lean_topics()
         self._ensure_consumer()._fetcher._records = _LeanResults(topics)
+
+    async def on_thread_stop(self) -> None:
+        await take_leave(super().on_thread_stop())
 
 
 class BatchConsumer(driver.Consumer):

@@ -22,6 +22,7 @@ from infra.collect.publisher import Publisher
 from infra.collect.raw_record import RawPoints, read_raw
 from infra.errors import HarmonyError
 from streams.dead_letters import DeadLetterBox
+from streams.farewell import take_leave
 from streams.log import LogRecord, OutRecord
 from streams.records import DeadLetter
 from streams.strict_json import MalformedError
@@ -148,7 +149,7 @@ class RawMapper(ConsumerRebalanceListener):
                 "go on from the last commit."
             ) from error
         finally:
-            await consumer.stop()
+            await take_leave(consumer.stop())
 
     async def _step(self, consumer: AIOKafkaConsumer) -> None:
         for tp, records in (await consumer.getmany(timeout_ms=_POLL_MS, max_records=_MOST_RECORDS)).items():

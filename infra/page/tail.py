@@ -15,6 +15,7 @@ from infra.kafka_tail import TailRecord
 from infra.page.fleet import FleetMemory
 from infra.page.letters import MAX_LETTERS, LetterMemory
 from infra.printable import printable
+from streams.farewell import take_leave
 from streams.topics import Topics
 
 # Records per partition that are read again at the start: hours of a small fleet, some steps of a large one.
@@ -113,7 +114,7 @@ class PageTail:
                     self.state, self.note = "live", ""
                 self._memory.sweep()
         finally:
-            await consumer.stop()
+            await take_leave(consumer.stop())
 
     async def _place(self, consumer: Any) -> dict[TopicPartition, int]:
         """Seek to where reading went on, or so many records before the end; returns the ends."""

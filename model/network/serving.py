@@ -15,6 +15,7 @@ from model.pool import PoolForecaster
 from model.records import RecordForecaster
 from model.ridge import RidgeForecaster, RidgeOptions
 from model.seasonal_naive import SeasonalNaiveForecaster
+from model.smoothing import SmoothingForecaster
 from model.surges import SurgeForecaster
 
 COMBINED = "combined"
@@ -24,14 +25,14 @@ _KNOWN_LOADS = Where(ring_rows=36, reach_s=240.0)
 
 
 def baselines() -> Forecaster:
-    """Two thirds ridge and one third seasonal naive, and seasonal naive alone where the context is short.
+    """Two thirds ridge and one third smoothing, and the seasonal naive alone where the context is short.
 
     Where demand surges beyond its context, half of the ridge's share goes on instead.
     """
     naive = SeasonalNaiveForecaster()
     ridge = RidgeForecaster(options=RidgeOptions(most_repeated=0.0))
     return FallbackForecaster(
-        SurgeForecaster(PoolForecaster([(ridge, 2), (naive, 1)]), SeasonalNaiveForecaster(1)), naive
+        SurgeForecaster(PoolForecaster([(ridge, 2), (SmoothingForecaster(), 1)]), SeasonalNaiveForecaster(1)), naive
     )
 
 

@@ -104,8 +104,8 @@ def test_a_worker_runs_with_the_documented_rights_and_shows_no_secret(
         pipeline.wait_for_decisions(pipeline.publish_slots(24), 240, worker)
     finally:
         code = stop(worker)
-    assert code == 0
     said = pipeline.log_of()
+    assert code == 0, said[-3000:]
     assert PASSWORD not in said
     assert "PRIVATE KEY" not in said
     assert "uthorization" not in said, said[-3000:]

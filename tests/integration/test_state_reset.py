@@ -111,14 +111,13 @@ def test_it_refuses_while_a_member_lives_and_then_forgets_the_groups_offsets(
     broker: EmbeddedKafka, topics: Topics, reset: Reset
 ) -> None:
     worker = KafkaConsumer(
-        topics.pages,
-        bootstrap_servers=broker.bootstrap,
-        group_id=workers_group(topics),
-        auto_offset_reset="earliest",
-        # Who joins before the broker tells of a new topic is given none of it, and asks again after five minutes.
-        metadata_max_age_ms=500,
+        bootstrap_servers=broker.bootstrap, group_id=workers_group(topics), auto_offset_reset="earliest"
     )
     deadline = monotonic() + 60
+    # Who joins before the broker tells of a new topic is given none of it, and may not be asked to join again.
+    while not worker.partitions_for_topic(topics.pages):
+        assert monotonic() < deadline
+    worker.subscribe([topics.pages])
     while not worker.assignment():
         worker.poll(timeout_ms=200)
         assert monotonic() < deadline

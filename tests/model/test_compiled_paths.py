@@ -18,6 +18,7 @@ from model.network.serving import warm_up
 from model.ridge import RidgeForecaster, RidgeOptions
 from model.row_draws import window_draws
 from model.seasonal_naive import SeasonalNaiveForecaster
+from model.smoothing import SmoothingForecaster
 from tests.model.batches import ORIGIN_MS, context_batch, random_batch
 
 TOLERANCE = 1e-5  # of what the context and its paths span; single precision comes to a tenth of it
@@ -78,9 +79,10 @@ def test_the_ridge_chooses_the_penalties_of_its_tensors() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(batches(1), st.integers(1, 64))
-def test_the_naive_is_that_of_its_tensors(batch: ContextBatch, horizon: int) -> None:
-    naive = SeasonalNaiveForecaster()
-    assert torch.equal(naive.forecast(batch, horizon, 40).paths, naive.paths_of_tensors(batch, horizon, 40))
+def test_naive_and_smoothing_are_those_of_their_tensors_bit_for_bit(batch: ContextBatch, horizon: int) -> None:
+    for forecaster in (SeasonalNaiveForecaster(), SmoothingForecaster()):
+        paths = forecaster.forecast(batch, horizon, 40).paths
+        assert torch.equal(paths, forecaster.paths_of_tensors(batch, horizon, 40))
 
 
 @settings(max_examples=60, deadline=None)

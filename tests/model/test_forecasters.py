@@ -11,15 +11,17 @@ from model.fallback import FallbackForecaster
 from model.pool import PoolForecaster
 from model.ridge import RidgeForecaster
 from model.seasonal_naive import SeasonalNaiveForecaster
+from model.smoothing import SmoothingForecaster
 from model.surges import SurgeForecaster
 from tests.model.forecaster_contract import LAWS
 
 FORECASTERS: dict[str, Callable[[], Forecaster]] = {
     "ridge": RidgeForecaster,
     "seasonal_naive": SeasonalNaiveForecaster,
-    "pool": lambda: PoolForecaster([(RidgeForecaster(), 2), (SeasonalNaiveForecaster(), 1)]),
+    "smoothing": SmoothingForecaster,
+    "pool": lambda: PoolForecaster([(RidgeForecaster(), 2), (SmoothingForecaster(), 1)]),
     "surge": lambda: SurgeForecaster(
-        PoolForecaster([(RidgeForecaster(), 2), (SeasonalNaiveForecaster(), 1)]), SeasonalNaiveForecaster(1)
+        PoolForecaster([(RidgeForecaster(), 2), (SmoothingForecaster(), 1)]), SeasonalNaiveForecaster(1)
     ),
     "fallback": lambda: FallbackForecaster(RidgeForecaster(), SeasonalNaiveForecaster()),
 }
@@ -31,7 +33,7 @@ def test_contract(name: str, law: Callable[[Forecaster], None]) -> None:
     law(FORECASTERS[name]())
 
 
-@pytest.mark.parametrize("make", [RidgeForecaster, SeasonalNaiveForecaster])
+@pytest.mark.parametrize("make", [RidgeForecaster, SeasonalNaiveForecaster, SmoothingForecaster])
 def test_the_fingerprint_names_model_and_seed(make: Callable[[int], Forecaster]) -> None:
     assert make(0).fingerprint == make(0).fingerprint
     assert make(0).fingerprint != make(1).fingerprint

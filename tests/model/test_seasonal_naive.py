@@ -10,6 +10,7 @@ import torch
 
 from model.contract import COARSE_ROWS, COARSE_STEP_MS, ContextBatch
 from model.seasonal_naive import SeasonalNaiveForecaster
+from model.smoothing import SmoothingForecaster
 from tests.model.batches import ORIGIN_MS, autoregressive, context_batch
 
 DAY_MS = 86_400_000
@@ -35,9 +36,10 @@ def _periodic(horizon: int, step_ms: int, origin_ms: int, length: int = 40) -> t
 @pytest.mark.parametrize("horizon", [1, 12, 64])
 def test_exact_on_a_periodic_day(step_ms: int, offset_ms: int, horizon: int) -> None:
     batch, future = _periodic(horizon, step_ms, ORIGIN_MS // COARSE_STEP_MS * COARSE_STEP_MS + offset_ms)
-    paths = SeasonalNaiveForecaster().forecast(batch, horizon, 8).paths[0]
-    np.testing.assert_allclose(paths[:, :, 0].numpy(), np.tile(future, (8, 1)), rtol=1e-5)
-    assert paths[:, :, 1].std() > 0.1
+    for forecaster in (SeasonalNaiveForecaster(), SmoothingForecaster()):
+        paths = forecaster.forecast(batch, horizon, 8).paths[0]
+        np.testing.assert_allclose(paths[:, :, 0].numpy(), np.tile(future, (8, 1)), rtol=1e-5)
+        assert paths[:, :, 1].std() > 0.1
 
 
 def test_less_than_half_a_day_is_no_season() -> None:

@@ -13,6 +13,7 @@ from model.contract import ContextBatch
 from model.pool import PoolForecaster
 from model.ridge import RidgeForecaster
 from model.seasonal_naive import SeasonalNaiveForecaster
+from model.smoothing import SmoothingForecaster
 from model.surge_steps import MOST_STEPS, surge_steps
 from model.surges import SurgeForecaster
 from tests.model.batches import context_batch, random_batch
@@ -86,7 +87,7 @@ def surging(height: float = 5.0, steps: int = 2) -> ContextBatch:
 
 
 def forecasters() -> tuple[SurgeForecaster, PoolForecaster]:
-    pool = PoolForecaster([(RidgeForecaster(), 2), (SeasonalNaiveForecaster(), 1)])
+    pool = PoolForecaster([(RidgeForecaster(), 2), (SmoothingForecaster(), 1)])
     return SurgeForecaster(pool, SeasonalNaiveForecaster(1)), pool
 
 
