@@ -1,0 +1,130 @@
+"""Every policy on six loads at three lead times: `python -m tests.bench.replay_cells DATA FOLDER`.
+
+DATA holds the data sets (docs/replay.md names them), FOLDER gets what `harmony replay` says of each cell; cells that
+are there already are not run again, so that one may stop and go on. At the end one table: of how many cells a policy
+kept the objective, and at what cost. `--jobs N` runs N cells side by side, `--json FILE` stores the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from infra.bench.report import document, load_average, print_table
+from infra.json_report import plain, write_json
+
+LEADS_S = (30, 100, 300)
+_A100X8 = ("--profile", "{data}/replay-profiles/llama2-70b-a100-tp8.json", "--slo-ttft", "5", "--slo-tpot", "0.15")
+_WORLD_CUP = ("--rate", "{data}/worldcup98/invocation_count.csv.gz", "--mean-rate", "3", *_A100X8, "--seeds", "1")
+_SERVEGEN = ("--mean-rate", "3", *_A100X8, "--seeds", "1")
+LOADS: dict[str, tuple[str, ...]] = {
+    "conversation": (
+        "--requests", "{data}/azure-llm-2023/AzureLLMInferenceTrace_conv.csv.gz",
+        "--profile", "{data}/replay-profiles/opt13b-a100.json",
+        "--slo-ttft", "2", "--slo-tpot", "0.12", "--step", "10", "--seeds", "3",
+    ),
+    "ramp": (
+        "--rate", "ramp", "--profile", "{data}/replay-profiles/llmd-guide.json",
+        "--slo-ttft", "3", "--slo-tpot", "0.1", "--min-replicas", "3", "--max-replicas", "8", "--seeds", "5",
+    ),
+    "worldcup-50": (*_WORLD_CUP, "--day", "50"),
+    "worldcup-55": (*_WORLD_CUP, "--day", "55"),
+    "servegen-mid": ("--rate", "{data}/servegen/language_m-mid_trace.csv.gz", "--day", "4", *_SERVEGEN),
+    "servegen-image": ("--rate", "{data}/servegen/multimodal_mm-image_trace.csv.gz", *_SERVEGEN),
+}  # fmt: skip
+_ORACLE = "100"
+UNTUNED = "harmony, as shipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """One policy on one cell, means over seeds; `ratio` is of GPU-hours, to the best schedule found."""
+
+    attainment: float
+    worst_window: float
+    gpu_hours: float
+    ratio: float
+    switches_per_hour: float
+
+
+def scored(cell: Mapping[str, Any], untuned: Mapping[str, Any]) -> dict[str, Scored]:
+    """Policies of a cell, HARMONY as shipped among them, from the documents of `harmony replay --json`."""
+    bound = fmean(b["gpu_hours"] for b in cell["oracle"]["lead_constrained"].values())
+    rows = [*cell["policies"], *(row | {"policy": UNTUNED} for row in untuned["policies"])]
+    found = {}
+    for policy in dict.fromkeys(row["policy"] for row in rows):
+        mine = [row for row in rows if row["policy"] == policy]
+        hours = fmean(row["gpu_hours"] for row in mine)
+        found[policy] = Scored(
+            fmean(row["attainment"] for row in mine),
+            min(row["worst_window_attainment"] for row in mine),
+            hours,
+            hours / bound,
+            fmean(row["switches_per_hour"] for row in mine),
+        )
+    return found
+
+
+def summary(cells: Mapping[str, Mapping[str, Scored]], objective: float) -> list[list[str]]:
+    """A row per policy: cells kept, median and largest ratio over all cells, median of moves an hour; best first."""
+    rows = []
+    for policy in dict.fromkeys(policy for cell in cells.values() for policy in cell):
+        mine = [cell[policy] for cell in cells.values() if policy in cell]
+        kept = sum(s.attainment >= objective for s in mine)
+        ratios = [s.ratio for s in mine]
+        text = [policy, f"{kept} of {len(mine)}", f"{median(ratios):.2f}", f"{max(ratios):.2f}"]
+        moves = f"{median(s.switches_per_hour for s in mine):.1f}"
+        rows.append((-kept / len(mine), median(ratios), [*text, moves]))
+    return [text for *_, text in sorted(rows, key=lambda row: row[:2])]
+
+
+def _replay(data: Path, folder: Path, load: str, lead_s: int, *, tuned: bool) -> Path:
+    where = folder / f"{load}-{lead_s}{'' if tuned else '-untuned'}.json"
+    if not where.exists():
+        options = [word.format(data=data) for word in LOADS[load]]
+        effort = ["--oracle", _ORACLE] if tuned else ["--oracle", "0", "--no-tune", "--policies", "harmony"]
+        command = [sys.executable, "-m", "infra.cli", "replay", *options, "--lead-time", str(lead_s), *effort]
+        unfinished = where.with_suffix(".part")
+        subprocess.run([*command, "--json", str(unfinished)], check=True, stdout=subprocess.DEVNULL)
+        os.replace(unfinished, where)
+    return where
+
+
+def _cell(data: Path, folder: Path, load: str, lead_s: int) -> dict[str, Scored]:
+    tuned, untuned = (_replay(data, folder, load, lead_s, tuned=t) for t in (True, False))
+    sys.stderr.write(f"{load}, {lead_s} s\n")
+    return scored(json.loads(tuned.read_bytes()), json.loads(untuned.read_bytes()))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run what is missing and print the table."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.replay_cells")
+    parser.add_argument("data", type=Path)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--loads", nargs="*", choices=LOADS, default=list(LOADS))
+    asked = parser.parse_args(arguments)
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    wanted = [(load, lead_s) for load in asked.loads for lead_s in LEADS_S]
+    loads = [load_average()]
+    with ThreadPoolExecutor(asked.jobs) as pool:
+        made = pool.map(lambda one: _cell(asked.data, asked.folder, *one), wanted)
+        cells = {f"{load}, {lead_s} s": found for (load, lead_s), found in zip(wanted, made, strict=True)}
+    loads.append(load_average())
+    print_table(("policy", "cells kept", "median of oracle", "most", "moves/h"), summary(cells, 0.99))
+    if asked.json is not None:
+        write_json(asked.json, document("replay_cells", {"leads_s": LEADS_S, "loads": LOADS}, plain(cells), loads))
+
+
+if __name__ == "__main__":
+    main()
