@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 from infra.bench.report import document, load_average, print_table
-from infra.json_report import plain, write_json
+from infra.json_report import write_json
 
 LEADS_S = (30, 100, 300)
 _A100X8 = ("--profile", "{data}/replay-profiles/llama2-70b-a100-tp8.json", "--slo-ttft", "5", "--slo-tpot", "0.15")
@@ -95,7 +94,7 @@ def _replay(data: Path, folder: Path, load: str, lead_s: int, *, tuned: bool) ->
         command = [sys.executable, "-m", "infra.cli", "replay", *options, "--lead-time", str(lead_s), *effort]
         unfinished = where.with_suffix(".part")
         subprocess.run([*command, "--json", str(unfinished)], check=True, stdout=subprocess.DEVNULL)
-        os.replace(unfinished, where)
+        unfinished.replace(where)
     return where
 
 
@@ -123,7 +122,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     loads.append(load_average())
     print_table(("policy", "cells kept", "median of oracle", "most", "moves/h"), summary(cells, 0.99))
     if asked.json is not None:
-        write_json(asked.json, document("replay_cells", {"leads_s": LEADS_S, "loads": LOADS}, plain(cells), loads))
+        results = {name: {policy: asdict(its) for policy, its in cell.items()} for name, cell in cells.items()}
+        write_json(asked.json, document("replay_cells", {"leads_s": LEADS_S, "loads": LOADS}, results, loads))
 
 
 if __name__ == "__main__":

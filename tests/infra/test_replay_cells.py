@@ -1,0 +1,44 @@
+"""The table over all cells of replays: means over seeds, the oracle's hours as the unit, cells kept first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.bench.replay_cells import UNTUNED, scored, summary
+
+
+def _row(policy: str, attainment: float, hours: float) -> dict[str, Any]:
+    return {
+        "policy": policy,
+        "attainment": attainment,
+        "worst_window_attainment": attainment - 0.01,
+        "gpu_hours": hours,
+        "switches_per_hour": hours,
+    }
+
+
+def _cell(*rows: dict[str, Any], oracle: tuple[float, ...]) -> dict[str, Any]:
+    bounds = {str(seed): {"gpu_hours": hours} for seed, hours in enumerate(oracle)}
+    return {"policies": list(rows), "oracle": {"lead_constrained": bounds}}
+
+
+def test_hours_are_told_in_those_of_the_oracle_and_seeds_are_averaged() -> None:
+    cell = _cell(_row("hpa", 0.99, 3.0), _row("hpa", 0.97, 5.0), oracle=(1.0, 3.0))
+    found = scored(cell, _cell(_row("harmony", 1.0, 6.0), oracle=()))
+    assert (found["hpa"].attainment, found["hpa"].gpu_hours, found["hpa"].ratio) == (0.98, 4.0, 2.0)
+    assert found["hpa"].worst_window == 0.96
+    assert found[UNTUNED].ratio == 3.0
+
+
+def test_who_keeps_more_cells_comes_first_then_who_costs_less() -> None:
+    def cell(**policies: tuple[float, float]) -> dict[str, Any]:
+        rows = [_row(name, attainment, hours) for name, (attainment, hours) in policies.items()]
+        return scored(_cell(*rows, oracle=(1.0,)), _cell(oracle=()))
+
+    one = cell(cheap=(0.98, 1.0), dear=(0.99, 2.0), fair=(0.995, 1.5))
+    other = cell(cheap=(0.99, 1.2), dear=(1.0, 3.0), fair=(0.99, 1.7))
+    assert summary({"one": one, "other": other}, 0.99) == [
+        ["fair", "2 of 2", "1.60", "1.70", "1.6"],
+        ["dear", "2 of 2", "2.50", "3.00", "2.5"],
+        ["cheap", "1 of 2", "1.10", "1.20", "1.1"],
+    ]
