@@ -20,7 +20,7 @@ from model.surges import SurgeForecaster
 
 COMBINED = "combined"
 _SHARES = (3, 1)  # of the paths: network, ridge
-# Where plans by the shipped network are the cheaper ones: measured by replays, see docs/replay.md.
+# Where plans by the shipped network cost as much and move less: measured by replays, see docs/replay.md.
 _KNOWN_LOADS = Where(ring_rows=36, reach_s=240.0)
 
 
@@ -81,7 +81,7 @@ def network_forecaster(weights: str = SHIPPED_NAME, on_refusal: Callable[[str], 
 
 
 def worker_forecaster(weights: str = SHIPPED_NAME, on_refusal: Callable[[str], None] | None = None) -> Forecaster:
-    """What a worker plans by: `serving_forecaster`, the shipped network only where its plans are the cheaper ones.
+    """What a worker plans by: `serving_forecaster`, the shipped network only where its plans are no dearer and move less.
 
     The baselines forecast workloads of which less than six hours are known, and more than 240 s ahead. Weights of
     somebody's own forecast wherever they can.
