@@ -81,7 +81,7 @@ def network_forecaster(weights: str = SHIPPED_NAME, on_refusal: Callable[[str], 
 
 
 def worker_forecaster(weights: str = SHIPPED_NAME, on_refusal: Callable[[str], None] | None = None) -> Forecaster:
-    """What a worker plans by: `serving_forecaster`, the shipped network only where its plans cost no more and move less.
+    """What a worker plans by: `serving_forecaster`, the shipped network where its plans cost no more and move less.
 
     The baselines forecast workloads of which less than six hours are known, and more than 240 s ahead. Weights of
     somebody's own forecast wherever they can.
