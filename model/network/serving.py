@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -20,20 +21,27 @@ from model.surges import SurgeForecaster
 
 COMBINED = "combined"
 _SHARES = (3, 1)  # of the paths: network, ridge
+_KNOWN_ROWS = 36  # six hours
 # Where plans by the shipped network cost as much and move less: measured by replays, see docs/replay.md.
-_KNOWN_LOADS = Where(ring_rows=36, reach_s=240.0)
+_KNOWN_LOADS = Where(ring_rows=_KNOWN_ROWS, reach_s=240.0)
+_OLD_ENOUGH = Where(ring_rows=_KNOWN_ROWS, reach_s=math.inf)
 
 
 def baselines() -> Forecaster:
     """Two thirds ridge and one third smoothing, and the seasonal naive alone where the context is short.
 
-    Where demand surges beyond its context, half of the ridge's share goes on instead.
+    Where less than six hours are known the seasonal naive has smoothing's third: it is wider than need be, and what is
+    known of capacity and risk by then is narrower (docs/adr/0019). Where demand surges beyond its context, half of the
+    ridge's share goes on instead.
     """
     naive = SeasonalNaiveForecaster()
+    young = FallbackForecaster(_pool_with(naive), naive)
+    return FallbackForecaster(_pool_with(SmoothingForecaster()), young, where=_OLD_ENOUGH)
+
+
+def _pool_with(third: Forecaster) -> Forecaster:
     ridge = RidgeForecaster(options=RidgeOptions(most_repeated=0.0))
-    return FallbackForecaster(
-        SurgeForecaster(PoolForecaster([(ridge, 2), (SmoothingForecaster(), 1)]), SeasonalNaiveForecaster(1)), naive
-    )
+    return SurgeForecaster(PoolForecaster([(ridge, 2), (third, 1)]), SeasonalNaiveForecaster(1))
 
 
 def warm_up(*forecasters: Forecaster) -> None:
