@@ -92,8 +92,7 @@ class SmoothingForecaster:
         """Paths [B, S, H, N] made by tensors, on any device: what the compiled loops are held against."""
         b, _, n = batch.values.shape
         out = empty_paths(b, num_paths, horizon, n, batch.values.device)
-        spans = _spans(batch)
-        blocks = torch.where(spans > 1, (spans // 2).clamp(max=horizon), 0)
+        blocks = (_spans(batch) // 2).clamp(max=horizon)
         for block in sorted(set(blocks.tolist())):  # rows of equal windows together
             alike = (blocks == block).nonzero()[:, 0].tolist()
             for start in range(0, len(alike), _CHUNK_ROWS):
@@ -104,9 +103,9 @@ class SmoothingForecaster:
         return out
 
     def _paths(self, batch: ContextBatch, horizon: int, num_paths: int, block: int) -> Tensor:
-        """Paths of rows with windows of `block` steps; 0: nothing moves."""
+        """Paths of rows with windows of `block` steps; 0: at most one step is known, and nothing moves."""
         length = batch.values.shape[1]
-        season, known = season_at(batch, torch.arange(len(batch), device=batch.values.device), horizon)
+        season, known = season_at(batch, horizon)
         usable = batch.observed & known[..., :length].transpose(1, 2)
         context = fill(batch.values - season[..., :length].transpose(1, 2), usable)
         levels = self._levels(context, block)

@@ -28,8 +28,8 @@ class _Room(NamedTuple):
 
     Attributes:
         context, season: for its parts.
-        levels: [N, L], what each column is taken to be about, beside its season.
-        ahead: [H], what a column is where no window adds to it.
+        levels, ahead: [L] and [H], of one column: what it is taken to be about beside its season, and ahead where no
+            window adds to it.
     """
 
     context: RowContext
@@ -50,7 +50,7 @@ def smoothing_paths(rows: Rows, ring: Ring, horizon: int, rates: Float, places: 
     work = _Room(
         row_context(length, n),
         season_room(length + horizon, n),
-        np.zeros((n, length)),
+        np.empty(length),
         np.empty(horizon, np.float32),
     )
     _write_rows(rows, ring, rates, places, out, work)
@@ -62,8 +62,7 @@ def _write_rows(rows: Rows, ring: Ring, rates: Float, places: Whole, out: Single
     context, season, horizon = work.context, work.season, len(work.ahead)
     for b in range(rows.values.shape[0]):
         load(rows.values[b], rows.observed[b], context)
-        span = _span(context.known)
-        block = min(horizon, span // 2) if span > 1 else horizon
+        block = min(horizon, _span(context.known) // 2)
         find_season(rows.observed[b], ring, b, length, season)
         for k in range(n):
             x, known = context.filled[k], context.known[k]
@@ -71,20 +70,22 @@ def _write_rows(rows: Rows, ring: Ring, rates: Float, places: Whole, out: Single
                 known[t] = known[t] and season.known[k, t]
                 x[t] = x[t] - season.shape[k, t] if known[t] else 0.0
         fill(context)
-        valid = np.ones((n, length - block if span > 1 else 1), np.bool_)
-        if span > 1:
-            valid_windows(context, 1, block, valid)
-        weights = np.empty(valid.shape[1], np.int64)
+        if block == 0:  # at most one step is known, and nothing moves
+            for k in range(n):
+                _go_on(work, k, context.filled[k, -1])
+                _hold_column(work, k, places, rows.lower[k], rows.upper[k], out[b])
+            continue
+        valid = np.ones((n, length - block), np.bool_)
+        valid_windows(context, 1, block, valid)
+        weights = np.empty(length - block, np.int64)
         weigh_windows(valid, context.spread, weights)
         draws = np.empty(((horizon + block - 1) // block, len(places)), np.int64)
         for part in range(len(draws)):
             window_draws(rows.keys[b], part * (len(places) + 1), weights, draws[part])
         for k in range(n):
-            if span > 1:
-                choose_levels(context.filled[k], context.known[k], valid[k], block, rates, work.levels[k])
-            else:
-                work.levels[k, :] = context.filled[k]
-            _write_column(work, k, block if span > 1 else 0, draws, places, rows.lower[k], rows.upper[k], out[b])
+            choose_levels(context.filled[k], context.known[k], valid[k], block, rates, work.levels)
+            _go_on(work, k, work.levels[-1])
+            _write_column(work, k, block, draws, places, rows.lower[k], rows.upper[k], out[b])
 
 
 @compiled
@@ -99,23 +100,41 @@ def _span(known: Mask) -> int:
 
 
 @compiled
+def _go_on(work: _Room, k: int, level: float) -> None:
+    """What a column is ahead where no window adds to it: the season at its level."""
+    length = work.context.filled.shape[1]
+    for h in range(len(work.ahead)):
+        work.ahead[h] = work.season.shape[k, length + h] + level
+
+
+@compiled
+def _hold_column(work: _Room, k: int, places: Whole, lower: np.float32, upper: np.float32, out: Single) -> None:
+    """Paths of one column to which nothing adds."""
+    n = len(work.context.filled)
+    for s in range(len(places)):
+        for h in range(len(work.ahead)):
+            out[places[s], k + h * n] = _within(work.ahead[h], lower, upper)
+
+
+@compiled
 def _write_column(
     work: _Room, k: int, block: int, draws: Whole, places: Whole, lower: np.float32, upper: np.float32, out: Single
 ) -> None:
-    """Paths of one column: the season at the present level, and windows beside their levels one after the other."""
-    n, length = work.context.filled.shape
-    x, levels, ahead, horizon = work.context.filled[k], work.levels[k], work.ahead, len(work.ahead)
-    for h in range(horizon):
-        ahead[h] = work.season.shape[k, length + h] + levels[-1]
+    """Paths of one column: windows beside their levels one after the other, on what it is where none adds."""
+    n = len(work.context.filled)
+    x, levels, ahead = work.context.filled[k], work.levels, work.ahead
     for s in range(len(places)):
         path = out[places[s], k:]
         level = np.float32(0.0)
         for part in range(len(draws)):
             first, window = part * block, draws[part, s]
-            for j in range(first, min(first + block, horizon) if block else horizon):
-                beside = np.float32(x[window + 1 + j - first] - levels[window]) if block else np.float32(0.0)
-                value = (level + beside) + ahead[j]
-                value = lower if value < lower else value  # noqa: FURB136
-                path[j * n] = upper if value > upper else value  # noqa: FURB136
-            if block:
-                level += np.float32(levels[window + block] - levels[window])
+            for j in range(first, min(first + block, len(ahead))):
+                beside = np.float32(x[window + 1 + j - first] - levels[window])
+                path[j * n] = _within((level + beside) + ahead[j], lower, upper)
+            level += np.float32(levels[window + block] - levels[window])
+
+
+@compiled
+def _within(value: np.float32, lower: np.float32, upper: np.float32) -> np.float32:
+    value = lower if value < lower else value  # noqa: FURB136
+    return upper if value > upper else value  # noqa: FURB136
