@@ -22,6 +22,7 @@ from infra.collect import cli as collect_cli
 from infra.durations import parse_duration_s
 from infra.errors import HarmonyError
 from infra.evaluate import evaluate
+from infra.export_command import export
 from infra.init_command import init
 from infra.plugins.command import plugins
 from infra.replay.command import replay
@@ -255,6 +256,7 @@ def doctor(config: ConfigOption = None, brokers: BrokersOption = None, as_json: 
 
 app.command()(backtest)
 app.command()(evaluate)
+app.command()(export)
 app.command()(forecast)
 app.command()(init)
 app.command()(plugins)
