@@ -9,10 +9,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.demand_units import INDICATOR_OF, demand_column
 from agents.forecast_state import WorkloadState
 from agents.policy import WorkloadSpec
 from agents.records import Limit
-from agents.roles import demand_column
 from agents.schedule import CalendarRule, local_text, windows
 from model.deadlines import Job, Means, fewest_in_time
 from streams.coarse_ring import COARSE_ROWS, COARSE_STEP_MS
@@ -47,7 +47,7 @@ def batch_limit(
     if not queued or fleet is None or not state.capacity.known or spec.role == "prefill":
         return ()
     carried = float(state.capacity.quantiles((_CAPACITY_LEVEL,))[0])
-    tokens_per_request = _tokens_per_request(spec, window, carried)
+    tokens_per_request = _tokens_per_request(state, window, carried)
     if tokens_per_request is None:
         return ()
     jobs = [
@@ -56,7 +56,7 @@ def batch_limit(
     ]
     last_ms = max(q.due_ts_ms for q in queued)
     means = Means(
-        online=_online(window, demand_column(spec, window), origin_ts_ms, last_ms),
+        online=_online(window, demand_column(state.unit, window), origin_ts_ms, last_ms),
         step_s=COARSE_STEP_MS / 1000,
         capacity=carried,
         ready=fleet.ready,
@@ -91,13 +91,13 @@ def _queued(spec: WorkloadSpec, window: Window, origin_ts_ms: int, reach_ms: int
     return queued
 
 
-def _tokens_per_request(spec: WorkloadSpec, window: Window, carried: float) -> float | None:
-    """Generated tokens that weigh as much as one online request: by what a replica is said to do, else as they are."""
-    if spec.batch.tokens_per_s is not None:
-        return spec.batch.tokens_per_s / carried
-    if spec.role == "decode":
-        return 1.0  # which is planned by its tokens
-    columns = [window.columns[name] for name in ("request.output_token_rate", "request.arrival_rate")]
+def _tokens_per_request(state: WorkloadState, window: Window, carried: float) -> float | None:
+    """Generated tokens that weigh as much as a unit of load: by what a replica is said to do, else as they are."""
+    if state.spec.batch.tokens_per_s is not None:
+        return state.spec.batch.tokens_per_s / carried
+    if state.unit == "output_tokens":
+        return 1.0
+    columns = [window.columns[name] for name in ("request.output_token_rate", INDICATOR_OF[state.unit])]
     recent, seen = window.values[-_SLOTS:, columns].astype(np.float64), window.observed[-_SLOTS:, columns].all(axis=1)
     tokens, requests = recent[seen].sum(axis=0)
     return float(tokens / requests) if tokens > 0 and requests > 0 else None

@@ -11,6 +11,7 @@ from urllib.parse import quote
 import msgspec
 
 from agents.decide_state import Frame, LastCommand, observed_replicas
+from agents.demand_units import INDICATOR_OF, UNIT_OF
 from agents.guards import Guarded
 from agents.policy import Slo, WorkloadSpec
 from agents.records import (
@@ -24,7 +25,6 @@ from agents.records import (
     WorkloadPlan,
     decision_id,
 )
-from agents.roles import DEMAND_OF
 from streams.log import OutRecord
 
 _ENCODER = msgspec.json.Encoder()
@@ -83,7 +83,7 @@ def build_decision(
         forecast=ForecastView(
             frame.plan.model_fingerprint,
             plan.forecast_source,
-            DEMAND_OF[spec.role if spec else "both"],
+            plan.indicator or INDICATOR_OF[UNIT_OF[spec.role if spec else "both"]],
             "1/s",
             plan.window_s,
             plan.peak,

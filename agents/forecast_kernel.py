@@ -13,6 +13,7 @@ from itertools import islice
 
 import msgspec
 
+from agents.demand_units import demand_steps
 from agents.forecast_state import CommitBody, WorkloadState, new_state, restore_state, snapshot_state
 from agents.hindsight import DEMAND
 from agents.live_scoring import ForecastScorer
@@ -20,7 +21,6 @@ from agents.plan_codec import decode_plan, encode_plan
 from agents.plan_limits import limits_of
 from agents.policy import Policy
 from agents.records import InputFacts, PlanRecord, WorkloadPlan
-from agents.roles import demand_steps
 from agents.signals import SignalLimits, input_facts, outcomes_now
 from agents.subject import ForecastEngine, Planned, Subject
 from model.forecast_trust import TIERS
@@ -209,7 +209,7 @@ class ForecastKernel:
         heard = window.facts.heard.get("requests")
         if heard is None or slot - heard.slot >= self._limits.silence_steps:
             return "silent"
-        steps = min(inputs.observed_steps, demand_steps(self._states[window.workload].spec, window))
+        steps = min(inputs.observed_steps, demand_steps(self._states[window.workload].unit, window))
         if steps < self._engine.min_context:
             return "warming_up"
         if fleet is None:

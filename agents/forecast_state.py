@@ -4,22 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from agents.demand_units import (
+    declared_capacity,
+    demand_column,
+    demand_steps,
+    fixed_unit,
+    recent_lengths,
+    role_miss_ratio,
+    unit_evidence,
+)
 from agents.finished_requests import finished_requests
 from agents.idleness import idle_since
 from agents.known_events import loads_before_events
 from agents.policy import Policy, WorkloadSpec
 from agents.records import WorkloadPlan
-from agents.roles import declared_capacity, demand_column, role_evidence, role_miss_ratio
 from agents.signals import residence_s
 from agents.slo_classes import Classes, ClassesSnapshot
 from model.capacity import CapacityPosterior, SlotEvidence
 from model.error_budget import ErrorBudget
 from model.forecast_trust import ForecastTrust
 from model.lead_time import LeadTimePosterior
+from model.request_shape import RequestShape, Unit
 from model.risk_calibration import RiskCalibration
 from streams.coarse_ring import RunningCoarse
 from streams.config import StreamConfig
@@ -27,10 +36,20 @@ from streams.log import ContractBroken, OtherSettings
 from streams.pages import FleetFacts, OutcomeFact
 from streams.window_table import Window
 
+# Releases that know no units must not take tokens for requests: they refuse this version of a capacity.
+_CONVERTED: Final = {"v": 3}
+_FEW: Final = 2  # slots without tokens; where more are missing, requests tell more of the load
+
 
 @dataclass(slots=True)
 class WorkloadState:
-    """One workload's learned numbers. `since_slot` is the slot in which it was first seen (again)."""
+    """One workload's learned numbers.
+
+    Attributes:
+        since_slot: in which it was first seen (again).
+        unit: what loads and capacity are counted in.
+        per_request: tokens of a request when it became tokens; kept while telemetry of them is away. None = never.
+    """
 
     spec: WorkloadSpec
     declared: bool
@@ -41,9 +60,12 @@ class WorkloadState:
     budget: ErrorBudget = field(default_factory=ErrorBudget)
     trust: ForecastTrust = field(default_factory=ForecastTrust)
     calibration: RiskCalibration = field(default_factory=RiskCalibration)
-    event_loads: dict[str, float] = field(default_factory=dict)  # requests/s just before known events, by their name
+    event_loads: dict[str, float] = field(default_factory=dict)  # of `unit`/s just before known events, by their name
     idle_since_ms: int | None = None
     classes: Classes = field(default_factory=Classes)
+    unit: Unit = "requests"
+    per_request: float | None = None
+    shape: RequestShape = field(default_factory=RequestShape)
 
     def learn(
         self, window: Window, fleet: FleetFacts | None, outcomes: Sequence[OutcomeFact], end_ts_ms: int, step_ms: int
@@ -54,8 +76,13 @@ class WorkloadState:
                 self.lead.update(outcome.lead_time_s)
         rate, miss_ratio = window.newest("request.arrival_rate"), role_miss_ratio(self.spec, window)
         self.budget.observe(end_ts_ms, None if rate is None else rate * step_ms / 1000, miss_ratio)
+        if fixed_unit(self.spec) is None:
+            varies = self.shape.observe(end_ts_ms, recent_lengths(window, step_ms / 1000))
+            seen = varies and demand_steps("output_tokens", window) + _FEW >= demand_steps("requests", window)
+            self._count_in("output_tokens" if seen else "requests")
+            self.per_request = self.per_request if varies else None
         if self.spec.schedule.events:
-            column = demand_column(self.spec, window)
+            column = demand_column(self.unit, window)
             self.event_loads = loads_before_events(self.event_loads, self.spec.schedule, window, end_ts_ms, column)
         self.idle_since_ms = idle_since(self.idle_since_ms, window, fleet, end_ts_ms, step_ms)
         residence = residence_s(window)
@@ -76,9 +103,19 @@ class WorkloadState:
             objective=self.spec.slo.objective,
             residence_s=residence,
         )
-        self.capacity.observe(role_evidence(self.spec, window, evidence))
+        self.capacity.observe(unit_evidence(self.spec, self.unit, window, evidence))
         told = window.facts.now.get("requests")
         self.classes.learn(self.spec, () if told is None else told.slo, evidence)
+
+    def _count_in(self, unit: Unit) -> None:
+        """Go on in another unit, by how many of it a request usually has."""
+        tokens = self.shape.output_tokens if self.per_request is None else self.per_request
+        if unit == self.unit or tokens is None:
+            return
+        factor = 1.0 / tokens if unit == "requests" else tokens
+        self.unit, self.per_request = unit, tokens
+        self.capacity = self.capacity.converted(factor, declared_capacity(self.spec, max(factor, 1.0)))
+        self.event_loads = {name: load * factor for name, load in self.event_loads.items()}
 
     def expect(self, plan: WorkloadPlan, origin_ts_ms: int, commit_s: float) -> None:
         """Remember what a plan states of its window, to be held against what comes."""
@@ -103,6 +140,9 @@ class StateSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     event_loads: dict[str, float] = {}
     idle_since_ms: int | None = None
     classes: ClassesSnapshot | None = None
+    unit: Unit = "requests"
+    per_request: float | None = None
+    shape: list[float | int | None] = []
 
 
 class CommitBody(msgspec.Struct, frozen=True):
@@ -160,13 +200,18 @@ def new_state(workload: str, policy: Policy, slot: int) -> WorkloadState:
         since_slot=slot,
         capacity=CapacityPosterior(declared_capacity(spec), objective=spec.slo.objective),
         lead=LeadTimePosterior(spec.lead_time_s),
+        unit=fixed_unit(spec) or "requests",
     )
+
+
+def _is_converted(spec: WorkloadSpec, unit: Unit) -> bool:
+    return fixed_unit(spec) is None and unit != "requests"
 
 
 def snapshot_state(state: WorkloadState) -> StateSnapshot:
     return StateSnapshot(
         since_slot=state.since_slot,
-        capacity=state.capacity.snapshot(),
+        capacity=state.capacity.snapshot() | (_CONVERTED if _is_converted(state.spec, state.unit) else {}),
         lead=state.lead.snapshot(),
         last_proposed=state.last_proposed,
         budget=state.budget.snapshot(),
@@ -175,6 +220,9 @@ def snapshot_state(state: WorkloadState) -> StateSnapshot:
         event_loads=state.event_loads,
         idle_since_ms=state.idle_since_ms,
         classes=state.classes.snapshot(),
+        unit=state.unit,
+        per_request=state.per_request,
+        shape=state.shape.snapshot(),
     )
 
 
@@ -195,11 +243,21 @@ def restore_state(workload: str, snapshot: StateSnapshot, policy: Policy) -> Wor
 
 def _restored(workload: str, snapshot: StateSnapshot, policy: Policy) -> WorkloadState:
     spec, declared = _spec_of(workload, policy)
+    stored, unit, tokens = snapshot.capacity, snapshot.unit, snapshot.per_request
+    if stored.get("v") == _CONVERTED["v"]:
+        stored = stored | {"v": 2}
+    known = declared_capacity(spec, tokens if tokens is not None and unit != "requests" else 1.0)
+    capacity = CapacityPosterior.restore(stored, known, objective=spec.slo.objective)
+    fixed = fixed_unit(spec)
+    if fixed is not None:
+        if tokens is not None and unit not in ("requests", fixed):
+            capacity = capacity.converted(1.0 / tokens, declared_capacity(spec))
+        unit, tokens = fixed, None
     return WorkloadState(
         spec=spec,
         declared=declared,
         since_slot=snapshot.since_slot,
-        capacity=CapacityPosterior.restore(snapshot.capacity, declared_capacity(spec), objective=spec.slo.objective),
+        capacity=capacity,
         lead=LeadTimePosterior.restore(snapshot.lead),
         last_proposed=snapshot.last_proposed,
         budget=ErrorBudget.restore(snapshot.budget),
@@ -208,4 +266,7 @@ def _restored(workload: str, snapshot: StateSnapshot, policy: Policy) -> Workloa
         event_loads=snapshot.event_loads,
         idle_since_ms=snapshot.idle_since_ms,
         classes=Classes.restore(snapshot.classes, spec),
+        unit=unit,
+        per_request=tokens,
+        shape=RequestShape.restore(snapshot.shape),
     )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 from torch import Tensor
 
+from agents.demand_units import INDICATOR_OF, demand_column, unit_demand, unit_input
 from agents.forecast_state import WorkloadState
 from agents.idleness import chance_needed, with_last_replica
 from agents.plan_limits import counts_of, reach_s
@@ -14,7 +15,6 @@ from agents.plan_request import PlanInput, PlanResult
 from agents.planner import plan, reactive_replicas
 from agents.policy import Policy
 from agents.records import WorkloadPlan
-from agents.roles import demand_column, role_demand, role_input
 from agents.served_load import served_load
 from agents.slo_classes import ClassRow, bound_by, class_rows
 from agents.subject import Subject
@@ -38,9 +38,9 @@ class RowPlanner:
         if not subjects:
             return []
         inputs = [self._input(subject, origin_ts_ms) for subject in subjects]
-        windows, specs = [subject.window for subject in subjects], [subject.state.spec for subject in subjects]
-        demand = role_demand(specs, windows, paths, columns)
-        by = [demand_column(spec, window) for spec, window in zip(specs, windows, strict=True)]
+        windows, units = [subject.window for subject in subjects], [subject.state.unit for subject in subjects]
+        demand = unit_demand(units, windows, paths, columns)
+        by = [demand_column(unit, window) for unit, window in zip(units, windows, strict=True)]
         load = served_load(demand, windows, self._step_ms, by)
         rows = [self._classes(request, subject.state) for request, subject in zip(inputs, subjects, strict=True)]
         asked = [[row.request for row in its] or [request] for its, request in zip(rows, inputs, strict=True)]
@@ -103,6 +103,7 @@ class RowPlanner:
             p_needed=result.p_needed,
             slo_class=result.slo_class,
             classes=result.classes,
+            indicator=INDICATOR_OF[subject.state.unit],
         )
 
     def _input(self, subject: Subject, origin_ts_ms: int) -> PlanInput:
@@ -135,7 +136,7 @@ class RowPlanner:
             beside=counts_of(subject.standing, state.spec),
             keeps_one=_may_be_none(state),
         )
-        return role_input(request, state.spec, subject.window)
+        return unit_input(request, state.spec, state.unit, subject.window)
 
     def _with_last_replica(
         self, result: PlanResult, request: PlanInput, subject: Subject, arrivals: Tensor, origin_ts_ms: int

@@ -14,6 +14,7 @@ from infra.live_state import LiveRow, LiveState, PolicyLine
 from infra.simulator.closed_loop import ClosedLoop
 from infra.simulator.ledger import Scoreboard
 from infra.simulator.shadows import ShadowScore
+from streams.catalogue import ARRIVAL_RATE
 
 SHOWN_SLOTS = 60
 
@@ -165,6 +166,8 @@ class FleetReport:
 
 def _with_decision(row: LiveRow, decision: Decision) -> LiveRow:
     fields: dict[str, Any] = {"action": decision.action, "reason": decision.reason}
+    if decision.forecast.indicator != ARRIVAL_RATE:
+        return replace(row, **fields, band_rps=None, capacity_rps=None)  # the table is one of requests
     peak, capacity = decision.forecast.peak, decision.capacity_per_replica
     if peak is not None and peak.values:
         low, high = _nearest(peak.levels, 0.1), _nearest(peak.levels, 0.9)

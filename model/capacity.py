@@ -180,6 +180,20 @@ class CapacityPosterior:
         """Of the curve of misses over load, its power: the whole number nearest to the geometric mean."""
         return round(self._posterior().steepness)
 
+    def converted(self, factor: float, declared_rps: float | None) -> CapacityPosterior:
+        """What is known, in another unit of which one of this is `factor`; a queue that stands is not carried over.
+
+        Args:
+            declared_rps: the operator's figure, in the new unit.
+        """
+        posterior = CapacityPosterior(declared_rps, settle_s=self._settle_ms / 1000.0, smoothing_s=self._smoothing_s)
+        posterior._allowed = self._allowed
+        posterior._evidence = self._evidence.moved(round(math.log(factor) / SPACING))
+        posterior._fleet, posterior._changed_ts_ms = self._fleet, self._changed_ts_ms
+        posterior._last_ts_ms = self._last_ts_ms
+        posterior._overload_rps = self._overload_rps * factor
+        return posterior
+
     def snapshot(self) -> dict[str, Any]:
         """Everything the next output reads except the prior, as plain values; `restore` gives back the same bits."""
         bins, weights = self._evidence.stored()

@@ -45,6 +45,15 @@ class LoadEvidence:
             self._counts[label, at] += np.float32(weight * (1.0 - (place - low)))
             self._counts[label, at + 1] += np.float32(weight * (place - low))
 
+    def moved(self, places: int) -> LoadEvidence:
+        """The same counts so many indices higher; what would lie outside the lattice is left out."""
+        moved, width = LoadEvidence(), self._counts.shape[1]
+        low, high = max(self._first + places, 0), min(self._first + places + width, BINS)
+        if low < high:
+            begin = low - self._first - places
+            moved._first, moved._counts = low, self._counts[:, begin : begin + high - low].copy()
+        return moved
+
     @property
     def stretch(self) -> tuple[int, NDArray[np.float32]]:
         """Index of the first load held, and the counts [2, ...] from there on; not to be changed."""

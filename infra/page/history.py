@@ -15,6 +15,7 @@ from agents.decide_records import decode_decision, encode_decision
 from agents.records import Decision
 from infra.page.skill import LEVELS, Floats
 from infra.page.slot_ring import SlotRing
+from streams.catalogue import ARRIVAL_RATE
 
 SLOTS: Final = 360
 TURNS: Final = 60
@@ -113,7 +114,8 @@ class WorkloadHistory:
             return False
         self.newest = decision
         r = decision.replicas
-        capacity = decision.capacity_per_replica
+        # The chart is one of requests; where load is counted in tokens there is no such capacity.
+        capacity = decision.capacity_per_replica if decision.forecast.indicator == ARRIVAL_RATE else None
         p_miss = None if r.final is None else decision.risk.p_miss.get(str(r.final))
         slot = decision.origin_ts_ms // self.step_ms
         self.ring.put(slot, (_number(decision.inputs.arrival_rate),), LOAD)

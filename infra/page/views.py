@@ -177,6 +177,7 @@ def _turn(turn: Turn) -> dict[str, Any]:
         "p_miss": _rounded(d.risk.p_miss.get(str(d.replicas.final))),
         "epsilon": d.risk.epsilon,
         "peak": _quantiles(d.forecast.peak),
+        "indicator": d.forecast.indicator,
         "decision_id": d.decision_id,
         "command_id": d.command_id,
     }

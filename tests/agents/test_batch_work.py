@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from agents.batch_work import batch_limit
+from agents.demand_units import UNIT_OF
 from agents.forecast_state import WorkloadState
 from agents.guards import run_guards
 from agents.policy import BatchRule, NightlyBatch, Policy, WorkloadSpec
@@ -36,7 +37,8 @@ EVERY_DAY = tuple(range(7))
 def state_of(capacity: float | None = 2.0, **changes: Any) -> WorkloadState:
     declared = WorkloadSpec("w", min_replicas=1, max_replicas=40, schedule=Schedule("Europe/Berlin"), **changes)
     posterior, lead = CapacityPosterior(capacity), LeadTimePosterior(60.0)
-    return WorkloadState(declared, declared=True, since_slot=0, capacity=posterior, lead=lead)
+    unit = UNIT_OF[declared.role]
+    return WorkloadState(declared, declared=True, since_slot=0, capacity=posterior, lead=lead, unit=unit)
 
 
 def window_of(rate: float = 1.0, tokens: float = 200.0, *queues: BatchQueue, yesterday: float | None = None) -> Window:

@@ -235,3 +235,17 @@ def test_draws_follow_the_quantiles_and_the_seed() -> None:
     assert np.array_equal(draws, posterior.draws(2000, 7))
     assert not np.array_equal(draws, posterior.draws(2000, 8))
     assert np.mean(draws <= posterior.quantiles((0.1,))[0]) == pytest.approx(0.1, abs=1e-3)
+
+
+@pytest.mark.parametrize("declared", [None, 3.0])
+@pytest.mark.parametrize("factor", [0.02, 7.0, 400.0])
+def test_in_another_unit_it_says_the_same(declared: float | None, factor: float) -> None:
+    posterior = taught(CapacityPosterior(declared), Truth(3.7, 15.0, 0), 600)
+    in_unit = posterior.converted(factor, None if declared is None else declared * factor)
+    levels = (0.05, 0.5, 0.95)
+    assert in_unit.quantiles(levels) == pytest.approx(posterior.quantiles(levels) * factor, rel=0.03)
+    assert in_unit.evidence == posterior.evidence
+    back = in_unit.converted(1.0 / factor, declared)
+    assert back.quantiles(levels) == pytest.approx(posterior.quantiles(levels), rel=1e-12)
+    kept = ("bins", "weights", "fleet", "changed_ts_ms", "last_ts_ms")
+    assert [back.snapshot()[name] for name in kept] == [posterior.snapshot()[name] for name in kept]

@@ -74,6 +74,19 @@ def test_what_was_restored_goes_on_with_the_same_bits(
     assert resumed.total == straight.total
 
 
+@given(additions, st.integers(-BINS - 5, BINS + 5))
+def test_moved_counts_are_the_same_elsewhere(added: list[tuple[float, float, float]], places: int) -> None:
+    evidence = made(added)
+    moved = evidence.moved(places)
+    bins, counts = (np.frombuffer(b, t) for b, t in zip(evidence.stored(), ("<i2", "<f4"), strict=True))
+    bins_moved, counts_moved = (np.frombuffer(b, t) for b, t in zip(moved.stored(), ("<i2", "<f4"), strict=True))
+    inside = (bins + places >= 0) & (bins + places < BINS)
+    assert (bins_moved == bins[inside] + places).all()
+    assert (counts_moved.reshape(2, -1) == counts.reshape(2, -1)[:, inside]).all()
+    if inside.all():
+        assert moved.moved(-places).stored() == evidence.stored()
+
+
 def test_little_is_forgotten_and_a_damaged_store_refused() -> None:
     evidence = made([(300.0, 1.0, 0.0)])
     evidence.fade(1e-5)

@@ -1,0 +1,160 @@
+"""What a workload's load is counted in: requests, prompt tokens or generated tokens.
+
+Pools of one service that do one half of the work are counted in that half's tokens: prefill reads prompts, decode
+generates. A whole service is counted in requests, until their answers change so much that tokens tell more of the
+work (see `model.request_shape`). Longer prompts or answers are then more load and not less capacity. A queue counts in
+tokens too, by how many a request has of late.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from agents.policy import Role, WorkloadSpec
+from model.request_shape import Lengths, Unit
+from model.slot_evidence import SlotEvidence
+from streams.catalogue import ARRIVAL_RATE
+from streams.window_table import Window
+
+if TYPE_CHECKING:  # decisions are made where no model is
+    from torch import Tensor
+
+    from agents.plan_request import PlanInput
+
+INDICATOR_OF: Final[dict[Unit, str]] = {
+    "requests": ARRIVAL_RATE,
+    "prompt_tokens": "request.prompt_token_rate",
+    "output_tokens": "request.output_token_rate",
+}
+UNIT_OF: Final[dict[Role, Unit]] = {"both": "requests", "prefill": "prompt_tokens", "decode": "output_tokens"}
+_SLOTS: Final = 40  # whose mean is how many tokens a request has
+_SURE_SIGMAS: Final = 2.0
+_P95_MISSES: Final = 0.05  # a 95th percentile above the limit says that at least so many missed
+_ENOUGH: Final = 200  # requests whose lengths differ by tenfold have a mean within a fifth
+_STRETCHES: Final = (24, 1_000_000)  # slots looked back until there are enough
+_LENGTHS: Final = (ARRIVAL_RATE, INDICATOR_OF["prompt_tokens"], INDICATOR_OF["output_tokens"], "engine.running")
+
+
+def fixed_unit(spec: WorkloadSpec) -> Unit | None:
+    """What the declaration says it is counted in; None where that follows the shape of requests.
+
+    SLO classes are shares of requests.
+    """
+    return UNIT_OF[spec.role] if spec.role != "both" or spec.slo.classes else None
+
+
+def demand_column(unit: Unit, window: Window) -> int:
+    """Column of what the workload is planned by; the arrival rate where the catalogue has no tokens."""
+    return window.columns.get(INDICATOR_OF[unit], 0)
+
+
+def demand_steps(unit: Unit, window: Window) -> int:
+    """Steps of the context in which it was observed."""
+    return int(window.observed[:, demand_column(unit, window)].sum())
+
+
+def declared_capacity(spec: WorkloadSpec, per_request: float = 1.0) -> float | None:
+    """Of one replica, per second, in the unit of its role, or in one of which a request has so many."""
+    if spec.role != "both":
+        return spec.capacity_tokens_per_s
+    return None if spec.capacity_rps is None else spec.capacity_rps * per_request
+
+
+def unit_evidence(spec: WorkloadSpec, unit: Unit, window: Window, slot: SlotEvidence) -> SlotEvidence:
+    """What a slot says of a replica, counted in this unit."""
+    if unit == "requests":
+        return slot
+    tokens, rate = _tokens_per_request(unit, window), window.newest(ARRIVAL_RATE)
+    return replace(
+        slot,
+        arrival_rate=window.newest(INDICATOR_OF[unit]),
+        waiting=None if slot.waiting is None or tokens is None else slot.waiting * tokens,
+        finished=None if rate is None else rate * slot.step_s,
+        ttft_s=_patience_s(spec, tokens),
+        in_tokens=True,
+    )
+
+
+def role_miss_ratio(spec: WorkloadSpec, window: Window) -> float | None:
+    """Share of the newest slot's requests that missed: counted, or else what a pool's own percentile proves."""
+    counted = window.newest("slo.miss_ratio")
+    if counted is not None or spec.role == "both":
+        return counted
+    name, limit_s = ("ttft", spec.slo.ttft_s) if spec.role == "prefill" else ("tpot", spec.slo.tpot_s)
+    p95_s = window.newest(f"request.{name}_p95_s")
+    if p95_s is None:
+        return None
+    if p95_s > limit_s:
+        return _P95_MISSES
+    return 0.0 if 1.0 - spec.slo.objective >= _P95_MISSES else None
+
+
+def unit_input(request: PlanInput, spec: WorkloadSpec, unit: Unit, window: Window) -> PlanInput:
+    """A request in this unit. Of a slot's tokens only those of requests that are surely no chance count."""
+    if unit == "requests":
+        return request
+    tokens, rate, now = _tokens_per_request(unit, window), request.arrival_rate_now, window.newest(INDICATOR_OF[unit])
+    if now is not None and rate is not None and rate > 0:
+        requests = rate * request.step_ms / 1000
+        now *= max(0.0, 1.0 - _SURE_SIGMAS / math.sqrt(requests))
+    slo = replace(spec.slo, ttft_s=_patience_s(spec, tokens))
+    return replace(
+        request,
+        spec=replace(spec, slo=slo),
+        arrival_rate_now=now,
+        waiting_now=None if request.waiting_now is None else request.waiting_now * (tokens or 0.0),
+        per_unit=1.0 / max(tokens, 1.0) if tokens is not None else 1.0,
+    )
+
+
+def unit_demand(units: Sequence[Unit], windows: Sequence[Window], paths: Tensor, columns: list[int]) -> Tensor:
+    """Paths [B, S, H] of what each workload is planned by, out of paths [B, S, H, C] of these columns."""
+    demand = paths[..., columns.index(0)]
+    if all(unit == "requests" for unit in units):
+        return demand
+    demand = demand.clone()
+    for b, (unit, window) in enumerate(zip(units, windows, strict=True)):
+        column = demand_column(unit, window)
+        if column in columns:
+            demand[b] = paths[b, ..., columns.index(column)]
+    return demand
+
+
+def recent_lengths(window: Window, step_s: float) -> Lengths | None:
+    """Tokens per request over the last slots that hold enough requests; None where there are none.
+
+    Tokens of a stretch may be of requests in service when it began, and its own may not have had theirs yet.
+    """
+    columns = [window.columns[name] for name in _LENGTHS if name in window.columns]
+    if len(columns) < len(_LENGTHS):
+        return None
+    for slots in _STRETCHES:
+        seen = window.observed[-slots:, columns].all(axis=1)
+        rows = window.values[-slots:, columns][seen].astype(np.float64)  # [K, 4]
+        if not len(rows):
+            continue
+        requests, prompt, output, _ = (rows.sum(axis=0) * step_s).tolist()
+        if requests >= _ENOUGH:
+            before, now = rows[0, 3], rows[-1, 3]
+            most = output / (requests - min(now, 0.5 * requests))
+            return Lengths(prompt / requests, output / requests, float(output / (requests + before)), float(most))
+    return None
+
+
+def _patience_s(spec: WorkloadSpec, tokens: float | None) -> float:
+    """The longest wait that is no miss: for decode no longer than its tokens may take in all."""
+    if spec.role == "decode" and tokens is not None:
+        return min(spec.slo.ttft_s, spec.slo.tpot_s * tokens)
+    return spec.slo.ttft_s
+
+
+def _tokens_per_request(unit: Unit, window: Window) -> float | None:
+    columns = [window.columns.get(INDICATOR_OF[unit], 0), 0]
+    recent, seen = window.values[-_SLOTS:, columns].astype(np.float64), window.observed[-_SLOTS:, columns].all(axis=1)
+    tokens, requests = recent[seen].sum(axis=0)
+    return float(tokens / requests) if tokens > 0 and requests > 0 else None

@@ -1,0 +1,91 @@
+"""Whether the requests of a service stay alike: how many tokens one has, of late and usually.
+
+Capacity in requests/s holds for requests of one shape. Where answers become ten times as long for half an hour, the
+same replica carries a tenth of the requests, and learns the old figure again in the calm that follows. The tokens/s it
+generates hardly change then; so a service whose answers have been seen to change is counted in these.
+Pure: float64 arithmetic, no clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final, Literal, NamedTuple, Self
+
+Unit = Literal["requests", "prompt_tokens", "output_tokens"]
+
+_VARIED: Final = 2.0  # times as much as usual, or as little
+_PROMPT_SHARE: Final = 1.0 / 12.0  # work of a prompt token: engines read several thousands/s, and generate hundreds
+_USUAL_MS: Final = 7_200_000  # over which the usual is averaged
+_STAYS_MS: Final = 86_400_000  # services repeat themselves by the day
+_GAP_MS: Final = 600_000  # time not seen counts as no more than this
+
+
+class Lengths(NamedTuple):
+    """Mean tokens of recent requests: of their prompts, and generated; surely no fewer and no more of these."""
+
+    prompt: float
+    output: float
+    least_output: float
+    most_output: float
+
+
+class RequestShape:
+    """Tokens per request of one workload, and whether its load should be counted in them."""
+
+    __slots__ = ("_end_ts_ms", "_usual", "_varied_ms")
+
+    def __init__(self) -> None:
+        self._end_ts_ms: int | None = None
+        self._varied_ms: int | None = None
+        self._usual: tuple[float, float] | None = None  # logs of the tokens generated, and of the work in all
+
+    def observe(self, end_ts_ms: int, lengths: Lengths | None) -> bool:
+        """Fold one closed slot; slots come in order.
+
+        Args:
+            lengths: of late; None where too few requests are known.
+
+        Returns:
+            Whether answers were at least twice as long as usual, or half as long, within the last day, and a request
+            twice as much work, or half: where prompts are most of it, answers tell little of the load.
+        """
+        elapsed_ms = 0 if self._end_ts_ms is None else min(max(end_ts_ms - self._end_ts_ms, 0), _GAP_MS)
+        self._end_ts_ms = end_ts_ms
+        if lengths is not None and lengths.output > 0:
+            work = lengths.output + _PROMPT_SHARE * lengths.prompt
+            now = math.log(lengths.output), math.log(work)
+            usual = self._usual or now
+            before, work_before = math.exp(usual[0]), math.exp(usual[1])
+            longer = lengths.least_output > _VARIED * before and work > _VARIED * work_before
+            shorter = lengths.most_output * _VARIED < before and work * _VARIED < work_before
+            if longer or shorter:
+                self._varied_ms = end_ts_ms
+            follow = -math.expm1(-elapsed_ms / _USUAL_MS)
+            self._usual = usual[0] + (now[0] - usual[0]) * follow, usual[1] + (now[1] - usual[1]) * follow
+        return self._varied_ms is not None and end_ts_ms - self._varied_ms <= _STAYS_MS
+
+    @property
+    def output_tokens(self) -> float | None:
+        """Tokens that a request usually generates; None where that is not known."""
+        return None if self._usual is None else math.exp(self._usual[0])
+
+    def snapshot(self) -> list[float | int | None]:
+        """Plain values; `restore` gives back the same bits. Empty where nothing has been seen."""
+        return [] if self._usual is None else [self._end_ts_ms, self._varied_ms, *self._usual]
+
+    @classmethod
+    def restore(cls, state: Sequence[float | int | None]) -> Self:
+        """What a snapshot was taken of.
+
+        Raises:
+            ValueError: the snapshot is of another version or damaged.
+        """
+        shape = cls()
+        if not state:
+            return shape
+        if len(state) != 4 or state[0] is None or state[2] is None or state[3] is None:
+            raise ValueError(f"the shape of requests is {list(state)!r}, not an end, a change and two logarithms")
+        shape._end_ts_ms, shape._usual = int(state[0]), (float(state[2]), float(state[3]))
+        shape._varied_ms = None if state[1] is None else int(state[1])
+        return shape
