@@ -27,6 +27,7 @@ class PolicyQuestion:
         spec: the declaration, with bounds and SLO; defaults where the workload is not declared.
         plan: the built-in plan: proposed count, risks of counts, capacity, lead time, replicas, inputs.
         demand_paths: float32 [S, H], arrivals in requests/s per sample path and step from the origin on; read-only.
+            The plan's peak and capacity may be of tokens: `plan.indicator` says.
         last_proposed: count of the previous plan.
     """
 

@@ -31,15 +31,13 @@ from infra.simulator.cluster import Cluster
 
 TRIALS = 12
 STATIC_PEAK = "static-peak"
-# Of HARMONY: epsilon and bearable ratio. The dearest last: tuning looks for the first that keeps the objective. With a
-# budget that is hardly used a plan dares twice the ratio; one that expects more than four times the misses allowed
-# only seems cheap where the training part is calm.
+# Of HARMONY: epsilon and bearable ratio. The dearest last: tuning looks for the first that keeps the objective. None
+# expects more than the misses allowed: where the training part is calm that only seems cheap.
 RISKS = (
-    (0.9, 2.0),
-    (0.75, 1.7),
-    (0.6, 1.4),
     (0.4, 1.0),
+    (0.35, 0.85),
     (0.3, 0.7),
+    (0.25, 0.65),
     (0.2, 0.6),
     (0.15, 0.5),
     (0.1, 0.5),
@@ -47,6 +45,7 @@ RISKS = (
     (0.05, 0.35),
     (0.03, 0.25),
     (0.015, 0.2),
+    (0.008, 0.15),
 )
 Params = Mapping[str, float]
 
