@@ -14,6 +14,7 @@ from agents.forecast_state import WorkloadState
 from agents.policy import WorkloadSpec
 from agents.records import Limit
 from agents.schedule import CalendarRule, local_text, windows
+from agents.signals import mean_ratio
 from model.deadlines import Job, Means, fewest_in_time
 from streams.coarse_ring import COARSE_ROWS, COARSE_STEP_MS
 from streams.pages import FleetFacts
@@ -97,10 +98,8 @@ def _tokens_per_request(state: WorkloadState, window: Window, carried: float) ->
         return state.spec.batch.tokens_per_s / carried
     if state.unit == "output_tokens":
         return 1.0
-    columns = [window.columns[name] for name in ("request.output_token_rate", INDICATOR_OF[state.unit])]
-    recent, seen = window.values[-_SLOTS:, columns].astype(np.float64), window.observed[-_SLOTS:, columns].all(axis=1)
-    tokens, requests = recent[seen].sum(axis=0)
-    return float(tokens / requests) if tokens > 0 and requests > 0 else None
+    generated = window.columns[INDICATOR_OF["output_tokens"]]
+    return mean_ratio(window, generated, demand_column(state.unit, window), _SLOTS) or None
 
 
 def _online(window: Window, column: int, origin_ts_ms: int, last_ms: int) -> NDArray[np.float64]:

@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
 from agents.policy import Role, WorkloadSpec
-from model.request_shape import Lengths, Unit
+from agents.signals import mean_ratio
+from model.request_shape import Lengths
 from model.slot_evidence import SlotEvidence
 from streams.catalogue import ARRIVAL_RATE
 from streams.window_table import Window
@@ -26,6 +27,7 @@ if TYPE_CHECKING:  # decisions are made where no model is
 
     from agents.plan_request import PlanInput
 
+Unit = Literal["requests", "prompt_tokens", "output_tokens"]
 INDICATOR_OF: Final[dict[Unit, str]] = {
     "requests": ARRIVAL_RATE,
     "prompt_tokens": "request.prompt_token_rate",
@@ -154,7 +156,4 @@ def _patience_s(spec: WorkloadSpec, tokens: float | None) -> float:
 
 
 def _tokens_per_request(unit: Unit, window: Window) -> float | None:
-    columns = [window.columns.get(INDICATOR_OF[unit], 0), 0]
-    recent, seen = window.values[-_SLOTS:, columns].astype(np.float64), window.observed[-_SLOTS:, columns].all(axis=1)
-    tokens, requests = recent[seen].sum(axis=0)
-    return float(tokens / requests) if tokens > 0 and requests > 0 else None
+    return mean_ratio(window, demand_column(unit, window), 0, _SLOTS) or None

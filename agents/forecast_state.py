@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from agents.demand_units import (
+    Unit,
     declared_capacity,
     demand_column,
     demand_steps,
@@ -28,7 +29,7 @@ from model.capacity import CapacityPosterior, SlotEvidence
 from model.error_budget import ErrorBudget
 from model.forecast_trust import ForecastTrust
 from model.lead_time import LeadTimePosterior
-from model.request_shape import RequestShape, Unit
+from model.request_shape import RequestShape
 from model.risk_calibration import RiskCalibration
 from streams.coarse_ring import RunningCoarse
 from streams.config import StreamConfig
@@ -77,10 +78,7 @@ class WorkloadState:
         rate, miss_ratio = window.newest("request.arrival_rate"), role_miss_ratio(self.spec, window)
         self.budget.observe(end_ts_ms, None if rate is None else rate * step_ms / 1000, miss_ratio)
         if fixed_unit(self.spec) is None:
-            varies = self.shape.observe(end_ts_ms, recent_lengths(window, step_ms / 1000))
-            seen = varies and demand_steps("output_tokens", window) + _FEW >= demand_steps("requests", window)
-            self._count_in("output_tokens" if seen else "requests")
-            self.per_request = self.per_request if varies else None
+            self._choose_unit(window, end_ts_ms, step_ms)
         if self.spec.schedule.events:
             column = demand_column(self.unit, window)
             self.event_loads = loads_before_events(self.event_loads, self.spec.schedule, window, end_ts_ms, column)
@@ -106,6 +104,14 @@ class WorkloadState:
         self.capacity.observe(unit_evidence(self.spec, self.unit, window, evidence))
         told = window.facts.now.get("requests")
         self.classes.learn(self.spec, () if told is None else told.slo, evidence)
+
+    def _choose_unit(self, window: Window, end_ts_ms: int, step_ms: int) -> None:
+        """Generated tokens where answers have changed and telemetry tells of them, else requests."""
+        varies = self.shape.observe(end_ts_ms, recent_lengths(window, step_ms / 1000))
+        seen = varies and demand_steps("output_tokens", window) + _FEW >= demand_steps("requests", window)
+        self._count_in("output_tokens" if seen else "requests")
+        if not varies:
+            self.per_request = None
 
     def _count_in(self, unit: Unit) -> None:
         """Go on in another unit, by how many of it a request usually has."""

@@ -103,7 +103,6 @@ class RowPlanner:
             p_needed=result.p_needed,
             slo_class=result.slo_class,
             classes=result.classes,
-            indicator=INDICATOR_OF[subject.state.unit],
         )
 
     def _input(self, subject: Subject, origin_ts_ms: int) -> PlanInput:
@@ -168,6 +167,7 @@ def bare_plan(subject: Subject, refused: str | None) -> WorkloadPlan:
         slo_miss_ratio=subject.window.newest("slo.miss_ratio"),
         budget_left_ratio=subject.state.budget.left_ratio(subject.state.spec.slo.objective),
         standing=subject.standing,
+        indicator=INDICATOR_OF[subject.state.unit],
     )
 
 

@@ -111,7 +111,7 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     p_needed: float | None = None
     slo_class: str | None = None
     classes: tuple[ClassRisk, ...] = ()
-    indicator: str | None = None  # what peak and capacity are of; None = what the workload's role says
+    indicator: str | None = None  # that load is counted in; None = what the workload's role says
     outlook: Outlook | None = None  # what the forecast is held to when its slot is observed
 
 

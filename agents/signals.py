@@ -29,12 +29,16 @@ class SignalLimits:
 
 def residence_s(window: Window) -> float | None:
     """Mean time a request is being served, by Little's law over the last slots; None without requests."""
-    columns = [window.columns[name] for name in ("engine.running", "request.arrival_rate") if name in window.columns]
-    if len(columns) < 2:
-        return None
-    recent = window.values[-_RESIDENCE_SLOTS:, columns].astype(np.float64)  # [K, 2]
-    running, rate = recent[window.observed[-_RESIDENCE_SLOTS:, columns].all(axis=1)].sum(axis=0)
-    return float(running / rate) if rate > 0 else None
+    running, rate = window.columns.get("engine.running"), window.columns.get("request.arrival_rate")
+    return None if running is None or rate is None else mean_ratio(window, running, rate, _RESIDENCE_SLOTS)
+
+
+def mean_ratio(window: Window, above: int, below: int, slots: int) -> float | None:
+    """One column's mean over another's, of the last slots in which both were observed; None where that is over zero."""
+    columns = [above, below]
+    recent, seen = window.values[-slots:, columns].astype(np.float64), window.observed[-slots:, columns].all(axis=1)
+    over, under = recent[seen].sum(axis=0)
+    return float(over / under) if under > 0 else None
 
 
 def outcomes_now(window: Window) -> list[OutcomeFact]:

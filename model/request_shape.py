@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final, Literal, NamedTuple, Self
-
-Unit = Literal["requests", "prompt_tokens", "output_tokens"]
+from typing import Final, NamedTuple, Self
 
 _VARIED: Final = 2.0  # times as much as usual, or as little
 _PROMPT_SHARE: Final = 1.0 / 12.0  # work of a prompt token: engines read several thousands/s, and generate hundreds

@@ -100,6 +100,18 @@ def test_memory_is_bounded_in_workloads_slots_and_turns() -> None:
     assert len(workload_view("w", history)["history"]["ts_ms"]) == SLOTS
 
 
+def test_a_capacity_in_tokens_is_not_drawn_among_requests() -> None:
+    history = WorkloadHistory(STEP_MS)
+    for step, indicator in enumerate(["request.arrival_rate", "request.output_token_rate"]):
+        made = decision("w", step)
+        told = msgspec.structs.replace(made.forecast, indicator=indicator)
+        history.decide(msgspec.structs.replace(made, forecast=told))
+    view = workload_view("w", history)
+    first, second = view["history"]["capacity_rps"]
+    assert (first is None, second is None) == (False, True)
+    assert [turn["indicator"] for turn in view["turns"]] == ["request.output_token_rate"], "both are one turn"
+
+
 def test_holds_that_leave_the_same_count_are_one_turn_that_names_all_reasons() -> None:
     history = WorkloadHistory(STEP_MS)
     for step, reason in enumerate(["stabilization", "step_limit", "stabilization"]):

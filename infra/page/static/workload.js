@@ -137,8 +137,9 @@ export class WorkloadView {
     fill(0, count(d.replicas.ready), `${count(d.replicas.final)} wanted, ${count(d.replicas.pending)} pending`);
     fill(1, attainment === null ? "–" : attained(attainment), attainment === null ? `objective ${percent(objective)}` : `objective ${percent(objective)}, over ${span((slots * view.step_ms) / 1000)}`, attainment === null ? "" : attainment < objective ? "bad" : "good");
     fill(2, chance(p), `with ${count(d.replicas.final)} replicas, allowed ${percent(d.risk.epsilon)}`, p !== null && p > d.risk.epsilon ? "bad" : "");
-    fill(3, number(d.inputs.arrival_rate), d.forecast.peak ? `peak ahead ${range(d.forecast.peak)}${counted(d) === REQUESTS ? "" : ` ${counted(d)}`}` : "no forecast");
-    fill(4, d.capacity_per_replica ? number(middle(d.capacity_per_replica)) : "–", d.capacity_per_replica ? `${counted(d)}, 90 % in ${range(d.capacity_per_replica)}` : "not learned yet");
+    const unit = counted(d.forecast.indicator);
+    fill(3, number(d.inputs.arrival_rate), d.forecast.peak ? `peak ahead ${range(d.forecast.peak)}${unit === REQUESTS ? "" : ` ${unit}`}` : "no forecast");
+    fill(4, d.capacity_per_replica ? number(middle(d.capacity_per_replica)) : "–", d.capacity_per_replica ? `${unit}, 90 % in ${range(d.capacity_per_replica)}` : "not learned yet");
     fill(5, d.lead_time_s ? span(middle(d.lead_time_s)) : "–", d.lead_time_s ? `command to ready, 90 % in ${range(d.lead_time_s)} s` : "not learned yet");
   }
 
@@ -190,7 +191,7 @@ export class WorkloadView {
       ["Decided for", instant(d.origin_ts_ms)],
       ["Telemetry", `${i.observed_steps} steps observed (${percent(i.observed_ratio, 0)} of the context), ${percent(i.coverage_ratio, 0)} of the sources heard, oldest ${i.oldest_age_ms === null ? "unknown" : `${span(i.oldest_age_ms / 1000)} old`}`],
       ["Doubts", flags.length ? flags.join(", ") : "none"],
-      ["Forecast peak", d.forecast.peak ? `${quantiles(d.forecast.peak)} ${counted(d)}${d.forecast.window_s === null ? "" : ` over ${span(d.forecast.window_s)}`}` : "none"],
+      ["Forecast peak", d.forecast.peak ? `${quantiles(d.forecast.peak)} ${counted(d.forecast.indicator)}${d.forecast.window_s === null ? "" : ` over ${span(d.forecast.window_s)}`}` : "none"],
       ["Error budget left", percent(d.risk.budget_left_ratio, 1)],
       ["Others would say", Object.entries(d.shadow).map(([policy, n]) => `${policy}: ${n}`).join(", ") || "–"],
       ["Proposer", d.proposer ?? "none"],
@@ -250,7 +251,7 @@ function fillTurn(node, turn) {
   if (turn.proposed !== null) steps.unshift(["proposal", String(turn.proposed), `by ${(turn.proposer ?? "the planner").replaceAll("_", " ")}`]);
   steps.push(["decided", count(turn.final), turn.p_miss === null ? "" : `risk of a miss ${chance(turn.p_miss)}, allowed ${percent(turn.epsilon)}`]);
   parts.push(table("", ["Who", "Replicas", "Because"], el(BASE, {}, ...steps.map((step) => el("tr", {}, ...step.map((cell) => el("td", { textContent: cell }))))), "Guard steps"));
-  if (turn.peak) parts.push(el("p", { textContent: `Forecast peak: ${quantiles(turn.peak)} ${counted({ forecast: turn })}.` }));
+  if (turn.peak) parts.push(el("p", { textContent: `Forecast peak: ${quantiles(turn.peak)} ${counted(turn.indicator)}.` }));
   parts.push(el("p", { className: "sub" }, "Decision ", el("code", { textContent: turn.decision_id }), turn.command_id ? ", command " : "", turn.command_id ? el("code", { textContent: turn.command_id }) : null));
   node.inside.replaceChildren(...parts);
 }
@@ -268,8 +269,8 @@ function table(kind, heads, body, caption) {
 /** From 0.01 % to 100 %, logarithmic. */
 const scale = (p) => (p <= 1e-4 ? 0.01 : Math.min(1, Math.max(0.01, 1 + Math.log10(p) / 4)));
 const capital = (words) => words.charAt(0).toUpperCase() + words.slice(1);
-/** What the peak and the capacity of a decision are counted in. */
-const counted = ({ forecast }) => ({ "request.output_token_rate": "generated tokens/s", "request.prompt_token_rate": "prompt tokens/s" })[forecast.indicator] ?? REQUESTS;
+/** What the indicator of a decision is counted in, and with it peak and capacity. */
+const counted = (indicator) => ({ "request.output_token_rate": "generated tokens/s", "request.prompt_token_rate": "prompt tokens/s" })[indicator] ?? REQUESTS;
 const middle = (q) => q.values[Math.floor(q.values.length / 2)];
 const range = (q) => `${number(q.values[0])}–${number(q.values[q.values.length - 1])}`;
 const quantiles = (q) => q.levels.map((level, i) => `p${Number((100 * level).toFixed(1))} ${number(q.values[i])}`).join(", ");
