@@ -6,35 +6,51 @@ A row's horizon is a bucket of its own lead time, so that its numbers never depe
 from __future__ import annotations
 
 import asyncio
-import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from time import perf_counter
 
-import msgspec
 import numpy as np
 import torch
 from torch import Tensor
 
 from agents.collate import WindowRow, collate
-from agents.hindsight import Futures, outlook_of, widened_futures
+from agents.forecasts import QUANTILE_LEVELS, Forecasts, rounded
+from agents.hindsight import Futures, outlooks_of, widened_futures
 from agents.micro_batcher import MicroBatcher
 from agents.plan_rows import RowPlanner, bare_plan
 from agents.planner import horizon_steps
 from agents.policy import Policy
 from agents.proposal import Proposer, with_proposals
 from agents.recent_levels import recent_levels
-from agents.records import ForecastRecord
-from agents.subject import Planned, Subject
+from agents.records import WorkloadPlan
+from agents.subject import Answers, Subject
 from model.contract import ContextBatch, ForecastBatch, Forecaster, quantiles_of_ordered, quantiles_of_paths
 from model.forecast_trust import REACTIVE, TIERS
 from streams.catalogue import Indicator
 from streams.meter import Meter
 
-QUANTILE_LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.99)
 _HORIZON_BUCKETS = (8, 16, 24, 32, 48, 64)
-_SIGNIFICANT_DIGITS = 6
 _DEMAND = 0  # column of the arrival rate
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Told:
+    """Futures of some workloads, from which their forecasts are still to be made.
+
+    Attributes:
+        columns: of the catalogue, C, in the order of the futures'.
+        published: per workload, which of them people are told of.
+    """
+
+    workloads: tuple[str, ...]
+    published: list[list[int]]
+    columns: list[int]
+    sources: tuple[str, ...]
+    fingerprint: str
+    futures: Futures
 
 
 class Engine:
@@ -84,11 +100,11 @@ class Engine:
     def min_context(self) -> int:
         return self._forecaster.min_context
 
-    async def plan(self, subjects: Sequence[Subject], origin_ts_ms: int, with_forecast: bool) -> list[Planned]:
+    async def plan(self, subjects: Sequence[Subject], origin_ts_ms: int, with_forecast: bool) -> Answers:
         """Forecast and plan; between planning slots only the reactive rule looks at the load."""
         if not with_forecast:
-            return [Planned(self._rows.between(subject, origin_ts_ms), None) for subject in subjects]
-        answers = [Planned(bare_plan(subject, subject.refused), None) for subject in subjects]
+            return Answers([self._rows.between(subject, origin_ts_ms) for subject in subjects])
+        plans = [bare_plan(subject, subject.refused) for subject in subjects]
         groups: dict[tuple[int, bool, int], list[int]] = {}
         crowded = self._crowd is not None and len(subjects) > self._crowd[0]
         targets = [self._target_columns(subject) for subject in subjects]
@@ -96,13 +112,20 @@ class Engine:
             if targets[i]:
                 simple = crowded or not subject.state.trust.asks_network
                 groups.setdefault((self._horizon(subject), simple, self._width(targets[i])), []).append(i)
+        told = []
         for (horizon, simple, width), indices in sorted(groups.items()):
             batcher = self._crowd[1] if simple and self._crowd is not None else self._batcher
             group = [(subjects[i], targets[i]) for i in indices]
-            done = await self._plan_group(group, origin_ts_ms, horizon, width, batcher)
+            done, its = await self._plan_group(group, origin_ts_ms, horizon, width, batcher)
+            told.append(its)
             for i, answer in zip(indices, done, strict=True):
-                answers[i] = answer
-        return answers
+                plans[i] = answer
+
+        async def forecasts() -> list[Forecasts]:
+            loop = asyncio.get_running_loop()
+            return [await loop.run_in_executor(self._thread, self._forecasts, its, origin_ts_ms) for its in told]
+
+        return Answers(plans, forecasts)
 
     def _target_columns(self, subject: Subject) -> list[int]:
         """What is forecast for people: demand, or whatever is observed of a workload without request telemetry."""
@@ -120,21 +143,21 @@ class Engine:
 
     async def _plan_group(
         self, group: list[tuple[Subject, list[int]]], origin_ts_ms: int, horizon: int, width: int, batcher: MicroBatcher
-    ) -> list[Planned]:
+    ) -> tuple[list[WorkloadPlan], _Told]:
         rows = [_window_row(subject, origin_ts_ms, width) for subject, _ in group]
         batch = collate(rows, self._catalogue[:width], self._step_ms)
         forecast = await batcher.forecast(batch, horizon, self._policy.paths_screen)
-        # Planning and describing are numeric work of many milliseconds; the loop must keep fetching meanwhile.
+        # Planning is numeric work of many milliseconds; the loop must keep fetching meanwhile.
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._describe, group, forecast, batch, origin_ts_ms)
+        return await loop.run_in_executor(self._thread, self._plans, group, forecast, batch, origin_ts_ms)
 
-    def _describe(
+    def _plans(
         self,
         described: list[tuple[Subject, list[int]]],
         forecast: ForecastBatch,
         batch: ContextBatch,
         origin_ts_ms: int,
-    ) -> list[Planned]:
+    ) -> tuple[list[WorkloadPlan], _Told]:
         started = perf_counter()
         group, targets = [subject for subject, _ in described], [columns for _, columns in described]
         plannable = [b for b, subject in enumerate(group) if subject.refused is None]
@@ -151,54 +174,44 @@ class Engine:
             paths = paths if len(plannable) == len(group) else paths[plannable]
             found = self._rows.results([group[b] for b in plannable], paths, read, origin_ts_ms)
             results = dict(zip(plannable, found, strict=True))
-            records = self._records(described, read, forecast, futures, origin_ts_ms)
-        planned = []
-        for b, (subject, source, record) in enumerate(zip(group, forecast.sources, records, strict=True)):
-            self._meter.count("forecasts_total", source=source)
+            spoken = [subject if _DEMAND in its else None for subject, its in described]
+            outlooks = outlooks_of(
+                futures.ordered[:, :, _DEMAND], spoken, forecast.sources, origin_ts_ms, self._step_ms
+            )
+        for source, number in sorted(Counter(forecast.sources).items()):
+            self._meter.count("forecasts_total", number, source=source)
+        plans = []
+        for b, (subject, source, outlook) in enumerate(zip(group, forecast.sources, outlooks, strict=True)):
             result = results.get(b)
             if result is not None:
-                done = self._rows.workload_plan(subject, result, TIERS[REACTIVE] if distrusted[b] else source)
+                source = TIERS[REACTIVE] if distrusted[b] else source
+                plans.append(self._rows.workload_plan(subject, result, source, outlook))
             else:
-                done = bare_plan(subject, subject.refused)
-            planned.append(Planned(msgspec.structs.replace(done, outlook=outlook_of(record, subject.window)), record))
+                plans.append(bare_plan(subject, subject.refused, outlook=outlook))
         if self._proposer is not None:
-            planned = with_proposals(self._proposer, planned, group, arrivals, origin_ts_ms, self._step_ms)
+            plans = with_proposals(self._proposer, plans, group, arrivals, origin_ts_ms, self._step_ms)
         self._meter.observe("plan_seconds", perf_counter() - started)
-        return planned
+        at = {n: c for c, n in enumerate(read)}
+        published = [[at[n] for n in columns] for columns in targets]
+        return plans, _Told(batch.item_ids, published, read, forecast.sources, forecast.fingerprint, futures)
 
-    def _records(
-        self,
-        described: list[tuple[Subject, list[int]]],
-        columns: list[int],
-        forecast: ForecastBatch,
-        futures: Futures,
-        origin_ts_ms: int,
-    ) -> list[ForecastRecord]:
-        """What is published of a forecast, whose futures have these columns of the catalogue."""
-        levels = torch.tensor(QUANTILE_LEVELS)
-        horizon = futures.values.shape[1]
-        at = {n: c for c, n in enumerate(columns)}
-        steps = _rounded(quantiles_of_ordered(futures.ordered, levels)).movedim(2, 1).tolist()  # [B, C, H, Q]
-        peaks = _rounded(quantiles_of_paths(futures.values.amax(dim=1), levels)).tolist()  # [B, C, Q]
-        records = []
-        for (subject, targets), source, rows, peak in zip(described, forecast.sources, steps, peaks, strict=True):
-            workload = subject.window.workload
-            names = {self._catalogue[n].name: at[n] for n in targets}
-            records.append(
-                ForecastRecord(
-                    forecast_id=_forecast_id(self._policy.fleet, workload, origin_ts_ms, forecast.fingerprint),
-                    workload=workload,
-                    origin_ts_ms=origin_ts_ms,
-                    step_ms=self._step_ms,
-                    source=source,
-                    model=forecast.fingerprint,
-                    quantile_levels=QUANTILE_LEVELS,
-                    targets={name: tuple(map(tuple, rows[c])) for name, c in names.items()},
-                    peaks={name: tuple(peak[c]) for name, c in names.items()},
-                    peak_window_s=horizon * self._step_ms / 1000,
-                )
-            )
-        return records
+    def _forecasts(self, told: _Told, origin_ts_ms: int) -> Forecasts:
+        with torch.inference_mode():
+            levels = torch.tensor(QUANTILE_LEVELS)
+            steps = quantiles_of_ordered(told.futures.ordered, levels).transpose(1, 2)  # [B, C, H, Q]
+            peaks = quantiles_of_paths(told.futures.values.amax(dim=1), levels)  # [B, C, Q]
+        return Forecasts(
+            fleet=self._policy.fleet,
+            workloads=told.workloads,
+            origin_ts_ms=origin_ts_ms,
+            step_ms=self._step_ms,
+            sources=told.sources,
+            model=told.fingerprint,
+            indicators=tuple(self._catalogue[n].name for n in told.columns),
+            published=told.published,
+            steps=rounded(steps.contiguous().numpy().astype(np.float64)),
+            peaks=rounded(peaks.numpy().astype(np.float64)),
+        )
 
 
 def _without_distrusted(
@@ -217,16 +230,3 @@ def _without_distrusted(
 def _window_row(subject: Subject, origin_ts_ms: int, width: int) -> WindowRow:
     w = subject.window
     return WindowRow(w.workload, origin_ts_ms, w.values[:, :width], w.observed[:, :width], *w.read_coarse())
-
-
-def _forecast_id(fleet: str, workload: str, origin_ts_ms: int, model: str) -> str:
-    text = "\x1f".join((fleet, workload, str(origin_ts_ms), model))
-    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
-
-
-def _rounded(values: Tensor) -> Tensor:
-    """Six significant digits: what a reader can use, in half the bytes."""
-    exact = values.to(torch.float64)
-    magnitude = torch.where(exact == 0, torch.ones_like(exact), exact.abs()).log10().floor()
-    scale = torch.pow(10.0, _SIGNIFICANT_DIGITS - 1 - magnitude)
-    return torch.round(exact * scale) / scale

@@ -8,13 +8,15 @@ last commit record are adopted, so that GPU noise cannot split history.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
-
-import msgspec
 
 from agents.demand_units import demand_steps
 from agents.forecast_state import CommitBody, WorkloadState, new_state, restore_state, snapshot_state
+from agents.forecasts import Forecasts
 from agents.hindsight import DEMAND
 from agents.live_scoring import ForecastScorer
 from agents.plan_codec import decode_plan, encode_plan
@@ -22,7 +24,7 @@ from agents.plan_limits import limits_of
 from agents.policy import Policy
 from agents.records import InputFacts, PlanRecord, WorkloadPlan
 from agents.signals import SignalLimits, input_facts, outcomes_now
-from agents.subject import ForecastEngine, Planned, Subject
+from agents.subject import ForecastEngine, Subject
 from model.forecast_trust import TIERS
 from streams.catalogue import Indicator, Source
 from streams.coarse_ring import COARSE_STEP_MS
@@ -37,7 +39,7 @@ from streams.topics import Topics
 from streams.window_table import Window, WindowTable
 
 STAGE = "forecast"
-_MOST_SUBJECTS = 4096
+_MOST_SUBJECTS = 1024
 NO_INPUTS = InputFacts(
     arrival_rate=None,
     observed_ratio=0.0,
@@ -57,6 +59,19 @@ def batched(names: Iterable[str], size: int) -> Iterator[list[str]]:
     rest = iter(names)
     while some := list(islice(rest, size)):
         yield some
+
+
+@dataclass(slots=True)
+class _Answer:
+    """Of one slot: plans, what makes the forecasts, and what a scorer needs: the windows."""
+
+    plans: list[WorkloadPlan] = field(default_factory=list)
+    forecasts: list[Callable[[], Awaitable[list[Forecasts]]]] = field(default_factory=list)
+    windows: dict[str, Window] = field(default_factory=dict)
+
+
+async def _made(forecasts: list[Forecasts]) -> list[Forecasts]:
+    return forecasts
 
 
 class ForecastKernel:
@@ -101,7 +116,8 @@ class ForecastKernel:
             for k, slot in enumerate(joined):
                 # Until the last of them is out, a crash must read this record again.
                 resume = record.offset + (k == len(joined) - 1)
-                yield await self._close(slot, resume)
+                async for emission in self._close(slot, resume):
+                    yield emission
 
     def _take(self, record: LogRecord) -> None:
         for done in self._assembler.feed(record):
@@ -110,33 +126,31 @@ class ForecastKernel:
             if straggler is not None and self.table.newest is not None:
                 self.table.write(straggler)
 
-    async def _close(self, joined: JoinedSlot, resume_offset: int) -> Emission:
+    async def _close(self, joined: JoinedSlot, resume_offset: int) -> AsyncIterator[Emission]:
+        """The plan at once, then what nobody waits for: forecasts, and the commit record.
+
+        A plan that an earlier life published is adopted; of its forecasts it may have published none, so they are made
+        again.
+        """
         slot, origin_ts_ms = joined.slot, self._config.slot_end_ms(joined.slot)
+        closed_stamp_ms = max(page.end_stamp_ms for page in joined.pages.values())
         outputs = self._fill(joined)
         self._meter.count("slots_total")
         if self._scorer is not None:
             self._scorer.settle(slot, self.table)
         retired = self._retire()
         adopted = self._adopted.pop(slot, None)
-        if adopted is not None:
-            for workload in self.table:
-                self._learn(self.table[workload], slot)
-            self._remember(adopted)
-            plan_records: list[OutRecord] = []
-        else:
-            planned, windows = await self._plan(joined, origin_ts_ms)
-            forecasts = [p.forecast for p in planned if p.forecast is not None]
-            if self._scorer is not None:
-                self._scorer.offer(slot, origin_ts_ms, forecasts, windows)
-            record = self._plan_record(joined, [*(p.plan for p in planned), *retired], origin_ts_ms)
-            self._remember(record)
-            outputs += [
-                OutRecord(self._topics.forecasts, forecast.workload.encode(), msgspec.json.encode(forecast))
-                for forecast in forecasts
-            ]
-            plan_records = [OutRecord(self._topics.plans, b"%d" % self.partition, encode_plan(record), 0)]
-        closed_stamp_ms = max(page.end_stamp_ms for page in joined.pages.values())
-        return Emission([outputs, plan_records], self._commit(slot, resume_offset), resume_offset, closed_stamp_ms)
+        answer = await self._answer(joined, origin_ts_ms)
+        record = adopted or self._plan_record(joined, [*answer.plans, *retired], origin_ts_ms)
+        if adopted is None:
+            plans = [OutRecord(self._topics.plans, b"%d" % self.partition, encode_plan(record), 0)]
+            yield Emission([plans], (), resume_offset, closed_stamp_ms, urgent=True)
+        self._remember(record)
+        forecasts = [made for make in answer.forecasts for made in await make()]
+        if self._scorer is not None:
+            self._scorer.offer(slot, origin_ts_ms, forecasts, answer.windows)
+        outputs += [out for made in forecasts for out in made.records(self._topics.forecasts)]
+        yield Emission([outputs], self._commit(slot, resume_offset), resume_offset)
 
     def _fill(self, joined: JoinedSlot) -> list[OutRecord]:
         """Store the slot's pages; returns the coarse row that it completes, if it does."""
@@ -175,24 +189,26 @@ class ForecastKernel:
             plans.append(WorkloadPlan(workload, "retired", NO_INPUTS))
         return plans
 
-    async def _plan(self, joined: JoinedSlot, origin_ts_ms: int) -> tuple[list[Planned], list[Window]]:
-        """The plans, and what a scorer needs: the windows of those with a forecast."""
+    async def _answer(self, joined: JoinedSlot, origin_ts_ms: int) -> _Answer:
         offsets: dict[str, int] = {source: page.end_offset for source, page in joined.pages.items()}
         with_forecast = joined.slot % self._policy.plan_every == 0
-        planned: list[Planned] = []
-        windows: list[Window] = []
-        # Windows are copies: so many at a time bound the memory of a large fleet.
+        answer = _Answer()
+        scored = set(self._scorer.chosen(joined.slot, list(self.table))) if self._scorer is not None else set()
+        # Windows and futures are large: so many at a time bound the memory of a large fleet.
         for workloads in batched(self.table, _MOST_SUBJECTS):
             subjects = [self._subject(workload, joined.slot, origin_ts_ms, offsets) for workload in workloads]
             answers = await self._engine.plan(subjects, origin_ts_ms, with_forecast)
-            planned += answers
-            if self._scorer is not None:
-                pairs = zip(subjects, answers, strict=True)
-                windows += [subject.window for subject, answer in pairs if answer.forecast is not None]
-        for answer in planned:
-            if answer.plan.refused is not None:
-                self._meter.count("refusals_total", reason=answer.plan.refused)
-        return planned, windows
+            answer.plans += answers.plans
+            if len(self.table) <= _MOST_SUBJECTS:
+                answer.forecasts.append(answers.forecasts)
+            else:
+                made = await answers.forecasts()
+                answer.forecasts.append(partial(_made, made))
+            answer.windows.update((s.window.workload, s.window) for s in subjects if s.window.workload in scored)
+        refused = Counter(plan.refused for plan in answer.plans if plan.refused is not None)
+        for reason, number in sorted(refused.items()):
+            self._meter.count("refusals_total", number, reason=reason)
+        return answer
 
     def _subject(self, workload: str, slot: int, origin_ts_ms: int, offsets: dict[str, int]) -> Subject:
         window = self.table[workload]

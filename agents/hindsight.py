@@ -10,26 +10,37 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agents.records import ForecastRecord
+from agents.forecasts import rounded
+from agents.subject import Subject
 from model.contract import ordered_paths, quantiles_of_ordered
 from model.forecast_trust import Outlook
 from model.widening import widen
-from streams.window_table import Window
 
 DEMAND: Final = "request.arrival_rate"
 STEPS_AHEAD: Final = 4
-_LOW, _MID, _HIGH = 0.05, 0.5, 0.95
+_SAID: Final = (0.05, 0.5, 0.95)
+_MID: Final = 0.5
 
 
-def outlook_of(forecast: ForecastRecord, window: Window) -> Outlook | None:
-    """What the forecast says of demand four steps ahead (fewer where it ends before); None without demand."""
-    steps, last = forecast.targets.get(DEMAND), window.newest(DEMAND)
-    if not steps or last is None:
-        return None
-    ahead = min(STEPS_AHEAD, len(steps))
-    low, mid, high = (steps[ahead - 1][forecast.quantile_levels.index(q)] for q in (_LOW, _MID, _HIGH))
-    due = forecast.origin_ts_ms // forecast.step_ms - 1 + ahead
-    return Outlook(due, low, mid, high, float(last), forecast.source)
+def outlooks_of(
+    ordered: Tensor, spoken: Sequence[Subject | None], sources: Sequence[str], origin_ts_ms: int, step_ms: int
+) -> list[Outlook | None]:
+    """What each forecast says of demand four steps ahead, as it is published (fewer steps where it ends before).
+
+    Args:
+        ordered: float32 [B, H, S], demand of each step, ascending along the last axis.
+        spoken: B of them, None where nothing is published of demand; None comes of those without demand in the newest
+            slot, too.
+    """
+    ahead = min(STEPS_AHEAD, ordered.shape[1])
+    said = quantiles_of_ordered(ordered[:, ahead - 1], torch.tensor(_SAID))  # [B, 3]
+    numbers = rounded(said.numpy().astype(np.float64)).tolist()
+    due = origin_ts_ms // step_ms - 1 + ahead
+    lasts = [None if subject is None else subject.window.newest(DEMAND) for subject in spoken]
+    return [
+        None if last is None else Outlook(due, low, mid, high, last, source)
+        for (low, mid, high), last, source in zip(numbers, lasts, sources, strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,20 @@
 """Scores what the forecast stage publishes, and a seasonal naive forecast of the same demand beside it.
 
 The naive forecast is made in a thread of its own after the plans, so that no command waits for it; one that is not
-ready when its value arrives is not scored. Nothing here can change a plan, and nothing of it survives a restart.
+ready when its value arrives is not scored. Of a large partition some workloads are scored in each slot, the next ones
+in the next. Nothing here can change a plan, and nothing of it survives a restart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 
 from agents.collate import WindowRow, collate
-from agents.records import ForecastRecord
-from agents.scoring import SCORED_STEPS, PendingForecasts, SkillBoard
+from agents.forecasts import Forecasts
+from agents.scoring import SCORED_STEPS, PendingForecasts, Rows, SkillBoard
 from model.contract import quantiles_of_paths
 from model.seasonal_naive import SeasonalNaiveForecaster
 from streams.catalogue import Indicator
@@ -23,6 +24,7 @@ from streams.window_table import Window, WindowTable
 NAIVE = "seasonal_naive"
 _NAIVE_PATHS = 64
 _MOST_WAITING = 4
+_MOST_SCORED = 64  # workloads of a partition and slot: a share of them is as good a sample
 
 # Target -> workload -> quantiles [steps][Q].
 Quantiles = dict[str, dict[str, list[list[float]]]]
@@ -78,23 +80,33 @@ class ForecastScorer:
         if scored:
             self._report()
 
+    def chosen(self, slot: int, workloads: Sequence[str]) -> list[str]:
+        """Whose forecasts of a slot are scored."""
+        first = slot * _MOST_SCORED
+        return [workloads[(first + k) % len(workloads)] for k in range(min(_MOST_SCORED, len(workloads)))]
+
     def offer(
-        self, slot: int, origin_ts_ms: int, forecasts: Sequence[ForecastRecord], windows: Sequence[Window]
+        self, slot: int, origin_ts_ms: int, forecasts: Sequence[Forecasts], windows: Mapping[str, Window]
     ) -> None:
-        """Forecasts just made at the end of `slot`, and the windows of their workloads."""
-        if not forecasts:
+        """Forecasts just made at the end of `slot`, and the windows of the chosen workloads."""
+        offered: dict[tuple[str, str], dict[str, Rows]] = {}
+        rows = []
+        for its in forecasts:
+            for b, workload in enumerate(its.workloads):
+                if workload in windows:
+                    rows.append(windows[workload])
+                    for column in its.published[b]:
+                        target = its.indicators[column]
+                        offered.setdefault((its.sources[b], target), {})[workload] = its.steps[b, column]
+        if not rows:
             return
-        offered: dict[tuple[str, str], dict[str, Sequence[Sequence[float]]]] = {}
-        for forecast in forecasts:
-            for target, steps in forecast.targets.items():
-                offered.setdefault((forecast.source, target), {})[forecast.workload] = steps
         for (source, target), quantiles in offered.items():
             if source != NAIVE:  # the baseline's own row says the same
                 self._pending.offer(slot, source, target, quantiles)
-        wanted = {(forecast.workload, target) for forecast in forecasts for target in forecast.targets}
-        horizon = min(max(SCORED_STEPS), max(len(s) for f in forecasts for s in f.targets.values()))
         if len(self._naive) < _MOST_WAITING:  # a machine that is behind must not queue measurements
-            self._naive.append((slot, wanted, self._baseline.start(windows, origin_ts_ms, horizon)))
+            wanted = {(workload, target) for (_, target), its in offered.items() for workload in its}
+            horizon = min(max(SCORED_STEPS), max(its.steps.shape[2] for its in forecasts))
+            self._naive.append((slot, wanted, self._baseline.start(rows, origin_ts_ms, horizon)))
 
     def _collect(self) -> None:
         """Take in the naive forecasts that are ready, of exactly the workloads and targets that were published."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from torch import Tensor
@@ -14,10 +15,12 @@ from agents.plan_limits import counts_of, reach_s
 from agents.plan_request import PlanInput, PlanResult
 from agents.planner import plan, reactive_replicas
 from agents.policy import Policy
-from agents.records import WorkloadPlan
+from agents.records import LevelRisk, WorkloadPlan
 from agents.served_load import served_load
 from agents.slo_classes import ClassRow, bound_by, class_rows
 from agents.subject import Subject
+from model.forecast_trust import Outlook
+from model.risk_calibration import RiskCalibration
 
 
 class RowPlanner:
@@ -75,26 +78,20 @@ class RowPlanner:
         proposer = "first_request" if first else "last_plan" if proposed == last else "reactive"
         return msgspec.structs.replace(base, reactive_replicas=needed, proposed=proposed, proposer=proposer)
 
-    def workload_plan(self, subject: Subject, result: PlanResult, source: str) -> WorkloadPlan:
+    def workload_plan(
+        self, subject: Subject, result: PlanResult, source: str, outlook: Outlook | None = None
+    ) -> WorkloadPlan:
         """What an answer says, its risks as they are stated."""
-        calibration = subject.state.calibration
-        risks = tuple(
-            msgspec.structs.replace(
-                risk,
-                p_miss=calibration.stated(risk.p_miss),
-                p_miss_stderr=risk.p_miss_stderr * calibration.slope(risk.p_miss),
-            )
-            for risk in result.risks
-        )
         bound = next((c for c in result.classes if c.name == result.slo_class), None)
-        return msgspec.structs.replace(
-            bare_plan(subject, result.refused),
+        return bare_plan(
+            subject,
+            result.refused,
             reactive_replicas=result.reactive_replicas,
             proposed=result.proposed,
             proposer=result.proposer,
             epsilon=bound.epsilon if bound is not None else self._allowed(subject.state),
             bearable_share=result.bearable_share,
-            risks=risks,
+            risks=_stated(result.risks, subject.state.calibration),
             forecast_source=source,
             peak=result.peak,
             window_s=result.window_s,
@@ -103,6 +100,7 @@ class RowPlanner:
             p_needed=result.p_needed,
             slo_class=result.slo_class,
             classes=result.classes,
+            outlook=outlook,
         )
 
     def _input(self, subject: Subject, origin_ts_ms: int) -> PlanInput:
@@ -156,8 +154,8 @@ class RowPlanner:
         return state.budget.dared(self._policy.epsilon, state.spec.slo.objective)
 
 
-def bare_plan(subject: Subject, refused: str | None) -> WorkloadPlan:
-    """A plan without a proposal."""
+def bare_plan(subject: Subject, refused: str | None, **more: Any) -> WorkloadPlan:
+    """A plan without a proposal, but for what is given of it."""
     return WorkloadPlan(
         workload=subject.window.workload,
         refused=refused,
@@ -168,6 +166,22 @@ def bare_plan(subject: Subject, refused: str | None) -> WorkloadPlan:
         budget_left_ratio=subject.state.budget.left_ratio(subject.state.spec.slo.objective),
         standing=subject.standing,
         indicator=INDICATOR_OF[subject.state.unit],
+        **more,
+    )
+
+
+def _stated(risks: Sequence[LevelRisk], calibration: RiskCalibration) -> tuple[LevelRisk, ...]:
+    return tuple(
+        [
+            LevelRisk(
+                risk.replicas,
+                calibration.stated(risk.p_miss),
+                risk.p_miss_stderr * calibration.slope(risk.p_miss),
+                risk.cost_gpu_hours,
+                risk.miss_share,
+            )
+            for risk in risks
+        ]
     )
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from agents.policy import WorkloadSpec
 from agents.records import WorkloadPlan
-from agents.subject import Planned, Subject
+from agents.subject import Subject
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,30 +55,30 @@ class Proposer(Protocol):
 
 def with_proposals(
     proposer: Proposer,
-    planned: Sequence[Planned],
+    planned: Sequence[WorkloadPlan],
     subjects: Sequence[Subject],
     arrivals: Tensor,
     origin_ts_ms: int,
     step_ms: int,
-) -> list[Planned]:
+) -> list[WorkloadPlan]:
     """The plans, with the counts of the policy where it has one.
 
     Args:
         planned: only those with a count of their own are asked about.
         arrivals: float32 [B, S, H], requests/s.
     """
-    asked = [b for b, answer in enumerate(planned) if answer.plan.refused is None and answer.plan.risks]
+    asked = [b for b, plan in enumerate(planned) if plan.refused is None and plan.risks]
     if not asked:
         return list(planned)
     paths = np.array(arrivals.numpy())  # ours stay untouched
     paths.flags.writeable = False
     questions = [
         PolicyQuestion(
-            workload=planned[b].plan.workload,
+            workload=planned[b].workload,
             origin_ts_ms=origin_ts_ms,
             step_ms=step_ms,
             spec=subjects[b].state.spec,
-            plan=planned[b].plan,
+            plan=planned[b],
             demand_paths=paths[b],
             last_proposed=subjects[b].state.last_proposed,
         )
@@ -87,6 +87,5 @@ def with_proposals(
     changed = list(planned)
     for b, count in zip(asked, proposer.propose(questions), strict=True):
         if count is not None:
-            plan = msgspec.structs.replace(planned[b].plan, proposed=count, proposer=proposer.name)
-            changed[b] = Planned(plan, planned[b].forecast)
+            changed[b] = msgspec.structs.replace(planned[b], proposed=count, proposer=proposer.name)
     return changed

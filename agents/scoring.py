@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 SCORED_STEPS: Final = (1, 4, 16)
 BANDS: Final = {"0.5": (0.25, 0.75), "0.8": (0.1, 0.9), "0.9": (0.05, 0.95)}
+Rows = Sequence[Sequence[float]] | NDArray[np.float64]  # [steps][Q]
 _FADE: Final = 0.995  # of the sums per slot: about the last 200 slots count
 
 
@@ -109,7 +110,7 @@ class PendingForecasts:
         slot: int,
         forecaster: str,
         target: str,
-        quantiles: Mapping[str, Sequence[Sequence[float]]],
+        quantiles: Mapping[str, Rows],
     ) -> None:
         """Forecasts made at the end of `slot`: per workload, quantiles of slot + 1 + k, aligned with the levels.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from agents.forecast_state import WorkloadState
-from agents.records import ForecastRecord, InputFacts, Limit, WorkloadPlan
+from agents.forecasts import Forecasts
+from agents.records import InputFacts, Limit, WorkloadPlan
 from streams.pages import FleetFacts
 from streams.window_table import Window
 
@@ -30,16 +31,25 @@ class Subject:
     standing: tuple[Limit, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """What the engine answers for one subject."""
+async def _none() -> list[Forecasts]:
+    return []
 
-    plan: WorkloadPlan
-    forecast: ForecastRecord | None
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the engine answers.
+
+    Attributes:
+        plans: one per subject, in their order.
+        forecasts: makes what is published of the forecasts, when it is asked to: commands do not wait for it.
+    """
+
+    plans: list[WorkloadPlan]
+    forecasts: Callable[[], Awaitable[list[Forecasts]]] = _none
 
 
 class ForecastEngine(Protocol):
-    """Forecasts and plans the workloads of one slot; answers come back in the order given."""
+    """Forecasts and plans the workloads of one slot."""
 
     @property
     def fingerprint(self) -> str: ...
@@ -47,4 +57,4 @@ class ForecastEngine(Protocol):
     @property
     def min_context(self) -> int: ...
 
-    async def plan(self, subjects: Sequence[Subject], origin_ts_ms: int, with_forecast: bool) -> list[Planned]: ...
+    async def plan(self, subjects: Sequence[Subject], origin_ts_ms: int, with_forecast: bool) -> Answers: ...

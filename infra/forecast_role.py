@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from agents.forecast_agent import ForecastStage, register_forecast_agent
-from agents.forecast_engine import QUANTILE_LEVELS
 from agents.forecast_kernel import ForecastKernel
+from agents.forecasts import QUANTILE_LEVELS
 from agents.live_scoring import ForecastScorer, NaiveBaseline
 from agents.scoring import SkillBoard
 from infra.model_host import host_model

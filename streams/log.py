@@ -30,15 +30,17 @@ class OutRecord(NamedTuple):
 class Emission(NamedTuple):
     """What a stage publishes for one unit of input, in this order, each group awaited before the next.
 
-    `outputs` may hold several groups (forecasts before the plan that refers to them). `commits` are the commit records:
-    once they are acknowledged the stage may resume from `resume_offset` after a crash and loses nothing.
-    `closed_stamp_ms` is the broker's stamp of the record that closed the slot answered here; None: nothing was closed.
+    `outputs` may hold several groups. `commits` are the commit records: once they are acknowledged the stage may resume
+    from `resume_offset` after a crash and loses nothing. `closed_stamp_ms` is the broker's stamp of the record that
+    closed the slot answered here; None: nothing was closed. One that is `urgent` leaves before the kernel is asked for
+    more: somebody waits for it.
     """
 
     outputs: Sequence[Sequence[OutRecord]]
     commits: Sequence[OutRecord]
     resume_offset: int
     closed_stamp_ms: int | None = None
+    urgent: bool = False
 
 
 class ContractBroken(Exception):

@@ -139,7 +139,7 @@ class Lane:
                 async for emission in self.kernel.fold(records):
                     self.marks += 1
                     group.append(emission)
-                    if len(group) == _GROUPED_EMISSIONS:
+                    if emission.urgent or len(group) == _GROUPED_EMISSIONS:
                         await self._publish(group)
                         group = []
                 if group:

@@ -19,7 +19,7 @@ import numpy as np
 from agents.forecast_kernel import ForecastKernel
 from agents.policy import Policy
 from agents.records import WorkloadPlan
-from agents.subject import Planned, Subject
+from agents.subject import Answers, Subject
 from infra.bench.report import status_mib
 from streams.catalogue import DEFAULT_CATALOGUE, Source, of_source
 from streams.coarse_ring import COARSE_ROWS, COARSE_STEP_MS, CoarseRow
@@ -48,9 +48,9 @@ class _NoModel:
     fingerprint = "none"
     min_context = 1_000_000
 
-    async def plan(self, subjects: Sequence[Subject], origin_ts_ms: int, with_forecast: bool) -> list[Planned]:
+    async def plan(self, subjects: Sequence[Subject], origin_ts_ms: int, with_forecast: bool) -> Answers:
         del origin_ts_ms, with_forecast
-        return [Planned(WorkloadPlan(s.window.workload, s.refused, s.inputs), None) for s in subjects]
+        return Answers([WorkloadPlan(s.window.workload, s.refused, s.inputs) for s in subjects])
 
 
 class _Fleet:

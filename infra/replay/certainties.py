@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.forecast_state import WorkloadState
-from agents.subject import ForecastEngine, Planned, Subject
+from agents.subject import Answers, ForecastEngine, Subject
 from model.capacity import SPACING, CapacityPosterior
 from model.capacity_grid import GRID
 from model.lead_time import LeadTimePosterior
@@ -65,7 +65,7 @@ class CertainEngine:
     def min_context(self) -> int:
         return self._inner.min_context
 
-    async def plan(self, subjects: Sequence[Subject], origin_ts_ms: int, with_forecast: bool) -> list[Planned]:
+    async def plan(self, subjects: Sequence[Subject], origin_ts_ms: int, with_forecast: bool) -> Answers:
         """As an engine does."""
         told = [replace(subject, state=self._certainty(subject.state)) for subject in subjects]
         return await self._inner.plan(told, origin_ts_ms, with_forecast)

@@ -1,0 +1,83 @@
+"""Forecasts of a slot as they are published: columns of quantiles, made into records of text at the end.
+
+A plan does not wait for them, so nothing is made of them but numbers until it is out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from streams.log import OutRecord
+
+QUANTILE_LEVELS: Final = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.99)
+_SIGNIFICANT_DIGITS: Final = 6
+
+Float = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Forecasts:
+    """Quantiles of B workloads at one origin.
+
+    Attributes:
+        sources: B names of the forecasters that made them.
+        model: fingerprint.
+        indicators: names of the C columns.
+        published: B lists of the columns that are published of a workload, ascending.
+        steps: float64 [B, C, H, Q], aligned with `QUANTILE_LEVELS`, rounded as by `rounded`.
+        peaks: float64 [B, C, Q], of the largest step; likewise.
+    """
+
+    fleet: str
+    workloads: tuple[str, ...]
+    origin_ts_ms: int
+    step_ms: int
+    sources: tuple[str, ...]
+    model: str
+    indicators: tuple[str, ...]
+    published: Sequence[Sequence[int]]
+    steps: Float
+    peaks: Float
+
+    def records(self, topic: str) -> list[OutRecord]:
+        """One record of `agents.records.ForecastRecord` for each workload."""
+        horizon_s = self.steps.shape[2] * self.step_ms / 1000
+        made = []
+        for b, workload in enumerate(self.workloads):
+            columns = self.published[b]
+            body = {
+                "forecast_id": _forecast_id(self.fleet, workload, self.origin_ts_ms, self.model),
+                "workload": workload,
+                "origin_ts_ms": self.origin_ts_ms,
+                "step_ms": self.step_ms,
+                "source": self.sources[b],
+                "model": self.model,
+                "quantile_levels": QUANTILE_LEVELS,
+                "targets": {self.indicators[c]: self.steps[b, c] for c in columns},
+                "peaks": {self.indicators[c]: self.peaks[b, c] for c in columns},
+                "peak_window_s": horizon_s,
+                "v": 1,
+            }
+            made.append(OutRecord(topic, workload.encode(), orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)))
+        return made
+
+
+def rounded(values: Float) -> Float:
+    """Six significant digits: what a reader can use, in half the bytes."""
+    size = np.abs(values)
+    magnitude = np.floor(np.log10(np.where(size > 0, size, 1.0)))
+    scale = np.power(10.0, _SIGNIFICANT_DIGITS - 1 - magnitude)
+    with np.errstate(invalid="ignore"):  # what is not finite has no digits: it becomes null
+        return np.asarray(np.rint(values * scale) / scale)
+
+
+def _forecast_id(fleet: str, workload: str, origin_ts_ms: int, model: str) -> str:
+    text = "\x1f".join((fleet, workload, str(origin_ts_ms), model))
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
