@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -193,13 +194,19 @@ def _headers(kind: str, identity: str, fleet: str, workload: str, ts_ms: int) ->
         ("ce_specversion", b"1.0"),
         ("ce_type", kind.encode()),
         ("ce_id", identity.encode()),
-        # A URI reference by the specification, so a fleet's name needs its odd characters escaped.
-        ("ce_source", quote(f"harmony/{fleet}", safe="/-._~").encode()),
+        ("ce_source", _source(fleet)),
         ("ce_subject", workload.encode()),
         ("ce_time", _rfc3339(ts_ms).encode()),
         ("content-type", b"application/json"),
     )
 
 
+@lru_cache(8)
+def _source(fleet: str) -> bytes:
+    """A URI reference by the specification, so a fleet's name needs its odd characters escaped."""
+    return quote(f"harmony/{fleet}", safe="/-._~").encode()
+
+
+@lru_cache(64)
 def _rfc3339(ts_ms: int) -> str:
     return datetime.fromtimestamp(ts_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -57,7 +57,9 @@ def demand_column(unit: Unit, window: Window) -> int:
 
 def demand_steps(unit: Unit, window: Window) -> int:
     """Steps of the context in which it was observed."""
-    return int(window.observed[:, demand_column(unit, window)].sum())
+    from model.window_tallies import observed_steps
+
+    return int(observed_steps(window.observed)[demand_column(unit, window)])
 
 
 def declared_capacity(spec: WorkloadSpec, per_request: float = 1.0) -> float | None:
@@ -132,19 +134,18 @@ def recent_lengths(window: Window, step_s: float) -> Lengths | None:
 
     Tokens of a stretch may be of requests in service when it began, and its own may not have had theirs yet.
     """
-    columns = [window.columns[name] for name in _LENGTHS if name in window.columns]
+    from model.window_tallies import sums_of_all
+
+    columns = np.array([window.columns[name] for name in _LENGTHS if name in window.columns])
     if len(columns) < len(_LENGTHS):
         return None
+    sums = np.empty(len(columns))
     for slots in _STRETCHES:
-        seen = window.observed[-slots:, columns].all(axis=1)
-        rows = window.values[-slots:, columns][seen].astype(np.float64)  # [K, 4]
-        if not len(rows):
-            continue
-        requests, prompt, output, _ = (rows.sum(axis=0) * step_s).tolist()
-        if requests >= _ENOUGH:
-            before, now = rows[0, 3], rows[-1, 3]
+        rows, before, now = sums_of_all(window.values, window.observed, columns, slots, sums)
+        requests, prompt, output, _ = (sums * step_s).tolist()
+        if rows and requests >= _ENOUGH:
             most = output / (requests - min(now, 0.5 * requests))
-            return Lengths(prompt / requests, output / requests, float(output / (requests + before)), float(most))
+            return Lengths(prompt / requests, output / requests, output / (requests + before), most)
     return None
 
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from threading import Lock
 from time import perf_counter
 
 import numpy as np
@@ -23,12 +24,14 @@ from agents.micro_batcher import MicroBatcher
 from agents.plan_rows import RowPlanner, bare_plan
 from agents.planner import horizon_steps
 from agents.policy import Policy
+from agents.precedence import Precedence
 from agents.proposal import Proposer, with_proposals
 from agents.recent_levels import recent_levels
 from agents.records import WorkloadPlan
 from agents.subject import Answers, Subject
 from model.contract import ContextBatch, ForecastBatch, Forecaster, quantiles_of_ordered, quantiles_of_paths
 from model.forecast_trust import REACTIVE, TIERS
+from model.window_tallies import observed_steps
 from streams.catalogue import Indicator
 from streams.meter import Meter
 
@@ -64,6 +67,7 @@ class Engine:
         proposer: a policy of somebody's own, asked after the planner.
         demand_alone: demand is forecast from demand, a fraction of the work of forecasting every indicator; only
             workloads without any are forecast in full.
+        plan_threads: partitions that are planned at a time.
     """
 
     def __init__(
@@ -77,6 +81,7 @@ class Engine:
         crowd: tuple[int, MicroBatcher] | None = None,
         proposer: Proposer | None = None,
         demand_alone: bool = True,
+        plan_threads: int = 1,
     ) -> None:
         self._forecaster = forecaster
         self._batcher = batcher
@@ -89,8 +94,10 @@ class Engine:
         self._demand_alone = demand_alone
         self._step_ms = step_ms
         self._meter = meter
-        # One thread with one torch thread, as for inference: nothing that runs beside it can change a number.
-        self._thread = ThreadPoolExecutor(1, "plan", initializer=torch.set_num_threads, initargs=(1,))
+        # Each with one torch thread, as for inference: nothing that runs beside it can change a number.
+        self._threads = ThreadPoolExecutor(plan_threads, "plan", initializer=torch.set_num_threads, initargs=(1,))
+        self._proposing = Lock()
+        self._precedence = Precedence()
 
     @property
     def fingerprint(self) -> str:
@@ -112,24 +119,27 @@ class Engine:
             if targets[i]:
                 simple = crowded or not subject.state.trust.asks_network
                 groups.setdefault((self._horizon(subject), simple, self._width(targets[i])), []).append(i)
-        told = []
-        for (horizon, simple, width), indices in sorted(groups.items()):
-            batcher = self._crowd[1] if simple and self._crowd is not None else self._batcher
-            group = [(subjects[i], targets[i]) for i in indices]
-            done, its = await self._plan_group(group, origin_ts_ms, horizon, width, batcher)
-            told.append(its)
-            for i, answer in zip(indices, done, strict=True):
-                plans[i] = answer
+        with self._precedence.ahead():
+            told = []
+            for (horizon, simple, width), indices in sorted(groups.items()):
+                batcher = self._crowd[1] if simple and self._crowd is not None else self._batcher
+                group = [(subjects[i], targets[i]) for i in indices]
+                done, its = await self._plan_group(group, origin_ts_ms, horizon, width, batcher)
+                told.append(its)
+                for i, answer in zip(indices, done, strict=True):
+                    plans[i] = answer
 
         async def forecasts() -> list[Forecasts]:
+            await self._precedence.clear()
             loop = asyncio.get_running_loop()
-            return [await loop.run_in_executor(self._thread, self._forecasts, its, origin_ts_ms) for its in told]
+            return [await loop.run_in_executor(self._threads, self._forecasts, its, origin_ts_ms) for its in told]
 
         return Answers(plans, forecasts)
 
     def _target_columns(self, subject: Subject) -> list[int]:
         """What is forecast for people: demand, or whatever is observed of a workload without request telemetry."""
-        enough = np.flatnonzero(subject.window.observed.sum(axis=0) >= self.min_context).tolist()
+        steps, least = observed_steps(subject.window.observed).tolist(), self.min_context
+        enough = [n for n, number in enumerate(steps) if number >= least]
         return [n for n in enough if self._catalogue[n].level == 1] or enough
 
     def _width(self, targets: Sequence[int]) -> int:
@@ -149,7 +159,7 @@ class Engine:
         forecast = await batcher.forecast(batch, horizon, self._policy.paths_screen)
         # Planning is numeric work of many milliseconds; the loop must keep fetching meanwhile.
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._plans, group, forecast, batch, origin_ts_ms)
+        return await loop.run_in_executor(self._threads, self._plans, group, forecast, batch, origin_ts_ms)
 
     def _plans(
         self,
@@ -189,7 +199,8 @@ class Engine:
             else:
                 plans.append(bare_plan(subject, subject.refused, outlook=outlook))
         if self._proposer is not None:
-            plans = with_proposals(self._proposer, plans, group, arrivals, origin_ts_ms, self._step_ms)
+            with self._proposing:  # a plug-in is asked one question at a time
+                plans = with_proposals(self._proposer, plans, group, arrivals, origin_ts_ms, self._step_ms)
         self._meter.observe("plan_seconds", perf_counter() - started)
         at = {n: c for c, n in enumerate(read)}
         published = [[at[n] for n in columns] for columns in targets]

@@ -8,14 +8,16 @@ last commit record are adopted, so that GPU noise cannot split history.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
+from typing import TypeVar
 
 from agents.demand_units import demand_steps
-from agents.forecast_state import CommitBody, WorkloadState, new_state, restore_state, snapshot_state
+from agents.forecast_state import CommitBody, StateSnapshot, WorkloadState, new_state, restore_state, snapshot_state
 from agents.forecasts import Forecasts
 from agents.hindsight import DEMAND
 from agents.live_scoring import ForecastScorer
@@ -40,6 +42,9 @@ from streams.window_table import Window, WindowTable
 
 STAGE = "forecast"
 _MOST_SUBJECTS = 1024
+# What nobody waits for gives way to the other lanes after so many workloads, a millisecond or two.
+_SLICE = 16
+T = TypeVar("T")
 NO_INPUTS = InputFacts(
     arrival_rate=None,
     observed_ratio=0.0,
@@ -54,7 +59,7 @@ NO_INPUTS = InputFacts(
 )
 
 
-def batched(names: Iterable[str], size: int) -> Iterator[list[str]]:
+def batched(names: Iterable[T], size: int) -> Iterator[list[T]]:
     """So many of them at a time, the last time perhaps fewer."""
     rest = iter(names)
     while some := list(islice(rest, size)):
@@ -149,8 +154,11 @@ class ForecastKernel:
         forecasts = [made for make in answer.forecasts for made in await make()]
         if self._scorer is not None:
             self._scorer.offer(slot, origin_ts_ms, forecasts, answer.windows)
-        outputs += [out for made in forecasts for out in made.records(self._topics.forecasts)]
-        yield Emission([outputs], self._commit(slot, resume_offset), resume_offset)
+        for made in forecasts:
+            for rows in batched(range(len(made)), _SLICE):
+                outputs += made.records(self._topics.forecasts, rows)
+                await asyncio.sleep(0)
+        yield Emission([outputs], await self._commit(slot, resume_offset), resume_offset)
 
     def _fill(self, joined: JoinedSlot) -> list[OutRecord]:
         """Store the slot's pages; returns the coarse row that it completes, if it does."""
@@ -196,7 +204,8 @@ class ForecastKernel:
         scored = set(self._scorer.chosen(joined.slot, list(self.table))) if self._scorer is not None else set()
         # Windows and futures are large: so many at a time bound the memory of a large fleet.
         for workloads in batched(self.table, _MOST_SUBJECTS):
-            subjects = [self._subject(workload, joined.slot, origin_ts_ms, offsets) for workload in workloads]
+            views = self.table.windows(workloads)
+            subjects = [self._subject(window, joined.slot, origin_ts_ms, offsets) for window in views]
             answers = await self._engine.plan(subjects, origin_ts_ms, with_forecast)
             answer.plans += answers.plans
             if len(self.table) <= _MOST_SUBJECTS:
@@ -210,14 +219,13 @@ class ForecastKernel:
             self._meter.count("refusals_total", number, reason=reason)
         return answer
 
-    def _subject(self, workload: str, slot: int, origin_ts_ms: int, offsets: dict[str, int]) -> Subject:
-        window = self.table[workload]
+    def _subject(self, window: Window, slot: int, origin_ts_ms: int, offsets: dict[str, int]) -> Subject:
         self._learn(window, slot)
         inputs = input_facts(window, origin_ts_ms, self._config.step_ms, self.table.num_coarse, self._limits, offsets)
         fleet, pending_since_ms = window.facts.fleet, window.facts.pending_since_ms
         age_ms = origin_ts_ms - fleet.ts_ms if fleet is not None else None
         refused = self._refusal(window, slot, inputs, fleet)
-        state = self._states[workload]
+        state = self._states[window.workload]
         standing = limits_of(state, window, fleet, origin_ts_ms, self._config.step_ms)
         return Subject(window, state, inputs, fleet, age_ms, pending_since_ms, refused, standing)
 
@@ -262,7 +270,11 @@ class ForecastKernel:
 
     # Commit and restore.
 
-    def _commit(self, slot: int, resume_offset: int) -> list[OutRecord]:
+    async def _commit(self, slot: int, resume_offset: int) -> list[OutRecord]:
+        states: dict[str, StateSnapshot] = {}
+        for workloads in batched(sorted(self._states), _SLICE):
+            states.update((workload, snapshot_state(self._states[workload])) for workload in workloads)
+            await asyncio.sleep(0)
         self._sequence += 1
         pending = self._join.first_pending_offset()
         partial = self._assembler.first_pending_offset()
@@ -275,7 +287,7 @@ class ForecastKernel:
             grace_ms=self._config.grace_ms,
             policy=self._policy_fingerprint,
             model=self._engine.fingerprint,
-            states={w: snapshot_state(s) for w, s in sorted(self._states.items())},
+            states=states,
             running_coarse=self.table.running_coarse(),
             context_steps=self._config.context_steps,
         )
@@ -287,7 +299,7 @@ class ForecastKernel:
     def new_assembler(self) -> PageAssembler:
         """Reads this partition's pages with the columns of the table."""
         where = f"{self._topics.pages}/{self.partition}"
-        return PageAssembler(self._config, self._topics.partitions, self.table.catalogue, where)
+        return PageAssembler(self._config, self._topics.partitions, self.table.catalogue, where, with_series=False)
 
     def begin_restore(self, commit: Commit) -> CommitBody:
         """Take over a commit record; then the caller offers pages, coarse rows and published plans.

@@ -6,7 +6,7 @@ A plan does not wait for them, so nothing is made of them but numbers until it i
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -46,11 +46,15 @@ class Forecasts:
     steps: Float
     peaks: Float
 
-    def records(self, topic: str) -> list[OutRecord]:
-        """One record of `agents.records.ForecastRecord` for each workload."""
+    def __len__(self) -> int:
+        return len(self.workloads)
+
+    def records(self, topic: str, rows: Iterable[int]) -> list[OutRecord]:
+        """A record of `agents.records.ForecastRecord` for each of these workloads."""
         horizon_s = self.steps.shape[2] * self.step_ms / 1000
         made = []
-        for b, workload in enumerate(self.workloads):
+        for b in rows:
+            workload = self.workloads[b]
             columns = self.published[b]
             body = {
                 "forecast_id": _forecast_id(self.fleet, workload, self.origin_ts_ms, self.model),

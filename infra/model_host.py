@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 
 import structlog
@@ -18,6 +19,7 @@ from streams.catalogue import Indicator
 from streams.meter import Meter
 
 log = structlog.get_logger(__name__)
+_PLAN_THREADS = 2  # of a partition each; more would only take turns at the interpreter
 _MS_PER_WORKLOAD = 60  # of a step: four partitions of one worker keep a fifth of a core busy
 
 
@@ -60,6 +62,7 @@ def host_model(settings: Settings, catalogue: tuple[Indicator, ...], meter: Mete
         crowd=(settings.stream.step_ms // _MS_PER_WORKLOAD if most is None else most, simple),
         proposer=own_policy(settings, meter),
         demand_alone=not settings.advanced.plugins.forecaster,
+        plan_threads=min(_PLAN_THREADS, os.cpu_count() or 1),
     )
     meter.gauge("model_info", 1, fingerprint=engine.fingerprint)
     return inference, engine

@@ -155,6 +155,11 @@ class FactRing:
         return tuple(queues[source] for source in sorted(queues))
 
     def _pending_since_ms(self, row: int) -> int | None:
+        for told in self._report[row, self._newest % self._context_steps, ::-1].tolist():
+            if told:
+                if told != _PENDING:
+                    return None  # as nearly always
+                break
         slots = np.arange(self._newest, self._newest - self._context_steps, -1)
         reports = self._report[row, slots % self._context_steps, ::-1].ravel()  # newest first
         told = np.flatnonzero(reports)

@@ -137,7 +137,7 @@ def encode_page(
     return EncodedPage(records, digest.hex())
 
 
-def decode_page(body: bytes, config: StreamConfig, num_partitions: int) -> Page:
+def decode_page(body: bytes, config: StreamConfig, num_partitions: int, *, with_series: bool = True) -> Page:
     """Read the joined chunks of a page whose digest has been checked.
 
     Raises:
@@ -159,12 +159,12 @@ def decode_page(body: bytes, config: StreamConfig, num_partitions: int) -> Page:
         if found != wanted:
             raise OtherSettings(f"pages hold {name} {found}, the settings say {wanted}; {_OTHER_SHAPE}")
     try:
-        return _page_of(header, body, start)
+        return _page_of(header, body, start, with_series=with_series)
     except (ValueError, IndexError, TypeError, msgspec.MsgspecError) as error:
         raise ContractBroken(f"the parts of a page do not fit each other ({error}); {_FOREIGN}") from None
 
 
-def _page_of(header: PageHeader, body: bytes, start: int) -> Page:
+def _page_of(header: PageHeader, body: bytes, start: int, *, with_series: bool) -> Page:
     k, n = len(header.workloads), len(header.indicators)
     values = np.frombuffer(body, "<f4", k * n, start).reshape(k, n)
     bits = np.frombuffer(body, np.uint8, (k * n + 7) // 8, start + 4 * k * n)
@@ -184,7 +184,7 @@ def _page_of(header: PageHeader, body: bytes, start: int) -> Page:
         values=values.astype(np.float32, copy=False),
         observed=np.unpackbits(bits, count=k * n).astype(bool).reshape(k, n),
         facts=unpack_facts(header.facts),
-        series=unpack_series(header.series, header.workloads),
+        series=unpack_series(header.series, header.workloads) if with_series else (),
         controls=header.controls,
         counters=header.counters,
     )
@@ -214,14 +214,22 @@ class PageAssembler:
         config, num_partitions: what the pages must agree on.
         catalogue: columns of the pages returned, by source; see `align_page`.
         log: full name of the topic and the partition, for what errors say.
+        with_series: read the section that only ingest needs to go on; pages have none otherwise.
     """
 
     def __init__(
-        self, config: StreamConfig, num_partitions: int, catalogue: Sequence[Indicator], log: str = "pages"
+        self,
+        config: StreamConfig,
+        num_partitions: int,
+        catalogue: Sequence[Indicator],
+        log: str = "pages",
+        *,
+        with_series: bool = True,
     ) -> None:
         self._log = log
         self._config = config
         self._num_partitions = num_partitions
+        self._with_series = with_series
         self._columns = {s: tuple(i.name for i in of_source(tuple(catalogue), s)) for s in SOURCES}
         self._partition: int | None = None
         self._open: dict[tuple[Source, int, bytes], _OpenPage] = {}
@@ -256,7 +264,7 @@ class PageAssembler:
                 f"{record.offset} do not match their digest; run `harmony state reset`"
             )
         try:
-            decoded = decode_page(body, self._config, self._num_partitions)
+            decoded = decode_page(body, self._config, self._num_partitions, with_series=self._with_series)
         except ContractBroken as error:
             raise type(error)(f"{self._log}: offset {record.offset}: {error}") from None
         if (decoded.source, decoded.slot, decoded.partition) != (source, slot, self._partition):

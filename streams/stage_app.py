@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -18,6 +19,7 @@ from typing import Any, Final, Protocol, cast
 import faust
 from faust.types.tuples import TP
 
+from streams.batch_sender import send_batches
 from streams.end_process import end_process
 from streams.fetched_batch import BatchSchema, FetchedBatch
 from streams.log import ContractBroken, OutRecord
@@ -26,7 +28,7 @@ from streams.meter import Meter, NullMeter
 from streams.reach import check_reach
 from streams.stage import FailPoint, Gathering, Kernel, Lane
 from streams.topics import PLAN_BYTES
-from streams.transport import BatchConsumer, BatchPort, NoTables, highwater_lag, install
+from streams.transport import BatchConsumer, BatchPort, NoTables, highwater_lag, install, kafka_producer
 
 # A request carries one batch per partition: in batches of the usual 16 KiB a slot's answers take dozens of round trips.
 # Well below the megabyte that brokers allow a batch by default.
@@ -177,13 +179,23 @@ class StageHost:
             self._on_failure(lane.stage, error)
 
     async def send(self, records: Sequence[OutRecord]) -> list[Any]:
-        """Publish and await the broker's acknowledgement of every record."""
+        """Publish a few records, in order, and await the broker's acknowledgement of each."""
         producer = self.app.producer
-        try:
+        with self._leaving():
             futures = [
                 await producer.send(r.topic, r.key, r.value, r.partition, None, list(r.headers)) for r in records
             ]
             return list(await asyncio.gather(*futures))
+
+    async def send_answers(self, records: Sequence[OutRecord]) -> None:
+        """Publish what a stage answers, in batches, and await the broker's acknowledgement of all."""
+        with self._leaving():
+            await send_batches(kafka_producer(self.app), [r for r in records if not self._withhold(r)])
+
+    @contextmanager
+    def _leaving(self) -> Iterator[None]:
+        try:
+            yield
         except Exception as error:
             if self.app.should_stop:
                 # A worker that leaves takes its producer away from whoever still publishes: the next owner repeats it.
@@ -263,16 +275,13 @@ class StageHost:
     def _new_lane(self, stage: Stage, tp: TP, kernel: Kernel) -> Lane:
         generation = self._generation
 
-        async def send(records: Sequence[OutRecord]) -> None:
-            await self.send([r for r in records if not self._withhold(r)])
-
         def on_failure(_stage: str, error: BaseException) -> None:
             self._on_failure(f"{stage.name} of {tp.topic}/{tp.partition}", error)
 
         return Lane(
             stage=stage.name,
             kernel=kernel,
-            send=send,
+            send=self.send_answers,
             mark_safe=lambda offset: cast("BatchConsumer", self.app.consumer).mark_safe(tp, offset, generation),
             meter=self._meter,
             on_failure=on_failure,

@@ -13,6 +13,7 @@ docs/adr/0001 says what Faust does for us and what it does not.
 | `Consumer._thread`*, aiokafka's subscription state* and sender task* | what watchdogs see of consumer and producer |
 | `Consumer._new_consumer_thread`, aiokafka's `Fetcher._records`*, `PartitionRecords._consumer_record`* | lean records |
 | `TableManager.on_start`, `_update_channels`* | joins the group at once |
+| `Producer._ensure_producer`* | aiokafka's producer, which takes whole batches |
 """
 
 from __future__ import annotations
@@ -234,6 +235,11 @@ class BatchConsumer(driver.Consumer):
         if self.flow_active and tp in self._expected:
             self._expected[tp] = offset + 1
             self._read_offset[tp] = offset
+
+
+def kafka_producer(app: faust.App) -> Any:
+    """The started aiokafka producer behind an app's."""
+    return cast("driver.Producer", app.producer)._ensure_producer()
 
 
 class NoTables(TableManager):

@@ -1,0 +1,45 @@
+"""What nobody waits for lets pass what somebody waits for, and is never forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from agents.precedence import Precedence
+
+
+async def test_who_gives_way_goes_on_when_the_last_of_those_ahead_is_done() -> None:
+    precedence, done = Precedence(), []
+
+    async def ahead(seconds: float) -> None:
+        with precedence.ahead():
+            await asyncio.sleep(seconds)
+            done.append("ahead")
+
+    async def behind() -> None:
+        await asyncio.sleep(0)
+        await precedence.clear()
+        done.append("behind")
+
+    await asyncio.gather(behind(), ahead(0.01), ahead(0.03), behind())
+    assert done == ["ahead", "ahead", "behind", "behind"]
+
+
+async def test_an_error_ahead_and_a_waiter_that_was_cancelled_hold_nobody_up() -> None:
+    precedence = Precedence()
+
+    async def fails() -> None:
+        with precedence.ahead():
+            await asyncio.sleep(0.01)
+            raise ZeroDivisionError
+
+    failing = asyncio.create_task(fails())
+    await asyncio.sleep(0)
+    cancelled, waiting = asyncio.create_task(precedence.clear()), asyncio.create_task(precedence.clear())
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    with pytest.raises(ZeroDivisionError):
+        await failing
+    await asyncio.wait_for(waiting, 1.0)
+    await asyncio.wait_for(precedence.clear(), 1.0)
