@@ -1,25 +1,25 @@
-"""Closing slots: who is admitted, what the indicators are, and what is remembered for the slots to come."""
+"""Closing slots: what a slot's page says, and what is remembered for the slots to come."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
-from streams.block_columns import FactRows, HistRows, SeriesRows
 from streams.catalogue import Indicator
+from streams.close_loop import RESET, Closing, Columns, Limits, Names, Scratch, close_slots
+from streams.close_rules import Growth, Told
 from streams.config import StreamConfig
 from streams.facts_codec import FactColumns, SeriesColumns
-from streams.indicators import IndicatorRules, Known, SlotValues
+from streams.indicators import IndicatorRules
+from streams.page_columns import BlockOfPages, HistRows
 from streams.pages import HistogramState, SeriesState
-from streams.sample_run import Ints
+from streams.sample_pool import SamplePool
+from streams.sample_run import Bools, Ints, Singles
 from streams.series import Roster, SeriesTable
 from streams.series_index import SeriesIndex
-from streams.slot_block import SlotBlock
-from streams.slot_table import SlotTable
-from streams.slots import OpenSlot
+from streams.slots import OpenSlot, SlotNews
 
 # Slots are closed together up to so many samples: more would no longer fit the cache of a core.
 _GROUP_SAMPLES = 4_096
@@ -30,7 +30,8 @@ class ClosedSlot:
     """A slot's share of its page; `num_refused` samples belonged to workloads that were one too many."""
 
     workloads: tuple[str, ...]
-    values: SlotValues
+    values: Singles
+    observed: Bools
     facts: FactColumns
     series: SeriesColumns
     num_refused: int
@@ -44,17 +45,25 @@ class SlotCloser:
         indicators: of one source; columns of the values.
         fields: columns of the samples.
         index: numbers the series.
+        pool: holds the samples of the slots.
     """
 
     def __init__(
-        self, config: StreamConfig, indicators: Sequence[Indicator], fields: Sequence[str], index: SeriesIndex
+        self,
+        config: StreamConfig,
+        indicators: Sequence[Indicator],
+        fields: Sequence[str],
+        index: SeriesIndex,
+        pool: SamplePool,
     ) -> None:
-        self._config = config
+        self._context_steps = config.context_steps
+        self._limits = Limits(config.step_ms, config.context_steps, config.source_silence_steps, config.max_workloads)
         self._rules = IndicatorRules(indicators, fields, config.source_cap)
-        self._width = len(fields)
         self._index = index
+        self._pool = pool
         self._series = SeriesTable(self._rules.counters, self._rules.hist_fields, index)
-        self.roster = Roster()
+        self._pages = BlockOfPages(self._rules.counters, index)
+        self.roster = Roster(index)
 
     def remember(self, slot: int, workloads: Collection[str], states: Iterable[SeriesState]) -> None:
         """Take in what a page says; with the last L pages, oldest first, the closer is as it was."""
@@ -66,113 +75,124 @@ class SlotCloser:
         return self._series.living()
 
     def close(self, slots: Sequence[tuple[int, OpenSlot]]) -> list[ClosedSlot]:
-        """Aggregate slots, in ascending order, and remember them."""
+        """Aggregate slots, in ascending order, and remember them; their rows of the pool are free afterwards."""
         closed: list[ClosedSlot] = []
         # Histograms are no columns: each slot needs what the one before it has left.
-        alone = bool(self._series.hists) or any(opened.samples.hists for _, opened in slots)
+        alone = bool(self._series.hists) or any(opened.news is not None and opened.news.hists for _, opened in slots)
         group: list[tuple[int, OpenSlot]] = []
         num_samples = 0
         for slot, opened in slots:
-            num_samples += opened.samples.num
-            # What a slot of the group has heard must not be forgotten within the group.
-            too_far = bool(group) and slot - group[0][0] > self._config.context_steps
-            if group and (alone or too_far or num_samples > _GROUP_SAMPLES):
+            num_samples += opened.size
+            if group and (alone or num_samples > _GROUP_SAMPLES):
                 closed += self._close_group(group)
-                group, num_samples = [], opened.samples.num
+                group, num_samples = [], opened.size
             group.append((slot, opened))
         return closed + self._close_group(group) if group else closed
 
     def _close_group(self, slots: Sequence[tuple[int, OpenSlot]]) -> list[ClosedSlot]:
-        workloads: list[tuple[str, ...]] = []
-        for slot, opened in slots:
-            self.roster.forget(slot - 1 - self._config.context_steps)
-            workloads.append(tuple(sorted(self._admit(opened))))
-            self.roster.mark(workloads[-1], slot)
-        block = SlotBlock([opened for _, opened in slots], workloads, self._index, self._width)
-        sources_known: list[Ints] = []
-        for (slot, _), numbers, (first, end) in zip(slots, block.numbers, pairwise(block.cuts), strict=True):
-            self._series.forget(slot - 1 - self._config.context_steps)
-            self._series.hear(slot, block.series[first:end])
-            sources_known.append(self._sources_known(slot, numbers))
-        table = SlotTable(block.row_cuts[-1], block.rows, block.series_of, block.ts_ms, block.values)
-        newest = table.newest(self._rules.counter_columns)
-        before, before_ts_ms = block.before(newest, *self._series.before(block.series))
-        hists = self._hists(block)
-        states = {series: {f: [h for h, _ in seen] for f, seen in held.items()} for series, held in hists.items()}
-        values = self._rules.apply(table, Known(before, before_ts_ms.astype(np.float64), states))
-        series = SeriesRows(block, self._rules.counters, newest, before, before_ts_ms)
-        final = block.final()
-        self._series.put(block.series[final], series.values[final], series.times[final])
-        hist_rows = self._remember_hists(block, hists)
-        facts = FactRows(block, values)
-        sources = self._index.sources_of(block.series)
+        told_more = [opened.news is not None and bool(opened.news.workloads) for _, opened in slots]
+        orders = [
+            self._index.numbers_of(tuple(opened.news.workloads)) if more and opened.news else np.zeros(0, np.int64)
+            for more, (_, opened) in zip(told_more, slots, strict=True)
+        ]
+        closing = Closing(
+            np.array([slot for slot, _ in slots]),
+            np.array([opened.head for _, opened in slots]),
+            np.array([opened.size for _, opened in slots]),
+            np.concatenate(orders) if any(told_more) else orders[0],
+            np.array([0, *np.cumsum([len(order) for order in orders]).tolist()]),
+        )
+        num_samples = int(closing.size.sum())
+        columns = self._columns(len(slots), num_samples + len(closing.order), num_samples)
+        last_seen = self.roster.last_seen()
+        names = Names(last_seen, self._index.name_ranks(), self._index.workload_of, self._index.ranks())
+        scratch = self._scratch(len(last_seen), int(closing.size.max()))
+        known = self._series.columns()
+        self._series.forget_hists(slots[0][0] - 1 - self._context_steps)
+        close_slots(closing, self._pool.rows, names, known, self._rules.tables, self._limits, scratch, columns)
+        hist_rows = self._hists(slots[0][1].news, columns)
+        pages = self._pages
+        pages.load(columns)
         closed: list[ClosedSlot] = []
         for at, (_, opened) in enumerate(slots):
-            names = workloads[at]
-            unheard = opened.workloads.keys() - set(names) if len(names) < len(opened.workloads) else ()
+            workloads = pages.workloads(at)
+            values, observed = pages.values(at)
+            num_refused = int(columns.refused[at])
+            news = opened.news if told_more[at] else None
+            if news is not None and len(workloads) < len(news.workloads):
+                unheard = news.workloads.keys() - set(workloads)
+                num_refused += sum(len(news.workloads[name] or ()) for name in unheard)
             closed.append(
                 ClosedSlot(
-                    names,
-                    values.part(block.row_cuts[at], block.row_cuts[at + 1]),
-                    facts.of(at, names, opened, sources_known[at]),
-                    series.of(at, sources[block.cuts[at] : block.cuts[at + 1]], hist_rows),
-                    block.num_refused[at] + sum(len(opened.workloads[name] or ()) for name in unheard),
+                    workloads, values, observed, pages.facts(at, workloads, news), pages.series(at, hist_rows),
+                    num_refused,
                 )
-            )
+            )  # fmt: skip
         return closed
 
-    def _admit(self, opened: OpenSlot) -> Iterable[str]:
-        """Workloads of the page: known ones, and new ones in order of appearance while there is room."""
-        if self.roster.holds(opened.workloads.keys()):
-            return opened.workloads
-        admitted: list[str] = []
-        room = self._config.max_workloads - len(self.roster)
-        for workload in opened.workloads:
-            known = workload in self.roster
-            if known or room > 0:
-                room -= not known
-                admitted.append(workload)
-        return admitted
+    def _columns(self, num_slots: int, k: int, n: int) -> Columns:
+        num_indicators, num_counters = self._rules.num_indicators, len(self._rules.counters)
+        return Columns(
+            cuts=np.empty((num_slots + 1, 3), np.int64),
+            refused=np.empty(num_slots, np.int64),
+            workload=np.empty(k, np.int64),
+            values=np.empty((k, num_indicators), np.float32),
+            observed=np.empty((k, num_indicators), np.bool_),
+            num_samples=np.empty(k, np.int32),
+            newest_ms=np.empty(k, np.int64),
+            sources_seen=np.empty(k, np.int32),
+            sources_known=np.empty(k, np.int32),
+            flags=np.empty(k, np.uint8),
+            series=np.empty(n, np.int64),
+            row=np.empty(n, np.int32),
+            series_ms=np.empty(n, np.int64),
+            counters=np.empty((n, num_counters)),
+            there=np.empty((n, num_counters), np.bool_),
+            times=np.empty((n, num_counters), np.int64),
+            sample_row=np.empty(n, np.int64),
+            sample_series=np.empty(n, np.int64),
+        )
 
-    def _hists(self, block: SlotBlock) -> dict[int, dict[str, list[tuple[HistogramState, int]]]]:
-        """Per series and field its histograms of this slot by time, with what was known before in front."""
-        found: dict[int, dict[str, list[tuple[HistogramState, int]]]] = {}
-        for sample, held in block.hists:
-            series = int(block.series_of[sample])
-            of_series = found.setdefault(series, {})
-            for name, state in held.items():
-                states = of_series.get(name)
-                if states is None:
-                    before = self._series.hists.get(int(block.series[series]), {}).get(name)
-                    states = of_series[name] = [] if before is None else [before]
-                states.append((state, int(block.ts_ms[sample])))
-        return found
+    def _scratch(self, num_names: int, num_series: int) -> Scratch:
+        tables, num_counters = self._rules.tables, len(self._rules.counters)
+        plain, misses = (num_series, len(tables.plain_at)), (num_series, len(tables.miss_at))
+        return Scratch(
+            np.full(num_names, -1),
+            Told(
+                np.empty(plain), np.empty(plain, np.bool_), np.empty(misses), np.empty(misses),
+                np.empty(misses, np.bool_),
+            ),
+            Growth(*np.empty((3, num_counters), np.bool_), *np.empty((2, num_counters))),
+            np.empty(self._rules.num_indicators, np.bool_),
+        )  # fmt: skip
 
-    def _remember_hists(
-        self, block: SlotBlock, hists: dict[int, dict[str, list[tuple[HistogramState, int]]]]
-    ) -> HistRows:
-        """Store the newest histograms of a slot that stands alone; as rows of its page."""
+    def _hists(self, news: SlotNews | None, columns: Columns) -> HistRows:
+        """Indicators made of histograms, and what is remembered of them, of a slot that stands alone."""
+        held = news.hists if news is not None else {}
+        if not (held or self._series.hists):
+            return [], []
+        k, m, n = columns.cuts[1].tolist()
+        numbers = columns.series[:m].tolist()
+        seen: dict[int, dict[str, list[tuple[HistogramState, int]]]] = {}
+        ts_ms = self._pool.rows.ts_ms
+        for row, series in zip(columns.sample_row[:n].tolist(), columns.sample_series[:n].tolist(), strict=True):
+            for name, state in held.get(row, {}).items():
+                before = self._series.hists.get(numbers[series], {}).get(name)
+                states = seen.setdefault(series, {}).setdefault(name, [] if before is None else [before])
+                states.append((state, int(ts_ms[row])))
+        states_of = {s: {name: [h for h, _ in told] for name, told in of.items()} for s, of in seen.items()}
+        self._rules.quantiles(
+            columns.row[:m], states_of, columns.values[:k], columns.observed[:k], columns.flags[:k], RESET
+        )  # fmt: skip
         rows: list[tuple[int, str, HistogramState]] = []
         older: list[tuple[int, str, int]] = []
-        if not (hists or self._series.hists):
-            return rows, older
-        for row, (series, ts_ms) in enumerate(zip(block.series.tolist(), block.newest.tolist(), strict=True)):
-            states = dict(self._series.hists.get(series, {}))
-            for name, seen in hists.get(row, {}).items():
-                states[name] = seen[-1]
-            if not states:
-                continue
-            self._series.put_hists(series, states)
-            for name in sorted(states):
-                state, at_ms = states[name]
-                rows.append((row, name, state))
-                if at_ms != ts_ms:
-                    older.append((row, name, at_ms))
+        for at, (series, newest_ms) in enumerate(zip(numbers, columns.series_ms[:m].tolist(), strict=True)):
+            latest = dict(self._series.hists.get(series, {}))
+            latest.update({name: told[-1] for name, told in seen.get(at, {}).items()})
+            self._series.put_hists(series, latest)
+            for name in sorted(latest):
+                state, at_ms = latest[name]
+                rows.append((at, name, state))
+                if at_ms != newest_ms:
+                    older.append((at, name, at_ms))
         return rows, older
-
-    def _sources_known(self, slot: int, numbers: Ints) -> Ints:
-        """[k] sources of each workload heard within the last steps, this one included."""
-        heard = self._series.heard_since(slot - self._config.source_silence_steps + 1)
-        counts = np.bincount(self._index.workload_of[heard], minlength=self._index.num_names)
-        known: Ints = counts[numbers]
-        return known

@@ -28,10 +28,11 @@ from streams.page_writer import DueSlot, PageWriter
 from streams.pages import Control, Counters, Page
 from streams.record_sorter import Aside, RecordSorter, Stretch, TimedRecord
 from streams.records import FleetRecord, TickRecord
+from streams.sample_pool import SamplePool
 from streams.sample_reader import SampleReader
 from streams.sample_run import SampleRun
 from streams.series_index import SeriesIndex
-from streams.slots import VERDICTS, OpenSlots
+from streams.slots import OpenSlot, OpenSlots
 from streams.topics import Topics
 
 _offset = attrgetter("offset")
@@ -73,12 +74,13 @@ class IngestKernel:
         self._writer = PageWriter(partition, source, config, indicators, topics)
         self._index = SeriesIndex()
         self._reader = SampleReader(catalogue, source, config.max_record_bytes, config.skew_ms, self._index)
-        self._closer = SlotCloser(config, indicators, self._reader.fields, self._index)
+        self._pool = SamplePool(len(self._reader.fields), config.step_ms)
+        self._closer = SlotCloser(config, indicators, self._reader.fields, self._index, self._pool)
         from_topic = topics.telemetry_requests if source == "requests" else topics.telemetry_gpu
         self._dead = DeadLetterBox(topics.dead_letters, from_topic, partition)
         decoder = RecordDecoder(catalogue, source, config.max_record_bytes)
         self._sorter = RecordSorter(config, self._reader, decoder, self._dead)
-        self._open = OpenSlots(config, self._closer.roster, self._index)
+        self._open = OpenSlots(config, self._closer.roster, self._index, self._pool)
         self._controls: list[Control] = []
         self._resume_offset: int | None = None
         self._first_offset: int | None = None
@@ -175,10 +177,8 @@ class IngestKernel:
     def _forget_names(self) -> None:
         if not self._index.crowded(self._open.most_names):
             return
-        opened = list(self._open.open_slots())
-        living = [self._closer.living(), *(numbers for slot in opened for numbers in slot.samples.series())]
-        names = [*self._closer.roster, *(workload for slot in opened for workload in slot.workloads)]
-        self._index.sweep(living, names)
+        names = [*self._closer.roster, *self._open.names()]
+        self._index.sweep([self._closer.living(), self._pool.series()], names)
 
     def _move(self, records: Sequence[LogRecord]) -> None:
         first, last = records[0].offset, records[-1].offset
@@ -221,17 +221,14 @@ class IngestKernel:
         self._started(time_ms)
         times = np.maximum.accumulate(np.concatenate(([time_ms], marks)))  # [R + 1], before and after each record
         closed = (times - self._config.grace_ms) // self._config.step_ms - 1
-        record_of = np.repeat(np.arange(num_records), run.sizes)
         if self._open.roomy():
-            verdicts = self._open.add_run(run, record_of, closed[record_of])
+            tally = self._open.add_run(run, closed[:-1])
         else:
-            verdicts = self._open.add_carefully(run, int(closed[0]))
+            tally = self._open.add_carefully(run, int(closed[0]))
         new = self._counts.first_new(run)
-        counted = record_of >= new
-        if counted.any():
-            self.lateness.add(times[record_of[counted]], run.ts_ms[counted])
-        tally = np.bincount(record_of * len(VERDICTS) + verdicts, minlength=num_records * len(VERDICTS))
-        tally = tally.reshape(num_records, len(VERDICTS))
+        if new < num_records:
+            first = int(run.sizes[:new].sum())
+            self.lateness.add(np.repeat(times[new:-1], run.sizes[new:]), run.ts_ms[first:])
         done = new
         due: list[DueSlot] = []
         for number in np.flatnonzero(closed[1:] > closed[:-1]).tolist():
@@ -275,12 +272,14 @@ class IngestKernel:
         if before is None or slot <= before:
             return []
         empty_too = range(max(before + 1, slot - self._config.context_steps + 1), slot + 1)
+        resume = self._open.first_offset(offset)
+        opened = {number: (taken, after) for number, taken, after in self._open.take_until(slot, offset)}
         due: list[DueSlot] = []
-        for closing in sorted({*empty_too, *(s for s in self._open if s <= slot)}):
-            opened = self._open.take(closing, offset)
-            self._resume_offset = self._open.first_offset(offset)
+        for closing in sorted({*empty_too, *opened}):
+            samples, resume = opened.get(closing, (OpenSlot(), resume))
+            self._resume_offset = resume
             controls, self._controls = tuple(self._controls), []
-            due.append(DueSlot(closing, opened, offset, stamp_ms, self._resume_offset, controls, self.counters))
+            due.append(DueSlot(closing, samples, offset, stamp_ms, resume, controls, self.counters))
         due[-1].letters = self._dead.take(offset)
         self.last_closed = slot
         return due

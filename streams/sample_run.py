@@ -13,6 +13,9 @@ from streams.pages import HistogramState
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Singles = NDArray[np.float32]
+Shorts = NDArray[np.int32]
+Bytes = NDArray[np.uint8]
 Hists = dict[str, HistogramState]
 
 

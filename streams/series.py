@@ -3,54 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
 
 import numpy as np
 
+from streams.close_loop import NEVER
+from streams.close_rules import Remembered
 from streams.pages import HistogramState, SeriesState
 from streams.sample_run import Floats, Ints
 from streams.series_index import SeriesIndex
 
-# The slot of a series that was never heard.
-_NEVER = -(1 << 62)
-
 
 class Roster:
-    """Workloads by the newest closed slot that held them. Slots must be marked in ascending order."""
+    """Workloads by the newest closed slot that held them.
 
-    def __init__(self) -> None:
-        self._last_seen: dict[str, int] = {}
+    Args:
+        index: numbers the workloads.
+    """
+
+    def __init__(self, index: SeriesIndex) -> None:
+        self._index = index
+        self._last_seen: Ints = np.zeros(0, np.int64)
 
     def __len__(self) -> int:
-        return len(self._last_seen)
+        return int(np.count_nonzero(self._last_seen != NEVER))
 
     def __contains__(self, workload: object) -> bool:
-        return workload in self._last_seen
+        publisher = self._index.publishers.get(str(workload))
+        return publisher is not None and bool(self.last_seen()[publisher.number] != NEVER)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._last_seen)
+        return map(self._index.name_of, np.flatnonzero(self._last_seen != NEVER).tolist())
 
-    def holds(self, workloads: AbstractSet[str]) -> bool:
-        """Whether all of them are known."""
-        return workloads <= self._last_seen.keys()
+    def last_seen(self) -> Ints:
+        """[names] newest closed slot of each workload number, `NEVER` for those of none; to read and to write."""
+        more = self._index.num_names - len(self._last_seen)
+        if more > 0:
+            self._last_seen = np.concatenate((self._last_seen, np.full(more + len(self._last_seen), NEVER)))
+        return self._last_seen
 
     def mark(self, workloads: Collection[str], slot: int) -> None:
-        """Note that a closed slot holds the workloads."""
-        # Re-inserting keeps the dict ordered by slot, so that forgetting looks only at what it forgets.
-        forget = self._last_seen.pop
-        for workload in workloads:
-            forget(workload, None)
-        self._last_seen.update(dict.fromkeys(workloads, slot))
-
-    def forget(self, up_to_slot: int) -> None:
-        """Drop the workloads not seen after this slot."""
-        old = []
-        for workload, slot in self._last_seen.items():
-            if slot > up_to_slot:
-                break
-            old.append(workload)
-        for workload in old:
-            del self._last_seen[workload]
+        """Note that a closed slot holds the workloads; slots in ascending order."""
+        numbers = self._index.numbers_of(tuple(workloads))
+        self.last_seen()[numbers] = slot
 
 
 class SeriesTable:
@@ -80,13 +74,13 @@ class SeriesTable:
         more = self._index.capacity - len(self._heard)
         if more:
             width = len(self._counters)
-            self._heard = np.concatenate((self._heard, np.full(more, _NEVER)))
+            self._heard = np.concatenate((self._heard, np.full(more, NEVER)))
             self.values = np.concatenate((self.values, np.full((more, width), np.nan)))
             self.times = np.concatenate((self.times, np.zeros((more, width), np.int64)))
 
     def living(self) -> Ints:
         """Series heard in the last L slots."""
-        return np.flatnonzero(self._heard != _NEVER)
+        return np.flatnonzero(self._heard != NEVER)
 
     def load(self, slot: int, states: Iterable[SeriesState]) -> None:
         """Take in what a page says of its series."""
@@ -107,20 +101,10 @@ class SeriesTable:
             }
             self.put_hists(series, hists)
 
-    def before(self, series: Ints) -> tuple[Floats, Ints]:
-        """[m, C] last values, NaN where none, and their event times, of these series."""
+    def columns(self) -> Remembered:
+        """What is remembered, for every series number there is; to read and to write."""
         self._grow()
-        return self.values[series], self.times[series]
-
-    def hear(self, slot: int, series: Ints) -> None:
-        """Note that a closing slot holds these series."""
-        self._grow()
-        self._heard[series] = slot
-
-    def put(self, series: Ints, values: Floats, times: Ints) -> None:
-        """Store the counters that series end a closed slot with."""
-        self.values[series] = values
-        self.times[series] = times
+        return Remembered(self.values, self.times, self._heard)
 
     def put_hists(self, series: int, hists: dict[str, tuple[HistogramState, int]]) -> None:
         """Store the histograms that a series ends a closed slot with."""
@@ -129,15 +113,7 @@ class SeriesTable:
         else:
             self.hists.pop(series, None)
 
-    def heard_since(self, slot: int) -> Ints:
-        """Series heard in this slot or later."""
-        return np.flatnonzero(self._heard >= slot)
-
-    def forget(self, up_to_slot: int) -> None:
-        """Drop the series not heard after this slot."""
-        old = np.flatnonzero((self._heard <= up_to_slot) & (self._heard != _NEVER))
-        if len(old):
-            self._heard[old] = _NEVER
-            self.values[old] = np.nan
-            for series in old.tolist():
-                self.hists.pop(series, None)
+    def forget_hists(self, up_to_slot: int) -> None:
+        """Drop the histograms of series not heard after this slot."""
+        for series in [series for series in self.hists if self._heard[series] <= up_to_slot]:
+            del self.hists[series]

@@ -49,6 +49,7 @@ class SeriesIndex:
         self._free: list[int] = []
         self._free_names: list[int] = []
         self._ranks: Ints | None = None
+        self._name_ranks: Ints | None = None
         self._check_label = LabelCheck()
         self._sweep_at = _SLACK
         self._sweep_names_at = 0
@@ -103,6 +104,7 @@ class SeriesIndex:
                 number = len(self._names)
                 self._names.append(workload)
             publisher = self.publishers[workload] = Publisher(workload, number)
+            self._name_ranks = None
         return publisher
 
     def series(self, workload: str, source: str) -> int:
@@ -149,6 +151,18 @@ class SeriesIndex:
             self._ranks[[n for _, _, n in pairs]] = np.arange(len(pairs))
         return self._ranks
 
+    def name_ranks(self) -> Ints:
+        """[names] place of each workload number when workloads are ordered by name."""
+        if self._name_ranks is None:
+            self._name_ranks = np.zeros(self.num_names, np.int64)
+            numbers = [self.publishers[name].number for name in sorted(self.publishers)]
+            self._name_ranks[numbers] = np.arange(len(numbers))
+        return self._name_ranks
+
+    def names_of(self, workloads: Ints) -> list[str]:
+        """Workloads by their numbers [k]."""
+        return list(map(self._names.__getitem__, workloads.tolist()))
+
     def crowded(self, most_workloads: int) -> bool:
         """Whether so many names were heard that it is time to forget some; beyond `most_workloads` early."""
         return self.num_series >= self._sweep_at or self.num_workloads > max(most_workloads, self._sweep_names_at)
@@ -181,5 +195,5 @@ class SeriesIndex:
         self.most_sources = max((len(p.series) for p in self.publishers.values()), default=0)
         self._sweep_at = _SLACK + 2 * self.num_series
         self._sweep_names_at = 2 * self.num_workloads
-        self._ranks = None
+        self._ranks = self._name_ranks = None
         return np.array(gone, np.int64)

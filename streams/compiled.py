@@ -1,0 +1,88 @@
+"""Loops over samples compiled to machine code: once per version, then read from a folder (docs/adr/0018, 0022).
+
+The same rules as `model.compiled`, which `streams` may not import: no fast-math, so that every sum is the one written,
+in the order written; code for any x86-64 server since 2013, so that an image may bring it along; the interpreter's lock
+is free while a loop runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+
+import llvmlite.binding
+
+__all__ = ["compiled"]
+
+_TARGET: Final = {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": ""}
+_NEEDED: Final = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
+
+
+def _choose_target() -> None:
+    """Before numba is imported, for it reads its target then."""
+    try:
+        features = llvmlite.binding.get_host_cpu_features()
+    except RuntimeError:  # a machine that LLVM cannot ask
+        return
+    if "NUMBA_CPU_NAME" not in os.environ and all(features.get(name) for name in _NEEDED):
+        os.environ.update(_TARGET)
+
+
+_choose_target()
+import numba  # noqa: E402
+
+F = TypeVar("F", bound=Callable[..., object])
+
+_config: Any = numba.config
+_SOURCES: Final = ("close_loop", "close_rules", "pool_loop")
+
+
+def compiled(function: F) -> F:
+    """The function as machine code, compiled at its first call."""
+    # What is stored knows only of changes in its own file, not of those in the files that it calls.
+    before, _config.CACHE_DIR = _config.CACHE_DIR, str(_FOLDER or "")
+    try:
+        return cast("F", numba.njit(nogil=True, cache=_FOLDER is not None, error_model="numpy")(function))
+    finally:
+        _config.CACHE_DIR = before
+
+
+def _folder() -> Path | None:
+    """Where this version's code is kept: `NUMBA_CACHE_DIR`, beside the source, or the user's cache; None: nowhere."""
+    here = Path(__file__).parent
+    digest = hashlib.blake2b(digest_size=8)
+    for name in _SOURCES:
+        digest.update((here / f"{name}.py").read_bytes())
+    beside, folder_name = here / "__pycache__", f"harmony-streams-{digest.hexdigest()}"
+    places = [Path(_config.CACHE_DIR)] if _config.CACHE_DIR else [beside, Path.home() / ".cache"]
+    for place in places:
+        folder = place / folder_name
+        with contextlib.suppress(OSError):
+            if not folder.exists():
+                place.mkdir(parents=True, exist_ok=True)
+                _adopt(beside / folder_name, folder)
+            folder.mkdir(exist_ok=True)
+            if os.access(folder, os.W_OK):
+                return folder
+    return None
+
+
+def _adopt(brought: Path, folder: Path) -> None:
+    """Copy machine code that an image brought along, whole or not at all: numba reads only where it may write."""
+    if brought.is_dir():
+        with contextlib.suppress(OSError), tempfile.TemporaryDirectory(dir=folder.parent) as parts:
+            whole = Path(parts) / folder.name
+            shutil.copytree(brought, whole, copy_function=shutil.copyfile)
+            for path in (whole, *whole.rglob("*")):
+                path.chmod(path.stat().st_mode | stat.S_IWUSR)
+            whole.rename(folder)
+
+
+_FOLDER: Final = _folder()
