@@ -17,6 +17,7 @@ from model import compiled, window_tallies
 from model.averages import exponential_averages
 from model.contract import Forecaster
 from model.network import serving
+from streams.warm_up import warm_up as warm_up_ingest
 
 log = structlog.get_logger(__name__)
 _FORECASTERS = "from infra.warm_up import warm_up_forecasters; warm_up_forecasters()"
@@ -60,5 +61,6 @@ def _warm_up_plans() -> None:
 
 if __name__ == "__main__":
     began = time.perf_counter()
+    warm_up_ingest()
     warm_up()
     print(f"compiled or loaded what a worker runs in {time.perf_counter() - began:.1f} s")

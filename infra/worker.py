@@ -41,6 +41,7 @@ from streams.end_process import end_process
 from streams.log import OutRecord
 from streams.stage_app import ConnectionConfig, Stage, StageHost
 from streams.ticker import Ticker
+from streams.warm_up import warm_up as warm_up_ingest
 
 if TYPE_CHECKING:
     from infra.forecast_role import ForecastRole
@@ -86,6 +87,7 @@ class WorkerProcess:
     def _new_stage(self, role: str) -> Stage:
         settings = self._settings
         if role == "ingest":
+            warm_up_ingest()
             return IngestStage(settings.stream, DEFAULT_CATALOGUE, settings.topics, IngestMetrics(self.meter))
         if role == "forecast":
             # Workers of the other roles load neither torch nor numba: two thirds of a start, and 700 MiB.

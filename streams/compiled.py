@@ -41,7 +41,7 @@ import numba  # noqa: E402
 F = TypeVar("F", bound=Callable[..., object])
 
 _config: Any = numba.config
-_SOURCES: Final = ("close_loop", "close_rules", "pool_loop")
+_SOURCES: Final = ("bounds_loop", "close_loop", "close_rules", "pool_loop")
 
 
 def compiled(function: F) -> F:

@@ -9,7 +9,7 @@ import numpy as np
 from streams.close_loop import Columns
 from streams.facts_codec import FactColumns, SeriesColumns
 from streams.pages import BatchQueue, FleetFacts, HistogramState, OutcomeFact, SloCounts
-from streams.sample_run import Bools, Singles
+from streams.sample_run import Bools, Floats, Ints, Singles
 from streams.series_index import SeriesIndex
 from streams.slots import SlotNews
 
@@ -31,15 +31,24 @@ class BlockOfPages:
         self._block: Columns
         self._cuts: list[list[int]]
         self._whole = False
+        self._names: tuple[str, ...] = ()
+        self._cells: Floats
 
     def load(self, block: Columns) -> None:
         """Take up a block that was just closed."""
         self._block = block
         self._cuts = block.cuts.tolist()
         m = self._cuts[-1][1]
-        # The ordinary case, in which no slot needs a closer look: all counters there, and told by the newest sample.
-        there, newest = block.there[:m], block.times[:m] == block.series_ms[:m, None]
-        self._whole = bool(m and there.all() and newest.all())
+        # The ordinary case, in which no slot needs a closer look: each counter is there in every series, told by its
+        # newest sample, or in none.
+        there = block.there[:m]
+        in_all = there.all(axis=0)
+        used = np.flatnonzero(in_all)
+        told = block.times[:m, used] == block.series_ms[:m, None]
+        self._whole = bool(m and not there[:, ~in_all].any() and told.all())
+        if self._whole:
+            self._names = tuple(self._counters[column] for column in used.tolist())
+            self._cells = np.ascontiguousarray(block.counters[:m, used], "<f8")
 
     def workloads(self, at: int) -> tuple[str, ...]:
         """Workloads of a slot's page, ascending."""
@@ -88,29 +97,30 @@ class BlockOfPages:
     def series(self, at: int, hists: HistRows) -> SeriesColumns:
         """The series of a slot."""
         block, series = self._block, slice(self._cuts[at][1], self._cuts[at + 1][1])
-        there, cells, names = block.there[series], block.counters[series], self._counters
         hist_rows, older = hists
-        if not self._whole:
-            if not there.all():
-                used = np.flatnonzero(there.any(axis=0))
-                names = tuple(names[column] for column in used.tolist())
-                stale = there & (block.times[series] != block.series_ms[series, None])
-                older = [*older, *self._older(stale, block.times[series])]
-                there, cells = there[:, used], cells[:, used]
-            else:
-                stale = block.times[series] != block.series_ms[series, None]
-                older = [*older, *self._older(stale, block.times[series])]
-                names = names if len(there) else ()
+        if self._whole and series.start < series.stop:
+            names, cells = self._names, self._cells[series]
+            present = np.full(cells.size // 8 + 1, 0xFF, np.uint8)[: (cells.size + 7) // 8]
+            if cells.size % 8:
+                present[-1] = 0xFF << (8 - cells.size % 8) & 0xFF
+        else:
+            there = block.there[series]
+            used = np.flatnonzero(there.any(axis=0))
+            stale = there & (block.times[series] != block.series_ms[series, None])
+            older = [*older, *self._older(stale, block.times[series])]
+            names = tuple(self._counters[column] for column in used.tolist())
+            cells = block.counters[series][:, used].astype("<f8", copy=False)
+            present = np.packbits(there[:, used])
         return SeriesColumns(
             workload_rows=block.row[series].astype("<i4", copy=False).tobytes(),
             sources=tuple(self._index.sources_of(block.series[series])),
             ts_ms=block.series_ms[series].astype("<i8", copy=False).tobytes(),
             names=names,
-            counters=cells.astype("<f8", copy=False).tobytes(),
-            present=np.packbits(there).tobytes(),
+            counters=cells.tobytes(),
+            present=present.tobytes(),
             hists=tuple(hist_rows),
             older_ts_ms=tuple(sorted(older)),
         )
 
-    def _older(self, stale: Bools, times: np.ndarray) -> list[tuple[int, str, int]]:
+    def _older(self, stale: Bools, times: Ints) -> list[tuple[int, str, int]]:
         return [(row, self._counters[c], int(times[row, c])) for row, c in np.argwhere(stale).tolist()]

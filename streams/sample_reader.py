@@ -18,6 +18,7 @@ import numpy as np
 from msgspec.structs import astuple
 
 from streams.binary_form import MAGIC, read_binary
+from streams.bounds_loop import within
 from streams.catalogue import Indicator, Source, of_source
 from streams.limits import RATIO_TOLERANCE, bounds_of, histogram
 from streams.log import LogRecord
@@ -72,7 +73,8 @@ class SampleReader:
         self._hist_names = frozenset(f for i in own if i.rule == "p95" for f in i.fields)
         self._source = source
         at = self._at = {name: n for n, name in enumerate(self.fields)}
-        self._parts = [(at[i.fields[0]], at[i.fields[1]]) for i in own if i.rule == "ratio"]
+        parts = [(at[i.fields[0]], at[i.fields[1]]) for i in own if i.rule == "ratio"]
+        self._parts = np.array(parts, np.int64).reshape(-1, 2)
         self._lower = np.array([b.lower for b in bounds.values()])
         self._upper = np.array([b.upper for b in bounds.values()])
         slack = np.array([b.slack for b in bounds.values()])
@@ -306,11 +308,8 @@ class SampleReader:
 
     def _within(self, values: Floats) -> Bools:
         """[n] whether every value lies in its bounds; those that overshoot by rounding become the bound, in place."""
-        # A comparison with NaN is false: what is missing lies in every bound.
-        bad = ((values < self._least) | (values > self._greatest)).any(axis=1)
-        for part, whole in self._parts:
-            bad |= values[:, part] > values[:, whole] * (1 + RATIO_TOLERANCE)
-        np.clip(values, self._lower, self._upper, out=values)
-        values += 0.0
-        good: Bools = ~bad
+        good = np.empty(len(values), np.bool_)
+        within(
+            values, self._least, self._greatest, self._lower, self._upper, self._parts, RATIO_TOLERANCE, good
+        )  # fmt: skip
         return good

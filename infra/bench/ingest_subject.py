@@ -25,6 +25,7 @@ from streams.ingest import IngestKernel
 from streams.log import OutRecord
 from streams.stage_app import ConnectionConfig, StageHost
 from streams.topics import Topics
+from streams.warm_up import warm_up
 
 
 class _Progress:
@@ -69,6 +70,7 @@ class _TimedHost(StageHost):
 
 def run_subject(brokers: str, telemetry: str, prefix: str, records: int) -> None:
     """Fold a preloaded topic of so many records and say what it took; ends the process."""
+    warm_up()
     meter = PrometheusMeter()
     progress = _Progress()
     topics = Topics(prefix, PARTITIONS)
