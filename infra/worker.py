@@ -90,7 +90,7 @@ class WorkerProcess:
             warm_up_ingest()
             return IngestStage(settings.stream, DEFAULT_CATALOGUE, settings.topics, IngestMetrics(self.meter))
         if role == "forecast":
-            # Workers of the other roles load neither torch nor numba: two thirds of a start, and 700 MiB.
+            # Workers of the other roles do not load torch: most of a start, and some 700 MiB.
             from infra.forecast_role import ForecastRole
 
             self._forecast = ForecastRole(settings, self.meter)
