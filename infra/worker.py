@@ -149,6 +149,7 @@ class WorkerProcess:
             client_options={"bootstrap_servers": options.brokers, **settings.kafka_client_options()},
             token=options.metrics_token,
             registry=self.meter.registry,
+            busy=self._deciding,
         )
         try:
             server = ProbeServer(
@@ -170,6 +171,10 @@ class WorkerProcess:
                 await asyncio.Event().wait()
         finally:
             await server.stop()
+
+    def _deciding(self) -> bool:
+        """Whether a plan or a decision is being made."""
+        return any(lane.waits_for and lane.stage != "ingest" for lane in self.host.status.lanes.values())
 
     @staticmethod
     def _stop_now(exit_code: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any
@@ -40,6 +40,7 @@ class Page:
         client_options: bootstrap_servers and security of an aiokafka client.
         token: as of the probes.
         registry: of this worker's metrics.
+        busy: as of `PageTail`.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Page:
         client_options: Mapping[str, Any],
         token: str | None = None,
         registry: CollectorRegistry | None = None,
+        busy: Callable[[], bool] = lambda: False,
     ) -> None:
         self._settings, self._health = settings, health
         self._role, self._instance = role, instance
@@ -62,7 +64,7 @@ class Page:
         hold_ms = round(settings.policy.guards.stabilization_down_s * 1000)
         self._memory = FleetMemory(settings.topics, settings.stream.step_ms, hold_ms=hold_ms)
         self._letters = LetterMemory()
-        self._tail = PageTail(self._memory, settings.topics, client_options, self._letters)
+        self._tail = PageTail(self._memory, settings.topics, client_options, self._letters, busy)
         in_force, figures = settings_view(settings), registry or CollectorRegistry()
         self._routes = PageRoutes(
             LiveFleet(self._memory, self.worker),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from time import monotonic
 from typing import Any, Final
 
 import aiokafka
@@ -28,6 +29,8 @@ _POLL_RECORDS = 400
 # Folding gives way to the stages of the same event loop after so many records, 3 ms or so.
 _SLICE = 50
 _LONGEST_PAUSE_S = 30.0
+_LONGEST_WAIT_S = 0.5  # with what was read, for the stages
+_LOOK_S = 0.02
 
 log = structlog.get_logger()
 
@@ -40,6 +43,7 @@ class PageTail:
         topics: names and partition counts.
         client_options: bootstrap_servers and security of an aiokafka client.
         letters: to fill with dead letters; a user that may not read those does without.
+        busy: whether somebody waits for the stages of the same event loop; then reading waits, a moment at most.
 
     Attributes:
         state: `reading` (recent history), `live`, or `waiting` (brokers do not answer; it tries again).
@@ -52,10 +56,12 @@ class PageTail:
         topics: Topics,
         client_options: Mapping[str, Any],
         letters: LetterMemory | None = None,
+        busy: Callable[[], bool] = lambda: False,
     ) -> None:
         self._memory = memory
         self._letters, self._letters_topic = letters, topics.dead_letters
         self._options = dict(client_options)
+        self._busy = busy
         back = {topics.decisions: DECISIONS_BACK, topics.forecasts: FORECASTS_BACK, topics.plans: PLANS_BACK}
         if letters is not None:
             back[topics.dead_letters] = LETTERS_BACK
@@ -108,6 +114,8 @@ class PageTail:
             ends = await self._place(consumer)
             while True:
                 batches = await consumer.getmany(timeout_ms=500, max_records=_POLL_RECORDS)
+                if batches:
+                    await self._give_way()
                 for tp, records in batches.items():
                     await self._fold(tp, records)
                 if self.state != "live" and await _reached(consumer, ends):
@@ -115,6 +123,11 @@ class PageTail:
                 self._memory.sweep()
         finally:
             await take_leave(consumer.stop())
+
+    async def _give_way(self) -> None:
+        deadline = monotonic() + _LONGEST_WAIT_S
+        while self._busy() and monotonic() < deadline:  # noqa: ASYNC110 - stages tell nobody when they are done
+            await asyncio.sleep(_LOOK_S)
 
     async def _place(self, consumer: Any) -> dict[TopicPartition, int]:
         """Seek to where reading went on, or so many records before the end; returns the ends."""
