@@ -33,6 +33,10 @@ class IngestLane:
     def skip_lost(self, first_offset: int) -> None:
         self.kernel.skip_lost(first_offset)
 
+    def closed_slot(self) -> tuple[Source, int | None]:
+        """The source, and its newest closed slot; None before the first."""
+        return self.kernel.source, self.kernel.last_closed
+
     async def fold(self, records: Sequence[LogRecord]) -> AsyncIterator[Emission]:
         for emission in self.kernel.fold(records):
             yield emission

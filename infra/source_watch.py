@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol, runtime_checkable
 
-from agents.ingest_agent import IngestLane
 from streams.catalogue import SOURCES, Source
 
 # (source, partition) -> newest closed slot; None before the first.
@@ -17,6 +16,13 @@ class ReadsPages(Protocol):
     """A kernel that closes slots of several sources: the forecast stage's, of which other workers know nothing."""
 
     def closed_slots(self) -> Mapping[Source, int]: ...
+
+
+@runtime_checkable
+class ReadsSource(Protocol):
+    """A kernel that closes slots of one source: the ingest stage's, likewise."""
+
+    def closed_slot(self) -> tuple[Source, int | None]: ...
 
 
 class SourceWatch:
@@ -48,8 +54,8 @@ def closed_slots(kernels: Iterable[tuple[int, object]]) -> Closed:
     """Newest closed slot of every source partition that these (partition, kernel) pairs read, whichever knows more."""
     closed: dict[tuple[Source, int], int | None] = {}
     for partition, kernel in kernels:
-        if isinstance(kernel, IngestLane):
-            slots: dict[Source, int | None] = {kernel.kernel.source: kernel.kernel.last_closed}
+        if isinstance(kernel, ReadsSource):
+            slots: dict[Source, int | None] = dict([kernel.closed_slot()])
         elif isinstance(kernel, ReadsPages):
             known = kernel.closed_slots()
             slots = {source: known.get(source) for source in SOURCES}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from infra.metrics import PrometheusMeter
-from streams.ingest import IngestKernel
 from streams.log import Emission
 from streams.pages import Counters
+
+if TYPE_CHECKING:  # the decide role does without its compiled loops
+    from streams.ingest import IngestKernel
 
 _OUTCOMES = ("late", "duplicate", "dead", "future", "refused")
 

@@ -17,7 +17,6 @@ import uvloop
 
 from agents.decide_agent import DecideStage, register_decide_agent
 from agents.decide_kernel import DecideKernel
-from agents.ingest_agent import IngestStage, register_ingest_agents
 from infra.early_worker import EarlyWorker
 from infra.errors import HarmonyError
 from infra.fail_points import fail_points
@@ -31,20 +30,19 @@ from infra.probes import ProbeServer
 from infra.rights import in_words, rights_of, workers_group
 from infra.settings import Settings
 from infra.source_watch import SourceWatch, closed_slots
-from infra.stage_metrics import DecideMetrics, IngestMetrics
+from infra.stage_metrics import DecideMetrics
 from infra.watchdog import Watchdog
 from infra.web_tls import web_tls
 from infra.worker_options import WorkerOptions
-from streams.catalogue import DEFAULT_CATALOGUE
 from streams.commit_codec import Commit
 from streams.end_process import end_process
 from streams.log import OutRecord
 from streams.stage_app import ConnectionConfig, Stage, StageHost
 from streams.ticker import Ticker
-from streams.warm_up import warm_up as warm_up_ingest
 
 if TYPE_CHECKING:
     from infra.forecast_role import ForecastRole
+    from infra.ingest_role import IngestRole
 
 _WATCH_S = 1.0
 
@@ -63,6 +61,7 @@ class WorkerProcess:
         if set(self._roles) & {"forecast", "decide"}:
             self.meter.gauge("policy_info", 1, fingerprint=settings.policy.fingerprint())
         self.health = Health(monotonic(), expected=("assigned", "restored"))
+        self._ingest: IngestRole | None = None
         self._forecast: ForecastRole | None = None
         self._sources = SourceWatch(settings.stream.source_silence_steps * settings.stream.step_ms / 1000)
         stages = [self._new_stage(role) for role in self._roles]
@@ -87,8 +86,10 @@ class WorkerProcess:
     def _new_stage(self, role: str) -> Stage:
         settings = self._settings
         if role == "ingest":
-            warm_up_ingest()
-            return IngestStage(settings.stream, DEFAULT_CATALOGUE, settings.topics, IngestMetrics(self.meter))
+            from infra.ingest_role import IngestRole  # compiled loops, which the decide role does without
+
+            self._ingest = IngestRole(settings, self.meter)
+            return self._ingest.stage
         if role == "forecast":
             # Workers of the other roles do not load torch: most of a start, and some 700 MiB.
             from infra.forecast_role import ForecastRole
@@ -116,12 +117,11 @@ class WorkerProcess:
 
     def _register(self, stages: list[Stage]) -> None:
         for stage in stages:
-            if isinstance(stage, IngestStage):
-                register_ingest_agents(self.host, stage)
-            elif isinstance(stage, DecideStage):
+            if isinstance(stage, DecideStage):
                 register_decide_agent(self.host, stage)
-        if self._forecast is not None:
-            self._forecast.register(self.host)
+        for role in (self._ingest, self._forecast):
+            if role is not None:
+                role.register(self.host)
         tasks: list[Callable[[], Awaitable[None]]] = [self._watch]
         if self._options.ticks and "ingest" in self._roles:
             tasks.append(self._tick)

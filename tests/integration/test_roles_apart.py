@@ -26,5 +26,5 @@ def test_roles_apart_decide_as_one_and_only_forecast_holds_the_model(
             for path in ("/", "/metrics"):
                 urllib.request.urlopen(f"{worker.metrics_url}{path}", timeout=10).read()  # type: ignore[attr-defined]  # noqa: S310
         holds = {role: Path(f"/proc/{worker.pid}/maps").read_text() for role, worker in workers.items()}
-    for library in ("libtorch", "llvmlite"):
-        assert {role for role, maps in holds.items() if library in maps} == {"forecast"}, library
+    for library, wanted in (("libtorch", {"forecast"}), ("llvmlite", {"forecast", "ingest"})):
+        assert {role for role, maps in holds.items() if library in maps} == wanted, library

@@ -1,0 +1,27 @@
+"""The ingest role of a worker: its compiled loops, and a kernel of stage 1 for each partition of telemetry."""
+
+from __future__ import annotations
+
+from agents.ingest_agent import IngestStage, register_ingest_agents
+from infra.metrics import PrometheusMeter
+from infra.settings import Settings
+from infra.stage_metrics import IngestMetrics
+from streams.catalogue import DEFAULT_CATALOGUE
+from streams.stage_app import StageHost
+from streams.warm_up import warm_up
+
+
+class IngestRole:
+    """Everything of a worker that only this role needs.
+
+    Attributes:
+        stage: stage 1.
+    """
+
+    def __init__(self, settings: Settings, meter: PrometheusMeter) -> None:
+        warm_up()
+        self.stage = IngestStage(settings.stream, DEFAULT_CATALOGUE, settings.topics, IngestMetrics(meter))
+
+    def register(self, host: StageHost) -> None:
+        """Declare the agents of the stage."""
+        register_ingest_agents(host, self.stage)
