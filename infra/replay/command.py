@@ -44,6 +44,12 @@ def replay(
         float | None, typer.Option(help="Risk that HARMONY accepts, with --no-tune; default: its own.")
     ] = None,
     oracle: Annotated[int, typer.Option(min=0, help="Simulations that the search for the oracle may take.")] = 160,
+    oracle_rate: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Schedules tried for one who knows the rate, not its draw; 3 or 10 simulations each, 0 = none."
+        ),
+    ] = 0,
     jobs: Annotated[int, typer.Option(min=1, max=256, help="Processes side by side.")] = 1,
     json_out: Annotated[Path | None, typer.Option("--json", help="Write the results here; - = stdout.")] = None,
     log_dir: Annotated[Path | None, typer.Option(help="Write every request and replica of every run here.")] = None,
@@ -80,6 +86,7 @@ def replay(
             tune=tune,
             epsilon=epsilon,
             oracle=oracle,
+            oracle_rate=oracle_rate,
             jobs=jobs,
             json_out=json_out,
             log_dir=log_dir,

@@ -27,6 +27,8 @@ from infra.simulator.arrivals import TraceError, read_trace
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import ProfileError, named_profile
 
+_BOUND = ("attainment", "gpu_hours", "mean_replicas")
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -55,6 +57,7 @@ class Request:
     tune: bool
     epsilon: float | None
     oracle: int
+    oracle_rate: int
     jobs: int
     json_out: Path | None
     log_dir: Path | None
@@ -89,8 +92,8 @@ def run_replay(q: Request) -> None:
         raise HarmonyError(str(error), 2) from None
     cell = replace(cell, known=replace(cell.known, epsilon=q.epsilon))
     result = run_cell(
-        cell, wanted, q.seeds, tuned=q.tune, oracle_budget=q.oracle, log_dir=q.log_dir, jobs=q.jobs,
-        progress=lambda what: say(f"{cell.name}: {what}"),
+        cell, wanted, q.seeds, tuned=q.tune, oracle_budget=q.oracle, rate_budget=q.oracle_rate, log_dir=q.log_dir,
+        jobs=q.jobs, progress=lambda what: say(f"{cell.name}: {what}"),
     )  # fmt: skip
     body = as_json(result, options)
     write_json(q.json_out, body)
@@ -190,6 +193,7 @@ def as_json(result: CellResult, options: Options) -> dict[str, Any]:
             "oracle": {
                 "lead_constrained": {str(seed): asdict(b) for seed, b in result.oracle.items()},
                 "free_moves": None if result.free_oracle is None else asdict(result.free_oracle),
+                "rate_known": {str(seed): asdict(b) for seed, b in result.rate_known.items()},
             },
             "tuning": {
                 p: [{"params": str(t.choice), "attainment": t.attainment, "gpu_hours": t.gpu_hours} for t in trials]
@@ -257,11 +261,14 @@ def _print_table(result: CellResult, share: float) -> None:
             f"{sum(r.switches_per_hour for r in mine) / n:.1f}",
             mine[0].params,
         )
-    for name, b in (("oracle", next(iter(result.oracle.values()), None)), ("oracle, free moves", result.free_oracle)):
-        if b is not None:
-            ratio = f"{b.gpu_hours / bound:.2f}" if bound else ""
+    free = [] if result.free_oracle is None else [result.free_oracle]
+    known = list(result.rate_known.values())
+    bounds = {"oracle": [*result.oracle.values()][:1], "oracle, free moves": free, "oracle, rate known": known}
+    for name, found in bounds.items():
+        if found:
+            kept, hours, held = (_mean([getattr(b, what) for b in found]) or 0.0 for what in _BOUND)
             table.add_row(
-                name, f"{b.attainment:.2%}", "", f"{b.gpu_hours:.3f}", ratio, f"{b.mean_replicas:.2f}", "", ""
+                name, f"{kept:.2%}", "", f"{hours:.3f}", f"{hours / bound:.2f}" if bound else "", f"{held:.2f}"
             )
     Console(width=150).print(table)
     harmony = [r for r in result.rows if r.policy == "harmony"]

@@ -14,7 +14,7 @@ from infra.replay.catalogue import Choice, controller_of
 from infra.replay.controllers import Controller, HarmonyController
 from infra.replay.harmony import START_TS_MS
 from infra.replay.live import Lived, live
-from infra.replay.oracle import find_schedule
+from infra.replay.oracle import carry_out, find_schedule, schedule_for_rate
 from infra.replay.prepare import Cell
 from infra.replay.records import Row, row_of, write_logs
 from infra.replay.setting import Setting
@@ -41,7 +41,8 @@ class CellResult:
     Attributes:
         chosen, trials: of tuning, by policy.
         stated: risks that HARMONY stated and what came of them, over all seeds, by variant.
-        oracle: lead-constrained, by seed; `free_oracle`: with free instant moves, of the first seed.
+        oracle: lead-constrained, by seed; `free_oracle`: with free instant moves, of the first seed; `rate_known`: the
+            best schedule for the rate alone, by seed, empty where it was not searched or the load has but one draw.
     """
 
     name: str
@@ -51,6 +52,7 @@ class CellResult:
     trials: dict[str, list[Trial]]
     oracle: dict[int, Bound]
     free_oracle: Bound | None
+    rate_known: dict[int, Bound]
     stated: dict[str, list[Stated]]
 
 
@@ -61,6 +63,7 @@ def run_cell(
     *,
     tuned: bool,
     oracle_budget: int,
+    rate_budget: int,
     log_dir: Path | None,
     jobs: int,
     progress: Progress,
@@ -100,7 +103,10 @@ def run_cell(
     if oracle_budget > 0:
         progress("oracle with free moves")
         free = _bound(settings[0], 0, max(20, oracle_budget // 2), free_moves=True)
-    return CellResult(cell.name, cell.known.benchmark_rps, rows, chosen, trials, oracle, free, stated)
+    if rate_budget > 0:
+        progress("oracle that knows the rate alone")
+    known = _rate_bounds(cell.scored, settings, rate_budget)
+    return CellResult(cell.name, cell.known.benchmark_rps, rows, chosen, trials, oracle, free, known, stated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +177,19 @@ def _bound(setting: Setting, seed: int, budget: int, *, free_moves: bool = False
     found = find_schedule(setting, seed, free_moves=free_moves, budget=budget)
     if found is None:
         return None
-    lived = found.lived
-    return Bound(lived.attainment, lived.gpu_hours, lived.mean_replicas, found.simulations)
+    return _bound_of(found.lived, found.simulations)
+
+
+def _rate_bounds(scored: Callable[[int], Setting], settings: list[Setting], budget: int) -> dict[int, Bound]:
+    found = schedule_for_rate(scored, budget=budget) if budget > 0 else None
+    if found is None:
+        return {}
+    runs = [carry_out(found.schedule, setting, seed) for seed, setting in enumerate(settings)]
+    return {seed: _bound_of(lived, found.simulations) for seed, lived in enumerate(runs)}
+
+
+def _bound_of(lived: Lived, simulations: int) -> Bound:
+    return Bound(lived.attainment, lived.gpu_hours, lived.mean_replicas, simulations)
 
 
 def _one_thread() -> None:

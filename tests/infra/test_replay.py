@@ -19,7 +19,7 @@ from infra.replay.benchmark import benchmark_rps
 from infra.replay.catalogue import TRIALS, Choice, Knowledge, candidates, controller_of
 from infra.replay.harmony import HARMONY_VARIANTS, harmony_controller
 from infra.replay.live import live
-from infra.replay.oracle import Schedule, find_schedule
+from infra.replay.oracle import Schedule, carry_out, find_schedule, schedule_for_rate
 from infra.replay.rates import Tokens, read_rates
 from infra.replay.records import paired_interval, write_logs
 from infra.replay.setting import Load, Setting
@@ -147,6 +147,32 @@ def test_no_oracle_where_even_the_most_replicas_do_not_suffice() -> None:
     assert find_schedule(setting(max_replicas=1), 0, budget=30) is None
 
 
+def drawn(seed: int) -> Setting:
+    """Another draw of the same rates for every seed."""
+    parts = [(1.0, 300.0, 0.0), (5.0, 600.0, 300.0), (1.0, 900.0, 600.0)]
+    arrivals = [poisson(rate, end_s, 7 * seed + k, start_s) for k, (rate, end_s, start_s) in enumerate(parts)]
+    return setting().with_load(Load("steps", Arrivals.joined(arrivals), (60.0, 900.0)))
+
+
+def test_a_schedule_for_the_rate_alone_keeps_the_objective_on_draws_that_it_was_not_searched_on() -> None:
+    found = schedule_for_rate(drawn, budget=40)
+    assert found is not None
+    runs = [carry_out(found.schedule, drawn(seed), seed) for seed in range(10)]
+    assert np.mean([run.attainment for run in runs]) >= drawn(0).share - 0.02
+    kept = next(run for run in runs if run.attainment >= drawn(0).share)
+    clairvoyant = find_schedule(kept.setting, kept.seed, budget=60)
+    assert clairvoyant is not None
+    assert clairvoyant.lived.gpu_hours <= 1.02 * kept.gpu_hours
+    again = schedule_for_rate(drawn, budget=40)
+    assert again is not None
+    assert np.array_equal(again.schedule.ready, found.schedule.ready)
+
+
+def test_a_load_of_one_draw_has_no_rate_to_know() -> None:
+    only = setting()
+    assert schedule_for_rate(lambda _: only, budget=40) is None
+
+
 # Tuning and benchmark.
 
 
@@ -267,6 +293,22 @@ def test_the_command_writes_json_logs_and_plot(tmp_path: Path) -> None:
     assert body["lead_time_s"] == {"mean": 20.0, "sigma_log": 0.3}
     assert (tmp_path / "logs" / "hpa-1" / "requests.csv").exists()
     assert "oracle" in (tmp_path / "p.svg").read_text() or not body["oracle"]["lead_constrained"]
+    assert body["oracle"]["rate_known"] == {}
+
+
+def test_the_command_tells_what_knowing_the_rate_is_worth(tmp_path: Path) -> None:
+    load_file(tmp_path)
+    (tmp_path / "rate.csv").write_text("start_s,rate_rps,prompt_tokens,output_tokens\n0,2,20,8\n600,0,20,8\n")
+    code, told = run(
+        "--rate", str(tmp_path / "rate.csv"), "--profile", str(tmp_path / "half.json"), "--slo-tpot", "1",
+        "--policies", "static-peak", "--seeds", "2", "--oracle", "0", "--oracle-rate", "10", "--lead-time", "20",
+        "--json", str(tmp_path / "out.json"),
+    )  # fmt: skip
+    assert code == 0, told
+    assert "oracle, rate known" in told
+    bounds = json.loads((tmp_path / "out.json").read_text())["oracle"]["rate_known"]
+    assert set(bounds) == {"0", "1"}
+    assert all(bound["gpu_hours"] > 0 and bound["simulations"] <= 10 for bound in bounds.values())
 
 
 @pytest.mark.parametrize(
