@@ -119,20 +119,21 @@ class Engine:
             if targets[i]:
                 simple = crowded or not subject.state.trust.asks_network
                 groups.setdefault((self._horizon(subject), simple, self._width(targets[i])), []).append(i)
+        loop = asyncio.get_running_loop()
+        made = []
         with self._precedence.ahead():
-            told = []
             for (horizon, simple, width), indices in sorted(groups.items()):
                 batcher = self._crowd[1] if simple and self._crowd is not None else self._batcher
                 group = [(subjects[i], targets[i]) for i in indices]
-                done, its = await self._plan_group(group, origin_ts_ms, horizon, width, batcher)
-                told.append(its)
+                done, told = await self._plan_group(group, origin_ts_ms, horizon, width, batcher)
+                # Soon, for futures are large; the plan goes out meanwhile.
+                made.append(loop.run_in_executor(self._threads, self._forecasts, told, origin_ts_ms))
                 for i, answer in zip(indices, done, strict=True):
                     plans[i] = answer
 
         async def forecasts() -> list[Forecasts]:
             await self._precedence.clear()
-            loop = asyncio.get_running_loop()
-            return [await loop.run_in_executor(self._threads, self._forecasts, its, origin_ts_ms) for its in told]
+            return list(await asyncio.gather(*made))
 
         return Answers(plans, forecasts)
 
