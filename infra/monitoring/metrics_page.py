@@ -32,9 +32,10 @@ Dashboards, rules and a Prometheus configuration are in `infra/monitoring`; each
 """
 
 _TAIL = """
-`forecast_coverage_ratio` and `forecast_pinball` hold every published forecast of demand, 1, 4 and 16 steps ahead,
+`forecast_coverage_ratio` and `forecast_pinball` hold published forecasts of demand, 1, 4 and 16 steps ahead,
 against what was then observed. A seasonal naive forecast of the same workloads is made and scored beside them, in the
-background and from 64 sample paths; one that is not ready when its value arrives is not scored.
+background and from 64 sample paths; one that is not ready when its value arrives is not scored. Of a partition with
+more than 64 workloads 64 are scored in each slot, the next ones in the next.
 
 `replica_seconds_total` compares, in event time: with `mode="observe"`, `held` is what another scaler holds and `wanted`
 what HARMONY would have held in its place, the largest proposal within the stabilization window; `needed` is the
