@@ -12,7 +12,6 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
 from typing import TypeVar
 
@@ -73,10 +72,6 @@ class _Answer:
     plans: list[WorkloadPlan] = field(default_factory=list)
     forecasts: list[Callable[[], Awaitable[list[Forecasts]]]] = field(default_factory=list)
     windows: dict[str, Window] = field(default_factory=dict)
-
-
-async def _made(forecasts: list[Forecasts]) -> list[Forecasts]:
-    return forecasts
 
 
 class ForecastKernel:
@@ -201,18 +196,15 @@ class ForecastKernel:
         offsets: dict[str, int] = {source: page.end_offset for source, page in joined.pages.items()}
         with_forecast = joined.slot % self._policy.plan_every == 0
         answer = _Answer()
-        scored = set(self._scorer.chosen(joined.slot, list(self.table))) if self._scorer is not None else set()
+        names = list(self.table)
+        scored = set(self._scorer.chosen(joined.slot, names)) if self._scorer is not None else set()
         # Windows and futures are large: so many at a time bound the memory of a large fleet.
-        for workloads in batched(self.table, _MOST_SUBJECTS):
+        for workloads in batched(names, _MOST_SUBJECTS):
             views = self.table.windows(workloads)
             subjects = [self._subject(window, joined.slot, origin_ts_ms, offsets) for window in views]
             answers = await self._engine.plan(subjects, origin_ts_ms, with_forecast)
             answer.plans += answers.plans
-            if len(self.table) <= _MOST_SUBJECTS:
-                answer.forecasts.append(answers.forecasts)
-            else:
-                made = await answers.forecasts()
-                answer.forecasts.append(partial(_made, made))
+            answer.forecasts.append(answers.forecasts)
             answer.windows.update((s.window.workload, s.window) for s in subjects if s.window.workload in scored)
         refused = Counter(plan.refused for plan in answer.plans if plan.refused is not None)
         for reason, number in sorted(refused.items()):
