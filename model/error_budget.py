@@ -1,9 +1,10 @@
 """How much of a workload's error budget is left, and what a plan may dare on it.
 
 The objective allows a share of the requests to miss. Misses are counted with forgetting over a long and a short time;
-in both their share has a Beta posterior whose prior says that half the budget is being used. As with burn-rate alerts,
-a plan leaves what is declared only when both agree: it may dare more while less than half is used in either, and less
-while more than half is used in both, so that what burnt long ago and no longer burns does not keep the fleet large.
+in both their share has a Beta posterior whose prior says that half the budget is being used. A plan may dare more
+while less than half is used over the long time, as far as no fresh misses burn in the short one, and less while more
+than half is used in both: as with burn-rate alerts, what burnt long ago and no longer burns does not keep the fleet
+large.
 Pure: float64 arithmetic, no clock.
 """
 
@@ -13,12 +14,15 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-_HALF_LIVES_MS: Final = (6 * 3_600_000, 600_000)
-# Half the misses allowed in as many requests as the prior counts for: a quiet hour says little of the next.
-_PRIOR_MISSES: Final = 50.0
-# An untouched budget multiplies what a plan may dare by this, an exhausted one divides it. Replicas ordered for misses
-# that were seen come a lead time later: a stronger hand orders too late what is then not needed, and flaps.
-_REACH: Final = 2.0
+_HALF_LIVES_MS: Final = (24 * 3_600_000, 600_000)
+# Half the misses allowed in as many requests as the prior counts for, of either time: quiet hours say little of others.
+_PRIOR_MISSES: Final = (200.0, 50.0)
+_BURNING: Final = 0.4  # left of the short time at which nothing more is dared; from a half down to it less and less
+# What an untouched budget multiplies what a plan may dare by; few windows come near such a chance or share.
+_MORE: Final = 8.0
+# What an exhausted one divides it by. Replicas ordered for misses that were seen come a lead time later: a stronger
+# hand orders too late what is then not needed, and flaps.
+_LESS: Final = 2.0
 _MOST: Final = 0.9  # an untouched budget alone raises a probability no further than this
 
 
@@ -53,16 +57,18 @@ class ErrorBudget:
 
     def dared(self, declared: float, objective: float) -> float:
         """What a plan may dare where this probability, or share, is declared; never falls as more budget is left."""
-        left = self._left(objective)
-        agreed = min(max(min(left), 0.5), max(left))  # the more cautious above a half, the less cautious below
-        spare = max(2.0 * agreed - 1.0, -1.0)
-        return min(max(declared, _MOST), declared * math.pow(_REACH, spare))
+        long, short = self._left(objective)
+        calm = min(max((short - _BURNING) / (0.5 - _BURNING), 0.0), 1.0)
+        spare = max(2.0 * long - 1.0, 0.0) * calm
+        spent = min(max(1.0 - 2.0 * max(long, short), 0.0), 1.0)  # of the second half, by the word of both
+        return min(max(declared, _MOST), declared * math.pow(_MORE, spare) * math.pow(_LESS, -spent))
 
     def _left(self, objective: float) -> list[float]:
         allowed = max(1.0 - objective, 1e-9)
-        prior_requests = 2.0 * _PRIOR_MISSES / allowed
-        counts = zip(self._misses, self._requests, strict=True)
-        return [1.0 - (misses + _PRIOR_MISSES) / (requests + prior_requests) / allowed for misses, requests in counts]
+        counts = zip(self._misses, self._requests, _PRIOR_MISSES, strict=True)
+        return [
+            1.0 - (misses + prior) / (requests + 2.0 * prior / allowed) / allowed for misses, requests, prior in counts
+        ]
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values; `restore` gives back the same bits."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -26,14 +28,19 @@ def test_before_any_evidence_what_is_declared_holds() -> None:
 
 
 def test_an_untouched_budget_allows_more_and_a_spent_one_less() -> None:
-    assert budget((1e7, 0.0)).dared(0.001, 0.99) == pytest.approx(0.002, rel=0.01)
-    assert budget((1e7, 0.0)).dared(0.6, 0.99) == pytest.approx(0.9)
-    assert budget((1e7, 0.01)).dared(0.01, 0.99) == pytest.approx(0.005, rel=0.01)
+    assert budget((1e8, 0.0)).dared(0.001, 0.99) == pytest.approx(0.008, rel=0.01)
+    assert budget((1e8, 0.0)).dared(0.6, 0.99) == pytest.approx(0.9)
+    assert budget((1e8, 0.01)).dared(0.01, 0.99) == pytest.approx(0.005, rel=0.01)
     assert budget((1e7, 0.5)).dared(0.01, 0.99) == pytest.approx(0.005)
     assert budget((1e7, 0.0)).dared(0.95, 0.99) == 0.95
     dared = [budget((1e6, miss)).dared(0.01, 0.99) for miss in (0.0, 0.002, 0.004, 0.006, 0.01, 0.1)]
     assert dared == sorted(dared, reverse=True)
     assert dared[0] > 0.01 > dared[-2]
+
+
+def test_quiet_hours_are_needed_before_more_is_dared() -> None:
+    assert budget((1e3, 0.0)).dared(0.1, 0.99) == pytest.approx(0.1, rel=0.06)
+    assert budget((2e4, 0.0)).dared(0.1, 0.99) < 0.21 < budget((4e5, 0.0)).dared(0.1, 0.99)
 
 
 def test_misses_that_no_longer_burn_do_not_tighten_and_a_fresh_burn_ends_the_ease() -> None:
@@ -48,6 +55,19 @@ def test_misses_that_no_longer_burn_do_not_tighten_and_a_fresh_burn_ends_the_eas
     quiet.observe(HOUR_MS, 1e4, 0.05)
     assert quiet.left_ratio(0.99) > 0.9
     assert quiet.dared(0.01, 0.99) == pytest.approx(0.01) != pytest.approx(eased)
+
+
+def test_a_few_fresh_misses_end_the_ease_by_and_by() -> None:
+    """One request missed of a slow service must not switch from one fleet to another."""
+    dared = []
+    for missed in range(40):
+        b = budget((1e6, 0.0))
+        b.observe(3 * HOUR_MS, 2_000.0, missed / 2_000.0)
+        dared.append(b.dared(0.01, 0.99))
+    assert dared == sorted(dared, reverse=True)
+    assert dared[0] > 0.05
+    assert dared[-1] == pytest.approx(0.01)
+    assert max(before / after for before, after in pairwise(dared)) < 1.3
 
 
 @settings(max_examples=60, deadline=None)
