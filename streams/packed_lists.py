@@ -17,6 +17,8 @@ from streams.sample_run import Bytes, Floats, Ints
 COUNT, WORKLOAD_FROM, WORKLOAD_TO, NUM_SOURCES, NUM_LONG, NEWEST_MS, NUM_FOUND = range(7)
 
 _CLOSE_LIST, _MINUS, _PLUS, _DOT, _ZERO, _NINE, _SMALL_E, _LARGE_E = 93, 45, 43, 46, 48, 57, 101, 69
+# Names of sources are found by their FNV hash; whoever makes names that meet in it gains no more than the other parser.
+_CELLS, _MOST_LOOKS, _MIX, _MASK = 1024, 8, 16_777_619, 0xFFFFFFFF
 _MOST_DIGITS: Final = 18
 _MOST_TS_DIGITS: Final = 15
 # Whole numbers up to here and these powers are exact, so that one division or product rounds as the number would.
@@ -26,12 +28,17 @@ _POWERS: Final = np.array([float(f"1e{power}") for power in range(_MOST_POWER + 
 
 
 @compiled
-def _place(text: Bytes, a: int, b: int, spans: Ints, num: int) -> int:
-    """Number of the span, of the first `num`, that holds this name, or `num`."""
-    for number in range(num):
-        if same(text, a, b, text, spans[number, 0], spans[number, 1]):
-            return number
-    return num
+def _cell(text: Bytes, a: int, b: int, spans: Ints, table: Ints) -> int:
+    """Cell of the table with the number of the name that stands here, or a free one for it; -1 after a few looks."""
+    key = 0
+    for i in range(a, b):
+        key = ((key ^ text[i]) * _MIX) & _MASK
+    for look in range(_MOST_LOOKS):
+        cell = (key + look) % len(table)
+        number = table[cell]
+        if number < 0 or same(text, a, b, text, spans[number, 0], spans[number, 1]):
+            return cell
+    return -1
 
 
 # Each list is read in one function, for a call per element takes several times as long as reading it.
@@ -41,6 +48,7 @@ def _place(text: Bytes, a: int, b: int, spans: Ints, num: int) -> int:
 def read_sources(text: Bytes, at: int, source_of: Ints, first: int, spans: Ints, found: Ints) -> int:
     """Number the sources as they appear for the first time; their names lie at `spans`."""
     size, room, most = len(text), len(source_of) - first, len(spans)
+    table = np.full(_CELLS, -1)
     turns = np.full(most + 1, -1)  # which came after each the last time: publishers mostly take them in turns
     num_sources, count, before = 0, 0, most
     while count < room and 0 <= at < size and text[at] == QUOTE:
@@ -60,12 +68,14 @@ def read_sources(text: Bytes, at: int, source_of: Ints, first: int, spans: Ints,
             end = string_end(text, at)
             if end < 0:
                 return -1
-            number = _place(text, at, end, spans, num_sources)
-            if number == num_sources:
-                if number == most:
-                    return -1
-                spans[number, 0], spans[number, 1] = at, end
+            cell = _cell(text, at, end, spans, table)
+            if cell < 0 or (table[cell] < 0 and num_sources == most):
+                return -1
+            if table[cell] < 0:
+                table[cell] = num_sources
+                spans[num_sources, 0], spans[num_sources, 1] = at, end
                 num_sources += 1
+            number = table[cell]
             turns[before] = number
             at = end + 1
         source_of[first + count] = number

@@ -192,6 +192,26 @@ def test_more_sources_and_inexact_numbers_than_are_noted_are_left_to_the_other_p
         assert packed.read(record, SampleRows(1, len(FIELDS)))
 
 
+@given(st.lists(st.sampled_from([f"pod-{i}" for i in range(200)]), min_size=1, max_size=60))
+def test_sources_come_in_any_order(sources: list[str]) -> None:
+    found = plain(text(n=len(sources), source=sources))
+    assert found is not None
+    assert [name for name, *_ in found] == sources
+
+
+def test_names_that_meet_in_the_table_of_names_are_left_to_the_other_parser() -> None:
+    def cell(name: str) -> int:
+        key = 0
+        for byte in name.encode():
+            key = ((key ^ byte) * 16_777_619) & 0xFFFFFFFF
+        return key % 1024
+
+    names = [name for name in (f"pod-{i}" for i in range(20_000)) if cell(name) == 7][:9]
+    assert plain(text(n=8, source=names[:8])) is not None
+    assert plain(text(n=9, source=names)) is None
+    assert other(text(n=9, source=names)) is not None
+
+
 def test_rows_grow_and_keep_what_they_hold() -> None:
     packed, rows = reader(), SampleRows(3, len(FIELDS))
     for offset in range(5):
