@@ -41,7 +41,9 @@ import numba  # noqa: E402
 F = TypeVar("F", bound=Callable[..., object])
 
 _config: Any = numba.config
-_SOURCES: Final = ("bounds_loop", "close_loop", "close_rules", "pool_loop")
+_SOURCES: Final = (
+    "bounds_loop", "close_loop", "close_rules", "packed_lists", "packed_loop", "plain_text", "pool_loop",
+)  # fmt: skip
 
 
 def compiled(function: F) -> F:

@@ -7,7 +7,6 @@ the slow way, which knows every rule and names what is wrong.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from operator import attrgetter
@@ -17,26 +16,26 @@ import msgspec
 import numpy as np
 from msgspec.structs import astuple
 
-from streams.binary_form import MAGIC, read_binary
+from streams.binary_form import MAGIC
 from streams.bounds_loop import within
 from streams.catalogue import Indicator, Source, of_source
 from streams.limits import RATIO_TOLERANCE, bounds_of, histogram
 from streams.log import LogRecord
+from streams.packed_reader import PackedReader
 from streams.pages import HistogramState
 from streams.records import MAX_NUMBER, SampleRecord
+from streams.sample_rows import SampleRows
 from streams.sample_run import Bools, Floats, Hists, Ints, SampleRun, merged
 from streams.series_index import SeriesIndex
 from streams.strict_json import MalformedError
-from streams.wire import sample_struct
+from streams.wire import FRAME_COLONS, REFUSED, sample_struct
 
-# Colons between the keys and values of a record without any name of its own: v, kind, workload, source, ts_ms, values.
-_FRAME_COLONS = 6
 _HIST_COLONS = 4
 # What stands for a name that is not there; JSON has no infinity, so no publisher can write it.
 _ABSENT: Final = -np.inf
-_REFUSED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError)
 # Bounds the memory of a reading: it ends with the record that reaches this many samples and unread records.
 _RUN_SAMPLES = 16_384
+_ROOM_SAMPLES = 4_096  # of its last record; rows that nothing is written to take no memory
 _offset = attrgetter("offset")
 
 
@@ -71,8 +70,7 @@ class SampleReader:
         self._max_bytes = max_bytes
         self._skew_ms = skew_ms
         self._hist_names = frozenset(f for i in own if i.rule == "p95" for f in i.fields)
-        self._source = source
-        at = self._at = {name: n for n, name in enumerate(self.fields)}
+        at = {name: n for n, name in enumerate(self.fields)}
         parts = [(at[i.fields[0]], at[i.fields[1]]) for i in own if i.rule == "ratio"]
         self._parts = np.array(parts, np.int64).reshape(-1, 2)
         self._lower = np.array([b.lower for b in bounds.values()])
@@ -81,11 +79,8 @@ class SampleReader:
         self._least = np.maximum(self._lower - slack, np.nextafter(-MAX_NUMBER, 0))
         self._greatest = np.minimum(self._upper + slack, np.nextafter(MAX_NUMBER, 0))
         single = sample_struct("Single", source, self.fields, float | None, _ABSENT, many=False)
-        whole = sample_struct("Whole", source, self.fields, list[float], (), many=True)
-        packed = sample_struct("Packed", source, self.fields, list[float | None], (), many=True)
         self._parse_single = msgspec.json.Decoder(single).decode
-        self._parse_whole = msgspec.json.Decoder(whole).decode
-        self._parse_packed = msgspec.json.Decoder(packed).decode
+        self._packed = PackedReader(source, self.fields, max_bytes, skew_ms, index, self._within)
         self._singles_first = True
 
     def read(self, records: Sequence[LogRecord]) -> Iterator[Reading]:
@@ -127,12 +122,12 @@ class SampleReader:
                 # What was parsed before one that is refused stays in the list, and the parser goes on behind it.
                 wires.extend(map(self._parse_single, waiting))
                 break
-            except _REFUSED:
+            except REFUSED:
                 record, text = part[len(wires)], texts[len(wires)]
                 wires.append(None)
                 # Without an array there are no columns.
                 columns = text is not None and (b"[" in text or text.startswith(MAGIC))
-                run = self._packed(record) if columns else None
+                run = self._one_packed(record) if columns else None
                 if run is None:
                     refused.append(record)
                 else:
@@ -151,10 +146,15 @@ class SampleReader:
                 refused = sorted([*refused, *bad], key=_offset)
         return at + len(part), Reading(merged(runs) if runs else None, refused)
 
+    def _one_packed(self, record: LogRecord) -> SampleRun | None:
+        rows = SampleRows(_ROOM_SAMPLES, len(self.fields))
+        self._packed.read(record, rows)
+        return rows.run()
+
     def _try_single(self, record: LogRecord) -> Any:
         try:
             return self._parse_single(record.value)  # type: ignore[arg-type]
-        except _REFUSED:
+        except REFUSED:
             return None
 
     def _singles(self, records: Sequence[LogRecord], wires: Sequence[Any]) -> tuple[SampleRun | None, list[LogRecord]]:
@@ -177,7 +177,7 @@ class SampleReader:
         ts_ms = np.array([w.ts_ms for w in wires], np.int64)
         texts: list[Any] = [r.value for r in records]
         absent = values == _ABSENT
-        expected = _FRAME_COLONS + width - absent.sum(axis=1) + self._index.colons_of[series]
+        expected = FRAME_COLONS + width - absent.sum(axis=1) + self._index.colons_of[series]
         hists = self._hists(wires, expected)
         found = np.fromiter([text.count(b":") for text in texts], np.int64, n)
         # Unknown fields and keys that stand twice have colons of their own.
@@ -219,92 +219,16 @@ class SampleReader:
     # Many samples per record.
 
     def _read_packed(self, records: Sequence[LogRecord], at: int) -> tuple[int, Reading]:
-        runs: list[SampleRun] = []
+        rows = SampleRows(_RUN_SAMPLES + _ROOM_SAMPLES, len(self.fields))
         refused: list[LogRecord] = []
-        num_samples = 0
-        while at < len(records) and num_samples + len(refused) < _RUN_SAMPLES:
-            run = self._packed(records[at])
-            if run is not None:
-                runs.append(run)
-                num_samples += len(run.series)
-            elif self._try_single(records[at]) is not None:
-                self._singles_first = True
-                break
-            else:
+        while at < len(records) and rows.used + len(refused) < _RUN_SAMPLES:
+            if not self._packed.read(records[at], rows):
+                if self._try_single(records[at]) is not None:
+                    self._singles_first = True
+                    break
                 refused.append(records[at])
             at += 1
-        return at, Reading(merged(runs) if runs else None, refused)
-
-    def _packed(self, record: LogRecord) -> SampleRun | None:
-        text: Any = record.value
-        if text is None or len(text) > self._max_bytes:
-            return None
-        if text.startswith(MAGIC):
-            return self._binary(record, text)
-        try:
-            wire = self._parse_whole(text)
-        except _REFUSED:
-            try:
-                wire = self._parse_packed(text)
-            except _REFUSED:
-                return None
-        n = len(wire.source)
-        if n == 0 or len(wire.ts_ms) != n:
-            return None
-        series = self._series_of(record.key, wire.workload, wire.source)
-        values = np.full((n, len(self.fields)), np.nan)
-        present = 0
-        for at, column in enumerate(astuple(wire.values)):
-            if column == ():
-                continue
-            if len(column) != n:
-                return None
-            present += 1
-            try:
-                values[:, at] = array("d", column)
-            except TypeError:
-                values[:, at] = np.array(column, np.float64)
-        ts_ms = np.array(wire.ts_ms, np.int64)
-        if series is None or int(ts_ms.max()) - record.stamp_ms > self._skew_ms:
-            return None
-        colons = self._index.colons_of[series]
-        label_colons = int(colons.sum()) - (n - 1) * wire.workload.count(":")
-        if text.count(b":") != _FRAME_COLONS + present + label_colons or (label_colons and b"\\" in text):
-            return None
-        if not self._within(values).all():
-            return None
-        sizes = np.array([n])
-        return SampleRun(np.array([record.offset]), np.array([record.stamp_ms]), sizes, series, ts_ms, values)
-
-    def _binary(self, record: LogRecord, text: bytes) -> SampleRun | None:
-        try:
-            header, source_of, ts_ms, columns = read_binary(text)
-        except MalformedError:
-            return None
-        at = [self._at.get(name, -1) for name in header.names]
-        if header.kind != self._source or -1 in at or int(ts_ms.max()) - record.stamp_ms > self._skew_ms:
-            return None
-        series = self._series_of(record.key, header.workload, header.sources)
-        values = np.full((header.n, len(self.fields)), np.nan)
-        values[:, at] = columns.T
-        if series is None or not self._within(values).all():
-            return None
-        sizes = np.array([header.n])
-        return SampleRun(
-            np.array([record.offset]), np.array([record.stamp_ms]), sizes, series[source_of], ts_ms, values
-        )
-
-    def _series_of(self, key: bytes | None, workload: str, sources: Sequence[str]) -> Ints | None:
-        """Series numbers of a packed record; None when a name or the key is not as it must be."""
-        publisher = self._index.publishers.get(workload)
-        known = publisher.series if publisher is not None and publisher.key == key else {}
-        numbers = list(map(known.get, sources))
-        if None in numbers:
-            held = {s: self._index.checked(key, workload, s) if s not in known else known[s] for s in set(sources)}
-            if min(held.values()) < 0:
-                return None
-            numbers = [held[s] for s in sources]
-        return np.array(numbers, np.int64)
+        return at, Reading(rows.run(), refused)
 
     def _within(self, values: Floats) -> Bools:
         """[n] whether every value lies in its bounds; those that overshoot by rounding become the bound, in place."""

@@ -53,11 +53,13 @@ class Gathering:
     Attributes:
         urgent: whether a record is not waited with, nor what came before it.
         enough: records that are not waited with.
+        enough_bytes: nor are as many bytes of values; a packed record holds hundreds of samples.
         longest_s: how long the first of them may wait.
     """
 
     urgent: Callable[[LogRecord], bool]
     enough: int = 1024
+    enough_bytes: int = 1 << 19
     longest_s: float = 0.1
 
 
@@ -157,13 +159,15 @@ class Lane:
         if rule is None:
             return records
         deadline = monotonic() + rule.longest_s
-        while len(records) < rule.enough and not any(map(rule.urgent, newest)):
+        num_bytes = _num_bytes(records)
+        while len(records) < rule.enough and num_bytes < rule.enough_bytes and not any(map(rule.urgent, newest)):
             try:
                 async with asyncio.timeout(deadline - monotonic()):
                     newest = await self._queue.get()
             except TimeoutError:
                 break
             records = records + newest
+            num_bytes += _num_bytes(newest)
         return records
 
     async def _deliver(self, records: Sequence[OutRecord]) -> None:
@@ -194,3 +198,7 @@ class Lane:
             if emission.closed_stamp_ms is not None:
                 seconds = max(0.0, (self._now_ms() - emission.closed_stamp_ms) / 1000)
                 self._meter.observe("telemetry_to_command_seconds", seconds, stage=self.stage)
+
+
+def _num_bytes(records: Sequence[LogRecord]) -> int:
+    return sum(len(record.value) for record in records if record.value)

@@ -1,6 +1,7 @@
 """Whole fetched batches for Faust agents; position and commit from our pages, never from Faust's acks.
 
-Every private hook of Faust 0.15.3 that we rely on is in this file (marked *), pinned by contract tests.
+Every private hook of Faust 0.15.3 that we rely on is in this file or in `streams/fetch_thread.py` (marked *), pinned by
+contract tests.
 docs/adr/0001 says what Faust does for us and what it does not.
 
 | hook | use |
@@ -11,7 +12,8 @@ docs/adr/0001 says what Faust does for us and what it does not.
 | `Consumer._new_offset`*, `_filter_tps_with_pending_acks`*, `ack` | commit = newest confirmed resume offset |
 | `Consumer._commit_offsets`*, `_committed_offset`* | what the group has really taken; a refused commit is tried again |
 | `Consumer._thread`*, aiokafka's subscription state* and sender task* | what watchdogs see of consumer and producer |
-| `Consumer._new_consumer_thread`, aiokafka's `Fetcher._records`*, `PartitionRecords._consumer_record`* | lean records |
+| `Consumer._new_consumer_thread` | our thread that fetches |
+| `Consumer._get_active_partitions`*, `on_buffer_drop` | a partition is read on as soon as its buffer has room |
 | `TableManager.on_start`, `_update_channels`* | joins the group at once |
 | `Producer._ensure_producer`* | aiokafka's producer, which takes whole batches |
 """
@@ -19,7 +21,6 @@ docs/adr/0001 says what Faust does for us and what it does not.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -30,41 +31,11 @@ from faust.transport.consumer import ensure_TP
 from faust.transport.drivers import aiokafka as driver
 from faust.types.tuples import TP
 
-from streams.farewell import take_leave
+from streams.fetch_thread import FetchThread
 from streams.fetched_batch import to_message
 from streams.log import LogRecord
 
 MAX_BATCH_RECORDS = 4096
-
-
-class _LeanResults(OrderedDict[Any, Any]):
-    """What was fetched and not taken yet; its records come out as `LogRecord`s, without a larger object in between."""
-
-    def __init__(self, topics: frozenset[str]) -> None:
-        super().__init__()
-        self._topics = topics
-
-    def __setitem__(self, tp: Any, result: Any) -> None:
-        records = getattr(result, "_partition_records", None)  # an error has none
-        if records is not None and tp.topic in self._topics:
-            records._consumer_record = _log_record
-        super().__setitem__(tp, result)
-
-
-def _log_record(_tp: Any, record: Any) -> LogRecord:
-    return LogRecord(record.offset, record.timestamp, record.key, record.value)
-
-
-class _LeanThread(driver.AIOKafkaConsumerThread):
-    """The thread that fetches."""
-
-    async def on_start(self) -> None:
-        await super().on_start()
-        topics = cast("BatchConsumer", self.consumer).lean_topics()
-        self._ensure_consumer()._fetcher._records = _LeanResults(topics)
-
-    async def on_thread_stop(self) -> None:
-        await take_leave(super().on_thread_stop())
 
 
 class BatchConsumer(driver.Consumer):
@@ -74,11 +45,12 @@ class BatchConsumer(driver.Consumer):
         self._expected: dict[TP, int] = {}
         self._safe: dict[TP, int] = {}
         self._reseeked: dict[TP, tuple[int, int]] = {}
+        self._has_room = asyncio.Event()
         self.delivering: TP | None = None  # whose lane has no room yet for what was fetched; the others wait behind it
         super().__init__(*args, **kwargs)
 
-    def _new_consumer_thread(self) -> _LeanThread:
-        return _LeanThread(self, loop=self.loop, beacon=self.beacon)
+    def _new_consumer_thread(self) -> FetchThread:
+        return FetchThread(self, loop=self.loop, beacon=self.beacon)
 
     @property
     def _port(self) -> BatchPort:
@@ -187,7 +159,7 @@ class BatchConsumer(driver.Consumer):
         try:
             while not (self._stopped.is_set() or fetcher._stopped.is_set() or self.should_stop):
                 await self.sleep(0)
-                fetched, _active = await self._wait_next_records(1.0)
+                fetched = await self._next_records()
                 if not fetched or self.should_stop:
                     continue
                 if not self.flow_active:
@@ -202,6 +174,21 @@ class BatchConsumer(driver.Consumer):
         except Exception as error:
             if not (self.app.should_stop and isinstance(error, self.consumer_stopped_errors)):
                 raise
+
+    async def _next_records(self) -> Any:
+        """Records of the partitions whose buffer has room; none after a second."""
+        if self.flow_active and not self._get_active_partitions():
+            # Stock Faust sleeps for a second while no partition has room.
+            self._has_room.clear()
+            await self.wait_first(self._has_room.wait(), timeout=1.0)
+            return None
+        fetched, _active = await self._wait_next_records(1.0)
+        return fetched
+
+    def on_buffer_drop(self, tp: TP) -> None:
+        super().on_buffer_drop(tp)
+        self._has_room.set()
+        cast("FetchThread", self._thread).look_again()
 
     async def _deliver(self, tp: TP, records: list[LogRecord]) -> None:
         generation = self.app.consumer_generation_id

@@ -107,6 +107,11 @@ KINDS: dict[Source, tuple[str, ...]] = {
     "gpu": ("gpu", "fleet", "outcome", "tick"),
 }
 
+# What a parser says of a text that is not of its layout.
+REFUSED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError)
+# Colons between the keys and values of a record without any name of its own: v, kind, workload, source, ts_ms, values.
+FRAME_COLONS = 6
+
 _MOST_TS_MS = 1 << 53
 _Instant = Annotated[int, msgspec.Meta(ge=0, lt=_MOST_TS_MS)]
 

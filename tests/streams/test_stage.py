@@ -308,6 +308,16 @@ async def test_enough_records_are_not_waited_with_and_few_not_for_long() -> None
     await lane.close()
 
 
+async def test_few_large_records_are_not_waited_with() -> None:
+    broker, kernel = Broker(), Batches()
+    lane = gathering_lane(broker, kernel, enough_bytes=9)
+    for first in (0, 3, 6):
+        await lane.put(records(first, 3))  # two bytes each
+    await until(lambda: broker.safe and broker.safe[-1] == 6)
+    assert kernel.batches == [list(range(6))]
+    await lane.close()
+
+
 async def test_a_lane_that_gathers_can_be_closed() -> None:
     broker, kernel = Broker(), Batches()
     lane = gathering_lane(broker, kernel)

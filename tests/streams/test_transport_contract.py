@@ -35,6 +35,7 @@ def test_faust_is_the_version_that_was_read() -> None:
         ("_commit_offsets", ["self", "offsets", "start_new_transaction"], True),
         ("perform_seek", ["self"], True),
         ("on_partitions_revoked", ["self", "revoked"], True),
+        ("on_buffer_drop", ["self", "tp"], False),
     ],
 )
 def test_every_overridden_method_exists_with_the_same_shape(
