@@ -302,6 +302,7 @@ class ForecastKernel:
         body = CommitBody.decode(commit.body, self._config, self.partition)
         self._sequence, self._digest = commit.sequence, commit.digest
         self._states = {w: restore_state(w, s, self._policy) for w, s in body.states.items()}
+        self.table.reserve(len(body.states))
         self.table.advance(body.slot)
         self._join.restore(body.slot, body.slot - self._config.context_steps + 1)
         self.resume_offset = body.resume_offset

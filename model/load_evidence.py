@@ -87,7 +87,8 @@ class LoadEvidence:
         if len(used):
             if used.min() < 0 or used.max() >= BINS:
                 raise ValueError(f"evidence of capacity has indices outside 0..{BINS - 1}")
-            evidence._reach(int(used.min()), int(used.max()) + 1)
+            evidence._first = int(used.min())
+            evidence._counts = np.zeros((2, int(used.max()) + 1 - evidence._first), dtype=np.float32)
             evidence._counts[:, used - evidence._first] = np.frombuffer(weights, dtype="<f4").reshape(2, len(used))
         return evidence
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import overload
 
 import msgspec
@@ -56,7 +57,58 @@ def pack_facts(facts: Sequence[WorkloadFacts]) -> FactColumns:
     )
 
 
-def unpack_facts(columns: FactColumns) -> tuple[WorkloadFacts, ...]:
+class PageFacts(Sequence[WorkloadFacts]):
+    """The facts of a page; columns that are turned into records only where somebody looks at them one by one.
+
+    Raises:
+        ValueError: the columns do not fit each other.
+    """
+
+    def __init__(self, columns: FactColumns) -> None:
+        self.columns = columns
+        self._facts: tuple[WorkloadFacts, ...] | None = None
+        k, c = len(columns.flags), columns
+        sizes = tuple(map(len, (c.num_samples, c.newest_ts_ms, c.sources_seen, c.sources_known)))
+        if sizes != (4 * k, 8 * k, 4 * k, 4 * k):
+            raise ValueError(f"columns of the facts of {k} workloads have {sizes} bytes")
+        if any(not _within(k, told) for told in (c.fleet, c.outcomes, c.batch, c.slo)):
+            raise ValueError(f"facts of workloads beyond the {k} of the page")
+
+    @classmethod
+    def of(cls, facts: Sequence[WorkloadFacts]) -> PageFacts:
+        """Columns of any facts."""
+        return facts if isinstance(facts, PageFacts) else cls(pack_facts(facts))
+
+    def __len__(self) -> int:
+        return len(self.columns.flags)
+
+    @overload
+    def __getitem__(self, at: int) -> WorkloadFacts: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[WorkloadFacts]: ...
+    def __getitem__(self, at: int | slice) -> WorkloadFacts | Sequence[WorkloadFacts]:
+        if self._facts is None:
+            self._facts = _unpack_facts(self.columns)
+        return self._facts[at]
+
+    def __iter__(self) -> Iterator[WorkloadFacts]:
+        return iter(self[:])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def sampled(self) -> NDArray[np.int64]:
+        """Rows that had samples."""
+        return np.flatnonzero(np.frombuffer(self.columns.num_samples, "<i4"))
+
+    def newest_ts_ms(self) -> NDArray[np.int64]:
+        """[k] time of the newest sample, or of the newest fact where there is none."""
+        return np.frombuffer(self.columns.newest_ts_ms, "<i8").astype(np.int64)
+
+
+def _unpack_facts(columns: FactColumns) -> tuple[WorkloadFacts, ...]:
     """Inverse of `pack_facts`."""
     fleet, outcomes = dict(columns.fleet), dict(columns.outcomes)
     batch, slo = dict(columns.batch), dict(columns.slo)
@@ -128,7 +180,7 @@ class PageSeries(Sequence[SeriesState]):
         rows = np.frombuffer(columns.workload_rows, "<i4")
         if m and not 0 <= rows.min() <= rows.max() < len(workloads):
             raise ValueError(f"series of workloads beyond the {len(workloads)} of the page")
-        if any(not 0 <= row < m for row, _, _ in (*columns.hists, *columns.older_ts_ms)):
+        if not (_within(m, columns.hists) and _within(m, columns.older_ts_ms)):
             raise ValueError(f"fields of series beyond the {m} of the page")
 
     @classmethod
@@ -198,6 +250,12 @@ def _unpack_series(series: PageSeries) -> tuple[SeriesState, ...]:
         )
         for i, (workload, source, ts_ms) in enumerate(named)
     )
+
+
+def _within(num_rows: int, told: Sequence[tuple[int, *tuple[object, ...]]]) -> bool:
+    """Whether all is told of rows that there are."""
+    rows = itemgetter(0)
+    return not told or (min(map(rows, told)) >= 0 and max(map(rows, told)) < num_rows)
 
 
 def _bytes_of(dtype: str, numbers: Sequence[int]) -> bytes:

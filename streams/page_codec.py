@@ -13,7 +13,7 @@ import numpy as np
 
 from streams.catalogue import SOURCES, Indicator, Source, of_source
 from streams.config import StreamConfig
-from streams.facts_codec import FactColumns, PageSeries, SeriesColumns, pack_facts, unpack_facts
+from streams.facts_codec import FactColumns, PageFacts, PageSeries, SeriesColumns
 from streams.log import ContractBroken, LogRecord, OtherSettings
 from streams.pages import Control, Counters, Page
 
@@ -94,7 +94,7 @@ def encode_page(
     num_facts = len(page.facts) if columns is None else k
     if page.values.shape != (k, n) or page.observed.shape != (k, n) or num_facts != k:
         raise ValueError(f"page of {k} workloads and {n} indicators has values of shape {page.values.shape}")
-    facts, series = columns or (pack_facts(page.facts), PageSeries.of(page.series, page.workloads).columns)
+    facts, series = columns or (PageFacts.of(page.facts).columns, PageSeries.of(page.series, page.workloads).columns)
     header = _encode_header(
         PageHeader(
             v=FORMAT,
@@ -183,7 +183,7 @@ def _page_of(header: PageHeader, body: bytes, start: int) -> Page:
         workloads=header.workloads,
         values=values.astype(np.float32, copy=False),
         observed=np.unpackbits(bits, count=k * n).astype(bool).reshape(k, n),
-        facts=unpack_facts(header.facts),
+        facts=PageFacts(header.facts),
         series=PageSeries(header.series, header.workloads),
         controls=header.controls,
         counters=header.counters,

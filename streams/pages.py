@@ -173,7 +173,7 @@ class Page:
     workloads: tuple[str, ...]
     values: NDArray[np.float32]
     observed: NDArray[np.bool_]
-    facts: tuple[WorkloadFacts, ...]
+    facts: Sequence[WorkloadFacts]
     series: Sequence[SeriesState] = ()
     controls: tuple[Control, ...] = ()
     counters: Counters = field(default_factory=Counters)

@@ -60,6 +60,7 @@ class WindowTable:
         coarse_names = tuple(i.name for i in self.catalogue if i.level == 1)
         self.num_coarse = len(coarse_names)
         self._row: dict[str, int] = {}
+        self._paged: tuple[tuple[str, ...], NDArray[np.int64]] = (), np.zeros(0, np.int64)
         self._free: list[int] = []
         self._num_rows = 0
         self._last_seen = np.full(capacity, _NEVER, np.int64)
@@ -129,7 +130,7 @@ class WindowTable:
         known = [(k, self._column[name]) for k, name in enumerate(page.indicators) if name in self._column]
         if not page.workloads:
             return
-        rows = np.array([self._row_of(w) for w in page.workloads], np.int64)
+        rows = self._rows_of(page.workloads)
         if known:
             from_columns, to_columns = map(list, zip(*known, strict=True))
             cells = sparse_cells.pack(page.values[:, from_columns], page.observed[:, from_columns])
@@ -146,11 +147,23 @@ class WindowTable:
     def remove(self, workload: str) -> None:
         """Forget a workload and free its row."""
         row = self._row.pop(workload)
+        self._paged = (), self._paged[1][:0]
         self._cells[row] = 0
         self._facts.clear(row)
         self._coarse.clear(row)
         self._last_seen[row] = _NEVER
         self._free.append(row)
+
+    def reserve(self, workloads: int) -> None:
+        """Make room for so many: what grows is copied again and again."""
+        if workloads > len(self._cells):
+            self._grow(workloads)
+
+    def _rows_of(self, workloads: tuple[str, ...]) -> NDArray[np.int64]:
+        """Rows of a page's workloads; pages beside each other mostly hold the same."""
+        if workloads != self._paged[0]:
+            self._paged = workloads, np.array([self._row_of(w) for w in workloads], np.int64)
+        return self._paged[1]
 
     def _row_of(self, workload: str) -> int:
         row = self._row.get(workload)
@@ -159,15 +172,15 @@ class WindowTable:
             if row == self._num_rows:
                 self._num_rows += 1
             if row >= len(self._cells):
-                self._grow()
+                # A small factor keeps the copy beside its original small.
+                self._grow(int(_GROWTH * len(self._cells)) + 64)
             self._row[workload] = row
             if self._running is not None and workload in self._running.sums:
                 self._coarse.restore_running(row, self._running, workload)
         return row
 
-    def _grow(self) -> None:
-        # New rows take memory only once they are written; a small factor keeps the copy beside its original small.
-        capacity = int(_GROWTH * len(self._cells)) + 64
+    def _grow(self, capacity: int) -> None:
+        # New rows take memory only once they are written.
         self._cells = sparse_cells.grown(self._cells, capacity)
         self._last_seen = np.concatenate([self._last_seen, np.full(capacity - len(self._last_seen), _NEVER)])
         self._facts.grow(capacity)
