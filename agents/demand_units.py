@@ -57,9 +57,7 @@ def demand_column(unit: Unit, window: Window) -> int:
 
 def demand_steps(unit: Unit, window: Window) -> int:
     """Steps of the context in which it was observed."""
-    from model.window_tallies import observed_steps
-
-    return int(observed_steps(window.observed)[demand_column(unit, window)])
+    return window.observed_steps[demand_column(unit, window)]
 
 
 def declared_capacity(spec: WorkloadSpec, per_request: float = 1.0) -> float | None:

@@ -31,7 +31,6 @@ from agents.records import WorkloadPlan
 from agents.subject import Answers, Subject
 from model.contract import ContextBatch, ForecastBatch, Forecaster, quantiles_of_ordered, quantiles_of_paths
 from model.forecast_trust import REACTIVE, TIERS
-from model.window_tallies import observed_steps
 from streams.catalogue import Indicator
 from streams.meter import Meter
 
@@ -114,7 +113,8 @@ class Engine:
         plans = [bare_plan(subject, subject.refused) for subject in subjects]
         groups: dict[tuple[int, bool, int], list[int]] = {}
         crowded = self._crowd is not None and len(subjects) > self._crowd[0]
-        targets = [self._target_columns(subject) for subject in subjects]
+        least = self.min_context
+        targets = [self._target_columns(subject, least) for subject in subjects]
         for i, subject in enumerate(subjects):
             if targets[i]:
                 simple = crowded or not subject.state.trust.asks_network
@@ -137,10 +137,9 @@ class Engine:
 
         return Answers(plans, forecasts)
 
-    def _target_columns(self, subject: Subject) -> list[int]:
+    def _target_columns(self, subject: Subject, least: int) -> list[int]:
         """What is forecast for people: demand, or whatever is observed of a workload without request telemetry."""
-        steps, least = observed_steps(subject.window.observed).tolist(), self.min_context
-        enough = [n for n, number in enumerate(steps) if number >= least]
+        enough = [n for n, number in enumerate(subject.window.observed_steps) if number >= least]
         return [n for n in enough if self._catalogue[n].level == 1] or enough
 
     def _width(self, targets: Sequence[int]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -39,6 +38,7 @@ from streams.end_process import end_process
 from streams.log import OutRecord
 from streams.stage_app import ConnectionConfig, Stage, StageHost
 from streams.ticker import Ticker
+from streams.uncollected import collect_seldom
 
 if TYPE_CHECKING:
     from infra.forecast_role import ForecastRole
@@ -232,8 +232,7 @@ class WorkerProcess:
         app = self.host.app
         # What was imported lives as long as the process does: no collection need look at it, not even one of now, a
         # third of a second for a megabyte of garbage.
-        gc.freeze()
-        gc.enable()
+        collect_seldom()
         worker = EarlyWorker(app, [self._watchdog.show, self._serve_probes], lambda: self.host.status.restored)
         self._watchdog.start()
         code: int | str | None = 0

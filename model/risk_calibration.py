@@ -102,11 +102,7 @@ class RiskCalibration:
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values; `restore` gives back the same bits."""
-        offered = None
-        if self._offered is not None:
-            begin, end, risks = self._offered
-            offered = [begin, end, [list(risk) for risk in risks]]
-        return {"v": 1, "shift": self._shift, "offered": offered, "open": [list(entry) for entry in self._open]}
+        return {"v": 1, "shift": self._shift, "offered": self._offered, "open": list(self._open)}
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> RiskCalibration:

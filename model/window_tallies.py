@@ -23,16 +23,6 @@ _SIGNIFICANT_SIGMAS: Final = 3.0
 
 
 @compiled
-def observed_steps(observed: Seen) -> NDArray[np.int64]:
-    """Of each column: [N]."""
-    steps = np.zeros(observed.shape[1], np.int64)
-    for row in range(observed.shape[0]):
-        for n in range(observed.shape[1]):
-            steps[n] += observed[row, n]
-    return steps
-
-
-@compiled
 def sums_of_two(values: Values, observed: Seen, one: int, other: int, slots: int) -> tuple[float, float]:
     """Of two columns, over the last rows in which both were observed."""
     first, second = 0.0, 0.0
@@ -140,7 +130,6 @@ def is_sudden_zero(values: Values, observed: Seen, step_s: float) -> bool:
 def warm_up() -> None:
     """Compile or load all of it."""
     values, seen = np.ones((2, 4), np.float32), np.ones((2, 4), np.bool_)
-    observed_steps(seen)
     sums_of_two(values, seen, 0, 1, 2)
     sums_of_all(values, seen, np.arange(4), 2, np.empty(4))
     observed_ratio(seen, 2)

@@ -33,6 +33,7 @@ class Window:
         facts: what its slots said beside the values.
         read_coarse: 10-minute means of the C level-1 indicators, float32 [1008, C], oldest first, 0 where not
             observed, and their mask; as they are when it is called.
+        observed_steps: of each indicator, in how many slots it was observed; counted where it is not given.
     """
 
     workload: str
@@ -41,6 +42,11 @@ class Window:
     observed: NDArray[np.bool_]
     facts: RecentFacts
     read_coarse: Callable[[], tuple[NDArray[np.float32], NDArray[np.bool_]]]
+    observed_steps: Sequence[int] = ()
+
+    def __post_init__(self) -> None:
+        if not self.observed_steps:
+            object.__setattr__(self, "observed_steps", self.observed.sum(axis=0).tolist())
 
     def newest(self, indicator: str) -> float | None:
         """Value of an indicator in the newest slot; None when not observed or not in the catalogue."""
@@ -90,6 +96,7 @@ class WindowTable:
         slots = np.arange(self._require_newest() + 1, self._require_newest() + 1 + length) % length
         cells = self._cells[np.array(rows)[:, None], slots]  # [R, L, N]
         values, observed = sparse_cells.values(cells), sparse_cells.observed(cells)
+        steps = observed.sum(axis=1, dtype=np.int32).tolist()
         return [
             Window(
                 workload=workload,
@@ -98,6 +105,7 @@ class WindowTable:
                 observed=observed[k],
                 facts=self._facts.read(row),
                 read_coarse=partial(self._coarse.read, row),
+                observed_steps=steps[k],
             )
             for k, (workload, row) in enumerate(zip(workloads, rows, strict=True))
         ]
