@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from agents.collate import WindowRow, collate
-from agents.forecasts import QUANTILE_LEVELS, Forecasts, rounded
+from agents.forecasts import QUANTILE_LEVELS, Forecasts
 from agents.hindsight import Futures, outlooks_of, widened_futures
 from agents.micro_batcher import MicroBatcher
 from agents.plan_rows import RowPlanner, bare_plan
@@ -30,6 +30,7 @@ from agents.recent_levels import recent_levels
 from agents.records import WorkloadPlan
 from agents.subject import Answers, Subject
 from model.contract import ContextBatch, ForecastBatch, Forecaster, quantiles_of_ordered, quantiles_of_paths
+from model.digits import six_digits
 from model.forecast_trust import REACTIVE, TIERS
 from streams.catalogue import Indicator
 from streams.meter import Meter
@@ -83,6 +84,7 @@ class Engine:
         plan_threads: int = 1,
     ) -> None:
         self._forecaster = forecaster
+        self._min_context = forecaster.min_context  # asked for of every workload, and of many forecasters in one
         self._batcher = batcher
         self._crowd = crowd
         self._proposer = proposer
@@ -104,7 +106,7 @@ class Engine:
 
     @property
     def min_context(self) -> int:
-        return self._forecaster.min_context
+        return self._min_context
 
     async def plan(self, subjects: Sequence[Subject], origin_ts_ms: int, with_forecast: bool) -> Answers:
         """Forecast and plan; between planning slots only the reactive rule looks at the load."""
@@ -220,8 +222,8 @@ class Engine:
             model=told.fingerprint,
             indicators=tuple(self._catalogue[n].name for n in told.columns),
             published=told.published,
-            steps=rounded(steps.contiguous().numpy().astype(np.float64)),
-            peaks=rounded(peaks.numpy().astype(np.float64)),
+            steps=six_digits(steps.contiguous().numpy().astype(np.float64)),
+            peaks=six_digits(peaks.numpy().astype(np.float64)),
         )
 
 
