@@ -27,15 +27,12 @@ class Fleet:
     """
 
     def __init__(self, state: DecideState, policy: Policy) -> None:
-        self._specs = {w.id: w for w in policy.workloads}
+        self.spec = policy.spec
         self.gpus = 0
         self.power_mw = 0  # integers: the sum may not depend on the order of addition
         self.least = 0
         for workload, known in state.workloads.items():
             self._add(workload, known, 1)
-
-    def spec(self, workload: str) -> WorkloadSpec | None:
-        return self._specs.get(workload)
 
     def replace(self, workload: str, old: WorkloadState | None, new: WorkloadState | None) -> None:
         if old is not None:
@@ -51,7 +48,7 @@ class Fleet:
 
     def weights(self, workload: str) -> tuple[int, float]:
         """GPUs and watts of one replica; an undeclared workload counts one GPU."""
-        spec = self._specs.get(workload)
+        spec = self.spec(workload)
         return (1, 0.0) if spec is None else (spec.gpus_per_replica, spec.power_w_per_replica or 0.0)
 
 

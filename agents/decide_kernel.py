@@ -187,6 +187,9 @@ class DecideKernel:
             decision = decode_decision(value)
         except msgspec.MsgspecError:
             return  # anyone's bytes on a public topic must not stop the stage
+        known = self._state.workloads.get(decision.workload)
+        if known is not None and decision.origin_ts_ms <= known.origin_ts_ms:
+            return  # as nearly all that are read, for clocks of brokers may differ by a minute
         mine = decision_id(
             self._policy.fleet,
             decision.workload,
@@ -194,8 +197,7 @@ class DecideKernel:
             decision.fingerprint.policy,
             decision.fingerprint.model,
         )
-        known = self._state.workloads.get(decision.workload)
-        if decision.decision_id != mine or (known is not None and decision.origin_ts_ms <= known.origin_ts_ms):
+        if decision.decision_id != mine:
             return
         self._published.setdefault((decision.workload, decision.origin_ts_ms), decision)
 

@@ -11,9 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agents.policy import Role, WorkloadSpec
 from agents.signals import mean_ratio
@@ -57,9 +59,7 @@ def demand_column(unit: Unit, window: Window) -> int:
 
 def demand_steps(unit: Unit, window: Window) -> int:
     """Steps of the context in which it was observed."""
-    from model.window_tallies import observed_steps
-
-    return int(observed_steps(window.observed)[demand_column(unit, window)])
+    return window.observed_steps[demand_column(unit, window)]
 
 
 def declared_capacity(spec: WorkloadSpec, per_request: float = 1.0) -> float | None:
@@ -136,8 +136,9 @@ def recent_lengths(window: Window, step_s: float) -> Lengths | None:
     """
     from model.window_tallies import sums_of_all
 
-    columns = np.array([window.columns[name] for name in _LENGTHS if name in window.columns])
-    if len(columns) < len(_LENGTHS):
+    try:
+        columns = _columns(*map(window.columns.__getitem__, _LENGTHS))
+    except KeyError:
         return None
     sums = np.empty(len(columns))
     for slots in _STRETCHES:
@@ -147,6 +148,11 @@ def recent_lengths(window: Window, step_s: float) -> Lengths | None:
             most = output / (requests - min(now, 0.5 * requests))
             return Lengths(prompt / requests, output / requests, output / (requests + before), most)
     return None
+
+
+@lru_cache(8)
+def _columns(*columns: int) -> NDArray[np.int64]:
+    return np.array(columns)
 
 
 def _patience_s(spec: WorkloadSpec, tokens: float | None) -> float:

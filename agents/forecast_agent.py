@@ -7,6 +7,7 @@ from typing import Any
 
 from agents.forecast_kernel import STAGE, ForecastKernel
 from agents.forecast_state import CommitBody
+from agents.plan_codec import plan_key
 from streams.catalogue import Source
 from streams.coarse_ring import COARSE_ROWS
 from streams.log import ContractBroken
@@ -47,7 +48,8 @@ class ForecastStage:
         coarse = [r async for r in reader.read(self._topics.pages_coarse, partition, start, end)]
         since = await reader.offset_at(self._topics.plans, 0, commit.stamp_ms - _CLOCK_SLACK_MS)
         _, end = await reader.bounds(self._topics.plans, 0)
-        plans = [r async for r in reader.read(self._topics.plans, 0, since, end)]
+        mine = plan_key(partition)
+        plans = [r async for r in reader.read(self._topics.plans, 0, since, end) if r.key == mine]
         kernel.end_restore(body, coarse, plans)
         return kernel
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from agents.collate import WindowRow, collate
-from agents.forecasts import QUANTILE_LEVELS, Forecasts, rounded
+from agents.forecasts import QUANTILE_LEVELS, Forecasts
 from agents.hindsight import Futures, outlooks_of, widened_futures
 from agents.micro_batcher import MicroBatcher
 from agents.plan_rows import RowPlanner, bare_plan
@@ -30,8 +30,8 @@ from agents.recent_levels import recent_levels
 from agents.records import WorkloadPlan
 from agents.subject import Answers, Subject
 from model.contract import ContextBatch, ForecastBatch, Forecaster, quantiles_of_ordered, quantiles_of_paths
+from model.digits import six_digits
 from model.forecast_trust import REACTIVE, TIERS
-from model.window_tallies import observed_steps
 from streams.catalogue import Indicator
 from streams.meter import Meter
 
@@ -84,6 +84,7 @@ class Engine:
         plan_threads: int = 1,
     ) -> None:
         self._forecaster = forecaster
+        self._min_context = forecaster.min_context  # asked for of every workload, and of many forecasters in one
         self._batcher = batcher
         self._crowd = crowd
         self._proposer = proposer
@@ -105,7 +106,7 @@ class Engine:
 
     @property
     def min_context(self) -> int:
-        return self._forecaster.min_context
+        return self._min_context
 
     async def plan(self, subjects: Sequence[Subject], origin_ts_ms: int, with_forecast: bool) -> Answers:
         """Forecast and plan; between planning slots only the reactive rule looks at the load."""
@@ -114,7 +115,8 @@ class Engine:
         plans = [bare_plan(subject, subject.refused) for subject in subjects]
         groups: dict[tuple[int, bool, int], list[int]] = {}
         crowded = self._crowd is not None and len(subjects) > self._crowd[0]
-        targets = [self._target_columns(subject) for subject in subjects]
+        least = self.min_context
+        targets = [self._target_columns(subject, least) for subject in subjects]
         for i, subject in enumerate(subjects):
             if targets[i]:
                 simple = crowded or not subject.state.trust.asks_network
@@ -137,10 +139,9 @@ class Engine:
 
         return Answers(plans, forecasts)
 
-    def _target_columns(self, subject: Subject) -> list[int]:
+    def _target_columns(self, subject: Subject, least: int) -> list[int]:
         """What is forecast for people: demand, or whatever is observed of a workload without request telemetry."""
-        steps, least = observed_steps(subject.window.observed).tolist(), self.min_context
-        enough = [n for n, number in enumerate(steps) if number >= least]
+        enough = [n for n, number in enumerate(subject.window.observed_steps) if number >= least]
         return [n for n in enough if self._catalogue[n].level == 1] or enough
 
     def _width(self, targets: Sequence[int]) -> int:
@@ -221,8 +222,8 @@ class Engine:
             model=told.fingerprint,
             indicators=tuple(self._catalogue[n].name for n in told.columns),
             published=told.published,
-            steps=rounded(steps.contiguous().numpy().astype(np.float64)),
-            peaks=rounded(peaks.numpy().astype(np.float64)),
+            steps=six_digits(steps.contiguous().numpy().astype(np.float64)),
+            peaks=six_digits(peaks.numpy().astype(np.float64)),
         )
 
 

@@ -20,7 +20,7 @@ from agents.forecast_state import CommitBody, StateSnapshot, WorkloadState, new_
 from agents.forecasts import Forecasts
 from agents.hindsight import DEMAND
 from agents.live_scoring import ForecastScorer
-from agents.plan_codec import decode_plan, encode_plan
+from agents.plan_codec import decode_plan, encode_plan, plan_key
 from agents.plan_limits import limits_of
 from agents.policy import Policy
 from agents.records import InputFacts, PlanRecord, WorkloadPlan
@@ -143,7 +143,7 @@ class ForecastKernel:
         answer = await self._answer(joined, origin_ts_ms)
         record = adopted or self._plan_record(joined, [*answer.plans, *retired], origin_ts_ms)
         if adopted is None:
-            plans = [OutRecord(self._topics.plans, b"%d" % self.partition, encode_plan(record), 0)]
+            plans = [OutRecord(self._topics.plans, plan_key(self.partition), encode_plan(record), 0)]
             yield Emission([plans], (), resume_offset, closed_stamp_ms, urgent=True)
         self._remember(record)
         forecasts = [made for make in answer.forecasts for made in await make()]
@@ -291,7 +291,7 @@ class ForecastKernel:
     def new_assembler(self) -> PageAssembler:
         """Reads this partition's pages with the columns of the table."""
         where = f"{self._topics.pages}/{self.partition}"
-        return PageAssembler(self._config, self._topics.partitions, self.table.catalogue, where, with_series=False)
+        return PageAssembler(self._config, self._topics.partitions, self.table.catalogue, where)
 
     def begin_restore(self, commit: Commit) -> CommitBody:
         """Take over a commit record; then the caller offers pages, coarse rows and published plans.
@@ -302,6 +302,7 @@ class ForecastKernel:
         body = CommitBody.decode(commit.body, self._config, self.partition)
         self._sequence, self._digest = commit.sequence, commit.digest
         self._states = {w: restore_state(w, s, self._policy) for w, s in body.states.items()}
+        self.table.reserve(len(body.states))
         self.table.advance(body.slot)
         self._join.restore(body.slot, body.slot - self._config.context_steps + 1)
         self.resume_offset = body.resume_offset

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from streams.log import OutRecord
 
 QUANTILE_LEVELS: Final = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.99)
-_SIGNIFICANT_DIGITS: Final = 6
 
 Float = NDArray[np.float64]
 
@@ -31,7 +30,7 @@ class Forecasts:
         model: fingerprint.
         indicators: names of the C columns.
         published: B lists of the columns that are published of a workload, ascending.
-        steps: float64 [B, C, H, Q], aligned with `QUANTILE_LEVELS`, rounded as by `rounded`.
+        steps: float64 [B, C, H, Q], aligned with `QUANTILE_LEVELS`, rounded as by `six_digits`.
         peaks: float64 [B, C, Q], of the largest step; likewise.
     """
 
@@ -71,15 +70,6 @@ class Forecasts:
             }
             made.append(OutRecord(topic, workload.encode(), orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)))
         return made
-
-
-def rounded(values: Float) -> Float:
-    """Six significant digits: what a reader can use, in half the bytes."""
-    size = np.abs(values)
-    magnitude = np.floor(np.log10(np.where(size > 0, size, 1.0)))
-    scale = np.power(10.0, _SIGNIFICANT_DIGITS - 1 - magnitude)
-    with np.errstate(invalid="ignore"):  # what is not finite has no digits: it becomes null
-        return np.asarray(np.rint(values * scale) / scale)
 
 
 def _forecast_id(fleet: str, workload: str, origin_ts_ms: int, model: str) -> str:

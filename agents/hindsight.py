@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agents.forecasts import rounded
 from agents.subject import Subject
 from model.contract import ordered_paths, quantiles_of_ordered
+from model.digits import six_digits
 from model.forecast_trust import Outlook
 from model.widening import widen
 
@@ -34,7 +34,7 @@ def outlooks_of(
     """
     ahead = min(STEPS_AHEAD, ordered.shape[1])
     said = quantiles_of_ordered(ordered[:, ahead - 1], torch.tensor(_SAID))  # [B, 3]
-    numbers = rounded(said.numpy().astype(np.float64)).tolist()
+    numbers = six_digits(said.numpy().astype(np.float64)).tolist()
     due = origin_ts_ms // step_ms - 1 + ahead
     lasts = [None if subject is None else subject.window.newest(DEMAND) for subject in spoken]
     return [

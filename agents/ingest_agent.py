@@ -73,12 +73,11 @@ class IngestStage:
         stretch = 4 * self._config.context_steps
         while True:
             start = max(begin, end - stretch)
-            assembler = PageAssembler(
-                self._config, self._topics.partitions, self._catalogue, f"{self._topics.pages}/{partition}"
-            )
+            where = f"{self._topics.pages}/{partition}"
+            assembler = PageAssembler(self._config, self._topics.partitions, self._catalogue, where, sources=(source,))
             pages = []
             async for record in reader.read(self._topics.pages, partition, start, end):
-                pages += [(p.page, p.digest) for p in assembler.feed(record) if p.page.source == source]
+                pages += [(p.page, p.digest) for p in assembler.feed(record)]
             first = pages[0][0].prev is None if pages else False
             if start == begin or first or len(pages) > self._config.context_steps:
                 break

@@ -13,6 +13,11 @@ MAGIC = b"HPL1"
 _DECODER = msgspec.msgpack.Decoder(PlanRecord)
 
 
+def plan_key(partition: int) -> bytes:
+    """Key of the plans of a pages partition, all of which stand in one partition."""
+    return b"%d" % partition
+
+
 def encode_plan(plan: PlanRecord) -> bytes:
     return MAGIC + zlib.compress(msgspec.msgpack.encode(plan), 1)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Literal
 
 import orjson
@@ -160,7 +161,7 @@ class GuardLimits:
     lease_steps: int = 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, for what is worked out of ten thousand declarations is worked out once
 class Policy:
     """Everything that decides, as declared. `epoch` is raised only by `harmony state reset`.
 
@@ -185,7 +186,7 @@ class Policy:
 
     def spec(self, workload: str) -> WorkloadSpec | None:
         """The declaration of a workload, or None: it is then forecast and decided in `observe`."""
-        return next((w for w in self.workloads if w.id == workload), None)
+        return self._specs.get(workload)
 
     def bearable_share(self, objective: float) -> float:
         """Share of the requests that a plan may expect to miss while the budget is used as it should be."""
@@ -193,5 +194,13 @@ class Policy:
 
     def fingerprint(self) -> str:
         """Sixteen hex digits over every field that can change a decision."""
+        return self._fingerprint
+
+    @cached_property
+    def _specs(self) -> dict[str, WorkloadSpec]:
+        return {w.id: w for w in reversed(self.workloads)}  # of two declarations the first holds
+
+    @cached_property
+    def _fingerprint(self) -> str:
         body = orjson.dumps(asdict(self), option=orjson.OPT_SORT_KEYS)
         return hashlib.blake2b(body, digest_size=8).hexdigest()

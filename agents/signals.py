@@ -56,7 +56,6 @@ def input_facts(
     from model import window_tallies
 
     values, seen, step_s = window.values, window.observed, step_ms / 1000
-    steps = int(window_tallies.observed_steps(seen)[0])
     now = window.facts.now
     requests = now.get("requests")
     heard = [h.ts_ms for h in window.facts.heard.values()]
@@ -64,7 +63,7 @@ def input_facts(
     return InputFacts(
         arrival_rate=float(values[-1, 0]) if seen[-1, 0] else None,
         observed_ratio=window_tallies.observed_ratio(seen, num_targets),
-        observed_steps=steps,
+        observed_steps=window.observed_steps[0],
         oldest_age_ms=origin_ts_ms - min(heard) if heard else None,
         coverage_ratio=sum(f.sources_seen for f in now.values()) / known if known else 0.0,
         censored=requests.censored if requests is not None else False,

@@ -13,7 +13,7 @@ import torch
 
 from agents import planner
 from agents.hindsight import widened_futures
-from model import compiled, window_tallies
+from model import compiled, digits, window_tallies
 from model.averages import exponential_averages
 from model.contract import Forecaster
 from model.network import serving
@@ -53,6 +53,7 @@ def warm_up_forecasters() -> None:
 def _warm_up_plans() -> None:
     planner.warm_up()
     window_tallies.warm_up()
+    digits.warm_up()
     # In the layouts that futures have there.
     futures = widened_futures(torch.ones(1, 3, 2, 1), [2.0], torch.zeros(1), torch.ones(1))
     rows = np.zeros(1, np.float32)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -39,6 +38,7 @@ from streams.end_process import end_process
 from streams.log import OutRecord
 from streams.stage_app import ConnectionConfig, Stage, StageHost
 from streams.ticker import Ticker
+from streams.uncollected import collect_seldom
 
 if TYPE_CHECKING:
     from infra.forecast_role import ForecastRole
@@ -173,8 +173,9 @@ class WorkerProcess:
             await server.stop()
 
     def _deciding(self) -> bool:
-        """Whether a plan or a decision is being made."""
-        return any(lane.waits_for and lane.stage != "ingest" for lane in self.host.status.lanes.values())
+        """Whether a plan or a decision is being made, or state read back for it."""
+        status = self.host.status
+        return not status.restored or any(lane.waits_for and lane.stage != "ingest" for lane in status.lanes.values())
 
     @staticmethod
     def _stop_now(exit_code: int) -> None:
@@ -229,9 +230,9 @@ class WorkerProcess:
     def run(self) -> None:
         """Run until SIGTERM or SIGINT, then drain and leave; a crash ends the process with exit code 1."""
         app = self.host.app
-        # What was imported lives as long as the process does: no collection need look at it again.
-        gc.collect()
-        gc.freeze()
+        # What was imported lives as long as the process does: no collection need look at it, not even one of now, a
+        # third of a second for a megabyte of garbage.
+        collect_seldom()
         worker = EarlyWorker(app, [self._watchdog.show, self._serve_probes], lambda: self.host.status.restored)
         self._watchdog.start()
         code: int | str | None = 0

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import exp, isfinite
+from operator import attrgetter
 from typing import Any, Final
 
 NETWORK, BASELINES, REACTIVE = 0, 1, 2
@@ -177,4 +178,7 @@ class ForecastTrust:
 
 
 def _plain(record: Standing | Outlook) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in record.__slots__}
+    return dict(zip(record.__slots__, _VALUES[type(record)](record), strict=True))
+
+
+_VALUES: Final = {record: attrgetter(*record.__slots__) for record in (Standing, Outlook)}

@@ -55,6 +55,7 @@ class LeadTimePosterior:
         self._shape = _PRIOR_SHAPE
         self._scale = (_PRIOR_SHAPE - 1.0) * _PRIOR_SIGMA**2
         self._num_outcomes = 0
+        self._quantiles: dict[float, float] = {}  # since the last outcome; they are asked for in every slot
 
     @property
     def num_outcomes(self) -> int:
@@ -65,6 +66,7 @@ class LeadTimePosterior:
         """Fold one outcome; False when the figure is not a positive number and was ignored."""
         if not (math.isfinite(lead_time_s) and lead_time_s > 0):
             return False
+        self._quantiles.clear()
         gap = math.log(max(lead_time_s, _SHORTEST_S)) - self._mean
         gap = min(max(gap, -_MAX_LOG_JUMP), _MAX_LOG_JUMP)
         if self._count + 1.0 > _MAX_COUNT:
@@ -81,7 +83,10 @@ class LeadTimePosterior:
 
     def quantile(self, level: float) -> float:
         """Quantile of the next replica's lead time, in seconds."""
-        return float(self.quantiles((level,))[0])
+        known = self._quantiles.get(level)
+        if known is None:
+            known = self._quantiles[level] = float(self.quantiles((level,))[0])
+        return known
 
     def quantiles(self, levels: Sequence[float] | Float) -> Float:
         """Quantiles of the next replica's lead time in seconds, aligned with `levels`."""

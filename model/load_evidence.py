@@ -24,19 +24,24 @@ class LoadEvidence:
     def __init__(self) -> None:
         self._first = 0
         self._counts = np.zeros((2, 0), dtype=np.float32)  # requests that were good, and that missed
+        self._total: float | None = None  # None = it has changed
 
     @property
     def total(self) -> float:
         """Requests held."""
-        return math.fsum(self._counts.ravel().tolist())
+        if self._total is None:
+            self._total = math.fsum(self._counts.ravel().tolist())
+        return self._total
 
     def fade(self, keep: float) -> None:
         """Multiply every count."""
+        self._total = None
         self._counts *= np.float32(keep)
         self._counts[self._counts < _NOTHING] = 0.0
 
     def add(self, place: float, good: float, missed: float) -> None:
         """Count requests at a place of the lattice, shared between the two indices beside it."""
+        self._total = None
         place = min(max(place, 0.0), BINS - 1.001)
         low = int(place)
         self._reach(low, low + 2)
@@ -87,7 +92,8 @@ class LoadEvidence:
         if len(used):
             if used.min() < 0 or used.max() >= BINS:
                 raise ValueError(f"evidence of capacity has indices outside 0..{BINS - 1}")
-            evidence._reach(int(used.min()), int(used.max()) + 1)
+            evidence._first = int(used.min())
+            evidence._counts = np.zeros((2, int(used.max()) + 1 - evidence._first), dtype=np.float32)
             evidence._counts[:, used - evidence._first] = np.frombuffer(weights, dtype="<f4").reshape(2, len(used))
         return evidence
 

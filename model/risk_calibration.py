@@ -18,6 +18,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from model.window_tallies import finished_within
+
 _FIRST_SHIFT: Final = 0.0
 _LOWEST, _HIGHEST = -1.0, 4.0  # of the shift: what was stated is at most 2.7 times too high, 55 times too low
 _RATE: Final = 0.4  # step of the shift per window's worth of surprise
@@ -27,24 +29,32 @@ _FEWEST_REQUESTS: Final = 5.0  # in a window, below which it says nothing
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What finished in the newest slots, oldest first: their ends [K] in ms, requests [K] and those that missed [K].
+    """What finished in the newest slots, oldest first; on the whole as many requests finish as arrive.
 
-    `delay_s`: how much later than they arrive requests finish.
+    Attributes:
+        values: float32 [L, N], requests/s and shares of them that missed among the columns.
+        observed: bool [L, N].
+        columns: of the requests/s and the shares; None: nothing is told of one of them.
+        end_ts_ms: of the newest slot.
+        step_ms: of the slots.
+        delay_s: how much later than they arrive requests finish.
     """
 
-    end_ts_ms: NDArray[np.int64]
-    requests: NDArray[np.float64]
-    misses: NDArray[np.float64]
+    values: NDArray[np.float32]
+    observed: NDArray[np.bool_]
+    columns: tuple[int, int] | None
+    end_ts_ms: int
+    step_ms: int
     delay_s: float
 
     def missed(self, begin_ts_ms: int, end_ts_ms: int, objective: float) -> bool | None:
         """Whether more of the requests that arrived within the time missed than allowed; None: too few were seen."""
-        delay_ms = round(self.delay_s * 1000.0)
-        inside = (self.end_ts_ms > begin_ts_ms + delay_ms) & (self.end_ts_ms <= end_ts_ms + delay_ms)
-        requests = float(self.requests[inside].sum())
-        if requests < _FEWEST_REQUESTS:
+        if self.columns is None:
             return None
-        return float(self.misses[inside].sum()) > (1.0 - objective) * requests
+        delay_ms = round(self.delay_s * 1000.0)
+        times_ms = self.end_ts_ms, self.step_ms, begin_ts_ms + delay_ms, end_ts_ms + delay_ms
+        requests, misses = finished_within(self.values, self.observed, self.columns, times_ms)
+        return None if requests < _FEWEST_REQUESTS else misses > (1.0 - objective) * requests
 
 
 class RiskCalibration:
@@ -102,11 +112,7 @@ class RiskCalibration:
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values; `restore` gives back the same bits."""
-        offered = None
-        if self._offered is not None:
-            begin, end, risks = self._offered
-            offered = [begin, end, [list(risk) for risk in risks]]
-        return {"v": 1, "shift": self._shift, "offered": offered, "open": [list(entry) for entry in self._open]}
+        return {"v": 1, "shift": self._shift, "offered": self._offered, "open": list(self._open)}
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> RiskCalibration:

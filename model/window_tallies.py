@@ -20,16 +20,7 @@ _LOOK_BACK: Final = 4
 _FLAT_STEPS: Final = 12
 _ZERO_STEPS: Final = 12
 _SIGNIFICANT_SIGMAS: Final = 3.0
-
-
-@compiled
-def observed_steps(observed: Seen) -> NDArray[np.int64]:
-    """Of each column: [N]."""
-    steps = np.zeros(observed.shape[1], np.int64)
-    for row in range(observed.shape[0]):
-        for n in range(observed.shape[1]):
-            steps[n] += observed[row, n]
-    return steps
+_SUMMED_AT_ONCE: Final = 128
 
 
 @compiled
@@ -68,6 +59,50 @@ def sums_of_all(
             before = now if rows == 0 else before
             rows += 1
     return rows, before, now
+
+
+@compiled
+def pairwise_sum(numbers: NDArray[np.float64]) -> float:
+    """What numpy says that the sum is, to the bit: eight sums side by side, stretches of more than 128 halved."""
+    n = len(numbers)
+    if n < 8:
+        few = 0.0
+        for k in range(n):
+            few += numbers[k]
+        return few
+    if n > _SUMMED_AT_ONCE:
+        half = n // 2 - n // 2 % 8
+        return pairwise_sum(numbers[:half]) + pairwise_sum(numbers[half:])
+    r = numbers[:8].copy()
+    for first in range(8, n - n % 8, 8):
+        for k in range(8):
+            r[k] += numbers[first + k]
+    total: float = ((r[0] + r[1]) + (r[2] + r[3])) + ((r[4] + r[5]) + (r[6] + r[7]))
+    for k in range(n - n % 8, n):
+        total += numbers[k]
+    return total
+
+
+@compiled
+def finished_within(
+    values: Values, observed: Seen, columns: tuple[int, int], times_ms: tuple[int, int, int, int]
+) -> tuple[float, float]:
+    """Requests, and those of them that missed, of the slots that end after a begin, up to an end.
+
+    Args:
+        columns: of the arrival rate and of the share that misses; slots that lack one of them do not count.
+        times_ms: end of the newest slot, step, begin and end.
+    """
+    rates, ratios = columns
+    newest_end_ms, step_ms, begin_ms, end_ms = times_ms
+    requests, misses, n = np.empty(len(values)), np.empty(len(values)), 0
+    for row in range(len(values)):
+        at_ms = newest_end_ms - (len(values) - 1 - row) * step_ms
+        if begin_ms < at_ms <= end_ms and observed[row, rates] and observed[row, ratios]:
+            requests[n] = np.float64(values[row, rates]) * (step_ms / 1000)
+            misses[n] = requests[n] * np.float64(values[row, ratios])
+            n += 1
+    return pairwise_sum(requests[:n]), pairwise_sum(misses[:n])
 
 
 @compiled
@@ -140,9 +175,9 @@ def is_sudden_zero(values: Values, observed: Seen, step_s: float) -> bool:
 def warm_up() -> None:
     """Compile or load all of it."""
     values, seen = np.ones((2, 4), np.float32), np.ones((2, 4), np.bool_)
-    observed_steps(seen)
     sums_of_two(values, seen, 0, 1, 2)
     sums_of_all(values, seen, np.arange(4), 2, np.empty(4))
+    finished_within(values, seen, (0, 1), (2, 1, 0, 2))
     observed_ratio(seen, 2)
     is_flat(values, seen, 2, 3)
     is_cliff(values, seen, 1.0, 0.5)

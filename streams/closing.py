@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ from streams.catalogue import Indicator
 from streams.close_loop import RESET, Closing, Columns, Limits, Names, Scratch, close_slots
 from streams.close_rules import Growth, Told
 from streams.config import StreamConfig
-from streams.facts_codec import FactColumns, SeriesColumns
+from streams.facts_codec import FactColumns, PageSeries, SeriesColumns
 from streams.indicators import IndicatorRules
 from streams.page_columns import BlockOfPages, HistRows
 from streams.pages import HistogramState, SeriesState
@@ -65,10 +65,10 @@ class SlotCloser:
         self._pages = BlockOfPages(self._rules.counters, index)
         self.roster = Roster(index)
 
-    def remember(self, slot: int, workloads: Collection[str], states: Iterable[SeriesState]) -> None:
+    def remember(self, slot: int, workloads: Sequence[str], states: Sequence[SeriesState]) -> None:
         """Take in what a page says; with the last L pages, oldest first, the closer is as it was."""
         self.roster.mark(workloads, slot)
-        self._series.load(slot, states)
+        self._series.load(slot, PageSeries.of(states, workloads))
 
     def living(self) -> Ints:
         """Series that are remembered."""

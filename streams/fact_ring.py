@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from streams import sparse_cells
 from streams.catalogue import SOURCES, Source
+from streams.facts_codec import PageFacts
 from streams.pages import BatchQueue, FleetFacts, WorkloadFacts
 
 _ORDER: tuple[Source, ...] = tuple(sorted(SOURCES))
@@ -100,24 +101,24 @@ class FactRing:
     def write(self, rows: NDArray[np.int64], slot: int, source: Source, facts: Sequence[WorkloadFacts]) -> None:
         """Take in what a slot within the last L says of these rows."""
         n = _AT[source]
+        columns = PageFacts.of(facts)
         if slot == self._newest:
-            self._now[source].update(zip(rows.tolist(), facts, strict=True))
-        sampled = [k for k, f in enumerate(facts) if f.num_samples]
-        newest_ms = np.array([facts[k].newest_ts_ms for k in sampled], np.int64)
-        heard = rows[sampled]
+            self._now[source].update(zip(rows.tolist(), columns, strict=True))
+        sampled = columns.sampled()
+        heard, newest_ms = rows[sampled], columns.newest_ts_ms()[sampled]
         newer = slot >= self._heard_slot[heard, n]
         self._heard_slot[heard[newer], n] = slot
         self._heard_ms[heard[newer], n] = newest_ms[newer]
-        told = [(row, f.fleet) for row, f in zip(rows.tolist(), facts, strict=True) if f.fleet is not None]
-        at = [row for row, _ in told], slot % self._context_steps, n
+        for k, queues in columns.columns.batch:
+            known_queues = self._batch.setdefault(int(rows[k]), {})
+            for queue in queues:
+                if queue.source not in known_queues or queue.ts_ms > known_queues[queue.source].ts_ms:
+                    known_queues[queue.source] = queue
+        told = columns.columns.fleet
+        at = rows[[k for k, _ in told]], slot % self._context_steps, n
         self._report_ms[at] = [fleet.ts_ms - slot * self._step_ms for _, fleet in told]
         self._report[at] = [_PENDING if fleet.pending else _IDLE for _, fleet in told]
-        for row, fact in zip(rows.tolist(), facts, strict=True):
-            for queue in fact.batch:
-                queues = self._batch.setdefault(row, {})
-                if queue.source not in queues or queue.ts_ms > queues[queue.source].ts_ms:
-                    queues[queue.source] = queue
-        for row, fleet in told:
+        for row, (_, fleet) in zip(at[0].tolist(), told, strict=True):
             # Of two sources at the same instant the first by name, in whatever order they come.
             known = self._fleet.get(row)
             if known is None or (fleet.ts_ms, -n) > (known[0].ts_ms, -known[1]):

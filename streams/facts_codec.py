@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
+from typing import overload
 
 import msgspec
 import numpy as np
@@ -55,7 +57,58 @@ def pack_facts(facts: Sequence[WorkloadFacts]) -> FactColumns:
     )
 
 
-def unpack_facts(columns: FactColumns) -> tuple[WorkloadFacts, ...]:
+class PageFacts(Sequence[WorkloadFacts]):
+    """The facts of a page; columns that are turned into records only where somebody looks at them one by one.
+
+    Raises:
+        ValueError: the columns do not fit each other.
+    """
+
+    def __init__(self, columns: FactColumns) -> None:
+        self.columns = columns
+        self._facts: tuple[WorkloadFacts, ...] | None = None
+        k, c = len(columns.flags), columns
+        sizes = tuple(map(len, (c.num_samples, c.newest_ts_ms, c.sources_seen, c.sources_known)))
+        if sizes != (4 * k, 8 * k, 4 * k, 4 * k):
+            raise ValueError(f"columns of the facts of {k} workloads have {sizes} bytes")
+        if any(not _within(k, told) for told in (c.fleet, c.outcomes, c.batch, c.slo)):
+            raise ValueError(f"facts of workloads beyond the {k} of the page")
+
+    @classmethod
+    def of(cls, facts: Sequence[WorkloadFacts]) -> PageFacts:
+        """Columns of any facts."""
+        return facts if isinstance(facts, PageFacts) else cls(pack_facts(facts))
+
+    def __len__(self) -> int:
+        return len(self.columns.flags)
+
+    @overload
+    def __getitem__(self, at: int) -> WorkloadFacts: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[WorkloadFacts]: ...
+    def __getitem__(self, at: int | slice) -> WorkloadFacts | Sequence[WorkloadFacts]:
+        if self._facts is None:
+            self._facts = _unpack_facts(self.columns)
+        return self._facts[at]
+
+    def __iter__(self) -> Iterator[WorkloadFacts]:
+        return iter(self[:])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def sampled(self) -> NDArray[np.int64]:
+        """Rows that had samples."""
+        return np.flatnonzero(np.frombuffer(self.columns.num_samples, "<i4"))
+
+    def newest_ts_ms(self) -> NDArray[np.int64]:
+        """[k] time of the newest sample, or of the newest fact where there is none."""
+        return np.frombuffer(self.columns.newest_ts_ms, "<i8").astype(np.int64)
+
+
+def _unpack_facts(columns: FactColumns) -> tuple[WorkloadFacts, ...]:
     """Inverse of `pack_facts`."""
     fleet, outcomes = dict(columns.fleet), dict(columns.outcomes)
     batch, slo = dict(columns.batch), dict(columns.slo)
@@ -107,25 +160,86 @@ def pack_series(series: Sequence[SeriesState], workloads: Sequence[str]) -> Seri
     )
 
 
-def unpack_series(columns: SeriesColumns, workloads: Sequence[str]) -> tuple[SeriesState, ...]:
+class PageSeries(Sequence[SeriesState]):
+    """The series of a page; columns that are turned into records only where somebody looks at them one by one.
+
+    A worker that starts reads millions of them, and wants columns.
+
+    Raises:
+        ValueError: the columns do not fit each other.
+    """
+
+    def __init__(self, columns: SeriesColumns, workloads: Sequence[str]) -> None:
+        self.columns = columns
+        self._workloads = workloads
+        self._states: tuple[SeriesState, ...] | None = None
+        m, cells = len(columns.sources), len(columns.sources) * len(columns.names)
+        sizes = tuple(map(len, (columns.workload_rows, columns.ts_ms, columns.counters, columns.present)))
+        if sizes != (4 * m, 8 * m, 8 * cells, (cells + 7) // 8):
+            raise ValueError(f"columns of {m} series and {len(columns.names)} counters have {sizes} bytes")
+        rows = np.frombuffer(columns.workload_rows, "<i4")
+        if m and not 0 <= rows.min() <= rows.max() < len(workloads):
+            raise ValueError(f"series of workloads beyond the {len(workloads)} of the page")
+        if not (_within(m, columns.hists) and _within(m, columns.older_ts_ms)):
+            raise ValueError(f"fields of series beyond the {m} of the page")
+
+    @classmethod
+    def of(cls, series: Sequence[SeriesState], workloads: Sequence[str]) -> PageSeries:
+        """Columns of any series of these workloads."""
+        return series if isinstance(series, PageSeries) else cls(pack_series(series, workloads), workloads)
+
+    def __len__(self) -> int:
+        return len(self.columns.sources)
+
+    @overload
+    def __getitem__(self, at: int) -> SeriesState: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[SeriesState]: ...
+    def __getitem__(self, at: int | slice) -> SeriesState | Sequence[SeriesState]:
+        if self._states is None:
+            self._states = _unpack_series(self)
+        return self._states[at]
+
+    def __iter__(self) -> Iterator[SeriesState]:
+        return iter(self[:])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def workloads(self) -> list[str]:
+        """Workload of each series [m]."""
+        return [self._workloads[row] for row in _numbers_of("<i4", self.columns.workload_rows)]
+
+    def ts_ms(self) -> NDArray[np.int64]:
+        """[m] event time of the newest sample."""
+        return np.frombuffer(self.columns.ts_ms, "<i8").astype(np.int64)
+
+    def counters(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """[m, C] values in the order of the names, and which of them there are."""
+        shape = len(self), len(self.columns.names)
+        bits = np.frombuffer(self.columns.present, np.uint8)
+        present = np.unpackbits(bits, count=shape[0] * shape[1]).astype(bool).reshape(shape)
+        return np.frombuffer(self.columns.counters, "<f8").reshape(shape), present
+
+
+def _unpack_series(series: PageSeries) -> tuple[SeriesState, ...]:
     """Inverse of `pack_series`."""
-    m, width = len(columns.sources), len(columns.names)
-    counters = np.frombuffer(columns.counters, "<f8", m * width).reshape(m, width).tolist()
-    bits = np.frombuffer(columns.present, np.uint8)
-    present = np.unpackbits(bits, count=m * width).astype(bool).reshape(m, width).tolist()
+    columns, m = series.columns, len(series)
+    counters, present = (cells.tolist() for cells in series.counters())
     hists: list[dict[str, HistogramState]] = [{} for _ in range(m)]
     for row, name, state in columns.hists:
         hists[row][name] = state
     older: list[dict[str, int]] = [{} for _ in range(m)]
     for row, name, ts_ms in columns.older_ts_ms:
         older[row][name] = ts_ms
-    rows = _numbers_of("<i4", columns.workload_rows)
-    instants = _numbers_of("<i8", columns.ts_ms)
+    named = zip(series.workloads(), columns.sources, series.ts_ms().tolist(), strict=True)
     return tuple(
         SeriesState(
-            workload=workloads[rows[i]],
+            workload=workload,
             source=source,
-            ts_ms=instants[i],
+            ts_ms=ts_ms,
             counters={
                 name: number
                 for name, number, there in zip(columns.names, counters[i], present[i], strict=True)
@@ -134,8 +248,14 @@ def unpack_series(columns: SeriesColumns, workloads: Sequence[str]) -> tuple[Ser
             hists=hists[i],
             older_ts_ms=older[i],
         )
-        for i, source in enumerate(columns.sources)
+        for i, (workload, source, ts_ms) in enumerate(named)
     )
+
+
+def _within(num_rows: int, told: Sequence[tuple[int, *tuple[object, ...]]]) -> bool:
+    """Whether all is told of rows that there are."""
+    rows = itemgetter(0)
+    return not told or (min(map(rows, told)) >= 0 and max(map(rows, told)) < num_rows)
 
 
 def _bytes_of(dtype: str, numbers: Sequence[int]) -> bytes:

@@ -10,7 +10,7 @@ from streams.log_reader import LogReader
 async def newest_commit(reader: LogReader, topic: str, stage: str, partition: int) -> Commit | None:
     """The newest complete commit record of a stage in its commits partition, looking back in growing stretches."""
     begin, end = await reader.bounds(topic, partition)
-    stretch = 64
+    stretch = 8  # of a large fleet each of them is megabytes
     while True:
         start = max(begin, end - stretch)
         assembler = CommitAssembler(stage, partition, topic)

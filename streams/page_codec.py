@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from streams.catalogue import SOURCES, Indicator, Source, of_source
 from streams.config import StreamConfig
-from streams.facts_codec import FactColumns, SeriesColumns, pack_facts, pack_series, unpack_facts, unpack_series
+from streams.facts_codec import FactColumns, PageFacts, PageSeries, SeriesColumns
 from streams.log import ContractBroken, LogRecord, OtherSettings
 from streams.pages import Control, Counters, Page
 
@@ -94,7 +94,7 @@ def encode_page(
     num_facts = len(page.facts) if columns is None else k
     if page.values.shape != (k, n) or page.observed.shape != (k, n) or num_facts != k:
         raise ValueError(f"page of {k} workloads and {n} indicators has values of shape {page.values.shape}")
-    facts, series = columns or (pack_facts(page.facts), pack_series(page.series, page.workloads))
+    facts, series = columns or (PageFacts.of(page.facts).columns, PageSeries.of(page.series, page.workloads).columns)
     header = _encode_header(
         PageHeader(
             v=FORMAT,
@@ -137,7 +137,7 @@ def encode_page(
     return EncodedPage(records, digest.hex())
 
 
-def decode_page(body: bytes, config: StreamConfig, num_partitions: int, *, with_series: bool = True) -> Page:
+def decode_page(body: bytes, config: StreamConfig, num_partitions: int) -> Page:
     """Read the joined chunks of a page whose digest has been checked.
 
     Raises:
@@ -159,12 +159,12 @@ def decode_page(body: bytes, config: StreamConfig, num_partitions: int, *, with_
         if found != wanted:
             raise OtherSettings(f"pages hold {name} {found}, the settings say {wanted}; {_OTHER_SHAPE}")
     try:
-        return _page_of(header, body, start, with_series=with_series)
+        return _page_of(header, body, start)
     except (ValueError, IndexError, TypeError, msgspec.MsgspecError) as error:
         raise ContractBroken(f"the parts of a page do not fit each other ({error}); {_FOREIGN}") from None
 
 
-def _page_of(header: PageHeader, body: bytes, start: int, *, with_series: bool) -> Page:
+def _page_of(header: PageHeader, body: bytes, start: int) -> Page:
     k, n = len(header.workloads), len(header.indicators)
     values = np.frombuffer(body, "<f4", k * n, start).reshape(k, n)
     bits = np.frombuffer(body, np.uint8, (k * n + 7) // 8, start + 4 * k * n)
@@ -183,8 +183,8 @@ def _page_of(header: PageHeader, body: bytes, start: int, *, with_series: bool) 
         workloads=header.workloads,
         values=values.astype(np.float32, copy=False),
         observed=np.unpackbits(bits, count=k * n).astype(bool).reshape(k, n),
-        facts=unpack_facts(header.facts),
-        series=unpack_series(header.series, header.workloads) if with_series else (),
+        facts=PageFacts(header.facts),
+        series=PageSeries(header.series, header.workloads),
         controls=header.controls,
         counters=header.counters,
     )
@@ -214,7 +214,7 @@ class PageAssembler:
         config, num_partitions: what the pages must agree on.
         catalogue: columns of the pages returned, by source; see `align_page`.
         log: full name of the topic and the partition, for what errors say.
-        with_series: read the section that only ingest needs to go on; pages have none otherwise.
+        sources: chains of others are passed over.
     """
 
     def __init__(
@@ -224,12 +224,12 @@ class PageAssembler:
         catalogue: Sequence[Indicator],
         log: str = "pages",
         *,
-        with_series: bool = True,
+        sources: Collection[Source] = SOURCES,
     ) -> None:
         self._log = log
         self._config = config
         self._num_partitions = num_partitions
-        self._with_series = with_series
+        self._sources = frozenset(sources)
         self._columns = {s: tuple(i.name for i in of_source(tuple(catalogue), s)) for s in SOURCES}
         self._partition: int | None = None
         self._open: dict[tuple[Source, int, bytes], _OpenPage] = {}
@@ -245,6 +245,8 @@ class PageAssembler:
             ContractBroken: no chunk of this partition, a damaged page, or one written under other settings.
         """
         source, slot, chunk, num_chunks, digest, payload = self._read(record)
+        if source not in self._sources:
+            return []
         identity = (source, slot, digest)
         page = self._open.get(identity)
         if page is None:
@@ -264,7 +266,7 @@ class PageAssembler:
                 f"{record.offset} do not match their digest; run `harmony state reset`"
             )
         try:
-            decoded = decode_page(body, self._config, self._num_partitions, with_series=self._with_series)
+            decoded = decode_page(body, self._config, self._num_partitions)
         except ContractBroken as error:
             raise type(error)(f"{self._log}: offset {record.offset}: {error}") from None
         if (decoded.source, decoded.slot, decoded.partition) != (source, slot, self._partition):

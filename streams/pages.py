@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -172,7 +173,7 @@ class Page:
     workloads: tuple[str, ...]
     values: NDArray[np.float32]
     observed: NDArray[np.bool_]
-    facts: tuple[WorkloadFacts, ...]
-    series: tuple[SeriesState, ...] = ()
+    facts: Sequence[WorkloadFacts]
+    series: Sequence[SeriesState] = ()
     controls: tuple[Control, ...] = ()
     counters: Counters = field(default_factory=Counters)

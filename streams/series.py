@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
 from streams.close_loop import NEVER
 from streams.close_rules import Remembered
-from streams.pages import HistogramState, SeriesState
+from streams.facts_codec import PageSeries
+from streams.pages import HistogramState
 from streams.sample_run import Floats, Ints
 from streams.series_index import SeriesIndex
 
@@ -69,6 +70,7 @@ class SeriesTable:
         self.values: Floats = np.zeros((0, len(counters)))
         self.times: Ints = np.zeros((0, len(counters)), np.int64)
         self.hists: dict[int, dict[str, tuple[HistogramState, int]]] = {}
+        self._named: tuple[list[str], tuple[str, ...], Ints] = ([], (), np.zeros(0, np.int64))
 
     def _grow(self) -> None:
         more = self._index.capacity - len(self._heard)
@@ -82,24 +84,35 @@ class SeriesTable:
         """Series heard in the last L slots."""
         return np.flatnonzero(self._heard != NEVER)
 
-    def load(self, slot: int, states: Iterable[SeriesState]) -> None:
+    def load(self, slot: int, states: PageSeries) -> None:
         """Take in what a page says of its series."""
+        series, ts_ms, columns = self._numbers_of(states), states.ts_ms(), states.columns
+        self._grow()
+        self._heard[series] = slot
+        self.values[series] = np.nan
         at = {name: n for n, name in enumerate(self._counters)}
-        for state in states:
-            series = self._index.series(state.workload, state.source)
-            self._grow()
-            self._heard[series] = slot
-            self.values[series] = np.nan
-            for name, value in state.counters.items():
-                if name in at:
-                    self.values[series, at[name]] = value
-                    self.times[series, at[name]] = state.older_ts_ms.get(name, state.ts_ms)
-            hists = {
-                name: (hist, state.older_ts_ms.get(name, state.ts_ms))
-                for name, hist in state.hists.items()
-                if name in self._hist_fields
-            }
-            self.put_hists(series, hists)
+        counters, there = states.counters()
+        for k, name in enumerate(columns.names):
+            if name in at:
+                told = series[there[:, k]], at[name]
+                self.values[told], self.times[told] = counters[there[:, k], k], ts_ms[there[:, k]]
+        older = {(row, name): older_ms for row, name, older_ms in columns.older_ts_ms}
+        for (row, name), older_ms in older.items():
+            if name in at:
+                self.times[series[row], at[name]] = older_ms
+        hists: dict[int, dict[str, tuple[HistogramState, int]]] = {}
+        for row, name, hist in columns.hists:
+            if name in self._hist_fields:
+                hists.setdefault(row, {})[name] = hist, older.get((row, name), int(ts_ms[row]))
+        for row, number in enumerate(series.tolist() if hists or self.hists else ()):
+            self.put_hists(number, hists.get(row, {}))
+
+    def _numbers_of(self, states: PageSeries) -> Ints:
+        """[m] series numbers; of one page after the other they are mostly the same."""
+        names = states.workloads(), states.columns.sources
+        if names != self._named[:2]:
+            self._named = *names, np.array(list(map(self._index.series, *names)), np.int64)
+        return self._named[2]
 
     def columns(self) -> Remembered:
         """What is remembered, for every series number there is; to read and to write."""

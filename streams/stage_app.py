@@ -29,6 +29,7 @@ from streams.reach import check_reach
 from streams.stage import FailPoint, Gathering, Kernel, Lane
 from streams.topics import PLAN_BYTES
 from streams.transport import BatchConsumer, BatchPort, NoTables, highwater_lag, install, kafka_producer
+from streams.uncollected import uncollected
 
 # A request carries one batch per partition: in batches of the usual 16 KiB a slot's answers take dozens of round trips.
 # Well below the megabyte that brokers allow a batch by default.
@@ -250,15 +251,16 @@ class StageHost:
         self.status.restoring = True
         stage_name = "restore"
         try:
-            async with self.reader() as reader:
-                # One partition after the other bounds the peak memory of reading state back.
-                for topic, partition in assigned:
-                    stage = self._stage_of[topic]
-                    stage_name = f"{stage.name} of {topic}/{partition}"
-                    kernel = await stage.restore(topic, partition, reader)
-                    await check_reach(topic, partition, kernel, reader)
-                    self._fail_point("restore.partition")
-                    self._lanes[topic, partition] = self._new_lane(stage, TP(topic, partition), kernel)
+            with uncollected():
+                async with self.reader() as reader:
+                    # One partition after the other bounds the peak memory of reading state back.
+                    for topic, partition in assigned:
+                        stage = self._stage_of[topic]
+                        stage_name = f"{stage.name} of {topic}/{partition}"
+                        kernel = await stage.restore(topic, partition, reader)
+                        await check_reach(topic, partition, kernel, reader)
+                        self._fail_point("restore.partition")
+                        self._lanes[topic, partition] = self._new_lane(stage, TP(topic, partition), kernel)
         except asyncio.CancelledError:
             raise
         except BaseException as error:

@@ -33,6 +33,7 @@ class Window:
         facts: what its slots said beside the values.
         read_coarse: 10-minute means of the C level-1 indicators, float32 [1008, C], oldest first, 0 where not
             observed, and their mask; as they are when it is called.
+        observed_steps: of each indicator, in how many slots it was observed; counted where it is not given.
     """
 
     workload: str
@@ -41,6 +42,11 @@ class Window:
     observed: NDArray[np.bool_]
     facts: RecentFacts
     read_coarse: Callable[[], tuple[NDArray[np.float32], NDArray[np.bool_]]]
+    observed_steps: Sequence[int] = ()
+
+    def __post_init__(self) -> None:
+        if not self.observed_steps:
+            object.__setattr__(self, "observed_steps", self.observed.sum(axis=0).tolist())
 
     def newest(self, indicator: str) -> float | None:
         """Value of an indicator in the newest slot; None when not observed or not in the catalogue."""
@@ -60,6 +66,7 @@ class WindowTable:
         coarse_names = tuple(i.name for i in self.catalogue if i.level == 1)
         self.num_coarse = len(coarse_names)
         self._row: dict[str, int] = {}
+        self._paged: tuple[tuple[str, ...], NDArray[np.int64]] = (), np.zeros(0, np.int64)
         self._free: list[int] = []
         self._num_rows = 0
         self._last_seen = np.full(capacity, _NEVER, np.int64)
@@ -89,6 +96,7 @@ class WindowTable:
         slots = np.arange(self._require_newest() + 1, self._require_newest() + 1 + length) % length
         cells = self._cells[np.array(rows)[:, None], slots]  # [R, L, N]
         values, observed = sparse_cells.values(cells), sparse_cells.observed(cells)
+        steps = observed.sum(axis=1, dtype=np.int32).tolist()
         return [
             Window(
                 workload=workload,
@@ -97,6 +105,7 @@ class WindowTable:
                 observed=observed[k],
                 facts=self._facts.read(row),
                 read_coarse=partial(self._coarse.read, row),
+                observed_steps=steps[k],
             )
             for k, (workload, row) in enumerate(zip(workloads, rows, strict=True))
         ]
@@ -129,7 +138,7 @@ class WindowTable:
         known = [(k, self._column[name]) for k, name in enumerate(page.indicators) if name in self._column]
         if not page.workloads:
             return
-        rows = np.array([self._row_of(w) for w in page.workloads], np.int64)
+        rows = self._rows_of(page.workloads)
         if known:
             from_columns, to_columns = map(list, zip(*known, strict=True))
             cells = sparse_cells.pack(page.values[:, from_columns], page.observed[:, from_columns])
@@ -146,11 +155,23 @@ class WindowTable:
     def remove(self, workload: str) -> None:
         """Forget a workload and free its row."""
         row = self._row.pop(workload)
+        self._paged = (), self._paged[1][:0]
         self._cells[row] = 0
         self._facts.clear(row)
         self._coarse.clear(row)
         self._last_seen[row] = _NEVER
         self._free.append(row)
+
+    def reserve(self, workloads: int) -> None:
+        """Make room for so many: what grows is copied again and again."""
+        if workloads > len(self._cells):
+            self._grow(workloads)
+
+    def _rows_of(self, workloads: tuple[str, ...]) -> NDArray[np.int64]:
+        """Rows of a page's workloads; pages beside each other mostly hold the same."""
+        if workloads != self._paged[0]:
+            self._paged = workloads, np.array([self._row_of(w) for w in workloads], np.int64)
+        return self._paged[1]
 
     def _row_of(self, workload: str) -> int:
         row = self._row.get(workload)
@@ -159,15 +180,15 @@ class WindowTable:
             if row == self._num_rows:
                 self._num_rows += 1
             if row >= len(self._cells):
-                self._grow()
+                # A small factor keeps the copy beside its original small.
+                self._grow(int(_GROWTH * len(self._cells)) + 64)
             self._row[workload] = row
             if self._running is not None and workload in self._running.sums:
                 self._coarse.restore_running(row, self._running, workload)
         return row
 
-    def _grow(self) -> None:
-        # New rows take memory only once they are written; a small factor keeps the copy beside its original small.
-        capacity = int(_GROWTH * len(self._cells)) + 64
+    def _grow(self, capacity: int) -> None:
+        # New rows take memory only once they are written.
         self._cells = sparse_cells.grown(self._cells, capacity)
         self._last_seen = np.concatenate([self._last_seen, np.full(capacity - len(self._last_seen), _NEVER)])
         self._facts.grow(capacity)

@@ -14,6 +14,7 @@ from infra.bench.live_watch import DecisionWatch, Publisher
 from infra.bench.report import print_table
 from infra.cli_options import say
 
+_BEFORE_S = 0.2
 _WORKLOADS_PER_5S = 1_000  # what one core decides upon in a step, with room for catching up
 
 
@@ -53,6 +54,7 @@ async def _measure(loop: LiveLoop) -> dict[str, Any]:
             publishing = asyncio.create_task(publisher.run(first_live))
             try:
                 await watch.until_level(publisher, job.patience_s)
+                await _until_closing(watch, publisher, job)
                 process.kill()
                 killed_ms = time() * 1000
                 process.wait()
@@ -72,6 +74,13 @@ async def _measure(loop: LiveLoop) -> dict[str, Any]:
         "last_s": (_last_of_first(watch, seen, killed_ms) - killed_ms) / 1000,
         "slot_closed_s": (max(publisher.ticks[seen + job.step_ms].values()) - killed_ms) / 1000,
     }
+
+
+async def _until_closing(watch: DecisionWatch, publisher: Publisher, job: LiveJob) -> None:
+    """Until a moment before the next slot closes: killed earlier, a worker would come back to nothing to do."""
+    closes_ms = max(publisher.ticks) + job.step_ms + job.grace_ms
+    while (left_s := closes_ms / 1000 - _BEFORE_S - time()) > 0:
+        await watch.poll(min(left_s, 0.2))
 
 
 def _last_of_first(watch: DecisionWatch, seen: int, killed_ms: float) -> int:

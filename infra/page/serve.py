@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import cache, partial
 from time import monotonic
 from typing import Any
 
@@ -65,7 +66,7 @@ class Page:
         self._memory = FleetMemory(settings.topics, settings.stream.step_ms, hold_ms=hold_ms)
         self._letters = LetterMemory()
         self._tail = PageTail(self._memory, settings.topics, client_options, self._letters, busy)
-        in_force, figures = settings_view(settings), registry or CollectorRegistry()
+        figures = registry or CollectorRegistry()
         self._routes = PageRoutes(
             LiveFleet(self._memory, self.worker),
             token,
@@ -73,7 +74,7 @@ class Page:
             lists={
                 "dead-letters": self._letters.told,
                 "health": lambda: health_view(self._health.snapshot(monotonic()), figures),
-                "settings": lambda: in_force,
+                "settings": cache(partial(settings_view, settings)),
             },
         )
 

@@ -33,6 +33,7 @@ from streams.log import LogRecord, OutRecord
 from streams.meter import NullMeter
 from streams.records import encode_tick
 from streams.topics import Topics
+from streams.uncollected import collect_seldom
 
 _FIRST_SLOT, _SLOTS, _BUSY, _MEASURED = 350_000_000, 150, 30, 8
 _FETCH = 1_024
@@ -137,7 +138,7 @@ def main(workloads: int) -> None:
     for owner, name in _PARTS:
         bench.costs.watch(owner, name)
     gc.collect()
-    gc.freeze()  # as a worker does with what it has imported
+    collect_seldom()  # as a worker does
     asyncio.run(bench.run())
     bench.inference.close()
     for name, spent in sorted(bench.costs.slots.items(), key=lambda item: (item[0].startswith(" "), item[0])):

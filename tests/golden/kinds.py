@@ -26,6 +26,7 @@ from streams.catalogue import DEFAULT_CATALOGUE, Source
 from streams.commit_codec import CommitAssembler, decode_coarse, encode_coarse, encode_commit, pack
 from streams.dead_letters import DeadLetterBox
 from streams.decode import decode
+from streams.facts_codec import PageFacts, PageSeries
 from streams.log import LogRecord
 from streams.page_codec import PageAssembler, encode_page
 from streams.pages import BatchJob, ClassCounts, Control, FleetFacts, HistogramState, OutcomeFact
@@ -86,7 +87,7 @@ def plain(value: Any) -> Any:
         return value.hex()
     if isinstance(value, dict):
         return {str(name): plain(entry) for name, entry in value.items()}
-    return [plain(entry) for entry in value] if isinstance(value, list | tuple) else value
+    return [plain(entry) for entry in value] if isinstance(value, list | tuple | PageFacts | PageSeries) else value
 
 
 def kinds() -> list[Kind]:

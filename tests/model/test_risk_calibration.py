@@ -16,9 +16,9 @@ risks = st.floats(0.0, 1.0)
 
 
 def finished(bad: list[bool], delay_s: float = 0.0) -> Finished:
-    """100 requests in each slot, all or none of them missed."""
-    ends = (np.arange(len(bad)) + 1) * STEP_MS
-    return Finished(ends, np.full(len(bad), 100.0), np.where(bad, 100.0, 0.0), delay_s)
+    """As many requests in each slot as it has seconds, all or none of them missed."""
+    cells = np.stack([np.ones(len(bad)), bad], axis=1).astype(np.float32)
+    return Finished(cells, np.ones(cells.shape, np.bool_), (0, 1), len(bad) * STEP_MS, STEP_MS, delay_s)
 
 
 def lived(stated: float, bad: list[bool]) -> tuple[RiskCalibration, list[float]]:
@@ -80,7 +80,8 @@ def test_a_window_is_judged_only_once_its_requests_have_finished() -> None:
 
 
 def test_a_window_with_few_requests_says_nothing() -> None:
-    few = Finished(np.array([STEP_MS]), np.array([2.0]), np.array([2.0]), 0.0)
+    cells = np.array([[0.1, 1.0]], np.float32)
+    few = Finished(cells, cells > 0, (0, 1), STEP_MS, STEP_MS, 0.0)
     assert few.missed(0, COMMIT_MS, 0.99) is None
 
 

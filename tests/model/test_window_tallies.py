@@ -45,10 +45,27 @@ def test_sums_over_the_rows_that_are_whole(window: Window, slots: int) -> None:
     assert window_tallies.sums_of_two(values, observed, 0, 1, slots) == tuple(rows.sum(axis=0))
 
 
+@given(st.integers(0, 700), st.integers(0, 2**32 - 1))
+def test_a_sum_is_numpys(count: int, seed: int) -> None:
+    numbers = np.random.default_rng(seed).gamma(0.3, 1e3, count)
+    assert window_tallies.pairwise_sum(numbers) == float(numbers.sum())
+
+
+@given(windows(), st.integers(-3, 50), st.integers(0, 50))
+def test_requests_that_finished_within_a_time(window: Window, begin: int, slots: int) -> None:
+    values, observed = window
+    newest, step = 41_000, 1_000
+    times = newest, step, begin * step, (begin + slots) * step
+    ends = newest - (len(values) - 1 - np.arange(len(values))) * step
+    inside = (ends > times[2]) & (ends <= times[3]) & observed[:, 0] & observed[:, 2]
+    requests = values[inside, 0].astype(np.float64) * (step / 1000)
+    expected = float(requests.sum()), float((requests * values[inside, 2]).sum())
+    assert window_tallies.finished_within(values, observed, (0, 2), times) == expected
+
+
 @given(windows())
 def test_counts_of_what_was_observed(window: Window) -> None:
     _, observed = window
-    assert window_tallies.observed_steps(observed).tolist() == observed.sum(axis=0).tolist()
     assert window_tallies.observed_ratio(observed, 3) == float(observed[:, :3].mean())
 
 
