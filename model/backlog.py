@@ -20,7 +20,7 @@ Most futures need no simulation. Served at a constant rate, a queue that began w
 late when that rate is less than (d[i] + ... + d[j]) dt / ((j - i + 1) dt + ttft). The largest of these over the steps
 scored is the rate a path needs, whatever the capacity of a replica, and the need of a future is that rate in replicas.
 What this does not cover (replicas that arrive meanwhile, an objective so loose that a late step is none) is simulated.
-The rate that the load needs is `miss_curve.rates_for`, whatever the capacity too.
+The rate that the load needs is that of `load_rates`, whatever the capacity too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from numpy.typing import NDArray
 
 from model.compiled import compiled
 from model.counted_misses import level_of
-from model.miss_curve import headroom, loads_of, rates_for
+from model.load_rates import load_rates, loads_of
+from model.miss_curve import headroom
 from model.queue_paths import Future, Place, fewest_that_serve, larger
 
 Float = NDArray[np.float64]
@@ -158,16 +159,7 @@ def load_needs(place: Place, capacity: Float, lead_steps: Whole, low: int, needs
     paths, commanded = place.demand.shape[1], place.ready + place.pending
     leads = leads_of(lead_steps)
     loads = loads_of(place.demand, leads - 1 + place.window, place.slack, place.steepness)
-    inside, since_now = np.empty((leads, paths)), np.empty((leads, paths))
-    seen = np.zeros(leads, np.bool_)
-    nothing = np.zeros(paths)
-    for lead in lead_steps:
-        if not seen[lead]:
-            seen[lead] = True
-            inside[lead] = rates_for(loads, lead, lead + place.window, nothing)
-            since_now[lead] = (
-                rates_for(loads, 0, lead + place.window, inside[lead]) if low < commanded else inside[lead]
-            )
+    inside, since_now = load_rates(loads, place.window, low < commanded)
     for v in range(len(capacity)):
         path, lead = v % paths, lead_steps[v]
         needs.load[v] = inside[lead, path] / capacity[v]
