@@ -78,23 +78,11 @@ def rates_needed(place: Place, leads: int) -> tuple[Float, Float, Float]:
     demand, paths, window = place.demand, place.demand.shape[1], place.window
     end = leads - 1 + window
     total = np.zeros((end + 1, paths))
-    within = np.empty((end, paths))
-    now = np.zeros((end, paths))
+    within, now = np.empty((end, paths)), np.empty((leads, paths))
     for t in range(end):
         for s in range(paths):
             total[t + 1, s] = total[t, s] + demand[t, s]
             within[t, s] = demand[t, s] / (1.0 + place.wait)
-    for j in range(end):
-        share = 1.0 / (j + 1 + place.wait)
-        for s in range(paths):
-            now[j, s] = (total[j + 1, s] + place.backlog) * share
-        for i in range(1, j + 1):
-            share = 1.0 / (j + 1 - i + place.wait)
-            for s in range(paths):
-                now[j, s] = larger(now[j, s], (total[j + 1, s] - total[i, s]) * share)
-        if j > 0:
-            for s in range(paths):
-                now[j, s] = larger(now[j, s], now[j - 1, s])
     # All intervals of steps within [t, t + k) are the whole of it, or lie in its first or its last k - 1 steps.
     for k in range(2, window + 1):
         share = 1.0 / (k + place.wait)
@@ -102,7 +90,22 @@ def rates_needed(place: Place, leads: int) -> tuple[Float, Float, Float]:
             for s in range(paths):
                 rate = larger(within[t, s], (total[t + k, s] - total[t, s]) * share)
                 within[t, s] = larger(rate, within[t + 1, s])
-    return within[:leads], now[window - 1 :], total
+    worst = np.zeros(paths)
+    for t in range(end):
+        share = 1.0 / (t + 1 + place.wait)
+        for s in range(paths):
+            worst[s] = larger(worst[s], (total[t + 1, s] + place.backlog) * share)
+        lead = t + 1 - window
+        if lead < 0:
+            continue
+        for i in range(1, lead):  # what begins later is no longer than the window
+            share = 1.0 / (t + 1 - i + place.wait)
+            for s in range(paths):
+                worst[s] = larger(worst[s], (total[t + 1, s] - total[i, s]) * share)
+        for s in range(paths):
+            worst[s] = larger(worst[s], within[lead, s])
+        now[lead] = worst
+    return within[:leads], now, total
 
 
 @compiled
@@ -158,8 +161,11 @@ def load_needs(place: Place, capacity: Float, lead_steps: Whole, low: int, needs
     """What the load of every future needs, in parts of a replica."""
     paths, commanded = place.demand.shape[1], place.ready + place.pending
     leads = leads_of(lead_steps)
+    asked = np.zeros(leads, np.bool_)
+    for lead in lead_steps:
+        asked[lead] = True
     loads = loads_of(place.demand, leads - 1 + place.window, place.slack, place.steepness)
-    inside, since_now = load_rates(loads, place.window, low < commanded)
+    inside, since_now = load_rates(loads, place.window, asked, low < commanded)
     for v in range(len(capacity)):
         path, lead = v % paths, lead_steps[v]
         needs.load[v] = inside[lead, path] / capacity[v]

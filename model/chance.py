@@ -90,12 +90,12 @@ def _solve(
 def _demand(outlook: Outlook, b: int) -> Float:
     """Requests/s [H, S] of one row; which path meets which draw is the row's own."""
     paths, horizon = outlook.paths.shape[1], outlook.horizon[b]
+    rates = outlook.paths[outlook.row[b], :, :, outlook.indicator]  # [S, H]
     demand = np.empty((horizon, paths))
     shift = outlook.seeds[b, 0] % paths
-    for s in range(paths):
-        path = s + shift if s + shift < paths else s + shift - paths
-        for t in range(horizon):
-            rate = outlook.paths[outlook.row[b], path, t, outlook.indicator]
+    for t in range(horizon):  # what is written lies together: columns are whole pages apart
+        for s in range(paths):
+            rate = rates[s + shift if s + shift < paths else s + shift - paths, t]
             demand[t, s] = rate if rate > 0 else 0.0
     return demand
 

@@ -69,19 +69,21 @@ def loads_of(demand: Float, steps: int, allowed: float, steepness: int) -> Loads
 
 
 @compiled
-def load_rates(loads: Loads, window: int, since_now: bool) -> tuple[Float, Float]:
+def load_rates(loads: Loads, window: int, asked: NDArray[np.bool_], since_now: bool) -> tuple[Float, Float]:
     """Rates [leads, S] at which the share allowed misses, by lead time: of its window alone, and also from now on.
 
     Args:
-        window: steps, the last of which ends the last lead's window.
+        window: steps; the window of the last lead time ends with the loads.
+        asked: [leads], the lead times that are asked for; nothing is said of the others.
         since_now: whether the second is asked for; else it is the first.
     """
-    steps, paths = loads.demand.shape
-    leads = steps - window + 1
+    leads, paths = len(asked), loads.demand.shape[1]
     inside, until = _sums(loads, window)
     raised = np.empty(paths)
     rates, rates_now = np.empty((leads, paths)), np.empty((leads, paths))
     for lead in range(leads):
+        if not asked[lead]:
+            continue
         _solve(inside[lead], loads.allowed, raised)
         if _gap(loads, window) > _PRECISE:
             _turn(loads, lead, lead + window, raised)

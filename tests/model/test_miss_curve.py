@@ -25,7 +25,7 @@ def share_missed(needed: float, served: float, allowed: float, steepness: int) -
 
 def rate_for(steps: list[float], allowed: float, steepness: int) -> float:
     loads = loads_of(np.array(steps)[:, None], len(steps), allowed, steepness)
-    return float(load_rates(loads, len(steps), since_now=False)[0][0, 0])
+    return float(load_rates(loads, len(steps), np.ones(1, np.bool_), since_now=False)[0][0, 0])
 
 
 def missed_at(rate: float, steps: list[float], allowed: float, steepness: int) -> float:
@@ -125,7 +125,7 @@ def test_each_path_has_its_own_rates_of_its_own_steps_by_lead_time(
     paths: list[list[float]], allowed: float, steepness: int, window: int
 ) -> None:
     loads = loads_of(np.array(paths).T, 9, allowed, steepness)
-    inside, since_now = load_rates(loads, window, since_now=True)
+    inside, since_now = load_rates(loads, window, np.ones(9 - window + 1, np.bool_), since_now=True)
     for lead in range(9 - window + 1):
         end = lead + window
         alone = [rate_by_bisection(path[lead:end], allowed, steepness) for path in paths]
