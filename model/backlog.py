@@ -138,13 +138,14 @@ def row_needs(place: Place, capacity: Float, lead_steps: Whole, luck: Float, low
     queue_needs(place, capacity * headroom(place.slack, place.steepness), lead_steps, low, high, needs)
     load_needs(place, capacity, lead_steps, low, needs)
     commanded, paths = place.ready + place.pending, place.demand.shape[1]
-    for v in range(len(capacity)):
-        share = luck[level_of(v, paths)] * _ROUNDING
-        count = replicas_for(needs.load_now[v], share)
-        if count >= commanded:
-            count = max(commanded, replicas_for(needs.load[v], share))
-        count = min(max(count, low), high + 1)
-        needs.kept[v], needs.missed[v] = max(needs.queue[v], count), max(needs.missed[v], count)
+    for repeat in range(len(capacity) // paths):
+        for v in range(repeat * paths, (repeat + 1) * paths):
+            share = luck[level_of(v, repeat)] * _ROUNDING
+            count = replicas_for(needs.load_now[v], share)
+            if count >= commanded:
+                count = max(commanded, replicas_for(needs.load[v], share))
+            count = min(max(count, low), high + 1)
+            needs.kept[v], needs.missed[v] = max(needs.queue[v], count), max(needs.missed[v], count)
 
 
 @compiled
@@ -166,10 +167,11 @@ def load_needs(place: Place, capacity: Float, lead_steps: Whole, low: int, needs
         asked[lead] = True
     loads = loads_of(place.demand, leads - 1 + place.window, place.slack, place.steepness)
     inside, since_now = load_rates(loads, place.window, asked, low < commanded)
-    for v in range(len(capacity)):
-        path, lead = v % paths, lead_steps[v]
-        needs.load[v] = inside[lead, path] / capacity[v]
-        needs.load_now[v] = since_now[lead, path] / capacity[v]
+    for first in range(0, len(capacity), paths):
+        for s in range(paths):
+            v, lead = first + s, lead_steps[first + s]
+            needs.load[v] = inside[lead, s] / capacity[v]
+            needs.load_now[v] = since_now[lead, s] / capacity[v]
 
 
 @compiled

@@ -109,30 +109,25 @@ def _sums(loads: Loads, window: int) -> tuple[Float, Float]:
     """
     steps, paths = loads.demand.shape
     leads = steps - window + 1
-    masses = np.empty((_SUMS, steps, paths))
-    for t in range(steps):
-        for s in range(paths):
-            mass, powered = loads.demand[t, s], loads.powered[t, s]
-            for k in range(_SUMS):
-                masses[k, t, s] = mass
-                mass *= powered
+    masses, total = np.empty((steps, paths)), np.empty(paths)
     inside, until = np.empty((leads, _SUMS, paths)), np.empty((leads, _SUMS, paths))
-    total = np.empty(paths)
     for k in range(_SUMS):
         total[:] = 0.0
         for t in range(steps):
-            _add(masses[k, t], total)
+            for s in range(paths):
+                masses[t, s] = masses[t, s] * loads.powered[t, s] if k > 0 else loads.demand[t, s]
+            _add(masses[t], total)
             if t >= window - 1:
-                until[t - window + 1, k] = total
+                _copy(total, until[t - window + 1, k])
         for block in range(0, leads, window):
             total[:] = 0.0
             for t in range(block + window - 1, block - 1, -1):
-                _add(masses[k, t], total)
+                _add(masses[t], total)
                 if t < leads:
-                    inside[t, k] = total
+                    _copy(total, inside[t, k])
             total[:] = 0.0
             for t in range(block + window, min(block + 2 * window - 1, steps)):
-                _add(masses[k, t], total)
+                _add(masses[t], total)
                 _add(total, inside[t - window + 1, k])
     return inside, until
 
@@ -141,6 +136,12 @@ def _sums(loads: Loads, window: int) -> tuple[Float, Float]:
 def _add(more: Float, total: Float) -> None:
     for s in range(len(total)):
         total[s] += more[s]
+
+
+@compiled
+def _copy(source: Float, target: Float) -> None:
+    for s in range(len(target)):
+        target[s] = source[s]
 
 
 @compiled

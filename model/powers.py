@@ -44,9 +44,10 @@ def raise_all(base: Float, exponent: int, result: Float) -> None:
         if exponent & 1:
             for k in range(len(base)):
                 result[k] *= base[k]
-        for k in range(len(base)):
-            base[k] *= base[k]
         exponent >>= 1
+        if exponent > 0:
+            for k in range(len(base)):
+                base[k] *= base[k]
 
 
 @compiled
