@@ -175,8 +175,7 @@ def _stated(risks: Sequence[LevelRisk], calibration: RiskCalibration) -> tuple[L
         [
             LevelRisk(
                 risk.replicas,
-                calibration.stated(risk.p_miss),
-                risk.p_miss_stderr * calibration.slope(risk.p_miss),
+                *calibration.stated_with_error(risk.p_miss, risk.p_miss_stderr),
                 risk.cost_gpu_hours,
                 risk.miss_share,
             )

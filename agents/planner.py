@@ -47,10 +47,9 @@ def warm_up() -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """What the rows of a call share."""
+    """What the rows of a call share; `demand` is [B, H, S]."""
 
-    paths: NDArray[np.float32]
-    indicator: int
+    demand: NDArray[np.float32]
     capacities: CapacityTable
     leads: LeadTable
     policy: Policy
@@ -117,15 +116,15 @@ def plan(
         raise ValueError("requests of one batch must share one step length")
     if not 0 <= indicator < paths.shape[3]:
         raise ValueError(f"paths have {paths.shape[3]} indicators, there is no number {indicator}")
-    numbers: NDArray[np.float32] = paths.detach().to("cpu", torch.float32).contiguous().numpy()
+    demand = paths[..., indicator].detach().to("cpu", torch.float32).transpose(1, 2).contiguous().numpy()
     capacities, leads = CapacityTable.of([r.capacity for r in requests]), LeadTable.of([r.lead for r in requests])
-    batch = _Batch(numbers, indicator, capacities, leads, policy, requests[0].step_ms / 1000.0, delay_s)
+    batch = _Batch(demand, capacities, leads, policy, requests[0].step_ms / 1000.0, delay_s)
     facts = zip(
         requests,
         capacities.known,
         capacities.quantiles(LEVELS),
         leads.quantiles(LEVELS),
-        finite_rows(numbers, indicator).tolist(),
+        finite_rows(demand).tolist(),
         strict=True,
     )
     described = [_describe(at, *known, batch) for at, known in enumerate(facts)]
@@ -148,7 +147,7 @@ def _describe(
     epsilon = policy.epsilon if request.epsilon is None else request.epsilon
     lead = Quantiles(LEVELS, lead_s)
     reactive = _reactive(request, policy.commit_s, capacity[_MEDIAN]) if known else None
-    reach = min(policy.max_horizon, batch.paths.shape[2])
+    reach = min(policy.max_horizon, batch.demand.shape[1])
     steps = horizon_steps(lead_s[-1] + delay_s, policy.commit_s, request.step_ms, reach)
     if steps is None or not finite:
         return PlanResult(
@@ -170,7 +169,7 @@ def _describe(
 def _plan_rows(rows: Sequence[_Row], batch: _Batch) -> list[PlanResult]:
     at, ends = np.array([row.at for row in rows]), np.array([row.horizon for row in rows])
     starts = np.array([min(int(row.window(0.0)[0] / batch.step_s), row.horizon - 1) for row in rows])
-    peaks = peak_quantiles(batch.paths, at, batch.indicator, starts, ends, LEVELS).tolist()
+    peaks = peak_quantiles(batch.demand, at, starts, ends, LEVELS).tolist()
     proposals = [_proposals(*known) for known in zip(rows, peaks, strict=True)]
     found = chances(_outlook(rows, proposals, batch), batch.policy.paths_verify)
     answers = zip(*(numbers.tolist() for numbers in found), strict=True)
@@ -200,9 +199,8 @@ def _outlook(rows: Sequence[_Row], proposals: Sequence[dict[str, int]], batch: _
     for b, counts in enumerate(wanted):
         others[b, : len(counts)] = counts
     return Outlook(
-        paths=batch.paths,
+        demand=batch.demand,
         row=at,
-        indicator=batch.indicator,
         log_first=batch.capacities.log_first[at],
         spacing=SPACING,
         cumulative=batch.capacities.cumulative[at],
@@ -217,7 +215,7 @@ def _outlook(rows: Sequence[_Row], proposals: Sequence[dict[str, int]], batch: _
         horizon=np.array([row.horizon for row in rows]),
         ready=np.array([r.ready for r in requests]),
         pending=np.array([r.pending for r in requests]),
-        arrived=_arrived(requests, batch.paths.shape[2], batch.step_s),
+        arrived=_arrived(requests, batch.demand.shape[1], batch.step_s),
         waiting=np.array([float(r.waiting) for r in requests]),
         ttft_s=np.array([float(s.slo.ttft_s) for s in specs]),
         objective=np.array([float(s.slo.objective) for s in specs]),
@@ -227,7 +225,7 @@ def _outlook(rows: Sequence[_Row], proposals: Sequence[dict[str, int]], batch: _
         bearable=np.array([r.bearable_share for r in requests]),
         others=others,
         seeds=np.array([_seeds(r, batch.policy.seed) for r in requests]),
-        window_steps=min(max(math.ceil(batch.policy.commit_s / batch.step_s - 1e-9), 1), batch.paths.shape[2]),
+        window_steps=min(max(math.ceil(batch.policy.commit_s / batch.step_s - 1e-9), 1), batch.demand.shape[1]),
         step_s=batch.step_s,
     )
 

@@ -32,18 +32,18 @@ def served_load(
         columns: B, of the demand in its window; None = 0, the arrival rate.
 
     Returns:
-        float32 [B, S, H], on the CPU; rows whose requests do not stay, or of whom it is not known how long, are as
-        they were.
+        float32 [B, S, H], on the CPU, the paths of a step side by side in memory; rows whose requests do not stay, or
+        of whom it is not known how long, are as they were.
     """
     step_s = step_ms / 1000
     keeps, starts = zip(
         *(_past(window, step_s, column) for window, column in zip(windows, columns or [0] * len(windows), strict=True)),
         strict=True,
     )
-    load = np.empty(demand.shape, np.float32)
-    paths = demand.detach().to("cpu", torch.float32).numpy()
+    paths = demand.detach().to("cpu", torch.float32).transpose(1, 2).contiguous().numpy()  # [B, H, S]
+    load = np.empty_like(paths)
     exponential_averages(paths, np.array(keeps, np.float32), np.array(starts, np.float32), load)
-    return torch.from_numpy(load)
+    return torch.from_numpy(load).transpose(1, 2)
 
 
 def _past(window: Window, step_s: float, column: int) -> tuple[float, float]:

@@ -54,10 +54,9 @@ def _warm_up_plans() -> None:
     planner.warm_up()
     window_tallies.warm_up()
     digits.warm_up()
-    # In the layouts that futures have there.
-    futures = widened_futures(torch.ones(1, 3, 2, 1), [2.0], torch.zeros(1), torch.ones(1))
-    rows = np.zeros(1, np.float32)
-    exponential_averages(futures.paths[..., 0].numpy(), rows, rows, np.empty((1, 3, 2), np.float32))
+    widened_futures(torch.ones(1, 3, 2, 1), [2.0], torch.zeros(1), torch.ones(1))
+    rows, paths = np.zeros(1, np.float32), np.zeros((1, 2, 3), np.float32)
+    exponential_averages(paths, rows, rows, np.empty_like(paths))
 
 
 if __name__ == "__main__":

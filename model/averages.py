@@ -15,15 +15,16 @@ def exponential_averages(paths: Single, keep: Single, start: Single, out: Single
     """Average every path from a row's start on: a step leaves the share `keep` of the distance to its value.
 
     Args:
-        paths: [B, S, H], in any layout.
+        paths: [B, H, S]; all paths take a step together, which processors do several at a time.
         keep, start: [B].
-        out: [B, S, H].
+        out: [B, H, S].
     """
-    rows, paths_per_row, steps = paths.shape
+    rows, steps, paths_per_row = paths.shape
+    average = np.empty(paths_per_row, np.float32)
     for b in range(rows):
-        for s in range(paths_per_row):
-            average = start[b]
-            for h in range(steps):
-                here = paths[b, s, h]
-                average = here + (average - here) * keep[b]
-                out[b, s, h] = average
+        average[:] = start[b]
+        for h in range(steps):
+            for s in range(paths_per_row):
+                here = paths[b, h, s]
+                average[s] = here + (average[s] - here) * keep[b]
+            out[b, h] = average

@@ -20,7 +20,7 @@ Most futures need no simulation. Served at a constant rate, a queue that began w
 late when that rate is less than (d[i] + ... + d[j]) dt / ((j - i + 1) dt + ttft). The largest of these over the steps
 scored is the rate a path needs, whatever the capacity of a replica, and the need of a future is that rate in replicas.
 What this does not cover (replicas that arrive meanwhile, an objective so loose that a late step is none) is simulated.
-The rate that the load needs is `miss_curve.rates_for`, whatever the capacity too.
+The rate that the load needs is that of `load_rates`, whatever the capacity too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from numpy.typing import NDArray
 
 from model.compiled import compiled
 from model.counted_misses import level_of
-from model.miss_curve import headroom, loads_of, rates_for
+from model.load_rates import load_rates, loads_of
+from model.miss_curve import headroom
 from model.queue_paths import Future, Place, fewest_that_serve, larger
 
 Float = NDArray[np.float64]
@@ -77,23 +78,11 @@ def rates_needed(place: Place, leads: int) -> tuple[Float, Float, Float]:
     demand, paths, window = place.demand, place.demand.shape[1], place.window
     end = leads - 1 + window
     total = np.zeros((end + 1, paths))
-    within = np.empty((end, paths))
-    now = np.zeros((end, paths))
+    within, now = np.empty((end, paths)), np.empty((leads, paths))
     for t in range(end):
         for s in range(paths):
             total[t + 1, s] = total[t, s] + demand[t, s]
             within[t, s] = demand[t, s] / (1.0 + place.wait)
-    for j in range(end):
-        share = 1.0 / (j + 1 + place.wait)
-        for s in range(paths):
-            now[j, s] = (total[j + 1, s] + place.backlog) * share
-        for i in range(1, j + 1):
-            share = 1.0 / (j + 1 - i + place.wait)
-            for s in range(paths):
-                now[j, s] = larger(now[j, s], (total[j + 1, s] - total[i, s]) * share)
-        if j > 0:
-            for s in range(paths):
-                now[j, s] = larger(now[j, s], now[j - 1, s])
     # All intervals of steps within [t, t + k) are the whole of it, or lie in its first or its last k - 1 steps.
     for k in range(2, window + 1):
         share = 1.0 / (k + place.wait)
@@ -101,7 +90,22 @@ def rates_needed(place: Place, leads: int) -> tuple[Float, Float, Float]:
             for s in range(paths):
                 rate = larger(within[t, s], (total[t + k, s] - total[t, s]) * share)
                 within[t, s] = larger(rate, within[t + 1, s])
-    return within[:leads], now[window - 1 :], total
+    worst = np.zeros(paths)
+    for t in range(end):
+        share = 1.0 / (t + 1 + place.wait)
+        for s in range(paths):
+            worst[s] = larger(worst[s], (total[t + 1, s] + place.backlog) * share)
+        lead = t + 1 - window
+        if lead < 0:
+            continue
+        for i in range(1, lead):  # what begins later is no longer than the window
+            share = 1.0 / (t + 1 - i + place.wait)
+            for s in range(paths):
+                worst[s] = larger(worst[s], (total[t + 1, s] - total[i, s]) * share)
+        for s in range(paths):
+            worst[s] = larger(worst[s], within[lead, s])
+        now[lead] = worst
+    return within[:leads], now, total
 
 
 @compiled
@@ -134,13 +138,14 @@ def row_needs(place: Place, capacity: Float, lead_steps: Whole, luck: Float, low
     queue_needs(place, capacity * headroom(place.slack, place.steepness), lead_steps, low, high, needs)
     load_needs(place, capacity, lead_steps, low, needs)
     commanded, paths = place.ready + place.pending, place.demand.shape[1]
-    for v in range(len(capacity)):
-        share = luck[level_of(v, paths)] * _ROUNDING
-        count = replicas_for(needs.load_now[v], share)
-        if count >= commanded:
-            count = max(commanded, replicas_for(needs.load[v], share))
-        count = min(max(count, low), high + 1)
-        needs.kept[v], needs.missed[v] = max(needs.queue[v], count), max(needs.missed[v], count)
+    for repeat in range(len(capacity) // paths):
+        for v in range(repeat * paths, (repeat + 1) * paths):
+            share = luck[level_of(v, repeat)] * _ROUNDING
+            count = replicas_for(needs.load_now[v], share)
+            if count >= commanded:
+                count = max(commanded, replicas_for(needs.load[v], share))
+            count = min(max(count, low), high + 1)
+            needs.kept[v], needs.missed[v] = max(needs.queue[v], count), max(needs.missed[v], count)
 
 
 @compiled
@@ -157,21 +162,16 @@ def load_needs(place: Place, capacity: Float, lead_steps: Whole, low: int, needs
     """What the load of every future needs, in parts of a replica."""
     paths, commanded = place.demand.shape[1], place.ready + place.pending
     leads = leads_of(lead_steps)
-    loads = loads_of(place.demand, leads - 1 + place.window, place.slack, place.steepness)
-    inside, since_now = np.empty((leads, paths)), np.empty((leads, paths))
-    seen = np.zeros(leads, np.bool_)
-    nothing = np.zeros(paths)
+    asked = np.zeros(leads, np.bool_)
     for lead in lead_steps:
-        if not seen[lead]:
-            seen[lead] = True
-            inside[lead] = rates_for(loads, lead, lead + place.window, nothing)
-            since_now[lead] = (
-                rates_for(loads, 0, lead + place.window, inside[lead]) if low < commanded else inside[lead]
-            )
-    for v in range(len(capacity)):
-        path, lead = v % paths, lead_steps[v]
-        needs.load[v] = inside[lead, path] / capacity[v]
-        needs.load_now[v] = since_now[lead, path] / capacity[v]
+        asked[lead] = True
+    loads = loads_of(place.demand, leads - 1 + place.window, place.slack, place.steepness)
+    inside, since_now = load_rates(loads, place.window, asked, low < commanded)
+    for first in range(0, len(capacity), paths):
+        for s in range(paths):
+            v, lead = first + s, lead_steps[first + s]
+            needs.load[v] = inside[lead, s] / capacity[v]
+            needs.load_now[v] = since_now[lead, s] / capacity[v]
 
 
 @compiled

@@ -40,7 +40,7 @@ def chances(outlook: Outlook, max_draws: int) -> Chances:
     Args:
         max_draws: futures per row, at most; at least one per path.
     """
-    rows, paths = len(outlook.row), outlook.paths.shape[1]
+    rows, paths = len(outlook.row), outlook.demand.shape[2]
     most = paths * max(max_draws // paths, 1)
     first = min(paths * max(_FIRST_DRAWS // paths, 1), most)
     width = 2 * _BESIDE + 1 + 3 * outlook.others.shape[1]
@@ -89,14 +89,17 @@ def _solve(
 @compiled
 def _demand(outlook: Outlook, b: int) -> Float:
     """Requests/s [H, S] of one row; which path meets which draw is the row's own."""
-    paths, horizon = outlook.paths.shape[1], outlook.horizon[b]
+    paths, horizon = outlook.demand.shape[2], outlook.horizon[b]
     demand = np.empty((horizon, paths))
     shift = outlook.seeds[b, 0] % paths
-    for s in range(paths):
-        path = s + shift if s + shift < paths else s + shift - paths
-        for t in range(horizon):
-            rate = outlook.paths[outlook.row[b], path, t, outlook.indicator]
+    for t in range(horizon):
+        rates = outlook.demand[outlook.row[b], t]
+        for s in range(paths - shift):
+            rate = rates[s + shift]
             demand[t, s] = rate if rate > 0 else 0.0
+        for s in range(shift):
+            rate = rates[s]
+            demand[t, paths - shift + s] = rate if rate > 0 else 0.0
     return demand
 
 
@@ -195,7 +198,7 @@ def risk_of(needs: Counts, paths: int, count: int) -> tuple[float, float, float]
 @compiled
 def _choose(outlook: Outlook, b: int, needs: Needs, expected: ExpectedMisses, draws: int, found: Chances) -> bool:
     """Choose the row's count; whether more draws might change it."""
-    paths = outlook.paths.shape[1]
+    paths = outlook.demand.shape[2]
     low, high, epsilon = outlook.low[b], outlook.high[b], outlook.epsilon[b]
     kept, missed = needs.kept[:draws], needs.missed[:draws]
     enough = fewest(kept, low, high, epsilon)
@@ -240,7 +243,7 @@ def _share(outlook: Outlook, b: int, expected: ExpectedMisses, count: int) -> fl
 @compiled
 def _state_risks(outlook: Outlook, b: int, needs: Needs, expected: ExpectedMisses, draws: int, found: Chances) -> None:
     """Risks of the counts around the chosen one, of the others asked for and of those beside them."""
-    paths = outlook.paths.shape[1]
+    paths = outlook.demand.shape[2]
     low, high, chosen = outlook.low[b], outlook.high[b], found.replicas[b]
     counts = found.counts[b]
     number = 0

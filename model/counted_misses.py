@@ -75,7 +75,7 @@ def lucks(requests: float, allowed: float, steepness: int) -> Float:
 
 
 @compiled
-def level_of(future: int, paths: int) -> int:
-    """The level that a future is dealt: far from its neighbours', for paths may be in an order, and from those of its
-    path's other draws."""
-    return (future * _APART + future // paths * _TURN) % LEVELS
+def level_of(future: int, repeat: int) -> int:
+    """The level that a future, its path's draw of this number, is dealt: far from its neighbours', for paths may be in
+    an order, and from those of its path's other draws."""
+    return (future * _APART + repeat * _TURN) % LEVELS

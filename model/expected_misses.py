@@ -71,8 +71,21 @@ def expected_share(expected: ExpectedMisses, count: int, commanded: int) -> floa
     """
     served = power(count / expected.largest, expected.steepness) if expected.largest > 0.0 else 1.0
     loads = expected.load_now if count < commanded else expected.load
-    total, enough = 0.0, np.int32(count)
+    enough, shares = np.int32(count), np.empty(len(loads))
     for v in range(len(loads)):
         least = _BEHIND if expected.queue[v] > enough else 0.0
-        total += larger(share_missed(loads[v], served, expected.odds), least)
-    return total / len(loads)
+        shares[v] = larger(share_missed(loads[v], served, expected.odds), least)
+    return float(_sum(shares) / len(loads))
+
+
+@compiled
+def _sum(numbers: Float) -> float:
+    """By halves, for one after the other each addition waits for the one before. `numbers` is spent."""
+    left = len(numbers)
+    while left > 1:
+        half = left // 2
+        beside = numbers[left - half : left]
+        for v in range(half):
+            numbers[v] += beside[v]
+        left -= half
+    return float(numbers[0])

@@ -17,9 +17,8 @@ class Outlook(NamedTuple):
     """B workloads at their origins, with everything a draw of their futures needs.
 
     Attributes:
-        paths: float32 [R, S, H, N], of these and perhaps other rows.
-        row: int64 [B], the row of `paths` that belongs to each.
-        indicator: column of N that is the demand, requests/s.
+        demand: float32 [R, H, S], requests/s of each step on each path, of these and perhaps other rows.
+        row: int64 [B], the row of `demand` that belongs to each.
         log_first: float64 [B], logarithm of the lower end of the first cell of the capacity, requests/s per replica.
         spacing: width of a cell in log capacity.
         cumulative: float64 [B, K], probability of the capacity up to each cell's end.
@@ -41,9 +40,8 @@ class Outlook(NamedTuple):
         seeds: int64 [B, 2], which path meets which draw.
     """
 
-    paths: NDArray[np.float32]
+    demand: NDArray[np.float32]
     row: Whole
-    indicator: int
     log_first: Float
     spacing: float
     cumulative: Float

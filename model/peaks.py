@@ -14,15 +14,15 @@ Whole = NDArray[np.int64]
 
 
 def peak_quantiles(
-    paths: NDArray[np.float32], rows: Whole, indicator: int, first: Whole, end: Whole, levels: Sequence[float]
+    demand: NDArray[np.float32], rows: Whole, first: Whole, end: Whole, levels: Sequence[float]
 ) -> Float:
-    """Quantiles [B, Q] of the peak of one indicator of paths [R, S, H, N], R type 6 and never negative.
+    """Quantiles [B, Q] of the peak of paths [R, H, S], R type 6 and never negative.
 
     Args:
         rows: int64 [B], which of the R.
         first, end: int64 [B], span of steps of each.
     """
-    ordered = np.sort(_peaks(paths, rows, indicator, first, end), axis=1)  # [B, S]
+    ordered = np.sort(_peaks(demand, rows, first, end), axis=1)  # [B, S]
     most = ordered.shape[1] - 1
     place = np.clip(np.asarray(levels) * (most + 2) - 1.0, 0.0, most)
     low = place.astype(np.int64)
@@ -32,22 +32,23 @@ def peak_quantiles(
 
 
 @compiled
-def finite_rows(paths: NDArray[np.float32], indicator: int) -> NDArray[np.bool_]:
-    """bool [R]: whether all numbers of one indicator of paths [R, S, H, N] are finite."""
-    rows = np.ones(paths.shape[0], np.bool_)
-    for b in range(paths.shape[0]):
-        for s in range(paths.shape[1]):
-            for t in range(paths.shape[2]):
-                rows[b] &= np.isfinite(paths[b, s, t, indicator])
+def finite_rows(demand: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """bool [R]: whether all numbers of paths [R, H, S] are finite."""
+    rows = np.ones(demand.shape[0], np.bool_)
+    for b in range(demand.shape[0]):
+        strange, most = np.int32(0), np.float32(np.inf)
+        for number in demand[b].reshape(-1):
+            strange = np.int32(strange + (not abs(number) < most))
+        rows[b] = strange == 0
     return rows
 
 
 @compiled
-def _peaks(paths: NDArray[np.float32], rows: Whole, indicator: int, first: Whole, end: Whole) -> NDArray[np.float32]:
-    peaks = np.zeros((len(rows), paths.shape[1]), np.float32)
+def _peaks(demand: NDArray[np.float32], rows: Whole, first: Whole, end: Whole) -> NDArray[np.float32]:
+    peaks = np.zeros((len(rows), demand.shape[2]), np.float32)
     for b in range(len(rows)):
-        for s in range(paths.shape[1]):
-            for t in range(first[b], end[b]):
-                rate = paths[rows[b], s, t, indicator]
+        for t in range(first[b], end[b]):
+            for s in range(demand.shape[2]):
+                rate = demand[rows[b], t, s]
                 peaks[b, s] = rate if rate > peaks[b, s] else peaks[b, s]  # noqa: FURB136
     return peaks

@@ -74,12 +74,12 @@ class RiskCalibration:
         """The risk to publish for one that the planner computed; rises with it."""
         return _moved(p_miss, self._shift)
 
-    def slope(self, p_miss: float) -> float:
-        """How much the published risk moves per unit of the computed one: what its standard error is multiplied by."""
+    def stated_with_error(self, p_miss: float, stderr: float) -> tuple[float, float]:
+        """`stated`, and its standard error: it moves by the slope of the shift per unit of the computed risk."""
+        stated = _moved(p_miss, self._shift)
         if self._shift == 0.0 or not _CERTAIN < p_miss < 1.0 - _CERTAIN:
-            return 1.0
-        stated = self.stated(p_miss)
-        return stated * (1.0 - stated) / (p_miss * (1.0 - p_miss))
+            return stated, stderr
+        return stated, stderr * (stated * (1.0 - stated) / (p_miss * (1.0 - p_miss)))
 
     def computed(self, epsilon: float) -> float:
         """The risk that the planner may compute so that the published one is at most `epsilon`."""

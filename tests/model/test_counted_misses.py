@@ -71,7 +71,7 @@ def test_a_steep_curve_leaves_little_to_chance(requests: float, steepness: int) 
 
 @pytest.mark.parametrize("paths", [64, 100, 256])
 def test_levels_are_dealt_evenly_and_the_draws_of_a_path_differ(paths: int) -> None:
-    dealt = np.array([level_of(future, paths) for future in range(16 * paths)])
+    dealt = np.array([level_of(future, future // paths) for future in range(16 * paths)])
     counts = np.bincount(dealt, minlength=LEVELS)
     assert counts.max() - counts.min() <= 16
     assert all(len(set(dealt[path::paths].tolist())) == 16 for path in range(paths))

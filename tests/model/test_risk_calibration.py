@@ -57,7 +57,7 @@ def test_in_the_long_run_as_many_windows_are_missed_as_was_stated(stated: float,
 
 def test_before_any_window_has_ended_risks_stand_as_computed() -> None:
     assert [RiskCalibration().stated(p) for p in (0.0, 0.01, 1.0)] == [0.0, 0.01, 1.0]
-    assert RiskCalibration().slope(0.01) == 1.0
+    assert RiskCalibration().stated_with_error(0.01, 0.002) == (0.01, 0.002)
 
 
 def test_only_the_count_that_came_into_force_is_judged() -> None:
@@ -102,3 +102,13 @@ def test_other_versions_are_refused_and_none_starts_anew() -> None:
     with pytest.raises(ValueError, match="version 2"):
         RiskCalibration.restore({"v": 2})
     assert RiskCalibration.restore({}).snapshot() == RiskCalibration().snapshot()
+
+
+@given(st.floats(0.001, 0.999), st.floats(0.0001, 0.1), st.integers(1, 40))
+def test_a_stated_risk_errs_by_as_much_as_it_moves_with_the_computed_one(p: float, stderr: float, misses: int) -> None:
+    calibration, _ = lived(0.01, [True] * misses)
+    stated, error = calibration.stated_with_error(p, stderr)
+    assert stated == calibration.stated(p)
+    little = 1e-6 * min(p, 1.0 - p)
+    slope = (calibration.stated(p + little) - calibration.stated(p - little)) / (2.0 * little)
+    assert error == pytest.approx(stderr * slope, rel=1e-3)
