@@ -15,8 +15,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 _HALF_LIVES_MS: Final = (24 * 3_600_000, 600_000)
-# Half the misses allowed in as many requests as the prior counts for, of either time: quiet hours say little of others.
-_PRIOR_MISSES: Final = (200.0, 50.0)
+_LONG, _SHORT = 0, 1
+# Half the misses allowed in as many requests as the prior counts for: a quiet minute says little of the next, and it
+# takes more of them to dare more than to dare less.
+_PRIOR_MISSES: Final = 50.0
+_PRIOR_MISSES_TO_DARE: Final = 400.0
 _BURNING: Final = 0.4  # left of the short time at which nothing more is dared; from a half down to it less and less
 # What an untouched budget multiplies what a plan may dare by; few windows come near such a chance or share.
 _MORE: Final = 8.0
@@ -53,22 +56,20 @@ class ErrorBudget:
 
     def left_ratio(self, objective: float) -> float:
         """Share of the budget left over the long time, by the posterior mean; 1 untouched, below 0 overspent."""
-        return self._left(objective)[0]
+        return self._left(_LONG, objective)
 
     def dared(self, declared: float, objective: float) -> float:
         """What a plan may dare where this probability, or share, is declared; never falls as more budget is left."""
-        long, short = self._left(objective)
+        long, short = self._left(_LONG, objective), self._left(_SHORT, objective)
         calm = min(max((short - _BURNING) / (0.5 - _BURNING), 0.0), 1.0)
-        spare = max(2.0 * long - 1.0, 0.0) * calm
+        spare = max(2.0 * self._left(_LONG, objective, _PRIOR_MISSES_TO_DARE) - 1.0, 0.0) * calm
         spent = min(max(1.0 - 2.0 * max(long, short), 0.0), 1.0)  # of the second half, by the word of both
         return min(max(declared, _MOST), declared * math.pow(_MORE, spare) * math.pow(_LESS, -spent))
 
-    def _left(self, objective: float) -> list[float]:
+    def _left(self, time: int, objective: float, prior_misses: float = _PRIOR_MISSES) -> float:
         allowed = max(1.0 - objective, 1e-9)
-        counts = zip(self._misses, self._requests, _PRIOR_MISSES, strict=True)
-        return [
-            1.0 - (misses + prior) / (requests + 2.0 * prior / allowed) / allowed for misses, requests, prior in counts
-        ]
+        requests, misses = self._requests[time], self._misses[time]
+        return 1.0 - (misses + prior_misses) / (requests + 2.0 * prior_misses / allowed) / allowed
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values; `restore` gives back the same bits."""
