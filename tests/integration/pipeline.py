@@ -71,7 +71,7 @@ class Pipeline:
         self.home = home
         self.config = home / "harmony.yaml"
         self._rng = random.Random(seed)
-        self._ports: set[int] = set()
+        self._web_ports: set[int] = set()
         self._counters: dict[tuple[str, str], list[float]] = {}
         self.slot = START_TS_MS // stream.step_ms
         home.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ class Pipeline:
         self, name: str, role: str, fail_points: str, program: Sequence[str]
     ) -> tuple[list[str], dict[str, str]]:
         """Argument list and environment of a worker process."""
-        self._ports.add(port := free_port(self._ports))  # one that starts does not listen at once
+        self._web_ports.add(port := free_port(self._web_ports))  # one that starts does not listen at once
         command = worker_command(
             self.config, "--brokers", self.bootstrap, "--instance-id", name, "--role", role, "--web-port", str(port),
             "--no-ticks", "--accelerated", "--end-with-parent",
