@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
-from typing import overload
+from typing import TypeVar, overload
 
 import msgspec
 import numpy as np
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 from streams.pages import BatchQueue, FleetFacts, HistogramState, OutcomeFact, SeriesState, SloCounts, WorkloadFacts
 
 _CENSORED, _RESET = 1, 2
+
+R = TypeVar("R")
 
 
 class FactColumns(msgspec.Struct, frozen=True):
@@ -57,16 +60,44 @@ def pack_facts(facts: Sequence[WorkloadFacts]) -> FactColumns:
     )
 
 
-class PageFacts(Sequence[WorkloadFacts]):
-    """The facts of a page; columns that are turned into records only where somebody looks at them one by one.
+class _PageRecords(Sequence[R], ABC):
+    """Columns of a page that are turned into records only where somebody looks at them one by one."""
+
+    def __init__(self) -> None:
+        self._made: tuple[R, ...] | None = None
+
+    @abstractmethod
+    def _records(self) -> tuple[R, ...]:
+        """All of them, of the columns."""
+
+    @overload
+    def __getitem__(self, at: int) -> R: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[R]: ...
+    def __getitem__(self, at: int | slice) -> R | Sequence[R]:
+        if self._made is None:
+            self._made = self._records()
+        return self._made[at]
+
+    def __iter__(self) -> Iterator[R]:
+        return iter(self[:])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class PageFacts(_PageRecords[WorkloadFacts]):
+    """The facts of a page.
 
     Raises:
         ValueError: the columns do not fit each other.
     """
 
     def __init__(self, columns: FactColumns) -> None:
+        super().__init__()
         self.columns = columns
-        self._facts: tuple[WorkloadFacts, ...] | None = None
         k, c = len(columns.flags), columns
         sizes = tuple(map(len, (c.num_samples, c.newest_ts_ms, c.sources_seen, c.sources_known)))
         if sizes != (4 * k, 8 * k, 4 * k, 4 * k):
@@ -82,22 +113,8 @@ class PageFacts(Sequence[WorkloadFacts]):
     def __len__(self) -> int:
         return len(self.columns.flags)
 
-    @overload
-    def __getitem__(self, at: int) -> WorkloadFacts: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[WorkloadFacts]: ...
-    def __getitem__(self, at: int | slice) -> WorkloadFacts | Sequence[WorkloadFacts]:
-        if self._facts is None:
-            self._facts = _unpack_facts(self.columns)
-        return self._facts[at]
-
-    def __iter__(self) -> Iterator[WorkloadFacts]:
-        return iter(self[:])
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and tuple(self) == tuple(other)
-
-    __hash__ = None  # type: ignore[assignment]
+    def _records(self) -> tuple[WorkloadFacts, ...]:
+        return _unpack_facts(self.columns)
 
     def sampled(self) -> NDArray[np.int64]:
         """Rows that had samples."""
@@ -160,19 +177,17 @@ def pack_series(series: Sequence[SeriesState], workloads: Sequence[str]) -> Seri
     )
 
 
-class PageSeries(Sequence[SeriesState]):
-    """The series of a page; columns that are turned into records only where somebody looks at them one by one.
-
-    A worker that starts reads millions of them, and wants columns.
+class PageSeries(_PageRecords[SeriesState]):
+    """The series of a page. A worker that starts reads millions of them, and wants columns.
 
     Raises:
         ValueError: the columns do not fit each other.
     """
 
     def __init__(self, columns: SeriesColumns, workloads: Sequence[str]) -> None:
+        super().__init__()
         self.columns = columns
         self._workloads = workloads
-        self._states: tuple[SeriesState, ...] | None = None
         m, cells = len(columns.sources), len(columns.sources) * len(columns.names)
         sizes = tuple(map(len, (columns.workload_rows, columns.ts_ms, columns.counters, columns.present)))
         if sizes != (4 * m, 8 * m, 8 * cells, (cells + 7) // 8):
@@ -191,22 +206,8 @@ class PageSeries(Sequence[SeriesState]):
     def __len__(self) -> int:
         return len(self.columns.sources)
 
-    @overload
-    def __getitem__(self, at: int) -> SeriesState: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[SeriesState]: ...
-    def __getitem__(self, at: int | slice) -> SeriesState | Sequence[SeriesState]:
-        if self._states is None:
-            self._states = _unpack_series(self)
-        return self._states[at]
-
-    def __iter__(self) -> Iterator[SeriesState]:
-        return iter(self[:])
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and tuple(self) == tuple(other)
-
-    __hash__ = None  # type: ignore[assignment]
+    def _records(self) -> tuple[SeriesState, ...]:
+        return _unpack_series(self)
 
     def workloads(self) -> list[str]:
         """Workload of each series [m]."""

@@ -54,17 +54,17 @@ def read_sources(text: Bytes, at: int, source_of: Ints, first: int, spans: Ints,
     while count < room and 0 <= at < size and text[at] == QUOTE:
         at += 1
         number = turns[before]
-        same = number >= 0
-        if same:
+        repeated = number >= 0
+        if repeated:
             start, length = spans[number, 0], spans[number, 1] - spans[number, 0]
-            same = at + length < size and text[at + length] == QUOTE
+            repeated = at + length < size and text[at + length] == QUOTE
             i = 0
-            while same and i < length:
-                same = text[at + i] == text[start + i]
+            while repeated and i < length:
+                repeated = text[at + i] == text[start + i]
                 i += 1
-            if same:
+            if repeated:
                 at += length + 1
-        if not same:
+        if not repeated:
             end = string_end(text, at)
             if end < 0:
                 return -1

@@ -13,7 +13,7 @@ import numpy as np
 
 from streams.compiled import compiled
 from streams.packed_lists import COUNT, WORKLOAD_FROM, WORKLOAD_TO, read_column, read_instants, read_sources
-from streams.plain_text import CLOSE, COLON, OPEN, OPEN_LIST, QUOTE, expect, member_after, string_end, word_at
+from streams.plain_text import CLOSE, COLON, OPEN, OPEN_LIST, expect, member_after, quoted_end, word_at
 from streams.sample_run import Bytes, Floats, Ints
 
 HEAD: Final = ("v", "kind", "workload", "source", "ts_ms", "values")  # words, in the order of these numbers:
@@ -33,9 +33,7 @@ def _values(
     guess, count, ended = 0, -1, False
     at = expect(text, at, OPEN)
     while not ended:
-        if at < 0 or at >= len(text) or text[at] != QUOTE:
-            return -1
-        end = string_end(text, at + 1)
+        end = quoted_end(text, at)
         if end < 0:
             return -1
         field = word_at(text, at + 1, end, words, ends, FIRST_FIELD, FIRST_FIELD + num_fields, guess) - FIRST_FIELD
@@ -78,9 +76,7 @@ def scan_packed(
     count, ended = -1, False
     at = expect(text, 0, OPEN)
     while not ended:
-        if at < 0 or at >= len(text) or text[at] != QUOTE:
-            return -1
-        end = string_end(text, at + 1)
+        end = quoted_end(text, at)
         if end < 0:
             return -1
         name = word_at(text, at + 1, end, words, ends, 0, _KIND_NAME, _V)
@@ -91,7 +87,7 @@ def scan_packed(
         if name == _V:
             at = at + 1 if text[at] == _ONE else -1
         elif name in (_KIND, _WORKLOAD):
-            end = string_end(text, at + 1) if text[at] == QUOTE else -1
+            end = quoted_end(text, at)
             if end < 0:
                 return -1
             if name == _WORKLOAD:

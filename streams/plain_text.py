@@ -49,6 +49,12 @@ def string_end(text: Bytes, at: int) -> int:
 
 
 @compiled
+def quoted_end(text: Bytes, at: int) -> int:
+    """Place of the closing quote of the string whose opening quote is here; -1 when none begins, or it is not plain."""
+    return string_end(text, at + 1) if 0 <= at < len(text) and text[at] == QUOTE else -1
+
+
+@compiled
 def same(one: Bytes, a: int, b: int, other: Bytes, c: int, d: int) -> bool:
     if b - a != d - c:
         return False
