@@ -136,8 +136,10 @@ class Publisher:
             records = list(self._loop.slot_records(slot, job.sources))
             pieces = 50
             for piece in range(pieces):
-                await self._sleep_until(slot * job.step_ms + job.step_ms * piece // pieces)
-                if piece == job.grace_ms * pieces // job.step_ms:
+                # A sample leaves when its time has come, not before.
+                before_ms, now_ms = (job.step_ms * p // pieces for p in (piece, piece + 1))
+                await self._sleep_until(slot * job.step_ms + now_ms)
+                if before_ms < job.grace_ms <= now_ms:
                     await self._tick(slot)
                 for key, value in records[piece * len(records) // pieces : (piece + 1) * len(records) // pieces]:
                     partition = partition_of(key, PARTITIONS)
