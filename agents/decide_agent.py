@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from agents.decide_kernel import STAGE, DecideKernel
+from agents.precedence import Precedence
 from streams.commit_codec import Commit
 from streams.log import Emission, LogRecord
 from streams.log_reader import LogReader
@@ -19,20 +20,49 @@ EmissionObserver = Callable[[Emission], None]
 
 
 class DecideLane:
-    """Gives the synchronous decide kernel the lane's shape."""
+    """Gives the synchronous decide kernel the lane's shape: decisions first, for all plans at hand; what nobody waits
+    for when nothing else is asked of it.
 
-    def __init__(self, kernel: DecideKernel, observe: EmissionObserver) -> None:
+    Args:
+        observe: told of each plan's emission, some time after it is out.
+        precedence: nobody else's work that can wait stands in the way from a plan to its decisions.
+    """
+
+    def __init__(self, kernel: DecideKernel, observe: EmissionObserver, precedence: Precedence | None = None) -> None:
         self.kernel = kernel
         self._observe = observe
+        self._precedence = precedence or Precedence()
+        self._unsealed: list[Emission] = []
 
     @property
     def resume_offset(self) -> int | None:
         return self.kernel.resume_offset
 
+    @property
+    def put_off(self) -> int:
+        """Plans whose commit record is still to be written."""
+        return len(self._unsealed)
+
     async def fold(self, records: Sequence[LogRecord]) -> AsyncIterator[Emission]:
-        for record in records:
-            emission = self.kernel.fold(record)
-            yield emission
+        with self._precedence.ahead():
+            for record in records:
+                emission = self.kernel.decide(record)
+                self._unsealed.append(emission)
+                # The last of them brings the others along, and the way is free when they are out.
+                yield emission._replace(urgent=record is records[-1])
+            for record in records:
+                self._precedence.answered(record.value)
+
+    async def quiet(self) -> None:
+        """Until nobody waits for a plan or a decision."""
+        await self._precedence.clear()
+
+    async def settle(self) -> AsyncIterator[Emission]:
+        """One commit record for all that was decided since the last, and what is told of it."""
+        settled, self._unsealed = self._unsealed, []
+        if any(emission.closed_stamp_ms is not None for emission in settled):
+            yield Emission((), self.kernel.seal(), settled[-1].resume_offset, urgent=True)
+        for emission in settled:
             self._observe(emission)
 
 
@@ -47,10 +77,12 @@ class DecideStage:
         topics: Topics,
         restore_kernel: Callable[[Commit | None, Sequence[bytes]], DecideKernel],
         observe: EmissionObserver = lambda _emission: None,
+        precedence: Precedence | None = None,
     ) -> None:
         self._topics = topics
         self._restore_kernel = restore_kernel
         self._observe = observe
+        self._precedence = precedence or Precedence()
 
     @property
     def input_topics(self) -> tuple[str, ...]:
@@ -64,7 +96,7 @@ class DecideStage:
                 since = await reader.offset_at(self._topics.decisions, p, commit.stamp_ms - _CLOCK_SLACK_MS)
                 _, end = await reader.bounds(self._topics.decisions, p)
                 published += [r.value async for r in reader.read(self._topics.decisions, p, since, end) if r.value]
-        return DecideLane(self._restore_kernel(commit, published), self._observe)
+        return DecideLane(self._restore_kernel(commit, published), self._observe, self._precedence)
 
 
 def register_decide_agent(host: StageHost, stage: DecideStage) -> Any:

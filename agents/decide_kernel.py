@@ -97,7 +97,17 @@ class DecideKernel:
         return self._resume_offset
 
     def fold(self, record: LogRecord) -> Emission:
-        """Decide every workload of one plan.
+        """Decide every workload of one plan, with the commit record that follows its outputs.
+
+        Raises:
+            ContractBroken: as `decide`.
+        """
+        before = self._state
+        emission = self.decide(record)
+        return emission if self._state is before else emission._replace(commits=self.seal())
+
+    def decide(self, record: LogRecord) -> Emission:
+        """Decide every workload of one plan; whoever asks seals it, or a later one, when its outputs are out.
 
         Raises:
             ContractBroken: the record is not a plan of this release, or of another step.
@@ -121,16 +131,18 @@ class DecideKernel:
         advance_clock(state, frame.origin_ts_ms)
         decisions, commands = self._decide_all(state, frame, self._overdue_ms(frame, record))
         state.partitions[str(plan.partition)] = PartitionMark(plan.slot, plan.origin_ts_ms)
-        commits = self._commit(state, after)
         self._state, self._resume_offset = state, after
         for workload in plan.workloads:
             self._published.pop((workload.workload, plan.origin_ts_ms), None)
         groups = tuple(group for group in (decisions, commands) if group)
-        return Emission(groups, commits, after, plan.end_stamp_ms)
+        return Emission(groups, (), after, plan.end_stamp_ms)
 
-    def _commit(self, state: DecideState, resume_offset: int) -> list[OutRecord]:
-        policy = self._policy
-        body = DecideCommit(resume_offset, self._fingerprint, policy.fleet, policy.epoch, self._stream.step_ms, state)
+    def seal(self) -> list[OutRecord]:
+        """Commit record of all plans folded so far; it packs the whole fleet, however many plans it is for."""
+        policy, resume_offset = self._policy, self._resume_offset or 0
+        body = DecideCommit(
+            resume_offset, self._fingerprint, policy.fleet, policy.epoch, self._stream.step_ms, self._state
+        )
         self._sequence += 1
         self._digest, records = encode_commit(
             self._topics.commits, STAGE, 0, self._sequence, self._digest, pack_commit(body)

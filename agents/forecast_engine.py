@@ -68,6 +68,7 @@ class Engine:
         demand_alone: demand is forecast from demand, a fraction of the work of forecasting every indicator; only
             workloads without any are forecast in full.
         plan_threads: partitions that are planned at a time.
+        precedence: what forecasts give way to before they are told.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Engine:
         proposer: Proposer | None = None,
         demand_alone: bool = True,
         plan_threads: int = 1,
+        precedence: Precedence | None = None,
     ) -> None:
         self._forecaster = forecaster
         self._min_context = forecaster.min_context  # asked for of every workload, and of many forecasters in one
@@ -98,7 +100,7 @@ class Engine:
         # Each with one torch thread, as for inference: nothing that runs beside it can change a number.
         self._threads = ThreadPoolExecutor(plan_threads, "plan", initializer=torch.set_num_threads, initargs=(1,))
         self._proposing = Lock()
-        self._precedence = Precedence()
+        self._precedence = precedence or Precedence()
 
     @property
     def fingerprint(self) -> str:
@@ -123,15 +125,14 @@ class Engine:
                 groups.setdefault((self._horizon(subject), simple, self._width(targets[i])), []).append(i)
         loop = asyncio.get_running_loop()
         made = []
-        with self._precedence.ahead():
-            for (horizon, simple, width), indices in sorted(groups.items()):
-                batcher = self._crowd[1] if simple and self._crowd is not None else self._batcher
-                group = [(subjects[i], targets[i]) for i in indices]
-                done, told = await self._plan_group(group, origin_ts_ms, horizon, width, batcher)
-                # Soon, for futures are large; the plan goes out meanwhile.
-                made.append(loop.run_in_executor(self._threads, self._forecasts, told, origin_ts_ms))
-                for i, answer in zip(indices, done, strict=True):
-                    plans[i] = answer
+        for (horizon, simple, width), indices in sorted(groups.items()):
+            batcher = self._crowd[1] if simple and self._crowd is not None else self._batcher
+            group = [(subjects[i], targets[i]) for i in indices]
+            done, told = await self._plan_group(group, origin_ts_ms, horizon, width, batcher)
+            # Soon, for futures are large; the plan goes out meanwhile.
+            made.append(loop.run_in_executor(self._threads, self._forecasts, told, origin_ts_ms))
+            for i, answer in zip(indices, done, strict=True):
+                plans[i] = answer
 
         async def forecasts() -> list[Forecasts]:
             await self._precedence.clear()

@@ -8,7 +8,6 @@ last commit record are adopted, so that GPU noise cannot split history.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from agents.live_scoring import ForecastScorer
 from agents.plan_codec import decode_plan, encode_plan, plan_key
 from agents.plan_limits import limits_of
 from agents.policy import Policy
+from agents.precedence import Precedence
 from agents.records import InputFacts, PlanRecord, WorkloadPlan
 from agents.signals import SignalLimits, input_facts, outcomes_now
 from agents.subject import ForecastEngine, Subject
@@ -87,6 +87,7 @@ class ForecastKernel:
         engine: ForecastEngine,
         meter: Meter,
         scorer: ForecastScorer | None = None,
+        precedence: Precedence | None = None,
     ) -> None:
         self.partition = partition
         self.table = WindowTable(catalogue, config.context_steps, config.step_ms)
@@ -97,6 +98,7 @@ class ForecastKernel:
         self._engine = engine
         self._meter = meter
         self._scorer = scorer
+        self._precedence = precedence or Precedence()
         self._limits = SignalLimits(policy.guards.cliff_ratio, config.source_silence_steps)
         self._assembler = self.new_assembler()
         self._join = PageJoin(config.source_silence_steps)
@@ -134,25 +136,27 @@ class ForecastKernel:
         """
         slot, origin_ts_ms = joined.slot, self._config.slot_end_ms(joined.slot)
         closed_stamp_ms = max(page.end_stamp_ms for page in joined.pages.values())
-        outputs = self._fill(joined)
-        self._meter.count("slots_total")
-        if self._scorer is not None:
-            self._scorer.settle(slot, self.table)
-        retired = self._retire()
-        adopted = self._adopted.pop(slot, None)
-        answer = await self._answer(joined, origin_ts_ms)
-        record = adopted or self._plan_record(joined, [*answer.plans, *retired], origin_ts_ms)
-        if adopted is None:
-            plans = [OutRecord(self._topics.plans, plan_key(self.partition), encode_plan(record), 0)]
-            yield Emission([plans], (), resume_offset, closed_stamp_ms, urgent=True)
+        with self._precedence.ahead():
+            outputs = self._fill(joined)
+            self._meter.count("slots_total")
+            retired = self._retire()
+            adopted = self._adopted.pop(slot, None)
+            answer = await self._answer(joined, origin_ts_ms)
+            record = adopted or self._plan_record(joined, [*answer.plans, *retired], origin_ts_ms)
+            if adopted is None:
+                plan = encode_plan(record)
+                self._precedence.expect(plan)
+                plans = [OutRecord(self._topics.plans, plan_key(self.partition), plan, 0)]
+                yield Emission([plans], (), resume_offset, closed_stamp_ms, urgent=True)
         self._remember(record)
         forecasts = [made for make in answer.forecasts for made in await make()]
         if self._scorer is not None:
+            self._scorer.settle(slot, self.table)
             self._scorer.offer(slot, origin_ts_ms, forecasts, answer.windows)
         for made in forecasts:
             for rows in batched(range(len(made)), _SLICE):
+                await self._precedence.clear()
                 outputs += made.records(self._topics.forecasts, rows)
-                await asyncio.sleep(0)
         yield Emission([outputs], await self._commit(slot, resume_offset), resume_offset)
 
     def _fill(self, joined: JoinedSlot) -> list[OutRecord]:
@@ -265,8 +269,8 @@ class ForecastKernel:
     async def _commit(self, slot: int, resume_offset: int) -> list[OutRecord]:
         states: dict[str, StateSnapshot] = {}
         for workloads in batched(sorted(self._states), _SLICE):
+            await self._precedence.clear()
             states.update((workload, snapshot_state(self._states[workload])) for workload in workloads)
-            await asyncio.sleep(0)
         self._sequence += 1
         pending = self._join.first_pending_offset()
         partial = self._assembler.first_pending_offset()

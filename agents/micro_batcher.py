@@ -7,6 +7,7 @@ asyncio: it sets the timer, pads a batch to its bucket, hands it over, and gives
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -123,6 +124,8 @@ class MicroBatcher:
         deadline_s: longest time a request waits for company.
         buckets: batch sizes to pad to, None = 1, 2, 4, ... max_rows; empty = no padding (right for the CPU baselines,
             which compile nothing and pay for every row).
+        idle_at_once: a request that finds nothing under way goes alone and at once, those that come meanwhile go
+            together after it. Right where a fuller batch saves little: waiting for company, the forecaster idles first.
         meter: gets `batch_rows`, `batch_wait_seconds` (per request) and `inference_seconds` (handing over to answer).
     """
 
@@ -133,6 +136,8 @@ class MicroBatcher:
         deadline_s: float = 0.010,
         buckets: Sequence[int] | None = None,
         meter: Meter | None = None,
+        *,
+        idle_at_once: bool = False,
     ) -> None:
         if max_rows < 1 or deadline_s < 0:
             raise ValueError(f"max_rows {max_rows} must be at least 1 and deadline_s {deadline_s} not negative")
@@ -144,6 +149,8 @@ class MicroBatcher:
         self._next_token = 0
         self._timer: asyncio.TimerHandle | None = None
         self._running: set[asyncio.Task[None]] = set()
+        self._idle_at_once = idle_at_once
+        self._num_under_way = 0
 
     async def forecast(self, rows: ContextBatch, horizon: int, num_paths: int) -> ForecastBatch:
         """The forecast of these rows, in their order, made together with whoever asks at the same time.
@@ -168,6 +175,11 @@ class MicroBatcher:
         self._next_token += 1
         key = ShapeKey(rows.values.shape[1], rows.coarse.shape[2], rows.indicators, rows.step_ms, horizon, num_paths)
         answer: asyncio.Future[ForecastBatch] = loop.create_future()
+        if self._idle_at_once and not self._num_under_way:
+            # In this very turn of the loop: the next one may be long in coming while other partitions are prepared.
+            self._meter.observe("batch_wait_seconds", 0.0)
+            await self._answer(key, [_Waiter(rows, answer)], loop)
+            return await answer
         self._waiters[token] = _Waiter(rows, answer)
         self._launch(self._assembly.offer(key, Ticket(token, len(rows), loop.time())), loop)
         try:
@@ -200,6 +212,7 @@ class MicroBatcher:
     async def _answer(self, key: ShapeKey, waiters: list[_Waiter], loop: asyncio.AbstractEventLoop) -> None:
         """Forecast one batch and give every waiter its rows, or the error."""
         started_s = loop.time()
+        self._num_under_way += 1
         try:
             batch = join_rows([waiter.rows for waiter in waiters])
             self._meter.observe("batch_rows", float(len(batch)))
@@ -216,6 +229,10 @@ class MicroBatcher:
                 if not waiter.answer.done():
                     waiter.answer.set_exception(error)
             return
+        finally:
+            self._num_under_way -= 1
+            if self._idle_at_once and not self._num_under_way:
+                self._launch(self._assembly.due(math.inf), loop)
         self._meter.observe("inference_seconds", loop.time() - started_s)
         start = 0
         for waiter in waiters:

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
+
+# A plan that another worker's stage answers after all, as after a rebalance, holds nobody up for longer.
+_LONGEST_S: Final = 0.25
 
 
 class Precedence:
-    """Counts what is ahead; who lets it pass waits until nothing is.
+    """Counts what is ahead, and remembers plans on their way to the stage that answers them; who lets them pass waits
+    until there is neither.
 
     Whoever waits has nothing ahead itself, so that those who are ahead get done, and nobody waits for ever.
+
+    Args:
+        answers_here: whether plans are answered on this loop at all.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, answers_here: Callable[[], bool] = lambda: False) -> None:
+        self._answers_here = answers_here
         self._ahead = 0
+        self._expected: set[bytes] = set()
         self._waiting: list[asyncio.Future[None]] = []
 
     @contextmanager
@@ -25,16 +35,36 @@ class Precedence:
             yield
         finally:
             self._ahead -= 1
-            if not self._ahead:
-                waiting, self._waiting = self._waiting, []
-                for each in waiting:
-                    if not each.done():
-                        each.set_result(None)
+            self._look()
+
+    def expect(self, plan: bytes) -> None:
+        """A plan is about to be published: between Kafka and its answer it is ahead too."""
+        if self._answers_here():
+            self._expected.add(plan)
+
+    def answered(self, plan: bytes | None) -> None:
+        """What was to be said to a plan is out."""
+        if plan is not None:
+            self._expected.discard(plan)
+            self._look()
 
     async def clear(self) -> None:
         """Wait until nothing is ahead, and give way once more in any case."""
-        if self._ahead:
+        while self._ahead or self._expected:
             passed = asyncio.get_running_loop().create_future()
             self._waiting.append(passed)
-            await passed
+            try:
+                async with asyncio.timeout(None if self._ahead else _LONGEST_S):
+                    await passed
+            except TimeoutError:
+                self._expected.clear()
+                self._look()
         await asyncio.sleep(0)
+
+    def _look(self) -> None:
+        if self._ahead or self._expected:
+            return
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            if not each.done():
+                each.set_result(None)

@@ -6,6 +6,7 @@ from agents.forecast_agent import ForecastStage, register_forecast_agent
 from agents.forecast_kernel import ForecastKernel
 from agents.forecasts import QUANTILE_LEVELS
 from agents.live_scoring import ForecastScorer, NaiveBaseline
+from agents.precedence import Precedence
 from agents.scoring import SkillBoard
 from infra.model_host import host_model
 from infra.settings import Settings
@@ -21,8 +22,8 @@ class ForecastRole:
         stage: stage 2.
     """
 
-    def __init__(self, settings: Settings, meter: Meter) -> None:
-        self._inference, engine = host_model(settings, DEFAULT_CATALOGUE, meter)
+    def __init__(self, settings: Settings, meter: Meter, precedence: Precedence) -> None:
+        self._inference, engine = host_model(settings, DEFAULT_CATALOGUE, meter, precedence)
         board = SkillBoard(QUANTILE_LEVELS)
         baseline = NaiveBaseline(DEFAULT_CATALOGUE, settings.stream.step_ms, QUANTILE_LEVELS)
 
@@ -36,6 +37,7 @@ class ForecastRole:
                 engine,
                 meter,
                 ForecastScorer(board, baseline, meter),
+                precedence,
             )
 
         self.stage = ForecastStage(settings.topics, new_kernel)

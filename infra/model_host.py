@@ -9,6 +9,7 @@ import structlog
 
 from agents.forecast_engine import Engine
 from agents.micro_batcher import MicroBatcher
+from agents.precedence import Precedence
 from infra.plugins.serving import own_policy, with_own_forecaster
 from infra.settings import Settings
 from infra.warm_up import warm_up
@@ -27,7 +28,9 @@ def _refused(reason: str) -> None:
     log.warning("model_refused", reason=reason)
 
 
-def host_model(settings: Settings, catalogue: tuple[Indicator, ...], meter: Meter) -> tuple[InferenceWorker, Engine]:
+def host_model(
+    settings: Settings, catalogue: tuple[Indicator, ...], meter: Meter, precedence: Precedence | None = None
+) -> tuple[InferenceWorker, Engine]:
     """The thread, to be closed by the caller, and the engine.
 
     A partition with more workloads than `advanced.model.max_network_workloads` is forecast by the baselines: a window
@@ -39,15 +42,17 @@ def host_model(settings: Settings, catalogue: tuple[Indicator, ...], meter: Mete
     inference = InferenceWorker(
         forecaster, None if worker.device == "auto" else worker.device, num_threads=worker.inference_threads
     )
-    warm_up(*([ours] if inference.device.type == "cpu" else []))
+    on_cpu = inference.device.type == "cpu"
+    warm_up(*([ours] if on_cpu else []))
     batcher, simple = (
         MicroBatcher(
             forecast,
             max_rows=worker.batch_max_workloads,
             deadline_s=worker.batch_deadline_ms / 1000,
             # Nothing is compiled, so padding rows would only cost time on a CPU.
-            buckets=() if inference.device.type == "cpu" else None,
+            buckets=() if on_cpu else None,
             meter=meter,
+            idle_at_once=on_cpu,
         )
         for forecast in (inference.forecast, partial(inference.forecast, forecaster=baselines()))
     )
@@ -63,6 +68,7 @@ def host_model(settings: Settings, catalogue: tuple[Indicator, ...], meter: Mete
         proposer=own_policy(settings, meter),
         demand_alone=not settings.advanced.plugins.forecaster,
         plan_threads=min(_PLAN_THREADS, os.cpu_count() or 1),
+        precedence=precedence,
     )
     meter.gauge("model_info", 1, fingerprint=engine.fingerprint)
     return inference, engine

@@ -233,7 +233,7 @@ class ModelSection(Section):
 
 class WorkerSection(Section):
     instance_id: str | None = _key(None, "Stable name of this worker; empty = host name and a number.")
-    batch_deadline_ms: int = _key(10, "Longest wait for a fuller inference batch.", ge=0)
+    batch_deadline_ms: int = _key(10, "Longest wait for a fuller inference batch; on a CPU only while one runs.", ge=0)
     batch_max_workloads: int = _key(1024, "Largest inference batch.", ge=1)
     inference_threads: int = _key(1, "CPU threads of the model; part of what makes numbers repeatable.", ge=1)
     device: Literal["auto", "cpu", "cuda"] = _key("auto", "Where the model runs; auto = a GPU if there is one.")

@@ -16,6 +16,7 @@ import uvloop
 
 from agents.decide_agent import DecideStage, register_decide_agent
 from agents.decide_kernel import DecideKernel
+from agents.precedence import Precedence
 from infra.early_worker import EarlyWorker
 from infra.errors import HarmonyError
 from infra.fail_points import fail_points
@@ -64,6 +65,8 @@ class WorkerProcess:
         self._ingest: IngestRole | None = None
         self._forecast: ForecastRole | None = None
         self._sources = SourceWatch(settings.stream.source_silence_steps * settings.stream.step_ms / 1000)
+        # From a page to the decision nothing that can wait stands in the way, as far as this worker makes both.
+        self._precedence = Precedence(lambda: (settings.topics.plans, 0) in self.host.status.lanes)
         stages = [self._new_stage(role) for role in self._roles]
         self.host = StageHost(
             ConnectionConfig(
@@ -94,7 +97,7 @@ class WorkerProcess:
             # Workers of the other roles do not load torch: most of a start, and some 700 MiB.
             from infra.forecast_role import ForecastRole
 
-            self._forecast = ForecastRole(settings, self.meter)
+            self._forecast = ForecastRole(settings, self.meter, self._precedence)
             return self._forecast.stage
         decide_metrics = DecideMetrics(
             self.meter,
@@ -113,7 +116,7 @@ class WorkerProcess:
                 expire_by_stamp=not self._options.accelerated,
             )
 
-        return DecideStage(settings.topics, restore, decide_metrics)
+        return DecideStage(settings.topics, restore, decide_metrics, self._precedence)
 
     def _register(self, stages: list[Stage]) -> None:
         for stage in stages:

@@ -132,12 +132,13 @@ class InferenceWorker:
             forecaster: another one than the worker's own, for this batch.
         """
         place = self._slots.take()
-        try:
-            await asyncio.wrap_future(place)
-        except asyncio.CancelledError:
-            if place.done() and not place.cancelled() and place.exception() is None:
-                self._slots.give()
-            raise
+        if not place.done():  # else at once: the loop's next turn may be long in coming
+            try:
+                await asyncio.wrap_future(place)
+            except asyncio.CancelledError:
+                if place.done() and not place.cancelled() and place.exception() is None:
+                    self._slots.give()
+                raise
         chosen = self.forecaster if forecaster is None else forecaster
         return await asyncio.wrap_future(self._enqueue(batch, horizon, num_paths, chosen))
 

@@ -22,6 +22,7 @@ WaitsFor = Literal["", "kernel", "kafka"]
 
 _QUEUED_BATCHES = 2
 _GROUPED_EMISSIONS = 4
+_MOST_PUT_OFF = 16
 
 
 class Kernel(Protocol):
@@ -43,6 +44,28 @@ class ForgivingKernel(Kernel, Protocol):
 
     def skip_lost(self, first_offset: int) -> None:
         """Go on at this offset; what lay before it is lost, and somebody says so."""
+        ...
+
+
+@runtime_checkable
+class PatientKernel(Kernel, Protocol):
+    """A kernel that puts off what nobody waits for, its commit record among it, while there are records to fold.
+
+    One commit record for several batches costs as much as for one; after a crash what lies between is read again, and
+    adopted as far as it was published.
+    """
+
+    @property
+    def put_off(self) -> int:
+        """Grows with what is put off; 0 = nothing is."""
+        ...
+
+    async def quiet(self) -> None:
+        """Wait for a good moment; cancelled when there are records to fold."""
+        ...
+
+    def settle(self) -> AsyncIterator[Emission]:
+        """Do what was put off."""
         ...
 
 
@@ -97,6 +120,7 @@ class Lane:
         self._now_ms = now_ms
         self._gathering = gathering
         self._queue: asyncio.Queue[list[LogRecord]] = asyncio.Queue(_QUEUED_BATCHES)
+        self._arrived = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"lane-{stage}")
 
     async def put(self, records: list[LogRecord]) -> None:
@@ -115,6 +139,7 @@ class Lane:
         self.full = self._queue.full()
         try:
             await self._queue.put(records)
+            self._arrived.set()
         finally:
             self.full = False
 
@@ -133,12 +158,11 @@ class Lane:
     async def _run(self) -> None:
         try:
             while True:
-                records = await self._gathered(await self._queue.get())
+                emissions = await self._next()
                 self.waits_for = "kernel"
                 self.marks += 1
-                self._meter.observe("stage_batch_records", len(records), stage=self.stage)
                 group: list[Emission] = []
-                async for emission in self.kernel.fold(records):
+                async for emission in emissions:
                     self.marks += 1
                     group.append(emission)
                     if emission.urgent or len(group) == _GROUPED_EMISSIONS:
@@ -152,6 +176,30 @@ class Lane:
             raise
         except BaseException as error:  # noqa: BLE001 - crash-only: whatever it is, this life is over
             self._on_failure(self.stage, error)
+
+    async def _next(self) -> AsyncIterator[Emission]:
+        """What the kernel says to the next records, or, while there are none, what it had put off."""
+        patient = self.kernel if isinstance(self.kernel, PatientKernel) else None
+        if patient is not None and patient.put_off and await self._quiet(patient):
+            return patient.settle()
+        records = await self._gathered(await self._queue.get())
+        self._meter.observe("stage_batch_records", len(records), stage=self.stage)
+        return self.kernel.fold(records)
+
+    async def _quiet(self, kernel: PatientKernel) -> bool:
+        """Whether what was put off is due: at a good moment, if no records come before it, and not beyond a bound."""
+        if kernel.put_off >= _MOST_PUT_OFF:
+            return True
+        if not self._queue.empty():
+            return False
+        self._arrived.clear()
+        waiting = [asyncio.create_task(kernel.quiet()), asyncio.create_task(self._arrived.wait())]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                task.cancel()
+        return self._queue.empty()
 
     async def _gathered(self, records: list[LogRecord]) -> list[LogRecord]:
         """These records and those that come while they may wait."""

@@ -207,6 +207,31 @@ async def test_a_cancelled_waiter_harms_no_other(echo: Echo, *, flushed: bool) -
     assert echo.batches == ([("a", "b", "c")] if flushed else [("a", "c")])
 
 
+async def test_an_idle_forecaster_is_asked_at_once_and_a_busy_one_for_all_that_came_meanwhile(echo: Echo) -> None:
+    batcher = MicroBatcher(echo, max_rows=16, deadline_s=60.0, buckets=(), idle_at_once=True)
+    echo.gate = asyncio.Event()
+    first = batcher.forecast(rows("ab"), 3, 5)
+    first.send(None)  # runs up to its first wait, without a turn of the loop
+    assert echo.batches == [("a", "b")]
+    first.close()
+    tasks = [asyncio.create_task(batcher.forecast(rows(names), 3, 5)) for names in ("ab", "c", "d")]
+    await asyncio.sleep(0)
+    assert echo.batches[1:] == [("a", "b")]
+    echo.gate.set()
+    assert [answers(await task) for task in tasks] == ["ab", "c", "d"]
+    assert echo.batches[2:] == [("c", "d")]
+
+
+async def test_an_error_of_a_batch_lets_those_go_that_waited_for_it(echo: Echo) -> None:
+    batcher = MicroBatcher(echo, max_rows=16, deadline_s=60.0, buckets=(), idle_at_once=True)
+    echo.gate, echo.error = asyncio.Event(), RuntimeError("device lost")
+    tasks = [asyncio.create_task(batcher.forecast(rows(names), 3, 5)) for names in "ab"]
+    await asyncio.sleep(0)
+    echo.gate.set()
+    assert [str(r) for r in await asyncio.gather(*tasks, return_exceptions=True)] == ["device lost"] * 2
+    assert echo.batches == [("a",), ("b",)]
+
+
 async def test_refuses_no_rows(echo: Echo) -> None:
     with pytest.raises(ValueError, match="no rows"):
         await MicroBatcher(echo).forecast(rows(""), 3, 5)

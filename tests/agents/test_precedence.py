@@ -43,3 +43,34 @@ async def test_an_error_ahead_and_a_waiter_that_was_cancelled_hold_nobody_up() -
         await failing
     await asyncio.wait_for(waiting, 1.0)
     await asyncio.wait_for(precedence.clear(), 1.0)
+
+
+async def test_a_plan_on_its_way_is_ahead_until_it_is_answered_here() -> None:
+    here = True
+    precedence, done = Precedence(lambda: here), []
+
+    async def behind() -> None:
+        await precedence.clear()
+        done.append("behind")
+
+    precedence.expect(b"plan")
+    waiting = asyncio.create_task(behind())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert done == []
+    precedence.answered(b"another")
+    precedence.answered(None)
+    await asyncio.sleep(0)
+    assert done == []
+    precedence.answered(b"plan")
+    await asyncio.wait_for(waiting, 1.0)
+    here = False
+    precedence.expect(b"of another worker")
+    await asyncio.wait_for(precedence.clear(), 0.1)
+
+
+async def test_a_plan_that_is_answered_elsewhere_after_all_holds_nobody_up_for_long() -> None:
+    precedence = Precedence(lambda: True)
+    precedence.expect(b"plan")
+    await asyncio.wait_for(asyncio.gather(precedence.clear(), precedence.clear()), 5.0)
+    await asyncio.wait_for(precedence.clear(), 0.1)

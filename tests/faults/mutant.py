@@ -10,11 +10,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import AsyncIterator, Sequence
 
+from agents.decide_agent import DecideLane
 from model.fallback import FallbackForecaster
 from model.ridge import RidgeForecaster
 from model.seasonal_naive import SeasonalNaiveForecaster
-from streams.log import Emission
+from streams.log import Emission, LogRecord
 from streams.stage import Lane
 
 
@@ -30,10 +32,18 @@ async def _commit_first(lane: Lane, group: list[Emission]) -> None:
             await lane._send(records)
 
 
+async def _sealed_first(lane: DecideLane, records: Sequence[LogRecord]) -> AsyncIterator[Emission]:
+    for record in records:
+        emission = lane.kernel.decide(record)
+        yield Emission((), lane.kernel.seal(), emission.resume_offset, urgent=True)
+        yield emission._replace(urgent=True)
+
+
 def main() -> None:
     name = sys.argv.pop(1)
     if name == "commit-first":
         Lane._publish = _commit_first  # type: ignore[method-assign]
+        DecideLane.fold = _sealed_first  # type: ignore[method-assign]
     elif name == "unasked":
         from infra.topic_admin import TopicAdmin
 

@@ -1,0 +1,74 @@
+"""The decide lane: decisions of all plans at hand first; commit record and what is told of them when nobody waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from agents.decide_agent import DecideLane
+from agents.precedence import Precedence
+from streams.log import Emission, OutRecord
+from streams.meter import NullMeter
+from streams.stage import Lane
+from tests.agents.decide_runs import kernel, newest_commit
+from tests.agents.plan_samples import TOPICS, log, plan, policy, record, spec
+
+
+async def until(condition: Callable[[], object]) -> None:
+    for _ in range(1_000):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    pytest.fail("it did not come to that")
+
+
+async def test_decisions_of_a_slot_leave_before_its_one_commit_record_and_before_they_are_counted() -> None:
+    rows = log(record(0, plan("a"), partition=0), record(0, plan("b"), partition=1), record(1, plan("a"), partition=0))
+    precedence, said, safe = Precedence(), [], list[int]()
+    fleet = kernel(policy(spec("a"), spec("b")))
+    decide = DecideLane(fleet, lambda emission: said.append(("told", emission.resume_offset)), precedence)
+
+    async def send(group: Sequence[OutRecord]) -> None:
+        await asyncio.sleep(0)
+        said.extend((r.topic, 0) for r in group)
+
+    lane = Lane("decide", decide, send, safe.append, NullMeter(), lambda *_: None, lambda _: None)
+    with precedence.ahead():  # a partition is still being planned
+        await lane.put(rows[:2])
+        await lane.put(rows[2:])
+        await until(lambda: decide.put_off == 3 and not lane.waits_for)
+        assert {topic for topic, _ in said} == {TOPICS.decisions, TOPICS.commands}
+        assert safe == []
+    await until(lambda: safe and not lane.waits_for)
+    assert safe == [3]
+    assert said[-4:] == [(TOPICS.commits, 0), ("told", 1), ("told", 2), ("told", 3)]
+    assert decide.put_off == 0
+    await lane.close()
+
+
+async def test_a_plan_is_answered_when_its_decisions_are_out() -> None:
+    precedence = Precedence(lambda: True)
+    decide, rows = DecideLane(kernel(), lambda _: None, precedence), log(record(0, plan()))
+    precedence.expect(rows[0].value or b"")
+    folding = decide.fold(rows)
+    assert (await anext(folding)).urgent
+    waiting = asyncio.create_task(precedence.clear())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    assert [e async for e in folding] == []
+    await asyncio.wait_for(waiting, 0.1)
+
+
+async def test_what_is_sealed_is_what_every_plan_sealed_by_itself_leaves() -> None:
+    rows = log(*(record(slot, plan(current=5 + slot)) for slot in range(3)))
+    one_by_one, together = kernel(), kernel()
+    each = [one_by_one.fold(r) for r in rows]
+    for r in rows:
+        together.decide(r)
+    sealed = newest_commit([Emission((), together.seal(), 3)])
+    last = newest_commit(each)
+    assert sealed is not None
+    assert last is not None
+    assert sealed.body == last.body
