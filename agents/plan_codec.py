@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from typing import TypeVar
 
 import msgspec
 
@@ -10,7 +11,16 @@ from agents.records import PlanRecord
 from streams.log import ContractBroken, OtherSettings
 
 MAGIC = b"HPL1"
+
+
+class _Glance(msgspec.Struct, frozen=True):
+    slot: int
+    v: int = 1
+
+
 _DECODER = msgspec.msgpack.Decoder(PlanRecord)
+_GLANCES = msgspec.msgpack.Decoder(_Glance)
+_Plan = TypeVar("_Plan", PlanRecord, _Glance)
 
 
 def plan_key(partition: int) -> bytes:
@@ -29,10 +39,23 @@ def decode_plan(value: bytes | None, offset: int = -1) -> PlanRecord:
         ContractBroken: the bytes were not written by `encode_plan`; names the offset and the remedy.
         OtherSettings: another version wrote them; likewise.
     """
+    return _decoded(_DECODER, value, offset)
+
+
+def slot_of_plan(value: bytes | None, offset: int = -1) -> int:
+    """Slot of one record of the `plans` log, read in a fraction of the time of all that it says.
+
+    Raises:
+        ContractBroken: as `decode_plan`.
+    """
+    return _decoded(_GLANCES, value, offset).slot
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[_Plan], value: bytes | None, offset: int) -> _Plan:
     try:
         if value is None or value[:4] != MAGIC:
             raise ValueError("it does not start with the plan magic")
-        plan = _DECODER.decode(zlib.decompress(value[4:]))
+        plan = decoder.decode(zlib.decompress(value[4:]))
     except (ValueError, zlib.error) as error:  # msgspec's errors are ValueErrors
         raise ContractBroken(
             f"plans/0: offset {offset} is not a plan of this release ({error}): stop whoever else writes to the "
