@@ -58,10 +58,11 @@ class DecideLane:
         await self._precedence.clear()
 
     async def settle(self) -> AsyncIterator[Emission]:
-        """One commit record for all that was decided since the last, and what is told of it."""
+        """The commit records of all that was decided meanwhile, and what is told of it."""
         settled, self._unsealed = self._unsealed, []
-        if any(emission.closed_stamp_ms is not None for emission in settled):
-            yield Emission((), self.kernel.seal(), settled[-1].resume_offset, urgent=True)
+        commits = self.kernel.seal()
+        if commits:
+            yield Emission((), commits, settled[-1].resume_offset, urgent=True)
         for emission in settled:
             self._observe(emission)
 

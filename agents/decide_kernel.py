@@ -66,6 +66,7 @@ class DecideKernel:
         self._sequence = 0
         self._resume_offset: int | None = None
         self._published: dict[tuple[str, int], Decision] = {}
+        self._unsealed: list[tuple[DecideState, int]] = []
 
     @classmethod
     def restore(
@@ -117,7 +118,7 @@ class DecideKernel:
         return emission if self._state is before else emission._replace(commits=self.seal())
 
     def decide(self, record: LogRecord) -> Emission:
-        """Decide every workload of one plan; whoever asks seals it, or a later one, when its outputs are out.
+        """Decide every workload of one plan; whoever asks seals it when its outputs are out.
 
         Raises:
             ContractBroken: the record is not a plan of this release, or of another step.
@@ -142,17 +143,20 @@ class DecideKernel:
         decisions, commands = self._decide_all(state, frame, self._overdue_ms(frame, record))
         state.partitions[str(plan.partition)] = PartitionMark(plan.slot, plan.origin_ts_ms)
         self._state, self._resume_offset = state, after
+        self._unsealed.append((state, after))
         for workload in plan.workloads:
             self._published.pop((workload.workload, plan.origin_ts_ms), None)
         groups = tuple(group for group in (decisions, commands) if group)
         return Emission(groups, (), after, plan.end_stamp_ms)
 
     def seal(self) -> list[OutRecord]:
-        """Commit record of all plans folded so far; it packs the whole fleet, however many plans it is for."""
-        policy, resume_offset = self._policy, self._resume_offset or 0
-        body = DecideCommit(
-            resume_offset, self._fingerprint, policy.fleet, policy.epoch, self._stream.step_ms, self._state
-        )
+        """A commit record for each plan decided since the last time; each packs the whole fleet."""
+        unsealed, self._unsealed = self._unsealed, []
+        return [record for state, resume_offset in unsealed for record in self._commit(state, resume_offset)]
+
+    def _commit(self, state: DecideState, resume_offset: int) -> list[OutRecord]:
+        policy = self._policy
+        body = DecideCommit(resume_offset, self._fingerprint, policy.fleet, policy.epoch, self._stream.step_ms, state)
         self._sequence += 1
         self._digest, records = encode_commit(
             self._topics.commits, STAGE, 0, self._sequence, self._digest, pack_commit(body)

@@ -43,8 +43,6 @@ STAGE = "forecast"
 _MOST_SUBJECTS = 1024
 # What nobody waits for gives way to the other lanes after so many workloads, a millisecond or two.
 _SLICE = 16
-# Slots of a backlog that share a commit record, which packs every workload: after a crash they are planned again.
-_MOST_UNSEALED = 4
 T = TypeVar("T")
 NO_INPUTS = InputFacts(
     arrival_rate=None,
@@ -114,7 +112,6 @@ class ForecastKernel:
     # Live.
 
     async def fold(self, records: Sequence[LogRecord]) -> AsyncIterator[Emission]:
-        unsealed = 0
         for record in records:
             self._take(record)
             joined = list(self._join.ready())
@@ -123,12 +120,6 @@ class ForecastKernel:
                 resume = record.offset + (k == len(joined) - 1)
                 async for emission in self._close(slot, resume):
                     yield emission
-                unsealed += 1
-                if unsealed == _MOST_UNSEALED:
-                    yield await self._seal(slot.slot, resume)
-                    unsealed = 0
-        if unsealed:
-            yield await self._seal(slot.slot, resume)
 
     def _take(self, record: LogRecord) -> None:
         for done in self._assembler.feed(record):
@@ -166,7 +157,7 @@ class ForecastKernel:
             for rows in batched(range(len(made)), _SLICE):
                 await self._precedence.clear()
                 outputs += made.records(self._topics.forecasts, rows)
-        yield Emission([outputs], (), resume_offset)
+        yield Emission([outputs], await self._commit(slot, resume_offset), resume_offset)
 
     def _fill(self, joined: JoinedSlot) -> list[OutRecord]:
         """Store the slot's pages; returns the coarse row that it completes, if it does."""
@@ -275,8 +266,7 @@ class ForecastKernel:
 
     # Commit and restore.
 
-    async def _seal(self, slot: int, resume_offset: int) -> Emission:
-        """The commit record of all slots up to this one."""
+    async def _commit(self, slot: int, resume_offset: int) -> list[OutRecord]:
         states: dict[str, StateSnapshot] = {}
         for workloads in batched(sorted(self._states), _SLICE):
             await self._precedence.clear()
@@ -300,7 +290,7 @@ class ForecastKernel:
         self._digest, records = encode_commit(
             self._topics.commits, STAGE, self.partition, self._sequence, self._digest, pack(body)
         )
-        return Emission((), records, resume_offset)
+        return records
 
     def new_assembler(self) -> PageAssembler:
         """Reads this partition's pages with the columns of the table."""

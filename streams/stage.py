@@ -49,10 +49,9 @@ class ForgivingKernel(Kernel, Protocol):
 
 @runtime_checkable
 class PatientKernel(Kernel, Protocol):
-    """A kernel that puts off what nobody waits for, its commit record among it, while there are records to fold.
+    """A kernel that puts off what nobody waits for, its commit records among it, while there are records to fold.
 
-    One commit record for several batches costs as much as for one; after a crash what lies between is read again, and
-    adopted as far as it was published.
+    After a crash what has no commit record is read again, and adopted as far as it was published.
     """
 
     @property

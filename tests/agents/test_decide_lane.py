@@ -1,4 +1,4 @@
-"""The decide lane: decisions of all plans at hand first; commit record and what is told of them when nobody waits."""
+"""The decide lane: decisions of all plans at hand first; commit records and what is told of them when nobody waits."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 
 from agents.decide_agent import DecideLane
 from agents.precedence import Precedence
-from streams.log import Emission, OutRecord
+from streams.log import OutRecord
 from streams.meter import NullMeter
 from streams.stage import Lane
-from tests.agents.decide_runs import kernel, newest_commit
+from tests.agents.decide_runs import kernel
 from tests.agents.plan_samples import TOPICS, log, plan, policy, record, spec
 
 
@@ -24,7 +24,7 @@ async def until(condition: Callable[[], object]) -> None:
     pytest.fail("it did not come to that")
 
 
-async def test_decisions_of_a_slot_leave_before_its_one_commit_record_and_before_they_are_counted() -> None:
+async def test_decisions_of_a_slot_leave_before_their_commit_records_and_before_they_are_counted() -> None:
     rows = log(record(0, plan("a"), partition=0), record(0, plan("b"), partition=1), record(1, plan("a"), partition=0))
     precedence, said, safe = Precedence(), [], list[int]()
     fleet = kernel(policy(spec("a"), spec("b")))
@@ -43,7 +43,7 @@ async def test_decisions_of_a_slot_leave_before_its_one_commit_record_and_before
         assert safe == []
     await until(lambda: safe and not lane.waits_for)
     assert safe == [3]
-    assert said[-4:] == [(TOPICS.commits, 0), ("told", 1), ("told", 2), ("told", 3)]
+    assert said[-6:] == [*[(TOPICS.commits, 0)] * 3, ("told", 1), ("told", 2), ("told", 3)]
     assert decide.put_off == 0
     await lane.close()
 
@@ -61,14 +61,12 @@ async def test_a_plan_is_answered_when_its_decisions_are_out() -> None:
     await asyncio.wait_for(waiting, 0.1)
 
 
-async def test_what_is_sealed_is_what_every_plan_sealed_by_itself_leaves() -> None:
+def test_plans_sealed_late_leave_the_commit_records_of_plans_sealed_one_by_one() -> None:
     rows = log(*(record(slot, plan(current=5 + slot)) for slot in range(3)))
     one_by_one, together = kernel(), kernel()
-    each = [one_by_one.fold(r) for r in rows]
+    each = [commit for r in rows for commit in one_by_one.fold(r).commits]
     for r in rows:
         together.decide(r)
-    sealed = newest_commit([Emission((), together.seal(), 3)])
-    last = newest_commit(each)
-    assert sealed is not None
-    assert last is not None
-    assert sealed.body == last.body
+    assert together.seal() == each
+    assert len(each) == 3
+    assert together.seal() == []

@@ -356,7 +356,7 @@ class Patient(Echo):
         yield Emission((), (OutRecord("commits", None, b"%d" % (newest - 1)),), newest)
 
 
-async def test_what_was_put_off_waits_for_a_good_moment_and_one_commit_record_is_enough() -> None:
+async def test_what_was_put_off_waits_for_a_good_moment() -> None:
     broker, kernel = Broker(), Patient()
     lane = broker.lane(kernel)
     for first in range(3):
