@@ -63,7 +63,7 @@ def input_facts(
     running = window.columns.get("engine.running", -1)
     observed_ratio, flat, cliff, sudden = signals(values, seen, num_targets, running, step_s, limits.cliff_ratio)
     return InputFacts(
-        arrival_rate=float(values[-1, 0]) if seen[-1, 0] else None,
+        arrival_rate=values.item(-1, 0) if seen.item(-1, 0) else None,
         observed_ratio=observed_ratio,
         observed_steps=window.observed_steps[0],
         oldest_age_ms=origin_ts_ms - min(heard) if heard else None,
