@@ -9,8 +9,6 @@ DURATION ?= 1h
 BIN := .venv/bin
 # A name on PATH may be a shim without a Python behind it, so each is asked.
 NEW_ENOUGH := import sys; print(sys.executable); sys.exit(sys.version_info < (3, 11))
-# Browser and promtool that some tests need, where they could be unpacked.
-TOOLS := $(CURDIR)/.cache/tools
 
 help: ## Say what there is
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,14 +25,15 @@ run: setup ## The main job: Kafka, a simulated fleet, forecasts, decisions; Ctrl
 	@exec $(BIN)/harmony run $(ARGS)
 
 test: setup ## The whole test suite, with real Kafkas, two tests at a time; a quarter of an hour on two cores
-	@sh tests/install_tools.sh "$(TOOLS)"
-	@PATH="$(TOOLS)/usr/bin:$$PATH" exec $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+	@sh tests/install_tools.sh .cache/tools
+	@exec $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 faults: setup ## Every kill, zombie and broker failure, with a table at the end (SEED=1); half an hour
 	@HARMONY_TEST_SEED=$(SEED) exec $(BIN)/python -m pytest tests/faults tests/integration -m "faults or (slow and not kafka)" -p no:randomly -n 2 --dist worksteal -v $(ARGS)
 
 test-fast: setup ## The tests that need neither Kafka nor much time
-	@PATH="$(TOOLS)/usr/bin:$$PATH" exec $(BIN)/python -m pytest -m "not kafka and not slow" $(ARGS)
+	@sh tests/install_tools.sh .cache/tools
+	@exec $(BIN)/python -m pytest -m "not kafka and not slow" $(ARGS)
 
 check: setup ## Lint, format, types, import directions
 	@$(BIN)/ruff check .

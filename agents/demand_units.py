@@ -40,7 +40,7 @@ _SLOTS: Final = 40  # whose mean is how many tokens a request has
 _SURE_SIGMAS: Final = 2.0
 _P95_MISSES: Final = 0.05  # a 95th percentile above the limit says that at least so many missed
 _ENOUGH: Final = 200  # requests whose lengths differ by tenfold have a mean within a fifth
-_STRETCHES: Final = (24, 1_000_000)  # slots looked back until there are enough
+_FEW_SLOTS: Final = 24  # looked back; all of them where these hold too few requests
 _LENGTHS: Final = (ARRIVAL_RATE, INDICATOR_OF["prompt_tokens"], INDICATOR_OF["output_tokens"], "engine.running")
 
 
@@ -134,20 +134,18 @@ def recent_lengths(window: Window, step_s: float) -> Lengths | None:
 
     Tokens of a stretch may be of requests in service when it began, and its own may not have had theirs yet.
     """
-    from model.window_tallies import sums_of_all
+    from model.window_tallies import recent_sums
 
     try:
         columns = _columns(*map(window.columns.__getitem__, _LENGTHS))
     except KeyError:
         return None
-    sums = np.empty(len(columns))
-    for slots in _STRETCHES:
-        rows, before, now = sums_of_all(window.values, window.observed, columns, slots, sums)
-        requests, prompt, output, _ = (sums * step_s).tolist()
-        if rows and requests >= _ENOUGH:
-            most = output / (requests - min(now, 0.5 * requests))
-            return Lengths(prompt / requests, output / requests, output / (requests + before), most)
-    return None
+    told = recent_sums(window.values, window.observed, columns, _FEW_SLOTS, step_s, _ENOUGH)
+    requests, prompt, output, before, now = told
+    if requests <= 0:
+        return None
+    most = output / (requests - min(now, 0.5 * requests))
+    return Lengths(prompt / requests, output / requests, output / (requests + before), most)
 
 
 @lru_cache(8)

@@ -117,12 +117,12 @@ class Engine:
         plans = [bare_plan(subject, subject.refused) for subject in subjects]
         groups: dict[tuple[int, bool, int], list[int]] = {}
         crowded = self._crowd is not None and len(subjects) > self._crowd[0]
-        least = self.min_context
+        least, reach = self.min_context, min(self._policy.max_horizon, self._forecaster.max_horizon)
         targets = [self._target_columns(subject, least) for subject in subjects]
         for i, subject in enumerate(subjects):
             if targets[i]:
                 simple = crowded or not subject.state.trust.asks_network
-                groups.setdefault((self._horizon(subject), simple, self._width(targets[i])), []).append(i)
+                groups.setdefault((self._horizon(subject, reach), simple, self._width(targets[i])), []).append(i)
         loop = asyncio.get_running_loop()
         made = []
         for (horizon, simple, width), indices in sorted(groups.items()):
@@ -149,8 +149,7 @@ class Engine:
         """How many columns of the catalogue the forecaster is told of: demand comes first in it."""
         return self._num_demand if self._demand_alone and targets[0] < self._num_demand else len(self._catalogue)
 
-    def _horizon(self, subject: Subject) -> int:
-        limit = min(self._policy.max_horizon, self._forecaster.max_horizon)
+    def _horizon(self, subject: Subject, limit: int) -> int:
         steps = horizon_steps(subject.state.lead.quantile(0.95), self._policy.commit_s, self._step_ms, limit)
         return limit if steps is None else next((b for b in _HORIZON_BUCKETS if steps <= b <= limit), limit)
 

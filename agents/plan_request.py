@@ -30,6 +30,7 @@ class PlanInput:
         per_unit: requests judged per unit of demand: all of them, those of one class, or one in so many tokens.
         beside: more counts whose risk is wanted.
         keeps_one: whether the last replica goes by another rule than the risk.
+        shift: of the logits of computed risks to those stated (`model.risk_calibration`).
     """
 
     workload: str
@@ -50,6 +51,7 @@ class PlanInput:
     per_unit: float = 1.0
     beside: tuple[int, ...] = ()
     keeps_one: bool = False
+    shift: float = 0.0
 
     @property
     def declared(self) -> WorkloadSpec:
@@ -91,7 +93,8 @@ class PlanResult:
             learned yet: as it is), `idle` (none: nothing to do, and hardly anything before one could come back) or
             `first_request` (requests came while there was none).
         proposals: replicas by proposer, within bounds.
-        risks: ascending counts: around the proposed one, the other proposals, and the count commanded now.
+        risks: as they are stated, of ascending counts: around the proposed one, the other proposals, and the count
+            commanded now.
         peak: of the arrival rate over the window, 1/s.
         window_s: length of the window from the median lead time to its 95th percentile plus the commit time.
         capacity: 1/s per ready replica.

@@ -15,12 +15,11 @@ from agents.plan_limits import counts_of, reach_s
 from agents.plan_request import PlanInput, PlanResult
 from agents.planner import plan, reactive_replicas
 from agents.policy import Policy
-from agents.records import LevelRisk, WorkloadPlan
+from agents.records import WorkloadPlan
 from agents.served_load import served_load
 from agents.slo_classes import ClassRow, bound_by, class_rows
 from agents.subject import Subject
 from model.forecast_trust import Outlook
-from model.risk_calibration import RiskCalibration
 
 
 class RowPlanner:
@@ -54,7 +53,7 @@ class RowPlanner:
         arrivals = paths[..., columns.index(0)]
         for subject, request, its, arriving in zip(subjects, inputs, rows, arrivals, strict=True):
             mine = [next(answers) for _ in its or (request,)]
-            result = bound_by(its, mine, subject.state.calibration.stated) if its else mine[0]
+            result = bound_by(its, mine) if its else mine[0]
             results.append(self._with_last_replica(result, request, subject, arriving, origin_ts_ms))
         return results
 
@@ -81,7 +80,7 @@ class RowPlanner:
     def workload_plan(
         self, subject: Subject, result: PlanResult, source: str, outlook: Outlook | None = None
     ) -> WorkloadPlan:
-        """What an answer says, its risks as they are stated."""
+        """What an answer says."""
         bound = next((c for c in result.classes if c.name == result.slo_class), None)
         return bare_plan(
             subject,
@@ -91,7 +90,7 @@ class RowPlanner:
             proposer=result.proposer,
             epsilon=bound.epsilon if bound is not None else self._allowed(subject.state),
             bearable_share=result.bearable_share,
-            risks=_stated(result.risks, subject.state.calibration),
+            risks=result.risks,
             forecast_source=source,
             peak=result.peak,
             window_s=result.window_s,
@@ -132,6 +131,7 @@ class RowPlanner:
             bearable=state.budget.dared(self._policy.bearable_share(objective), objective),
             beside=counts_of(subject.standing, state.spec),
             keeps_one=_may_be_none(state),
+            shift=state.calibration.shift,
         )
         return unit_input(request, state.spec, state.unit, subject.window)
 
@@ -167,20 +167,6 @@ def bare_plan(subject: Subject, refused: str | None, **more: Any) -> WorkloadPla
         standing=subject.standing,
         indicator=INDICATOR_OF[subject.state.unit],
         **more,
-    )
-
-
-def _stated(risks: Sequence[LevelRisk], calibration: RiskCalibration) -> tuple[LevelRisk, ...]:
-    return tuple(
-        [
-            LevelRisk(
-                risk.replicas,
-                *calibration.stated_with_error(risk.p_miss, risk.p_miss_stderr),
-                risk.cost_gpu_hours,
-                risk.miss_share,
-            )
-            for risk in risks
-        ]
     )
 
 

@@ -23,12 +23,13 @@ from torch import Tensor
 from agents.plan_request import LEVELS, PlanInput, PlanResult
 from agents.policy import Policy
 from agents.records import LevelRisk, Quantiles
-from model.capacity import SPACING, CapacityPosterior
+from model.capacity import SPACING, CapacityPosterior, SlotEvidence
 from model.chance import chances
 from model.lead_time import LeadTimePosterior
 from model.outlook import GROUNDS, Outlook
 from model.peaks import finite_rows, peak_quantiles
 from model.posterior_tables import CapacityTable, LeadTable
+from model.risk_calibration import state_risks
 
 __all__ = ["LEVELS", "PlanInput", "PlanResult", "horizon_steps", "plan", "reactive_replicas", "warm_up"]
 
@@ -39,9 +40,11 @@ _NONE: Final = -1
 
 def warm_up() -> None:
     """Compile or load what `plan` runs, so that no slot waits for it: some seconds, once per machine and version."""
-    request = PlanInput(
-        "warm-up", 0, 1000, None, 1, 0, 0, 1.0, 0.0, capacity=CapacityPosterior(1.0), lead=LeadTimePosterior(1.0)
-    )
+    capacity = CapacityPosterior(1.0)
+    for end_ts_ms in (1000, 2000):
+        capacity.observe(SlotEvidence(end_ts_ms, 1.0, 1.0, 0.0, 0.0, 1, 0, 0, ttft_s=1.0, objective=0.99))
+    capacity.snapshot()
+    request = PlanInput("warm-up", 0, 1000, None, 1, 0, 0, 1.0, 0.0, capacity=capacity, lead=LeadTimePosterior(1.0))
     plan([request], torch.ones(1, 2, 8, 1), Policy(commit_s=1.0))
 
 
@@ -172,6 +175,7 @@ def _plan_rows(rows: Sequence[_Row], batch: _Batch) -> list[PlanResult]:
     peaks = peak_quantiles(batch.demand, at, starts, ends, LEVELS).tolist()
     proposals = [_proposals(*known) for known in zip(rows, peaks, strict=True)]
     found = chances(_outlook(rows, proposals, batch), batch.policy.paths_verify)
+    state_risks(found.p_miss, found.stderr, found.num_counts, np.array([row.request.shift for row in rows]))
     answers = zip(*(numbers.tolist() for numbers in found), strict=True)
     commit_s = batch.policy.commit_s
     return [_result(*known, commit_s) for known in zip(rows, proposals, peaks, answers, strict=True)]

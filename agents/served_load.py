@@ -7,6 +7,7 @@ once relaxes with R / (1 - utilization), R being the time requests stay, hence m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from agents.signals import residence_s
-from model.averages import exponential_averages
+from model.averages import average_of_known, exponential_averages
 from streams.window_table import Window
 
 _RELAXATION: Final = 2.0  # of residence times; utilization is about a half where fleets are run
@@ -52,11 +53,7 @@ def _past(window: Window, step_s: float, column: int) -> tuple[float, float]:
     What is in service now arrived within the time that requests stay.
     """
     stay_s = residence_s(window)
-    (known,) = np.nonzero(window.observed[:, column])
-    if stay_s is None or stay_s <= 0 or not len(known):
+    if stay_s is None or stay_s <= 0:
         return 0.0, 0.0
-    # Only their ratios matter; from the newest known step back not all of them vanish where requests are short.
-    weights = np.exp(-step_s / stay_s * (known[-1] - known))
-    return float(np.exp(-step_s / (_RELAXATION * stay_s))), float(
-        weights @ window.values[known, column].astype(np.float64) / weights.sum()
-    )
+    known, load = average_of_known(window.values, window.observed, column, step_s / stay_s)
+    return (math.exp(-step_s / (_RELAXATION * stay_s)), load) if known else (0.0, 0.0)

@@ -53,22 +53,24 @@ def input_facts(
         window: the workload's view; column 0 is the arrival rate, the first `num_targets` columns are level 1.
         offsets: per source, the offset at which the slot closed.
     """
-    from model import window_tallies
+    from model.window_tallies import signals
 
     values, seen, step_s = window.values, window.observed, step_ms / 1000
     now = window.facts.now
     requests = now.get("requests")
     heard = [h.ts_ms for h in window.facts.heard.values()]
     known = sum(f.sources_known for f in now.values())
+    running = window.columns.get("engine.running", -1)
+    observed_ratio, flat, cliff, sudden = signals(values, seen, num_targets, running, step_s, limits.cliff_ratio)
     return InputFacts(
-        arrival_rate=float(values[-1, 0]) if seen[-1, 0] else None,
-        observed_ratio=window_tallies.observed_ratio(seen, num_targets),
+        arrival_rate=values.item(-1, 0) if seen.item(-1, 0) else None,
+        observed_ratio=observed_ratio,
         observed_steps=window.observed_steps[0],
         oldest_age_ms=origin_ts_ms - min(heard) if heard else None,
         coverage_ratio=sum(f.sources_seen for f in now.values()) / known if known else 0.0,
         censored=requests.censored if requests is not None else False,
-        flat=window_tallies.is_flat(values, seen, num_targets, window.columns.get("engine.running", -1)),
-        cliff=window_tallies.is_cliff(values, seen, step_s, limits.cliff_ratio),
-        zero_after_nonzero=window_tallies.is_sudden_zero(values, seen, step_s),
+        flat=flat,
+        cliff=cliff,
+        zero_after_nonzero=sudden,
         offsets=offsets,
     )

@@ -175,14 +175,10 @@ def class_rows(
     return made
 
 
-def bound_by(rows: Sequence[ClassRow], results: Sequence[PlanResult], stated: Callable[[float], float]) -> PlanResult:
-    """The plan of the class that asks for most, which keeps the others too, with what each of them asks for.
-
-    Args:
-        stated: turns a computed risk into the one to publish.
-    """
+def bound_by(rows: Sequence[ClassRow], results: Sequence[PlanResult]) -> PlanResult:
+    """The plan of the class that asks for most, which keeps the others too, with what each of them asks for."""
     at = max(range(len(rows)), key=lambda k: (results[k].proposed or 0, -k))
-    told = tuple(_class_risk(row, result, stated) for row, result in zip(rows, results, strict=True))
+    told = tuple(_class_risk(row, result) for row, result in zip(rows, results, strict=True))
     reactive = [r.reactive_replicas for r in results if r.reactive_replicas is not None]
     return replace(
         results[at],
@@ -192,13 +188,13 @@ def bound_by(rows: Sequence[ClassRow], results: Sequence[PlanResult], stated: Ca
     )
 
 
-def _class_risk(row: ClassRow, result: PlanResult, stated: Callable[[float], float]) -> ClassRisk:
+def _class_risk(row: ClassRow, result: PlanResult) -> ClassRisk:
     risk = next((r.p_miss for r in result.risks if r.replicas == result.proposed), None)
     return ClassRisk(
         name=row.slo_class.name,
         objective=row.slo_class.objective,
         epsilon=row.allowed,
         replicas=result.proposed,
-        p_miss=None if risk is None else stated(risk),
+        p_miss=risk,
         budget_left_ratio=row.budget.left_ratio(row.slo_class.objective),
     )

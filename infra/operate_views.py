@@ -108,23 +108,26 @@ def status_rows(decisions: dict[str, Decision], commands: dict[str, Command]) ->
 
 
 def status_table(rows: list[dict[str, Any]]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for heading in ("workload", "mode", "replicas", "decision", "P(miss)", "decided for", "lease", "id"):
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in ("workload", "mode", "replicas", "decision", "P(miss)", "lease", "id"):
         table.add_column(heading, justify="right" if heading == "P(miss)" else "left", overflow="fold")
     for row in rows:
         r, lease = row["replicas"], row["command"]
         known = "-" if lease is None else f"{lease['replicas']}" if lease["in_force"] else "run out"
+        behind = f" ({row['behind_ms'] // 1000} s behind)" if row["behind_ms"] else ""
         table.add_row(
             Text(printable(row["workload"]), style="bold"),
             row["mode"],
             _change(r["current"], r["final"]),
-            Text(f"{_ARROWS.get(row['action'], '?')} {printable(row['reason'])}"),
+            Text(f"{_ARROWS.get(row['action'], '?')} {printable(row['reason']).replace('_', ' ')}{behind}"),
             _percent(row["p_miss"]),
-            _instant(row["origin_ts_ms"]) + (f" ({row['behind_ms'] // 1000} s behind)" if row["behind_ms"] else ""),
             Text(known, style="" if lease and lease["in_force"] else "dim"),
             Text(row["decision_id"][:8], style="dim"),
         )
-    if not rows:
+    if rows:
+        # Once for all of them, so that the rest fits into 80 columns.
+        table.caption = f"decided for {_instant(max(row['origin_ts_ms'] for row in rows))}"
+    else:
         table.add_row(Text("no decision yet", style="dim"))
     return table
 

@@ -14,7 +14,7 @@ import torch
 from agents import planner
 from agents.hindsight import widened_futures
 from model import compiled, digits, window_tallies
-from model.averages import exponential_averages
+from model.averages import average_of_known, exponential_averages
 from model.contract import Forecaster
 from model.network import serving
 from streams.warm_up import warm_up as warm_up_ingest
@@ -57,6 +57,7 @@ def _warm_up_plans() -> None:
     widened_futures(torch.ones(1, 3, 2, 1), [2.0], torch.zeros(1), torch.ones(1))
     rows, paths = np.zeros(1, np.float32), np.zeros((1, 2, 3), np.float32)
     exponential_averages(paths, rows, rows, np.empty_like(paths))
+    average_of_known(np.ones((2, 1), np.float32), np.ones((2, 1), np.bool_), 0, 0.1)
 
 
 if __name__ == "__main__":

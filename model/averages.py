@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
 from model.compiled import compiled
 
 Single = NDArray[np.float32]
+Seen = NDArray[np.bool_]
 
 
 @compiled
@@ -28,3 +31,24 @@ def exponential_averages(paths: Single, keep: Single, start: Single, out: Single
                 here = paths[b, h, s]
                 average[s] = here + (average[s] - here) * keep[b]
             out[b, h] = average
+
+
+@compiled
+def average_of_known(values: Single, observed: Seen, column: int, rate: float) -> tuple[bool, float]:
+    """The average of one column, whose rows weigh less the older they are.
+
+    Args:
+        values, observed: [L, N], oldest first.
+        rate: of the weights' exponential decay, per row; from the newest row observed, so that not all of them vanish.
+
+    Returns:
+        Whether any row was observed, and the average of those.
+    """
+    newest, total, weights = -1, 0.0, 0.0
+    for row in range(len(values) - 1, -1, -1):
+        if observed[row, column]:
+            newest = row if newest < 0 else newest
+            weight = math.exp(-rate * (newest - row))
+            total += weight * np.float64(values[row, column])
+            weights += weight
+    return newest >= 0, total / weights if newest >= 0 else 0.0

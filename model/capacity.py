@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from model.capacity_grid import GRID, SPACING, GridPosterior, Prior, grid_posterior
+from model.capacity_grid import GRID, SPACING, GridPosterior, Prior, grid_posterior, missed_share
 from model.evidence_curves import curves_of
 from model.load_evidence import LoadEvidence
 from model.miss_curve import LEAST_ALLOWED, MOST_ALLOWED
@@ -169,11 +169,8 @@ class CapacityPosterior:
 
     def miss_share(self, load_rps: float) -> float:
         """Expected share of requests that misses at this load per replica; never falls as the load rises."""
-        posterior = self._posterior()
-        place = min(max(math.log(max(load_rps, 1e-300)) / SPACING - posterior.first, 0.0), GRID - 1.0)
-        low, weights = min(int(place), GRID - 2), posterior.weights.reshape(-1)
-        here, above = (float(weights @ missed) for missed in curves_of(self._allowed).missed_at[low : low + 2])
-        return here + (above - here) * (place - low)
+        at = math.log(max(load_rps, 1e-300)) / SPACING
+        return missed_share(self._posterior(), curves_of(self._allowed).missed_at, at)
 
     @property
     def steepness(self) -> int:

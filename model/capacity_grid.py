@@ -7,6 +7,7 @@ bits whatever stretch of the lattice is kept, and in any batch.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -65,28 +66,50 @@ def grid_posterior(counts: Counts, lowest: int, log_evidence: Float, prior: Prio
             by load of the grid.
     """
     weights, cumulative = np.empty((len(STEEPNESS), GRID)), np.empty(GRID + 1)
-    first, steepness = _fill(counts, lowest, log_evidence, prior, weights, cumulative)
+    first = round(prior.centre / SPACING) - GRID // 2
+    for move in range(_MOVES + 1):
+        median, steepness = _fill(counts, lowest - first, log_evidence, _prior_at(first, prior), weights, cumulative)
+        if _EDGE <= median < GRID - _EDGE or move == _MOVES:  # some grids would move to and fro for ever
+            break
+        first += median - GRID // 2
     return GridPosterior(first, weights, cumulative, steepness)
+
+
+def missed_share(posterior: GridPosterior, missed_at: Float, load: float) -> float:
+    """Expected share of requests that misses at a load, between the loads of the lattice beside it.
+
+    Args:
+        missed_at: [G, W * G], the share at each load of the grid, for each steepness and capacity.
+        load: its logarithm, in cells of `SPACING` from a load of one.
+    """
+    place = min(max(load - posterior.first, 0.0), GRID - 1.0)
+    low = min(int(place), GRID - 2)
+    return _between(posterior.weights.reshape(-1), missed_at[low], missed_at[low + 1], place - low)
+
+
+@lru_cache(maxsize=1024)
+def _prior_at(first: int, prior: Prior) -> Float:
+    """Its logarithm at the capacities [G] of a grid: the same in nearly every slot."""
+    cells = np.empty(GRID)
+    _fill_prior(first, prior, cells)
+    return cells
 
 
 @compiled
 def _fill(
-    counts: Counts, lowest: int, log_evidence: Float, prior: Prior, weights: Float, cumulative: Float
+    counts: Counts, start: int, log_evidence: Float, log_prior: Float, weights: Float, cumulative: Float
 ) -> tuple[int, float]:
-    first = round(prior.centre / SPACING) - GRID // 2
-    for move in range(_MOVES + 1):
-        for w in range(len(weights)):
-            weights[w] = _LOG_STEEPNESS_PRIOR[w]
-        _count_in(counts, lowest - first, log_evidence, weights.reshape(-1))
-        _add_prior(first, prior, weights)
-        median = _normalise(weights, cumulative)
-        if _EDGE <= median < GRID - _EDGE or move == _MOVES:  # some grids would move to and fro for ever
-            break
-        first += median - GRID // 2
+    """Weights on one grid, whose first load is `start` before that of the counts; the median's cell, and steepness."""
+    for w in range(len(weights)):
+        weights[w] = _LOG_STEEPNESS_PRIOR[w]
+    _count_in(counts, start, log_evidence, weights.reshape(-1))
+    for w in range(len(weights)):
+        weights[w] += log_prior
+    median = _normalise(weights, cumulative)
     mean = 0.0
     for w in range(len(weights)):
         mean += weights[w].sum() * _LOG_STEEPNESS[w]
-    return first, math.exp(mean)
+    return median, math.exp(mean)
 
 
 @compiled
@@ -102,16 +125,26 @@ def _count_in(counts: Counts, start: int, log_evidence: Float, log_weights: Floa
 
 
 @compiled
-def _add_prior(first: int, prior: Prior, log_weights: Float) -> None:
+def _fill_prior(first: int, prior: Prior, log_prior: Float) -> None:
     wide = math.log(prior.wrong * prior.sigma / prior.wide_sigma)
     for g in range(GRID):
         gap = (first + g) * SPACING - prior.centre
         narrow_part = -0.5 * (gap / prior.sigma) ** 2
         wide_part = wide - 0.5 * (gap / prior.wide_sigma) ** 2
         larger = max(narrow_part, wide_part)
-        both = larger + math.log1p(math.exp(min(narrow_part, wide_part) - larger))
-        for w in range(len(log_weights)):
-            log_weights[w, g] += both
+        log_prior[g] = larger + math.log1p(math.exp(min(narrow_part, wide_part) - larger))
+
+
+@compiled
+def _between(weights: Float, here: Float, above: Float, part: float) -> float:
+    """Weighted mean of one row, and so large a part of the way to that of another; lengths are multiples of eight."""
+    ours, theirs = np.zeros(8), np.zeros(8)
+    for c in range(0, len(weights), 8):
+        for k in range(8):
+            ours[k] += weights[c + k] * here[c + k]
+            theirs[k] += weights[c + k] * above[c + k]
+    first = ours.sum()
+    return float(first + (theirs.sum() - first) * part)
 
 
 @compiled

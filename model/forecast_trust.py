@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import exp, isfinite
-from operator import attrgetter
 from typing import Any, Final
 
 NETWORK, BASELINES, REACTIVE = 0, 1, 2
@@ -130,7 +129,7 @@ class ForecastTrust:
 
     def expect(self, outlook: Outlook) -> None:
         """Keep what a forecast said until its slot is observed."""
-        if all(isfinite(v) for v in (outlook.low, outlook.mid, outlook.high, outlook.last)):
+        if isfinite(outlook.low) and isfinite(outlook.mid) and isfinite(outlook.high) and isfinite(outlook.last):
             self.waiting.append(outlook)
 
     def observe(self, slot: int, value: float | None) -> list[int]:
@@ -154,9 +153,26 @@ class ForecastTrust:
 
     def snapshot(self) -> dict[str, Any]:
         """Every number, for the commit record."""
-        # `asdict` copies in depth, at a hundred times the cost.
-        standings = {source: _plain(standing) for source, standing in self.standings.items()}
-        return {"v": 2, "standings": standings, "waiting": [_plain(outlook) for outlook in self.waiting]}
+        # Field by field: in every slot of every workload, and asking the classes for their fields takes six times as
+        # long (`asdict`, which copies in depth, a hundred times).
+        standings = {
+            source: {
+                "trusted": s.trusted,
+                "widening": s.widening,
+                "count": s.count,
+                "misses": s.misses,
+                "error": s.error,
+                "naive_error": s.naive_error,
+                "changed": s.changed,
+                "pause": s.pause,
+            }
+            for source, s in self.standings.items()
+        }
+        waiting = [
+            {"due": o.due, "low": o.low, "mid": o.mid, "high": o.high, "last": o.last, "source": o.source}
+            for o in self.waiting
+        ]
+        return {"v": 2, "standings": standings, "waiting": waiting}
 
     @staticmethod
     def restore(snapshot: dict[str, Any]) -> ForecastTrust:
@@ -175,10 +191,3 @@ class ForecastTrust:
             {source: Standing(**numbers) for source, numbers in snapshot["standings"].items()},
             [Outlook(**outlook) for outlook in snapshot["waiting"]],
         )
-
-
-def _plain(record: Standing | Outlook) -> dict[str, Any]:
-    return dict(zip(record.__slots__, _VALUES[type(record)](record), strict=True))
-
-
-_VALUES: Final = {record: attrgetter(*record.__slots__) for record in (Standing, Outlook)}

@@ -12,7 +12,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from model.compiled import compiled
+
 Float = NDArray[np.float64]
+Counts = NDArray[np.float32]
 
 BINS: Final = 701
 _NOTHING: Final = 1e-4  # of a request: less is forgotten
@@ -36,8 +39,7 @@ class LoadEvidence:
     def fade(self, keep: float) -> None:
         """Multiply every count."""
         self._total = None
-        self._counts *= np.float32(keep)
-        self._counts[self._counts < _NOTHING] = 0.0
+        _fade(self._counts, np.float32(keep))
 
     def add(self, place: float, good: float, missed: float) -> None:
         """Count requests at a place of the lattice, shared between the two indices beside it."""
@@ -45,10 +47,7 @@ class LoadEvidence:
         place = min(max(place, 0.0), BINS - 1.001)
         low = int(place)
         self._reach(low, low + 2)
-        at = low - self._first
-        for label, weight in enumerate((good, missed)):
-            self._counts[label, at] += np.float32(weight * (1.0 - (place - low)))
-            self._counts[label, at + 1] += np.float32(weight * (place - low))
+        _add(self._counts, low - self._first, place - low, good, missed)
 
     def moved(self, places: int) -> LoadEvidence:
         """The same counts so many indices higher; what would lie outside the lattice is left out."""
@@ -77,8 +76,9 @@ class LoadEvidence:
 
     def stored(self) -> tuple[bytes, bytes]:
         """Indices in use as int16, and their counts as float32 [2, ...], both little-endian."""
-        used = np.flatnonzero(self._counts[0] + self._counts[1])
-        return (used + self._first).astype("<i2").tobytes(), self._counts[:, used].astype("<f4").tobytes()
+        bins, counts = np.empty(self._counts.shape[1], "<i2"), np.empty(self._counts.size, "<f4")
+        used = _used(self._counts, self._first, bins, counts)
+        return bins[:used].tobytes(), counts[: 2 * used].tobytes()
 
     @classmethod
     def of(cls, bins: bytes, weights: bytes) -> LoadEvidence:
@@ -109,3 +109,36 @@ class LoadEvidence:
         if before or after:
             self._counts = np.pad(self._counts, ((0, 0), (before, after)))
             self._first -= before
+
+
+@compiled
+def _fade(counts: Counts, keep: np.float32) -> None:
+    """Multiply, and forget what is next to nothing."""
+    nothing = np.float32(_NOTHING)
+    for label in range(counts.shape[0]):
+        for k in range(counts.shape[1]):
+            count = counts[label, k] * keep
+            counts[label, k] = np.float32(0.0) if count < nothing else count
+
+
+@compiled
+def _add(counts: Counts, at: int, above: float, good: float, missed: float) -> None:
+    """Share good and missed requests between a column and the next one, which gets the part `above`."""
+    counts[0, at] += np.float32(good * (1.0 - above))
+    counts[0, at + 1] += np.float32(good * above)
+    counts[1, at] += np.float32(missed * (1.0 - above))
+    counts[1, at + 1] += np.float32(missed * above)
+
+
+@compiled
+def _used(counts: Counts, first: int, bins: NDArray[np.int16], stored: Counts) -> int:
+    """How many columns hold anything; their indices, and their counts [2, used] one after the other."""
+    used = 0
+    for k in range(counts.shape[1]):
+        if counts[0, k] + counts[1, k] != 0:
+            bins[used] = first + k
+            used += 1
+    for u in range(used):
+        stored[u] = counts[0, bins[u] - first]
+        stored[used + u] = counts[1, bins[u] - first]
+    return used

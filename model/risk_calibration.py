@@ -18,7 +18,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from model.compiled import compiled
 from model.window_tallies import finished_within
+
+Float = NDArray[np.float64]
+Whole = NDArray[np.int64]
 
 _FIRST_SHIFT: Final = 0.0
 _LOWEST, _HIGHEST = -1.0, 4.0  # of the shift: what was stated is at most 2.7 times too high, 55 times too low
@@ -67,19 +71,8 @@ class RiskCalibration:
 
     @property
     def shift(self) -> float:
-        """What is added to the logit of a risk."""
+        """What is added to the logit of a risk to publish it (`state_risks`)."""
         return self._shift
-
-    def stated(self, p_miss: float) -> float:
-        """The risk to publish for one that the planner computed; rises with it."""
-        return _moved(p_miss, self._shift)
-
-    def stated_with_error(self, p_miss: float, stderr: float) -> tuple[float, float]:
-        """`stated`, and its standard error: it moves by the slope of the shift per unit of the computed risk."""
-        stated = _moved(p_miss, self._shift)
-        if self._shift == 0.0 or not _CERTAIN < p_miss < 1.0 - _CERTAIN:
-            return stated, stderr
-        return stated, stderr * (stated * (1.0 - stated) / (p_miss * (1.0 - p_miss)))
 
     def computed(self, epsilon: float) -> float:
         """The risk that the planner may compute so that the published one is at most `epsilon`."""
@@ -134,6 +127,29 @@ class RiskCalibration:
         return known
 
 
+@compiled
+def state_risks(p_miss: Float, stderr: Float, numbers: Whole, shifts: Float) -> None:
+    """Computed risks of rows to stated ones, and their standard errors, in place.
+
+    The error moves by the slope of the shift per unit of the computed risk.
+
+    Args:
+        p_miss, stderr: float64 [B, C].
+        numbers: int64 [B], how many of C belong to each row.
+        shifts: float64 [B].
+    """
+    for b in range(len(numbers)):
+        shift = shifts[b]
+        if shift == 0.0:
+            continue
+        for k in range(numbers[b]):
+            p = p_miss[b, k]
+            p_miss[b, k] = stated = _moved(p, shift)
+            if _CERTAIN < p < 1.0 - _CERTAIN:
+                stderr[b, k] *= stated * (1.0 - stated) / (p * (1.0 - p))
+
+
+@compiled
 def _moved(p: float, shift: float) -> float:
     if shift == 0.0 or p >= 1.0:
         return p

@@ -62,6 +62,26 @@ def sums_of_all(
 
 
 @compiled
+def recent_sums(
+    values: Values, observed: Seen, columns: NDArray[np.int64], few: int, scale: float, least: float
+) -> tuple[float, float, float, float, float]:
+    """Scaled sums of columns [4] over the last `few` rows, or over all of them where the first column's is too small.
+
+    Args:
+        least: of the first column's sum; where all rows hold less of it, all numbers are 0.
+
+    Returns:
+        The first three columns' sums; what the last column held in the first and in the last row that counts.
+    """
+    sums = np.empty(len(columns))
+    for slots in (few, len(values)):
+        rows, before, now = sums_of_all(values, observed, columns, slots, sums)
+        if rows > 0 and sums[0] * scale >= least:
+            return sums[0] * scale, sums[1] * scale, sums[2] * scale, before, now
+    return 0.0, 0.0, 0.0, 0.0, 0.0
+
+
+@compiled
 def pairwise_sum(numbers: NDArray[np.float64]) -> float:
     """What numpy says that the sum is, to the bit: eight sums side by side, stretches of more than 128 halved."""
     n = len(numbers)
@@ -103,6 +123,19 @@ def finished_within(
             misses[n] = requests[n] * np.float64(values[row, ratios])
             n += 1
     return pairwise_sum(requests[:n]), pairwise_sum(misses[:n])
+
+
+@compiled
+def signals(
+    values: Values, observed: Seen, num_targets: int, running: int, step_s: float, cliff_ratio: float
+) -> tuple[float, bool, bool, bool]:
+    """`observed_ratio`, `is_flat`, `is_cliff` and `is_sudden_zero` in one call, for a call costs more than each."""
+    return (
+        observed_ratio(observed, num_targets),
+        is_flat(values, observed, num_targets, running),
+        is_cliff(values, observed, step_s, cliff_ratio),
+        is_sudden_zero(values, observed, step_s),
+    )
 
 
 @compiled
@@ -176,9 +209,6 @@ def warm_up() -> None:
     """Compile or load all of it."""
     values, seen = np.ones((2, 4), np.float32), np.ones((2, 4), np.bool_)
     sums_of_two(values, seen, 0, 1, 2)
-    sums_of_all(values, seen, np.arange(4), 2, np.empty(4))
+    recent_sums(values, seen, np.arange(4), 1, 1.0, 1.0)
     finished_within(values, seen, (0, 1), (2, 1, 0, 2))
-    observed_ratio(seen, 2)
-    is_flat(values, seen, 2, 3)
-    is_cliff(values, seen, 1.0, 0.5)
-    is_sudden_zero(values, seen, 1.0)
+    signals(values, seen, 2, 3, 1.0, 0.5)

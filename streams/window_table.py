@@ -51,7 +51,8 @@ class Window:
     def newest(self, indicator: str) -> float | None:
         """Value of an indicator in the newest slot; None when not observed or not in the catalogue."""
         n = self.columns.get(indicator)
-        return float(self.values[-1, n]) if n is not None and self.observed[-1, n] else None
+        # `item`, for indexing makes a number of numpy's first; asked eight times per workload and slot.
+        return self.values.item(-1, n) if n is not None and self.observed.item(-1, n) else None
 
 
 class WindowTable:

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.programs import extend_path
+
 settings.register_profile("harmony", deadline=None, print_blob=True)
 settings.load_profile("harmony")
+extend_path()
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,8 @@
 # Tools that only some tests need: promtool (alert rules) and chromium (the page). Where they are absent and this system
 # cannot install them, the tests that need them are skipped and counted. Never fails, never takes long.
 # Usage: sh tests/install_tools.sh DIRECTORY
-tools=$1
+tools=$(mkdir -p "$1" 2>/dev/null && cd "$1" && pwd) || exit 0
 tried=$tools/tried
-mkdir -p "$tools" 2>/dev/null || exit 0
 log=$tools/install.log
 
 missing=

@@ -64,8 +64,13 @@ def why_this_count(decision: Decision) -> str:
 
 
 def percent(ratio: float) -> str:
-    """Three significant digits: `0.81 %`."""
-    return f"{100 * ratio:.3g} %"
+    """As the page writes risks elsewhere: `0.81 %`, `14.65 %`."""
+    value = 100 * ratio
+    if value == 0.0:
+        return "≈ 0 %"  # none of the drawn futures missed, which does not say that none can
+    if value < 0.01:
+        return "< 0.01 %"
+    return "> 99.99 %" if 99.99 < value < 100.0 else f"{round(value, 2):g} %"
 
 
 def _replicas(count: int) -> str:

@@ -11,7 +11,7 @@ import yaml
 from infra.actuate import cli
 from infra.actuate.conformance_cases import CASES
 from infra.actuate.gauges import SERIES
-from tests.monitoring.tools import ROOT
+from tests.programs import ROOT
 
 PAGE = ROOT / "docs/actuators.md"
 TEXT = PAGE.read_text()

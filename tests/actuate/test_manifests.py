@@ -21,7 +21,7 @@ import yaml
 from infra.actuate import cli
 from infra.actuate.gauges import SERIES
 from infra.actuate.kubernetes_api import KubernetesApi
-from tests.monitoring.tools import ROOT, needs
+from tests.programs import ROOT, needs
 
 HERE = Path(__file__).parent
 FILES = ROOT / "infra/deploy/kubernetes"

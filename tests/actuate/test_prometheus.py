@@ -20,7 +20,7 @@ from infra.probes import ProbeServer
 from tests.actuate.test_manifests import queries
 from tests.agents.test_apply_guard import TARGET, command
 from tests.monitoring.prometheus_server import Prometheus, prometheus
-from tests.monitoring.tools import needs
+from tests.programs import needs
 
 LEASE_MS = 12_000
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agents.served_load import served_load
+from model.averages import average_of_known
 from streams.window_table import Window
 
 STEP_MS = 15_000
@@ -72,3 +75,18 @@ def test_requests_that_stay_for_an_instant_leave_the_last_load_known() -> None:
     short.observed[-1] = False
     load = served_load(torch.full((1, 2, 3), 8.0), [short], STEP_MS)
     assert torch.equal(load, torch.full((1, 2, 3), 8.0))
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0.01, 400.0))
+def test_the_past_is_averaged_as_numpy_averages_it(seed: int, stay_s: float) -> None:
+    """Over the slots that were observed, by weights that fall with their age."""
+    rng = np.random.default_rng(seed)
+    past = window(rng.gamma(2.0, 3.0, 60).tolist(), 1.0)
+    past.observed[:, 0] = rng.random(80) < 0.7
+    (known,) = np.nonzero(past.observed[:, 0])
+    weights = np.exp(-15.0 / stay_s * (known[-1:] - known))
+    told = average_of_known(past.values, past.observed, 0, 15.0 / stay_s)
+    assert told[0] == bool(len(known))
+    if len(known):
+        average = weights @ past.values[known, 0].astype(np.float64) / weights.sum()
+        assert told[1] == pytest.approx(float(average), rel=1e-12)

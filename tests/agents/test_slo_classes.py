@@ -167,7 +167,7 @@ def test_the_plan_keeps_every_class_against_its_own_epsilon(seed: int) -> None:
     asked = request(ready=64, arrival_rate_now=10.0 * (1 + seed))
     rows = class_rows(asked, known_classes(chat=2.0, bulk=4.0), ErrorBudget(), POLICY, same)
     results = plan([row.request for row in rows], paths.expand(2, -1, -1, -1), policy_)
-    bound = bound_by(rows, results, same)
+    bound = bound_by(rows, results)
     assert bound.proposed is not None
     assert bound.slo_class == "chat"
     assert bound.proposed == max(result.proposed or 0 for result in results)
@@ -185,10 +185,10 @@ def test_the_plan_keeps_every_class_against_its_own_epsilon(seed: int) -> None:
 def test_of_equals_the_first_declared_binds_and_reactive_needs_are_those_of_the_neediest() -> None:
     rows = class_rows(request(), known_classes(chat=2.5, bulk=2.5), ErrorBudget(), POLICY, same)
     results = [PlanResult("w", None, 0.01, 4, "maximum", reactive_replicas=n) for n in (2, 6)]
-    bound = bound_by(rows, results, same)
+    bound = bound_by(rows, results)
     assert (bound.slo_class, bound.reactive_replicas) == ("chat", 6)
     refused = [PlanResult("w", "horizon", 0.01)] * 2
-    assert bound_by(rows, refused, same).refused == "horizon"
+    assert bound_by(rows, refused).refused == "horizon"
 
 
 def test_the_decision_names_the_class_that_bound() -> None:

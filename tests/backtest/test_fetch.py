@@ -25,7 +25,7 @@ from infra.collect.workload_rules import Identities
 from infra.errors import HarmonyError
 from tests.collect.exporter import answering
 from tests.monitoring.prometheus_server import prometheus
-from tests.monitoring.tools import needs
+from tests.programs import needs
 
 START_S = 1_763_596_800
 NAMES = ("vllm:time_to_first_token_seconds_count", "vllm:num_requests_waiting", "kube_deployment_spec_replicas")

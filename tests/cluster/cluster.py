@@ -22,7 +22,7 @@ import yaml
 
 from infra.loopback_port import free_port
 from tests.actuate.certificates import make
-from tests.deploy.tools import found
+from tests.programs import found
 
 START_S = 120.0  # on a machine that does much else
 PLURALS = {"networkpolicy": "networkpolicies"}

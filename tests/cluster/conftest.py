@@ -10,7 +10,7 @@ import yaml
 
 from tests.cluster.cluster import Cluster, control_plane
 from tests.cluster.targets import serve_leader_worker_sets
-from tests.deploy.tools import ROOT, found
+from tests.programs import ROOT, found
 
 HERE = Path(__file__).parent
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager")

@@ -8,7 +8,7 @@ import yaml
 
 from tests.cluster.cluster import Cluster
 from tests.cluster.our_side import NAME, Side
-from tests.deploy.tools import ROOT
+from tests.programs import ROOT
 
 MANIFESTS = ROOT / "infra/deploy/kubernetes"
 HPA: dict[str, Any] = yaml.safe_load((MANIFESTS / "hpa.yaml").read_text())

@@ -8,7 +8,7 @@ import yaml
 
 from agents.records import Target
 from tests.cluster.cluster import Cluster
-from tests.deploy.tools import PLACES
+from tests.programs import PLACES
 
 LABELS = {"app": "w"}
 POD = {"metadata": {"labels": LABELS}, "spec": {"containers": [{"name": "c", "image": "none"}]}}

@@ -11,7 +11,7 @@ import yaml
 
 from tests.cluster.cluster import Cluster, Refused
 from tests.deploy.chart import NAMESPACE, OTHERS, rendered
-from tests.deploy.tools import PLACES, ROOT, needs
+from tests.programs import PLACES, ROOT, needs
 
 MANIFESTS = ROOT / "infra/deploy/kubernetes"
 DOCUMENTS = [

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from tests.deploy.tools import ROOT, found
+from tests.programs import ROOT, found
 
 CHART = ROOT / "infra/helm/harmony"
 EVERYTHING = Path(__file__).with_name("everything.yaml")

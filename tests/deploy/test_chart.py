@@ -18,7 +18,7 @@ import yaml
 from infra import cli
 from infra.settings import Settings, load_settings
 from tests.deploy.chart import CHART, EVERYTHING, OTHERS, SCHEMAS, helm, of_kind, rendered, template, write_schemas
-from tests.deploy.tools import ROOT, found, needs
+from tests.programs import ROOT, found, needs
 
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 VALUES_SCHEMA = json.loads((CHART / "values.schema.json").read_text())

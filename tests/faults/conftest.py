@@ -15,9 +15,10 @@ from streams.config import StreamConfig
 from tests.brokers import started_broker
 from tests.faults.exactness import Proof
 from tests.faults.hunted import Hunted
+from tests.faults.kept_state import Change, Copy, copied, kept
 from tests.faults.nursery import Nursery
 from tests.faults.tally import Row, note, table, take
-from tests.integration.pipeline import STREAM
+from tests.integration.pipeline import STREAM, Pipeline
 
 HERE = Path(__file__).parent
 
@@ -100,3 +101,20 @@ def row_of(name: str, seed: int, hunted: Hunted, seconds: float) -> Row:
         row.telemetry, row.decisions = proof.telemetry, proof.compared["decisions"]
         row.compared, row.repeats = sum(proof.compared.values()), sum(proof.repeats.values())
     return row
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
+    """State of 44 slots on a broker of the module's own, made once: a test that must change a log works on a copy."""
+    with started_broker(tmp_path_factory.mktemp("kept") / "kafka") as kafka:
+        yield kept(kafka.bootstrap, tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture
+def copy(state: Pipeline, tmp_path: Path) -> Copy:
+    """Makes the copy; a change may be made to the records of some topics, which are named as in `Topics`."""
+
+    def make(**changes: Change) -> Pipeline:
+        return copied(state, tmp_path / "copy", changes)
+
+    return make

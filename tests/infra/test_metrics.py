@@ -5,10 +5,8 @@ from __future__ import annotations
 import ast
 import math
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -21,8 +19,8 @@ from agents.guards import GUARDS as CHAIN
 from infra.metric_catalogue import GUARDS, METRICS, OTHER, STAGES, Label, Metric
 from infra.metrics import PREFIX, MeterMisuseError, PrometheusMeter
 from infra.monitoring import metrics_page
+from tests.programs import ROOT, needs
 
-ROOT = Path(__file__).parents[2]
 BY_NAME = {metric.name: metric for metric in METRICS}
 BASE_UNITS = ("_seconds", "_ratio", "_bytes", "_records", "_rows")
 # Numbers without a unit: counts of things that exist, and a scaled loss.
@@ -106,7 +104,7 @@ def test_exposition_parses_and_has_no_created_series(accept: str) -> None:
     assert not [s.name for f in families for s in f.samples if s.name.endswith("_created")]
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not on PATH")
+@needs("promtool")
 def test_promtool_finds_nothing_to_say() -> None:
     meter = PrometheusMeter(strict=True)
     for metric in METRICS:

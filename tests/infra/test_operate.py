@@ -177,6 +177,7 @@ def test_status_shows_the_newest_decision_and_whether_its_lease_holds() -> None:
     shown = text_of(status_table([a, b]))
     assert "5 → 9" in shown
     assert "cliff" in shown
+    assert "decided for 1970-01-01 00:00:" in shown
 
 
 def test_the_newest_command_is_by_epoch_then_sequence() -> None:

@@ -13,7 +13,7 @@ from infra.replay.harmony import HARMONY_VARIANTS, START_TS_MS, policy_of
 from infra.simulator.cluster import Cluster
 from model.capacity import SPACING, CapacityPosterior
 from model.posterior_tables import CapacityTable, LeadTable
-from tests.infra.test_replay import setting
+from tests.infra.replay_setting import setting
 
 LEVELS = (0.01, 0.5, 0.99)
 

@@ -24,7 +24,7 @@ from tests.integration.collect_place import PARTITIONS, ROOT, WAIT_S, Place, com
 from tests.integration.pipeline import Pipeline, stop
 from tests.integration.test_live_time import STREAM, ticking_worker
 from tests.monitoring.prometheus_server import prometheus
-from tests.monitoring.tools import needs
+from tests.programs import needs
 
 pytestmark = pytest.mark.timeout(400)
 

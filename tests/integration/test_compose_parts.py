@@ -22,7 +22,7 @@ from infra.kafka_embedded import EmbeddedKafka
 from infra.loopback_port import free_port
 from tests.integration.pipeline import stop
 from tests.monitoring.test_compose import COMPOSE, ENV_EXAMPLE, SERVICES
-from tests.monitoring.tools import ROOT
+from tests.programs import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 TOKEN = "a-token"

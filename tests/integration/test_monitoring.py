@@ -17,8 +17,9 @@ from infra.metric_catalogue import METRICS
 from infra.metrics import PREFIX
 from infra.monitoring.dashboard_spec import RATE
 from tests.integration.pipeline import STREAM, Pipeline, workload_names
+from tests.monitoring.places import MONITORING, RULES
 from tests.monitoring.prometheus_server import Prometheus, prometheus
-from tests.monitoring.tools import MONITORING, RULES, needs
+from tests.programs import needs
 
 pytestmark = [needs("prometheus"), needs("promtool"), pytest.mark.slow, pytest.mark.timeout(1500)]
 # Above this many observed steps the ridge forecaster answers, so that it is scored beside seasonal naive.

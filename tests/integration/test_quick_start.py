@@ -17,7 +17,7 @@ from urllib.request import urlopen
 import pytest
 
 from infra.loopback_port import free_port
-from tests.monitoring.tools import ROOT, needs
+from tests.programs import ROOT, needs
 
 pytestmark = [needs("prometheus"), pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(1500)]
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from model.capacity_grid import GRID, SPACING, STEEPNESS, GridPosterior, Prior, grid_posterior
+from model.capacity_grid import GRID, SPACING, STEEPNESS, GridPosterior, Prior, grid_posterior, missed_share
 from model.evidence_curves import curves_of
 
 ALLOWED = 0.01
@@ -71,3 +71,14 @@ def test_the_grid_moves_to_where_the_evidence_is(load: int, missed: bool) -> Non
     median = posterior.first + int(np.searchsorted(posterior.cumulative[1:], 0.5))
     assert median <= load if missed else median >= load
     assert 24 <= median - posterior.first < GRID - 24
+
+
+@given(seen, st.integers(-300, 300), priors, st.floats(-400.0, 400.0))
+def test_the_share_that_misses_is_the_mean_over_what_is_believed(
+    rows: list[tuple[float, float]], lowest: int, prior: Prior, load: float
+) -> None:
+    """On the line between the loads of the lattice on either side, and at the grid's ends beyond it."""
+    posterior = found(np.array(rows, np.float32).T.reshape(2, -1), lowest, prior)
+    shares = CURVES.missed_at @ posterior.weights.reshape(-1)
+    expected = np.interp(load - posterior.first, np.arange(GRID), shares)
+    assert missed_share(posterior, CURVES.missed_at, load) == pytest.approx(float(expected), rel=1e-9)

@@ -114,3 +114,13 @@ def test_other_versions_are_refused_and_none_starts_anew() -> None:
     first = ErrorBudget.restore({"v": 1, "requests": 1e6, "misses": 5e3, "last_ts_ms": 15_000})
     assert first.left_ratio(0.99) == budget((1e6, 0.005)).left_ratio(0.99)
     assert ErrorBudget.restore({}).snapshot() == ErrorBudget().snapshot()
+
+
+@given(slots)
+def test_what_was_asked_before_a_slot_does_not_count_after_it(seen: list[tuple[float, float]]) -> None:
+    """What a plan asks of a budget is kept until the next slot."""
+    asked = ErrorBudget()
+    for k, (requests, miss_ratio) in enumerate(seen):
+        asked.dared(0.01, 0.99)
+        asked.observe(15_000 * (k + 1), requests, miss_ratio)
+    assert asked.dared(0.01, 0.99) == budget(*seen).dared(0.01, 0.99) == asked.dared(0.01, 0.99)

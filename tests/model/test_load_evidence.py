@@ -101,3 +101,15 @@ def test_little_is_forgotten_and_a_damaged_store_refused() -> None:
 def test_a_workload_holds_the_stretch_of_loads_it_has_seen() -> None:
     evidence = made([(300.0 + k / 10, 1.0, 0.1) for k in range(100)])
     assert evidence.stretch[1].shape == (2, 11)
+
+
+@given(additions, st.floats(0.0, 1.0))
+def test_fading_and_storing_are_what_numpy_makes_of_them(added: list[tuple[float, float, float]], keep: float) -> None:
+    evidence = made(added)
+    first, counts = evidence.stretch
+    faded = counts * np.float32(keep)
+    faded[faded < 1e-4] = 0.0
+    evidence.fade(keep)
+    assert np.array_equal(evidence.stretch[1], faded)
+    used = np.flatnonzero(faded.sum(axis=0))
+    assert evidence.stored() == ((used + first).astype("<i2").tobytes(), faded[:, used].astype("<f4").tobytes())

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.risk_calibration import Finished, RiskCalibration
+from model.risk_calibration import Finished, RiskCalibration, state_risks
 
 STEP_MS = 15_000
 COMMIT_MS = 60_000
@@ -21,13 +21,20 @@ def finished(bad: list[bool], delay_s: float = 0.0) -> Finished:
     return Finished(cells, np.ones(cells.shape, np.bool_), (0, 1), len(bad) * STEP_MS, STEP_MS, delay_s)
 
 
-def lived(stated: float, bad: list[bool]) -> tuple[RiskCalibration, list[float]]:
+def stated(calibration: RiskCalibration, p_miss: float, stderr: float = 0.0) -> tuple[float, float]:
+    """What is published for a computed risk and its standard error."""
+    p, errors = np.array([[p_miss]]), np.array([[stderr]])
+    state_risks(p, errors, np.array([1]), np.array([calibration.shift]))
+    return float(p[0, 0]), float(errors[0, 0])
+
+
+def lived(computed: float, bad: list[bool]) -> tuple[RiskCalibration, list[float]]:
     """A planner that computes one risk at every slot; returns what was published."""
     calibration, published = RiskCalibration(), []
     for k in range(len(bad)):
         now_ms = (k + 1) * STEP_MS
         calibration.settle(3, now_ms, finished(bad[: k + 1]), 0.99, STEP_MS / 1000)
-        published.append(calibration.stated(stated))
+        published.append(stated(calibration, computed)[0])
         calibration.offer(now_ms, now_ms + COMMIT_MS, [(2, 0.9), (3, published[-1])])
     return calibration, published
 
@@ -37,27 +44,26 @@ def lived(stated: float, bad: list[bool]) -> tuple[RiskCalibration, list[float]]
 def test_published_risks_keep_their_order_and_computed_ones_invert_them(p: float, q: float, share: float) -> None:
     calibration, _ = lived(0.01, (np.random.default_rng(5).random(400) < share).tolist())
     low, high = sorted((p, q))
-    assert calibration.stated(low) <= calibration.stated(high)
-    assert 0.0 <= calibration.stated(p) <= 1.0
+    assert stated(calibration, low) <= stated(calibration, high)
+    assert 0.0 <= stated(calibration, p)[0] <= 1.0
     inside = min(max(p, 0.001), 0.5)
-    back = calibration.stated(calibration.computed(inside))
+    back, _ = stated(calibration, calibration.computed(inside))
     assert back == pytest.approx(inside, rel=1e-6) or calibration.computed(inside) <= 1e-4
 
 
-@pytest.mark.parametrize(("stated", "share"), [(0.005, 0.02), (0.05, 0.1), (0.2, 0.05)])
-def test_in_the_long_run_as_many_windows_are_missed_as_was_stated(stated: float, share: float) -> None:
+@pytest.mark.parametrize(("risk", "share"), [(0.005, 0.02), (0.05, 0.1), (0.2, 0.05)])
+def test_in_the_long_run_as_many_windows_are_missed_as_was_stated(risk: float, share: float) -> None:
     rng = np.random.default_rng(11)
     bad = (rng.random(12_000) < share).tolist()
-    calibration, published = lived(stated, bad)
+    calibration, published = lived(risk, bad)
     # A window of four slots is missed when any of them is.
     realized = 1.0 - (1.0 - share) ** 4
     settled = float(np.mean(published[6_000:]))
-    assert settled == pytest.approx(realized, rel=0.25), (stated, share, calibration.shift)
+    assert settled == pytest.approx(realized, rel=0.25), (risk, share, calibration.shift)
 
 
 def test_before_any_window_has_ended_risks_stand_as_computed() -> None:
-    assert [RiskCalibration().stated(p) for p in (0.0, 0.01, 1.0)] == [0.0, 0.01, 1.0]
-    assert RiskCalibration().stated_with_error(0.01, 0.002) == (0.01, 0.002)
+    assert [stated(RiskCalibration(), p, 0.002) for p in (0.0, 0.01, 1.0)] == [(p, 0.002) for p in (0.0, 0.01, 1.0)]
 
 
 def test_only_the_count_that_came_into_force_is_judged() -> None:
@@ -94,7 +100,7 @@ def test_a_restored_calibration_goes_on_with_the_same_bits(bad: list[bool], cut:
             resumed = RiskCalibration.restore(msgspec.msgpack.decode(msgspec.msgpack.encode(resumed.snapshot())))
         for calibration in (straight, resumed):
             calibration.settle(3, (k + 1) * STEP_MS, finished(bad[: k + 1]), 0.99, 15.0)
-            calibration.offer((k + 1) * STEP_MS, (k + 3) * STEP_MS, [(3, calibration.stated(0.02))])
+            calibration.offer((k + 1) * STEP_MS, (k + 3) * STEP_MS, [(3, stated(calibration, 0.02)[0])])
     assert resumed.snapshot() == straight.snapshot()
 
 
@@ -107,8 +113,26 @@ def test_other_versions_are_refused_and_none_starts_anew() -> None:
 @given(st.floats(0.001, 0.999), st.floats(0.0001, 0.1), st.integers(1, 40))
 def test_a_stated_risk_errs_by_as_much_as_it_moves_with_the_computed_one(p: float, stderr: float, misses: int) -> None:
     calibration, _ = lived(0.01, [True] * misses)
-    stated, error = calibration.stated_with_error(p, stderr)
-    assert stated == calibration.stated(p)
+    _, error = stated(calibration, p, stderr)
     little = 1e-6 * min(p, 1.0 - p)
-    slope = (calibration.stated(p + little) - calibration.stated(p - little)) / (2.0 * little)
+    slope = (stated(calibration, p + little)[0] - stated(calibration, p - little)[0]) / (2.0 * little)
     assert error == pytest.approx(stderr * slope, rel=1e-3)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_rows_are_stated_by_the_logit_of_each_and_what_is_beside_them_stays(seed: int) -> None:
+    """Against the formula, and to the bit of the computed risk where nothing has been learned."""
+    rng = np.random.default_rng(seed)
+    p, stderr = rng.choice([0.0, 1e-5, 0.3, 1.0, 1.0 - 1e-5], (4, 6)) * rng.random((4, 6)), rng.random((4, 6))
+    numbers, shifts = rng.integers(0, 7, 4), rng.uniform(-1.0, 4.0, 4) * (rng.random(4) < 0.8)
+    found, errors = p.copy(), stderr.copy()
+    state_risks(found, errors, numbers, shifts)
+    for b in range(4):
+        for k in range(6):
+            inside = min(max(p[b, k], 1e-4), 1.0 - 1e-4)
+            moved = 1.0 / (1.0 + np.exp(-np.log(inside / (1.0 - inside)) - shifts[b]))
+            stays = k >= numbers[b] or shifts[b] == 0.0
+            told = 1e-4 < p[b, k] < 1.0 - 1e-4 and not stays
+            slope = moved * (1.0 - moved) / (p[b, k] * (1.0 - p[b, k])) if told else 1.0
+            assert found[b, k] == pytest.approx(p[b, k] if stays else moved, rel=1e-12, abs=0.0)
+            assert errors[b, k] == pytest.approx(stderr[b, k] * slope, rel=1e-12)

@@ -45,6 +45,30 @@ def test_sums_over_the_rows_that_are_whole(window: Window, slots: int) -> None:
     assert window_tallies.sums_of_two(values, observed, 0, 1, slots) == tuple(rows.sum(axis=0))
 
 
+@given(windows(), st.integers(1, 12), st.floats(0.0, 400.0))
+def test_recent_sums_look_back_further_where_the_newest_rows_hold_too_little(
+    window: Window, few: int, least: float
+) -> None:
+    values, observed = window
+    columns, expected = [0, 1, 2, 1], (0.0, 0.0, 0.0, 0.0, 0.0)
+    for slots in (len(values), few):
+        rows = values[-slots:][:, columns][observed[-slots:][:, columns].all(axis=1)].astype(np.float64)
+        if len(rows) and rows[:, 0].sum() * 0.5 >= least:
+            expected = (*(rows[:, :3].sum(axis=0) * 0.5).tolist(), rows[0, 3], rows[-1, 3])
+    assert window_tallies.recent_sums(values, observed, np.array(columns), few, 0.5, least) == expected
+
+
+@given(windows(), st.sampled_from((0.3, 0.9)), st.sampled_from((-1, 2)))
+def test_signals_are_each_of_them(window: Window, cliff_ratio: float, running: int) -> None:
+    values, observed = window
+    assert window_tallies.signals(values, observed, 2, running, 5.0, cliff_ratio) == (
+        window_tallies.observed_ratio(observed, 2),
+        window_tallies.is_flat(values, observed, 2, running),
+        window_tallies.is_cliff(values, observed, 5.0, cliff_ratio),
+        window_tallies.is_sudden_zero(values, observed, 5.0),
+    )
+
+
 @given(st.integers(0, 700), st.integers(0, 2**32 - 1))
 def test_a_sum_is_numpys(count: int, seed: int) -> None:
     numbers = np.random.default_rng(seed).gamma(0.3, 1e3, count)

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from infra.loopback_port import free_port
-from tests.monitoring.tools import RULES
+from tests.monitoring.places import RULES
 
 
 class Prometheus:

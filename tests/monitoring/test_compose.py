@@ -19,7 +19,8 @@ import yaml
 from infra.demo import DEMO_STREAM, demo_fleet, demo_policy
 from infra.demo_fleet import demo_settings
 from infra.settings import load_settings
-from tests.monitoring.tools import MONITORING, ROOT, needs
+from tests.monitoring.places import MONITORING
+from tests.programs import ROOT, needs
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]

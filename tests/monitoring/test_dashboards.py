@@ -11,7 +11,7 @@ from infra.metric_catalogue import METRICS
 from infra.metrics import PREFIX
 from infra.monitoring.dashboard_spec import DashboardSpec
 from infra.monitoring.panels import DASHBOARDS
-from tests.monitoring.tools import MONITORING
+from tests.monitoring.places import MONITORING
 
 NAMES = {PREFIX + metric.name for metric in METRICS}
 

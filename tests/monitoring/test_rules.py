@@ -13,7 +13,8 @@ import yaml
 
 from infra.metric_catalogue import METRICS
 from infra.metrics import PREFIX
-from tests.monitoring.tools import MONITORING, ROOT, RULES, needs
+from tests.monitoring.places import MONITORING, RULES
+from tests.programs import ROOT, needs
 
 ALERTS = {
     rule["alert"]: rule for g in yaml.safe_load((RULES / "alerts.yml").read_text())["groups"] for rule in g["rules"]

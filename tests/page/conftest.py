@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.page.fleet_records import step_records
+from tests.page.page_server import PageServer, page_server
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
@@ -23,3 +26,12 @@ def browser() -> Iterator[Browser]:
         started = driver.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
         yield started
         started.close()
+
+
+@pytest.fixture
+def fleet() -> Iterator[PageServer]:
+    """Six workloads over 60 steps."""
+    with page_server() as server:
+        for step in range(60):
+            server.fold(*step_records(6, step))
+        yield server

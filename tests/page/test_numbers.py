@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.page.browsing import opened
 from tests.page.page_server import page_server
-from tests.page.test_browser import opened
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
+NO_BREAK = "\u00a0"
 ASK = """async ([name, given]) => {
   const all = await import("/static/format.js");
   return given.map((arguments_) => all[name](...arguments_));
@@ -30,7 +31,16 @@ def written(browser: Browser, name: str, *given: list[Any]) -> list[Any]:
 def test_a_share_below_its_objective_is_never_rounded_up_to_it(browser: Browser) -> None:
     shares = [0.98996, 0.99, 0.990049, 0.999, 0.99989, 0.99995, 1.0, 0.5, 0.0]
     assert written(browser, "attained", *[[share] for share in shares]) == [
-        "98.99 %", "99 %", "99 %", "99.9 %", "99.98 %", "> 99.99 %", "100 %", "50 %", "0 %",
+        text.replace(" ", NO_BREAK)
+        for text in ("98.99 %", "99 %", "99 %", "99.9 %", "99.98 %", "> 99.99 %", "100 %", "50 %", "0 %")
+    ]
+
+
+def test_no_line_ends_between_a_number_and_its_unit(browser: Browser) -> None:
+    said = "the allowed 15 %; 8 within 300 s, 1.5 min or 2 h and 3 steps of 4 hours"
+    assert written(browser, "together", [said]) == [
+        said.replace(" %", f"{NO_BREAK}%").replace(" s,", f"{NO_BREAK}s,").replace(" min", f"{NO_BREAK}min")
+        .replace(" h ", f"{NO_BREAK}h ")
     ]  # fmt: skip
 
 

@@ -5,6 +5,8 @@ import { clock, count, instant, marks, number } from "./format.js";
 
 const utc = (ts) => uPlot.tzDate(new Date(ts * 1e3), "Etc/UTC");
 const SYNC = "workload";
+/** Seconds from mark to mark of the time axis. */
+const TIMES = [1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
 
 /** The columns of an object, cut to the last `steps` entries. */
 function lastSteps(columnsOf, steps) {
@@ -36,7 +38,7 @@ function columns(view) {
 function axes(size, more) {
   const common = { stroke: colour("soft"), grid: { stroke: colour("grid"), width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
   return [
-    { ...common, size: 30, values: (_u, ticks, _i, _space, step) => ticks.map((ts) => (step < 60 ? clock(ts * 1000) : clock(ts * 1000).slice(0, 5))), space: 70 },
+    { ...common, size: 30, incrs: TIMES, values: (_u, ticks, _i, _space, step) => ticks.map((ts) => (step < 60 ? clock(ts * 1000) : clock(ts * 1000).slice(0, 5))), space: 60 },
     { ...common, size, values: (_u, ticks, _i, _space, step) => marks(ticks, step), space: 34, ...more },
   ];
 }

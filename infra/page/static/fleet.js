@@ -1,7 +1,7 @@
 // The fleet view: one row per workload, fifty to a page, updated in place.
 
 import { byId, colour, el, set, text } from "./dom.js";
-import { MARKS, attained, chance, clock, day, link, number, percent, shorten } from "./format.js";
+import { MARKS, attained, chance, clock, day, link, number, percent, shorten, together } from "./format.js";
 
 const PAGE = 50;
 const SPARK = 48;
@@ -208,7 +208,7 @@ export class FleetView {
     text(slot.mark, MARKS[row.action] ?? "?");
     set(slot.mark, "className", `mark ${row.action === "up" || row.action === "down" ? row.action : ""}`);
     text(slot.what, row.headline);
-    text(slot.said, row.because);
+    text(slot.said, together(row.because));
     set(slot.said, "title", row.because);
   }
 

@@ -14,13 +14,16 @@ export function number(value) {
 /** Of things that are counted. */
 export const count = (value) => (value === null || value === undefined ? "–" : Math.round(value).toLocaleString("en"));
 
+/** A line never ends between a number and its unit. */
+export const together = (words) => words.replace(/(\d) (?=(%|ms|s|min|h)(?!\w))/g, "$1\u00a0");
+
 export function percent(ratio, digits = 2) {
   if (ratio === null || ratio === undefined) return "–";
   const value = 100 * ratio;
-  if (value !== 0 && value < 0.01) return "< 0.01 %";
+  if (value !== 0 && value < 0.01) return "<\u00a00.01\u00a0%";
   // Never rounded up to a perfect score.
-  if (ratio < 1 && value > 99.99) return "> 99.99 %";
-  return `${Number(value.toFixed(value < 1 ? 2 : digits))} %`;
+  if (ratio < 1 && value > 99.99) return ">\u00a099.99\u00a0%";
+  return `${Number(value.toFixed(value < 1 ? 2 : digits))}\u00a0%`;
 }
 
 /** A share that is promised: rounded down, so that one that is short never looks kept. */
@@ -34,7 +37,7 @@ export function marks(values, step) {
 }
 
 /** A probability read from draws: none of them missed, which does not say that none can. */
-export const chance = (p) => (p === 0 ? "≈ 0 %" : percent(p));
+export const chance = (p) => (p === 0 ? "≈\u00a00\u00a0%" : percent(p));
 
 const pad = (n) => String(n).padStart(2, "0");
 
@@ -47,10 +50,10 @@ export const day = (ts) => new Date(ts).toISOString().slice(0, 10);
 export const instant = (ts) => `${day(ts)} ${clock(ts)} UTC`;
 
 export function span(seconds) {
-  if (seconds < 1) return `${Number((seconds * 1000).toFixed(0))} ms`;
-  if (seconds < 120) return `${Number(seconds.toFixed(seconds < 10 ? 1 : 0))} s`;
-  if (seconds < 7200) return `${Number((seconds / 60).toFixed(1))} min`;
-  return `${Number((seconds / 3600).toFixed(1))} h`;
+  if (seconds < 1) return `${Number((seconds * 1000).toFixed(0))}\u00a0ms`;
+  if (seconds < 120) return `${Number(seconds.toFixed(seconds < 10 ? 1 : 0))}\u00a0s`;
+  if (seconds < 7200) return `${Number((seconds / 60).toFixed(1))}\u00a0min`;
+  return `${Number((seconds / 3600).toFixed(1))}\u00a0h`;
 }
 
 export const shorten = (value, limit) => (value.length > limit ? `${value.slice(0, limit - 1)}…` : value);

@@ -1,6 +1,6 @@
 // Two plain views: what was refused and why, and the settings in force. Read anew every few seconds while they are open.
 
-import { byId, el, text } from "./dom.js";
+import { byId, el, set, text } from "./dom.js";
 import { count, instant, number } from "./format.js";
 
 const EVERY_MS = 5000;
@@ -10,7 +10,7 @@ class ListView {
     this.path = path;
     this.lead = el("p", { className: "lead", textContent: lead });
     this.node = byId("other");
-    this.body = el("tbody");
+    this.body = el("tbody", { role: "rowgroup" });
     this.node.replaceChildren(el("h1", { id: "other-title", tabIndex: -1, textContent: title }), this.lead);
     document.title = `${title} · HARMONY`;
   }
@@ -33,13 +33,16 @@ class ListView {
   }
 
   table(caption, heads, kind = "") {
-    return el("div", { className: "scroll card", tabIndex: 0, role: "group", "aria-label": caption },
-      el("table", { className: `plain list ${kind}` }, el("caption", { className: "hidden", textContent: caption }),
-        el("thead", {}, el("tr", {}, ...heads.map((name) => el("th", { scope: "col", textContent: name })))), this.body));
+    this.frame = el("div", { className: "scroll card", tabIndex: 0, role: "group", "aria-label": caption, hidden: true },
+      // On a phone rows become cards, which would take the roles that a table gives by itself.
+      el("table", { className: `plain list ${kind}`, role: "table" }, el("caption", { className: "hidden", textContent: caption }),
+        el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, ...heads.map((name) => el("th", { scope: "col", role: "columnheader", textContent: name })))), this.body));
+    return this.frame;
   }
 
   rows(list, cells) {
-    this.body.replaceChildren(...list.map((item) => el("tr", {}, ...cells(item).map((value) => el("td", { textContent: value })))));
+    set(this.frame, "hidden", list.length === 0);
+    this.body.replaceChildren(...list.map((item) => el("tr", { role: "row" }, ...cells(item).map((value) => el("td", { role: "cell", textContent: value })))));
   }
 }
 

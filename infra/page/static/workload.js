@@ -2,7 +2,7 @@
 
 import { LoadChart, ReplicaChart } from "./charts.js";
 import { byId, el, set, text } from "./dom.js";
-import { MARKS, attained, chance, clock, count, day, instant, number, percent, shorten, span } from "./format.js";
+import { MARKS, attained, chance, clock, count, day, instant, number, percent, shorten, span, together } from "./format.js";
 
 const RISK_ROWS = 12;
 const SPANS = [60, 120, 360];
@@ -25,7 +25,7 @@ export class WorkloadView {
     });
     this.load = new LoadChart();
     this.replicas = new ReplicaChart();
-    this.steps = 120;
+    this.steps = innerWidth > 760 ? 120 : 60; // a phone has no room to tell more apart
     this.spans = SPANS.map((steps) => {
       const button = el("button", { type: "button", textContent: `${steps} steps` });
       button.addEventListener("click", () => this.reach(steps));
@@ -44,7 +44,7 @@ export class WorkloadView {
       card("Why this many: risk of missing the objective by replicas", "half", this.why,
         table("risk", ["Replicas", "P(miss), logarithmic", "", ""], this.risk, "Risk by number of replicas")),
       card("Forecast skill", "half", this.skillWords,
-        table("", ["Ahead", "Scored", "Mean error", "If nothing changed", "Inside 50 %", "Inside 90 %"], this.skill, "Forecast skill by horizon")),
+        table("skill", ["Ahead", "Scored", "Mean error", "If nothing changed", "Inside 50 %", "Inside 90 %"], this.skill, "Forecast skill by horizon")),
       card("Beside what is held, and what was needed", "", this.beside),
       card("Decisions, newest first", "", this.timeline),
       card("Evidence of the newest decision", "", this.facts));
@@ -108,7 +108,7 @@ export class WorkloadView {
     document.title = `${shorten(view.id, 80)} · HARMONY`;
     text(this.mode, d.mode);
     set(this.mode, "className", `badge ${d.mode === "act" ? "act" : ""}`);
-    text(this.lead, `${MARKS[d.action] ?? ""} ${capital(view.headline)}: ${view.because}.`);
+    text(this.lead, together(`${MARKS[d.action] ?? ""} ${capital(view.headline)}: ${view.because}.`));
     this.showTiles(view, d);
     view.steps = this.steps;
     this.spans.forEach((button, n) => {
@@ -139,8 +139,8 @@ export class WorkloadView {
     fill(2, chance(p), `with ${count(d.replicas.final)} replicas, allowed ${percent(d.risk.epsilon)}`, p !== null && p > d.risk.epsilon ? "bad" : "");
     const unit = counted(d.forecast.indicator);
     fill(3, number(d.inputs.arrival_rate), d.forecast.peak ? `peak ahead ${range(d.forecast.peak)}${unit === REQUESTS ? "" : ` ${unit}`}` : "no forecast");
-    fill(4, d.capacity_per_replica ? number(middle(d.capacity_per_replica)) : "–", d.capacity_per_replica ? `${unit}, 90 % in ${range(d.capacity_per_replica)}` : "not learned yet");
-    fill(5, d.lead_time_s ? span(middle(d.lead_time_s)) : "–", d.lead_time_s ? `command to ready, 90 % in ${range(d.lead_time_s)} s` : "not learned yet");
+    fill(4, d.capacity_per_replica ? number(middle(d.capacity_per_replica)) : "–", d.capacity_per_replica ? `${unit}, ${percent(0.9)} in ${range(d.capacity_per_replica)}` : "not learned yet");
+    fill(5, d.lead_time_s ? span(middle(d.lead_time_s)) : "–", d.lead_time_s ? `command to ready, ${percent(0.9)} in ${range(d.lead_time_s)}\u00a0s` : "not learned yet");
   }
 
   loadWords(view) {
@@ -152,7 +152,8 @@ export class WorkloadView {
   }
 
   showRisk(view, d) {
-    text(this.why, view.why ? `${capital(view.why)}.${d.replicas.final !== d.replicas.proposed ? ` The guards made ${count(d.replicas.final)} of it: ${view.because}.` : ""}` : "No risk was computed for this decision.");
+    const guarded = d.replicas.final === d.replicas.proposed ? "" : ` The guards made ${count(d.replicas.final)} of it: ${view.because}.`;
+    text(this.why, view.why ? together(`${capital(view.why)}.${guarded}`) : "No risk was computed for this decision.");
     const counts = Object.keys(d.risk.p_miss).map(Number).sort((a, b) => a - b);
     const centre = counts.indexOf(d.replicas.proposed ?? d.replicas.final);
     const start = Math.max(0, Math.min(counts.length - RISK_ROWS, centre - RISK_ROWS / 2));
@@ -194,7 +195,7 @@ export class WorkloadView {
       ["Forecast peak", d.forecast.peak ? `${quantiles(d.forecast.peak)} ${counted(d.forecast.indicator)}${d.forecast.window_s === null ? "" : ` over ${span(d.forecast.window_s)}`}` : "none"],
       ["Error budget left", percent(d.risk.budget_left_ratio, 1)],
       ["Others would say", Object.entries(d.shadow).map(([policy, n]) => `${policy}: ${n}`).join(", ") || "–"],
-      ["Proposer", d.proposer ?? "none"],
+      ["Proposer", (d.proposer ?? "none").replaceAll("_", " ")],
       ["Command", d.command_id ?? "none was published"],
       ["Decision", d.decision_id],
       ["Policy and model", `${d.fingerprint.policy}, ${d.fingerprint.model}`],
@@ -240,7 +241,7 @@ function fillTurn(node, turn) {
   text(node.time, `${day(turn.from_ts_ms).slice(5)} ${clock(turn.from_ts_ms)}${turn.count > 1 ? `–${clock(turn.until_ts_ms)}` : ""}`);
   text(node.mark, MARKS[turn.action] ?? "?");
   set(node.mark, "className", `mark ${turn.action === "up" || turn.action === "down" ? turn.action : ""}`);
-  text(node.what, `${capital(turn.headline)} · ${turn.because}`);
+  text(node.what, together(`${capital(turn.headline)} · ${turn.because}`));
   text(node.times, turn.count > 1 ? `× ${turn.count}` : "");
   const parts = [];
   if (turn.count > 1) {
@@ -272,5 +273,5 @@ const capital = (words) => words.charAt(0).toUpperCase() + words.slice(1);
 /** What the indicator of a decision is counted in, and with it peak and capacity. */
 const counted = (indicator) => ({ "request.output_token_rate": "generated tokens/s", "request.prompt_token_rate": "prompt tokens/s" })[indicator] ?? REQUESTS;
 const middle = (q) => q.values[Math.floor(q.values.length / 2)];
-const range = (q) => `${number(q.values[0])}–${number(q.values[q.values.length - 1])}`;
+const range = (q) => `${number(q.values[0])}–\u2060${number(q.values[q.values.length - 1])}`;
 const quantiles = (q) => q.levels.map((level, i) => `p${Number((100 * level).toFixed(1))} ${number(q.values[i])}`).join(", ");

@@ -1,0 +1,101 @@
+"""`harmony replay` as a command: what it writes, and what it answers to mistakes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from infra.cli import app
+from infra.errors import HarmonyError
+from tests.infra.replay_setting import poisson
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["replay", *arguments])
+    if isinstance(result.exception, HarmonyError):
+        return result.exception.exit_code, result.exception.message
+    return result.exit_code, result.output
+
+
+def load_file(tmp_path: Path) -> str:
+    path = tmp_path / "load.csv"
+    a = poisson(3.0, 900.0, 5)
+    lines = [f"{t:.3f},20,8" for t in a.arrival_s]
+    path.write_text("\n".join(["arrival_s,prompt_tokens,output_tokens", *lines]))
+    profile = {"name": "half", "base_s": 0.5, "prefill_token_s": 0, "sequence_s": 0, "kv_token_s": 0,
+               "kv_capacity_tokens": 10_000_000, "max_batch": 8, "max_prefill_tokens": 1_000_000,
+               "gpus_per_replica": 2}  # fmt: skip
+    (tmp_path / "half.json").write_text(json.dumps(profile))
+    return str(path)
+
+
+def test_the_command_writes_json_logs_and_plot(tmp_path: Path) -> None:
+    code, _ = run(
+        "--requests", load_file(tmp_path), "--profile", str(tmp_path / "half.json"), "--slo-tpot", "1",
+        "--policies", "hpa,static-peak", "--seeds", "2", "--oracle", "20", "--lead-time", "20~0.3",
+        "--json", str(tmp_path / "out.json"), "--log-dir", str(tmp_path / "logs"), "--plot", str(tmp_path / "p.svg"),
+    )  # fmt: skip
+    assert code == 0
+    body = json.loads((tmp_path / "out.json").read_text())
+    assert {(p["policy"], p["seed"]) for p in body["policies"]} == {
+        (p, s) for p in ("hpa", "static-peak") for s in (0, 1)
+    }
+    assert body["slo"] == {"ttft_s": 2.0, "tpot_s": 1.0, "objective": 0.99}
+    assert body["lead_time_s"] == {"mean": 20.0, "sigma_log": 0.3}
+    assert (tmp_path / "logs" / "hpa-1" / "requests.csv").exists()
+    assert "oracle" in (tmp_path / "p.svg").read_text() or not body["oracle"]["lead_constrained"]
+    assert body["oracle"]["rate_known"] == {}
+
+
+def test_the_command_tells_what_knowing_the_rate_is_worth(tmp_path: Path) -> None:
+    load_file(tmp_path)
+    (tmp_path / "rate.csv").write_text("start_s,rate_rps,prompt_tokens,output_tokens\n0,2,20,8\n600,0,20,8\n")
+    code, told = run(
+        "--rate", str(tmp_path / "rate.csv"), "--profile", str(tmp_path / "half.json"), "--slo-tpot", "1",
+        "--policies", "static-peak", "--seeds", "2", "--oracle", "0", "--oracle-rate", "10", "--lead-time", "20",
+        "--json", str(tmp_path / "out.json"),
+    )  # fmt: skip
+    assert code == 0, told
+    assert "oracle, rate known" in told
+    bounds = json.loads((tmp_path / "out.json").read_text())["oracle"]["rate_known"]
+    assert set(bounds) == {"0", "1"}
+    assert all(bound["gpu_hours"] > 0 and bound["simulations"] <= 10 for bound in bounds.values())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        ([], "either --requests"),
+        (["--rate", "ramp", "--policies", "hpa,nonsense"], "Unknown policy 'nonsense'"),
+        (["--rate", "ramp", "--min-replicas", "5", "--max-replicas", "2"], "min <= max"),
+        (["--rate", "ramp", "--lead-time", "soon"], "--lead-time must be"),
+        (["--rate", "ramp", "--lead-time", "-5"], "--lead-time must be"),
+        (["--rate", "ramp", "--slo-ttft", "0"], "above 0"),
+        (["--rate", "ramp", "--objective", "99"], "--objective"),
+        (["--rate", "ramp", "--profile", "no-such"], "no such profile"),
+        (["--rate", "ramp", "--slo-tpot", "0.001"], "idle replica"),
+        (["--rate", "nowhere.csv"], "cannot be read"),
+        (["--rate", "ramp", "--plot-risk", "risk.bmp"], "must end in .png"),
+        (["--rate", "ramp", "--no-tune", "--epsilon", "5"], "--epsilon must be between 0 and 1"),
+        (["--rate", "ramp", "--epsilon", "0.05"], "give --no-tune"),
+    ],
+)
+def test_a_mistake_gets_one_sentence_and_exit_code_2(arguments: list[str], what: str) -> None:
+    code, message = run(*arguments)
+    assert code == 2
+    assert what in message
+
+
+@pytest.mark.parametrize(
+    ("rows", "what"),
+    [("-1,5,5", ">= 0"), ("2,5,5\n1,5,5", "goes back in time"), ("1,0,5", "outside 1"), ("", "no request")],
+)
+def test_bad_requests_are_refused(tmp_path: Path, rows: str, what: str) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text("arrival_s,prompt_tokens,output_tokens\n" + rows)
+    code, message = run("--requests", str(path))
+    assert code == 2
+    assert what in message
