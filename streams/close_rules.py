@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from streams.compiled import compiled
-from streams.pool_loop import PoolRows
 from streams.sample_run import Bools, Floats, Ints, Singles
 
 SUM, MEAN, MAX = range(3)
@@ -45,18 +44,47 @@ class RuleTables(NamedTuple):
     cap: Floats
 
 
+class Heard(NamedTuple):
+    """The m sources heard in a slot, by workload and name, and their samples, by source and time.
+
+    Attributes:
+        samples: [n] rows of the pool.
+        ts_ms, values: [n] and [n, F], copied out of the pool: there each sample lies elsewhere.
+        begins: [m + 1] the samples of source i are those from `begins[i]` to `begins[i + 1]`.
+        series: [m] its number.
+        firsts: [w + 1] the sources of the slot's i-th workload are those from `firsts[i]` to `firsts[i + 1]`.
+    """
+
+    samples: Ints
+    ts_ms: Ints
+    values: Floats
+    begins: Ints
+    series: Ints
+    firsts: Ints
+
+
 class Told(NamedTuple):
-    """What each source of a slot says, by its place in the slot: [m, P], [m, P], and of miss ratios [m, M] each."""
+    """What each source of a slot says, by its place in the slot.
+
+    Attributes:
+        plain, plain_known: [m, P].
+        good, whole, miss_known: [m, M] the two counters of miss ratios.
+        fell: [m, P - G + M] whether a counter of a rate or of a miss ratio, rates first, has started anew.
+        censored: [m] whether a rate is that of another counter than its first.
+    """
 
     plain: Floats
     plain_known: Bools
     good: Floats
     whole: Floats
     miss_known: Bools
+    fell: Bools
+    censored: Bools
 
 
 class Growth(NamedTuple):
-    """What became of each counter of a source, [C]: whether it was heard, fell, or grew by `amount` over `span_ms`."""
+    """What became of each counter of each source, [m, C]: whether it was heard, fell, or grew by `amount` over
+    `span_ms`."""
 
     present: Bools
     fell: Bools
@@ -74,83 +102,92 @@ class Remembered(NamedTuple):
     heard: Ints
 
 
+# A call takes as long as ten numbers do: each of these goes through a whole slot, one rule after the other.
+
+
 @compiled
-def grow(rules: RuleTables, rows: PoolRows, mine: Ints, known: Remembered, series: int, growth: Growth) -> None:
-    """Compare the counters of a source's samples `mine`, oldest first, with what is remembered, and remember them."""
+def grow(rules: RuleTables, heard: Heard, m: int, known: Remembered, growth: Growth) -> None:
+    """Compare the counters of m sources, oldest sample first, with what is remembered, and remember them."""
+    values, ts_ms, begins, numbers = heard.values, heard.ts_ms, heard.begins, heard.series
+    known_values, known_times = known.values, known.times
+    present_out, fell_out, known_out = growth.present, growth.fell, growth.known
+    amount_out, span_out = growth.amount, growth.span_ms
     for c in range(len(rules.counters)):
         field = rules.counters[c]
-        before = known.values[series, c]
-        base, base_ms = before, known.times[series, c]
-        started = not np.isnan(before)
-        last, last_ms = before, base_ms
-        present, fell = False, False
-        for j in range(len(mine)):
-            value = rows.values[mine[j], field]
-            if np.isnan(value):
-                continue
-            instant = rows.ts_ms[mine[j]]
-            if not started:
-                started, base, base_ms = True, value, instant
-            if value < last:
-                fell = True
-            present, last, last_ms = True, value, instant
-        grew = present and last_ms > base_ms
-        growth.present[c] = present
-        growth.fell[c] = fell
-        growth.known[c] = grew
-        growth.amount[c] = last - base if present else 0.0
-        growth.span_ms[c] = float(last_ms - base_ms) if grew else 1.0
-        if present:
-            known.values[series, c] = last
-            known.times[series, c] = last_ms
+        for i in range(m):
+            series = numbers[i]
+            before, base_ms = known_values[series, c], known_times[series, c]
+            base, last, last_ms = before, before, base_ms
+            present, fell = False, False
+            for j in range(begins[i], begins[i + 1]):
+                value = values[j, field]
+                if not np.isnan(value):
+                    instant = ts_ms[j]
+                    if np.isnan(base):
+                        base, base_ms = value, instant
+                    fell |= value < last
+                    present, last, last_ms = True, value, instant
+            grew = present and last_ms > base_ms
+            present_out[i, c], fell_out[i, c], known_out[i, c] = present, fell, grew
+            amount_out[i, c] = last - base if present else 0.0
+            span_out[i, c] = float(last_ms - base_ms) if grew else 1.0
+            if present:
+                known_values[series, c] = last
+                known_times[series, c] = last_ms
 
 
 @compiled
-def tell(rules: RuleTables, growth: Growth, told: Told, at: int, fell: Bools) -> bool:
-    """Rates and miss ratios of source `at`; marks the indicators of which a counter `fell`.
-
-    Returns whether a rate is that of another counter than its first.
-    """
-    censored = False
-    for r in range(len(rules.rate_counters)):
-        counter = rules.rate_counters[r, 0]
-        for k in range(rules.rate_counters.shape[1]):
-            candidate = rules.rate_counters[r, k]
-            if candidate >= 0 and growth.present[candidate]:
-                counter = candidate
-                censored |= k > 0
-                break
-        told.plain[at, r] = growth.amount[counter] * 1000.0 / growth.span_ms[counter]
-        told.plain_known[at, r] = growth.known[counter]
-        fell[rules.plain_at[r]] |= growth.fell[counter]
-    for m in range(len(rules.miss_at)):
-        good, whole = rules.good[m], rules.whole[m]
-        told.good[at, m] = growth.amount[good]
-        told.whole[at, m] = growth.amount[whole]
-        told.miss_known[at, m] = growth.known[good] and growth.known[whole]
-        fell[rules.miss_at[m]] |= growth.fell[good] or growth.fell[whole]
-    return censored
+def tell(rules: RuleTables, growth: Growth, m: int, told: Told) -> None:
+    """Rates and miss ratios of m sources."""
+    rate_counters, good_of, whole_of = rules.rate_counters, rules.good, rules.whole
+    present, fell, known = growth.present, growth.fell, growth.known
+    amount, span_ms = growth.amount, growth.span_ms
+    plain, plain_known, fell_out, censored = told.plain, told.plain_known, told.fell, told.censored
+    good_out, whole_out, miss_known = told.good, told.whole, told.miss_known
+    num_rates = len(rate_counters)
+    for i in range(m):
+        stands_in = False
+        for r in range(num_rates):
+            counter = rate_counters[r, 0]
+            for k in range(rate_counters.shape[1]):
+                candidate = rate_counters[r, k]
+                if candidate >= 0 and present[i, candidate]:
+                    counter = candidate
+                    stands_in |= k > 0
+                    break
+            plain[i, r] = amount[i, counter] * 1000.0 / span_ms[i, counter]
+            plain_known[i, r] = known[i, counter]
+            fell_out[i, r] = fell[i, counter]
+        censored[i] = stands_in
+        for q in range(len(good_of)):
+            good, whole = good_of[q], whole_of[q]
+            good_out[i, q] = amount[i, good]
+            whole_out[i, q] = amount[i, whole]
+            miss_known[i, q] = known[i, good] and known[i, whole]
+            fell_out[i, num_rates + q] = fell[i, good] or fell[i, whole]
 
 
 @compiled
-def gauge(rules: RuleTables, rows: PoolRows, mine: Ints, told: Told, at: int) -> None:
-    """Means, ratios and maxima of source `at` over its samples `mine`, oldest first."""
-    first = len(rules.rate_counters)
+def gauge(rules: RuleTables, heard: Heard, m: int, told: Told) -> None:
+    """Means, ratios and maxima of m sources, oldest sample first."""
+    values, begins = heard.values, heard.begins
+    plain, plain_known, first = told.plain, told.plain_known, len(rules.rate_counters)
     for g in range(len(rules.gauge_rule)):
         rule, field, other = rules.gauge_rule[g], rules.gauge_fields[g, 0], rules.gauge_fields[g, 1]
-        count, total, top = 0, 0.0, -np.inf
-        for j in range(len(mine)):
-            value = rows.values[mine[j], field]
-            if rule == OF_RATIOS:
-                whole = rows.values[mine[j], other]
-                # A comparison with NaN is false.
-                value = min(value / whole, 1.0) if whole > 0.0 and not np.isnan(value) else np.nan
-            if not np.isnan(value):
-                count += 1
-                total += value
-                top = max(top, value)
-        told.plain[at, first + g] = (top if rule == OF_MAXIMA else total / count) if count else 0.0
-        told.plain_known[at, first + g] = count > 0
+        for i in range(m):
+            count, total, top = 0, 0.0, -np.inf
+            for j in range(begins[i], begins[i + 1]):
+                value = values[j, field]
+                if rule == OF_RATIOS:
+                    whole = values[j, other]
+                    # A comparison with NaN is false.
+                    value = min(value / whole, 1.0) if whole > 0.0 and not np.isnan(value) else np.nan
+                if not np.isnan(value):
+                    count += 1
+                    total += value
+                    top = max(top, value)
+            plain[i, first + g] = (top if rule == OF_MAXIMA else total / count) if count else 0.0
+            plain_known[i, first + g] = count > 0
 
 
 @compiled
@@ -163,63 +200,65 @@ def limit(total: float, count: float, number: float, cap: float) -> float:
 
 
 @compiled
-def added(numbers: Floats, known: Bools, column: int, first: int, end: int) -> tuple[float, float]:
-    """Sum and number of what sources `first` to `end` say."""
-    total, count = 0.0, 0.0
-    for i in range(first, end):
-        if known[i, column]:
-            total += numbers[i, column]
-            count += 1.0
-    return total, count
-
-
-@compiled
 def combine_plain(
-    rules: RuleTables, told: Told, first: int, end: int, fell: Bools, values: Singles, observed: Bools
+    rules: RuleTables, told: Told, firsts: Ints, rows: Ints, num_workloads: int, values: Singles, observed: Bools
 ) -> None:
-    """Rates and gauges of a workload, into [N] each, from what its sources `first` to `end` say."""
-    cap = rules.cap[0]
-    for p in range(len(rules.plain_at)):
-        how, at = rules.plain_how[p], rules.plain_at[p]
-        number, count = added(told.plain, told.plain_known, p, first, end)
-        if not count or fell[at]:
-            continue
-        if how == MEAN:
-            number /= count
-        elif how == MAX:
-            number = -np.inf
+    """Rates and gauges of workloads, at their `rows` [w] of [k, N] each, from what their sources say; see `Heard`."""
+    plain_at, plain_how, cap = rules.plain_at, rules.plain_how, rules.cap[0]
+    plain, known, fell, num_rates = told.plain, told.plain_known, told.fell, len(rules.rate_counters)
+    for w in range(num_workloads):
+        row, first, end = rows[w], firsts[w], firsts[w + 1]
+        for p in range(len(plain_at)):
+            number, count, top, started_anew = 0.0, 0.0, -np.inf, False
             for i in range(first, end):
-                if told.plain_known[i, p]:
-                    number = max(number, told.plain[i, p])
-        elif cap < np.inf:
-            total, number = number, 0.0
-            for i in range(first, end):
-                if told.plain_known[i, p]:
-                    number += min(told.plain[i, p], limit(total, count, told.plain[i, p], cap))
-        # Adding 0 turns -0 into 0: equal numbers must be equal bytes.
-        values[at] = np.float32(number) + np.float32(0.0)
-        observed[at] = True
+                started_anew |= p < num_rates and fell[i, p]
+                if known[i, p]:
+                    number += plain[i, p]
+                    count += 1.0
+                    top = max(top, plain[i, p])
+            if not count or started_anew:
+                continue
+            how = plain_how[p]
+            if how == MEAN:
+                number /= count
+            elif how == MAX:
+                number = top
+            elif cap < np.inf:
+                total, number = number, 0.0
+                for i in range(first, end):
+                    if known[i, p]:
+                        number += min(plain[i, p], limit(total, count, plain[i, p], cap))
+            # Adding 0 turns -0 into 0: equal numbers must be equal bytes.
+            values[row, plain_at[p]] = np.float32(number) + np.float32(0.0)
+            observed[row, plain_at[p]] = True
 
 
 @compiled
 def combine_misses(
-    rules: RuleTables, told: Told, first: int, end: int, fell: Bools, values: Singles, observed: Bools
+    rules: RuleTables, told: Told, firsts: Ints, rows: Ints, num_workloads: int, values: Singles, observed: Bools
 ) -> None:
-    """Miss ratios of a workload, into [N] each, from what its sources `first` to `end` say."""
-    cap = rules.cap[0]
-    for m in range(len(rules.miss_at)):
-        at = rules.miss_at[m]
-        total, count = added(told.whole, told.miss_known, m, first, end)
-        good, whole = 0.0, 0.0
-        for i in range(first, end):
-            if told.miss_known[i, m]:
-                mine_good, mine_whole = told.good[i, m], told.whole[i, m]
-                most = limit(total, count, mine_whole, cap) if cap < np.inf else np.inf
-                if mine_whole > most:
-                    mine_good = mine_good * most / mine_whole
-                    mine_whole = most
-                good += mine_good
-                whole += mine_whole
-        if whole > 0.0 and not fell[at]:
-            values[at] = np.float32(min(max(1.0 - good / whole, 0.0), 1.0)) + np.float32(0.0)
-            observed[at] = True
+    """Miss ratios of workloads, as `combine_plain`."""
+    miss_at, cap, num_rates = rules.miss_at, rules.cap[0], len(rules.rate_counters)
+    told_good, told_whole, known, fell = told.good, told.whole, told.miss_known, told.fell
+    for w in range(num_workloads):
+        row, first, end = rows[w], firsts[w], firsts[w + 1]
+        for q in range(len(miss_at)):
+            total, count, started_anew = 0.0, 0.0, False
+            for i in range(first, end):
+                started_anew |= fell[i, num_rates + q]
+                if known[i, q]:
+                    total += told_whole[i, q]
+                    count += 1.0
+            good, whole = 0.0, 0.0
+            for i in range(first, end):
+                if known[i, q]:
+                    mine_good, mine_whole = told_good[i, q], told_whole[i, q]
+                    most = limit(total, count, mine_whole, cap) if cap < np.inf else np.inf
+                    if mine_whole > most:
+                        mine_good = mine_good * most / mine_whole
+                        mine_whole = most
+                    good += mine_good
+                    whole += mine_whole
+            if whole > 0.0 and not started_anew:
+                values[row, miss_at[q]] = np.float32(min(max(1.0 - good / whole, 0.0), 1.0)) + np.float32(0.0)
+                observed[row, miss_at[q]] = True

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
 from streams.catalogue import Indicator
-from streams.close_loop import RESET, Closing, Columns, Limits, Names, Scratch, close_slots
-from streams.close_rules import Growth, Told
+from streams.close_columns import RESET, Columns
+from streams.close_loop import close_slots
+from streams.close_order import Closing, Limits, Names
+from streams.close_room import CloseRoom
 from streams.config import StreamConfig
 from streams.facts_codec import FactColumns, PageSeries, SeriesColumns
 from streams.indicators import IndicatorRules
@@ -23,6 +26,7 @@ from streams.slots import OpenSlot, SlotNews
 
 # Slots are closed together up to so many samples: more would no longer fit the cache of a core.
 _GROUP_SAMPLES = 4_096
+_NOBODY: Ints = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,7 @@ class SlotCloser:
         self._pool = pool
         self._series = SeriesTable(self._rules.counters, self._rules.hist_fields, index)
         self._pages = BlockOfPages(self._rules.counters, index)
+        self._room = CloseRoom(self._rules, len(fields))
         self.roster = Roster(index)
 
     def remember(self, slot: int, workloads: Sequence[str], states: Sequence[SeriesState]) -> None:
@@ -74,9 +79,11 @@ class SlotCloser:
         """Series that are remembered."""
         return self._series.living()
 
-    def close(self, slots: Sequence[tuple[int, OpenSlot]]) -> list[ClosedSlot]:
-        """Aggregate slots, in ascending order, and remember them; their rows of the pool are free afterwards."""
-        closed: list[ClosedSlot] = []
+    def close(self, slots: Sequence[tuple[int, OpenSlot]]) -> Iterator[ClosedSlot]:
+        """Aggregate slots, in ascending order, and remember them; their rows of the pool are free afterwards.
+
+        What is yielded is to be used before the next one is asked for: its arrays are then filled anew.
+        """
         # Histograms are no columns: each slot needs what the one before it has left.
         alone = bool(self._series.hists) or any(opened.news is not None and opened.news.hists for _, opened in slots)
         group: list[tuple[int, OpenSlot]] = []
@@ -84,94 +91,53 @@ class SlotCloser:
         for slot, opened in slots:
             num_samples += opened.size
             if group and (alone or num_samples > _GROUP_SAMPLES):
-                closed += self._close_group(group)
+                yield from self._close_group(group)
                 group, num_samples = [], opened.size
             group.append((slot, opened))
-        return closed + self._close_group(group) if group else closed
+        if group:
+            yield from self._close_group(group)
 
-    def _close_group(self, slots: Sequence[tuple[int, OpenSlot]]) -> list[ClosedSlot]:
+    def _close_group(self, slots: Sequence[tuple[int, OpenSlot]]) -> Iterator[ClosedSlot]:
         told_more = [opened.news is not None and bool(opened.news.workloads) for _, opened in slots]
         orders = [
-            self._index.numbers_of(tuple(opened.news.workloads)) if more and opened.news else np.zeros(0, np.int64)
+            self._index.numbers_of(tuple(opened.news.workloads)) if more and opened.news else _NOBODY
             for more, (_, opened) in zip(told_more, slots, strict=True)
         ]
         closing = Closing(
             np.array([slot for slot, _ in slots]),
             np.array([opened.head for _, opened in slots]),
             np.array([opened.size for _, opened in slots]),
-            np.concatenate(orders) if any(told_more) else orders[0],
-            np.array([0, *np.cumsum([len(order) for order in orders]).tolist()]),
+            np.concatenate(orders) if any(told_more) else _NOBODY,
+            np.array([0, *accumulate(map(len, orders))]),
         )
         num_samples = int(closing.size.sum())
-        columns = self._columns(len(slots), num_samples + len(closing.order), num_samples)
         last_seen = self.roster.last_seen()
         names = Names(last_seen, self._index.name_ranks(), self._index.workload_of, self._index.ranks())
-        scratch = self._scratch(len(last_seen), int(closing.size.max()))
+        columns = self._room.columns(len(slots), num_samples + len(closing.order), num_samples)
+        scratch = self._room.scratch(len(last_seen), int(closing.size.max()))
         known = self._series.columns()
         self._series.forget_hists(slots[0][0] - 1 - self._context_steps)
         close_slots(closing, self._pool.rows, names, known, self._rules.tables, self._limits, scratch, columns)
         hist_rows = self._hists(slots[0][1].news, columns)
         pages = self._pages
-        pages.load(columns)
-        closed: list[ClosedSlot] = []
+        pages.load(columns, len(slots))
         for at, (_, opened) in enumerate(slots):
             workloads = pages.workloads(at)
             values, observed = pages.values(at)
-            num_refused = int(columns.refused[at])
+            num_refused = pages.refused(at)
             news = opened.news if told_more[at] else None
             if news is not None and len(workloads) < len(news.workloads):
                 unheard = news.workloads.keys() - set(workloads)
                 num_refused += sum(len(news.workloads[name] or ()) for name in unheard)
-            closed.append(
-                ClosedSlot(
-                    workloads, values, observed, pages.facts(at, workloads, news), pages.series(at, hist_rows),
-                    num_refused,
-                )
-            )  # fmt: skip
-        return closed
-
-    def _columns(self, num_slots: int, k: int, n: int) -> Columns:
-        num_indicators, num_counters = self._rules.num_indicators, len(self._rules.counters)
-        return Columns(
-            cuts=np.empty((num_slots + 1, 3), np.int64),
-            refused=np.empty(num_slots, np.int64),
-            workload=np.empty(k, np.int64),
-            values=np.empty((k, num_indicators), np.float32),
-            observed=np.empty((k, num_indicators), np.bool_),
-            num_samples=np.empty(k, np.int32),
-            newest_ms=np.empty(k, np.int64),
-            sources_seen=np.empty(k, np.int32),
-            sources_known=np.empty(k, np.int32),
-            flags=np.empty(k, np.uint8),
-            series=np.empty(n, np.int64),
-            row=np.empty(n, np.int32),
-            series_ms=np.empty(n, np.int64),
-            counters=np.empty((n, num_counters)),
-            there=np.empty((n, num_counters), np.bool_),
-            times=np.empty((n, num_counters), np.int64),
-            sample_row=np.empty(n, np.int64),
-            sample_series=np.empty(n, np.int64),
-        )
-
-    def _scratch(self, num_names: int, num_series: int) -> Scratch:
-        tables, num_counters = self._rules.tables, len(self._rules.counters)
-        plain, misses = (num_series, len(tables.plain_at)), (num_series, len(tables.miss_at))
-        return Scratch(
-            np.full(num_names, -1),
-            Told(
-                np.empty(plain), np.empty(plain, np.bool_), np.empty(misses), np.empty(misses),
-                np.empty(misses, np.bool_),
-            ),
-            Growth(*np.empty((3, num_counters), np.bool_), *np.empty((2, num_counters))),
-            np.empty(self._rules.num_indicators, np.bool_),
-        )  # fmt: skip
+            facts = pages.facts(at, workloads, news)
+            yield ClosedSlot(workloads, values, observed, facts, pages.series(at, hist_rows), num_refused)
 
     def _hists(self, news: SlotNews | None, columns: Columns) -> HistRows:
         """Indicators made of histograms, and what is remembered of them, of a slot that stands alone."""
         held = news.hists if news is not None else {}
         if not (held or self._series.hists):
             return [], []
-        k, m, n = columns.cuts[1].tolist()
+        k, m, n = columns.cuts[1, :3].tolist()
         numbers = columns.series[:m].tolist()
         seen: dict[int, dict[str, list[tuple[HistogramState, int]]]] = {}
         ts_ms = self._pool.rows.ts_ms

@@ -42,7 +42,8 @@ F = TypeVar("F", bound=Callable[..., object])
 
 _config: Any = numba.config
 _SOURCES: Final = (
-    "bounds_loop", "close_loop", "close_rules", "packed_lists", "packed_loop", "plain_text", "pool_loop",
+    "bounds_loop", "close_columns", "close_loop", "close_order", "close_rules", "packed_lists", "packed_loop",
+    "plain_text", "pool_loop",
 )  # fmt: skip
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from streams.close_loop import Columns
+from streams.close_columns import CELLS, OLDER, PRESENT, ROWS, SERIES, Columns
 from streams.facts_codec import FactColumns, SeriesColumns
 from streams.pages import BatchQueue, FleetFacts, HistogramState, OutcomeFact, SloCounts
-from streams.sample_run import Bools, Floats, Ints, Singles
+from streams.sample_run import Bools, Singles
 from streams.series_index import SeriesIndex
 from streams.slots import SlotNews
 
@@ -30,38 +28,42 @@ class BlockOfPages:
         self._index = index
         self._block: Columns
         self._cuts: list[list[int]]
-        self._whole = False
-        self._names: tuple[str, ...] = ()
-        self._cells: Floats
+        self._same: list[bool]
+        self._workloads: tuple[str, ...]
+        self._sources: tuple[str, ...]
+        self._rows: bytes
+        self._names_of: dict[bytes, tuple[str, ...]] = {}
 
-    def load(self, block: Columns) -> None:
-        """Take up a block that was just closed."""
+    def load(self, block: Columns, num_slots: int) -> None:
+        """Take up a block of slots that was just closed."""
         self._block = block
-        self._cuts = block.cuts.tolist()
-        m = self._cuts[-1][1]
-        # The ordinary case, in which no slot needs a closer look: each counter is there in every series, told by its
-        # newest sample, or in none.
-        there = block.there[:m]
-        in_all = there.all(axis=0)
-        used = np.flatnonzero(in_all)
-        told = block.times[:m, used] == block.series_ms[:m, None]
-        self._whole = bool(m and not there[:, ~in_all].any() and told.all())
-        if self._whole:
-            self._names = tuple(self._counters[column] for column in used.tolist())
-            self._cells = np.ascontiguousarray(block.counters[:m, used], "<f8")
+        self._cuts = block.cuts[: num_slots + 1].tolist()
+        self._same = block.same[:num_slots].tolist()
 
     def workloads(self, at: int) -> tuple[str, ...]:
-        """Workloads of a slot's page, ascending."""
-        return tuple(self._index.names_of(self._block.workload[self._cuts[at][0] : self._cuts[at + 1][0]]))
+        """Workloads of a slot's page, ascending; slots are looked at in order."""
+        if not self._same[at]:
+            rows, series = self._part(at, ROWS), self._part(at, SERIES)
+            self._workloads = tuple(self._index.names_of(self._block.workload[rows]))
+            self._sources = tuple(self._index.sources_of(self._block.series[series]))
+            self._rows = self._block.row[series].tobytes()
+        return self._workloads
 
     def values(self, at: int) -> tuple[Singles, Bools]:
         """Values [k, N] and mask of a slot's page."""
-        rows = slice(self._cuts[at][0], self._cuts[at + 1][0])
+        rows = self._part(at, ROWS)
         return self._block.values[rows], self._block.observed[rows]
+
+    def refused(self, at: int) -> int:
+        """Samples of a slot whose workloads were not admitted."""
+        return int(self._block.refused[at])
+
+    def _part(self, at: int, of: int) -> slice:
+        return slice(self._cuts[at][of], self._cuts[at + 1][of])
 
     def facts(self, at: int, workloads: Sequence[str], news: SlotNews | None) -> FactColumns:
         """The facts of a slot; `news` is None where there is none but of samples."""
-        block, rows = self._block, slice(self._cuts[at][0], self._cuts[at + 1][0])
+        block, rows = self._block, self._part(at, ROWS)
         num_samples, newest = block.num_samples[rows], block.newest_ms[rows]
         fleet: list[tuple[int, FleetFacts]] = []
         outcomes: list[tuple[int, tuple[OutcomeFact, ...]]] = []
@@ -83,10 +85,10 @@ class BlockOfPages:
             if counts := told.slo():
                 slo.append((row, counts))
         return FactColumns(
-            num_samples=num_samples.astype("<i4", copy=False).tobytes(),
-            newest_ts_ms=newest.astype("<i8", copy=False).tobytes(),
-            sources_seen=block.sources_seen[rows].astype("<i4", copy=False).tobytes(),
-            sources_known=block.sources_known[rows].astype("<i4", copy=False).tobytes(),
+            num_samples=num_samples.tobytes(),
+            newest_ts_ms=newest.tobytes(),
+            sources_seen=block.sources_seen[rows].tobytes(),
+            sources_known=block.sources_known[rows].tobytes(),
             flags=block.flags[rows].tobytes(),
             fleet=tuple(fleet),
             outcomes=tuple(outcomes),
@@ -95,32 +97,23 @@ class BlockOfPages:
         )
 
     def series(self, at: int, hists: HistRows) -> SeriesColumns:
-        """The series of a slot."""
-        block, series = self._block, slice(self._cuts[at][1], self._cuts[at + 1][1])
-        hist_rows, older = hists
-        if self._whole and series.start < series.stop:
-            names, cells = self._names, self._cells[series]
-            present = np.full(cells.size // 8 + 1, 0xFF, np.uint8)[: (cells.size + 7) // 8]
-            if cells.size % 8:
-                present[-1] = 0xFF << (8 - cells.size % 8) & 0xFF
-        else:
-            there = block.there[series]
-            used = np.flatnonzero(there.any(axis=0))
-            stale = there & (block.times[series] != block.series_ms[series, None])
-            older = [*older, *self._older(stale, block.times[series])]
-            names = tuple(self._counters[column] for column in used.tolist())
-            cells = block.counters[series][:, used].astype("<f8", copy=False)
-            present = np.packbits(there[:, used])
+        """The series of a slot, after its `workloads`."""
+        block, hist_rows, older = self._block, *hists
+        late = block.older[self._part(at, OLDER)].tolist() if self._cuts[at][OLDER] < self._cuts[at + 1][OLDER] else ()
         return SeriesColumns(
-            workload_rows=block.row[series].astype("<i4", copy=False).tobytes(),
-            sources=tuple(self._index.sources_of(block.series[series])),
-            ts_ms=block.series_ms[series].astype("<i8", copy=False).tobytes(),
-            names=names,
-            counters=cells.tobytes(),
-            present=present.tobytes(),
+            workload_rows=self._rows,
+            sources=self._sources,
+            ts_ms=block.series_ms[self._part(at, SERIES)].tobytes(),
+            names=self._used(block.used[at]),
+            counters=block.cells[self._part(at, CELLS)].tobytes(),
+            present=block.present[self._part(at, PRESENT)].tobytes(),
             hists=tuple(hist_rows),
-            older_ts_ms=tuple(sorted(older)),
+            older_ts_ms=tuple(sorted([*older, *((row, self._counters[c], ts_ms) for row, c, ts_ms in late)])),
         )
 
-    def _older(self, stale: Bools, times: Ints) -> list[tuple[int, str, int]]:
-        return [(row, self._counters[c], int(times[row, c])) for row, c in np.argwhere(stale).tolist()]
+    def _used(self, used: Bools) -> tuple[str, ...]:
+        found = self._names_of.get(key := used.tobytes())
+        if found is None:
+            found = tuple(name for name, there in zip(self._counters, used.tolist(), strict=True) if there)
+            self._names_of[key] = found
+        return found

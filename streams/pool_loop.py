@@ -11,6 +11,7 @@ from streams.sample_run import Floats, Ints
 
 TAKEN, LATE, DUPLICATE, REFUSED = range(4)
 NOBODY = -1
+_HOME_BITS, _ROW_MASK = 32, 0xFFFFFFFF
 _SHUFFLE_SERIES, _SHUFFLE_TIME = -7046029254386353131, 6364136223846793005
 
 
@@ -23,6 +24,8 @@ class PoolRows(NamedTuple):
         following: [rows] the next sample of the same slot, in log order; -1 after the last.
         free: [rows] a stack of free rows, `counts[0]` high.
         places: open addressing, a power of two and at least twice the rows: rows by (series, ts_ms), -1 where empty.
+            In the upper half of the number stands where the row would be if nothing were in its way, since looking
+            that up in its columns takes longer than all else.
         counts: [2] free rows, open slots.
     """
 
@@ -107,7 +110,8 @@ def take_run(
         tally: [R, 4] out: samples of each record by what became of them.
         row_of: [n] out: the row that holds the sample, -1 where none does.
     """
-    mask = len(rows.places) - 1
+    places, held_series, held_ts_ms, held_values = rows.places, rows.series, rows.ts_ms, rows.values
+    mask = len(places) - 1
     i = 0
     slot, begin_ms, end_ms, at, count = 0, 0, 0, NOBODY, 0
     for record in range(len(sizes)):
@@ -127,22 +131,26 @@ def take_run(
                 at = open_slot(rows, slots, slot, offsets[record])
                 count = rows.counts[1]
             who = series[i]
-            place = home_of(who, instant, mask)
-            held = rows.places[place]
-            while held != NOBODY and (rows.series[held] != who or rows.ts_ms[held] != instant):
+            home = home_of(who, instant, mask)
+            place = home
+            held = places[place]
+            while held != NOBODY:
+                row = held & _ROW_MASK
+                if held >> _HOME_BITS == home and held_series[row] == who and held_ts_ms[row] == instant:
+                    break
                 place = (place + 1) & mask
-                held = rows.places[place]
+                held = places[place]
             if held != NOBODY:
                 tally[record, DUPLICATE] += 1
                 i += 1
                 continue
             rows.counts[0] -= 1
             row = rows.free[rows.counts[0]]
-            rows.places[place] = row
-            rows.series[row] = who
-            rows.ts_ms[row] = instant
+            places[place] = home << _HOME_BITS | row
+            held_series[row] = who
+            held_ts_ms[row] = instant
             for f in range(values.shape[1]):
-                rows.values[row, f] = values[i, f]
+                held_values[row, f] = values[i, f]
             rows.following[row] = NOBODY
             if slots.size[at]:
                 rows.following[slots.tail[at]] = row
@@ -168,27 +176,28 @@ def rows_from(rows: PoolRows, row: int, size: int) -> Ints:
 @compiled
 def release(rows: PoolRows, head: int) -> None:
     """Make the rows of a closed slot free."""
-    mask = len(rows.places) - 1
+    places, series, ts_ms, following, free = rows.places, rows.series, rows.ts_ms, rows.following, rows.free
+    mask = len(places) - 1
+    num_free = rows.counts[0]
     row = head
     while row != NOBODY:
-        after = rows.following[row]
-        place = home_of(rows.series[row], rows.ts_ms[row], mask)
-        while rows.places[place] != row:
+        home = home_of(series[row], ts_ms[row], mask)
+        entry, place = home << _HOME_BITS | row, home
+        while places[place] != entry:
             place = (place + 1) & mask
         # What stands behind the gap moves into it, unless the gap lies before its home.
         nxt = (place + 1) & mask
-        while rows.places[nxt] != NOBODY:
-            other = rows.places[nxt]
-            home = home_of(rows.series[other], rows.ts_ms[other], mask)
-            if (nxt - home) & mask >= (nxt - place) & mask:
-                rows.places[place] = other
+        while places[nxt] != NOBODY:
+            if (nxt - (places[nxt] >> _HOME_BITS)) & mask >= (nxt - place) & mask:
+                places[place] = places[nxt]
                 place = nxt
             nxt = (nxt + 1) & mask
-        rows.places[place] = NOBODY
-        rows.series[row] = NOBODY
-        rows.free[rows.counts[0]] = row
-        rows.counts[0] += 1
-        row = after
+        places[place] = NOBODY
+        series[row] = NOBODY
+        free[num_free] = row
+        num_free += 1
+        row = following[row]
+    rows.counts[0] = num_free
 
 
 @compiled
@@ -197,7 +206,8 @@ def index_rows(rows: PoolRows) -> None:
     mask = len(rows.places) - 1
     for row in range(len(rows.series)):
         if rows.series[row] != NOBODY:
-            place = home_of(rows.series[row], rows.ts_ms[row], mask)
+            home = home_of(rows.series[row], rows.ts_ms[row], mask)
+            place = home
             while rows.places[place] != NOBODY:
                 place = (place + 1) & mask
-            rows.places[place] = row
+            rows.places[place] = home << _HOME_BITS | row

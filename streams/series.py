@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
-from streams.close_loop import NEVER
+from streams.close_order import NEVER
 from streams.close_rules import Remembered
 from streams.facts_codec import PageSeries
 from streams.pages import HistogramState
