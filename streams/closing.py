@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,8 +29,7 @@ _GROUP_SAMPLES = 4_096
 _NOBODY: Ints = np.zeros(0, np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class ClosedSlot:
+class ClosedSlot(NamedTuple):
     """A slot's share of its page; `num_refused` samples belonged to workloads that were one too many."""
 
     workloads: tuple[str, ...]

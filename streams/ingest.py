@@ -275,11 +275,12 @@ class IngestKernel:
         resume = self._open.first_offset(offset)
         opened = {number: (taken, after) for number, taken, after in self._open.take_until(slot, offset)}
         due: list[DueSlot] = []
+        counters = self.counters
         for closing in sorted({*empty_too, *opened}):
             samples, resume = opened.get(closing, (OpenSlot(), resume))
             self._resume_offset = resume
             controls, self._controls = tuple(self._controls), []
-            due.append(DueSlot(closing, samples, offset, stamp_ms, resume, controls, self.counters))
+            due.append(DueSlot(closing, samples, offset, stamp_ms, resume, controls, counters))
         due[-1].letters = self._dead.take(offset)
         self.last_closed = slot
         return due

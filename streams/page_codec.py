@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -13,49 +12,27 @@ import numpy as np
 
 from streams.catalogue import SOURCES, Indicator, Source, of_source
 from streams.config import StreamConfig
-from streams.facts_codec import FactColumns, PageFacts, PageSeries, SeriesColumns
+from streams.facts_codec import PageFacts, PageSeries
 from streams.log import ContractBroken, LogRecord, OtherSettings
-from streams.pages import Control, Counters, Page
+from streams.page_seal import (
+    CHUNK_BYTES,
+    CHUNK_HEAD,
+    FORMAT,
+    KEY,
+    LENGTH,
+    MAGIC,
+    EncodedPage,
+    PageHeader,
+    digest_of,
+    page_key,
+    seal_page,
+)
+from streams.pages import Page
 
-FORMAT = 1
-CHUNK_BYTES = 900_000
-_MAGIC = b"HPG1"
-_KEY = struct.Struct(">BiqH")  # source, partition, slot, chunk
-_LENGTH = struct.Struct(">I")
-_CHUNK_HEAD = struct.Struct(">4sHH16s")  # magic, chunk, chunks, digest of the whole page
-_DIGEST_BYTES = 16
+__all__ = ["PageAssembler", "StoredPage", "align_page", "decode_page", "encode_page", "page_key"]
+
 _FOREIGN = "something else writes to the pages topic; stop it, then `harmony state reset`"
 _OTHER_SHAPE = "settings changed under existing state; restore the old value or run `harmony state reset`"
-
-
-class PageHeader(msgspec.Struct, frozen=True):
-    """The part of a page that is not arrays. Names are kept in the bytes: a page can be read without this code."""
-
-    v: int
-    source: Source
-    partition: int
-    num_partitions: int
-    slot: int
-    prev: int | None
-    prev_digest: str | None
-    end_offset: int
-    end_stamp_ms: int
-    resume_offset: int
-    step_ms: int
-    grace_ms: int
-    indicators: tuple[str, ...]
-    workloads: tuple[str, ...]
-    facts: FactColumns
-    series: SeriesColumns
-    controls: tuple[Control, ...]
-    counters: Counters
-
-
-class EncodedPage(NamedTuple):
-    """A page as (key, value) records in order, and its digest (hex)."""
-
-    records: list[tuple[bytes, bytes]]
-    digest: str
 
 
 class StoredPage(NamedTuple):
@@ -67,74 +44,41 @@ class StoredPage(NamedTuple):
     last_offset: int
 
 
-_encode_header = msgspec.msgpack.Encoder().encode
 _decode_header = msgspec.msgpack.Decoder(PageHeader).decode
 
 
-def page_key(source: Source, partition: int, slot: int, chunk: int) -> bytes:
-    """Key of one chunk; unique per slot, since the log is bounded by size and never compacted."""
-    return _KEY.pack(SOURCES.index(source), partition, slot, chunk)
-
-
-def encode_page(
-    page: Page,
-    num_partitions: int,
-    chunk_bytes: int = CHUNK_BYTES,
-    columns: tuple[FactColumns, SeriesColumns] | None = None,
-) -> EncodedPage:
+def encode_page(page: Page, num_partitions: int, chunk_bytes: int = CHUNK_BYTES) -> EncodedPage:
     """Turn a page into chunk records; the same page gives the same bytes.
 
     Args:
         page: values [k, N] and observed [k, N] aligned with its workloads and indicators.
         num_partitions: of the telemetry topics, stored so that a later change is noticed.
         chunk_bytes: largest payload of one chunk.
-        columns: facts and series where they are columns already; those of the page are then left out.
     """
     k, n = len(page.workloads), len(page.indicators)
-    num_facts = len(page.facts) if columns is None else k
-    if page.values.shape != (k, n) or page.observed.shape != (k, n) or num_facts != k:
+    if page.values.shape != (k, n) or page.observed.shape != (k, n) or len(page.facts) != k:
         raise ValueError(f"page of {k} workloads and {n} indicators has values of shape {page.values.shape}")
-    facts, series = columns or (PageFacts.of(page.facts).columns, PageSeries.of(page.series, page.workloads).columns)
-    header = _encode_header(
-        PageHeader(
-            v=FORMAT,
-            source=page.source,
-            partition=page.partition,
-            num_partitions=num_partitions,
-            slot=page.slot,
-            prev=page.prev,
-            prev_digest=page.prev_digest,
-            end_offset=page.end_offset,
-            end_stamp_ms=page.end_stamp_ms,
-            resume_offset=page.resume_offset,
-            step_ms=page.step_ms,
-            grace_ms=page.grace_ms,
-            indicators=page.indicators,
-            workloads=page.workloads,
-            facts=facts,
-            series=series,
-            controls=page.controls,
-            counters=page.counters,
-        )
+    header = PageHeader(
+        v=FORMAT,
+        source=page.source,
+        partition=page.partition,
+        num_partitions=num_partitions,
+        slot=page.slot,
+        prev=page.prev,
+        prev_digest=page.prev_digest,
+        end_offset=page.end_offset,
+        end_stamp_ms=page.end_stamp_ms,
+        resume_offset=page.resume_offset,
+        step_ms=page.step_ms,
+        grace_ms=page.grace_ms,
+        indicators=page.indicators,
+        workloads=page.workloads,
+        facts=PageFacts.of(page.facts).columns,
+        series=PageSeries.of(page.series, page.workloads).columns,
+        controls=page.controls,
+        counters=page.counters,
     )
-    body = b"".join(
-        (
-            _LENGTH.pack(len(header)),
-            header,
-            np.ascontiguousarray(page.values, dtype="<f4").tobytes(),
-            np.packbits(page.observed).tobytes(),
-        )
-    )
-    digest = hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest()
-    starts = range(0, len(body), chunk_bytes)
-    records = [
-        (
-            page_key(page.source, page.partition, page.slot, chunk),
-            _CHUNK_HEAD.pack(_MAGIC, chunk, len(starts), digest) + body[start : start + chunk_bytes],
-        )
-        for chunk, start in enumerate(starts)
-    ]
-    return EncodedPage(records, digest.hex())
+    return seal_page(header, page.values, page.observed, chunk_bytes)
 
 
 def decode_page(body: bytes, config: StreamConfig, num_partitions: int) -> Page:
@@ -145,9 +89,9 @@ def decode_page(body: bytes, config: StreamConfig, num_partitions: int) -> Page:
             parts do not fit each other.
     """
     try:
-        (length,) = _LENGTH.unpack_from(body)
-        start = _LENGTH.size + length
-        header = _decode_header(body[_LENGTH.size : start])
+        (length,) = LENGTH.unpack_from(body)
+        start = LENGTH.size + length
+        header = _decode_header(body[LENGTH.size : start])
     except (msgspec.MsgspecError, UnicodeDecodeError, struct.error) as error:
         raise ContractBroken(f"a page header cannot be read ({error}); {_OTHER_SHAPE}") from None
     for name, found, wanted in (
@@ -260,7 +204,7 @@ class PageAssembler:
         for torn in [other for other in self._open if other[0] == source and other[1] < slot]:
             del self._open[torn]
         body = b"".join(page.chunks[i] for i in range(num_chunks))
-        if hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest() != digest:
+        if digest_of(body) != digest:
             raise ContractBroken(
                 f"{self._log}: the {source} page of slot {slot} is damaged: offsets {page.first_offset} to "
                 f"{record.offset} do not match their digest; run `harmony state reset`"
@@ -278,11 +222,11 @@ class PageAssembler:
 
     def _read(self, record: LogRecord) -> tuple[Source, int, int, int, bytes, bytes]:
         key, value = record.key, record.value
-        if key is None or value is None or len(key) != _KEY.size or len(value) < _CHUNK_HEAD.size:
+        if key is None or value is None or len(key) != KEY.size or len(value) < CHUNK_HEAD.size:
             raise ContractBroken(f"{self._log}: offset {record.offset} is not a page chunk; {_FOREIGN}")
-        source, partition, slot, chunk = _KEY.unpack(key)
-        magic, number, num_chunks, digest = _CHUNK_HEAD.unpack_from(value)
-        if magic != _MAGIC or number != chunk or chunk >= num_chunks or source >= len(SOURCES):
+        source, partition, slot, chunk = KEY.unpack(key)
+        magic, number, num_chunks, digest = CHUNK_HEAD.unpack_from(value)
+        if magic != MAGIC or number != chunk or chunk >= num_chunks or source >= len(SOURCES):
             raise ContractBroken(f"{self._log}: offset {record.offset} is not a page chunk; {_FOREIGN}")
         if self._partition is None:
             self._partition = partition
@@ -291,7 +235,7 @@ class PageAssembler:
                 f"{self._log}: offset {record.offset} belongs to partition {partition}, the ones before to "
                 f"{self._partition}; {_FOREIGN}"
             )
-        return SOURCES[source], slot, chunk, num_chunks, digest, value[_CHUNK_HEAD.size :]
+        return SOURCES[source], slot, chunk, num_chunks, digest, value[CHUNK_HEAD.size :]
 
 
 @dataclass(slots=True)

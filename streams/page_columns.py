@@ -29,6 +29,7 @@ class BlockOfPages:
         self._block: Columns
         self._cuts: list[list[int]]
         self._same: list[bool]
+        self._refused: list[int]
         self._workloads: tuple[str, ...]
         self._sources: tuple[str, ...]
         self._rows: bytes
@@ -39,6 +40,7 @@ class BlockOfPages:
         self._block = block
         self._cuts = block.cuts[: num_slots + 1].tolist()
         self._same = block.same[:num_slots].tolist()
+        self._refused = block.refused[:num_slots].tolist()
 
     def workloads(self, at: int) -> tuple[str, ...]:
         """Workloads of a slot's page, ascending; slots are looked at in order."""
@@ -56,7 +58,7 @@ class BlockOfPages:
 
     def refused(self, at: int) -> int:
         """Samples of a slot whose workloads were not admitted."""
-        return int(self._block.refused[at])
+        return self._refused[at]
 
     def _part(self, at: int, of: int) -> slice:
         return slice(self._cuts[at][of], self._cuts[at + 1][of])

@@ -11,8 +11,8 @@ from streams.catalogue import Indicator, Source
 from streams.closing import ClosedSlot
 from streams.config import StreamConfig
 from streams.log import OutRecord
-from streams.page_codec import encode_page
-from streams.pages import Control, Counters, Page
+from streams.page_seal import FORMAT, PageHeader, seal_page
+from streams.pages import Control, Counters
 from streams.slots import OpenSlot
 from streams.topics import Topics
 
@@ -65,9 +65,14 @@ class PageWriter:
 
     def page(self, due: DueSlot, closed: ClosedSlot, num_refused: int) -> list[OutRecord]:
         """The records of a page; `num_refused` samples were refused since the counters of the slot were read."""
-        page = Page(
+        counters = due.counters
+        if num_refused:
+            counters = replace(counters, refused=counters.refused + num_refused)
+        header = PageHeader(
+            v=FORMAT,
             source=self._source,
             partition=self._partition,
+            num_partitions=self._topics.partitions,
             slot=due.slot,
             prev=self._prev[0] if self._prev else None,
             prev_digest=self._prev[1] if self._prev else None,
@@ -78,13 +83,12 @@ class PageWriter:
             grace_ms=self._config.grace_ms,
             indicators=self._names,
             workloads=closed.workloads,
-            values=closed.values,
-            observed=closed.observed,
-            facts=(),
+            facts=closed.facts,
+            series=closed.series,
             controls=due.controls,
-            counters=replace(due.counters, refused=due.counters.refused + num_refused),
+            counters=counters,
         )
-        encoded = encode_page(page, self._topics.partitions, columns=(closed.facts, closed.series))
+        encoded = seal_page(header, closed.values, closed.observed)
         self.follow(due.slot, encoded.digest)
         self.num_pages += 1
         return [OutRecord(self._topics.pages, key, value, self._partition) for key, value in encoded.records]

@@ -25,6 +25,7 @@ from streams.ingest import IngestKernel
 from streams.log import OutRecord
 from streams.stage_app import ConnectionConfig, StageHost
 from streams.topics import Topics
+from streams.uncollected import collect_seldom
 from streams.warm_up import warm_up
 
 
@@ -101,6 +102,7 @@ def run_subject(brokers: str, telemetry: str, prefix: str, records: int) -> None
 
     host.app.task(watch)
     uvloop.install()
+    collect_seldom()  # as a worker does
     worker = faust.Worker(host.app, loglevel="error", redirect_stdouts=False, quiet=True)
     worker.execute_from_commandline()
 
