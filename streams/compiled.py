@@ -8,18 +8,19 @@ is free while a loop runs.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 import llvmlite.binding
 
-__all__ = ["compiled"]
+__all__ = ["compiled", "completing", "is_complete"]
 
 _TARGET: Final = {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": ""}
 _NEEDED: Final = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
@@ -89,3 +90,24 @@ def _adopt(brought: Path, folder: Path) -> None:
 
 
 _FOLDER: Final = _folder()
+_COMPLETE: Final = "complete"
+
+
+def is_complete() -> bool:
+    """Whether someone has compiled all that ingest runs."""
+    return _FOLDER is not None and (_FOLDER / _COMPLETE).exists()
+
+
+@contextlib.contextmanager
+def completing() -> Iterator[bool]:
+    """Compile all that ingest runs inside: who comes meanwhile waits, and reads.
+
+    Yields whether it is still to be compiled; False where machine code is not kept, and nothing can be done beforehand.
+    """
+    if _FOLDER is None or is_complete():
+        yield False
+        return
+    with (_FOLDER / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield not is_complete()
+        (_FOLDER / _COMPLETE).touch()

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ast
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,3 +55,36 @@ def test_kept_where_asked_or_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "file").touch()
     monkeypatch.setattr(compiled._config, "CACHE_DIR", str(tmp_path / "file"))
     assert compiled._folder() is None
+
+
+_START = """
+import json, sys, time
+from pathlib import Path
+from streams import compiled
+
+compiled._FOLDER = Path.cwd()  # where nobody has compiled yet
+sys.path.insert(0, ".")
+import loop
+from streams import warm_up
+
+def slowly() -> None:
+    time.sleep(0.5)
+    loop.twice(21)
+
+warm_up._close_a_slot = slowly
+warm_up.warm_up()
+print(json.dumps([sum(loop.twice.stats.cache_misses.values()), compiled.is_complete()]))
+"""
+
+
+def test_of_workers_that_start_at_once_one_compiles(tmp_path: Path) -> None:
+    loop = "from streams.compiled import compiled\n\n@compiled\ndef twice(number):\n    return 2 * number\n"
+    (tmp_path / "loop.py").write_text(loop, encoding="utf-8")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+    environment = kept | {"PYTHONPATH": str(HERE.parent)}
+    starting = [
+        subprocess.Popen([sys.executable, "-c", _START], cwd=tmp_path, env=environment, stdout=subprocess.PIPE)
+        for _ in range(3)
+    ]
+    told = [json.loads(process.communicate(timeout=120)[0]) for process in starting]
+    assert sorted(told) == [[0, True], [0, True], [1, True]]
