@@ -59,34 +59,26 @@ class Columns(NamedTuple):
 
 
 @compiled
-def tell_facts(num_workloads: int, scratch: Scratch, out: Columns, first_m: int) -> None:
-    """Facts of the workloads heard: how many samples and sources, how new, and what is to be said of their counters."""
-    begins, firsts, page_rows, told = scratch.heard.begins, scratch.heard.firsts, scratch.rows, scratch.told
+def put_sources(num_workloads: int, scratch: Scratch, out: Columns, first_row: int, first_m: int, n: int) -> None:
+    """The series and samples of a slot, and the facts of the workloads that they belong to."""
+    heard, told = scratch.heard, scratch.told
+    begins, firsts = heard.begins, heard.firsts
     for w in range(num_workloads):
-        row, first, end = page_rows[w], firsts[w], firsts[w + 1]
+        row, first, end = scratch.rows[w], firsts[w], firsts[w + 1]
         newest_ms, censored, fell = 0, False, False
         for i in range(first, end):
-            newest_ms = max(newest_ms, out.series_ms[first_m + i])
+            last_ms = heard.ts_ms[begins[i + 1] - 1]
+            out.series[first_m + i], out.row[first_m + i] = heard.series[i], row - first_row
+            out.series_ms[first_m + i] = last_ms
+            newest_ms = max(newest_ms, last_ms)
             censored |= told.censored[i]
             for q in range(told.fell.shape[1]):
                 fell |= told.fell[i, q]
+            for j in range(begins[i], begins[i + 1]):
+                out.sample_row[n + j], out.sample_series[n + j] = heard.samples[j], i
         out.num_samples[row], out.newest_ms[row] = begins[end] - begins[first], newest_ms
         out.sources_seen[row] = end - first
         out.flags[row] = CENSORED * censored + RESET * fell
-
-
-@compiled
-def put_series(num_workloads: int, scratch: Scratch, out: Columns, first_row: int, first_m: int, n: int) -> None:
-    """The series of a slot as rows of its page, and its samples."""
-    heard, page_rows = scratch.heard, scratch.rows
-    begins = heard.begins
-    for w in range(num_workloads):
-        for i in range(heard.firsts[w], heard.firsts[w + 1]):
-            out.series[first_m + i] = heard.series[i]
-            out.row[first_m + i] = page_rows[w] - first_row
-            out.series_ms[first_m + i] = heard.ts_ms[begins[i + 1] - 1]
-            for j in range(begins[i], begins[i + 1]):
-                out.sample_row[n + j], out.sample_series[n + j] = heard.samples[j], i
 
 
 @compiled

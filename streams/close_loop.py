@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streams.close_columns import ROWS, SAMPLES, SERIES, Columns, is_same, put_counters, put_series, tell_facts
+from streams.close_columns import ROWS, SAMPLES, SERIES, Columns, is_same, put_counters, put_sources
 from streams.close_order import ABSENT, NEVER, Closing, Limits, Names, Scratch, admit, divide, find, in_order
 from streams.close_rules import Remembered, RuleTables, combine_misses, combine_plain, gauge, grow, tell
 from streams.compiled import compiled
@@ -52,7 +52,7 @@ def close_slots(
         admitted = admit(closing, s, names, limits, scratch)
         forget_series(known, slot - limits.context_steps)
         k = first_k
-        for w in admitted[np.argsort(names.rank[admitted])]:
+        for w in admitted:
             row_of[w] = k
             names.last_seen[w] = slot
             out.workload[k] = w
@@ -71,9 +71,8 @@ def close_slots(
         combine_misses(rules, scratch.told, heard.firsts, scratch.rows, num_workloads, out.values, out.observed)
         for i in range(m):
             known.heard[heard.series[i]] = slot
-        put_series(num_workloads, scratch, out, first_k, first_m, n)
+        put_sources(num_workloads, scratch, out, first_k, first_m, n)
         put_counters(known, m, heard, out, s, first_m)
-        tell_facts(num_workloads, scratch, out, first_m)
         count_known(known, names, row_of, slot - limits.source_silence_steps + 1, out.sources_known)
         for i in range(size):
             row_of[scratch.workloads[i]] = ABSENT

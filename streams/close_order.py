@@ -76,6 +76,33 @@ class Scratch(NamedTuple):
 
 
 @compiled
+def sort_by(keys: Ints, numbers: Ints, num: int) -> None:
+    """Put the first `num` numbers in ascending order of their keys, `keys[number]`; what is in order stays as it is.
+
+    Runs are merged, so that no order takes much longer than another. numba's own sorting takes longer to compile.
+    """
+    spare = np.empty(num, np.int64)
+    width = 1
+    while width < num:
+        for first in range(0, num - width, 2 * width):
+            middle, end = first + width, min(first + 2 * width, num)
+            if keys[numbers[middle - 1]] <= keys[numbers[middle]]:
+                continue
+            for i in range(first, middle):
+                spare[i] = numbers[i]
+            left, right, at = first, middle, first
+            while left < middle:
+                if right < end and keys[numbers[right]] < keys[spare[left]]:
+                    numbers[at] = numbers[right]
+                    right += 1
+                else:
+                    numbers[at] = spare[left]
+                    left += 1
+                at += 1
+        width *= 2
+
+
+@compiled
 def find(rows: PoolRows, head: int, size: int, names: Names, scratch: Scratch) -> None:
     """The rows of a slot in log order, and their workloads."""
     following, series_of, workload_of = rows.following, rows.series, names.workload_of
@@ -89,7 +116,7 @@ def find(rows: PoolRows, head: int, size: int, names: Names, scratch: Scratch) -
 
 @compiled
 def admit(closing: Closing, at: int, names: Names, limits: Limits, scratch: Scratch) -> Ints:
-    """Workloads of a slot's page: known ones, and new ones in order of appearance while there is room; any order.
+    """Workloads of a slot's page, by name: known ones, and in order of appearance new ones while there is room.
 
     In `row_of` those left out are `_REFUSED`.
     """
@@ -117,6 +144,7 @@ def admit(closing: Closing, at: int, names: Names, limits: Limits, scratch: Scra
             count += 1
         else:
             row_of[w] = _REFUSED
+    sort_by(names.rank, admitted, count)
     return admitted[:count]
 
 
@@ -143,7 +171,9 @@ def in_order(size: int, rows: PoolRows, names: Names, step_ms: int, scratch: Scr
         ordered = keys[order[i - 1]] < keys[order[i]]
         i += 1
     if not ordered:
-        order[:count] = np.argsort(keys[:count])
+        for i in range(count):
+            order[i] = i
+        sort_by(keys, order, count)
         scratch.num_ordered[0] = count
     for i in range(count):
         row = found[order[i]]
