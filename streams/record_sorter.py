@@ -31,7 +31,7 @@ from streams.sample_reader import SampleReader
 from streams.sample_run import SampleRun, merged
 
 # Bound the memory of a stretch, whatever its records hold: as columns, and as objects of the slow way.
-_STRETCH_SAMPLES = 16_384
+_STRETCH_SAMPLES = 8_192
 _SLOW_SAMPLES = 4_096
 
 

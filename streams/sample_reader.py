@@ -33,8 +33,8 @@ from streams.wire import FRAME_COLONS, REFUSED, sample_struct
 _HIST_COLONS = 4
 # What stands for a name that is not there; JSON has no infinity, so no publisher can write it.
 _ABSENT: Final = -np.inf
-# Bounds the memory of a reading: it ends with the record that reaches this many samples and unread records.
-_RUN_SAMPLES = 16_384
+# A reading ends with the record that reaches this many samples and unread records: it is to fit the cache of a core.
+_RUN_SAMPLES = 8_192
 _ROOM_SAMPLES = 4_096  # of its last record; rows that nothing is written to take no memory
 _offset = attrgetter("offset")
 
