@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import numpy as np
 import pytest
@@ -60,6 +62,38 @@ def test_in_the_long_run_as_many_windows_are_missed_as_was_stated(risk: float, s
     realized = 1.0 - (1.0 - share) ** 4
     settled = float(np.mean(published[6_000:]))
     assert settled == pytest.approx(realized, rel=0.25), (risk, share, calibration.shift)
+
+
+def hours_at(calibration: RiskCalibration, published: float | None, hours: int) -> float:
+    """The shift after so many hours without a miss, run at this risk, or without a plan."""
+    slots, since = hours * 3_600_000 // STEP_MS, 1_000
+    calm = finished([False] * 8)
+    for k in range(since, since + slots):
+        calibration.settle(3, k * STEP_MS, replace(calm, end_ts_ms=k * STEP_MS), 0.99, STEP_MS / 1000)
+        if published is not None:
+            calibration.offer(k * STEP_MS, k * STEP_MS + COMMIT_MS, [(3, published)])
+    return calibration.shift
+
+
+@pytest.mark.parametrize("published", [None, 0.0, 1e-4])
+def test_what_a_bad_hour_taught_fades_by_half_an_hour_while_nothing_can_miss(published: float | None) -> None:
+    bad, _ = lived(0.01, [True] * 40)
+    assert bad.shift > 1.0
+    expected = bad.shift * 0.5**3
+    assert hours_at(bad, published, 3) == pytest.approx(expected, rel=0.1)
+
+
+def test_a_shift_that_windows_bear_out_is_kept() -> None:
+    told, untold = lived(0.01, [True] * 40)[0], lived(0.01, [True] * 40)[0]
+    fair = told.shift
+    rng, slots = np.random.default_rng(3), 2_880
+    bad = (rng.random(slots) < 0.1).tolist()
+    for k in range(8, slots):
+        now_ms = (k + 1_000) * STEP_MS
+        told.settle(3, now_ms, replace(finished(bad[k - 7 : k + 1]), end_ts_ms=now_ms), 0.99, STEP_MS / 1000)
+        told.offer(now_ms, now_ms + STEP_MS, [(3, 0.1)])  # a window of one slot, missed as often as is stated
+    assert told.shift > 0.5 * fair
+    assert hours_at(untold, None, 12) < 0.01 * fair
 
 
 def test_before_any_window_has_ended_risks_stand_as_computed() -> None:
