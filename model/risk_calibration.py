@@ -30,8 +30,9 @@ _LOWEST, _HIGHEST = -1.0, 4.0  # of the shift: what was stated is at most 2.7 ti
 _RATE: Final = 0.4  # step of the shift per window's worth of surprise
 _CERTAIN: Final = 1e-4  # risks below this, and as near to one, cannot be told from it by draws
 _FEWEST_REQUESTS: Final = 5.0  # in a window, below which it says nothing
-# What a shift is worth halves in an hour that tells nothing of it: were it kept, a bad hour would hold replicas at which
-# nothing misses, and so nothing could ever take it back. At a stated risk of 1 % it takes twice that, at 10 % eleven times.
+# What a shift is worth halves in an hour that tells nothing of it. Were it kept, a bad hour would hold replicas with
+# which nothing misses, so that nothing could take it back. At a stated risk of 1 % that takes twice as long, at 10 %
+# eleven times.
 _HALF_LIFE_S: Final = 3600.0
 _TELLING: Final = 0.01
 
