@@ -35,7 +35,8 @@ class Precedence:
             yield
         finally:
             self._ahead -= 1
-            self._look()
+            if not self._ahead:
+                self._wake()  # plans that are expected still hold them up, but no longer than that
 
     def expect(self, plan: bytes) -> None:
         """A plan is about to be published: between Kafka and its answer it is ahead too."""
@@ -46,7 +47,8 @@ class Precedence:
         """What was to be said to a plan is out."""
         if plan is not None:
             self._expected.discard(plan)
-            self._look()
+            if not self._ahead and not self._expected:
+                self._wake()
 
     async def clear(self) -> None:
         """Wait until nothing is ahead, and give way once more in any case."""
@@ -58,12 +60,11 @@ class Precedence:
                     await passed
             except TimeoutError:
                 self._expected.clear()
-                self._look()
+                self._wake()
         await asyncio.sleep(0)
 
-    def _look(self) -> None:
-        if self._ahead or self._expected:
-            return
+    def _wake(self) -> None:
+        """Let all who wait look again."""
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             if not each.done():

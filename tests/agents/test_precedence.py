@@ -74,3 +74,17 @@ async def test_a_plan_that_is_answered_elsewhere_after_all_holds_nobody_up_for_l
     precedence.expect(b"plan")
     await asyncio.wait_for(asyncio.gather(precedence.clear(), precedence.clear()), 5.0)
     await asyncio.wait_for(precedence.clear(), 0.1)
+
+
+async def test_who_waited_for_a_lane_that_is_gone_does_not_wait_for_its_plan_for_ever() -> None:
+    precedence = Precedence(lambda: True)
+
+    async def leaves() -> None:
+        with precedence.ahead():
+            await asyncio.sleep(0.01)
+            precedence.expect(b"plan")
+
+    leaving = asyncio.create_task(leaves())
+    await asyncio.sleep(0)
+    await asyncio.wait_for(precedence.clear(), 5.0)
+    await leaving
