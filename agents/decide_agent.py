@@ -83,7 +83,7 @@ class DecideStage:
         self._topics = topics
         self._restore_kernel = restore_kernel
         self._observe = observe
-        self._precedence = precedence or Precedence()
+        self._precedence = precedence
 
     @property
     def input_topics(self) -> tuple[str, ...]:

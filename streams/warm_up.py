@@ -20,10 +20,7 @@ def warm_up() -> None:
 
     Of several workers that start at once on a host one compiles; the others wait, and read.
     """
-    with completing() as missing:
-        if missing:
-            _close_a_slot()
-    if not missing:
+    with completing():
         _close_a_slot()
 
 
