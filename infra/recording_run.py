@@ -123,7 +123,7 @@ class RecordingRunner:
                 self._play(publisher, decisions, forecasts)
             except (Interrupted, KeyboardInterrupt):
                 self._stop.set()
-            forecasts.drain(_DRAIN_S)
+            forecasts.drain(_DRAIN_S, answered=not self._stop.is_set())
         return Played(self._samples, self._slots, self._tally, forecasts.scorecard)
 
     def _play(self, publisher: SlotPublisher, decisions: DecisionFeed, forecasts: ForecastFeed) -> None:
