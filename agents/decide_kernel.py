@@ -26,7 +26,7 @@ from agents.guards import run_guards
 from agents.plan_codec import decode_plan
 from agents.policy import Policy
 from agents.records import Decision, WorkloadPlan, decision_id
-from streams.commit_codec import Commit, encode_commit
+from streams.commit_codec import Commit, CommitChain
 from streams.config import StreamConfig
 from streams.log import Emission, LogRecord, OtherSettings, OutRecord
 from streams.topics import Topics
@@ -62,8 +62,7 @@ class DecideKernel:
         self._expire_by_stamp = expire_by_stamp
         self._fingerprint = policy.fingerprint()
         self._state = DecideState()
-        self._digest: str | None = None
-        self._sequence = 0
+        self._commits = CommitChain(topics.commits, STAGE, 0)
         self._resume_offset: int | None = None
         self._published: dict[tuple[str, int], Decision] = {}
         self._unsealed: list[tuple[DecideState, int]] = []
@@ -92,7 +91,7 @@ class DecideKernel:
         if commit is not None:
             body = unpack_commit(commit, policy, stream)
             kernel._state, kernel._resume_offset = body.state, body.resume_offset
-            kernel._digest, kernel._sequence = commit.digest, commit.sequence
+            kernel._commits.follow(commit)
         for value in published:
             kernel._adopt(value)
         return kernel
@@ -157,11 +156,7 @@ class DecideKernel:
     def _commit(self, state: DecideState, resume_offset: int) -> list[OutRecord]:
         policy = self._policy
         body = DecideCommit(resume_offset, self._fingerprint, policy.fleet, policy.epoch, self._stream.step_ms, state)
-        self._sequence += 1
-        self._digest, records = encode_commit(
-            self._topics.commits, STAGE, 0, self._sequence, self._digest, pack_commit(body)
-        )
-        return records
+        return self._commits.append(pack_commit(body))
 
     def _decide_all(
         self, state: DecideState, frame: Frame, overdue_ms: int | None

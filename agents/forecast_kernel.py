@@ -29,7 +29,7 @@ from agents.subject import ForecastEngine, Subject
 from model.forecast_trust import TIERS
 from streams.catalogue import Indicator, Source
 from streams.coarse_ring import COARSE_STEP_MS
-from streams.commit_codec import Commit, decode_coarse, encode_coarse, encode_commit, pack
+from streams.commit_codec import Commit, CommitChain, decode_coarse, encode_coarse, pack
 from streams.config import StreamConfig
 from streams.log import Emission, LogRecord, OutRecord
 from streams.meter import Meter
@@ -105,8 +105,7 @@ class ForecastKernel:
         self._states: dict[str, WorkloadState] = {}
         self._page_offsets: dict[int, int] = {}
         self._adopted: dict[int, PlanRecord] = {}
-        self._sequence = 0
-        self._digest: str | None = None
+        self._commits = CommitChain(topics.commits, STAGE, partition)
         self.resume_offset: int | None = None
 
     # Live.
@@ -271,7 +270,6 @@ class ForecastKernel:
         for workloads in batched(sorted(self._states), _SLICE):
             await self._precedence.clear()
             states.update((workload, snapshot_state(self._states[workload])) for workload in workloads)
-        self._sequence += 1
         pending = self._join.first_pending_offset()
         partial = self._assembler.first_pending_offset()
         reach = [resume_offset, *self._page_offsets.values(), *(o for o in (pending, partial) if o is not None)]
@@ -287,10 +285,7 @@ class ForecastKernel:
             running_coarse=self.table.running_coarse(),
             context_steps=self._config.context_steps,
         )
-        self._digest, records = encode_commit(
-            self._topics.commits, STAGE, self.partition, self._sequence, self._digest, pack(body)
-        )
-        return records
+        return self._commits.append(pack(body))
 
     def new_assembler(self) -> PageAssembler:
         """Reads this partition's pages with the columns of the table."""
@@ -304,7 +299,7 @@ class ForecastKernel:
             ContractBroken: the record was written with another step or grace.
         """
         body = CommitBody.decode(commit.body, self._config, self.partition)
-        self._sequence, self._digest = commit.sequence, commit.digest
+        self._commits.follow(commit)
         self._states = {w: restore_state(w, s, self._policy) for w, s in body.states.items()}
         self.table.reserve(len(body.states))
         self.table.advance(body.slot)

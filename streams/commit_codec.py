@@ -72,6 +72,29 @@ def encode_commit(
     ]
 
 
+class CommitChain:
+    """The commits that a stage writes for one partition: each names the one before it.
+
+    Args:
+        topic: full name of the commits topic.
+    """
+
+    def __init__(self, topic: str, stage: str, partition: int) -> None:
+        self._place = (topic, stage, partition)
+        self._sequence = 0
+        self._digest: str | None = None
+
+    def follow(self, commit: Commit) -> None:
+        """Go on after this one, which an earlier life wrote."""
+        self._sequence, self._digest = commit.sequence, commit.digest
+
+    def append(self, body: bytes) -> list[OutRecord]:
+        """The records of the next commit, in order."""
+        self._sequence += 1
+        self._digest, records = encode_commit(*self._place, self._sequence, self._digest, body)
+        return records
+
+
 class CommitAssembler:
     """Fed with the records of a commits partition in log order; keeps the newest complete commit of one stage.
 

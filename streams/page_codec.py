@@ -1,4 +1,4 @@
-"""Pages as bytes: deterministic, cut into chunks that fit a Kafka record, sealed by a digest, chained."""
+"""Pages read back from their chunks: whole, as their digest says, and of the settings in force."""
 
 from __future__ import annotations
 
@@ -14,22 +14,8 @@ from streams.catalogue import SOURCES, Indicator, Source, of_source
 from streams.config import StreamConfig
 from streams.facts_codec import PageFacts, PageSeries
 from streams.log import ContractBroken, LogRecord, OtherSettings
-from streams.page_seal import (
-    CHUNK_BYTES,
-    CHUNK_HEAD,
-    FORMAT,
-    KEY,
-    LENGTH,
-    MAGIC,
-    EncodedPage,
-    PageHeader,
-    digest_of,
-    page_key,
-    seal_page,
-)
+from streams.page_seal import CHUNK_HEAD, FORMAT, KEY, LENGTH, MAGIC, PageHeader, digest_of
 from streams.pages import Page
-
-__all__ = ["PageAssembler", "StoredPage", "align_page", "decode_page", "encode_page", "page_key"]
 
 _FOREIGN = "something else writes to the pages topic; stop it, then `harmony state reset`"
 _OTHER_SHAPE = "settings changed under existing state; restore the old value or run `harmony state reset`"
@@ -45,40 +31,6 @@ class StoredPage(NamedTuple):
 
 
 _decode_header = msgspec.msgpack.Decoder(PageHeader).decode
-
-
-def encode_page(page: Page, num_partitions: int, chunk_bytes: int = CHUNK_BYTES) -> EncodedPage:
-    """Turn a page into chunk records; the same page gives the same bytes.
-
-    Args:
-        page: values [k, N] and observed [k, N] aligned with its workloads and indicators.
-        num_partitions: of the telemetry topics, stored so that a later change is noticed.
-        chunk_bytes: largest payload of one chunk.
-    """
-    k, n = len(page.workloads), len(page.indicators)
-    if page.values.shape != (k, n) or page.observed.shape != (k, n) or len(page.facts) != k:
-        raise ValueError(f"page of {k} workloads and {n} indicators has values of shape {page.values.shape}")
-    header = PageHeader(
-        v=FORMAT,
-        source=page.source,
-        partition=page.partition,
-        num_partitions=num_partitions,
-        slot=page.slot,
-        prev=page.prev,
-        prev_digest=page.prev_digest,
-        end_offset=page.end_offset,
-        end_stamp_ms=page.end_stamp_ms,
-        resume_offset=page.resume_offset,
-        step_ms=page.step_ms,
-        grace_ms=page.grace_ms,
-        indicators=page.indicators,
-        workloads=page.workloads,
-        facts=PageFacts.of(page.facts).columns,
-        series=PageSeries.of(page.series, page.workloads).columns,
-        controls=page.controls,
-        counters=page.counters,
-    )
-    return seal_page(header, page.values, page.observed, chunk_bytes)
 
 
 def decode_page(body: bytes, config: StreamConfig, num_partitions: int) -> Page:

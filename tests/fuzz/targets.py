@@ -23,7 +23,8 @@ from streams.config import StreamConfig
 from streams.decode import RecordDecoder
 from streams.ingest import IngestKernel
 from streams.log import ContractBroken, LogRecord
-from streams.page_codec import PageAssembler, decode_page, page_key
+from streams.page_codec import PageAssembler, decode_page
+from streams.page_seal import page_key
 from streams.records import DeadLetter
 from streams.sample_reader import SampleReader
 from streams.series_index import SeriesIndex

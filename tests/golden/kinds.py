@@ -28,7 +28,7 @@ from streams.dead_letters import DeadLetterBox
 from streams.decode import decode
 from streams.facts_codec import PageFacts, PageSeries
 from streams.log import LogRecord
-from streams.page_codec import PageAssembler, encode_page
+from streams.page_codec import PageAssembler
 from streams.pages import BatchJob, ClassCounts, Control, FleetFacts, HistogramState, OutcomeFact
 from streams.records import (
     DeadLetter,
@@ -43,6 +43,7 @@ from streams.records import (
 )
 from streams.topics import Topics
 from tests.golden import specimens as sp
+from tests.streams.page_bytes import encode_page
 
 STAMP_MS = 1_763_636_415_250
 TOPICS = Topics()

@@ -17,8 +17,8 @@ from infra.page_history import NAMES, PageHistory, write_csv
 from infra.series_file import read_series
 from streams.catalogue import DEFAULT_CATALOGUE, SOURCES, Source, of_source
 from streams.config import StreamConfig
-from streams.page_codec import encode_page
 from streams.pages import Page, WorkloadFacts
+from tests.streams.page_bytes import encode_page
 
 STREAM = StreamConfig(step_ms=15_000)
 FIRST = 112_000_000  # a slot of 2023

@@ -20,9 +20,9 @@ from infra.topic_admin import create_topics
 from streams.catalogue import DEFAULT_CATALOGUE, SOURCES, of_source
 from streams.commit_codec import encode_commit
 from streams.config import StreamConfig
-from streams.page_codec import encode_page
 from streams.pages import Page, WorkloadFacts
 from streams.topics import Topics
+from tests.streams.page_bytes import encode_page
 
 STREAM = StreamConfig(step_ms=5_000, context_steps=8)
 WORKLOAD = "test/chat"

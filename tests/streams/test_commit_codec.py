@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streams import commit_codec
 from streams.coarse_ring import CoarseRow
-from streams.commit_codec import CommitAssembler, decode_coarse, encode_coarse, encode_commit
+from streams.commit_codec import CommitAssembler, CommitChain, decode_coarse, encode_coarse, encode_commit
 from streams.log import ContractBroken, LogRecord, OutRecord
 
 
@@ -61,12 +61,9 @@ def test_corruption_and_foreign_records_are_named() -> None:
     assert other.newest is None
 
 
-def chain(count: int, stage: str = "decide") -> list[list[OutRecord]]:
-    made, previous = [], None
-    for n in range(count):
-        previous, records = encode_commit("commits", stage, 0, n, previous, b"body %d" % n * 40)
-        made.append(records)
-    return made
+def chain(count: int) -> list[list[OutRecord]]:
+    written = CommitChain("commits", "decide", 0)
+    return [written.append(b"body %d" % n * 40) for n in range(count)]
 
 
 def feed(*commits: list[OutRecord]) -> CommitAssembler:
@@ -78,10 +75,10 @@ def feed(*commits: list[OutRecord]) -> CommitAssembler:
 
 def test_a_commit_that_was_lost_is_seen() -> None:
     commits = chain(4)
-    match = r"harmony\.commits/0: offset 102 ends commit 3 of the decide stage, which does not follow on commit 1"
+    match = r"harmony\.commits/0: offset 102 ends commit 4 of the decide stage, which does not follow on commit 2"
     with pytest.raises(ContractBroken, match=match):
         feed(commits[0], commits[1], commits[3])
-    _, strange = encode_commit("commits", "decide", 0, 2, "another", b"x")
+    _, strange = encode_commit("commits", "decide", 0, 3, "another", b"x")
     with pytest.raises(ContractBroken, match="the chain is torn"):
         feed(commits[0], commits[1], strange)
     assert feed(*commits[2:]).newest is not None, "what lies before the first one read cannot be judged"
@@ -101,7 +98,21 @@ def test_late_and_repeated_commits_of_a_paused_writer_change_nothing(data: st.Da
             log += commits[k][:cut]
     newest = feed(log).newest
     assert newest is not None
-    assert newest.sequence == 5
+    assert newest.sequence == 6
+
+
+def test_the_next_life_goes_on_with_the_chain() -> None:
+    first = CommitChain("commits", "decide", 0)
+    old = [first.append(b"1"), first.append(b"2")]
+    newest = feed(*old).newest
+    assert newest is not None
+    second = CommitChain("commits", "decide", 0)
+    second.follow(newest)
+    new = second.append(b"3")
+    assert new == first.append(b"3")
+    found = feed(*old, new).newest
+    assert found is not None
+    assert (found.sequence, found.previous, found.body) == (3, newest.digest, b"3")
 
 
 @pytest.mark.parametrize("key", [None, b"", b"somebody", b"decide/x", b"forecast"])

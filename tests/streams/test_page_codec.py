@@ -15,7 +15,7 @@ from msgspec import structs
 from streams.catalogue import DEFAULT_CATALOGUE, Indicator, Source, of_source
 from streams.config import StreamConfig
 from streams.log import ContractBroken, LogRecord
-from streams.page_codec import PageAssembler, StoredPage, align_page, decode_page, encode_page
+from streams.page_codec import PageAssembler, StoredPage, align_page, decode_page
 from streams.pages import (
     Control,
     Counters,
@@ -26,6 +26,7 @@ from streams.pages import (
     SeriesState,
     WorkloadFacts,
 )
+from tests.streams.page_bytes import encode_page
 
 CONFIG = StreamConfig(step_ms=1000, grace_ms=500, skew_ms=100)
 NAMES = tuple(i.name for i in of_source(DEFAULT_CATALOGUE, "requests"))
