@@ -1,6 +1,6 @@
 """Stage 2: pages in, forecasts and plans out. One kernel per pages partition.
 
-    page records ─▶ PageAssembler ─▶ PageJoin ─▶ WindowTable ─▶ admit ─▶ ForecastEngine (batch, infer, plan) ─▶ Emission
+    page records ─▶ PageAssembler ─▶ PageJoin ─▶ KnownWorkloads ─▶ ForecastEngine (batch, infer, plan) ─▶ Emission
 
 Everything but the paths themselves is a pure function of the pages log; plans that an earlier life published after its
 last commit record are adopted, so that GPU noise cannot split history.
@@ -14,19 +14,15 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
 
-from agents.demand_units import demand_steps
-from agents.forecast_state import CommitBody, StateSnapshot, WorkloadState, new_state, restore_state, snapshot_state
+from agents.forecast_state import CommitBody, StateSnapshot
 from agents.forecasts import Forecasts
-from agents.hindsight import DEMAND
+from agents.known_workloads import KnownWorkloads
 from agents.live_scoring import ForecastScorer
 from agents.plan_codec import decode_plan, encode_plan, plan_key, slot_of_plan
-from agents.plan_limits import limits_of
 from agents.policy import Policy
 from agents.precedence import Precedence
-from agents.records import InputFacts, PlanRecord, WorkloadPlan
-from agents.signals import SignalLimits, input_facts, outcomes_now
-from agents.subject import ForecastEngine, Subject
-from model.forecast_trust import TIERS
+from agents.records import PlanRecord, WorkloadPlan
+from agents.subject import ForecastEngine
 from streams.catalogue import Indicator, Source
 from streams.coarse_ring import COARSE_STEP_MS
 from streams.commit_codec import Commit, CommitChain, decode_coarse, encode_coarse, pack
@@ -35,27 +31,15 @@ from streams.log import Emission, LogRecord, OutRecord
 from streams.meter import Meter
 from streams.page_codec import PageAssembler
 from streams.page_join import JoinedSlot, PageJoin
-from streams.pages import FleetFacts, Page
+from streams.pages import Page
 from streams.topics import Topics
-from streams.window_table import Window, WindowTable
+from streams.window_table import Window
 
 STAGE = "forecast"
 _MOST_SUBJECTS = 1024
 # What nobody waits for gives way to the other lanes after so many workloads, a millisecond or two.
 _SLICE = 16
 T = TypeVar("T")
-NO_INPUTS = InputFacts(
-    arrival_rate=None,
-    observed_ratio=0.0,
-    observed_steps=0,
-    oldest_age_ms=None,
-    coverage_ratio=0.0,
-    censored=False,
-    flat=False,
-    cliff=False,
-    zero_after_nonzero=False,
-    offsets={},
-)
 
 
 def batched(names: Iterable[T], size: int) -> Iterator[list[T]]:
@@ -90,7 +74,8 @@ class ForecastKernel:
         precedence: Precedence | None = None,
     ) -> None:
         self.partition = partition
-        self.table = WindowTable(catalogue, config.context_steps, config.step_ms)
+        self._known = KnownWorkloads(config, catalogue, policy, meter, engine.min_context)
+        self.table = self._known.table
         self._config = config
         self._topics = topics
         self._policy = policy
@@ -99,10 +84,8 @@ class ForecastKernel:
         self._meter = meter
         self._scorer = scorer
         self._precedence = precedence or Precedence()
-        self._limits = SignalLimits(policy.guards.cliff_ratio, config.source_silence_steps)
         self._assembler = self.new_assembler()
         self._join = PageJoin(config.source_silence_steps)
-        self._states: dict[str, WorkloadState] = {}
         self._page_offsets: dict[int, int] = {}
         self._adopted: dict[int, PlanRecord] = {}
         self._commits = CommitChain(topics.commits, STAGE, partition)
@@ -138,7 +121,7 @@ class ForecastKernel:
         with self._precedence.ahead():
             outputs = self._fill(joined)
             self._meter.count("slots_total")
-            retired = self._retire()
+            retired = self._known.retire()
             adopted = self._adopted.pop(slot, None)
             answer = await self._answer(joined, origin_ts_ms)
             record = adopted or self._plan_record(joined, [*answer.plans, *retired], origin_ts_ms)
@@ -147,7 +130,7 @@ class ForecastKernel:
                 self._precedence.expect(plan)
                 plans = [OutRecord(self._topics.plans, plan_key(self.partition), plan, 0)]
                 yield Emission([plans], (), resume_offset, closed_stamp_ms, urgent=True)
-        self._remember(record)
+        self._known.remember(record)
         forecasts = [made for make in answer.forecasts for made in await make()]
         if self._scorer is not None:
             self._scorer.settle(slot, self.table)
@@ -159,14 +142,8 @@ class ForecastKernel:
         yield Emission([outputs], await self._commit(slot, resume_offset), resume_offset)
 
     def _fill(self, joined: JoinedSlot) -> list[OutRecord]:
-        """Store the slot's pages; returns the coarse row that it completes, if it does."""
-        self.table.advance(joined.slot)
-        for source in sorted(joined.pages):
-            self.table.write(joined.pages[source])
-        for workload in self.table:
-            if workload not in self._states:
-                self._states[workload] = new_state(workload, self._policy, joined.slot)
-        coarse = self.table.accumulate_coarse()
+        """Store the slot's pages; returns the records of the coarse row that it completes, if it does."""
+        coarse = self._known.fill(joined)
         oldest = joined.slot - self._config.context_steps
         for slot in [s for s in self._page_offsets if s <= oldest]:
             del self._page_offsets[slot]
@@ -174,26 +151,6 @@ class ForecastKernel:
             return []
         key = b"%d" % coarse.index
         return [OutRecord(self._topics.pages_coarse, key, part, self.partition) for part in encode_coarse(coarse)]
-
-    def _learn(self, window: Window, slot: int) -> None:
-        """Update the posteriors with what the slot says of capacity and lead times."""
-        state, seen = self._states[window.workload], self.table.last_seen(window.workload) == slot
-        for moved in state.trust.observe(slot, window.newest(DEMAND) if seen else None):
-            self._meter.count("forecast_tier_changes_total", tier=TIERS[moved])
-        if seen:
-            end_ts_ms, step_ms = self._config.slot_end_ms(slot), self._config.step_ms
-            state.learn(window, window.facts.fleet, outcomes_now(window), end_ts_ms, step_ms)
-        else:
-            state.idle_since_ms = None
-
-    def _retire(self) -> list[WorkloadPlan]:
-        """Forget workloads unseen for L slots; each gets one last plan that says so."""
-        plans = []
-        for workload in self.table.unseen():
-            self.table.remove(workload)
-            del self._states[workload]
-            plans.append(WorkloadPlan(workload, "retired", NO_INPUTS))
-        return plans
 
     async def _answer(self, joined: JoinedSlot, origin_ts_ms: int) -> _Answer:
         offsets: dict[str, int] = {source: page.end_offset for source, page in joined.pages.items()}
@@ -203,8 +160,7 @@ class ForecastKernel:
         scored = set(self._scorer.chosen(joined.slot, names)) if self._scorer is not None else set()
         # Windows and futures are large: so many at a time bound the memory of a large fleet.
         for workloads in batched(names, _MOST_SUBJECTS):
-            views = self.table.windows(workloads)
-            subjects = [self._subject(window, joined.slot, origin_ts_ms, offsets) for window in views]
+            subjects = self._known.subjects(workloads, joined.slot, origin_ts_ms, offsets)
             answers = await self._engine.plan(subjects, origin_ts_ms, with_forecast)
             answer.plans += answers.plans
             answer.forecasts.append(answers.forecasts)
@@ -213,27 +169,6 @@ class ForecastKernel:
         for reason, number in sorted(refused.items()):
             self._meter.count("refusals_total", number, reason=reason)
         return answer
-
-    def _subject(self, window: Window, slot: int, origin_ts_ms: int, offsets: dict[str, int]) -> Subject:
-        self._learn(window, slot)
-        inputs = input_facts(window, origin_ts_ms, self._config.step_ms, self.table.num_coarse, self._limits, offsets)
-        fleet, pending_since_ms = window.facts.fleet, window.facts.pending_since_ms
-        age_ms = origin_ts_ms - fleet.ts_ms if fleet is not None else None
-        refused = self._refusal(window, slot, inputs, fleet)
-        state = self._states[window.workload]
-        standing = limits_of(state, window, fleet, origin_ts_ms, self._config.step_ms)
-        return Subject(window, state, inputs, fleet, age_ms, pending_since_ms, refused, standing)
-
-    def _refusal(self, window: Window, slot: int, inputs: InputFacts, fleet: FleetFacts | None) -> str | None:
-        heard = window.facts.heard.get("requests")
-        if heard is None or slot - heard.slot >= self._limits.silence_steps:
-            return "silent"
-        steps = min(inputs.observed_steps, demand_steps(self._states[window.workload].unit, window))
-        if steps < self._engine.min_context:
-            return "warming_up"
-        if fleet is None:
-            return "no_fleet_facts"
-        return None
 
     def _plan_record(self, joined: JoinedSlot, plans: Sequence[WorkloadPlan], origin_ts_ms: int) -> PlanRecord:
         pages: list[Page] = list(joined.pages.values())
@@ -249,16 +184,6 @@ class ForecastKernel:
             end_stamp_ms=max(page.end_stamp_ms for page in pages),
         )
 
-    def _remember(self, record: PlanRecord) -> None:
-        """What later plans read of this one; the same for a plan just made and for an adopted one."""
-        for plan in record.workloads:
-            state = self._states.get(plan.workload)
-            if state is not None and plan.outlook is not None:
-                state.trust.expect(plan.outlook)
-            if state is not None and plan.proposed is not None:
-                state.last_proposed = plan.proposed
-                state.expect(plan, record.origin_ts_ms, self._policy.commit_s)
-
     def closed_slots(self) -> dict[Source, int]:
         """Newest closed slot of each source of which this life has read a page."""
         return self._join.closed_slots()
@@ -267,9 +192,9 @@ class ForecastKernel:
 
     async def _commit(self, slot: int, resume_offset: int) -> list[OutRecord]:
         states: dict[str, StateSnapshot] = {}
-        for workloads in batched(sorted(self._states), _SLICE):
+        for workloads in batched(self._known.names(), _SLICE):
             await self._precedence.clear()
-            states.update((workload, snapshot_state(self._states[workload])) for workload in workloads)
+            states |= self._known.snapshots(workloads)
         pending = self._join.first_pending_offset()
         partial = self._assembler.first_pending_offset()
         reach = [resume_offset, *self._page_offsets.values(), *(o for o in (pending, partial) if o is not None)]
@@ -300,9 +225,7 @@ class ForecastKernel:
         """
         body = CommitBody.decode(commit.body, self._config, self.partition)
         self._commits.follow(commit)
-        self._states = {w: restore_state(w, s, self._policy) for w, s in body.states.items()}
-        self.table.reserve(len(body.states))
-        self.table.advance(body.slot)
+        self._known.restore(body.states, body.slot)
         self._join.restore(body.slot, body.slot - self._config.context_steps + 1)
         self.resume_offset = body.resume_offset
         return body
@@ -317,7 +240,7 @@ class ForecastKernel:
         for stored in coarse:
             row = decode_coarse(stored.value, f"{self._topics.pages_coarse}/{self.partition}: offset {stored.offset}")
             if row.index <= newest:
-                self.table.write_coarse(row.keep([w for w in row.workloads if self._known_at(w, row.index)]))
+                self._known.restore_coarse(row)
         self.table.restore_running_coarse(body.running_coarse)
         for published in plans:
             if slot_of_plan(published.value, published.offset) <= body.slot:
@@ -325,7 +248,3 @@ class ForecastKernel:
             record = decode_plan(published.value, published.offset)
             if record.partition == self.partition:
                 self._adopted.setdefault(record.slot, record)
-
-    def _known_at(self, workload: str, coarse_index: int) -> bool:
-        state = self._states.get(workload)
-        return state is not None and (coarse_index + 1) * COARSE_STEP_MS > state.since_slot * self._config.step_ms

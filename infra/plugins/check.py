@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import torch
 
-from agents.forecast_kernel import NO_INPUTS
+from agents.known_workloads import NO_INPUTS
 from agents.policy import WorkloadSpec
 from agents.proposal import PolicyQuestion
 from agents.records import LevelRisk, WorkloadPlan

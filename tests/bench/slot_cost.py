@@ -19,6 +19,7 @@ from agents.decide_kernel import DecideKernel
 from agents.forecast_engine import Engine
 from agents.forecast_kernel import ForecastKernel
 from agents.forecasts import QUANTILE_LEVELS
+from agents.known_workloads import KnownWorkloads
 from agents.live_scoring import ForecastScorer, NaiveBaseline
 from agents.micro_batcher import MicroBatcher
 from agents.policy import GuardLimits, Policy
@@ -39,7 +40,7 @@ _FIRST_SLOT, _SLOTS, _BUSY, _MEASURED = 350_000_000, 150, 30, 8
 _FETCH = 1_024
 _STAGES = ("read", "close", "forecast", "decide")
 _PARTS = (
-    (ForecastKernel, "_take"), (ForecastKernel, "_subject"), (InferenceWorker, "_run"), (Engine, "_plans"),
+    (ForecastKernel, "_take"), (KnownWorkloads, "_subject"), (InferenceWorker, "_run"), (Engine, "_plans"),
     (Engine, "_forecasts"), (ForecastScorer, "settle"), (ForecastScorer, "offer"), (NaiveBaseline, "_forecast"),
 )  # fmt: skip
 

@@ -1,0 +1,157 @@
+"""What stage 2 knows of a partition's workloads: their windows, their state, and what a planner is asked of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from agents.demand_units import demand_steps
+from agents.forecast_state import StateSnapshot, WorkloadState, new_state, restore_state, snapshot_state
+from agents.hindsight import DEMAND
+from agents.plan_limits import limits_of
+from agents.policy import Policy
+from agents.records import InputFacts, PlanRecord, WorkloadPlan
+from agents.signals import SignalLimits, input_facts, outcomes_now
+from agents.subject import Subject
+from model.forecast_trust import TIERS
+from streams.catalogue import Indicator
+from streams.coarse_ring import COARSE_STEP_MS, CoarseRow
+from streams.config import StreamConfig
+from streams.meter import Meter
+from streams.page_join import JoinedSlot
+from streams.pages import FleetFacts
+from streams.window_table import Window, WindowTable
+
+NO_INPUTS: Final = InputFacts(
+    arrival_rate=None,
+    observed_ratio=0.0,
+    observed_steps=0,
+    oldest_age_ms=None,
+    coverage_ratio=0.0,
+    censored=False,
+    flat=False,
+    cliff=False,
+    zero_after_nonzero=False,
+    offsets={},
+)
+
+
+class KnownWorkloads:
+    """The workloads of one pages partition, from the first slot with one of them to L slots without.
+
+    Args:
+        min_context: observed steps that the forecaster asks for.
+
+    Attributes:
+        table: the windows.
+    """
+
+    def __init__(
+        self,
+        config: StreamConfig,
+        catalogue: tuple[Indicator, ...],
+        policy: Policy,
+        meter: Meter,
+        min_context: int,
+    ) -> None:
+        self.table = WindowTable(catalogue, config.context_steps, config.step_ms)
+        self._config = config
+        self._policy = policy
+        self._meter = meter
+        self._min_context = min_context
+        self._limits = SignalLimits(policy.guards.cliff_ratio, config.source_silence_steps)
+        self._states: dict[str, WorkloadState] = {}
+
+    def fill(self, joined: JoinedSlot) -> CoarseRow | None:
+        """Store the slot's pages; returns the coarse row that it completes, if it does."""
+        self.table.advance(joined.slot)
+        for source in sorted(joined.pages):
+            self.table.write(joined.pages[source])
+        for workload in self.table:
+            if workload not in self._states:
+                self._states[workload] = new_state(workload, self._policy, joined.slot)
+        return self.table.accumulate_coarse()
+
+    def retire(self) -> list[WorkloadPlan]:
+        """Forget workloads unseen for L slots; each gets one last plan that says so."""
+        plans = []
+        for workload in self.table.unseen():
+            self.table.remove(workload)
+            del self._states[workload]
+            plans.append(WorkloadPlan(workload, "retired", NO_INPUTS))
+        return plans
+
+    def subjects(
+        self, workloads: Sequence[str], slot: int, origin_ts_ms: int, offsets: Mapping[str, int]
+    ) -> list[Subject]:
+        """What is asked of these workloads at the end of a slot, once it has taught what it does.
+
+        Args:
+            offsets: of the newest record of each source that the slot's pages rest on.
+        """
+        told = dict(offsets)
+        return [self._subject(window, slot, origin_ts_ms, told) for window in self.table.windows(workloads)]
+
+    def remember(self, record: PlanRecord) -> None:
+        """What later plans read of this one; the same for a plan just made and for an adopted one."""
+        for plan in record.workloads:
+            state = self._states.get(plan.workload)
+            if state is not None and plan.outlook is not None:
+                state.trust.expect(plan.outlook)
+            if state is not None and plan.proposed is not None:
+                state.last_proposed = plan.proposed
+                state.expect(plan, record.origin_ts_ms, self._policy.commit_s)
+
+    def names(self) -> list[str]:
+        """Workloads that have state, in the order of a commit record."""
+        return sorted(self._states)
+
+    def snapshots(self, workloads: Sequence[str]) -> dict[str, StateSnapshot]:
+        """For a commit record."""
+        return {workload: snapshot_state(self._states[workload]) for workload in workloads}
+
+    def restore(self, states: Mapping[str, StateSnapshot], slot: int) -> None:
+        """As a commit record of that slot says; pages and coarse rows are still to be written."""
+        self._states = {w: restore_state(w, s, self._policy) for w, s in states.items()}
+        self.table.reserve(len(states))
+        self.table.advance(slot)
+
+    def restore_coarse(self, row: CoarseRow) -> None:
+        """Take in a row that an earlier life completed, of workloads known by then."""
+        self.table.write_coarse(row.keep([w for w in row.workloads if self._known_at(w, row.index)]))
+
+    def _known_at(self, workload: str, coarse_index: int) -> bool:
+        state = self._states.get(workload)
+        return state is not None and (coarse_index + 1) * COARSE_STEP_MS > state.since_slot * self._config.step_ms
+
+    def _learn(self, window: Window, slot: int) -> None:
+        """Update the posteriors with what the slot says of capacity and lead times."""
+        state, seen = self._states[window.workload], self.table.last_seen(window.workload) == slot
+        for moved in state.trust.observe(slot, window.newest(DEMAND) if seen else None):
+            self._meter.count("forecast_tier_changes_total", tier=TIERS[moved])
+        if seen:
+            end_ts_ms, step_ms = self._config.slot_end_ms(slot), self._config.step_ms
+            state.learn(window, window.facts.fleet, outcomes_now(window), end_ts_ms, step_ms)
+        else:
+            state.idle_since_ms = None
+
+    def _subject(self, window: Window, slot: int, origin_ts_ms: int, offsets: dict[str, int]) -> Subject:
+        self._learn(window, slot)
+        inputs = input_facts(window, origin_ts_ms, self._config.step_ms, self.table.num_coarse, self._limits, offsets)
+        fleet, pending_since_ms = window.facts.fleet, window.facts.pending_since_ms
+        age_ms = origin_ts_ms - fleet.ts_ms if fleet is not None else None
+        refused = self._refusal(window, slot, inputs, fleet)
+        state = self._states[window.workload]
+        standing = limits_of(state, window, fleet, origin_ts_ms, self._config.step_ms)
+        return Subject(window, state, inputs, fleet, age_ms, pending_since_ms, refused, standing)
+
+    def _refusal(self, window: Window, slot: int, inputs: InputFacts, fleet: FleetFacts | None) -> str | None:
+        heard = window.facts.heard.get("requests")
+        if heard is None or slot - heard.slot >= self._limits.silence_steps:
+            return "silent"
+        steps = min(inputs.observed_steps, demand_steps(self._states[window.workload].unit, window))
+        if steps < self._min_context:
+            return "warming_up"
+        if fleet is None:
+            return "no_fleet_facts"
+        return None
