@@ -41,9 +41,14 @@ check: setup ## Lint, format, types, import directions
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench: setup ## Measure it beside its rivals and write tests/bench/results (needs a quiet machine, about 20 minutes)
-	@for b in ingest plan inference scale latency recovery workers; do \
-	  echo "== $$b"; $(BIN)/harmony bench $$b --json tests/bench/results/$$b.json || exit 1; done
+bench: setup ## Measure it beside its rivals, write tests/bench/results and docs/performance.md (a quiet machine, an hour)
+	@run() { echo "== $$*"; name=$$1; shift; $(BIN)/harmony bench "$$@" --json tests/bench/results/$$name.json; }; \
+	run ingest ingest && run plan plan && run inference inference && run scale scale && run workers workers && \
+	run latency latency --workloads 100,300,1000 && \
+	run latency-50000 latency --workloads 100,1000 --samples-per-s 50000 && \
+	run latency-network latency --workloads 100 --weights model/weights && \
+	run recovery recovery --workloads 100,1000 && run recovery-10000 recovery --workloads 10000 && \
+	$(BIN)/python -m tests.bench.performance_page
 
 soak: setup ## A worker under steady telemetry: memory, lag, open files (DURATION=1h)
 	@exec $(BIN)/python -m tests.faults.soak --duration $(DURATION) --seed $(SEED)

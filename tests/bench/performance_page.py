@@ -1,0 +1,249 @@
+"""Writes tables and picture of docs/performance.md from the results: `python -m tests.bench.performance_page`.
+
+Between `<!-- NAME -->` and `<!-- end -->` stands what this makes of tests/bench/results; a test holds the page to it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tests.bench.performance_goals import goals
+from tests.bench.performance_plot import draw
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/performance.md"
+PICTURE = ROOT / "docs/images/performance.png"
+RESULTS = Path(__file__).with_name("results")
+_BLOCK = re.compile(r"(?<=^<!-- )(?!end )(\w+)( -->\n).*?(?=^<!-- end -->$)", re.DOTALL | re.MULTILINE)
+_BASELINES = {"single": "aiokafka loop", "packed": "aiokafka loop", "binary": "fetch only"}
+_LATENCIES = ("latency", "latency-50000", "latency-network")
+_RECOVERIES = ("recovery", "recovery-10000")
+
+Document = Mapping[str, Any]
+
+
+def results(name: str) -> Document:
+    """A bench as it is stored."""
+    found: Document = json.loads((RESULTS / f"{name}.json").read_bytes())
+    return found
+
+
+def written(page: str) -> str:
+    """The page with its tables as the results say."""
+    return _BLOCK.sub(lambda found: f"{found[1]}{found[2]}\n{_BLOCKS[found[1]]()}\n", page)
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Markdown."""
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines).replace("| --- |", "|---|").replace(" --- |", "---|")
+
+
+def conditions(*documents: Document) -> str:
+    """When and where, in one sentence."""
+    said = []
+    for found in documents:
+        machine, load = found["machine"], found["load_average"]
+        cpu = "Intel Xeon" if machine["cpu"].startswith("Intel") else machine["cpu"]
+        place = f"{machine['cores']} cores ({cpu}), {machine['memory_gib']:.0f} GiB, Python {machine['python']}"
+        said.append(f"{found['date']}, {place}, load average {load['least']:.1f} to {load['most']:.1f}")
+    return "; ".join(dict.fromkeys(said)) + ".\n"
+
+
+def _range(figure: Mapping[str, float], digits: int = 0) -> str:
+    return f"{figure['median']:,.{digits}f} ({figure['min']:,.{digits}f}–{figure['max']:,.{digits}f})"
+
+
+def _goals() -> str:
+    rows = [(goal.what, goal.aimed_at, goal.measured, "kept" if goal.kept else "**missed**") for goal in goals(results)]
+    return table(("", "aimed at", "measured", ""), rows)
+
+
+def _ingest() -> str:
+    found = results("ingest")
+    job = found["job"]
+    parts = [f"{conditions(found)}{job['samples']:,} samples, medians of {job['rounds']} rounds (range).\n"]
+    for form, measured in found["results"].items():
+        base, subjects = _BASELINES[form], measured["subjects"]
+        headings = (
+            f"{form} ({measured['bytes_per_sample']:.0f} bytes per sample)", "samples/s", "CPU µs per sample",
+            "RSS MB", f"× {base}", "× by CPU",
+        )  # fmt: skip
+        rows = [
+            (
+                name,
+                _range(its["samples_per_s"]),
+                f"{its['cpu_us_per_sample']['median']:.2f}",
+                f"{its['rss_mb']['median']:.0f}",
+                f"{its['ratio']['median']:.2f}",
+                f"{its['cpu_ratio']:.2f}",
+            )
+            for name, its in subjects.items()
+        ]
+        parts.append(table(headings, rows))
+        if form == "packed" and "confluent loop" in subjects:
+            parts.append(f"Beside the confluent loop: {_beside_confluent(subjects)}.\n")
+    return "\n".join(parts)
+
+
+def _beside_confluent(subjects: Mapping[str, Any]) -> str:
+    pairs = list(zip(subjects["harmony"]["runs"], subjects["confluent loop"]["runs"], strict=True))
+    ratios = [other["wall_s"] / mine["wall_s"] for mine, other in pairs]
+    thrift = median(other["cpu_s"] / mine["cpu_s"] for mine, other in pairs)
+    return f"{median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f}) by rate, {thrift:.2f} by CPU"
+
+
+def _plan() -> str:
+    found = results("plan")
+    fleets, check = found["results"]["fleets"], found["results"]["exhaustive"]
+    rows = []
+    for one in (f for f in fleets if f["threads"] == 1):
+        two = next(f for f in fleets if f["threads"] == 2 and f["workloads"] == one["workloads"])
+        rows.append(
+            (
+                f"{one['workloads']:,}",
+                _range(one["cpu_s"], 2),
+                f"{one['cpu_us_per_workload']['median']:.0f}",
+                _range(two["wall_s"], 2),
+            )
+        )
+    headings = ("workloads", "CPU seconds", "CPU µs per workload", "wall seconds, two threads")
+    checked = sum(check[verdict] for verdict in ("same", "as_good", "wrong"))
+    return (
+        f"{conditions(found)}Medians of {found['job']['rounds']} rounds (range).\n\n{table(headings, rows)}\n"
+        f"CPU grows {found['results']['growth_over_linear'][-1]:.2f} × as fast as the fleet. Of {checked} plans held "
+        f"against all candidates, simulated on 16,384 independent\ndraws each, {check['same']} have the count that "
+        f"trying all finds, {check['as_good']} one as good within the error of those draws, {check['wrong']} a worse "
+        "one.\n"
+    )
+
+
+def _scale() -> str:
+    found = results("scale")
+    slopes = ["–", *(f"{kb:.1f}" for kb in found["results"]["kb_per_workload"])]
+    rows = [
+        (
+            f"{f['workloads']:,}",
+            f"{f['ingest_us_per_sample']['median']:.1f}",
+            f"{f['forecast_us_per_workload']['median']:.0f}",
+            f"{f['resident_kb'] / 1024:,.0f}",
+            slope,
+        )
+        for f, slope in zip(found["results"]["fleets"], slopes, strict=True)
+    ]
+    headings = (
+        "workloads", "ingest, µs per sample", "stage 2, µs per workload", "memory, MiB", "KiB per further workload",
+    )  # fmt: skip
+    slots = found["job"]["slots"]
+    return f"{conditions(found)}Medians of {slots} slots, CPU time.\n\n{table(headings, rows)}"
+
+
+def _latency() -> str:
+    where = "".join(f"* {_file(name)}: {conditions(results(name))}" for name in _LATENCIES)
+    return f"{_latencies([results(name)['results'] for name in _LATENCIES])}\n{where}"
+
+
+def _latencies(runs: Sequence[Sequence[Mapping[str, Any]]]) -> str:
+    headings = (
+        "workloads", "samples/s", "forecasts by", "decided", "p50 / p99 ms", "an HPA loop by hand",
+        "caught up with 72 slots after",
+    )  # fmt: skip
+    rows = []
+    for measured in runs:
+        for mine in (r for r in measured if r["subject"] == "harmony"):
+            beside = next(r for r in measured if r["subject"] != "harmony" and r["workloads"] == mine["workloads"])
+            rows.append(
+                (
+                    f"{mine['workloads']:,}",
+                    f"{mine['samples_per_s']:,.0f}",
+                    ", ".join(mine["forecasts"]),
+                    "all" if mine["decisions"] == mine["expected"] else f"{mine['decisions']} of {mine['expected']}",
+                    f"{mine['p50_ms']:,.0f} / {mine['p99_ms']:,.0f}",
+                    f"{beside['p50_ms']:.0f} / {beside['p99_ms']:.0f}",
+                    f"{mine['catch_up_s']:.0f} s",
+                )
+            )
+    return table(headings, rows)
+
+
+def _workers() -> str:
+    found = results("workers")
+    first = found["results"][0]["cpu_us_per_sample"]
+    rows = [
+        (
+            r["arrangement"],
+            f"{r['cpu_us_per_sample']:.0f}",
+            f"{r['cpu_us_per_sample'] / first:.2f}",
+            ", ".join(f"{100 * share:.0f}" for share in r["cpu_share_by_worker"]) + " %",
+            ", ".join(map(str, r["partitions_by_worker"])),
+            ", ".join(map(str, r["resident_mib_by_worker"])),
+            f"{r['p50_ms']:.0f} / {r['p99_ms']:.0f}",
+        )
+        for r in found["results"]
+    ]
+    headings = (
+        "arrangement", "CPU µs per sample", "of one worker", "CPU, worker by worker", "partitions", "MiB",
+        "p50 / p99 ms",
+    )  # fmt: skip
+    return f"{conditions(found)}\n{table(headings, rows)}"
+
+
+def _recovery() -> str:
+    rows = [
+        (f"{r['workloads']:,}", f"{r['step_ms'] / 1000:g} s", f"{r['first_s']:.1f} s", f"{r['last_s']:.1f} s")
+        for name in _RECOVERIES
+        for r in results(name)["results"]
+    ]
+    headings = ("workloads", "slots of", "first decision", "last workload's first")
+    where = "".join(f"* {_file(name)}: {conditions(results(name))}" for name in _RECOVERIES)
+    return f"{table(headings, rows)}\n{where}"
+
+
+def _inference() -> str:
+    found = results("inference")
+    by_size: dict[str, dict[int, Mapping[str, Any]]] = {}
+    for r in found["results"]:
+        by_size.setdefault(r["subject"], {})[r["windows"]] = r
+    sizes = sorted(by_size["eager"])
+    rows = [
+        (
+            subject,
+            *(f"{its[n]['ms']['median']:,.2f}" for n in sizes),
+            f"{its[sizes[-1]]['us_per_window']:,.0f}",
+            " / ".join(f"{its[n]['of_eager']:.2f}" for n in sizes),
+            f"{its[sizes[-1]]['over_floor']:.1f}",
+        )
+        for subject, its in by_size.items()
+    ]
+    headings = (
+        "ms a call", *(f"{n:,} windows" if n > 1 else "1 window" for n in sizes), f"µs a window at {sizes[-1]:,}",
+        "of eager", "over the floor",
+    )  # fmt: skip
+    job = found["job"]
+    return f"{conditions(found)}{job['threads']} thread, medians of {job['rounds']}.\n\n{table(headings, rows)}"
+
+
+def _file(name: str) -> str:
+    return f"[{name}.json](../tests/bench/results/{name}.json)"
+
+
+_BLOCKS: Mapping[str, Callable[[], str]] = {
+    "goals": _goals,
+    "ingest": _ingest,
+    "plan": _plan,
+    "scale": _scale,
+    "latency": _latency,
+    "workers": _workers,
+    "recovery": _recovery,
+    "inference": _inference,
+}
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text()))
+    draw(PICTURE, results)

@@ -1,0 +1,48 @@
+"""The figures of docs/performance.md are those of the committed results."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.bench.performance_goals import goals
+from tests.bench.performance_page import PAGE, results, written
+from tests.bench.performance_plot import draw
+
+
+def test_the_tables_are_those_of_the_results() -> None:
+    assert written(PAGE.read_text()) == PAGE.read_text(), "run `python -m tests.bench.performance_page`"
+
+
+def test_a_figure_changed_by_hand_is_seen() -> None:
+    page = PAGE.read_text()
+    tables = re.findall(r"^<!-- \w+ -->\n(.*?)^<!-- end -->$", page, re.DOTALL | re.MULTILINE)
+    assert len(tables) == 8
+    for one in tables:
+        number = re.search(r"\d+", one)
+        assert number is not None
+        forged = page.replace(one, one.replace(number[0], "999999", 1))
+        assert written(forged) == page
+
+
+def test_a_goal_is_kept_or_missed_by_what_was_measured() -> None:
+    found = {goal.what: goal for goal in goals(results)}
+    assert len(found) == 10
+    rate = results("ingest")["results"]["single"]["subjects"]["harmony"]["samples_per_s"]["median"]
+    assert found["one JSON record per sample"].kept == (rate >= 200_000)
+
+    def slower(name: str) -> dict[str, object]:
+        document = dict(results(name))
+        if name == "recovery-10000":
+            document["results"] = [r | {"last_s": 1e3} for r in document["results"]]
+        return document
+
+    back = next(g for g in goals(slower) if g.what.startswith("kill -9"))
+    assert (back.measured, back.kept) == ("1000.0 s", False)
+
+
+def test_the_picture_can_be_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    assert draw(tmp_path / "performance.png", results).stat().st_size > 20_000
