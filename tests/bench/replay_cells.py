@@ -46,19 +46,27 @@ UNTUNED = "harmony, as shipped"
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """One policy on one cell, means over seeds; `ratio` is of GPU-hours, to the best schedule found."""
+    """One policy on one cell, means over seeds; `ratio` is of GPU-hours, to the best schedule found.
+
+    Of HARMONY also the mean stated P(miss), and the share of windows missed with its 95 % interval.
+    """
 
     attainment: float
     worst_window: float
     gpu_hours: float
     ratio: float
     switches_per_hour: float
+    mean_replicas: float
+    settings: str
+    stated: float | None = None
+    realized: tuple[float, float, float] | None = None
 
 
 def scored(cell: Mapping[str, Any], untuned: Mapping[str, Any]) -> dict[str, Scored]:
     """Policies of a cell, HARMONY as shipped among them, from the documents of `harmony replay --json`."""
     bound = fmean(b["gpu_hours"] for b in cell["oracle"]["lead_constrained"].values())
     rows = [*cell["policies"], *(row | {"policy": UNTUNED} for row in untuned["policies"])]
+    told = {"harmony": cell["calibration"]["harmony"], UNTUNED: untuned["calibration"]["harmony"]}
     found = {}
     for policy in dict.fromkeys(row["policy"] for row in rows):
         mine = [row for row in rows if row["policy"] == policy]
@@ -69,6 +77,9 @@ def scored(cell: Mapping[str, Any], untuned: Mapping[str, Any]) -> dict[str, Sco
             hours,
             hours / bound,
             fmean(row["switches_per_hour"] for row in mine),
+            fmean(row["mean_replicas"] for row in mine),
+            mine[0]["params"],
+            *((told[policy]["stated"], tuple(told[policy]["realized_and_interval"])) if policy in told else ()),
         )
     return found
 

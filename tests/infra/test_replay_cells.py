@@ -14,12 +14,15 @@ def _row(policy: str, attainment: float, hours: float) -> dict[str, Any]:
         "worst_window_attainment": attainment - 0.01,
         "gpu_hours": hours,
         "switches_per_hour": hours,
+        "mean_replicas": hours,
+        "params": "x=1",
     }
 
 
 def _cell(*rows: dict[str, Any], oracle: tuple[float, ...]) -> dict[str, Any]:
     bounds = {str(seed): {"gpu_hours": hours} for seed, hours in enumerate(oracle)}
-    return {"policies": list(rows), "oracle": {"lead_constrained": bounds}}
+    told = {"harmony": {"stated": 0.01, "realized_and_interval": [0.02, 0.0, 0.05]}}
+    return {"policies": list(rows), "oracle": {"lead_constrained": bounds}, "calibration": told}
 
 
 def test_hours_are_told_in_those_of_the_oracle_and_seeds_are_averaged() -> None:
@@ -28,6 +31,8 @@ def test_hours_are_told_in_those_of_the_oracle_and_seeds_are_averaged() -> None:
     assert (found["hpa"].attainment, found["hpa"].gpu_hours, found["hpa"].ratio) == (0.98, 4.0, 2.0)
     assert found["hpa"].worst_window == 0.96
     assert found[UNTUNED].ratio == 3.0
+    assert (found["hpa"].stated, found[UNTUNED].stated) == (None, 0.01)
+    assert found[UNTUNED].realized == (0.02, 0.0, 0.05)
 
 
 def test_who_keeps_more_cells_comes_first_then_who_costs_less() -> None:

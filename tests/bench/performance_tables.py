@@ -1,58 +1,18 @@
-"""Writes tables and picture of docs/performance.md from the results: `python -m tests.bench.performance_page`.
-
-Between `<!-- NAME -->` and `<!-- end -->` stands what this makes of tests/bench/results; a test holds the page to it.
-"""
+"""Tables of what `harmony bench` measured, from the stored results."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tests.bench.markdown import conditions, table
 from tests.bench.performance_goals import goals
-from tests.bench.performance_plot import draw
+from tests.bench.stored import results
 
-ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs/performance.md"
-PICTURE = ROOT / "docs/images/performance.png"
-RESULTS = Path(__file__).with_name("results")
-_BLOCK = re.compile(r"(?<=^<!-- )(?!end )(\w+)( -->\n).*?(?=^<!-- end -->$)", re.DOTALL | re.MULTILINE)
 _BASELINES = {"single": "aiokafka loop", "packed": "aiokafka loop", "binary": "fetch only"}
 _LATENCIES = ("latency", "latency-50000", "latency-network")
 _RECOVERIES = ("recovery", "recovery-10000")
-
-Document = Mapping[str, Any]
-
-
-def results(name: str) -> Document:
-    """A bench as it is stored."""
-    found: Document = json.loads((RESULTS / f"{name}.json").read_bytes())
-    return found
-
-
-def written(page: str) -> str:
-    """The page with its tables as the results say."""
-    return _BLOCK.sub(lambda found: f"{found[1]}{found[2]}\n{_BLOCKS[found[1]]()}\n", page)
-
-
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Markdown."""
-    lines = [headings, ["---"] * len(headings), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines).replace("| --- |", "|---|").replace(" --- |", "---|")
-
-
-def conditions(*documents: Document) -> str:
-    """When and where, in one sentence."""
-    said = []
-    for found in documents:
-        machine, load = found["machine"], found["load_average"]
-        cpu = "Intel Xeon" if machine["cpu"].startswith("Intel") else machine["cpu"]
-        place = f"{machine['cores']} cores ({cpu}), {machine['memory_gib']:.0f} GiB, Python {machine['python']}"
-        said.append(f"{found['date']}, {place}, load average {load['least']:.1f} to {load['most']:.1f}")
-    return "; ".join(dict.fromkeys(said)) + ".\n"
 
 
 def _range(figure: Mapping[str, float], digits: int = 0) -> str:
@@ -232,18 +192,41 @@ def _file(name: str) -> str:
     return f"[{name}.json](../tests/bench/results/{name}.json)"
 
 
-_BLOCKS: Mapping[str, Callable[[], str]] = {
+def _ingest_short() -> str:
+    forms = results("ingest")["results"]
+    names = list(forms["single"]["subjects"])
+    rows = []
+    for form, words in (("single", "one JSON sample per record"), ("packed", "256 samples per JSON record")):
+        subjects = forms[form]["subjects"]
+        told = (subjects.get(name) for name in names)
+        rows.append(
+            (
+                words,
+                *(f"{s['cpu_us_per_sample']['median']:.1f} ({s['cpu_ratio']:.2f})" if s else "" for s in told),
+            )
+        )
+    return table(("", *("HARMONY" if name == "harmony" else name for name in names)), rows)
+
+
+def _latency_short() -> str:
+    measured = results("latency")["results"]
+    rows = []
+    for mine in (r for r in measured if r["subject"] == "harmony"):
+        beside = next(r for r in measured if r["subject"] != "harmony" and r["workloads"] == mine["workloads"])
+        both = [f"{r['p50_ms']:.0f} / {r['p99_ms']:.0f}" for r in (mine, beside)]
+        rows.append((f"{mine['workloads']:,} workloads", *both))
+    return table(("p50 / p99", "HARMONY", "a bare HPA loop by hand"), rows)
+
+
+BLOCKS: Mapping[str, Callable[[], str]] = {
     "goals": _goals,
     "ingest": _ingest,
+    "ingest_short": _ingest_short,
     "plan": _plan,
     "scale": _scale,
     "latency": _latency,
+    "latency_short": _latency_short,
     "workers": _workers,
     "recovery": _recovery,
     "inference": _inference,
 }
-
-
-if __name__ == "__main__":
-    PAGE.write_text(written(PAGE.read_text()))
-    draw(PICTURE, results)

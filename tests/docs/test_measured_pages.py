@@ -1,4 +1,4 @@
-"""The figures of docs/performance.md are those of the committed results."""
+"""The figures of README, performance and replay are those of the committed results."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from pathlib import Path
 import pytest
 
 from tests.bench.performance_goals import goals
-from tests.bench.performance_page import PAGE, results, written
+from tests.bench.measured_pages import PAGES, written
 from tests.bench.performance_plot import draw
+from tests.bench.stored import results
 
 
-def test_the_tables_are_those_of_the_results() -> None:
-    assert written(PAGE.read_text()) == PAGE.read_text(), "run `python -m tests.bench.performance_page`"
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_the_tables_are_those_of_the_results(path: Path) -> None:
+    assert written(path.read_text()) == path.read_text(), "run `python -m tests.bench.measured_pages`"
 
 
-def test_a_figure_changed_by_hand_is_seen() -> None:
-    page = PAGE.read_text()
+@pytest.mark.parametrize(("path", "count"), list(zip(PAGES, (4, 8, 3), strict=True)), ids=lambda path: getattr(path, "stem", ""))
+def test_a_figure_changed_by_hand_is_seen(path: Path, count: int) -> None:
+    page = path.read_text()
     tables = re.findall(r"^<!-- \w+ -->\n(.*?)^<!-- end -->$", page, re.DOTALL | re.MULTILINE)
-    assert len(tables) == 8
+    assert len(tables) == count
     for one in tables:
         number = re.search(r"\d+", one)
         assert number is not None
