@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
 from agents.decide_kernel import STAGE, DecideKernel
@@ -43,7 +43,7 @@ class DecideLane:
         """Plans whose commit record is still to be written."""
         return len(self._unsealed)
 
-    async def fold(self, records: Sequence[LogRecord]) -> AsyncIterator[Emission]:
+    async def fold(self, records: Sequence[LogRecord]) -> AsyncGenerator[Emission, None]:
         with self._precedence.ahead():
             for record in records:
                 emission = self.kernel.decide(record)
@@ -57,7 +57,7 @@ class DecideLane:
         """Until nobody waits for a plan or a decision."""
         await self._precedence.clear()
 
-    async def settle(self) -> AsyncIterator[Emission]:
+    async def settle(self) -> AsyncGenerator[Emission, None]:
         """The commit records of all that was decided meanwhile, and what is told of it."""
         settled, self._unsealed = self._unsealed, []
         commits = self.kernel.seal()

@@ -9,7 +9,8 @@ last commit record are adopted, so that GPU noise cannot split history.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
@@ -93,15 +94,16 @@ class ForecastKernel:
 
     # Live.
 
-    async def fold(self, records: Sequence[LogRecord]) -> AsyncIterator[Emission]:
+    async def fold(self, records: Sequence[LogRecord]) -> AsyncGenerator[Emission, None]:
         for record in records:
             self._take(record)
             joined = list(self._join.ready())
             for k, slot in enumerate(joined):
                 # Until the last of them is out, a crash must read this record again.
                 resume = record.offset + (k == len(joined) - 1)
-                async for emission in self._close(slot, resume):
-                    yield emission
+                async with aclosing(self._close(slot, resume)) as emissions:
+                    async for emission in emissions:
+                        yield emission
 
     def _take(self, record: LogRecord) -> None:
         for done in self._assembler.feed(record):
@@ -110,7 +112,7 @@ class ForecastKernel:
             if straggler is not None and self.table.newest is not None:
                 self.table.write(straggler)
 
-    async def _close(self, joined: JoinedSlot, resume_offset: int) -> AsyncIterator[Emission]:
+    async def _close(self, joined: JoinedSlot, resume_offset: int) -> AsyncGenerator[Emission, None]:
         """The plan at once, then what nobody waits for: forecasts, and the commit record.
 
         A plan that an earlier life published is adopted; of its forecasts it may have published none, so they are made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
 from streams.catalogue import Indicator, Source
@@ -37,7 +37,7 @@ class IngestLane:
         """The source, and its newest closed slot; None before the first."""
         return self.kernel.source, self.kernel.last_closed
 
-    async def fold(self, records: Sequence[LogRecord]) -> AsyncIterator[Emission]:
+    async def fold(self, records: Sequence[LogRecord]) -> AsyncGenerator[Emission, None]:
         for emission in self.kernel.fold(records):
             yield emission
         self._observe(self.kernel)

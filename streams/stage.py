@@ -8,7 +8,8 @@ ends the process: the log, not a retry loop, is what makes the next life right.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from time import monotonic, time
 from typing import Literal, Protocol, runtime_checkable
@@ -33,7 +34,7 @@ class Kernel(Protocol):
         """Where reading starts in this life; None = the partition has no state yet."""
         ...
 
-    def fold(self, records: Sequence[LogRecord]) -> AsyncIterator[Emission]:
+    def fold(self, records: Sequence[LogRecord]) -> AsyncGenerator[Emission, None]:
         """Fold records in log order; yield what must be published before anything later is."""
         ...
 
@@ -63,7 +64,7 @@ class PatientKernel(Kernel, Protocol):
         """Wait for a good moment; cancelled when there are records to fold."""
         ...
 
-    def settle(self) -> AsyncIterator[Emission]:
+    def settle(self) -> AsyncGenerator[Emission, None]:
         """Do what was put off."""
         ...
 
@@ -161,12 +162,15 @@ class Lane:
                 self.waits_for = "kernel"
                 self.marks += 1
                 group: list[Emission] = []
-                async for emission in emissions:
-                    self.marks += 1
-                    group.append(emission)
-                    if emission.urgent or len(group) == _GROUPED_EMISSIONS:
-                        await self._publish(group)
-                        group = []
+                # A lane that is closed while it publishes ends its kernel's work too: others may give way to that, and
+                # nobody collects garbage in time to tell them that it is over.
+                async with aclosing(emissions):
+                    async for emission in emissions:
+                        self.marks += 1
+                        group.append(emission)
+                        if emission.urgent or len(group) == _GROUPED_EMISSIONS:
+                            await self._publish(group)
+                            group = []
                 if group:
                     await self._publish(group)
                 self.waits_for = ""
@@ -176,7 +180,7 @@ class Lane:
         except BaseException as error:  # noqa: BLE001 - crash-only: whatever it is, this life is over
             self._on_failure(self.stage, error)
 
-    async def _next(self) -> AsyncIterator[Emission]:
+    async def _next(self) -> AsyncGenerator[Emission, None]:
         """What the kernel says to the next records, or, while there are none, what it had put off."""
         patient = self.kernel if isinstance(self.kernel, PatientKernel) else None
         if patient is not None and patient.put_off and await self._quiet(patient):

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 from agents.decide_agent import DecideLane
 from model.fallback import FallbackForecaster
@@ -32,7 +32,7 @@ async def _commit_first(lane: Lane, group: list[Emission]) -> None:
             await lane._send(records)
 
 
-async def _sealed_first(lane: DecideLane, records: Sequence[LogRecord]) -> AsyncIterator[Emission]:
+async def _sealed_first(lane: DecideLane, records: Sequence[LogRecord]) -> AsyncGenerator[Emission, None]:
     for record in records:
         emission = lane.kernel.decide(record)
         yield Emission((), lane.kernel.seal(), emission.resume_offset, urgent=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +27,7 @@ class Echo:
     folded: list[int] = field(default_factory=list)
     fails_at: int | None = None
 
-    async def fold(self, batch: Sequence[LogRecord]) -> AsyncIterator[Emission]:
+    async def fold(self, batch: Sequence[LogRecord]) -> AsyncGenerator[Emission, None]:
         for record in batch:
             if record.offset == self.fails_at:
                 raise ZeroDivisionError("fold")
@@ -37,6 +38,26 @@ class Echo:
                 commits=(OutRecord("commits", None, out),),
                 resume_offset=record.offset + 1,
             )
+
+
+@dataclass
+class Holding(Echo):
+    """Holds something for as long as it answers a batch, one generator within another."""
+
+    held: int = 0
+
+    async def fold(self, batch: Sequence[LogRecord]) -> AsyncGenerator[Emission, None]:
+        async with aclosing(self._held(batch)) as emissions:
+            async for emission in emissions:
+                yield emission
+
+    async def _held(self, batch: Sequence[LogRecord]) -> AsyncGenerator[Emission, None]:
+        self.held += 1
+        try:
+            async for emission in super().fold(batch):
+                yield emission
+        finally:
+            self.held -= 1
 
 
 @dataclass

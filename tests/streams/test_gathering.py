@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 from streams.log import Emission, LogRecord
@@ -18,7 +18,7 @@ class Batches(Echo):
         super().__init__()
         self.batches: list[list[int]] = []
 
-    async def fold(self, batch: Sequence[LogRecord]) -> AsyncIterator[Emission]:
+    async def fold(self, batch: Sequence[LogRecord]) -> AsyncGenerator[Emission, None]:
         self.batches.append([record.offset for record in batch])
         async for emission in super().fold(batch):
             yield emission

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 from streams.log import Emission, LogRecord, OutRecord
 from tests.streams.lane_bench import Broker, Echo, records, until
@@ -21,7 +21,7 @@ class Patient(Echo):
     def put_off(self) -> int:
         return len(self.unsealed)
 
-    async def fold(self, batch: Sequence[LogRecord]) -> AsyncIterator[Emission]:
+    async def fold(self, batch: Sequence[LogRecord]) -> AsyncGenerator[Emission, None]:
         async for emission in super().fold(batch):
             self.unsealed.append(emission.resume_offset)
             yield emission._replace(commits=())
@@ -29,7 +29,7 @@ class Patient(Echo):
     async def quiet(self) -> None:
         await self.is_quiet.wait()
 
-    async def settle(self) -> AsyncIterator[Emission]:
+    async def settle(self) -> AsyncGenerator[Emission, None]:
         newest, self.unsealed = self.unsealed[-1], []
         yield Emission((), (OutRecord("commits", None, b"%d" % (newest - 1)),), newest)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from faust.exceptions import NotReady
 
 from streams.log import ContractBroken, OutRecord
 from streams.stage_app import ConnectionConfig, StageHost
-from tests.streams.lane_bench import Broker, Echo, records, until
+from tests.streams.lane_bench import Broker, Echo, Holding, records, until
 
 
 async def test_outputs_come_before_their_commit_record_and_only_then_the_offset_is_safe() -> None:
@@ -136,6 +137,22 @@ async def test_closing_lets_go_of_whoever_waits_to_hand_over() -> None:
     assert not handing_over.done()
     await lane.close()
     await until(handing_over.done)
+
+
+async def test_closing_a_lane_that_publishes_ends_what_its_kernel_had_begun() -> None:
+    """Work that others give way to would hold them up until somebody collects garbage, which a worker hardly does."""
+    broker = Broker(permit=asyncio.Event())
+    kernel = Holding()
+    lane = broker.lane(kernel)
+    gc.disable()
+    try:
+        await lane.put(records(0, 9))
+        await until(lambda: lane.waits_for == "kafka")
+        assert kernel.held == 1
+        await lane.close()
+        assert kernel.held == 0
+    finally:
+        gc.enable()
 
 
 async def test_every_named_point_of_a_lane_is_reached_in_order() -> None:
