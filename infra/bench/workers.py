@@ -70,7 +70,7 @@ def run_workers_bench(bench: WorkersBench, out: Path | None = None) -> dict[str,
     """Measure, print a table, and return the document (also stored in `out`).
 
     Raises:
-        HarmonyError: the workers did not decide in time.
+        HarmonyError: the workers did not decide in time, or one of them has ended.
     """
     job = LiveJob(workloads=bench.workloads, samples_per_s=bench.samples_per_s)
     runs = [(job, partial(_measure, name=name, roles=roles, slots=bench.slots)) for name, roles in ARRANGEMENTS.items()]
@@ -103,13 +103,16 @@ async def _measure(loop: LiveLoop, name: str, roles: Sequence[str], slots: int) 
                 settled = max(publisher.ticks) + 2 * job.step_ms  # what was left of the catching up is not measured
                 while settled not in publisher.ticks:
                     await watch.poll(0.2)
+                _expect_alive(loop, running)
                 say(f"  caught up; measuring {slots} slots of {job.step_ms / 1000:g} s ...")
                 before = [worker.cpu_s() for worker in running]
                 last = settled + slots * job.step_ms
                 while last not in publisher.ticks:
                     await watch.poll(0.2)
+                _expect_alive(loop, running)  # the others would have taken its partitions over, and nobody have noticed
                 cpu_s = [worker.cpu_s() - spent for worker, spent in zip(running, before, strict=True)]
                 await watch.until(last, job.patience_s)
+                _expect_alive(loop, running)
                 memory = [worker.resident_mib() for worker in running]
                 partitions = [await asyncio.to_thread(worker.partitions) for worker in running]
             finally:
@@ -132,6 +135,14 @@ async def _measure(loop: LiveLoop, name: str, roles: Sequence[str], slots: int) 
         "p50_ms": percentile(delays, 0.5),
         "p99_ms": percentile(delays, 0.99),
     }
+
+
+def _expect_alive(loop: LiveLoop, running: Sequence[_Running]) -> None:
+    gone = [n for n, worker in enumerate(running, 1) if worker.process.poll() is not None]
+    if gone:
+        raise loop.complaint(
+            f"worker {gone[0]} of {len(running)} has ended with code {running[gone[0] - 1].process.returncode}"
+        )
 
 
 def _show(results: Sequence[dict[str, Any]]) -> None:

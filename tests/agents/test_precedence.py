@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
 from agents.precedence import Precedence
+from tests.monitoring.memory_loop import MemoryLoop
+from tests.streams.lane_bench import Broker
 
 
 async def test_who_gives_way_goes_on_when_the_last_of_those_ahead_is_done() -> None:
@@ -88,3 +91,26 @@ async def test_who_waited_for_a_lane_that_is_gone_does_not_wait_for_its_plan_for
     await asyncio.sleep(0)
     await asyncio.wait_for(precedence.clear(), 5.0)
     await leaving
+
+
+async def test_a_forecast_lane_that_is_closed_while_it_publishes_a_plan_holds_nobody_up() -> None:
+    life, next_life = MemoryLoop(), MemoryLoop()
+    for _ in range(3):
+        await life.publish_slot()
+    precedence = Precedence()
+    kernel = next_life.forecast
+    kernel._precedence = precedence
+    broker = Broker(permit=asyncio.Event())  # acknowledges nothing
+    gc.disable()  # as good as a worker, which collects seldom
+    try:
+        lane = broker.lane(kernel)
+        await lane.put(life.logs[life.topics.pages])
+        async with asyncio.timeout(30.0):
+            while lane.waits_for != "kafka":  # noqa: ASYNC110 - the lane has no event
+                await asyncio.sleep(0.001)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(precedence.clear(), 0.01)
+        await lane.close()
+        await asyncio.wait_for(precedence.clear(), 5.0)
+    finally:
+        gc.enable()

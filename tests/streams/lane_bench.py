@@ -12,7 +12,7 @@ import pytest
 
 from streams.log import Emission, LogRecord, OutRecord
 from streams.meter import NullMeter
-from streams.stage import Lane
+from streams.stage import Kernel, Lane
 
 
 def records(first: int, count: int) -> list[LogRecord]:
@@ -79,7 +79,7 @@ class Broker:
             raise ConnectionError("refused")
         self.log += [(r.topic, int(r.value or b"")) for r in group]
 
-    def lane(self, kernel: Echo) -> Lane:
+    def lane(self, kernel: Kernel) -> Lane:
         return Lane(
             "decide", kernel, self.send, self.safe.append, NullMeter(),
             lambda stage, error: self.failures.append((stage, error)), self.points.append,
