@@ -70,6 +70,11 @@ class CapacityPosterior:
         ValueError: a declared figure that is not a positive number.
     """
 
+    __slots__ = (
+        "_allowed", "_cache", "_changed_ts_ms", "_declared_rps", "_evidence", "_fleet", "_last_ts_ms",
+        "_least_evidence", "_overload_rps", "_rate", "_settle_ms", "_smoothing_s", "_standing", "_waiting",
+    )  # fmt: skip
+
     def __init__(
         self,
         declared_rps: float | None = None,

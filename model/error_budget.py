@@ -32,6 +32,8 @@ _MOST: Final = 0.9  # an untouched budget alone raises a probability no further 
 class ErrorBudget:
     """Decayed counts of requests and misses of one workload."""
 
+    __slots__ = ("_daring", "_last_ts_ms", "_misses", "_requests")
+
     def __init__(self) -> None:
         self._requests = [0.0, 0.0]
         self._misses = [0.0, 0.0]

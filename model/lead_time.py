@@ -47,6 +47,8 @@ class LeadTimePosterior:
         ValueError: it is not a positive number.
     """
 
+    __slots__ = ("_count", "_mean", "_num_outcomes", "_quantiles", "_scale", "_shape")
+
     def __init__(self, declared_s: float) -> None:
         if not (math.isfinite(declared_s) and declared_s > 0):
             raise ValueError(f"declared_s must be a positive number, got {declared_s}")

@@ -24,6 +24,8 @@ _NOTHING: Final = 1e-4  # of a request: less is forgotten
 class LoadEvidence:
     """Counts of one workload, lattice index by lattice index of 0..`BINS` - 1."""
 
+    __slots__ = ("_counts", "_first", "_total")
+
     def __init__(self) -> None:
         self._first = 0
         self._counts = np.zeros((2, 0), dtype=np.float32)  # requests that were good, and that missed

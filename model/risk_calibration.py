@@ -70,6 +70,8 @@ class Finished:
 class RiskCalibration:
     """The shift of one workload, and the stated risks whose windows have not ended yet."""
 
+    __slots__ = ("_offered", "_open", "_shift")
+
     def __init__(self) -> None:
         self._shift = _FIRST_SHIFT
         self._offered: tuple[int, int, tuple[tuple[int, float], ...]] | None = None

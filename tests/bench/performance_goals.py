@@ -68,7 +68,7 @@ def _sizes(results: Results) -> list[Goal]:
         1 / r["of_eager"] for r in results("inference")["results"] if r["subject"] == "network" and r["windows"] > 1
     )
     return [
-        Goal("memory of a further workload, both rings", "24 KB", f"{slope:.1f} KiB", slope * 1.024 <= 24),
+        Goal("memory of a further workload, both rings", "24 KB", f"{slope * 1.024:.1f} KB", slope * 1.024 <= 24),
         Goal(
             "CPU per workload or sample, dearest over cheapest fleet of 100 to 100,000",
             "1.3 ×",
