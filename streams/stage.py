@@ -161,24 +161,27 @@ class Lane:
                 emissions = await self._next()
                 self.waits_for = "kernel"
                 self.marks += 1
-                group: list[Emission] = []
                 # A lane that is closed while it publishes ends its kernel's work too: others may give way to that, and
                 # nobody collects garbage in time to tell them that it is over.
                 async with aclosing(emissions):
-                    async for emission in emissions:
-                        self.marks += 1
-                        group.append(emission)
-                        if emission.urgent or len(group) == _GROUPED_EMISSIONS:
-                            await self._publish(group)
-                            group = []
-                if group:
-                    await self._publish(group)
+                    await self._publish_all(emissions)
                 self.waits_for = ""
                 self.marks += 1
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - crash-only: whatever it is, this life is over
             self._on_failure(self.stage, error)
+
+    async def _publish_all(self, emissions: AsyncGenerator[Emission, None]) -> None:
+        group: list[Emission] = []
+        async for emission in emissions:
+            self.marks += 1
+            group.append(emission)
+            if emission.urgent or len(group) == _GROUPED_EMISSIONS:
+                await self._publish(group)
+                group = []
+        if group:
+            await self._publish(group)
 
     async def _next(self) -> AsyncGenerator[Emission, None]:
         """What the kernel says to the next records, or, while there are none, what it had put off."""

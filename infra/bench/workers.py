@@ -103,16 +103,14 @@ async def _measure(loop: LiveLoop, name: str, roles: Sequence[str], slots: int) 
                 settled = max(publisher.ticks) + 2 * job.step_ms  # what was left of the catching up is not measured
                 while settled not in publisher.ticks:
                     await watch.poll(0.2)
-                _expect_alive(loop, running)
                 say(f"  caught up; measuring {slots} slots of {job.step_ms / 1000:g} s ...")
                 before = [worker.cpu_s() for worker in running]
                 last = settled + slots * job.step_ms
                 while last not in publisher.ticks:
                     await watch.poll(0.2)
-                _expect_alive(loop, running)  # the others would have taken its partitions over, and nobody have noticed
                 cpu_s = [worker.cpu_s() - spent for worker, spent in zip(running, before, strict=True)]
                 await watch.until(last, job.patience_s)
-                _expect_alive(loop, running)
+                _expect_alive(loop, running)  # the others would have taken its partitions over, and nobody have noticed
                 memory = [worker.resident_mib() for worker in running]
                 partitions = [await asyncio.to_thread(worker.partitions) for worker in running]
             finally:
@@ -138,11 +136,10 @@ async def _measure(loop: LiveLoop, name: str, roles: Sequence[str], slots: int) 
 
 
 def _expect_alive(loop: LiveLoop, running: Sequence[_Running]) -> None:
-    gone = [n for n, worker in enumerate(running, 1) if worker.process.poll() is not None]
-    if gone:
-        raise loop.complaint(
-            f"worker {gone[0]} of {len(running)} has ended with code {running[gone[0] - 1].process.returncode}"
-        )
+    for number, worker in enumerate(running, 1):
+        code = worker.process.poll()
+        if code is not None:
+            raise loop.complaint(f"worker {number} of {len(running)} has ended with code {code}")
 
 
 def _show(results: Sequence[dict[str, Any]]) -> None:

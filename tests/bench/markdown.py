@@ -13,12 +13,9 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return lines[0] + "|" + "---|" * len(headings) + "\n" + "".join(lines[1:])
 
 
-def conditions(*documents: Document) -> str:
+def conditions(found: Document) -> str:
     """When, where and under which load, in one line."""
-    said = []
-    for found in documents:
-        machine, load = found["machine"], found["load_average"]
-        cpu = "Intel Xeon" if machine["cpu"].startswith("Intel") else machine["cpu"]
-        place = f"{machine['cores']} cores ({cpu}), {machine['memory_gib']:.0f} GiB, Python {machine['python']}"
-        said.append(f"{found['date']}, {place}, load average {load['least']:.1f} to {load['most']:.1f}")
-    return "; ".join(dict.fromkeys(said)) + ".\n"
+    machine, load = found["machine"], found["load_average"]
+    cpu = "Intel Xeon" if machine["cpu"].startswith("Intel") else machine["cpu"]
+    place = f"{machine['cores']} cores ({cpu}), {machine['memory_gib']:.0f} GiB, Python {machine['python']}"
+    return f"{found['date']}, {place}, load average {load['least']:.1f} to {load['most']:.1f}.\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -115,8 +115,7 @@ def _latencies(runs: Sequence[Sequence[Mapping[str, Any]]]) -> str:
     )  # fmt: skip
     rows = []
     for measured in runs:
-        for mine in (r for r in measured if r["subject"] == "harmony"):
-            beside = next(r for r in measured if r["subject"] != "harmony" and r["workloads"] == mine["workloads"])
+        for mine, beside in _with_rival(measured):
             rows.append(
                 (
                     f"{mine['workloads']:,}",
@@ -129,6 +128,12 @@ def _latencies(runs: Sequence[Sequence[Mapping[str, Any]]]) -> str:
                 )
             )
     return table(headings, rows)
+
+
+def _with_rival(measured: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """What HARMONY did with each fleet, and beside it the loop by hand."""
+    rivals = {r["workloads"]: r for r in measured if r["subject"] != "harmony"}
+    return ((mine, rivals[mine["workloads"]]) for mine in measured if mine["subject"] == "harmony")
 
 
 def _workers() -> str:
@@ -209,10 +214,8 @@ def _ingest_short() -> str:
 
 
 def _latency_short() -> str:
-    measured = results("latency")["results"]
     rows = []
-    for mine in (r for r in measured if r["subject"] == "harmony"):
-        beside = next(r for r in measured if r["subject"] != "harmony" and r["workloads"] == mine["workloads"])
+    for mine, beside in _with_rival(results("latency")["results"]):
         both = [f"{r['p50_ms']:.0f} / {r['p99_ms']:.0f}" for r in (mine, beside)]
         rows.append((f"{mine['workloads']:,} workloads", *both))
     return table(("p50 / p99", "HARMONY", "a bare HPA loop by hand"), rows)

@@ -22,6 +22,7 @@ from infra.bench.report import document, load_average, print_table
 from infra.json_report import write_json
 
 LEADS_S = (30, 100, 300)
+OBJECTIVE = 0.99
 _A100X8 = ("--profile", "{data}/replay-profiles/llama2-70b-a100-tp8.json", "--slo-ttft", "5", "--slo-tpot", "0.15")
 _WORLD_CUP = ("--rate", "{data}/worldcup98/invocation_count.csv.gz", "--mean-rate", "3", *_A100X8, "--seeds", "1")
 _SERVEGEN = ("--mean-rate", "3", *_A100X8, "--seeds", "1")
@@ -61,6 +62,25 @@ class Scored:
     stated: float | None = None
     realized: tuple[float, float, float] | None = None
 
+    @property
+    def kept(self) -> bool:
+        """Whether the objective was."""
+        return self.attainment >= OBJECTIVE
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One policy over all of its cells: how many kept the objective, median and largest ratio, worst attainment,
+    median of moves an hour."""
+
+    policy: str
+    cells: int
+    kept: int
+    ratio: float
+    most: float
+    worst: float
+    switches_per_hour: float
+
 
 def scored(cell: Mapping[str, Any], untuned: Mapping[str, Any]) -> dict[str, Scored]:
     """Policies of a cell, HARMONY as shipped among them, from the documents of `harmony replay --json`."""
@@ -84,17 +104,38 @@ def scored(cell: Mapping[str, Any], untuned: Mapping[str, Any]) -> dict[str, Sco
     return found
 
 
-def summary(cells: Mapping[str, Mapping[str, Scored]], objective: float) -> list[list[str]]:
-    """A row per policy: cells kept, median and largest ratio over all cells, median of moves an hour; best first."""
-    rows = []
+def standings(cells: Mapping[str, Mapping[str, Scored]]) -> list[Standing]:
+    """A standing per policy: who keeps more of its cells first, then who costs less."""
+    found = []
     for policy in dict.fromkeys(policy for cell in cells.values() for policy in cell):
         mine = [cell[policy] for cell in cells.values() if policy in cell]
-        kept = sum(s.attainment >= objective for s in mine)
-        ratios = [s.ratio for s in mine]
-        text = [policy, f"{kept} of {len(mine)}", f"{median(ratios):.2f}", f"{max(ratios):.2f}"]
-        moves = f"{median(s.switches_per_hour for s in mine):.1f}"
-        rows.append((-kept / len(mine), median(ratios), [*text, moves]))
-    return [text for *_, text in sorted(rows, key=lambda row: row[:2])]
+        ratios = [its.ratio for its in mine]
+        found.append(
+            Standing(
+                policy,
+                len(mine),
+                sum(its.kept for its in mine),
+                median(ratios),
+                max(ratios),
+                min(its.attainment for its in mine),
+                median(its.switches_per_hour for its in mine),
+            )
+        )
+    return sorted(found, key=lambda its: (-its.kept / its.cells, its.ratio))
+
+
+def summary(cells: Mapping[str, Mapping[str, Scored]]) -> list[list[str]]:
+    """A row of text per policy, best first."""
+    return [
+        [
+            its.policy,
+            f"{its.kept} of {its.cells}",
+            f"{its.ratio:.2f}",
+            f"{its.most:.2f}",
+            f"{its.switches_per_hour:.1f}",
+        ]
+        for its in standings(cells)
+    ]
 
 
 def _replay(data: Path, folder: Path, load: str, lead_s: int, *, tuned: bool) -> Path:
@@ -131,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         made = pool.map(lambda one: _cell(asked.data, asked.folder, *one), wanted)
         cells = {f"{load}, {lead_s} s": found for (load, lead_s), found in zip(wanted, made, strict=True)}
     loads.append(load_average())
-    print_table(("policy", "cells kept", "median of oracle", "most", "moves/h"), summary(cells, 0.99))
+    print_table(("policy", "cells kept", "median of oracle", "most", "moves/h"), summary(cells))
     if asked.json is not None:
         results = {name: {policy: asdict(its) for policy, its in cell.items()} for name, cell in cells.items()}
         write_json(asked.json, document("replay_cells", {"leads_s": LEADS_S, "loads": LOADS}, results, loads))

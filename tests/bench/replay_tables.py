@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from statistics import median
-from typing import Any, Final
+from typing import Final
 
 from tests.bench.markdown import table
-from tests.bench.replay_cells import UNTUNED
+from tests.bench.replay_cells import UNTUNED, Scored, standings
 from tests.bench.stored import results
 
-_OBJECTIVE: Final = 0.99
 _NAMES: Final = {
     "harmony": "HARMONY",
     UNTUNED: "HARMONY as shipped, untuned",
@@ -34,47 +32,42 @@ _SHORT: Final = {
 }
 _LOADS_IN_A_TABLE: Final = 2
 
-Cells = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
-
-def _cells() -> Cells:
-    found: Cells = results("replay_cells")["results"]
-    return found
+def _cells() -> dict[str, dict[str, Scored]]:
+    found = results("replay_cells")["results"]
+    return {name: {policy: Scored(**its) for policy, its in cell.items()} for name, cell in found.items()}
 
 
 def _summary() -> str:
-    cells = _cells()
-    rows = []
-    for policy, name in _NAMES.items():
-        mine = [cell[policy] for cell in cells.values()]
-        kept = sum(its["attainment"] >= _OBJECTIVE for its in mine)
-        ratios = [its["ratio"] for its in mine]
-        moves = median(its["switches_per_hour"] for its in mine)
-        worst = min(its["attainment"] for its in mine)
-        text = (name, str(kept), f"{median(ratios):.2f}", f"{max(ratios):.2f}", f"{100 * worst:.1f} %", f"{moves:.1f}")
-        rows.append((-kept, median(ratios), text))
+    found = standings(_cells())
+    rows = [
+        (
+            _NAMES[its.policy],
+            str(its.kept),
+            f"{its.ratio:.2f}",
+            f"{its.most:.2f}",
+            f"{100 * its.worst:.1f} %",
+            f"{its.switches_per_hour:.1f}",
+        )
+        for its in found
+    ]
     headings = (
-        "", f"cells of {len(cells)} that keep 99 %", "median of oracle", "most", "worst attainment", "moves/h",
+        "", f"cells of {found[0].cells} that keep 99 %", "median of oracle", "most", "worst attainment", "moves/h",
     )  # fmt: skip
-    return table(headings, [text for *_, text in sorted(rows, key=lambda row: row[:2])])
+    return table(headings, rows)
 
 
 def _shortest() -> str:
-    cells = _cells()
+    found = {its.policy: its for its in standings(_cells())}
     rows = []
     for policy, name in _SHORT.items():
-        mine = [cell[policy] for cell in cells.values()]
-        kept, ratio = sum(its["attainment"] >= _OBJECTIVE for its in mine), median(its["ratio"] for its in mine)
-        texts = (name, str(kept), f"{ratio:.2f}")
+        texts = (name, str(found[policy].kept), f"{found[policy].ratio:.2f}")
         rows.append(tuple(f"**{text}**" for text in texts) if policy == UNTUNED else texts)
-    return table(
-        (
-            "six loads × three lead times, replayed",
-            f"of {len(cells)} keep 99 %",
-            "median GPU-hours, × the best schedule",
-        ),
-        rows,
-    )
+    headings = (
+        "six loads × three lead times, replayed", f"of {found[UNTUNED].cells} keep 99 %",
+        "median GPU-hours, × the best schedule",
+    )  # fmt: skip
+    return table(headings, rows)
 
 
 def _by_cell() -> str:
@@ -88,40 +81,39 @@ def _by_cell() -> str:
     return "\n".join(parts)
 
 
-def _both(its: Mapping[str, Any]) -> str:
-    lost = "" if its["attainment"] >= _OBJECTIVE else "!"
-    return f"{100 * its['attainment']:.1f}{lost} / {its['ratio']:.2f}"
+def _both(its: Scored) -> str:
+    return f"{100 * its.attainment:.1f}{'' if its.kept else '!'} / {its.ratio:.2f}"
 
 
 def _harmony() -> str:
     rows = []
     for name, cell in _cells().items():
         tuned, shipped = cell["harmony"], cell[UNTUNED]
-        chosen = dict(part.split("=") for part in tuned["settings"].split())
+        chosen = dict(part.split("=") for part in tuned.settings.split())
         rows.append(
             (
                 name,
                 f"{chosen['epsilon']}, {chosen['bearable_ratio']}",
-                f"{100 * tuned['attainment']:.2f} %",
-                f"{100 * tuned['worst_window']:.1f} %",
-                f"{tuned['mean_replicas']:.2f}",
+                f"{100 * tuned.attainment:.2f} %",
+                f"{100 * tuned.worst_window:.1f} %",
+                f"{tuned.mean_replicas:.2f}",
                 *_its_own(tuned),
-                f"{100 * shipped['attainment']:.2f} %",
+                f"{100 * shipped.attainment:.2f} %",
                 *_its_own(shipped),
             )
         )
     own = ("of oracle", "moves/h", "stated", "realized")
-    return table(
-        ("cell", "tuned ε, ratio", "attainment", "worst window", "replicas", *own, "as shipped", *own), rows
-    )  # fmt: skip
+    return table(("cell", "tuned ε, ratio", "attainment", "worst window", "replicas", *own, "as shipped", *own), rows)
 
 
-def _its_own(its: Mapping[str, Any]) -> Sequence[str]:
-    missed, low, high = its["realized"]
+def _its_own(its: Scored) -> Sequence[str]:
+    assert its.stated is not None
+    assert its.realized is not None
+    missed, low, high = its.realized
     return (
-        f"{its['ratio']:.2f}",
-        f"{its['switches_per_hour']:.1f}",
-        f"{100 * its['stated']:.1f} %",
+        f"{its.ratio:.2f}",
+        f"{its.switches_per_hour:.1f}",
+        f"{100 * its.stated:.1f} %",
         f"{100 * missed:.1f} % ({100 * low:.0f} to {100 * high:.0f})",
     )
 

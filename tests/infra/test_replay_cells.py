@@ -42,7 +42,7 @@ def test_who_keeps_more_cells_comes_first_then_who_costs_less() -> None:
 
     one = cell(cheap=(0.98, 1.0), dear=(0.99, 2.0), fair=(0.995, 1.5))
     other = cell(cheap=(0.99, 1.2), dear=(1.0, 3.0), fair=(0.99, 1.7))
-    assert summary({"one": one, "other": other}, 0.99) == [
+    assert summary({"one": one, "other": other}) == [
         ["fair", "2 of 2", "1.60", "1.70", "1.6"],
         ["dear", "2 of 2", "2.50", "3.00", "2.5"],
         ["cheap", "1 of 2", "1.10", "1.20", "1.1"],
