@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from model.capacity_grid import GRID, SPACING, GridPosterior, Prior, grid_posterior, missed_share
 from model.evidence_curves import curves_of
+from model.known_fleet import KnownFleet
 from model.load_evidence import LoadEvidence
 from model.miss_curve import LEAST_ALLOWED, MOST_ALLOWED
 from model.slot_evidence import CLUMP, SlotEvidence, misses_of, usable
@@ -42,8 +43,6 @@ _LESS: Final = 0.9  # of the capacity believed, below which what a fleet takes i
 _BROKEN: Final = 0.05  # of it, below which such a fleet does not serve at all
 _LIGHTER: Final = 0.5  # share of the evidence that stays where a fleet at its limit contradicts it
 _EVIDENCE_S: Final = 15.0  # slots shorter than this count in proportion: neighbours are not independent
-_SETTLE_RESIDENCES: Final = 1.5
-_STUCK_MS: Final = 600_000  # a fleet pending or draining unchanged for this long is stuck, not changing
 
 
 class CapacityPosterior:
@@ -71,7 +70,7 @@ class CapacityPosterior:
     """
 
     __slots__ = (
-        "_allowed", "_cache", "_changed_ts_ms", "_declared_rps", "_evidence", "_fleet", "_last_ts_ms",
+        "_allowed", "_cache", "_declared_rps", "_evidence", "_fleet", "_last_ts_ms",
         "_least_evidence", "_overload_rps", "_rate", "_settle_ms", "_smoothing_s", "_standing", "_waiting",
     )  # fmt: skip
 
@@ -91,8 +90,7 @@ class CapacityPosterior:
         self._settle_ms = round(settle_s * 1000)
         self._smoothing_s = smoothing_s
         self._evidence = LoadEvidence()
-        self._fleet: tuple[int, int, int] | None = None
-        self._changed_ts_ms: int | None = None
+        self._fleet: KnownFleet | None = None
         self._last_ts_ms: int | None = None
         self._rate: float | None = None
         self._waiting: float | None = None
@@ -125,20 +123,21 @@ class CapacityPosterior:
         residence_s = usable(slot.residence_s) or 0.0
         gap = elapsed_ms > 1500 * slot.step_s
         rate = self._smoothed(usable(slot.arrival_rate), slot.step_s, gap, residence_s)
-        fleet, changing = self._fleet, self._follow_fleet(slot, residence_s)
-        if rate is None or slot.ready is None:
+        fleet_before, self._fleet = self._fleet, KnownFleet.after(self._fleet, slot)
+        if rate is None or slot.ready is None or self._fleet is None:
             return "unobserved"
         # A smoothed rate that fades away is one day so small that its share per replica is none.
         load = rate / slot.ready if slot.ready > 0 else 0.0
         if load <= 0:
             return "idle"
-        settled = fleet is not None and fleet[0] == slot.ready and not gap
+        settled = fleet_before is not None and fleet_before.ready == slot.ready and not gap
         self._standing = self._standing.after(slot, before) if settled else StandingQueue.on_new_fleet(slot)
         if self._contradicted(slot.ready, residence_s):
             self._overload_rps = load
             self._start_over(self._standing.rate(slot.ready))
             self._standing = NONE
             return "bad"
+        changing = self._fleet.refuses(slot, self._settle_ms, residence_s)
         if changing is not None:
             return changing
         misses = misses_of(slot, rate, usable(slot.miss_ratio), waiting)
@@ -191,7 +190,7 @@ class CapacityPosterior:
         posterior = CapacityPosterior(declared_rps, settle_s=self._settle_ms / 1000.0, smoothing_s=self._smoothing_s)
         posterior._allowed = self._allowed
         posterior._evidence = self._evidence.moved(round(math.log(factor) / SPACING))
-        posterior._fleet, posterior._changed_ts_ms = self._fleet, self._changed_ts_ms
+        posterior._fleet = self._fleet
         posterior._last_ts_ms = self._last_ts_ms
         posterior._overload_rps = self._overload_rps * factor
         return posterior
@@ -204,8 +203,8 @@ class CapacityPosterior:
             "v": 2,
             "bins": bins,
             "weights": weights,
-            "fleet": None if self._fleet is None else list(self._fleet),
-            "changed_ts_ms": self._changed_ts_ms,
+            "fleet": None if self._fleet is None else list(self._fleet[:3]),
+            "changed_ts_ms": None if self._fleet is None else self._fleet.changed_ts_ms,
             "last_ts_ms": self._last_ts_ms,
             "rate": self._rate,
             "waiting": self._waiting,
@@ -235,8 +234,8 @@ class CapacityPosterior:
         if state["v"] == 2:
             posterior._evidence = LoadEvidence.of(state["bins"], state["weights"])
         fleet = state["fleet"]
-        posterior._fleet = None if fleet is None else (fleet[0], fleet[1], fleet[2])
-        posterior._changed_ts_ms = state["changed_ts_ms"]
+        changed_ts_ms = state["changed_ts_ms"]
+        posterior._fleet = None if fleet is None else KnownFleet(fleet[0], fleet[1], fleet[2], changed_ts_ms)
         posterior._last_ts_ms = state["last_ts_ms"]
         posterior._rate = state["rate"]
         posterior._waiting = state["waiting"]
@@ -250,22 +249,6 @@ class CapacityPosterior:
             rate = self._rate + (rate - self._rate) * -math.expm1(-step_s / max(self._smoothing_s, residence_s))
         self._rate = rate
         return rate
-
-    def _follow_fleet(self, slot: SlotEvidence, residence_s: float) -> Verdict | None:
-        """Remember when the fleet last changed; why this slot must be refused for it, or None."""
-        if slot.ready is None:
-            return None
-        fleet = (slot.ready, slot.pending, slot.draining)
-        if fleet != self._fleet:
-            # The first fleet ever seen is taken as settled: a restart of ours is no cold start of theirs.
-            self._changed_ts_ms = None if self._fleet is None else slot.end_ts_ms
-            self._fleet = fleet
-        since_ms = None if self._changed_ts_ms is None else slot.end_ts_ms - self._changed_ts_ms
-        if slot.pending > 0 or slot.draining > 0:
-            return None if since_ms is not None and since_ms >= _STUCK_MS else "fleet_changing"
-        # What was being served at the change stays where it was, so the old fleet's misses last as long as requests do.
-        settle_ms = max(self._settle_ms, _SETTLE_RESIDENCES * residence_s * 1000.0)
-        return "cold_start" if since_ms is not None and since_ms < min(settle_ms, _STUCK_MS) else None
 
     def _left_over(self, load: float, rate: float, waiting: float | None, before: float | None, ttft_s: float) -> bool:
         """Whether an earlier overload explains this bad slot: its queue is being worked off, not growing."""
