@@ -9,7 +9,7 @@ tokens too, by how many a request has of late.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal
@@ -116,16 +116,23 @@ def unit_input(request: PlanInput, spec: WorkloadSpec, unit: Unit, window: Windo
     )
 
 
-def unit_demand(units: Sequence[Unit], windows: Sequence[Window], paths: Tensor, columns: list[int]) -> Tensor:
-    """Paths [B, S, H] of what each workload is planned by, out of paths [B, S, H, C] of these columns."""
-    demand = paths[..., columns.index(0)]
+def unit_demand(
+    units: Sequence[Unit], windows: Sequence[Window], arrivals: Tensor, others: Callable[[int], Tensor | None]
+) -> Tensor:
+    """What each workload is planned by, [B, S, H].
+
+    Args:
+        arrivals: [B, S, H].
+        others: likewise of a column; None where it is not forecast.
+    """
     if all(unit == "requests" for unit in units):
-        return demand
-    demand = demand.clone()
+        return arrivals
+    demand = arrivals.clone()
     for b, (unit, window) in enumerate(zip(units, windows, strict=True)):
         column = demand_column(unit, window)
-        if column in columns:
-            demand[b] = paths[b, ..., columns.index(column)]
+        told = others(column) if column else None
+        if told is not None:
+            demand[b] = told[b]
     return demand
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from agents.collate import WindowRow, collate
 from agents.forecasts import QUANTILE_LEVELS, Forecasts
-from agents.hindsight import Futures, outlooks_of, widened_futures
+from agents.hindsight import Futures, outlooks_of
 from agents.micro_batcher import MicroBatcher
 from agents.plan_rows import RowPlanner, bare_plan
 from agents.planner import horizon_steps
@@ -174,22 +174,19 @@ class Engine:
         group, targets = [subject for subject, _ in described], [columns for _, columns in described]
         plannable = [b for b, subject in enumerate(group) if subject.refused is None]
         with torch.inference_mode():
-            # Nobody reads the other columns.
             read = sorted({_DEMAND, *(n for columns in targets for n in columns)})
-            columns = slice(read[0], read[-1] + 1) if read[-1] - read[0] < len(read) else read
             said = [(subject.state.trust, source) for subject, source in zip(group, forecast.sources, strict=True)]
             factors = [trust.factor(source) for trust, source in said]
             distrusted = [not trust.trusts(source) for trust, source in said]
-            futures = widened_futures(forecast.paths[..., columns], factors, batch.lower[read], batch.upper[read])
-            arrivals = futures.paths[..., _DEMAND]  # [B, S, H]
-            paths = _without_distrusted(futures.paths, group, distrusted, read)
-            paths = paths if len(plannable) == len(group) else paths[plannable]
-            found = self._rows.results([group[b] for b in plannable], paths, read, origin_ts_ms)
+            futures = Futures(forecast.paths, factors, batch.lower, batch.upper)
+            planned = _Planned(futures, group, distrusted, plannable, frozenset(read))
+            found = self._rows.results(
+                [group[b] for b in plannable], planned.paths(_DEMAND), planned.others, origin_ts_ms
+            )
             results = dict(zip(plannable, found, strict=True))
             spoken = [subject if _DEMAND in its else None for subject, its in described]
-            outlooks = outlooks_of(
-                futures.ordered[:, :, _DEMAND], spoken, forecast.sources, origin_ts_ms, self._step_ms
-            )
+            demand = futures.ordered(_DEMAND)
+            outlooks = outlooks_of(demand, spoken, forecast.sources, origin_ts_ms, self._step_ms)
         for source, number in sorted(Counter(forecast.sources).items()):
             self._meter.count("forecasts_total", number, source=source)
         plans = []
@@ -201,6 +198,7 @@ class Engine:
             else:
                 plans.append(bare_plan(subject, subject.refused, outlook=outlook))
         if self._proposer is not None:
+            arrivals = futures.values(_DEMAND).transpose(1, 2)
             with self._proposing:  # a plug-in is asked one question at a time
                 plans = with_proposals(self._proposer, plans, group, arrivals, origin_ts_ms, self._step_ms)
         self._meter.observe("plan_seconds", perf_counter() - started)
@@ -211,8 +209,10 @@ class Engine:
     def _forecasts(self, told: _Told, origin_ts_ms: int) -> Forecasts:
         with torch.inference_mode():
             levels = torch.tensor(QUANTILE_LEVELS)
-            steps = quantiles_of_ordered(told.futures.ordered, levels).transpose(1, 2)  # [B, C, H, Q]
-            peaks = quantiles_of_paths(told.futures.values.amax(dim=1), levels)  # [B, C, Q]
+            ordered = [told.futures.ordered(n) for n in told.columns]
+            steps = torch.stack([quantiles_of_ordered(paths, levels) for paths in ordered], dim=1)  # [B, C, H, Q]
+            highest = torch.stack([told.futures.values(n).amax(dim=1) for n in told.columns], dim=1)  # [B, C, S]
+            peaks = quantiles_of_paths(highest, levels)  # [B, C, Q]
         return Forecasts(
             fleet=self._policy.fleet,
             workloads=told.workloads,
@@ -222,22 +222,43 @@ class Engine:
             model=told.fingerprint,
             indicators=tuple(self._catalogue[n].name for n in told.columns),
             published=told.published,
-            steps=six_digits(steps.contiguous().numpy().astype(np.float64)),
+            steps=six_digits(steps.numpy().astype(np.float64)),
             peaks=six_digits(peaks.numpy().astype(np.float64)),
         )
 
 
-def _without_distrusted(
-    paths: Tensor, subjects: Sequence[Subject], distrusted: Sequence[bool], columns: Sequence[int]
-) -> Tensor:
-    """Paths [B, S, H, C] in which the load of now stands in for forecasters that are not trusted."""
-    if any(distrusted):
-        paths = paths.clone()
-    for b in np.flatnonzero(distrusted).tolist():
-        levels = recent_levels(subjects[b].window, columns, paths.shape[1], paths.shape[2])
-        if levels is not None:
-            paths[b] = levels
-    return paths
+@dataclass(frozen=True, slots=True, eq=False)
+class _Planned:
+    """What plans rest on, where the load of now stands in for forecasters that are not trusted.
+
+    Attributes:
+        plannable: rows of the group that are planned, B of them.
+        read: columns of the catalogue that are forecast for somebody.
+    """
+
+    futures: Futures
+    group: Sequence[Subject]
+    distrusted: Sequence[bool]
+    plannable: Sequence[int]
+    read: frozenset[int]
+
+    def others(self, column: int) -> Tensor | None:
+        """`paths`, where the column is read."""
+        return self.paths(column) if column in self.read else None
+
+    def paths(self, column: int) -> Tensor:
+        """float32 [B, S, H]."""
+        values = self.futures.values(column)  # [.., H, S]
+        values = values if len(self.plannable) == len(self.group) else values[self.plannable]
+        if any(self.distrusted):
+            values = values.clone()
+            for b, row in enumerate(self.plannable):
+                levels = (
+                    recent_levels(self.group[row].window, column, values.shape[2]) if self.distrusted[row] else None
+                )
+                if levels is not None:
+                    values[b] = levels
+        return values.transpose(1, 2)
 
 
 def _window_row(subject: Subject, origin_ts_ms: int, width: int) -> WindowRow:

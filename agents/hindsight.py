@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -43,39 +42,48 @@ def outlooks_of(
     ]
 
 
-@dataclass(frozen=True, slots=True)
 class Futures:
-    """A forecast by step and indicator, its paths as they are, and in order.
+    """The joint paths of a batch, indicator by indicator, each widened by the row's factor and put in order when asked.
 
-    Attributes:
-        values: float32 [B, H, C, S]; path s is one joint future over steps and indicators.
-        ordered: [B, H, C, S], ascending along the last axis.
-    """
-
-    values: Tensor
-    ordered: Tensor
-
-    @property
-    def paths(self) -> Tensor:
-        """The values as [B, S, H, C], a view."""
-        return self.values.movedim(-1, 1)
-
-
-def widened_futures(paths: Tensor, factors: Sequence[float], lower: Tensor, upper: Tensor) -> Futures:
-    """Every path moved away from the median of its step by the row's factor, within the indicators' bounds.
-
-    Rows with factor 1 keep their bits.
+    Every path is moved away from the median of its step by that factor, within the indicator's bounds; rows with factor
+    1 keep their bits. Most indicators are only read once the plan is out, which therefore does not wait for them.
 
     Args:
-        paths: [B, S, H, C]; not changed.
+        paths: [B, S, H, N]; not changed.
         factors: B of them.
-        lower, upper: [C].
+        lower, upper: [N].
     """
-    values = paths.detach().to("cpu", torch.float32).movedim(1, -1).clone(memory_format=torch.contiguous_format)
-    ordered = ordered_paths(values)
-    if any(factor != 1.0 for factor in factors):
-        middle = quantiles_of_ordered(ordered, torch.tensor([_MID]))[..., 0].numpy()
-        how = np.array(factors, np.float32), lower.cpu().numpy(), upper.cpu().numpy()
-        for numbers in (values, ordered):
-            widen(numbers.numpy(), middle, *how)
-    return Futures(values, ordered)
+
+    def __init__(self, paths: Tensor, factors: Sequence[float], lower: Tensor, upper: Tensor) -> None:
+        self._paths = paths
+        self._factors = np.array(factors, np.float32)
+        self._bounds = lower.cpu().numpy(), upper.cpu().numpy()
+        self._known: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def __len__(self) -> int:
+        return len(self._factors)
+
+    def values(self, indicator: int) -> Tensor:
+        """float32 [B, H, S]; with those of other indicators, path s is one joint future."""
+        return self._of(indicator)[0]
+
+    def ordered(self, indicator: int) -> Tensor:
+        """float32 [B, H, S], ascending along the last axis."""
+        return self._of(indicator)[1]
+
+    def _of(self, indicator: int) -> tuple[Tensor, Tensor]:
+        known = self._known.get(indicator)
+        if known is None:
+            known = self._known[indicator] = self._widened(indicator)
+        return known
+
+    def _widened(self, indicator: int) -> tuple[Tensor, Tensor]:
+        paths = self._paths[..., indicator].detach().to("cpu", torch.float32)
+        values = paths.transpose(1, 2).clone(memory_format=torch.contiguous_format)
+        ordered = ordered_paths(values)
+        if (self._factors != 1.0).any():
+            middle = quantiles_of_ordered(ordered, torch.tensor([_MID]))[..., 0].numpy()
+            lower, upper = (bounds[indicator] for bounds in self._bounds)
+            for numbers in (values, ordered):
+                widen(numbers.numpy(), middle, self._factors, lower, upper)
+        return values, ordered

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -30,18 +30,23 @@ class RowPlanner:
         self._step_ms = step_ms
 
     def results(
-        self, subjects: Sequence[Subject], paths: Tensor, columns: list[int], origin_ts_ms: int
+        self,
+        subjects: Sequence[Subject],
+        arrivals: Tensor,
+        others: Callable[[int], Tensor | None],
+        origin_ts_ms: int,
     ) -> list[PlanResult]:
         """The planner's answers.
 
         Args:
-            paths: float [B, S, H, C], of these columns of the catalogue, 0 (the arrival rate) among them.
+            arrivals: float32 [B, S, H], paths of the arrival rate.
+            others: likewise of a column of the catalogue; None where it is not forecast.
         """
         if not subjects:
             return []
         inputs = [self._input(subject, origin_ts_ms) for subject in subjects]
         windows, units = [subject.window for subject in subjects], [subject.state.unit for subject in subjects]
-        demand = unit_demand(units, windows, paths, columns)
+        demand = unit_demand(units, windows, arrivals, others)
         by = [demand_column(unit, window) for unit, window in zip(units, windows, strict=True)]
         load = served_load(demand, windows, self._step_ms, by)
         rows = [self._classes(request, subject.state) for request, subject in zip(inputs, subjects, strict=True)]
@@ -50,7 +55,6 @@ class RowPlanner:
         flat = [request for requests in asked for request in requests]
         answers = iter(plan(flat, load[at][..., None] if len(at) > len(load) else load[..., None], self._policy))
         results = []
-        arrivals = paths[..., columns.index(0)]
         for subject, request, its, arriving in zip(subjects, inputs, rows, arrivals, strict=True):
             mine = [next(answers) for _ in its or (request,)]
             result = bound_by(its, mine) if its else mine[0]

@@ -5,7 +5,6 @@ Such paths foresee nothing, but they follow the load up and down, and their spre
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -15,19 +14,20 @@ from torch import Tensor
 from streams.window_table import Window
 
 _SLOTS: Final = 32
+_ARRIVALS: Final = 0
 
 
-def recent_levels(window: Window, columns: Sequence[int], num_paths: int, horizon: int) -> Tensor | None:
-    """Constant paths, float32 [S, H, C] of these columns; None where the first of them was never observed.
+def recent_levels(window: Window, column: int, num_paths: int) -> Tensor | None:
+    """The levels of constant paths of a column, float32 [S]; None where arrivals were never observed.
 
-    A value that a slot lacks is the one before it; the newest slots come again where there are more paths.
+    They are of slots in which arrivals were; a value that such a slot lacks is the one before it. The newest slots come
+    again where there are more paths.
     """
-    seen = np.flatnonzero(window.observed[:, columns[0]])[-_SLOTS:]
+    seen = np.flatnonzero(window.observed[:, _ARRIVALS])[-_SLOTS:]
     if not len(seen):
         return None
-    known = np.where(window.observed[:, columns], window.values[:, columns], np.nan)
+    known = np.where(window.observed[:, column], window.values[:, column], np.nan)
     for at in range(1, len(known)):
-        known[at] = np.where(np.isnan(known[at]), known[at - 1], known[at])
+        known[at] = known[at - 1] if np.isnan(known[at]) else known[at]
     levels = np.nan_to_num(known[seen[::-1]]).astype(np.float32)  # newest first
-    chosen = torch.from_numpy(levels)[torch.arange(num_paths) % len(levels)]
-    return chosen[:, None].expand(-1, horizon, -1)
+    return torch.from_numpy(levels)[torch.arange(num_paths) % len(levels)]

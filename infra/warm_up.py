@@ -12,7 +12,7 @@ import structlog
 import torch
 
 from agents import planner
-from agents.hindsight import widened_futures
+from agents.hindsight import Futures
 from model import compiled, digits, window_tallies
 from model.averages import average_of_known, exponential_averages
 from model.contract import Forecaster
@@ -54,7 +54,7 @@ def _warm_up_plans() -> None:
     planner.warm_up()
     window_tallies.warm_up()
     digits.warm_up()
-    widened_futures(torch.ones(1, 3, 2, 1), [2.0], torch.zeros(1), torch.ones(1))
+    Futures(torch.ones(1, 3, 2, 1), [2.0], torch.zeros(1), torch.ones(1)).values(0)
     rows, paths = np.zeros(1, np.float32), np.zeros((1, 2, 3), np.float32)
     exponential_averages(paths, rows, rows, np.empty_like(paths))
     average_of_known(np.ones((2, 1), np.float32), np.ones((2, 1), np.bool_), 0, 0.1)

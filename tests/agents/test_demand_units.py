@@ -132,11 +132,13 @@ def test_the_planner_is_asked_in_tokens() -> None:
 def test_each_workload_is_planned_by_its_own_column() -> None:
     paths = torch.arange(3.0).expand(2, 4, 5, 3)
     windows = [window_of(rate=1.0, prompt=9.0)] * 2
-    demand = unit_demand(["requests", "prompt_tokens"], windows, paths, [0, 2, 1])
+    tokens = windows[0].columns["request.prompt_token_rate"]
+    known = {tokens: paths[..., 2]}
+    demand = unit_demand(["requests", "prompt_tokens"], windows, paths[..., 0], known.get)
     assert demand[0].eq(0.0).all()
     assert demand[1].eq(2.0).all()
-    # What is not among the columns was not observed enough to be forecast.
-    assert unit_demand(["output_tokens"], windows[:1], paths[:1], [0, 1, 3]).eq(0.0).all()
+    # What was not observed enough is not forecast.
+    assert unit_demand(["output_tokens"], windows[:1], paths[:1, ..., 0], known.get).eq(0.0).all()
     assert (demand_steps("prompt_tokens", windows[0]), demand_steps("output_tokens", windows[0])) == (1, 0)
 
 

@@ -68,10 +68,11 @@ def test_levels_are_those_of_the_newest_slots() -> None:
     observed[99, 0] = observed[98, 1] = False
     facts = RecentFacts(None, None, {}, {})
     window = Window("w", {"a": 0, "b": 1}, values, observed, facts, lambda: (values[:0], observed[:0]))
-    levels = recent_levels(window, [0, 1], 40, 3)
-    assert levels is not None
-    assert levels.shape == (40, 3, 2)
-    assert levels[0].tolist() == [[196.0, 195.0]] * 3  # slot 98, whose second value is that of slot 97
-    assert levels[32].tolist() == levels[0].tolist()
+    first, second = (recent_levels(window, column, 40) for column in (0, 1))
+    assert first is not None
+    assert second is not None
+    assert first.shape == second.shape == (40,)
+    assert (first[0], second[0]) == (196.0, 195.0)  # slot 98, whose second value is that of slot 97
+    assert (first[32], second[32]) == (first[0], second[0])
     observed[:, 0] = False
-    assert recent_levels(window, [0, 1], 40, 3) is None
+    assert recent_levels(window, 1, 40) is None
