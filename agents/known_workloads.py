@@ -137,19 +137,20 @@ class KnownWorkloads:
 
     def _subject(self, window: Window, slot: int, origin_ts_ms: int, offsets: dict[str, int]) -> Subject:
         self._learn(window, slot)
-        inputs = input_facts(window, origin_ts_ms, self._config.step_ms, self.table.num_coarse, self._limits, offsets)
+        state = self._states[window.workload]
+        steps = demand_steps(state.unit, window)
+        told = origin_ts_ms, self._config.step_ms, self.table.num_coarse, self._limits, offsets
+        inputs = input_facts(window, *told, steps)
         fleet, pending_since_ms = window.facts.fleet, window.facts.pending_since_ms
         age_ms = origin_ts_ms - fleet.ts_ms if fleet is not None else None
-        refused = self._refusal(window, slot, inputs, fleet)
-        state = self._states[window.workload]
+        refused = self._refusal(window, slot, min(inputs.observed_steps, steps), fleet)
         standing = limits_of(state, window, fleet, origin_ts_ms, self._config.step_ms)
         return Subject(window, state, inputs, fleet, age_ms, pending_since_ms, refused, standing)
 
-    def _refusal(self, window: Window, slot: int, inputs: InputFacts, fleet: FleetFacts | None) -> str | None:
+    def _refusal(self, window: Window, slot: int, steps: int, fleet: FleetFacts | None) -> str | None:
         heard = window.facts.heard.get("requests")
         if heard is None or slot - heard.slot >= self._limits.silence_steps:
             return "silent"
-        steps = min(inputs.observed_steps, demand_steps(self._states[window.workload].unit, window))
         if steps < self._min_context:
             return "warming_up"
         if fleet is None:

@@ -58,7 +58,7 @@ class InputFacts(msgspec.Struct, frozen=True):
 
     Attributes:
         arrival_rate: of the last slot, 1/s; None when not observed.
-        observed_ratio: share of the context's level-1 cells that are observed.
+        observed_ratio: share of the context's steps in which what the workload is planned by was observed.
         observed_steps: steps with an observed arrival rate in the context.
         oldest_age_ms: origin minus the oldest of the known sources' newest sample times.
         coverage_ratio: sources seen in the last slot / sources known.

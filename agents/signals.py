@@ -46,12 +46,14 @@ def input_facts(
     num_targets: int,
     limits: SignalLimits,
     offsets: dict[str, int],
+    planned_steps: int,
 ) -> InputFacts:
     """Summarise one workload's inputs at the origin.
 
     Args:
         window: the workload's view; column 0 is the arrival rate, the first `num_targets` columns are level 1.
         offsets: per source, the offset at which the slot closed.
+        planned_steps: of the context, in which what the workload is planned by was observed.
     """
     from model.window_tallies import signals
 
@@ -61,10 +63,10 @@ def input_facts(
     heard = [h.ts_ms for h in window.facts.heard.values()]
     known = sum(f.sources_known for f in now.values())
     running = window.columns.get("engine.running", -1)
-    observed_ratio, flat, cliff, sudden = signals(values, seen, num_targets, running, step_s, limits.cliff_ratio)
+    flat, cliff, sudden = signals(values, seen, num_targets, running, step_s, limits.cliff_ratio)
     return InputFacts(
         arrival_rate=values.item(-1, 0) if seen.item(-1, 0) else None,
-        observed_ratio=observed_ratio,
+        observed_ratio=planned_steps / len(values),
         observed_steps=window.observed_steps[0],
         oldest_age_ms=origin_ts_ms - min(heard) if heard else None,
         coverage_ratio=sum(f.sources_seen for f in now.values()) / known if known else 0.0,

@@ -166,7 +166,7 @@ NOTES: dict[type[msgspec.Struct], dict[str, Note]] = {
     },
     InputFacts: {
         "arrival_rate": Note("1/s", "Requests in the last slot; null: not observed.", _NOT_NEGATIVE),
-        "observed_ratio": Note("1", "Share of the context's demand cells that were observed.", _RATIO),
+        "observed_ratio": Note("1", "Share of the context's steps with what the workload is planned by.", _RATIO),
         "observed_steps": Note("", "Steps of the context with an observed arrival rate.", _NOT_NEGATIVE),
         "oldest_age_ms": Note("ms", "Age at the origin of the newest sample of the quietest source; null: no source."),
         "coverage_ratio": Note("1", "Sources heard in the last slot over sources known.", _RATIO),

@@ -128,24 +128,13 @@ def finished_within(
 @compiled
 def signals(
     values: Values, observed: Seen, num_targets: int, running: int, step_s: float, cliff_ratio: float
-) -> tuple[float, bool, bool, bool]:
-    """`observed_ratio`, `is_flat`, `is_cliff` and `is_sudden_zero` in one call, for a call costs more than each."""
+) -> tuple[bool, bool, bool]:
+    """`is_flat`, `is_cliff` and `is_sudden_zero` in one call, for a call costs more than each."""
     return (
-        observed_ratio(observed, num_targets),
         is_flat(values, observed, num_targets, running),
         is_cliff(values, observed, step_s, cliff_ratio),
         is_sudden_zero(values, observed, step_s),
     )
-
-
-@compiled
-def observed_ratio(observed: Seen, num_columns: int) -> float:
-    """Share of the first columns' cells that were observed."""
-    count = 0
-    for row in range(observed.shape[0]):
-        for n in range(num_columns):
-            count += observed[row, n]
-    return float(count / (observed.shape[0] * num_columns))
 
 
 @compiled

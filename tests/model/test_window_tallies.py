@@ -62,7 +62,6 @@ def test_recent_sums_look_back_further_where_the_newest_rows_hold_too_little(
 def test_signals_are_each_of_them(window: Window, cliff_ratio: float, running: int) -> None:
     values, observed = window
     assert window_tallies.signals(values, observed, 2, running, 5.0, cliff_ratio) == (
-        window_tallies.observed_ratio(observed, 2),
         window_tallies.is_flat(values, observed, 2, running),
         window_tallies.is_cliff(values, observed, 5.0, cliff_ratio),
         window_tallies.is_sudden_zero(values, observed, 5.0),
@@ -85,12 +84,6 @@ def test_requests_that_finished_within_a_time(window: Window, begin: int, slots:
     requests = values[inside, 0].astype(np.float64) * (step / 1000)
     expected = float(requests.sum()), float((requests * values[inside, 2]).sum())
     assert window_tallies.finished_within(values, observed, (0, 2), times) == expected
-
-
-@given(windows())
-def test_counts_of_what_was_observed(window: Window) -> None:
-    _, observed = window
-    assert window_tallies.observed_ratio(observed, 3) == float(observed[:, :3].mean())
 
 
 @given(windows(), st.sampled_from((0.3, 0.5, 0.9)))
