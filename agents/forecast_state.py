@@ -264,7 +264,7 @@ def _restored(workload: str, snapshot: StateSnapshot, policy: Policy) -> Workloa
         declared=declared,
         since_slot=snapshot.since_slot,
         capacity=capacity,
-        lead=LeadTimePosterior.restore(snapshot.lead),
+        lead=LeadTimePosterior.restore(snapshot.lead, spec.lead_time_s),
         last_proposed=snapshot.last_proposed,
         budget=ErrorBudget.restore(snapshot.budget),
         trust=ForecastTrust.restore(snapshot.trust),

@@ -47,12 +47,13 @@ class LeadTimePosterior:
         ValueError: it is not a positive number.
     """
 
-    __slots__ = ("_count", "_mean", "_num_outcomes", "_quantiles", "_scale", "_shape")
+    __slots__ = ("_count", "_declared_s", "_mean", "_num_outcomes", "_quantiles", "_scale", "_shape")
 
     def __init__(self, declared_s: float) -> None:
         if not (math.isfinite(declared_s) and declared_s > 0):
             raise ValueError(f"declared_s must be a positive number, got {declared_s}")
-        self._mean = math.log(max(declared_s, _SHORTEST_S))
+        self._declared_s: float | None = declared_s
+        self._mean = _log(declared_s)
         self._count = _PRIOR_COUNT
         self._shape = _PRIOR_SHAPE
         self._scale = (_PRIOR_SHAPE - 1.0) * _PRIOR_SIGMA**2
@@ -69,7 +70,7 @@ class LeadTimePosterior:
         if not (math.isfinite(lead_time_s) and lead_time_s > 0):
             return False
         self._quantiles.clear()
-        gap = math.log(max(lead_time_s, _SHORTEST_S)) - self._mean
+        gap = _log(lead_time_s) - self._mean
         gap = min(max(gap, -_MAX_LOG_JUMP), _MAX_LOG_JUMP)
         if self._count + 1.0 > _MAX_COUNT:
             keep = (_MAX_COUNT - 1.0) / self._count
@@ -111,6 +112,7 @@ class LeadTimePosterior:
         """The whole state as plain values; `restore` gives back the same bits."""
         return {
             "v": 1,
+            "declared_s": self._declared_s,
             "mean": self._mean,
             "count": self._count,
             "shape": self._shape,
@@ -119,8 +121,11 @@ class LeadTimePosterior:
         }
 
     @classmethod
-    def restore(cls, state: Mapping[str, Any]) -> LeadTimePosterior:
-        """The posterior that a snapshot was taken of.
+    def restore(cls, state: Mapping[str, Any], declared_s: float) -> LeadTimePosterior:
+        """The posterior that a snapshot was taken of, under the prior declared now.
+
+        Where another figure was declared then, the outcomes are kept and the prior changes beneath them. Snapshots from
+        before the figure was kept have none: there outcomes stand as they are, and without any the prior is all.
 
         Raises:
             ValueError: the snapshot is of another version.
@@ -128,9 +133,36 @@ class LeadTimePosterior:
         if state.get("v") != 1:
             raise ValueError(f"lead time snapshot has version {state.get('v')!r}, this program reads 1")
         posterior = cls(1.0)
+        posterior._declared_s = state.get("declared_s")
         posterior._mean = state["mean"]
         posterior._count = state["count"]
         posterior._shape = state["shape"]
         posterior._scale = state["scale"]
         posterior._num_outcomes = state["num_outcomes"]
+        posterior._declare(declared_s)
         return posterior
+
+    def _declare(self, declared_s: float) -> None:
+        """Put another prior beneath the outcomes, as if it had been there from the beginning."""
+        before, self._declared_s = self._declared_s, declared_s
+        if before == declared_s:
+            return
+        if self._num_outcomes == 0:
+            self._mean = _log(declared_s)
+        if before is None or self._num_outcomes == 0:
+            return
+        # Outcomes beyond the most that count have faded the prior, one by one.
+        faded = max(self._num_outcomes - round(_MAX_COUNT - _PRIOR_COUNT), 0)
+        prior = _PRIOR_COUNT * ((_MAX_COUNT - 1.0) / _MAX_COUNT) ** faded
+        counted = self._count - prior
+        old, new = _log(before), _log(declared_s)
+        told = (self._count * self._mean - prior * old) / counted  # mean of the outcomes' logs
+        between = 0.5 * prior * counted / self._count
+        least = (_PRIOR_SHAPE - 1.0) * _PRIOR_SIGMA**2 * prior / _PRIOR_COUNT  # what the prior alone holds
+        spread = max(self._scale - between * (told - old) ** 2, least)
+        self._scale = spread + between * (told - new) ** 2
+        self._mean = (prior * new + counted * told) / self._count
+
+
+def _log(seconds: float) -> float:
+    return math.log(max(seconds, _SHORTEST_S))

@@ -36,7 +36,8 @@ class FixedCapacity(CapacityPosterior):
 def fixed_lead_time(lead_s: float) -> LeadTimePosterior:
     """One that is always as long as declared."""
     seen = LeadTimePosterior(lead_s).snapshot()
-    return LeadTimePosterior.restore(seen | {"count": _AS_GOOD_AS_CERTAIN, "scale": 1.0 / _AS_GOOD_AS_CERTAIN})
+    certain = {"count": _AS_GOOD_AS_CERTAIN, "scale": 1.0 / _AS_GOOD_AS_CERTAIN}
+    return LeadTimePosterior.restore(seen | certain, lead_s)
 
 
 def capacity_is_declared(state: WorkloadState) -> WorkloadState:

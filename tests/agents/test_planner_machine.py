@@ -18,6 +18,7 @@ from model.capacity import CapacityPosterior, SlotEvidence
 from model.lead_time import LeadTimePosterior
 
 STEP_MS = 15_000
+LEAD_TIME_S = 60.0
 HORIZON = 16
 POLICY = Policy(paths_screen=32, paths_verify=64)
 ODD = (math.nan, math.inf, -math.inf, -1.0, 0.0)
@@ -51,7 +52,7 @@ class PlannerMachine(RuleBasedStateMachine):
         slo = Slo(ttft_s=ttft_s, objective=objective)
         self.spec = WorkloadSpec("w", min_replicas=low, max_replicas=max(high, 1), slo=slo, capacity_rps=declared)
         self.capacity = CapacityPosterior(declared, objective=objective)
-        self.lead = LeadTimePosterior(60.0)
+        self.lead = LeadTimePosterior(LEAD_TIME_S)
 
     @rule(rate=rates, waiting=rates, missed=st.none() | st.floats(0.0, 1.0) | st.sampled_from(ODD))
     def slot(self, rate: float | None, waiting: float | None, missed: float | None) -> None:
@@ -86,7 +87,7 @@ class PlannerMachine(RuleBasedStateMachine):
         capacity = CapacityPosterior.restore(
             told[0], declared_rps=self.spec.capacity_rps, objective=self.spec.slo.objective
         )
-        return capacity, LeadTimePosterior.restore(told[1])
+        return capacity, LeadTimePosterior.restore(told[1], LEAD_TIME_S)
 
     @rule(
         demand=st.floats(0.0, 300.0),

@@ -7,6 +7,8 @@ import math
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from model.lead_time import LeadTimePosterior, student_table
 
@@ -96,15 +98,45 @@ def test_a_restored_posterior_goes_on_as_the_same() -> None:
     for x in (80.0, 300.0, 95.5):
         posterior.update(x)
     state = msgspec.msgpack.decode(msgspec.msgpack.encode(posterior.snapshot()))
-    restored = LeadTimePosterior.restore(state)
+    restored = LeadTimePosterior.restore(state, 120.0)
     for p in (posterior, restored):
         p.update(101.25)
     assert restored.snapshot() == posterior.snapshot()
     assert restored.quantiles((0.05, 0.95)).tolist() == posterior.quantiles((0.05, 0.95)).tolist()
 
 
+@given(
+    st.lists(st.floats(100.0, 600.0), max_size=90),
+    st.sampled_from((120.0, 300.0)),
+    st.sampled_from((120.0, 200.0, 900.0)),
+)
+def test_another_declared_figure_is_as_if_it_had_been_declared_from_the_beginning(
+    outcomes: list[float], before_s: float, now_s: float
+) -> None:
+    told, expected = LeadTimePosterior(before_s), LeadTimePosterior(now_s)
+    for lead_time_s in outcomes:
+        told.update(lead_time_s)
+        expected.update(lead_time_s)
+    restored = LeadTimePosterior.restore(told.snapshot(), now_s).snapshot()
+    assert restored == pytest.approx(expected.snapshot(), rel=1e-9)
+    if before_s == now_s:
+        assert restored == told.snapshot()
+
+
+def test_without_outcomes_the_figure_declared_now_counts_whatever_release_wrote_the_snapshot() -> None:
+    old = LeadTimePosterior(120.0).snapshot()
+    del old["declared_s"]
+    restored = LeadTimePosterior.restore(old, 600.0)
+    assert restored.quantiles((0.05, 0.95)).tolist() == LeadTimePosterior(600.0).quantiles((0.05, 0.95)).tolist()
+    learned = LeadTimePosterior(120.0)
+    learned.update(200.0)
+    known = learned.snapshot()
+    del known["declared_s"]  # what lay beneath it cannot be told any more
+    assert LeadTimePosterior.restore(known, 600.0).quantile(0.5) == learned.quantile(0.5)
+
+
 def test_bad_figures_are_named() -> None:
     with pytest.raises(ValueError, match="declared_s must be a positive number"):
         LeadTimePosterior(0.0)
     with pytest.raises(ValueError, match="version 9"):
-        LeadTimePosterior.restore({"v": 9})
+        LeadTimePosterior.restore({"v": 9}, 120.0)
