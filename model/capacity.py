@@ -16,7 +16,9 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from model.capacity_grid import GRID, SPACING, GridPosterior, Prior, grid_posterior, missed_share
+from model.capacity_fall import Fall, after_good_slot, after_misses
+from model.capacity_grid import GRID, SPACING, GridPosterior, grid_posterior, missed_share
+from model.capacity_prior import LOWEST, prior_of
 from model.evidence_curves import curves_of
 from model.known_fleet import KnownFleet
 from model.load_evidence import LoadEvidence
@@ -29,11 +31,6 @@ __all__ = ["SPACING", "CapacityPosterior", "SlotEvidence", "Verdict"]
 Float = NDArray[np.float64]
 Verdict = Literal["good", "bad", "unobserved", "idle", "fleet_changing", "cold_start", "backlog", "unclear"]
 
-_LOWEST: Final = -310  # lattice index of 9e-5 requests/s; the last one is at 1.2e5
-_DECLARED_SIGMA: Final = 0.25  # of log capacity around a declared one
-_LEARNED_SIGMA: Final = 1.0  # of log capacity around the loads seen, and around a declared one that is wrong
-_WRONG: Final = 0.02  # chance that a declared capacity is far off
-_LEARNED_SHIFT: Final = 0.4  # ... a little above them: they were carried
 _KNOWN_EVIDENCE: Final = 4.0 * CLUMP  # requests' worth of evidence before an undeclared capacity counts as known
 _FORGET: Final = 0.2  # share of the evidence that one wholly surprising slot fades
 _LEAST_EVIDENCE: Final = 40.0 * CLUMP
@@ -70,7 +67,7 @@ class CapacityPosterior:
     """
 
     __slots__ = (
-        "_allowed", "_cache", "_declared_rps", "_evidence", "_fleet", "_last_ts_ms",
+        "_allowed", "_cache", "_declared_rps", "_evidence", "_fall", "_fleet", "_last_ts_ms",
         "_least_evidence", "_overload_rps", "_rate", "_settle_ms", "_smoothing_s", "_standing", "_waiting",
     )  # fmt: skip
 
@@ -90,6 +87,7 @@ class CapacityPosterior:
         self._settle_ms = round(settle_s * 1000)
         self._smoothing_s = smoothing_s
         self._evidence = LoadEvidence()
+        self._fall: Fall | None = None
         self._fleet: KnownFleet | None = None
         self._last_ts_ms: int | None = None
         self._rate: float | None = None
@@ -134,6 +132,7 @@ class CapacityPosterior:
         self._standing = self._standing.after(slot, before) if settled else StandingQueue.on_new_fleet(slot)
         if self._contradicted(slot.ready, residence_s):
             self._overload_rps = load
+            self._fall = after_misses(self._fall, slot.end_ts_ms, self._log_median(), self._evidence)
             self._start_over(self._standing.rate(slot.ready))
             self._standing = NONE
             return "bad"
@@ -148,7 +147,14 @@ class CapacityPosterior:
             return "backlog"
         self._overload_rps = load if bad else 0.0
         worth = misses.requests * min(1.0, slot.step_s / max(_EVIDENCE_S, residence_s))
-        self._fold(load, misses.share, worth, elapsed_ms)
+        keep = self._kept(load, misses.share, worth)
+        if bad and (keep < 1.0 or self._fall is not None):
+            self._fall = after_misses(self._fall, slot.end_ts_ms, self._log_median(), self._evidence)
+        self._fold(load, misses.share, worth, keep * 0.5 ** (elapsed_ms / _HALF_LIFE_MS))
+        if not bad and self._fall is not None:
+            step_ms, median = slot.step_s * 1000.0, self._log_median()
+            self._fall = after_good_slot(self._fall, slot.end_ts_ms, step_ms, median, self._evidence)
+            self._cache = None
         return "bad" if bad else "good"
 
     def quantiles(self, levels: Sequence[float] | Float) -> Float:
@@ -199,17 +205,22 @@ class CapacityPosterior:
         """Everything the next output reads except the prior, as plain values; `restore` gives back the same bits."""
         bins, weights = self._evidence.stored()
         standing = {} if self._standing == NONE else {"standing": self._standing.stored()}
-        return standing | {
-            "v": 2,
-            "bins": bins,
-            "weights": weights,
-            "fleet": None if self._fleet is None else list(self._fleet[:3]),
-            "changed_ts_ms": None if self._fleet is None else self._fleet.changed_ts_ms,
-            "last_ts_ms": self._last_ts_ms,
-            "rate": self._rate,
-            "waiting": self._waiting,
-            "overload_rps": self._overload_rps,
-        }
+        fall = {} if self._fall is None else {"fall": self._fall.stored()}
+        return (
+            standing
+            | fall
+            | {
+                "v": 2,
+                "bins": bins,
+                "weights": weights,
+                "fleet": None if self._fleet is None else list(self._fleet[:3]),
+                "changed_ts_ms": None if self._fleet is None else self._fleet.changed_ts_ms,
+                "last_ts_ms": self._last_ts_ms,
+                "rate": self._rate,
+                "waiting": self._waiting,
+                "overload_rps": self._overload_rps,
+            }
+        )
 
     @classmethod
     def restore(
@@ -241,6 +252,7 @@ class CapacityPosterior:
         posterior._waiting = state["waiting"]
         posterior._overload_rps = state["overload_rps"]
         posterior._standing = StandingQueue.of(state["standing"]) if "standing" in state else NONE
+        posterior._fall = Fall.of(state["fall"]) if "fall" in state else None
         return posterior
 
     def _smoothed(self, rate: float | None, step_s: float, gap: bool, residence_s: float) -> float | None:
@@ -273,38 +285,32 @@ class CapacityPosterior:
     def _start_over(self, at_limit: float) -> None:
         """Leave half of the evidence, of requests that were lighter, and count a clump that misses at the limit."""
         self._evidence.fade(max(_LIGHTER, min(1.0, _KNOWN_EVIDENCE / max(self.evidence, 1.0))))
-        self._evidence.add(math.log(at_limit) / SPACING - _LOWEST, 0.0, CLUMP)
+        self._evidence.add(math.log(at_limit) / SPACING - LOWEST, 0.0, CLUMP)
         self._cache = None
 
-    def _fold(self, load: float, share: float, requests: float, elapsed_ms: int) -> None:
-        curves = curves_of(self._allowed)
-        missed = min(share, curves.most)
-        keep = 0.5 ** (elapsed_ms / _HALF_LIFE_MS)
+    def _kept(self, load: float, share: float, requests: float) -> float:
+        """Share of the evidence that a slot leaves, by how surprising it is."""
         evidence = self.evidence
-        if evidence > 0 and evidence >= self._least_evidence:
-            surprise = abs(curves.told(share) - curves.told(self.miss_share(load))) / curves.most
-            forget = _FORGET * min(1.0, requests / CLUMP) * max(0.0, surprise - _NO_SURPRISE)
-            # What is left must outweigh a prior that is far off, or each surprise would erase what the last one taught.
-            keep *= max(1.0 - forget, min(1.0, _LEAST_EVIDENCE / evidence))
-        self._evidence.fade(keep)
-        self._evidence.add(math.log(load) / SPACING - _LOWEST, requests * (1.0 - missed), requests * missed)
-        self._cache = None
+        if evidence <= 0 or evidence < self._least_evidence:
+            return 1.0
+        curves = curves_of(self._allowed)
+        surprise = abs(curves.told(share) - curves.told(self.miss_share(load))) / curves.most
+        forget = _FORGET * min(1.0, requests / CLUMP) * max(0.0, surprise - _NO_SURPRISE)
+        # What is left must outweigh a prior that is far off, or each surprise would erase what the last one taught.
+        return max(1.0 - forget, min(1.0, _LEAST_EVIDENCE / evidence))
 
-    def _prior(self) -> tuple[float, float]:
-        """Centre and sigma of log capacity."""
-        if self._declared_rps is not None:
-            return math.log(self._declared_rps), _DECLARED_SIGMA
-        carried = self._evidence.highest_good(CLUMP)  # one good slot's worth was seen there or above
-        if carried is not None:
-            return (carried + _LOWEST) * SPACING + _LEARNED_SHIFT, _LEARNED_SIGMA
-        mean = self._evidence.mean()
-        if mean is None:
-            raise ValueError("capacity is unknown: none is declared and no load has been seen")
-        return (mean + _LOWEST) * SPACING, _LEARNED_SIGMA
+    def _log_median(self) -> float:
+        return math.log(float(self.quantiles((0.5,))[0]))
+
+    def _fold(self, load: float, share: float, requests: float, keep: float) -> None:
+        missed = min(share, curves_of(self._allowed).most)
+        self._evidence.fade(keep)
+        self._evidence.add(math.log(load) / SPACING - LOWEST, requests * (1.0 - missed), requests * missed)
+        self._cache = None
 
     def _posterior(self) -> GridPosterior:
         if self._cache is None:
             first, counts = self._evidence.stretch
-            prior = Prior(*self._prior(), wide_sigma=_LEARNED_SIGMA, wrong=_WRONG)
-            self._cache = grid_posterior(counts, first + _LOWEST, curves_of(self._allowed).log_evidence, prior)
+            prior = prior_of(self._declared_rps, self._evidence)
+            self._cache = grid_posterior(counts, first + LOWEST, curves_of(self._allowed).log_evidence, prior)
         return self._cache

@@ -51,6 +51,15 @@ class LoadEvidence:
         self._reach(low, low + 2)
         _add(self._counts, low - self._first, place - low, good, missed)
 
+    def replace(self, share: float, other: LoadEvidence) -> None:
+        """Put so large a share of other counts in the place of as large a share of these."""
+        self.fade(1.0 - share)
+        width = other._counts.shape[1]
+        if width:
+            self._reach(other._first, other._end)
+            at = other._first - self._first
+            self._counts[:, at : at + width] += np.float32(share) * other._counts
+
     def moved(self, places: int) -> LoadEvidence:
         """The same counts so many indices higher; what would lie outside the lattice is left out."""
         moved, width = LoadEvidence(), self._counts.shape[1]

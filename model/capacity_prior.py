@@ -1,0 +1,33 @@
+"""Where a capacity is believed to lie beside what its evidence says load by load."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from model.capacity_grid import SPACING, Prior
+from model.load_evidence import LoadEvidence
+from model.slot_evidence import CLUMP
+
+LOWEST: Final = -310  # lattice index of 9e-5 requests/s; the last one is at 1.2e5
+_DECLARED_SIGMA: Final = 0.25  # of log capacity around a declared one
+_LEARNED_SIGMA: Final = 1.0  # of log capacity around the loads seen, and around a declared one that is wrong
+_WRONG: Final = 0.02  # chance that a declared capacity is far off
+_LEARNED_SHIFT: Final = 0.4  # ... a little above them: they were carried
+
+
+def prior_of(declared_rps: float | None, evidence: LoadEvidence) -> Prior:
+    """Around the declared figure, or around the loads seen.
+
+    Raises:
+        ValueError: nothing is declared and no load has been seen yet.
+    """
+    if declared_rps is not None:
+        return Prior(math.log(declared_rps), _DECLARED_SIGMA, _LEARNED_SIGMA, _WRONG)
+    carried = evidence.highest_good(CLUMP)  # one good slot's worth was seen there or above
+    if carried is not None:
+        return Prior((carried + LOWEST) * SPACING + _LEARNED_SHIFT, _LEARNED_SIGMA, _LEARNED_SIGMA, _WRONG)
+    mean = evidence.mean()
+    if mean is None:
+        raise ValueError("capacity is unknown: none is declared and no load has been seen")
+    return Prior((mean + LOWEST) * SPACING, _LEARNED_SIGMA, _LEARNED_SIGMA, _WRONG)
