@@ -66,6 +66,11 @@ class _Slots:
                 return
         place.set_result(None)
 
+    def give_back(self, place: Future[None]) -> None:
+        """Give on a place that came to one who no longer wants it; the wait may have ended without one."""
+        if not place.cancelled() and place.exception() is None:
+            self.give()
+
     def fail(self, error: BaseException) -> None:
         """Tell everyone who waits that no place will come."""
         with self._lock:
@@ -136,8 +141,7 @@ class InferenceWorker:
             try:
                 await asyncio.wrap_future(place)
             except asyncio.CancelledError:
-                if place.done() and not place.cancelled() and place.exception() is None:
-                    self._slots.give()
+                place.add_done_callback(self._slots.give_back)  # not asked here: it may be on its way
                 raise
         chosen = self.forecaster if forecaster is None else forecaster
         return await asyncio.wrap_future(self._enqueue(batch, horizon, num_paths, chosen))

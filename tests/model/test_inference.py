@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 import torch
@@ -103,6 +103,38 @@ async def test_cancelled_callers_leak_no_place(gated: Gated, worker: InferenceWo
         await asyncio.gather(*tasks, return_exceptions=True)
     answers = await asyncio.wait_for(asyncio.gather(*(worker.forecast(BATCH, 4, 3) for _ in range(4))), 10)
     assert len(answers) == 4
+
+
+class HandedOver(Future[None]):
+    """A place that is claimed for the one who waits, and stays on its way until the test lets it arrive."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.claimed, self.arrives = threading.Event(), threading.Event()
+
+    def set_result(self, result: None) -> None:
+        self.claimed.set()
+        assert self.arrives.wait(10)
+        super().set_result(result)
+
+
+async def test_a_caller_cancelled_while_its_place_is_on_its_way_leaks_none(
+    gated: Gated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, place = InferenceWorker(gated, device="cpu", max_pending=1), HandedOver()
+    running = worker.submit(BATCH, 2, 3)
+    with monkeypatch.context() as patched:
+        patched.setattr("model.inference.Future", lambda: place)
+        waiting = asyncio.create_task(worker.forecast(BATCH, 4, 3))
+        await asyncio.sleep(0)
+    gated.gate.release(2)
+    assert await asyncio.to_thread(place.claimed.wait, 10)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    place.arrives.set()
+    answer = await asyncio.wait_for(worker.forecast(BATCH, 6, 3), 10)
+    assert (answer.paths.shape[2], running.done(), gated.horizons) == (6, True, [2, 6])
+    worker.close()
 
 
 def test_closing_fails_those_that_wait_and_refuses_new_ones(gated: Gated) -> None:
