@@ -123,8 +123,8 @@ class ForecastKernel:
         with self._precedence.ahead():
             outputs = self._fill(joined)
             self._meter.count("slots_total")
-            retired = self._known.retire()
             adopted = self._adopted.pop(slot, None)
+            retired = self._known.retire(adopted)
             answer = await self._answer(joined, origin_ts_ms)
             record = adopted or self._plan_record(joined, [*answer.plans, *retired], origin_ts_ms)
             if adopted is None:

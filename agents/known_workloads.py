@@ -72,14 +72,23 @@ class KnownWorkloads:
                 self._states[workload] = new_state(workload, self._policy, joined.slot)
         return self.table.accumulate_coarse()
 
-    def retire(self) -> list[WorkloadPlan]:
-        """Forget workloads unseen for L slots; each gets one last plan that says so."""
-        plans = []
+    def retire(self, adopted: PlanRecord | None = None) -> list[WorkloadPlan]:
+        """Forget workloads unseen for L slots; each gets one last plan that says so.
+
+        Args:
+            adopted: the slot's plan, where an earlier life published it. Whom it does not retire, for L was longer
+                then, stays until a later plan does.
+        """
         for workload in self.table.unseen():
             self.table.remove(workload)
+        # Where L has shrunk, some that a commit record knew have no row: they had been silent for longer already.
+        gone = sorted(workload for workload in self._states if workload not in self.table)
+        if adopted is not None:
+            told = {plan.workload for plan in adopted.workloads if plan.refused == "retired"}
+            gone = [workload for workload in gone if workload in told]
+        for workload in gone:
             del self._states[workload]
-            plans.append(WorkloadPlan(workload, "retired", NO_INPUTS))
-        return plans
+        return [WorkloadPlan(workload, "retired", NO_INPUTS) for workload in gone]
 
     def subjects(
         self, workloads: Sequence[str], slot: int, origin_ts_ms: int, offsets: Mapping[str, int]
