@@ -32,7 +32,7 @@ from streams.log import Emission, LogRecord, OutRecord
 from streams.meter import Meter
 from streams.page_codec import PageAssembler
 from streams.page_join import JoinedSlot, PageJoin
-from streams.pages import Page
+from streams.pages import Control, Page
 from streams.topics import Topics
 from streams.window_table import Window
 
@@ -89,6 +89,9 @@ class ForecastKernel:
         self._join = PageJoin(config.source_silence_steps)
         self._page_offsets: dict[int, int] = {}
         self._adopted: dict[int, PlanRecord] = {}
+        # Operators' words in pages whose slot was planned without them, until the next plan. No commit record need hold
+        # them: those before that plan resume where these pages have yet to be completed.
+        self._late_controls: tuple[Control, ...] = ()
         self._commits = CommitChain(topics.commits, STAGE, partition)
         self.resume_offset: int | None = None
 
@@ -96,7 +99,8 @@ class ForecastKernel:
 
     async def fold(self, records: Sequence[LogRecord]) -> AsyncGenerator[Emission, None]:
         for record in records:
-            self._take(record)
+            for straggler in self._take(record):
+                self._late_controls += straggler.controls
             joined = list(self._join.ready())
             for k, slot in enumerate(joined):
                 # Until the last of them is out, a crash must read this record again.
@@ -105,12 +109,17 @@ class ForecastKernel:
                     async for emission in emissions:
                         yield emission
 
-    def _take(self, record: LogRecord) -> None:
+    def _take(self, record: LogRecord) -> list[Page]:
+        """Store or keep the page that a record completes; returned where its slot was planned without it."""
+        stragglers = []
         for done in self._assembler.feed(record):
             straggler = self._join.offer(done.page, done.digest, done.first_offset)
             self._page_offsets.setdefault(done.page.slot, done.first_offset)
-            if straggler is not None and self.table.newest is not None:
-                self.table.write(straggler)
+            if straggler is not None:
+                stragglers.append(straggler)
+                if self.table.newest is not None:
+                    self.table.write(straggler)
+        return stragglers
 
     async def _close(self, joined: JoinedSlot, resume_offset: int) -> AsyncGenerator[Emission, None]:
         """The plan at once, then what nobody waits for: forecasts, and the commit record.
@@ -127,6 +136,7 @@ class ForecastKernel:
             retired = self._known.retire(adopted)
             answer = await self._answer(joined, origin_ts_ms)
             record = adopted or self._plan_record(joined, [*answer.plans, *retired], origin_ts_ms)
+            self._late_controls = ()
             if adopted is None:
                 plan = encode_plan(record)
                 self._precedence.expect(plan)
@@ -182,7 +192,7 @@ class ForecastKernel:
             model_fingerprint=self._engine.fingerprint,
             policy_fingerprint=self._policy_fingerprint,
             workloads=tuple(plans),
-            controls=tuple(c for page in pages for c in page.controls),
+            controls=(*self._late_controls, *(c for page in pages for c in page.controls)),
             end_stamp_ms=max(page.end_stamp_ms for page in pages),
         )
 

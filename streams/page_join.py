@@ -23,7 +23,7 @@ class PageJoin:
 
     A source that has had no page is awaited for `patience` slots of the other one, then counts as absent, so a fleet
     without GPU telemetry is forecast all the same. Its pages for slots that were joined without it are handed out as
-    stragglers, to be stored but not decided on again.
+    stragglers, to be stored but not decided on again; what operators say in them goes with the next plan.
     """
 
     def __init__(self, patience: int) -> None:
