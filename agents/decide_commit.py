@@ -66,4 +66,7 @@ def unpack_commit(commit: Commit, policy: Policy, stream: StreamConfig) -> Decid
             f"the committed state has epoch {body.epoch}, the policy {policy.epoch}: actuators would refuse every "
             f"command; set the epoch to {body.epoch}{_REMEDY}"
         )
+    state = body.state
+    if len(state.control_stamps_ms) != len(state.control_ids):  # releases without them wrote it
+        state.control_stamps_ms = (commit.stamp_ms,) * len(state.control_ids)
     return body

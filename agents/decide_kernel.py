@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from agents.assess import Fleet, assess, current_replicas, effective_mode
+from agents.controls import apply_controls, forget_controls
 from agents.decide_commit import STAGE, DecideCommit, pack_commit, unpack_commit
 from agents.decide_records import build_command, build_decision, command_record, decision_record, decode_decision
 from agents.decide_state import (
@@ -19,7 +20,6 @@ from agents.decide_state import (
     PartitionMark,
     advance_clock,
     apply,
-    apply_control,
     notice,
 )
 from agents.guards import run_guards
@@ -50,7 +50,7 @@ class DecideKernel:
     Args:
         policy: in force from the next plan on.
         stream: must have the step that the plans were made with.
-        topics: names to publish to.
+        topics: names to publish to, and the number of partitions that plans come from.
         expire_by_stamp: hold plans read after their lease ran out by the broker's stamp; off where event time is not
             wall time (replays and accelerated runs).
     """
@@ -136,11 +136,11 @@ class DecideKernel:
             return Emission((), (), self._resume_offset)
         frame = Frame(plan, self._policy, self._fingerprint, self._stream)
         state = self._state.copy()
-        for control in plan.controls:
-            apply_control(state, control)
+        apply_controls(state, plan)
         advance_clock(state, frame.origin_ts_ms)
         decisions, commands = self._decide_all(state, frame, self._overdue_ms(frame, record))
         state.partitions[str(plan.partition)] = PartitionMark(plan.slot, plan.origin_ts_ms)
+        forget_controls(state, self._topics.partitions)
         self._state, self._resume_offset = state, after
         self._unsealed.append((state, after))
         for workload in plan.workloads:

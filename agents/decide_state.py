@@ -14,9 +14,8 @@ from agents.policy import Policy
 from agents.records import Decision, PlanRecord, WorkloadPlan
 from agents.situation import Pin
 from streams.config import StreamConfig
-from streams.pages import Control, FleetFacts
+from streams.pages import FleetFacts
 
-CONTROLS_KEPT = 256
 MINUTE_MS = 60_000
 
 
@@ -77,12 +76,18 @@ class PartitionMark(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DecideState(msgspec.Struct):
-    """Every number the next decision reads; see `decide_commit` for its bytes."""
+    """Every number the next decision reads; see `decide_commit` for its bytes.
+
+    Attributes:
+        control_ids: of operators' words taken in that a partition may still repeat, in the order in which they came.
+        control_stamps_ms: of each of them, a time on the broker's clock by which it had been written.
+    """
 
     workloads: dict[str, WorkloadState] = {}
     operator: dict[str, OperatorWord] = {}
     paused: bool = False
     control_ids: tuple[str, ...] = ()
+    control_stamps_ms: tuple[int, ...] = ()
     removals: tuple[tuple[int, int], ...] = ()
     partitions: dict[str, PartitionMark] = {}
     clock_ms: int = 0
@@ -94,6 +99,7 @@ class DecideState(msgspec.Struct):
             dict(self.operator),
             self.paused,
             self.control_ids,
+            self.control_stamps_ms,
             self.removals,
             dict(self.partitions),
             self.clock_ms,
@@ -243,35 +249,6 @@ def _renew(
         changed_ts_ms=changed_ts_ms,
         observed=seen,
     )
-
-
-def apply_control(state: DecideState, control: Control) -> bool:
-    """Take an operator's word into the state, once per id; False when it is known, or means nothing."""
-    if control.control_id in state.control_ids:
-        return False
-    state.control_ids = (*state.control_ids, control.control_id)[-CONTROLS_KEPT:]
-    if control.workload is None:
-        if control.action in ("pause", "resume"):
-            state.paused = control.action == "pause"
-            return True
-        return False
-    word = state.operator.get(control.workload, OperatorWord())
-    if control.action in ("pause", "resume"):
-        word = msgspec.structs.replace(word, paused=control.action == "pause")
-    elif control.action == "mode" and control.mode in ("observe", "act"):
-        word = msgspec.structs.replace(word, mode=control.mode)
-    elif control.action == "unpin":
-        word = msgspec.structs.replace(word, pin=None)
-    elif control.action == "pin" and control.replicas is not None and control.replicas >= 0:
-        pin = Pin(control.replicas, control.until_ts_ms, control.by, control.reason)
-        word = msgspec.structs.replace(word, pin=pin)
-    else:
-        return False
-    if word == OperatorWord():
-        state.operator.pop(control.workload, None)
-    else:
-        state.operator[control.workload] = word
-    return True
 
 
 def advance_clock(state: DecideState, origin_ts_ms: int) -> None:
