@@ -1,7 +1,7 @@
 """The chain of guards: from a proposal to the replica count that is safe to publish, each word on record.
 
     pin ─ kill switch ─ mode ─ expired ─ first request ─ no plan ─ warm-up ─ fence   gates: the first (not mode) ends it
-      └▶ freshness ─ coverage ─ sanity ─ missing metric                doubts: never below what is in force
+      └▶ freshness ─ coverage ─ sanity ─ missing metric ─ horizon      doubts: never below what is in force
           └▶ bounds ─ budget ─ power ─ floor ─ release ─ step limits ─ removals     limits: how far, how fast
               └▶ stabilization ─ tolerance ─ model guard ─ first request ─ batch ─ schedule ─ bounds
 
@@ -36,6 +36,7 @@ GUARDS: tuple[Guard, ...] = (
     safety.coverage,
     safety.sanity,
     safety.missing_metric,
+    safety.horizon,
     limits.bounds,
     limits.fleet_budget,
     limits.fleet_power,
@@ -107,7 +108,9 @@ def _proposal(s: Situation) -> tuple[int, str, list[GuardStep]]:
     """Where the chain starts. Without a proposal the reactive need stands in, and never below what is in force."""
     plan = s.plan
     if plan.proposed is not None:
-        return plan.proposed, plan.proposer or "plan", []
+        short = next((limit for limit in plan.standing if limit.guard == "horizon"), None)
+        told = [] if short is None else [GuardStep("horizon", plan.proposed, plan.proposed, short.reason)]
+        return plan.proposed, plan.proposer or "plan", told
     if plan.refused is not None:
         return s.current, plan.refused, []
     need = s.current if plan.reactive_replicas is None else max(s.current, plan.reactive_replicas)

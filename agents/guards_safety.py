@@ -115,6 +115,14 @@ def missing_metric(s: Situation, value: int) -> GuardStep | None:
     return GuardStep("missing_metric", value, need, reason)
 
 
+def horizon(s: Situation, value: int) -> GuardStep | None:
+    """No scale-down where most starts take longer than the plan could see."""
+    for limit in s.plan.standing:
+        if limit.guard == "horizon" and limit.low is not None:
+            return _not_down("horizon", s, value, limit.reason)
+    return None
+
+
 def fence(s: Situation, value: int) -> GuardStep | None:
     """A plan that is not newer than the newest decision of its workload changes nothing."""
     if s.newest_ts_ms is None or s.origin_ts_ms > s.newest_ts_ms:

@@ -7,6 +7,7 @@ from typing import Final
 
 from agents.batch_work import batch_limit
 from agents.forecast_state import WorkloadState
+from agents.plan_request import PlanResult
 from agents.policy import WorkloadSpec
 from agents.records import Limit
 from agents.schedule import InForce, Schedule, ceiling_at, floor_within, local_text
@@ -42,6 +43,20 @@ def counts_of(limits: tuple[Limit, ...], spec: WorkloadSpec) -> tuple[int, ...]:
     """The counts that limits may lead to, within bounds: their risk should be stated."""
     told = [count for limit in limits for count in (limit.low, limit.high) if count is not None]
     return tuple(sorted({min(max(count, spec.min_replicas), spec.max_replicas) for count in told}))
+
+
+def sight_limit(result: PlanResult, fleet: FleetFacts | None) -> tuple[Limit, ...]:
+    """What a plan says that sees less far than a start may take: nothing, unless it does.
+
+    Where even the median start takes longer, nobody knows what comes before a replica given up now could be back.
+    """
+    lead = result.lead_time_s
+    if result.sight_s is None or lead is None or fleet is None:
+        return ()
+    median_s = lead.values[lead.levels.index(0.5)]
+    low = fleet.ready + fleet.pending if median_s > result.sight_s else None
+    told = f"takes {median_s:.0f} s as a rule" if low is not None else f"may take {lead.values[-1]:.0f} s"
+    return (Limit("horizon", low, None, f"a start {told}, forecasts reach {result.sight_s:.0f} s"),)
 
 
 def _first_request(state: WorkloadState, window: Window, fleet: FleetFacts | None) -> tuple[Limit, ...]:

@@ -86,8 +86,7 @@ class PlanResult:
     """The plan of one workload.
 
     Attributes:
-        refused: `horizon` (lead time and commit window reach beyond the paths) or `forecast` (paths not finite); there
-            is no count then.
+        refused: `forecast` (paths not finite); there is no count then.
         proposer: what the count rests on: `chance_constrained`, `recovery` (a queue cannot be avoided; the fewest that
             work it off within the window at that risk), `maximum` (not even that), `capacity_unknown` (nothing
             learned yet: as it is), `idle` (none: nothing to do, and hardly anything before one could come back) or
@@ -97,6 +96,7 @@ class PlanResult:
             commanded now.
         peak: of the arrival rate over the window, 1/s.
         window_s: length of the window from the median lead time to its 95th percentile plus the commit time.
+        sight_s: how far the paths reach where that window ends beyond them; then it is as late as they show.
         capacity: 1/s per ready replica.
         bearable_share: of requests, that the plan was allowed to expect to miss.
         p_needed: where the last replica may go, the chance that it is needed before it could come back.
@@ -112,6 +112,7 @@ class PlanResult:
     risks: tuple[LevelRisk, ...] = ()
     peak: Quantiles | None = None
     window_s: float | None = None
+    sight_s: float | None = None
     capacity: Quantiles | None = None
     lead_time_s: Quantiles | None = None
     reactive_replicas: int | None = None

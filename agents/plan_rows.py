@@ -11,11 +11,11 @@ from torch import Tensor
 from agents.demand_units import INDICATOR_OF, demand_column, unit_demand, unit_input
 from agents.forecast_state import WorkloadState
 from agents.idleness import chance_needed, with_last_replica
-from agents.plan_limits import counts_of, reach_s
+from agents.plan_limits import counts_of, reach_s, sight_limit
 from agents.plan_request import PlanInput, PlanResult
 from agents.planner import plan, reactive_replicas
 from agents.policy import Policy
-from agents.records import WorkloadPlan
+from agents.records import Limit, WorkloadPlan
 from agents.served_load import served_load
 from agents.slo_classes import ClassRow, bound_by, class_rows
 from agents.subject import Subject
@@ -89,6 +89,7 @@ class RowPlanner:
         return bare_plan(
             subject,
             result.refused,
+            sight_limit(result, subject.fleet),
             reactive_replicas=result.reactive_replicas,
             proposed=result.proposed,
             proposer=result.proposer,
@@ -158,8 +159,8 @@ class RowPlanner:
         return state.budget.dared(self._policy.epsilon, state.spec.slo.objective)
 
 
-def bare_plan(subject: Subject, refused: str | None, **more: Any) -> WorkloadPlan:
-    """A plan without a proposal, but for what is given of it."""
+def bare_plan(subject: Subject, refused: str | None, limits: tuple[Limit, ...] = (), **more: Any) -> WorkloadPlan:
+    """A plan without a proposal, but for what is given of it; `limits` beside those that stand."""
     return WorkloadPlan(
         workload=subject.window.workload,
         refused=refused,
@@ -168,7 +169,7 @@ def bare_plan(subject: Subject, refused: str | None, **more: Any) -> WorkloadPla
         facts_age_ms=subject.facts_age_ms,
         slo_miss_ratio=subject.window.newest("slo.miss_ratio"),
         budget_left_ratio=subject.state.budget.left_ratio(subject.state.spec.slo.objective),
-        standing=subject.standing,
+        standing=(*subject.standing, *limits),
         indicator=INDICATOR_OF[subject.state.unit],
         **more,
     )

@@ -59,23 +59,34 @@ class _Batch:
     step_s: float
     delay_s: float
 
+    @property
+    def reach(self) -> int:
+        """Steps that a plan looks ahead at most."""
+        return min(self.policy.max_horizon, int(self.demand.shape[1]))
+
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A request with what was read off its posteriors; `at` is its place in the batch."""
+    """A request with what was read off its posteriors; `at` is its place in the batch.
+
+    `sight_s` is how far the paths reach where lead time and commit window reach further, else infinite.
+    """
 
     at: int
     request: PlanInput
     reactive: int | None
     epsilon: float
     horizon: int
+    sight_s: float
     delay_s: float
     lead: Quantiles
     capacity: Quantiles
 
     def window(self, commit_s: float) -> tuple[float, float]:
-        """The time a replica commanded now answers for, in seconds after the origin."""
-        return self.lead.values[_MEDIAN] + self.delay_s, self.lead.values[-1] + self.delay_s + commit_s
+        """The time a replica commanded now answers for, as far as it can be seen, in seconds after the origin."""
+        start_s = self.lead.values[_MEDIAN] + self.delay_s
+        end_s = self.lead.values[-1] + self.delay_s + commit_s
+        return min(start_s, max(self.sight_s - commit_s, 0.0)), min(end_s, self.sight_s)
 
 
 def horizon_steps(lead_p95_s: float, commit_s: float, step_ms: int, max_horizon: int) -> int | None:
@@ -150,12 +161,10 @@ def _describe(
     epsilon = policy.epsilon if request.epsilon is None else request.epsilon
     lead = Quantiles(LEVELS, lead_s)
     reactive = _reactive(request, policy.commit_s, capacity[_MEDIAN]) if known else None
-    reach = min(policy.max_horizon, batch.demand.shape[1])
-    steps = horizon_steps(lead_s[-1] + delay_s, policy.commit_s, request.step_ms, reach)
-    if steps is None or not finite:
+    if not finite:
         return PlanResult(
             request.workload,
-            "horizon" if steps is None else "forecast",
+            "forecast",
             epsilon,
             capacity=Quantiles(LEVELS, capacity) if known else None,
             lead_time_s=lead,
@@ -166,18 +175,21 @@ def _describe(
         wanted = (request.arrival_rate_now or 0.0) > 0 or request.waiting > 0
         proposed = _clip(max(current, 1) if wanted else current, request.bounds)
         return PlanResult(request.workload, None, epsilon, proposed, "capacity_unknown", lead_time_s=lead)
-    return _Row(at, request, reactive, epsilon, steps, delay_s, lead, Quantiles(LEVELS, capacity))
+    steps = horizon_steps(lead_s[-1] + delay_s, policy.commit_s, request.step_ms, batch.reach)
+    # One slow start must not end all planning: what lies beyond the paths is taken to be as far off as they reach.
+    horizon, sight_s = (batch.reach, batch.reach * batch.step_s) if steps is None else (steps, math.inf)
+    return _Row(at, request, reactive, epsilon, horizon, sight_s, delay_s, lead, Quantiles(LEVELS, capacity))
 
 
 def _plan_rows(rows: Sequence[_Row], batch: _Batch) -> list[PlanResult]:
     at, ends = np.array([row.at for row in rows]), np.array([row.horizon for row in rows])
-    starts = np.array([min(int(row.window(0.0)[0] / batch.step_s), row.horizon - 1) for row in rows])
+    commit_s = batch.policy.commit_s
+    starts = np.array([min(int(row.window(commit_s)[0] / batch.step_s), row.horizon - 1) for row in rows])
     peaks = peak_quantiles(batch.demand, at, starts, ends, LEVELS).tolist()
     proposals = [_proposals(*known) for known in zip(rows, peaks, strict=True)]
     found = chances(_outlook(rows, proposals, batch), batch.policy.paths_verify)
     state_risks(found.p_miss, found.stderr, found.num_counts, np.array([row.request.shift for row in rows]))
     answers = zip(*(numbers.tolist() for numbers in found), strict=True)
-    commit_s = batch.policy.commit_s
     return [_result(*known, commit_s) for known in zip(rows, proposals, peaks, answers, strict=True)]
 
 
@@ -229,7 +241,7 @@ def _outlook(rows: Sequence[_Row], proposals: Sequence[dict[str, int]], batch: _
         bearable=np.array([r.bearable_share for r in requests]),
         others=others,
         seeds=np.array([_seeds(r, batch.policy.seed) for r in requests]),
-        window_steps=min(max(math.ceil(batch.policy.commit_s / batch.step_s - 1e-9), 1), batch.demand.shape[1]),
+        window_steps=min(max(math.ceil(batch.policy.commit_s / batch.step_s - 1e-9), 1), batch.reach),
         step_s=batch.step_s,
     )
 
@@ -289,6 +301,7 @@ def _result(
         risks=tuple([LevelRisk(n, p, e, n * hours, share) for n, p, e, share in stated]),
         peak=Quantiles(LEVELS, tuple(peak)),
         window_s=end_s - start_s,
+        sight_s=row.sight_s if math.isfinite(row.sight_s) else None,
         capacity=row.capacity,
         lead_time_s=row.lead,
         reactive_replicas=row.reactive,

@@ -84,7 +84,7 @@ class InputFacts(msgspec.Struct, frozen=True):
 class WorkloadPlan(msgspec.Struct, frozen=True):
     """What the forecast stage says of one workload at one origin.
 
-    `refused` names why there is no plan (silent, warming_up, horizon, no_fleet_facts, retired): decide holds then.
+    `refused` names why there is no plan (silent, warming_up, forecast, no_fleet_facts, retired): decide holds then.
     `epsilon` is the risk that the plan was allowed and `bearable_share` the share of requests that it may expect to
     miss, None where it made none; both follow `budget_left_ratio`.
     """

@@ -63,7 +63,7 @@ FORECASTERS = (
     "climatology",
     "reactive",
 )
-REFUSALS = ("silent", "warming_up", "no_fleet_facts", "horizon", "forecast", "capacity_unknown", "retired")
+REFUSALS = ("silent", "warming_up", "no_fleet_facts", "forecast", "capacity_unknown", "retired")
 ACTIONS = ("up", "down", "hold", "retired")
 # The guards' words; a decision's reason is the last of them that spoke, else a proposer, else a refusal.
 GUARDS = (
@@ -80,6 +80,7 @@ GUARDS = (
     "flat",
     "censored",
     "missing_metric",
+    "horizon",
     "bounds",
     "fleet_budget",
     "fleet_power",

@@ -163,7 +163,7 @@ class PlanningSection(Section):
         _POLICY.bearable_ratio, "Share of the misses allowed that a plan may expect.", gt=0, le=10
     )
     plan_every: int = _key(_POLICY.plan_every, "Forecast and plan every so many steps.", ge=1)
-    max_horizon: int = _key(_POLICY.max_horizon, "Longest forecast in steps; a longer need holds.", ge=1)
+    max_horizon: int = _key(_POLICY.max_horizon, "Longest forecast in steps; what lies beyond is not seen.", ge=1)
     paths_screen: int = _key(_POLICY.paths_screen, "Sample paths of a forecast.", ge=16)
     paths_verify: int = _key(_POLICY.paths_verify, "Futures that decide where 1024 leave doubt.", ge=16)
     seed: int = _key(_POLICY.seed, "Of every random draw.", ge=0)

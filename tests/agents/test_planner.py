@@ -211,10 +211,7 @@ def test_unknown_capacity_keeps_what_there_is() -> None:
     assert single(request(ready=9, capacity=unknown, spec=bounded(1, 4)), level(10.0)).proposed == 4
 
 
-def test_refuses_a_horizon_it_cannot_see_and_a_forecast_that_is_none() -> None:
-    far = single(request(lead=punctual(2000.0)), level(10.0))
-    assert (far.refused, far.proposed) == ("horizon", None)
-    assert far.lead_time_s is not None
+def test_refuses_a_forecast_that_is_none() -> None:
     broken = level(10.0)
     broken[0, 3, 5] = math.nan
     results = plan([request("a"), request("b")], torch.cat((broken, level(10.0))), POLICY)
