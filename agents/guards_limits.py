@@ -62,9 +62,13 @@ def release(s: Situation, value: int) -> GuardStep | None:
 
     The plan's risk of a lower count is judged from now on, with nothing ordered in between: it is the chance that a
     replica given up now is missed before another could serve. A little below the risk allowed, for a replica given up
-    and ordered again costs its start.
+    and ordered again costs its start. Between plans no risk is known.
     """
-    if value >= s.current or s.plan.epsilon is None or not s.plan.risks:
+    if value >= s.current:
+        return None
+    if s.plan.epsilon is None and not s.plan.risks:
+        return _step("release", value, s.current, "between plans nothing is given up")
+    if s.plan.epsilon is None or not s.plan.risks:
         return None
     if s.current == 1 and s.plan.proposer == "idle":
         return None  # the last one goes by the same chance, told by `p_needed`, and by the time it has been idle

@@ -82,6 +82,8 @@ TABLE: list[tuple[Guard, int, dict[str, Any], int]] = [
     (limits.release, 2, {"epsilon": 0.8, "limits": replace(FREE, release_ratio=0.5)}, 2),
     (limits.release, 2, {"epsilon": 0.01}, 5),
     (limits.release, 2, {"epsilon": None}, 2),
+    (limits.release, 2, {"epsilon": None, "risks": ()}, 5),  # between plans
+    (limits.release, 9, {"epsilon": None, "risks": ()}, 9),
     (limits.release, 2, {"epsilon": 0.01, "risks": ()}, 2),
     (limits.release, 9, {"epsilon": 0.01}, 9),
     (limits.step_limit, 50, {"limits": UP}, 10),
