@@ -32,10 +32,7 @@ GATES: tuple[Guard, ...] = (
     safety.fence,
 )
 GUARDS: tuple[Guard, ...] = (
-    safety.freshness,
-    safety.coverage,
-    safety.sanity,
-    safety.missing_metric,
+    *safety.DOUBTS,
     safety.horizon,
     limits.bounds,
     limits.fleet_budget,

@@ -1,12 +1,14 @@
 """Guards that keep what was declared beside the bounds: the plan names each limit with its reason.
 
 They speak last, so that neither steps nor windows delay what must be there by then; the declared bounds and what the
-fleet has (GPUs, power) still hold.
+fleet has (GPUs, power) still hold. A ceiling need not be reached at once: it gives up what the doubts, the fleet and
+the pace allow, whatever is risked by it.
 """
 
 from __future__ import annotations
 
-from agents.guards_limits import bounds, fleet_budget, fleet_power
+from agents.guards_limits import bounds, fleet_budget, fleet_floor, fleet_power, removal_limit, step_limit
+from agents.guards_safety import DOUBTS
 from agents.records import GuardStep
 from agents.situation import Situation
 
@@ -39,13 +41,24 @@ def schedule(s: Situation, value: int) -> GuardStep | None:
     after, reasons = value, []
     for limit in s.plan.standing:
         if limit.guard == "schedule" and limit.high is not None and after > limit.high:
-            after = limit.high
-            reasons.append(limit.reason)
+            least, why = _at_pace(s, limit.high)
+            after = min(after, least)
+            reasons += [limit.reason, *why]
     for limit in s.plan.standing:
         if limit.guard == "schedule" and limit.low is not None and after < affordable(s, limit.low):
             after = affordable(s, limit.low)
             reasons = [limit.reason]
-    return None if after == value else GuardStep("schedule", value, after, "; ".join(reasons))
+    return GuardStep("schedule", value, after, "; ".join(reasons)) if reasons else None
+
+
+def _at_pace(s: Situation, count: int) -> tuple[int, list[str]]:
+    """How far down to a count it may go by now, and why not further."""
+    why: list[str] = []
+    for guard in (*DOUBTS, fleet_floor, step_limit, removal_limit) if count < s.current else ():
+        step = guard(s, count)
+        if step is not None:
+            count, why = step.after, [step.reason]
+    return count, why
 
 
 def under_ceiling(s: Situation, count: int) -> int:

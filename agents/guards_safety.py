@@ -6,6 +6,7 @@ Anchors: the HPA's rules for missing metrics, and the known outages where a scal
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from agents.records import GuardStep
 from agents.situation import Situation
@@ -113,6 +114,10 @@ def missing_metric(s: Situation, value: int) -> GuardStep | None:
         return None
     reason = f"only {ratio:.2f} of the sources spoke; the others count as loaded"
     return GuardStep("missing_metric", value, need, reason)
+
+
+# Of telemetry: nothing is given up while one of them speaks.
+DOUBTS: Final = (freshness, coverage, sanity, missing_metric)
 
 
 def horizon(s: Situation, value: int) -> GuardStep | None:

@@ -243,10 +243,10 @@ def test_the_final_count_is_within_bounds_unless_an_operator_or_a_gate_says_othe
         assert guarded.final == allowed(s, guarded.final) >= 0
 
 
-@given(situations)
-def test_never_down_in_doubt(s: Situation) -> None:
+def in_doubt(s: Situation) -> bool:
+    """Whether the telemetry forbids to go down."""
     facts = s.plan.inputs
-    doubt = (
+    return (
         facts.arrival_rate is None
         or facts.oldest_age_ms is None
         or facts.oldest_age_ms > 60_000
@@ -255,9 +255,12 @@ def test_never_down_in_doubt(s: Situation) -> None:
         or facts.flat
         or facts.cliff
         or facts.zero_after_nonzero
-        or s.plan.proposed is None
     )
-    if doubt and s.pin is None:
+
+
+@given(situations)
+def test_never_down_in_doubt(s: Situation) -> None:
+    if (in_doubt(s) or s.plan.proposed is None) and s.pin is None:
         assert run_guards(s).final >= min(s.current, allowed(s, s.current))
 
 
