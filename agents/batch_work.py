@@ -14,7 +14,7 @@ from agents.forecast_state import WorkloadState
 from agents.policy import WorkloadSpec
 from agents.records import Limit
 from agents.schedule import CalendarRule, local_text, windows
-from agents.signals import mean_ratio
+from agents.signals import mean_ratio, ratio_of_sums
 from model.deadlines import Job, Means, fewest_in_time
 from streams.coarse_ring import COARSE_ROWS, COARSE_STEP_MS
 from streams.pages import FleetFacts
@@ -93,13 +93,18 @@ def _queued(spec: WorkloadSpec, window: Window, origin_ts_ms: int, reach_ms: int
 
 
 def _tokens_per_request(state: WorkloadState, window: Window, carried: float) -> float | None:
-    """Generated tokens that weigh as much as a unit of load: by what a replica is said to do, else as they are."""
+    """Generated tokens that weigh as much as a unit of load: by what a replica is said to do, else as they are.
+
+    Where no online request came of late, as in the night that work is put off to: as they were within the week, else as
+    requests usually have.
+    """
     if state.spec.batch.tokens_per_s is not None:
         return state.spec.batch.tokens_per_s / carried
     if state.unit == "output_tokens":
         return 1.0
-    generated = window.columns[INDICATOR_OF["output_tokens"]]
-    return mean_ratio(window, generated, demand_column(state.unit, window), _SLOTS) or None
+    generated, demand = window.columns[INDICATOR_OF["output_tokens"]], demand_column(state.unit, window)
+    lately = mean_ratio(window, generated, demand, _SLOTS)
+    return lately or ratio_of_sums(*window.read_coarse(), generated, demand, COARSE_ROWS) or state.shape.output_tokens
 
 
 def _online(window: Window, column: int, origin_ts_ms: int, last_ms: int) -> NDArray[np.float64]:

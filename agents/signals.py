@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from agents.records import InputFacts
 from streams.pages import OutcomeFact
 from streams.window_table import Window
@@ -27,9 +30,16 @@ def residence_s(window: Window) -> float | None:
 
 def mean_ratio(window: Window, above: int, below: int, slots: int) -> float | None:
     """One column's mean over another's, of the last slots in which both were observed; None where that is over zero."""
+    return ratio_of_sums(window.values, window.observed, above, below, slots)
+
+
+def ratio_of_sums(
+    values: NDArray[np.float32], observed: NDArray[np.bool_], above: int, below: int, rows: int
+) -> float | None:
+    """As `mean_ratio`, of [R, N] values and their mask."""
     from model.window_tallies import sums_of_two
 
-    over, under = sums_of_two(window.values, window.observed, above, below, slots)
+    over, under = sums_of_two(values, observed, above, below, rows)
     return over / under if under > 0 else None
 
 

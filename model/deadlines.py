@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 Float = NDArray[np.float64]
 
-LATE_S: Final = 3600.0  # what cannot be done in time any more is to be done by then
+LATE_S: Final = 3600.0  # by so much a deadline is put off that cannot be met
+_PUT_OFF: Final = 2  # times at most; beyond, it is done as can be
 _ROUNDING: Final = 1e-9
 
 
@@ -49,20 +50,22 @@ class Means:
 
 
 class Floor(NamedTuple):
-    """`in_time`: whether all deadlines can be met; where not, what is late is done within `LATE_S`, or as can be."""
+    """`in_time`: whether all deadlines can be met; where not, late work is done an hour or two later, or as can be."""
 
     replicas: int
     in_time: bool
 
 
 def fewest_in_time(jobs: Sequence[Job], means: Means, low: int, high: int) -> Floor:
-    """The fewest of low..high replicas, held from now on, that do all jobs by their deadlines."""
-    wanted = [job for job in jobs if job.work > 0]
-    in_time = all(job.due_s > 0 for job in wanted) and meets(wanted, means, high)
-    if not in_time:
-        wanted = [Job(job.release_s, max(job.due_s, LATE_S), job.work) for job in wanted]
-        if not meets(wanted, means, high):
-            return Floor(high, in_time=False)
+    """The fewest of low..high replicas, held from now on, that do all jobs by their deadlines.
+
+    What is late has a whole hour more, counted from its own deadline, so that it ends; all others keep theirs.
+    """
+    asked = [job for job in jobs if job.work > 0]
+    in_time = all(job.due_s > 0 for job in asked) and meets(asked, means, high)
+    wanted = asked if in_time else _put_off(asked, means, high)
+    if wanted is None:
+        return Floor(high, in_time=False)
     while low < high:
         middle = (low + high) // 2
         if meets(wanted, means, middle):
@@ -70,6 +73,33 @@ def fewest_in_time(jobs: Sequence[Job], means: Means, low: int, high: int) -> Fl
         else:
             low = middle + 1
     return Floor(low, in_time)
+
+
+def _put_off(jobs: Sequence[Job], means: Means, most: int) -> list[Job] | None:
+    """The jobs, with later deadlines for as few as may be, so that so many replicas meet them; None where they cannot.
+
+    Overdue ones are late as they are. The others are taken in the order of their deadlines, and made late only where no
+    late one is in their way.
+    """
+    told = [(job, 0) if job.due_s > 0 else (_overdue(job), 1) for job in jobs]  # and how often it was put off
+    met = 0
+    while True:
+        told.sort(key=lambda entry: (entry[0].due_s, entry))
+        while met < len(told) and meets([job for job, _ in told[: met + 1]], means, most):
+            met += 1
+        if met == len(told):
+            return [job for job, _ in told]
+        late = [k for k in range(met + 1) if told[k][1] > 0] or [met]
+        met = max((k for k in late if told[k][1] < _PUT_OFF), default=-1)
+        if met < 0:
+            return None
+        job, times = told[met]
+        told[met] = job._replace(due_s=job.due_s + LATE_S), times + 1
+
+
+def _overdue(job: Job) -> Job:
+    """Due when the running hour is over, counted from its deadline."""
+    return job._replace(due_s=job.due_s + LATE_S * (math.floor(-job.due_s / LATE_S) + 1))
 
 
 def meets(jobs: Sequence[Job], means: Means, replicas: int) -> bool:

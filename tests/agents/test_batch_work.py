@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +19,7 @@ from agents.schedule import Schedule
 from infra.replay.loop import MemoryLoop
 from model.capacity import CapacityPosterior
 from model.lead_time import LeadTimePosterior
+from model.request_shape import Lengths
 from model.seasonal_naive import SeasonalNaiveForecaster
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.config import StreamConfig
@@ -104,6 +106,19 @@ def test_without_knowledge_there_is_no_floor() -> None:
     declared = floor(state_of(batch=BatchRule(tokens_per_s=500.0)), window_of(0.0, 0.0, work), four)
     assert declared is not None
     assert declared.low == 4  # 2,000 tokens/s
+
+
+def test_in_a_night_without_online_requests_a_token_weighs_as_in_the_week_and_else_as_usual() -> None:
+    state, work = state_of(), queue(7.2e6, NOW + 10 * HOUR)
+    silent = window_of(0.0, 0.0, work)
+    means, seen = np.zeros((1008, 3), np.float32), np.zeros((1008, 3), np.bool_)
+    means[:40], seen[:40] = (1.0, 0.0, 200.0), True  # six days ago
+    week = floor(state, replace(silent, read_coarse=lambda: (means, seen)))
+    state.shape.observe(NOW - 8 * 24 * HOUR, Lengths(100.0, 200.0, 200.0, 200.0))
+    usual = floor(state, silent)
+    assert week is not None
+    assert week == usual
+    assert week.low == np.ceil(1.0 / float(state.capacity.quantiles((0.1,))[0]))
 
 
 def test_a_decode_pool_does_it_by_its_tokens_and_a_prefill_pool_has_no_part_in_it() -> None:

@@ -109,10 +109,59 @@ def test_a_day_of_work_needs_what_is_left_beside_online_load() -> None:
     assert fewest_in_time(later, means([1.5]), 1, 64).replicas == 6
 
 
+NIGHT_SHIFT = Means(np.zeros(1), 600.0, 1.0, 20, 60.0)
+PRESSING = Job(0.0, 900.0, 7_000.0)  # needs eight
+OVERDUE, TOO_SOON = Job(-600.0, -1.0, 1.0), Job(0.0, 60.0, 2_000.0)
+
+
+@pytest.mark.parametrize("late", [OVERDUE, TOO_SOON, Job(-9_000.0, -7_195.0, 200.0)])
+def test_what_is_late_gives_nothing_else_more_time(late: Job) -> None:
+    assert fewest_in_time([PRESSING], NIGHT_SHIFT, 1, 20) == Floor(8, in_time=True)
+    assert fewest_in_time([PRESSING, late], NIGHT_SHIFT, 1, 20) == Floor(8, in_time=False)
+
+
+late_jobs = st.lists(
+    st.builds(
+        lambda due_s, work: Job(-20_000.0, due_s, work),
+        due_s=st.sampled_from([-9_000.0, -3_600.0, -1.0, 0.0]),
+        work=st.sampled_from([1.0, 50.0, 1e3, 1e5]),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@settings(max_examples=150)
+@given(jobs_of, late_jobs, means_of, st.integers(0, 25))
+def test_late_work_never_lowers_the_floor_of_what_can_be_done_in_time(
+    jobs: list[Job], late: list[Job], given_means: Means, high: int
+) -> None:
+    alone = fewest_in_time(jobs, given_means, 0, high)
+    assume(alone.in_time)
+    both = fewest_in_time([*late, *jobs], given_means, 0, high)
+    assert alone.replicas <= both.replicas <= high
+    assert not both.in_time
+    assert fewest_in_time([*jobs, *late], given_means, 0, high) == both
+
+
+@pytest.mark.parametrize("work", [3_600.0, 36_000.0, 70_000.0])
+def test_the_hour_of_what_is_late_counts_from_its_deadline(work: float) -> None:
+    """The floor is obeyed each minute."""
+    left, late_s = work, 0.0
+    while left > 0:
+        assert late_s < LATE_S
+        left -= 60.0 * fewest_in_time([Job(-600.0, -late_s, left)], NIGHT_SHIFT, 0, 20).replicas
+        late_s += 60.0
+
+
+def test_just_before_its_hour_is_over_a_rest_does_not_cost_all_there_is() -> None:
+    assert fewest_in_time([Job(-9_000.0, 10.0 - LATE_S, 1_000.0)], NIGHT_SHIFT, 0, 20) == Floor(1, in_time=False)
+
+
 @pytest.mark.parametrize("due_s", [-100.0, 0.0, 20.0])
 def test_what_cannot_be_done_in_time_is_done_within_the_hour_and_not_at_any_price(due_s: float) -> None:
     """Nobody ordered now can help before the deadline."""
-    found = fewest_in_time([Job(-500.0, due_s, 3570.0)], means([0.0], ready=0, lead_s=30.0), 0, 64)
+    found = fewest_in_time([Job(-500.0, due_s, 3470.0)], means([0.0], ready=0, lead_s=30.0), 0, 64)
     assert found == Floor(1, in_time=False)
     assert LATE_S == 3600.0
     assert fewest_in_time([Job(0.0, due_s, 1e9)], means([0.0]), 0, 64) == Floor(64, in_time=False)
