@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
@@ -87,6 +87,9 @@ class WorkloadState:
         if fleet is not None:
             replicas = fleet.desired if fleet.desired is not None else fleet.ready + fleet.pending
             finished = finished_requests(window, end_ts_ms, step_ms, residence or 0.0)
+            if self.classes.known:
+                # A risk is stated of one class; what another may miss would count against it, as by the strictest.
+                finished = replace(finished, columns=None)
             self.calibration.settle(replicas, end_ts_ms, finished, self.spec.slo.objective, step_ms / 1000)
         evidence = SlotEvidence(
             end_ts_ms=end_ts_ms,
