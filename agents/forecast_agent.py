@@ -14,6 +14,7 @@ from streams.log import ContractBroken
 from streams.log_reader import LogReader
 from streams.newest_commit import newest_commit
 from streams.pages import Page
+from streams.reach import say_shorter_past
 from streams.stage_app import StageHost
 from streams.topics import Topics
 
@@ -43,14 +44,16 @@ class ForecastStage:
         start = await self._first_page(topic, partition, reader, kernel, body)
         async for record in reader.read(topic, partition, start, body.resume_offset):
             kernel.restore_page(record)
-        begin, end = await reader.bounds(self._topics.pages_coarse, partition)
-        start = max(begin, end - 2 * COARSE_ROWS)
+        first_kept, end = await reader.bounds(self._topics.pages_coarse, partition)
+        start = max(first_kept, end - 2 * COARSE_ROWS)
         coarse = [r async for r in reader.read(self._topics.pages_coarse, partition, start, end)]
         since = await reader.offset_at(self._topics.plans, 0, commit.stamp_ms - _CLOCK_SLACK_MS)
         _, end = await reader.bounds(self._topics.plans, 0)
         mine = plan_key(partition)
         plans = [r async for r in reader.read(self._topics.plans, 0, since, end) if r.key == mine]
-        kernel.end_restore(body, coarse, plans)
+        lost_rows = kernel.end_restore(body, coarse, plans)
+        if first_kept > 0 and lost_rows:
+            say_shorter_past(self._topics.pages_coarse, partition, lost_rows)
         return kernel
 
     async def _first_page(

@@ -30,9 +30,10 @@ from streams.commit_codec import Commit, CommitChain, decode_coarse, encode_coar
 from streams.config import StreamConfig
 from streams.log import Emission, LogRecord, OutRecord
 from streams.meter import Meter
-from streams.page_codec import PageAssembler
+from streams.page_codec import PageAssembler, slot_of_page
 from streams.page_join import JoinedSlot, PageJoin
 from streams.pages import Control, Page
+from streams.read_back import ReadBackSizes
 from streams.topics import Topics
 from streams.window_table import Window
 
@@ -88,6 +89,7 @@ class ForecastKernel:
         self._assembler = self.new_assembler()
         self._join = PageJoin(config.source_silence_steps)
         self._page_offsets: dict[int, int] = {}
+        self._sizes = ReadBackSizes(topics, config.context_steps)
         self._adopted: dict[int, PlanRecord] = {}
         # Operators' words in pages whose slot was planned without them, until the next plan. No commit record need hold
         # them: those before that plan resume where these pages have yet to be completed.
@@ -112,7 +114,9 @@ class ForecastKernel:
     def _take(self, record: LogRecord) -> list[Page]:
         """Store or keep the page that a record completes; returned where its slot was planned without it."""
         stragglers = []
-        for done in self._assembler.feed(record):
+        completed = self._assembler.feed(record)
+        self._sizes.pages.add(slot_of_page(record.key), record.value)
+        for done in completed:
             straggler = self._join.offer(done.page, done.digest, done.first_offset)
             self._page_offsets.setdefault(done.page.slot, done.first_offset)
             if straggler is not None:
@@ -161,8 +165,10 @@ class ForecastKernel:
             del self._page_offsets[slot]
         if coarse is None:
             return []
-        key = b"%d" % coarse.index
-        return [OutRecord(self._topics.pages_coarse, key, part, self.partition) for part in encode_coarse(coarse)]
+        key, parts = b"%d" % coarse.index, encode_coarse(coarse)
+        for part in parts:
+            self._sizes.coarse.add(coarse.index, part)
+        return [OutRecord(self._topics.pages_coarse, key, part, self.partition) for part in parts]
 
     async def _answer(self, joined: JoinedSlot, origin_ts_ms: int) -> _Answer:
         offsets: dict[str, int] = {source: page.end_offset for source, page in joined.pages.items()}
@@ -199,6 +205,10 @@ class ForecastKernel:
     def closed_slots(self) -> dict[Source, int]:
         """Newest closed slot of each source of which this life has read a page."""
         return self._join.closed_slots()
+
+    def needed_bytes(self) -> dict[str, int]:
+        """By topic, what it should keep of this partition for a restart, going by the newest records."""
+        return self._sizes.needed_bytes()
 
     # Commit and restore.
 
@@ -246,13 +256,20 @@ class ForecastKernel:
         """Fold a page that an earlier life has already answered: state only, no output."""
         self._take(record)
 
-    def end_restore(self, body: CommitBody, coarse: Sequence[LogRecord], plans: Sequence[LogRecord]) -> None:
-        """Fill the coarse ring and keep the plans that were published after the commit record."""
+    def end_restore(self, body: CommitBody, coarse: Sequence[LogRecord], plans: Sequence[LogRecord]) -> int:
+        """Fill the coarse ring and keep the plans that were published after the commit record.
+
+        Returns:
+            Rows of the past week that should be among `coarse` and are not.
+        """
         newest = self._config.slot_end_ms(body.slot) // COARSE_STEP_MS - 1
+        oldest: int | None = None
         for stored in coarse:
             row = decode_coarse(stored.value, f"{self._topics.pages_coarse}/{self.partition}: offset {stored.offset}")
+            self._sizes.coarse.add(row.index, stored.value)
             if row.index <= newest:
                 self._known.restore_coarse(row)
+                oldest = row.index if oldest is None else min(oldest, row.index)
         self.table.restore_running_coarse(body.running_coarse)
         for published in plans:
             if slot_of_plan(published.value, published.offset) <= body.slot:
@@ -260,3 +277,4 @@ class ForecastKernel:
             record = decode_plan(published.value, published.offset)
             if record.partition == self.partition:
                 self._adopted.setdefault(record.slot, record)
+        return self._known.lost_coarse_rows(oldest, newest)

@@ -15,7 +15,7 @@ from agents.signals import SignalLimits, input_facts, outcomes_now
 from agents.subject import Subject
 from model.forecast_trust import TIERS
 from streams.catalogue import Indicator
-from streams.coarse_ring import COARSE_STEP_MS, CoarseRow
+from streams.coarse_ring import COARSE_ROWS, COARSE_STEP_MS, CoarseRow
 from streams.config import StreamConfig
 from streams.meter import Meter
 from streams.page_join import JoinedSlot
@@ -128,6 +128,20 @@ class KnownWorkloads:
     def restore_coarse(self, row: CoarseRow) -> None:
         """Take in a row that an earlier life completed, of workloads known by then."""
         self.table.write_coarse(row.keep([w for w in row.workloads if self._known_at(w, row.index)]))
+
+    def lost_coarse_rows(self, oldest: int | None, newest: int) -> int:
+        """Rows of the past week that an earlier life completed of workloads at hand, and that are not to be had.
+
+        Args:
+            oldest: index of the first row that could be read; None without any.
+            newest: index of the last row completed.
+        """
+        if not self._states:
+            return 0
+        first_slot = min(state.since_slot for state in self._states.values())
+        first = (self._config.slot_end_ms(first_slot) - 1) // COARSE_STEP_MS
+        held = newest + 1 if oldest is None else oldest
+        return max(0, held - max(first, newest - COARSE_ROWS + 1))
 
     def _known_at(self, workload: str, coarse_index: int) -> bool:
         state = self._states.get(workload)

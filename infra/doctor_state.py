@@ -1,8 +1,9 @@
-"""What `harmony doctor` finds behind the brokers: rights, lag, workers, state, model and clocks."""
+"""What `harmony doctor` finds behind the brokers: rights, lag, workers, state, retention, model and clocks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from time import time
 
@@ -12,6 +13,7 @@ from agents.decide_commit import STAGE as DECIDE
 from agents.decide_commit import DecideCommit
 from infra.finding import Finding
 from infra.kafka_tail import TailRecord, TopicTail
+from infra.retention_watch import RETENTION_REMEDY
 from infra.rights import in_words, rights_of
 from infra.settings import Settings
 from infra.topic_admin import TopicAdmin
@@ -20,10 +22,14 @@ from infra.worker_options import WorkerOptions
 from model.network.packaged import NO_NETWORK, weights_folder
 from streams.commit_codec import CommitAssembler
 from streams.log import ContractBroken, LogRecord
+from streams.page_codec import slot_of_page
+from streams.read_back import ReadBackSizes, shortages
 
 _SKEW_S = 2.0
 # Looks back at most so many stretches for a newest record.
 _STRETCHES = 4
+# Records of `pages` and `pages.coarse` to judge their sizes by, of at most .9 MB each.
+_PAGES_SEEN = 32
 
 
 def examine_rights(settings: Settings, admin: TopicAdmin) -> Finding:
@@ -39,7 +45,7 @@ def examine_rights(settings: Settings, admin: TopicAdmin) -> Finding:
 
 
 def examine_state(settings: Settings, brokers: str, admin: TopicAdmin) -> Iterator[Finding]:
-    """Lag and members of the workers' group, the newest commit record of the last stage, and clocks."""
+    """Lag and members of the workers' group, the newest commit record of the last stage, retention, and clocks."""
     topics, security = settings.topics, settings.kafka_client_options()
     members, offsets = admin.group(f"{topics.prefix}workers")
     lags = []
@@ -54,6 +60,11 @@ def examine_state(settings: Settings, brokers: str, admin: TopicAdmin) -> Iterat
     yield _lag(lags, bool(offsets))
     with TopicTail(brokers, topics.commits, security=security) as tail:
         yield _state(settings, tail)
+    ends = []
+    for topic in (topics.pages, topics.pages_coarse):
+        with TopicTail(brokers, topic, security=security) as tail:
+            ends.append(next(tail.back(_PAGES_SEEN), []))
+    yield _retention(settings, *ends)
     yield _clock(newest)
 
 
@@ -117,6 +128,27 @@ def _judged(settings: Settings, body: bytes, stamp_ms: int) -> Finding:
             "state", "note", detail, "nothing has been decided since: are workers running, is telemetry coming?"
         )
     return Finding("state", "ok", detail)
+
+
+def _retention(settings: Settings, pages: Sequence[TailRecord], coarse: Sequence[TailRecord]) -> Finding:
+    topics = settings.topics
+    sizes: defaultdict[int, ReadBackSizes] = defaultdict(lambda: ReadBackSizes(topics, settings.stream.context_steps))
+    try:
+        for r in pages:
+            sizes[r.partition].pages.add(slot_of_page(r.key), r.value)
+        for r in coarse:
+            sizes[r.partition].coarse.add(int(r.key or b""), r.value)
+    except ValueError:
+        return Finding(
+            "retention", "fail", "a record of somebody else on an internal topic", "see docs/operations/state.md"
+        )
+    kept = topics.kept_bytes()
+    short = [clause for p in sorted(sizes) for clause in shortages(p, sizes[p].needed_bytes(), kept)]
+    if short:
+        return Finding("retention", "note", "; ".join(short), RETENTION_REMEDY)
+    return Finding(
+        "retention", "ok", f"{topics.pages} and {topics.pages_coarse} keep what a restart of this fleet reads"
+    )
 
 
 def _clock(newest: list[TailRecord]) -> Finding:

@@ -127,7 +127,9 @@ class Settings(BaseSettings):
     @cached_property
     def topics(self) -> Topics:
         """Names and specifications of the topics."""
-        return Topics(self.topic_prefix, self.partitions, self.advanced.kafka.pages_retention_bytes)
+        advanced = self.advanced
+        kept, most = advanced.kafka.pages_retention_bytes, advanced.stream.max_workloads
+        return Topics(self.topic_prefix, self.partitions, kept, most)
 
     @property
     def worker(self) -> WorkerSection:

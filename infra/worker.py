@@ -27,6 +27,7 @@ from infra.metrics import PrometheusMeter
 from infra.page.serve import Page
 from infra.plugins.chosen import require_chosen
 from infra.probes import ProbeServer
+from infra.retention_watch import RetentionWatch
 from infra.rights import in_words, rights_of, workers_group
 from infra.settings import Settings
 from infra.source_watch import SourceWatch, closed_slots
@@ -65,6 +66,7 @@ class WorkerProcess:
         self._ingest: IngestRole | None = None
         self._forecast: ForecastRole | None = None
         self._sources = SourceWatch(settings.stream.source_silence_steps * settings.stream.step_ms / 1000)
+        self._retention = RetentionWatch(settings.topics, self.health)
         # From a page to the decision nothing that can wait stands in the way, as far as this worker makes both.
         self._precedence = Precedence(lambda: (settings.topics.plans, 0) in self.host.status.lanes)
         stages = [self._new_stage(role) for role in self._roles]
@@ -209,6 +211,8 @@ class WorkerProcess:
             for stage, records in lag.items():
                 self.meter.gauge("lag_records", records, stage=stage)
             self._watch_sources(monotonic())
+            lanes = self.host.status.lanes.items()
+            self._retention.look((partition, lane.kernel) for (_, partition), lane in lanes)
 
     def _watch_sources(self, now_s: float) -> None:
         lanes = self.host.status.lanes

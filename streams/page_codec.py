@@ -100,6 +100,18 @@ def align_page(page: Page, indicators: Sequence[str]) -> Page:
     return replace(page, indicators=tuple(indicators), values=values, observed=observed)
 
 
+def slot_of_page(key: bytes | None) -> int:
+    """Slot that the key of a record of the `pages` topic names.
+
+    Raises:
+        ValueError: it is no such key.
+    """
+    if key is None or len(key) != KEY.size:
+        raise ValueError("not the key of a page chunk")
+    slot: int = KEY.unpack(key)[2]
+    return slot
+
+
 class PageAssembler:
     """Joins chunk records of one `pages` partition, read in log order, into whole pages of both chains.
 

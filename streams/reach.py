@@ -33,8 +33,20 @@ async def check_reach(topic: str, partition: int, kernel: Kernel, reader: LogRea
             "`harmony state reset`"
         )
     kernel.skip_lost(begin)
-    sys.stderr.write(
-        f"harmony worker: telemetry is lost: {topic}/{partition}: {lost}; the steps that they belong to stay "
-        "unobserved. Keep telemetry longer than workers may be down (retention.ms)\n"
+    _say(
+        f"telemetry is lost: {topic}/{partition}: {lost}; the steps that they belong to stay unobserved. Keep "
+        "telemetry longer than workers may be down (retention.ms)"
     )
+
+
+def say_shorter_past(topic: str, partition: int, lost_rows: int) -> None:
+    """The operator hears that forecasts of a partition rest on less than those of a worker that ran on."""
+    _say(
+        f"history is lost: {topic}/{partition}: {lost_rows} of the ten-minute means of the past week were removed by "
+        "retention; forecasts go on with a shorter past. Raise the topic's retention.bytes"
+    )
+
+
+def _say(sentence: str) -> None:
+    sys.stderr.write(f"harmony worker: {sentence}\n")
     sys.stderr.flush()

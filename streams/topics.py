@@ -8,6 +8,8 @@ DAY_MS = 86_400_000
 MIB = 1 << 20
 # A plan record holds all workloads of a partition, some 400 bytes each where they differ.
 PLAN_BYTES = 32 * MIB
+# The 1,008 rows of a week, for a workload whose name has some 30 characters.
+_COARSE_WEEK_BYTES = 48_384
 _STAMP = {"message.timestamp.type": "LogAppendTime"}
 _LOG = {**_STAMP, "cleanup.policy": "delete"}
 
@@ -28,12 +30,14 @@ class Topics:
     Attributes:
         prefix: put before every name, dot included.
         partitions: of the telemetry topics, and so of pages and commits; part of the contract once state exists.
-        pages_retention_bytes: per partition; must hold at least four times L pages of both sources.
+        pages_retention_bytes: per partition; should hold at least twice L pages of both sources.
+        max_workloads: per partition; a week of their ten-minute means is kept.
     """
 
     prefix: str = "harmony."
     partitions: int = 4
     pages_retention_bytes: int = 512 * MIB
+    max_workloads: int = 10_000
 
     @property
     def telemetry_gpu(self) -> str:
@@ -79,6 +83,16 @@ class Topics:
     def dead_letters(self) -> str:
         return self.prefix + "dead-letters"
 
+    @property
+    def _coarse_bytes(self) -> int:
+        """Small fleets never fill it: ten workloads write half a megabyte a week."""
+        return max(64 * MIB, -(-_COARSE_WEEK_BYTES * self.max_workloads // MIB) * MIB)
+
+    def kept_bytes(self) -> dict[str, int]:
+        """By topic that is bounded by size, what it keeps of a partition."""
+        found = {spec.name: int(spec.config.get("retention.bytes", -1)) for spec in self.specs()}
+        return {name: kept for name, kept in found.items() if kept >= 0}
+
     def specs(self) -> tuple[TopicSpec, ...]:
         """Every topic HARMONY needs, in the order a reader meets them."""
         telemetry = {**_days(1), "max.message.bytes": str(128 * 1024)}
@@ -100,7 +114,7 @@ class Topics:
             ),
             TopicSpec(self.dead_letters, p, _days(7)),
             TopicSpec(self.pages, p, _bounded(self.pages_retention_bytes)),
-            TopicSpec(self.pages_coarse, p, _bounded(64 * MIB)),
+            TopicSpec(self.pages_coarse, p, _bounded(self._coarse_bytes)),
             TopicSpec(self.plans, 1, {**_bounded(256 * MIB), "max.message.bytes": str(PLAN_BYTES)}),
             TopicSpec(self.commits, p, _bounded(128 * MIB)),
         )

@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 
 from agents.known_workloads import KnownWorkloads
 from streams.catalogue import DEFAULT_CATALOGUE
+from streams.coarse_ring import COARSE_ROWS, COARSE_STEP_MS
 from streams.meter import NullMeter
 from streams.page_join import JoinedSlot
 from streams.pages import Page, WorkloadFacts
 from tests.agents.plan_samples import STREAM, plan, policy, record
 
 NAMES = ("a", "b", "c")
+COARSE_SLOTS = COARSE_STEP_MS // STREAM.step_ms
 
 
 def known(context_steps: int) -> KnownWorkloads:
@@ -90,3 +92,17 @@ def test_a_plan_of_an_earlier_life_retires_whom_it_says_and_the_next_one_the_oth
     assert workloads.names() == ["a"]
     workloads.fill(joined(2))
     assert [(p.workload, p.refused) for p in workloads.retire()] == [("a", "retired")]
+
+
+@given(st.integers(0, 3_000 * COARSE_SLOTS), st.integers(1, 3_000), st.integers(0, 3_000))
+def test_rows_count_as_lost_from_the_first_sight_of_a_workload_or_for_a_week(
+    since_slot: int, num_rows: int, first_kept: int
+) -> None:
+    workloads, newest = known(1), num_rows - 1
+    assert workloads.lost_coarse_rows(None, newest) == 0
+    follow(workloads, [joined(since_slot, "a")])
+    written = [row for row in range(num_rows) if (row + 1) * COARSE_SLOTS > since_slot]
+    week = [row for row in written if row > newest - COARSE_ROWS]
+    kept = [row for row in range(num_rows) if row >= first_kept]
+    lost = workloads.lost_coarse_rows(min(kept, default=None), newest)
+    assert lost == len([row for row in week if row < first_kept])

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from infra.doctor import _disk, examine
-from infra.doctor_state import _lag
+from infra.doctor_state import _lag, _retention
 from infra.finding import Finding
+from infra.kafka_tail import TailRecord
 from infra.loopback_port import free_port
 from infra.settings import load_settings
+from streams.page_seal import KEY
 
 
 @pytest.mark.parametrize(
@@ -37,3 +39,17 @@ def test_a_broker_that_does_not_answer_is_the_last_thing_looked_at(tmp_path: Pat
 def test_little_lag_and_none_yet_are_no_failure() -> None:
     assert _lag([("a", 0, 10_000)], any_offsets=True).status == "ok"
     assert _lag([("a", 0, 10_001)], any_offsets=False).status == "note"
+
+
+def test_pages_that_retention_will_not_hold_are_noticed_before_a_restart(tmp_path: Path) -> None:
+    config = tmp_path / "harmony.yaml"
+    config.write_text("advanced: {kafka: {pages_retention_bytes: 1048576}}\n", encoding="utf-8")
+    settings = load_settings(config, environ={})
+    # Two chunks of a slot of partition 1: together what 2 L of them make more than a MiB.
+    halves = [TailRecord(1, k, 0, KEY.pack(0, 1, 7, k), bytes(2_049), ()) for k in range(2)]
+    assert _retention(settings, halves[:1], []).status == "ok"
+    found = _retention(settings, halves, [TailRecord(1, 0, 0, b"7", bytes(9), ())])
+    assert (found.status, found.detail) == ("note", "harmony.pages/1 should keep 2 MiB and keeps 1")
+    assert "pages_retention_bytes" in found.remedy
+    for foreign in (TailRecord(0, 0, 0, None, b"", ()), TailRecord(0, 0, 0, b"me", b"", ())):
+        assert _retention(settings, [foreign], []).status == _retention(settings, [], [foreign]).status == "fail"

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 ALL = {
     "python", "java", "kafka jars", "state disk", "cache disk", "web port", "gpu", "model", "brokers", "topics",
-    "rights", "workers", "lag", "state", "clock",
+    "rights", "workers", "lag", "state", "retention", "clock",
 }  # fmt: skip
 
 
