@@ -84,6 +84,7 @@ class IngestKernel:
         self._controls: list[Control] = []
         self._resume_offset: int | None = None
         self._first_offset: int | None = None
+        self._swept_after: int | None = None  # newest closed slot when names were last forgotten
         self._counts = IngestCounts()
 
     @classmethod
@@ -175,8 +176,11 @@ class IngestKernel:
         return emissions
 
     def _forget_names(self) -> None:
-        if not self._index.crowded(self._open.most_names):
+        # Names die when slots close. Those that nobody forgot would have each sample looked at alone for ever.
+        may_make_room = self.last_closed != self._swept_after and not self._open.roomy()
+        if not (may_make_room or self._index.crowded(self._open.most_names)):
             return
+        self._swept_after = self.last_closed
         names = [*self._closer.roster, *self._open.names()]
         self._index.sweep([self._closer.living(), self._pool.series()], names)
 

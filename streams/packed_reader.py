@@ -79,13 +79,10 @@ class PackedReader:
         found = self._found.tolist()
         for row, field, start, stop in self._long[: found[NUM_LONG]].tolist():
             rows.values[row, field] = float(text[start:stop])
+        workload = text[found[WORKLOAD_FROM] : found[WORKLOAD_TO]].decode()
         names = [text[start:stop].decode() for start, stop in self._spans[: found[NUM_SOURCES]].tolist()]
-        series = self._series_of(record.key, text[found[WORKLOAD_FROM] : found[WORKLOAD_TO]].decode(), names)
         place = slice(first, first + n)
-        if series is None:
-            return False
-        rows.series[place] = series[rows.series[place]]
-        return self._kept(record, rows, place, found[NEWEST_MS])
+        return self._kept(record, rows, place, found[NEWEST_MS], workload, names, rows.series[place])
 
     def _json(self, record: LogRecord, text: bytes, rows: SampleRows) -> bool:
         try:
@@ -98,7 +95,6 @@ class PackedReader:
         n = len(wire.source)
         if n == 0 or len(wire.ts_ms) != n:
             return False
-        series = self._series_of(record.key, wire.workload, wire.source)
         place = rows.make_room(n)
         present = 0
         for at, column in enumerate(astuple(wire.values)):
@@ -112,14 +108,12 @@ class PackedReader:
                 rows.values[place, at] = array("d", column)
             except TypeError:
                 rows.values[place, at] = np.array(column, np.float64)
-        if series is None:
-            return False
-        rows.ts_ms[place], rows.series[place] = wire.ts_ms, series
         # Unknown fields and keys that stand twice have colons of their own; an escaped one could make up for it.
-        label_colons = int(self._index.colons_of[series].sum()) - (n - 1) * wire.workload.count(":")
+        label_colons = wire.workload.count(":") + "".join(wire.source).count(":")
         if text.count(b":") != FRAME_COLONS + present + label_colons or (label_colons and b"\\" in text):
             return False
-        return self._kept(record, rows, place, max(wire.ts_ms))
+        rows.ts_ms[place] = wire.ts_ms
+        return self._kept(record, rows, place, max(wire.ts_ms), wire.workload, wire.source)
 
     def _binary(self, record: LogRecord, text: bytes, rows: SampleRows) -> bool:
         try:
@@ -129,18 +123,24 @@ class PackedReader:
         at = [self._at.get(name, -1) for name in header.names]
         if header.kind != self._source or -1 in at:
             return False
-        series = self._series_of(record.key, header.workload, header.sources)
-        if series is None:
-            return False
         place = rows.make_room(header.n)
-        rows.ts_ms[place], rows.series[place] = ts_ms, series[source_of]
+        rows.ts_ms[place] = ts_ms
         rows.values[place] = np.nan
         rows.values[place, at] = columns.T
-        return self._kept(record, rows, place, int(ts_ms.max()))
+        return self._kept(record, rows, place, int(ts_ms.max()), header.workload, header.sources, source_of)
 
-    def _kept(self, record: LogRecord, rows: SampleRows, place: slice, newest_ms: int) -> bool:
+    def _kept(
+        self, record: LogRecord, rows: SampleRows, place: slice, newest_ms: int, workload: str, sources: Sequence[str],
+        source_of: Ints | None = None,
+    ) -> bool:  # fmt: skip
+        """Take the rows, of these sources [n] or of those that `source_of` [n] says, if the record is as it must be."""
         if newest_ms - record.stamp_ms > self._skew_ms or not self._within(rows.values[place]).all():
             return False
+        # Last, for the names of a record that is refused must not be remembered.
+        series = self._series_of(record.key, workload, sources)
+        if series is None:
+            return False
+        rows.series[place] = series if source_of is None else series[source_of]
         rows.keep(record, place.stop - place.start)
         return True
 
@@ -150,8 +150,8 @@ class PackedReader:
         known = publisher.series if publisher is not None and publisher.key == key else {}
         numbers = list(map(known.get, sources))
         if None in numbers:
-            held = {s: self._index.checked(key, workload, s) if s not in known else known[s] for s in set(sources)}
-            if min(held.values()) < 0:
+            new = [source for source in dict.fromkeys(sources) if source not in known]
+            if not all(self._index.proper(key, workload, source) for source in new):
                 return None
-            numbers = [held[s] for s in sources]
+            numbers = [self._index.series(workload, source) for source in sources]
         return np.array(numbers, np.int64)

@@ -113,14 +113,18 @@ class SeriesIndex:
         number = publisher.series.get(source)
         return self._new(publisher, source) if number is None else number
 
-    def checked(self, key: bytes | None, workload: str, source: str) -> int:
-        """Number of the series of a record, -1 when its names or its key are not as they must be."""
+    def proper(self, key: bytes | None, workload: str, source: str) -> bool:
+        """Whether the names of a record and its key are as they must be."""
         try:
             self._check_label("workload", workload)
             self._check_label("source", source)
         except MalformedError:
-            return -1
-        if key != workload.encode():
+            return False
+        return key == workload.encode()
+
+    def checked(self, key: bytes | None, workload: str, source: str) -> int:
+        """Number of the series of a record, -1 when its names or its key are not as they must be."""
+        if not self.proper(key, workload, source):
             return -1
         number = self.by_record[key, workload, source] = self.series(workload, source)
         return number
