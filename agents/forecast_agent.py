@@ -9,7 +9,7 @@ from agents.forecast_kernel import STAGE, ForecastKernel
 from agents.forecast_state import CommitBody
 from agents.plan_codec import plan_key
 from streams.catalogue import Source
-from streams.coarse_ring import COARSE_ROWS
+from streams.coarse_log import read_coarse_week
 from streams.log import ContractBroken
 from streams.log_reader import LogReader
 from streams.newest_commit import newest_commit
@@ -44,9 +44,8 @@ class ForecastStage:
         start = await self._first_page(topic, partition, reader, kernel, body)
         async for record in reader.read(topic, partition, start, body.resume_offset):
             kernel.restore_page(record)
-        first_kept, end = await reader.bounds(self._topics.pages_coarse, partition)
-        start = max(first_kept, end - 2 * COARSE_ROWS)
-        coarse = [r async for r in reader.read(self._topics.pages_coarse, partition, start, end)]
+        first_kept, _ = await reader.bounds(self._topics.pages_coarse, partition)
+        coarse = await read_coarse_week(reader, self._topics.pages_coarse, partition, body.newest_coarse)
         since = await reader.offset_at(self._topics.plans, 0, commit.stamp_ms - _CLOCK_SLACK_MS)
         _, end = await reader.bounds(self._topics.plans, 0)
         mine = plan_key(partition)

@@ -25,8 +25,8 @@ from agents.precedence import Precedence
 from agents.records import PlanRecord, WorkloadPlan
 from agents.subject import ForecastEngine
 from streams.catalogue import Indicator, Source
-from streams.coarse_ring import COARSE_STEP_MS
-from streams.commit_codec import Commit, CommitChain, decode_coarse, encode_coarse, pack
+from streams.coarse_log import StoredRow
+from streams.commit_codec import Commit, CommitChain, encode_coarse, pack
 from streams.config import StreamConfig
 from streams.log import Emission, LogRecord, OutRecord
 from streams.meter import Meter
@@ -256,20 +256,15 @@ class ForecastKernel:
         """Fold a page that an earlier life has already answered: state only, no output."""
         self._take(record)
 
-    def end_restore(self, body: CommitBody, coarse: Sequence[LogRecord], plans: Sequence[LogRecord]) -> int:
+    def end_restore(self, body: CommitBody, coarse: Sequence[StoredRow], plans: Sequence[LogRecord]) -> int:
         """Fill the coarse ring and keep the plans that were published after the commit record.
 
         Returns:
             Rows of the past week that should be among `coarse` and are not.
         """
-        newest = self._config.slot_end_ms(body.slot) // COARSE_STEP_MS - 1
-        oldest: int | None = None
         for stored in coarse:
-            row = decode_coarse(stored.value, f"{self._topics.pages_coarse}/{self.partition}: offset {stored.offset}")
-            self._sizes.coarse.add(row.index, stored.value)
-            if row.index <= newest:
-                self._known.restore_coarse(row)
-                oldest = row.index if oldest is None else min(oldest, row.index)
+            self._sizes.coarse.add(stored.row.index, stored.value)
+            self._known.restore_coarse(stored.row)
         self.table.restore_running_coarse(body.running_coarse)
         for published in plans:
             if slot_of_plan(published.value, published.offset) <= body.slot:
@@ -277,4 +272,5 @@ class ForecastKernel:
             record = decode_plan(published.value, published.offset)
             if record.partition == self.partition:
                 self._adopted.setdefault(record.slot, record)
-        return self._known.lost_coarse_rows(oldest, newest)
+        oldest = min((stored.row.index for stored in coarse), default=None)
+        return self._known.lost_coarse_rows(oldest, body.newest_coarse)

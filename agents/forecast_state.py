@@ -31,7 +31,7 @@ from model.forecast_trust import ForecastTrust
 from model.lead_time import LeadTimePosterior
 from model.request_shape import RequestShape
 from model.risk_calibration import RiskCalibration
-from streams.coarse_ring import RunningCoarse
+from streams.coarse_ring import COARSE_STEP_MS, RunningCoarse
 from streams.config import StreamConfig
 from streams.log import ContractBroken, OtherSettings
 from streams.pages import FleetFacts, OutcomeFact
@@ -171,6 +171,11 @@ class CommitBody(msgspec.Struct, frozen=True):
     states: dict[str, StateSnapshot]
     running_coarse: RunningCoarse
     context_steps: int
+
+    @property
+    def newest_coarse(self) -> int:
+        """Index of the last ten minutes that were complete by then."""
+        return (self.slot + 1) * self.step_ms // COARSE_STEP_MS - 1
 
     @staticmethod
     def decode(body: bytes, config: StreamConfig, partition: int) -> CommitBody:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import zlib
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from streams.coarse_ring import CoarseRow
 from streams.log import ContractBroken, LogRecord, OtherSettings, OutRecord
 
 CHUNK_BYTES = 900_000
+_PART_WORKLOADS = 5_000  # of a coarse row
 VERSION = 1
 _KEY = re.compile(rb"(ingest|forecast|decide)/[0-9]{1,5}")
 _FOREIGN = "stop whatever else writes to this topic, then `harmony state reset`"
@@ -184,10 +186,9 @@ class _CoarseWire(msgspec.Struct, frozen=True, array_like=True):
 
 
 def encode_coarse(row: CoarseRow) -> list[bytes]:
-    """Bytes of ten minutes of means, in parts of at most 5,000 workloads."""
+    """Bytes of ten minutes of means, in parts of at most 900 kB of names and cells, and of 5,000 workloads."""
     parts: list[bytes] = []
-    for start in range(0, max(1, len(row.workloads)), 5_000):
-        stop = start + 5_000
+    for start, stop in pairwise(_coarse_cuts(row)):
         parts.append(
             msgspec.msgpack.encode(
                 _CoarseWire(
@@ -201,6 +202,19 @@ def encode_coarse(row: CoarseRow) -> list[bytes]:
             )
         )
     return parts
+
+
+def _coarse_cuts(row: CoarseRow) -> list[int]:
+    """Where the parts of a row begin, and where the last one ends: [parts + 1], ascending."""
+    cells_bytes = len(row.indicators) * (row.values.itemsize + row.observed.itemsize)
+    cuts, num_bytes = [0], 0
+    for at, workload in enumerate(row.workloads):
+        more = len(workload.encode()) + cells_bytes
+        if num_bytes + more > CHUNK_BYTES or at - cuts[-1] == _PART_WORKLOADS:
+            cuts.append(at)
+            num_bytes = 0
+        num_bytes += more
+    return [*cuts, len(row.workloads)]
 
 
 def decode_coarse(value: bytes | None, where: str = "pages.coarse") -> CoarseRow:

@@ -132,3 +132,31 @@ def test_coarse_rows_round_trip() -> None:
     assert back.observed.tolist() == row.observed.tolist()
     with pytest.raises(ContractBroken, match=r"pages\.coarse"):
         decode_coarse(b"\x93\x01\x02\x03")
+
+
+def coarse_row(workloads: list[str]) -> CoarseRow:
+    values = np.arange(3 * len(workloads), dtype=np.float32).reshape(-1, 3)
+    return CoarseRow(5, tuple(workloads), ("x", "y", "z"), values, values % 2 == 0)
+
+
+@given(st.lists(st.text("a\u00e9\u6f22\U0001f600", min_size=1, max_size=20), max_size=60), st.integers(100, 400))
+def test_coarse_rows_are_cut_by_their_bytes(workloads: list[str], chunk: int) -> None:
+    row = coarse_row(workloads)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(commit_codec, "CHUNK_BYTES", chunk)
+        parts = encode_coarse(row)
+    frame, frame_of_name = 40, 2
+    assert all(len(part) <= chunk + frame + frame_of_name * len(workloads) for part in parts)
+    back = [decode_coarse(part) for part in parts]
+    assert tuple(name for part in back for name in part.workloads) == row.workloads
+    assert np.concatenate([part.values for part in back]).tolist() == row.values.tolist()
+    assert np.concatenate([part.observed for part in back]).tolist() == row.observed.tolist()
+    assert all(part.workloads for part in back) or len(back) == 1
+
+
+def test_a_broker_takes_ten_minutes_of_the_longest_names() -> None:
+    """1,048,588 bytes is what a broker takes unless it is told otherwise."""
+    longest = encode_coarse(coarse_row([f"{n:04d}" + "\U0001f600" * 124 for n in range(9_000)]))
+    assert max(map(len, longest)) < 1_000_000
+    short = encode_coarse(coarse_row([f"{n:04d}" for n in range(9_000)]))
+    assert [len(decode_coarse(part).workloads) for part in short] == [5_000, 4_000]
