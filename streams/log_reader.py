@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -74,7 +74,7 @@ class LogReader:
             return int(hit.offset)
         return (await self.bounds(topic, partition))[1]
 
-    async def read(self, topic: str, partition: int, start: int, end: int) -> AsyncIterator[LogRecord]:
+    async def read(self, topic: str, partition: int, start: int, end: int) -> AsyncGenerator[LogRecord, None]:
         """Every retained record with `start <= offset < end`, in order.
 
         Raises:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import aclosing
 
 from streams.log import ContractBroken
 from streams.log_reader import LogReader
@@ -32,7 +33,7 @@ async def check_reach(topic: str, partition: int, kernel: Kernel, reader: LogRea
             f"{topic}/{partition}: {lost}; raise the topic's retention.bytes, or accept a new start with "
             "`harmony state reset`"
         )
-    kernel.skip_lost(begin)
+    kernel.skip_lost(await _first_record(topic, partition, reader, begin, end))
     _say(
         f"telemetry is lost: {topic}/{partition}: {lost}; the steps that they belong to stay unobserved. Keep "
         "telemetry longer than workers may be down (retention.ms)"
@@ -50,3 +51,11 @@ def say_shorter_past(topic: str, partition: int, lost_rows: int) -> None:
 def _say(sentence: str) -> None:
     sys.stderr.write(f"harmony worker: {sentence}\n")
     sys.stderr.flush()
+
+
+async def _first_record(topic: str, partition: int, reader: LogReader, begin: int, end: int) -> int:
+    """Offset of the first record that is left: a log may begin with markers of transactions, which nobody can read."""
+    async with aclosing(reader.read(topic, partition, begin, end)) as records:
+        async for record in records:
+            return record.offset
+    return end
