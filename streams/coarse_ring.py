@@ -77,6 +77,15 @@ class CoarseRing:
         cells = sparse_cells.from_oldest(self._cells[row], self.newest or 0)
         return half_cells.values(cells), half_cells.observed(cells)
 
+    def goes_on(self, before: int, slot: int) -> bool:
+        """Whether a slot counts for the same ten minutes as one before it."""
+        return before * self._step_ms // COARSE_STEP_MS == slot * self._step_ms // COARSE_STEP_MS
+
+    def restart(self) -> None:
+        """Begin other ten minutes."""
+        self._sums[:] = 0
+        self._counts[:] = 0
+
     def add(
         self, slot: int, rows: Mapping[str, int], values: NDArray[np.float32], observed: NDArray[np.bool_]
     ) -> CoarseRow | None:
@@ -98,8 +107,7 @@ class CoarseRing:
         at = [rows[w] for w in names]
         counts, sums = self._counts[at], self._sums[at]
         means = np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0)
-        self._sums[:] = 0
-        self._counts[:] = 0
+        self.restart()
         done = CoarseRow(
             end_ms // COARSE_STEP_MS - 1, tuple(names), self.indicators, means.astype(np.float32), counts > 0
         )

@@ -128,6 +128,10 @@ class WindowTable:
         first = slot if self.newest is None else self.newest + 1
         for s in range(max(first, slot - self.context_steps + 1), slot + 1):
             self._cells[: self._num_rows, s % self.context_steps] = 0
+        if self.newest is not None and not self._coarse.goes_on(self.newest, slot):
+            # Slots that were jumped over complete nothing: what was summed up before them is not of these ten minutes.
+            self._coarse.restart()
+            self._running = None
         self.newest = slot
         self._facts.advance(slot, self._num_rows)
 

@@ -89,6 +89,37 @@ def test_ten_minutes_become_one_coarse_row() -> None:
     assert observed[:-2].sum() == 0
 
 
+TOLD = st.tuples(st.integers(1, 3) | st.integers(1, 45), st.none() | st.integers(0, 99), st.booleans())
+
+
+@given(st.lists(TOLD, max_size=20))
+def test_a_row_holds_the_slots_of_its_own_ten_minutes_alone(told: list[tuple[int, int | None, bool]]) -> None:
+    """However many slots are jumped over, and wherever a worker starts anew."""
+    context_steps = 20 * 45
+    table, slot = WindowTable(CATALOGUE, context_steps, STEP_MS), 0
+    pages: list[Page] = []
+    heard: dict[int, list[int]] = {}
+    for jump, rate, starts_anew in told:
+        slot += jump
+        table.advance(slot)
+        if rate is not None:
+            heard.setdefault(slot // 10, []).append(rate)
+            pages.append(page("requests", slot, {"w": {"a": float(rate)}}))
+            table.write(pages[-1])
+        row = table.accumulate_coarse()
+        if row is not None:
+            rates = heard.get(slot // 10, [])
+            assert row.index == slot // 10
+            assert row.values[:, 0].tolist() == ([np.float32(np.mean(rates))] if rates else [])
+        if starts_anew:
+            running = table.running_coarse()
+            table = WindowTable(CATALOGUE, context_steps, STEP_MS)
+            table.advance(slot)
+            for stored in pages:
+                table.write(stored)
+            table.restore_running_coarse(running)
+
+
 def test_running_ten_minutes_survive_a_snapshot() -> None:
     def fill(table: WindowTable, slots: range) -> list[list[list[float]]]:
         out = []
