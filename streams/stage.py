@@ -57,7 +57,7 @@ class PatientKernel(Kernel, Protocol):
 
     @property
     def put_off(self) -> int:
-        """Grows with what is put off; 0 = nothing is."""
+        """Grows by at most one with each record that is folded; 0 = nothing is put off."""
         ...
 
     async def quiet(self) -> None:
@@ -121,6 +121,7 @@ class Lane:
         self._gathering = gathering
         self._queue: asyncio.Queue[list[LogRecord]] = asyncio.Queue(_QUEUED_BATCHES)
         self._arrived = asyncio.Event()
+        self._left: list[LogRecord] = []  # of a batch with more than may be put off
         self._task = asyncio.create_task(self._run(), name=f"lane-{stage}")
 
     async def put(self, records: list[LogRecord]) -> None:
@@ -188,7 +189,10 @@ class Lane:
         patient = self.kernel if isinstance(self.kernel, PatientKernel) else None
         if patient is not None and patient.put_off and await self._quiet(patient):
             return patient.settle()
-        records = await self._gathered(await self._queue.get())
+        records = self._left or await self._gathered(await self._queue.get())
+        if patient is not None:
+            room = _MOST_PUT_OFF - patient.put_off
+            records, self._left = records[:room], records[room:]
         self._meter.observe("stage_batch_records", len(records), stage=self.stage)
         return self.kernel.fold(records)
 
@@ -196,7 +200,7 @@ class Lane:
         """Whether what was put off is due: at a good moment, if no records come before it, and not beyond a bound."""
         if kernel.put_off >= _MOST_PUT_OFF:
             return True
-        if not self._queue.empty():
+        if self._left or not self._queue.empty():
             return False
         self._arrived.clear()
         waiting = [asyncio.create_task(kernel.quiet()), asyncio.create_task(self._arrived.wait())]

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from streams.log import Emission, LogRecord, OutRecord
 from tests.streams.lane_bench import Broker, Echo, records, until
 
@@ -58,6 +61,23 @@ async def test_records_come_before_what_was_put_off_but_not_for_ever() -> None:
     commits = [o for t, o in broker.log if t == "commits"]
     assert commits == [15, 31]
     assert broker.safe == [16, 32]
+    await lane.close()
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=6))
+async def test_no_batch_is_too_large_for_the_bound(sizes: list[int]) -> None:
+    broker, kernel = Broker(), Patient()
+    lane = broker.lane(kernel)
+    handed = 0
+    for size in sizes:
+        await lane.put(records(handed, size))
+        handed += size
+        await until(lambda handed=handed: len(kernel.folded) == handed and lane.waits_for == "")
+    await until(lambda: kernel.put_off < 16)
+    assert broker.safe == list(range(16, handed + 1, 16))
+    commits = [at for at, (topic, _) in enumerate(broker.log) if topic == "commits"]
+    assert [sum(topic == "first" for topic, _ in broker.log[:at]) for at in commits] == broker.safe
+    assert kernel.folded == list(range(handed))
     await lane.close()
 
 
