@@ -28,6 +28,7 @@ from streams.page_writer import DueSlot, PageWriter
 from streams.pages import Control, Counters, Page
 from streams.record_sorter import Aside, RecordSorter, Stretch, TimedRecord
 from streams.records import FleetRecord, TickRecord
+from streams.regulars import Regulars
 from streams.sample_pool import SamplePool
 from streams.sample_reader import SampleReader
 from streams.sample_run import SampleRun
@@ -80,7 +81,8 @@ class IngestKernel:
         self._dead = DeadLetterBox(topics.dead_letters, from_topic, partition)
         decoder = RecordDecoder(catalogue, source, config.max_record_bytes)
         self._sorter = RecordSorter(config, self._reader, decoder, self._dead)
-        self._open = OpenSlots(config, self._closer.roster, self._index, self._pool)
+        self._regulars = Regulars(self._closer.roster, config.context_steps)
+        self._open = OpenSlots(config, self._regulars, self._index, self._pool)
         self._controls: list[Control] = []
         self._resume_offset: int | None = None
         self._first_offset: int | None = None
@@ -112,6 +114,7 @@ class IngestKernel:
         newest, digest = chain[-1]
         for page, _ in chain:
             if page.slot > newest.slot - config.context_steps:
+                kernel._regulars.remember(page.workloads, page.slot, page.end_offset, newest.resume_offset)
                 kernel._closer.remember(page.slot, page.workloads, page.series)
         kernel.last_closed = newest.slot
         # The smallest stream time that closes the slot: the record that closed it will close the rest again.

@@ -28,9 +28,10 @@ class Roster:
     def __len__(self) -> int:
         return int(np.count_nonzero(self._last_seen != NEVER))
 
-    def __contains__(self, workload: object) -> bool:
-        publisher = self._index.publishers.get(str(workload))
-        return publisher is not None and bool(self.last_seen()[publisher.number] != NEVER)
+    def newest_slot(self, workload: str) -> int:
+        """Newest closed slot that held the workload, `NEVER` where it is of none."""
+        publisher = self._index.publishers.get(workload)
+        return NEVER if publisher is None else int(self.last_seen()[publisher.number])
 
     def __iter__(self) -> Iterator[str]:
         return map(self._index.name_of, np.flatnonzero(self._last_seen != NEVER).tolist())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from streams.config import StreamConfig
 from streams.pool_loop import DUPLICATE, LATE, NOBODY, REFUSED, TAKEN
 from streams.records import Facts, FleetRecord, SourceRecord
+from streams.regulars import Regulars
 from streams.sample_pool import SamplePool
 from streams.sample_run import Hists, Ints, SampleRun
 from streams.series_index import SeriesIndex
@@ -65,15 +66,15 @@ class OpenSlots:
 
     Args:
         config: slot length and limits.
-        known: workloads of the closed slots; in a flood of new names these are still served.
+        regulars: in a flood of new names these are still served.
         index: of the series that runs name.
         pool: holds the samples.
     """
 
-    def __init__(self, config: StreamConfig, known: Container[str], index: SeriesIndex, pool: SamplePool) -> None:
+    def __init__(self, config: StreamConfig, regulars: Regulars, index: SeriesIndex, pool: SamplePool) -> None:
         self._step_ms = config.step_ms
         self.most_names = _NAMES_HELD_RATIO * config.max_workloads
-        self._known = known
+        self._regulars = regulars
         self._index = index
         self._pool = pool
         self._news: dict[int, SlotNews] = {}
@@ -187,7 +188,7 @@ class OpenSlots:
         news = self._news.setdefault(slot, SlotNews())
         self._list(at, news)
         full = workload not in news.workloads and len(news.workloads) >= self.most_names
-        return "refused" if full and workload not in self._known else news
+        return "refused" if full and not self._regulars.hold(workload, slot, offset) else news
 
     def _list(self, at: int, news: SlotNews) -> None:
         """Note the names of the samples that the slot at this place of the list was given since the last time."""
