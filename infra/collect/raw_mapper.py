@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from time import monotonic
 from typing import Any
 
@@ -136,23 +137,34 @@ class RawMapper(ConsumerRebalanceListener):
         )
         consumer.subscribe([self._topics.telemetry_raw], listener=self)
         try:
-            await consumer.start()
+            with self._kafka():
+                await consumer.start()
             while not stop.is_set():
                 await self._step(consumer)
             await self._publish(consumer, everything=True)
         except CommitFailedError:
             # The group took the partitions away meanwhile; whoever has them now reads from the last commit.
             return
+        finally:
+            await take_leave(consumer.stop())
+
+    @contextmanager
+    def _kafka(self) -> Iterator[None]:
+        """Around calls of the consumer alone: the same kinds of errors elsewhere are not Kafka's."""
+        try:
+            yield
+        except CommitFailedError:
+            raise
         except (KafkaError, ValueError, OSError) as error:
             raise HarmonyError(
                 f"Kafka at {self._brokers} failed ({type(error).__name__}: {str(error).rstrip('.')}); start again to "
                 "go on from the last commit."
             ) from error
-        finally:
-            await take_leave(consumer.stop())
 
     async def _step(self, consumer: AIOKafkaConsumer) -> None:
-        for tp, records in (await consumer.getmany(timeout_ms=_POLL_MS, max_records=_MOST_RECORDS)).items():
+        with self._kafka():
+            fetched = await consumer.getmany(timeout_ms=_POLL_MS, max_records=_MOST_RECORDS)
+        for tp, records in fetched.items():
             for r in records:
                 self._fold.fold(tp.topic, LogRecord(r.offset, r.timestamp, r.key, r.value), tp.partition, self._now_s())
                 self._positions[tp.topic, tp.partition] = r.offset + 1
@@ -172,7 +184,8 @@ class RawMapper(ConsumerRebalanceListener):
             if log in self._positions and offset > self._committed.get(log, -1)
         }
         if new:
-            await consumer.commit({TopicPartition(*log): offset for log, offset in new.items()})
+            with self._kafka():
+                await consumer.commit({TopicPartition(*log): offset for log, offset in new.items()})
             self._committed |= new
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:

@@ -10,6 +10,8 @@ from infra.collect.points import Point
 from streams.strict_json import MalformedError, read
 
 FORMATS = ("auto", "otlp_json", "otlp_proto", "telegraf", "prometheus-kafka-adapter", "vector")
+# How a refusal begins that no reader stated in words of its own.
+UNFORESEEN = "cannot be read"
 _SPACE = b" \t\r\n"
 
 
@@ -41,7 +43,7 @@ def read_raw(value: bytes, stamp_ms: int, form: str = "auto") -> RawPoints:
     for item in document if isinstance(document, list) else [document]:
         if not isinstance(item, dict):
             raise MalformedError("schema", "neither an object nor an array of objects")
-        points += _reader(item, form)(item, stamp_ms, passed_over)
+        points += _read(_reader(item, form), item, stamp_ms, passed_over)
     if not points and passed_over:
         reasons = "; ".join(f"{reason} ({n})" for reason, n in passed_over.items())
         raise MalformedError("schema", f"nothing in it can be used: {reasons}")
@@ -49,6 +51,14 @@ def read_raw(value: bytes, stamp_ms: int, form: str = "auto") -> RawPoints:
 
 
 Reader = Callable[[dict[str, Any], int, dict[str, int]], list[Point]]
+
+
+def _read(reader: Reader, item: dict[str, Any], stamp_ms: int, passed_over: dict[str, int]) -> list[Point]:
+    try:
+        return reader(item, stamp_ms, passed_over)
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        # A reader names what it refuses. What it did not think of costs this record, not the topic behind it.
+        raise MalformedError("schema", f"{UNFORESEEN}: {type(error).__name__}: {error}") from error
 
 
 def _reader(item: dict[str, Any], form: str) -> Reader:

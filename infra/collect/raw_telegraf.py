@@ -55,7 +55,15 @@ def _labels(tags: Any) -> dict[str, str]:
     """Tags; the exporter's address, which Telegraf calls `url`, or else the host as the instance."""
     labels = labels_of(tags)
     if "instance" not in labels:
-        instance = urlsplit(labels.get("url", "")).netloc or labels.get("host")
+        instance = _address(labels.get("url", "")) or labels.get("host")
         if instance:
             labels["instance"] = instance
     return labels
+
+
+def _address(url: str) -> str:
+    try:
+        return urlsplit(url).netloc
+    except ValueError:
+        # Such as a bracket that is never closed: whoever writes into the topic may send any text as a tag.
+        return ""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from infra.collect import raw_vector
 from infra.collect.points import Point
-from infra.collect.raw_record import read_raw
+from infra.collect.raw_record import UNFORESEEN, read_raw
 from infra.collect.raw_values import time_ms
 from infra.collect.readings import Reading
 from streams.strict_json import MalformedError
@@ -192,8 +192,29 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_any_json_is_read_or_refused(document: object) -> None:
-    with suppress(MalformedError):
+    refused = ""
+    try:
         read_raw(json.dumps(document).encode(), STAMP_MS)
+    except MalformedError as error:
+        refused = error.detail
+    assert not refused.startswith(UNFORESEEN)
+
+
+@given(st.text("[]:/@%?#ab1\u2100\ud800", max_size=12) | st.text(max_size=12))
+def test_a_tag_that_is_no_address_costs_telegrafs_metric_no_more_than_the_address(rest: str) -> None:
+    item = {"name": "prometheus", "tags": {"url": f"http://{rest}", "host": "h"}, "fields": {"x": 3}}
+    (point,) = read_raw(json.dumps(item).encode(), STAMP_MS).points
+    assert (point.name, point.value) == ("x", 3.0)
+    assert point.labels["instance"]
+
+
+def test_what_no_reader_thought_of_refuses_that_record_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> list[Point]:
+        raise KeyError("x")
+
+    monkeypatch.setattr(raw_vector, "points", broken)
+    with pytest.raises(MalformedError, match=f"{UNFORESEEN}: KeyError"):
+        read_raw(b'{"name":"x","gauge":{"value":1}}', STAMP_MS)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import msgspec
 from agents.decide_records import decode_command, decode_decision
 from agents.plan_codec import decode_plan
 from infra.collect.exposition import UnreadableError, read_exposition
-from infra.collect.raw_record import read_raw
+from infra.collect.raw_record import UNFORESEEN, read_raw
 from infra.collect.remote_write import read_remote_write
 from infra.page.fleet import FleetMemory
 from streams import strict_json
@@ -71,7 +71,9 @@ class Target:
 def targets() -> tuple[Target, ...]:
     """All of them, anew: some keep state."""
     telemetry = {s: tuple(v for source, v in GOLDEN if source == s) + POISON + _logged(s) for s in SOURCES}
-    raw = tuple(json.dumps(body).encode() for body in (otlp(), telegraf_v1(), telegraf_v2(), vector()))
+    addressed = {"name": "prometheus", "tags": {"url": "http://[::1]:8000/metrics", "host": "h"}, "fields": {"x": 3}}
+    bodies = (otlp(), telegraf_v1(), telegraf_v2(), vector(), addressed, {**addressed, "tags": {"url": "http://[::1"}})
+    raw = tuple(json.dumps(body).encode() for body in bodies)
     coarse, pages = _internal()
     answers: dict[str, tuple[bytes, ...]] = {}
     for topic, value in step_records(3, 0):
@@ -133,7 +135,12 @@ def _refusing(read: Callable[[bytes], Any], *refusals: type[Exception]) -> Calla
 
 
 def _others(value: bytes) -> object:
-    return read_raw(value, STAMP_MS)
+    try:
+        return read_raw(value, STAMP_MS)
+    except MalformedError as error:
+        if error.detail.startswith(UNFORESEEN):
+            raise AssertionError(error.detail) from error
+        raise
 
 
 def _exposition(value: bytes) -> object:
