@@ -18,6 +18,7 @@ from infra.collect.scrape import Scraper
 from infra.collect.targets import parse_target
 from infra.collect.workload_rules import Identities
 from infra.errors import HarmonyError
+from infra.web_address import shown
 
 _TIMEOUT_S = 10.0
 # Long enough for two scrapes of a server that looks once a minute.
@@ -49,6 +50,7 @@ class Found:
 
     Attributes:
         kind: how to collect from it.
+        address: as it was given, without a password.
         interval_s: between two samples of a series, where that can be seen.
         unplaced: why samples have no workload, and how many.
     """
@@ -69,6 +71,7 @@ def detect(address: str) -> Found:
     reader = Reader(choose((), ()).profiles, Identities())
     http = Http(_TIMEOUT_S)
     url = address if "://" in address else f"http://{address}"
+    where = shown(address)
     kind: Literal["prometheus", "exporter"] = "prometheus"
     try:
         points: Sequence[Point] = PrometheusApi(url, http).samples(reader.names, _WINDOW_S)
@@ -78,7 +81,7 @@ def detect(address: str) -> Found:
         points = read.points
         if read.failures:
             raise HarmonyError(
-                f"{address} is neither a Prometheus server ({problem}) nor an exporter "
+                f"{where} is neither a Prometheus server ({problem}) nor an exporter "
                 f"({next(iter(read.failures.values()))}). Check the address.",
                 2,
             ) from None
@@ -87,11 +90,11 @@ def detect(address: str) -> Found:
     if not workloads:
         why = f" ({next(iter(unplaced))})" if unplaced else ""
         raise HarmonyError(
-            f"{address} answers, but none of its series is of a known engine, GPU or cluster exporter{why}; "
+            f"{where} answers, but none of its series is of a known engine, GPU or cluster exporter{why}; "
             "`harmony collect profiles` lists those, and docs/collectors.md says how to name others.",
             2,
         )
-    return Found(kind, address, workloads, _interval_s(points), unplaced)
+    return Found(kind, where, workloads, _interval_s(points), unplaced)
 
 
 def _workloads(readings: Iterable[Reading]) -> Iterable[FoundWorkload]:

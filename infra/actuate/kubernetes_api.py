@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import aiohttp
 import orjson
@@ -20,6 +20,7 @@ from agents.records import Target
 from infra.actuate.actuator import NotApplied, Overtaken
 from infra.errors import HarmonyError
 from infra.printable import printable
+from infra.web_address import split_url
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 FIELD_MANAGER = "harmony"
@@ -71,8 +72,7 @@ def find_access(server: str | None = None, token_file: Path | None = None, ca_fi
         HarmonyError: neither (exit code 2).
     """
     if server:
-        if urlsplit(server).scheme not in ("http", "https") or not urlsplit(server).hostname:
-            raise HarmonyError(f"{printable(server, 100)!r} is no API server: write https://host:port.", 2)
+        split_url(server, "address of an API server: write https://host:port")
         return Access(server.rstrip("/"), token_file, ca_file)
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:

@@ -11,6 +11,7 @@ import orjson
 from agents.records import Target
 from infra.actuate.actuator import NotApplied
 from infra.printable import printable
+from infra.web_address import split_url
 
 DEFAULT_QUERY = (
     'sum by (pod) (vllm:num_requests_running{{namespace="{namespace}"}} + '
@@ -24,9 +25,13 @@ class PrometheusLoads:
     Args:
         server: such as http://prometheus:9090.
         query: PromQL; `{namespace}` and `{name}` stand for the target's, `{{` and `}}` for braces.
+
+    Raises:
+        HarmonyError: the address is none (exit code 2).
     """
 
     def __init__(self, server: str, query: str = DEFAULT_QUERY, timeout_s: float = 5.0) -> None:
+        split_url(server, "address of a Prometheus server: write http://host:port")
         self._url = server.rstrip("/") + "/api/v1/query"
         self._query = query
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)

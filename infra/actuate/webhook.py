@@ -17,7 +17,7 @@ import random
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import aiohttp
 import msgspec
@@ -29,6 +29,7 @@ from infra.actuate.actuator import NotApplied, Order
 from infra.errors import HarmonyError
 from infra.printable import printable
 from infra.probes import names_loopback
+from infra.web_address import split_url
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
@@ -101,9 +102,7 @@ class Webhook:
         sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
         jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise HarmonyError(f"{printable(url, 200)!r} is no address of a webhook: write https://host/path.", 2)
+        parts = split_url(url, "address of a webhook: write https://host/path")
         if parts.scheme == "http" and not insecure and not names_loopback(parts.netloc):
             raise HarmonyError(
                 f"The webhook at {parts.hostname} would get its commands in the clear, where they can be held back. "

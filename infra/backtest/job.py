@@ -26,6 +26,7 @@ from infra.replay.rates import Tokens
 from infra.settings import Settings
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import ProfileError, named_profile
+from infra.web_address import shown
 
 _TIMEOUT_S = 120.0
 _PROMPT, _OUTPUT = Tokens(900, 0.6), Tokens(200, 0.6)
@@ -148,7 +149,7 @@ def _asked(job: Job, say: Callable[[str], None]) -> History:
     if not found:
         reasons = "; ".join(f"{profile}: {why}" for profile, why in list(reader.tally.unplaced)[:3])
         raise HarmonyError(
-            f"{job.prometheus} holds no requests of the last {job.days:g} days that a profile knows"
+            f"{shown(str(job.prometheus))} holds no requests of the last {job.days:g} days that a profile knows"
             + (f" ({reasons})" if reasons else "")
             + ". `harmony collect profiles` lists what is known; --mapping reads other exporters."
         )

@@ -65,6 +65,7 @@ def prometheus(
     from infra.collect.prometheus_api import PrometheusApi, PrometheusSource
     from infra.collect.scrape import Scraper
     from infra.collect.targets import parse_labels, parse_target, read_targets
+    from infra.web_address import shown
 
     if (server is None) == (not scrape and targets is None):
         raise HarmonyError("Say either --server URL, or exporters with --scrape or --targets.", 2)
@@ -74,7 +75,7 @@ def prometheus(
     reader = reader_of(found[0], profile or (), mapping or (), workload)
     read: Read
     if server is not None:
-        read = PrometheusSource(PrometheusApi(server, http, selector), reader.names, server)
+        read = PrometheusSource(PrometheusApi(server, http, selector), reader.names, shown(server))
     else:
         labels = parse_labels(label or ())
         fixed = [parse_target(text, labels) for text in scrape or ()]

@@ -6,12 +6,12 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import time
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 from infra.collect.http_get import FetchError, Http
 from infra.collect.points import Point
 from infra.collect.scrape import Round
-from infra.errors import HarmonyError
+from infra.web_address import split_url
 
 # Names are asked for in portions, so that the regular expression stays short.
 _NAMES_PER_QUERY = 60
@@ -37,9 +37,7 @@ class PrometheusApi:
     """
 
     def __init__(self, url: str, http: Http, selector: str = "") -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise HarmonyError(f"--server {url!r} is no address: write http://host:port.", 2)
+        split_url(url, "address of a Prometheus server: write http://host:port")
         self._url = url.rstrip("/") + "/api/v1/query"
         self._http = http
         self._selector = selector.strip().removeprefix("{").removesuffix("}").strip().strip(",")
@@ -97,6 +95,7 @@ class PrometheusSource:
 
     Args:
         names: series to ask for.
+        where: the server as people read it.
         now_s: this machine's clock; only how much time has passed is taken from it.
     """
 

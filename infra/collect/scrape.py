@@ -11,6 +11,7 @@ from infra.collect.exposition import UnreadableError, read_exposition
 from infra.collect.http_get import FetchError, Http
 from infra.collect.points import Point
 from infra.collect.targets import Target
+from infra.web_address import shown
 
 # prometheus_client's parser knows the older format best; exporters that only speak OpenMetrics are read as well.
 _ACCEPT = "text/plain;version=0.0.4;q=1,application/openmetrics-text;q=0.5,*/*;q=0.1"
@@ -23,7 +24,7 @@ class Round:
 
     Attributes:
         points: all of it.
-        failures: what could not be read, and why.
+        failures: what could not be read, named without passwords, and why.
         asked: how many sources were asked.
     """
 
@@ -56,7 +57,7 @@ class Scraper:
         with ThreadPoolExecutor(min(_MOST_THREADS, max(1, len(targets)))) as pool:
             results = list(pool.map(self._read, targets))
         points = [point for result in results if not isinstance(result, str) for point in result]
-        failures = {t.url: r for t, r in zip(targets, results, strict=True) if isinstance(r, str)}
+        failures = {shown(t.url): r for t, r in zip(targets, results, strict=True) if isinstance(r, str)}
         return Round(points, failures, len(targets))
 
     def _read(self, target: Target) -> list[Point] | str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import yaml
 
 from infra.errors import HarmonyError
+from infra.web_address import split_url
 
 _PATH = "/metrics"
 
@@ -29,13 +29,7 @@ def parse_target(text: str, labels: dict[str, str] | None = None) -> Target:
         HarmonyError: neither (exit code 2).
     """
     url = text if "://" in text else f"http://{text}"
-    parts = urlsplit(url)
-    try:
-        port = parts.port
-    except ValueError:
-        port = -1
-    if parts.scheme not in ("http", "https") or not parts.hostname or port == -1 or any(c.isspace() for c in text):
-        raise HarmonyError(f"{text!r} is no address of an exporter: write http://host:port/metrics or host:port.", 2)
+    parts = split_url(url, "address of an exporter: write http://host:port/metrics or host:port")
     if not parts.path.strip("/"):
         url = url.rstrip("/") + _PATH
     return Target(url, {"instance": parts.netloc.rpartition("@")[2], **(labels or {})})

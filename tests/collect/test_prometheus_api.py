@@ -98,5 +98,5 @@ def test_refusals_and_other_servers(status: int, page: str, words: str) -> None:
 
 @pytest.mark.parametrize("url", ["prometheus:9090", "ftp://x", "http://"])
 def test_an_address_that_is_none(url: str) -> None:
-    with pytest.raises(HarmonyError, match="--server"):
+    with pytest.raises(HarmonyError, match="is no address of a Prometheus server"):
         PrometheusApi(url, Http(5.0))

@@ -171,3 +171,9 @@ def test_a_header_that_is_none(header: str) -> None:
 def test_a_token_file_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(HarmonyError, match=r"Cannot use .*nothing"):
         configured(5.0, (), tmp_path / "nothing")
+
+
+def test_a_target_that_cannot_be_read_is_named_without_its_password() -> None:
+    looked = Scraper(lambda: [parse_target("http://u:secretpw@127.0.0.1:1")], everything, Http(1.0))()
+    assert list(looked.failures) == ["http://127.0.0.1:1/metrics"]
+    assert "secretpw" not in repr(looked.failures)

@@ -1,0 +1,47 @@
+"""Addresses of servers as people type them: taken apart, or refused in one sentence; shown without passwords."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import SplitResult, urlsplit
+
+from infra.errors import HarmonyError
+from infra.printable import printable
+
+# `user:password@`, after the scheme or where there is none.
+_CREDENTIALS = re.compile(r"(?:(?<=://)|^)[^/?#]*@")
+_MOST_CHARS = 200
+
+
+def shown(url: str) -> str:
+    """The address as it may be printed, logged or used as a key: without `user:password@`.
+
+    >>> shown("http://u:secret@host:9090/prometheus")
+    'http://host:9090/prometheus'
+    """
+    return _CREDENTIALS.sub("", url, count=1)
+
+
+def split_url(url: str, expected: str) -> SplitResult:
+    """The parts of an http or https address that names a host.
+
+    Args:
+        expected: what it should be and how to write it, to follow "is no".
+
+    Raises:
+        HarmonyError: it is none (exit code 2).
+    """
+    try:
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and _is_one_word(url):
+            return parts
+    except ValueError:
+        # A bracket that is never closed, a port that is no number.
+        pass
+    # A password with a slash in it ends the host too early: nothing before an @ is said.
+    said = shown(url).rpartition("@")[2]
+    raise HarmonyError(f"{printable(said, _MOST_CHARS)!r} is no {expected}.", 2)
+
+
+def _is_one_word(url: str) -> bool:
+    return url.isprintable() and " " not in url
