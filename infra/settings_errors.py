@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic.fields import FieldInfo
 
 from infra.errors import HarmonyError
 from infra.printable import printable
@@ -105,18 +106,36 @@ def _sentence(mistake: Any, model: type[BaseModel]) -> str:
     if mistake["type"] == "missing":
         return f"{key} is missing."
     if mistake["type"] == "string_pattern_mismatch":
-        return f"{key}: {printable(repr(mistake['input']), 80)} is not possible{_meaning(model, path)}"
+        return f"{key}: {_told(mistake['input'])} is not possible{_meaning(model, path)}"
     message = str(mistake["msg"]).removeprefix("Value error, ").rstrip(".")
     if mistake["type"] in {"value_error", "assertion_error"}:
         return f"{key}: {message}." if key else f"{message}."
-    got = "" if "password" in key else f", got {printable(repr(mistake['input']), 80)}"
+    got = "" if _is_secret(model, path) else f", got {_told(mistake['input'])}"
     return f"{key}: {message[:1].lower()}{message[1:]}{got}."
 
 
+def _told(value: Any) -> str:
+    """A value that is none: what a list or a mapping holds may be secret, so that only its kind is said."""
+    if isinstance(value, Mapping):
+        return "a mapping"
+    return "a list" if isinstance(value, list | tuple) else printable(repr(value), 80)
+
+
+def _is_secret(model: type[BaseModel], path: Sequence[str | int]) -> bool:
+    """Also the name of a password's file: some write the password itself there."""
+    field = _field_at(model, path)
+    annotation = field.annotation if field else None
+    return SecretStr in (annotation, *get_args(annotation)) or any("password" in str(part) for part in path)
+
+
 def _meaning(model: type[BaseModel], path: Sequence[str | int]) -> str:
-    section = _section_at(model, path[:-1])
-    field = section.model_fields.get(str(path[-1])) if section else None
+    field = _field_at(model, path)
     return f": {field.description}" if field and field.description else "."
+
+
+def _field_at(model: type[BaseModel], path: Sequence[str | int]) -> FieldInfo | None:
+    section = _section_at(model, path[:-1]) if path else None
+    return section.model_fields.get(str(path[-1])) if section else None
 
 
 def _section_at(model: type[BaseModel], path: Sequence[str | int]) -> type[BaseModel] | None:

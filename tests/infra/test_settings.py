@@ -249,6 +249,28 @@ def test_passwords_are_never_shown(tmp_path: Path) -> None:
     assert "hunter2" not in mistake(tmp_path, text.replace("hunter2", "[hunter2]"))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "advanced: {worker: {metrics_token: 123456789012}}",
+        "advanced: {kafka: {sasl_password: 123456789012}}",
+        "advanced: {kafka: {sasl_password_file: 123456789012}}",
+        "advanced: {kafka: [{sasl_password: 123456789012}]}",
+        "advanced: [{kafka: {sasl_password: 123456789012}}]",
+        "advanced: {worker: {metrics_token: {is: 123456789012}}}",
+        "brokers: {sasl_password: 123456789012}",
+    ],
+)
+def test_a_secret_in_a_mistake_is_not_shown(tmp_path: Path, text: str) -> None:
+    told = mistake(tmp_path, text)
+    assert text.partition(":")[0] in told
+    assert "1234" not in told
+
+
+def test_a_value_that_is_no_secret_is_shown(tmp_path: Path) -> None:
+    assert "got 'soon'" in mistake(tmp_path, "step_s: soon")
+
+
 def test_password_and_certificate_files(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("hunter2\n")
