@@ -105,7 +105,10 @@ def _forecast_item(
             2,
         )
     known = table.values[:num]
-    low = [_lower(column, lower) for column in known.T]
+    low = [
+        _lower(column, lower, f"item {table.item_id!r}, {name}")
+        for name, column in zip(table.indicators, known.T, strict=True)
+    ]
     batch = context_batch(
         known,
         [num - 1],
@@ -141,10 +144,12 @@ def _forecast_item(
     )
 
 
-def _lower(column: Floats, given: float | None) -> float:
-    if given is not None:
-        return given
+def _lower(column: Floats, given: float | None, where: str) -> float:
     known = column[np.isfinite(column)]
+    if given is not None:
+        if np.isnan(given) or (len(known) and known.max() < given):
+            raise HarmonyError(f"--lower {given:g}: no value of {where} lies there or above. Give a lower bound.", 2)
+        return given
     return 0.0 if len(known) and known.min() >= 0 else float("-inf")
 
 

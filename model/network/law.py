@@ -112,13 +112,23 @@ class JointLaw:
         m, where = self.marginal, tree(self.horizon)
         mass = torch.where(m.active()[..., None], m.mass, 0.0)
         law = (m.spline.y, m.spline.slope, mass, m.atoms, m.weights, m.width, self.coupling, self.mixing)
-        # Loops compare and clamp, which would make an ordinary number of one that is none.
-        sound = torch.stack([part.flatten(1).isfinite().all(-1) for part in law]).all(0)
-        center = torch.where(sound[:, None], self.context.center, torch.nan)
-        laws = Laws(*(part.contiguous().numpy() for part in (m.spline.x, *law, center, self.context.scale)))
+        told: tuple[Tensor, ...] = (*law, self.context.center, self.context.scale, noise)
+        # Loops compare, clamp and count: what is no number would become an ordinary one, or a place outside of a table.
+        sound = torch.stack([part.flatten(1).isfinite().all(-1) for part in (m.mass, *told)]).all(0)
+        sound &= m.spline.x.isfinite().all()
+        if not sound.all():
+            told = tuple(part.where(_along(sound, part), 0.0) for part in told)
+        *law_and_units, noise = told
+        laws = Laws(*(part.contiguous().numpy() for part in (m.spline.x.nan_to_num(), *law_and_units)))
         order = torch.cat(where.layers)
         steps = Steps(*(part.numpy() for part in (order, where.left, where.right, where.stride)))
-        return torch.from_numpy(joint_paths(laws, steps, noise.contiguous().numpy(), _slices(noise.shape[-1]).numpy()))
+        paths = torch.from_numpy(joint_paths(laws, steps, noise.contiguous().numpy(), _slices(noise.shape[-1]).numpy()))
+        return paths if sound.all() else paths.where(_along(sound, paths), torch.nan)
+
+
+def _along(rows: Tensor, part: Tensor) -> Tensor:
+    """[B] to the dimensions of a part [B, ...]."""
+    return rows.reshape(-1, *[1] * (part.dim() - 1))
 
 
 def stratified(e: Tensor) -> Tensor:

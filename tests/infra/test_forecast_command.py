@@ -90,6 +90,9 @@ def test_plot(tmp_path: Path, ending: str) -> None:
         (["--step", "soon"], "--step"),
         (["--model", "oracle"], "--model"),
         (["--plot", "fan.bmp"], "must end in .png"),
+        (["--lower", "nan"], "--lower nan: no value of item 'a', rps lies there or above"),
+        (["--lower", "inf"], "--lower inf"),
+        (["--lower", "1e300"], "--lower 1e+300"),
     ],
 )
 def test_wrong_usage_is_a_sentence(tmp_path: Path, arguments: list[str], words: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -14,10 +15,12 @@ from model.network.atoms import atoms
 from model.network.candidates import candidates
 from model.network.features import describe
 from model.network.joint_paths import _log_above
+from model.network.law import JointLaw
 from model.network.linear_fits import _levinson
-from model.network.marginal import knot_positions
+from model.network.marginal import Marginal, knot_positions
 from model.network.scaled import ScaledContext, rescale
 from model.network.seasons import seasons
+from model.network.spline import Spline
 from model.powers import exponential
 from tests.model.batches import context_batch
 from tests.model.network.untrained import small_network
@@ -86,6 +89,35 @@ def test_samples(seed: int, horizon: int, paths: int, mass: float) -> None:
         assert (in_cell - in_cell[s]).abs().sort()[0][1] < 1e-5
     # On the edge of an atom the distribution function is flat or steep: there a last bit decides between two values.
     assert apart.quantile(0.98) < 1e-2
+
+
+PARTS = ["spline.y", "spline.slope", "mass", "atoms", "weights", "width", "coupling", "mixing", "center", "scale"]
+
+
+@pytest.mark.parametrize("rubbish", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("part", [*PARTS, "noise", "spline.x"])
+def test_a_row_whose_law_is_no_number_has_no_paths_and_disturbs_no_other(part: str, rubbish: float) -> None:
+    network, g = small_network(3), torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        law = network(describe(context_batch(torch.randn(3, 128, 2, generator=g)), network.spec, 8), 8)
+    noise = torch.randn(3, 2, 8, 100, generator=g)
+    clean = law.sample(noise)
+    m, units = law.marginal, law.context
+    law_parts = (m.spline.y, m.spline.slope, m.mass, m.atoms, m.weights, m.width, law.coupling, law.mixing)
+    told = dict(zip(PARTS, (*law_parts, units.center, units.scale), strict=True))
+    told |= {"noise": noise, "spline.x": m.spline.x}
+    spoiled = told[part].clone()
+    spoiled[1].flatten()[0:1].fill_(rubbish) if spoiled.dim() > 1 else spoiled[1:2].fill_(rubbish)
+    told[part] = spoiled
+    marginal = Marginal(
+        Spline(told["spline.x"], told["spline.y"], told["spline.slope"]),
+        told["mass"], told["atoms"], told["weights"], told["width"],
+    )  # fmt: skip
+    context = replace(units, center=told["center"], scale=told["scale"])
+    paths = JointLaw(marginal, told["coupling"], told["mixing"], context).sample(told["noise"])
+    sound = [] if part == "spline.x" else [0, 2]
+    assert torch.equal(paths[sound], clean[sound])
+    assert paths[[r for r in range(3) if r not in sound]].isnan().all()
 
 
 def test_whole_forecasts_without_a_season_and_with() -> None:
