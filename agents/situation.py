@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
 
 from agents.policy import GuardLimits, Mode, WorkloadSpec
 from agents.records import WorkloadPlan
+from streams.limits import MAX_REPLICAS
 
 
 class Pin(msgspec.Struct, frozen=True):
     """Break glass: an operator holds a workload at `replicas` until `until_ts_ms` (None = until unpinned)."""
 
-    replicas: int
+    replicas: Annotated[int, msgspec.Meta(ge=0, le=MAX_REPLICAS)]
     until_ts_ms: int | None = None
     by: str = ""
     reason: str = ""

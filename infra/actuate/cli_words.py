@@ -53,9 +53,13 @@ def pin(
     """Hold a workload at a count, whatever commands say, even when none come. See also `harmony pin`."""
     from agents.situation import Pin
     from infra.actuate.clocks import wall_ms
-    from infra.operator_words import parse_duration_ms
+    from infra.operator_words import encode_checked, parse_duration_ms, word
 
-    held = Pin(replicas, wall_ms() + parse_duration_ms(for_), _user(), printable(reason, 200))
+    now_ms = wall_ms()
+    until_ms = now_ms + parse_duration_ms(for_)
+    # The two ways to pin take the same workloads and counts.
+    encode_checked(word("pin", workload, now_ms, replicas=replicas, until_ts_ms=until_ms))
+    held = Pin(replicas, until_ms, _user(), printable(reason, 200))
     _change(file, config, lambda w: {"pins": {**w.pins, workload: held}})
     say(f"{printable(workload)}: the actuators of this host hold {replicas} replicas for {for_}.")
 

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from agents.apply_limits import RateCaps
 from infra.actuate.cli import app
+from infra.actuate.store import WordsFile
 from infra.errors import HarmonyError
 
 OWN = shlex.join([sys.executable, str(Path(__file__).parent / "own_actuator.py")])
@@ -56,12 +57,36 @@ def test_words_may_stand_elsewhere(words: Path, tmp_path: Path) -> None:
     assert str(told("--words", str(other))["stopped"]).startswith("stopped by ")
 
 
-@pytest.mark.parametrize("arguments", [("pin", "w", "9", "--for", "soon"), ("pin", "w", "-1")])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("pin", "w", "9", "--for", "soon"),
+        ("pin", "w", "-1"),
+        ("pin", "w", "1000001"),
+        ("pin", "w", "99999999999999999999"),
+        ("pin", "", "3"),
+        ("pin", "a\nb", "3"),
+        ("pin", "<b>", "3"),
+        ("pin", "w" * 2_000, "3"),
+    ],
+)
 def test_a_pin_that_cannot_be_meant_is_refused(words: Path, arguments: tuple[str, ...]) -> None:
     result = run(*arguments)
     assert result.exit_code != 0
     assert not words.exists()
     assert result.exception is None or isinstance(result.exception, SystemExit | HarmonyError)
+    assert getattr(result.exception, "exit_code", 2) == 2
+
+
+@pytest.mark.parametrize("count", ["-1", "1000001", "99999999999999999999", "1e30"])
+def test_a_file_with_a_count_that_nobody_can_hold_is_a_thrown_kill_switch(words: Path, count: str) -> None:
+    words.parent.mkdir()
+    words.write_text(f'{{"pins":{{"w":{{"replicas":{count}}}}}}}')
+    found = WordsFile(words).read()
+    assert found is not None
+    assert found.pins == {}
+    assert found.stopped is not None
+    assert "cannot be read" in found.stopped
 
 
 def test_the_kit_runs_on_our_core_from_the_command_line() -> None:
