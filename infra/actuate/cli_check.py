@@ -45,9 +45,13 @@ def check(
 
 
 def _maker(python: str | None, program: str | None) -> Callable[[], Subject]:
-    if python and program:
+    for flag, given in (("--python", python), ("--exec", program)):
+        # Such as a variable of a CI job that is not set: to check our own core instead would certify the wrong one.
+        if given is not None and not given.strip():
+            raise HarmonyError(f"{flag} is empty: name what is to be checked, or leave it out for our own core.", 2)
+    if python is not None and program is not None:
         raise HarmonyError("--python and --exec exclude each other: drop one of them.", 2)
-    if program:
+    if program is not None:
         from infra.actuate.conformance_exec import ExecSubject
 
         try:
@@ -55,7 +59,7 @@ def _maker(python: str | None, program: str | None) -> Callable[[], Subject]:
         except ValueError as error:
             raise HarmonyError(f"--exec: {error}.", 2) from error
         return lambda: ExecSubject(command)
-    if python:
+    if python is not None:
         return _imported(python)
     from infra.actuate.conformance_desk import DeskSubject, MemoryWorld
 

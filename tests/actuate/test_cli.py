@@ -123,6 +123,17 @@ def test_a_program_that_does_not_answer_fails_in_words(program: str, detail: str
     assert detail in found["cases"][0]["detail"]
 
 
+@pytest.mark.parametrize(
+    "flags", [["--exec"], ["--python"], ["--exec", OWN, "--python"], ["--python", "a:b", "--exec"]]
+)
+@pytest.mark.parametrize("nothing", ["", " ", "\t\n"])
+def test_a_subject_that_is_not_named_is_not_our_own_core(flags: list[str], nothing: str) -> None:
+    refused = run("check", *flags, nothing)
+    assert isinstance(refused.exception, HarmonyError)
+    assert refused.exception.exit_code == 2
+    assert f"{flags[-1]} is empty" in refused.exception.message
+
+
 def test_a_python_subject_is_found_by_name() -> None:
     result = run("check", "--python", "tests.actuate.test_cli:our_subject", "--runs", "0")
     assert result.exit_code == 0
