@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from agents.decide_records import decode_command, decode_decision
 from agents.records import Command, Decision
 from infra.errors import HarmonyError
 from infra.kafka_tail import TailRecord, TopicTail
+from infra.near_names import nearest
 from infra.operate_place import Place, emit
 from infra.operate_views import (
     decision_line,
@@ -71,14 +72,31 @@ def find_decision(stretches: Iterable[Iterable[TailRecord]], wanted: str) -> Dec
     )
 
 
-def event_time(place: Place) -> int:
-    """Newest origin decided, ms: the fleet's own time, which an accelerated run keeps in the past. Without one, now."""
-    with place.tail(place.topics.decisions) as tail:
-        for stretch in tail.back(64):
-            decisions = decisions_of(stretch)
-            if decisions:
-                return max(d.origin_ts_ms for d in decisions)
-    return time.time_ns() // 1_000_000
+def newest_decisions(
+    stretches: Iterable[Iterable[TailRecord]], enough: Callable[[Mapping[str, Decision]], bool] = lambda _: False
+) -> dict[str, Decision]:
+    """The newest decision of each workload, from stretches back from the end.
+
+    Args:
+        enough: true when no older stretch need be read; without it, until one shows no workload for the first time.
+    """
+    newest: dict[str, Decision] = {}
+    for stretch in stretches:
+        seen = newest_by_workload([*decisions_of(stretch), *newest.values()])
+        if newest and len(seen) == len(newest):
+            break
+        newest = seen
+        if newest and enough(newest):
+            break
+    return newest
+
+
+def stranger(workload: str, declared: Collection[str], newest: Mapping[str, Decision]) -> str | None:
+    """A sentence about a workload that is neither declared nor decided about; None for one that is."""
+    known = {*declared, *(w for w, d in newest.items() if d.action != "retired")}
+    if workload in known:
+        return None
+    return printable(f"Nobody knows a workload {workload!r} yet{nearest(workload, known)}.")
 
 
 def show_status(place: Place, *, watch: bool, as_json: bool) -> None:
@@ -142,23 +160,31 @@ def order(
     duration_ms: int | None = None,
     **settings: Any,
 ) -> None:
-    """Publish an operator's word; `done` is what to say afterwards."""
-    now_ms = event_time(place)
+    """Publish an operator's word; `done` is what to say afterwards.
+
+    A word about a workload of which nothing was heard yet is published, too, for it may be about to come.
+
+    Raises:
+        HarmonyError: it cannot be ordered, or not published; a workload that nobody knows would be made to act.
+    """
+    with place.tail(place.topics.decisions) as tail:
+        newest = newest_decisions(tail.back(64), lambda n: workload is None or workload in {*place.declared, *n})
+    # The fleet's own time, which an accelerated run keeps in the past. Without one, now.
+    now_ms = max((d.origin_ts_ms for d in newest.values()), default=time.time_ns() // 1_000_000)
+    doubt = None if workload is None else stranger(workload, place.declared, newest)
+    if doubt and settings.get("mode") == "act":
+        raise HarmonyError(f"{doubt} Declare it in harmony.yaml before it may act; nothing was ordered.", 2)
     until = {} if duration_ms is None else {"until_ts_ms": now_ms + duration_ms}
     control = word(action, workload, now_ms, reason=reason, **until, **settings)
     partitions = publish(control, place.brokers, place.topics.telemetry_requests, place.security)
     who = "the fleet" if workload is None else printable(workload)
     typer.echo(f"{who}: {done} (order {control.control_id}, {len(partitions)} partitions)", err=True)
+    if doubt:
+        typer.echo(f"{doubt} The order is kept for it.", err=True)
 
 
 def _status_rows(decided: TopicTail, ordered: TopicTail) -> list[dict[str, Any]]:
-    """Stretches back from the end, until one shows no workload for the first time."""
-    newest: dict[str, Decision] = {}
-    for stretch in decided.back():
-        seen = newest_by_workload([*decisions_of(stretch), *newest.values()])
-        if len(seen) == len(newest):
-            break
-        newest = seen
+    newest = newest_decisions(decided.back())
     commands: dict[str, Command] = {}
     for stretch in ordered.back():
         commands = newest_commands([*commands_of(stretch), *commands.values()])

@@ -23,13 +23,14 @@ Json = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
 
 
 class Place:
-    """Where the fleet's topics are: brokers, names, client security."""
+    """Where the fleet's topics are: brokers, names, client security; and which workloads the settings declare."""
 
     def __init__(self, brokers: str | None, config: Path | None) -> None:
         from infra.connection import find_fleet
 
         settings, self.brokers = find_fleet(config, brokers)
         self.topics: Topics = settings.topics
+        self.declared = frozenset(section.id for section in settings.workloads)
         self.security: dict[str, Any] = settings.kafka_client_options()
 
     def tail(self, topic: str) -> TopicTail:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
@@ -11,6 +10,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
 from infra.errors import HarmonyError
+from infra.near_names import nearest
 from infra.printable import printable
 from infra.settings_file import SettingsFile, key_text
 
@@ -44,7 +44,7 @@ def check_environment(model: type[BaseModel], environ: Mapping[str, str]) -> Non
                     2,
                 )
         elif not _SERVICE_LINK.search(upper):
-            hint = _nearest(upper, known)
+            hint = nearest(upper, known)
             raise HarmonyError(f"The environment variable {name} sets nothing{hint}.", 2)
 
 
@@ -102,7 +102,7 @@ def _sentence(mistake: Any, model: type[BaseModel]) -> str:
     if mistake["type"] == "extra_forbidden":
         section = _section_at(model, path[:-1])
         known = {field.alias or name for name, field in section.model_fields.items()} if section else set()
-        return f"unknown key {printable(key, 120)}{_nearest(str(path[-1]), known)}."
+        return f"unknown key {printable(key, 120)}{nearest(str(path[-1]), known)}."
     if mistake["type"] == "missing":
         return f"{key} is missing."
     if mistake["type"] == "string_pattern_mismatch":
@@ -147,10 +147,3 @@ def _section_at(model: type[BaseModel], path: Sequence[str | int]) -> type[BaseM
         annotation = found.annotation if found else None
         section = section_of(annotation) or next((s for s in map(section_of, get_args(annotation)) if s), None)
     return section
-
-
-def _nearest(word: str, known: set[str]) -> str:
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    if close:
-        return f"; did you mean `{close[0]}`"
-    return f"; known here: {', '.join(sorted(known))}" if 0 < len(known) <= 14 else ""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from infra.cli_options import ConfigOption, print_json, say
+from infra.errors import HarmonyError
 from infra.printable import printable
 
 if TYPE_CHECKING:
@@ -70,7 +71,14 @@ def unpin(
     config: ConfigOption = None,
 ) -> None:
     """Let commands count again."""
-    _change(file, config, lambda w: {"pins": {name: p for name, p in w.pins.items() if name != workload}})
+    from infra.near_names import nearest
+
+    def without(w: Words) -> Mapping[str, Any]:
+        if workload not in w.pins:
+            raise HarmonyError(printable(f"Nothing on this host pins {workload!r}{nearest(workload, w.pins)}."), 2)
+        return {"pins": {name: held for name, held in w.pins.items() if name != workload}}
+
+    _change(file, config, without)
     say(f"{printable(workload)}: no longer held by the actuators of this host.")
 
 

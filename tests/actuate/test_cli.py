@@ -50,6 +50,15 @@ def test_words_are_kept_in_a_file_and_read_back(words: Path) -> None:
     assert told() == {"stopped": None, "pins": {}}
 
 
+def test_a_pin_that_is_not_there_is_not_said_to_be_gone(words: Path) -> None:
+    assert run("pin", "prod/chat", "9").exit_code == 0
+    refused = run("unpin", "prod/caht")
+    assert isinstance(refused.exception, HarmonyError)
+    assert refused.exception.exit_code == 2
+    assert refused.exception.message == "Nothing on this host pins 'prod/caht'; did you mean `prod/chat`."
+    assert list(told()["pins"]) == ["prod/chat"]  # type: ignore[call-overload]
+
+
 def test_words_may_stand_elsewhere(words: Path, tmp_path: Path) -> None:
     other = tmp_path / "mounted.json"
     assert run("stop", "--words", str(other)).exit_code == 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -26,6 +29,7 @@ from streams.catalogue import DEFAULT_CATALOGUE
 from streams.dead_letters import DeadLetterBox
 from streams.decode import RecordDecoder
 from streams.log import Emission, LogRecord
+from streams.pages import Control
 from streams.records import ControlRecord, DeadLetter
 from tests.agents.plan_samples import STREAM, TOPICS, inputs, log, plan, policy, record, spec
 
@@ -186,6 +190,71 @@ def test_the_newest_command_is_by_epoch_then_sequence() -> None:
         raised.append(msgspec.structs.replace(first, epoch=epoch, sequence=sequence))
     newest: Command = newest_commands(operate.commands_of(tail(*map(encode_command, raised))))["a"]
     assert (newest.epoch, newest.sequence) == (2, 3)
+
+
+class Fleet:
+    """Stands for `Place`: what was decided, and nothing that could be reached."""
+
+    topics, security, brokers, declared = TOPICS, dict[str, Any](), "127.0.0.1:1", frozenset({"prod/chat"})
+
+    def __init__(self, brokers: str | None = None, config: Any = None) -> None: ...
+
+    @contextmanager
+    def tail(self, topic: str) -> Iterator[Any]:
+        yield SimpleNamespace(back=lambda _: iter([records_of(topic)]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["pause", "prod/caht"], 0, "Nobody knows a workload 'prod/caht' yet; did you mean `prod/chat`."),
+        (["pin", "c", "3"], 0, "Nobody knows a workload 'c' yet; known here: a, b, prod/chat."),
+        (["mode", "c", "observe"], 0, "Nobody knows a workload 'c' yet"),
+        (["mode", "c", "act"], 2, "nothing was ordered"),
+        (["mode", "a", "act"], 0, "set to act"),
+        (["pin", "prod/chat", "3"], 0, "pinned at 3"),
+        (["pause"], 0, "the fleet: paused"),
+    ],
+)
+def test_an_order_for_a_workload_that_nobody_knows_says_so(
+    arguments: list[str], code: int, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ordered: list[Control] = []
+
+    def publish(control: Control, *_: Any) -> tuple[int, ...]:
+        ordered.append(control)
+        return (0,)
+
+    monkeypatch.setattr(cli_operate, "Place", Fleet)
+    monkeypatch.setattr(operate, "publish", publish)
+    result = CliRunner().invoke(app(), arguments)
+    assert result.exit_code == code
+    assert says in result.stderr
+    assert len(ordered) == (code == 0)
+    assert all(control.ts_ms == max(d.origin_ts_ms for d in decided()) for control in ordered)
+    assert ("Nobody knows" in result.stderr) == (arguments[1:2] not in ([], ["a"], ["prod/chat"]))
+
+
+def test_decisions_are_read_back_until_enough_is_known() -> None:
+    read = []
+
+    def stretches() -> Iterator[list[TailRecord]]:
+        for n, stretch in enumerate((tail(b"{}"), records_of(TOPICS.decisions), records_of(TOPICS.decisions), [])):
+            read.append(n)
+            yield stretch
+
+    assert operate.newest_decisions(stretches()).keys() == {"a", "b"}
+    assert read == [0, 1, 2]
+    read.clear()
+    assert operate.newest_decisions(stretches(), lambda newest: "a" in newest).keys() == {"a", "b"}
+    assert read == [0, 1]
+    assert operate.newest_decisions([]) == {}
+
+
+def test_a_workload_that_was_retired_is_not_known_any_more() -> None:
+    gone = {d.workload: msgspec.structs.replace(d, action="retired") for d in decided()}
+    assert operate.stranger("a", (), gone) == "Nobody knows a workload 'a' yet."
+    assert operate.stranger("a", ("a",), gone) is None
 
 
 def test_an_empty_fleet_has_a_status_too() -> None:
