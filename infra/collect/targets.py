@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import yaml
-
 from infra.errors import HarmonyError
 from infra.web_address import split_url
+from infra.yaml_text import load_yaml
 
 _PATH = "/metrics"
 
@@ -57,12 +56,10 @@ def read_targets(path: Path) -> list[Target]:
         HarmonyError: unreadable, or not such a list; names the entry (exit code 2).
     """
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise HarmonyError(f"Cannot read {path}: {getattr(error, 'strerror', None) or error}.", 2) from error
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        raise HarmonyError(f"{path}{f':{mark.line + 1}' if mark else ''}: not valid YAML or JSON.", 2) from error
+    _, content = load_yaml(text, path)
     if not isinstance(content, list):
         raise HarmonyError(f"{path}: must hold a list of {{targets: [...], labels: {{...}}}}.", 2)
     found = []
