@@ -37,7 +37,9 @@ def backtest(
     engine: Annotated[str, typer.Option(help="Engine profile: built-in name or JSON file.")] = "dense-13b",
     gpus_per_replica: Annotated[int | None, typer.Option(min=1, help="Default: of the engine.")] = None,
     fit: Annotated[bool, typer.Option("--fit/--no-fit", help="Fit the engine's speed to measured token times.")] = True,
-    epsilon: Annotated[float, typer.Option(min=0, max=1, help="Accepted probability of missing the objective.")] = 0.01,
+    epsilon: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Accepted probability of missing the objective; default: as set.")
+    ] = None,
     step: Annotated[
         float | None, typer.Option(min=1, help="Seconds per step of HARMONY; default: 15, beyond two days 60.")
     ] = None,

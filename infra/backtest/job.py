@@ -56,7 +56,7 @@ class Job:
     engine: str
     gpus_per_replica: int | None
     fit: bool
-    epsilon: float
+    epsilon: float | None
     step: float | None
     seeds: int
     out: Path
@@ -109,9 +109,10 @@ def terms_of(job: Job, history: History) -> Terms:
     gpus = job.gpus_per_replica or (spec.gpus_per_replica if spec else engine.gpus_per_replica)
     step_s = job.step if job.step is not None else _STEP_S if history.hours <= _LONG_H else _LONG_STEP_S
     lead_s = job.lead_time if job.lead_time is not None else spec.lead_time_s if spec else 120.0
+    epsilon = job.settings.policy.epsilon if job.epsilon is None else job.epsilon
     return Terms(
         replace(engine, gpus_per_replica=gpus), Objective(slo.ttft_s, slo.tpot_s), slo.objective, lead_s,
-        job.min_replicas, top, step_s, job.epsilon, _PROMPT, _OUTPUT,
+        job.min_replicas, top, step_s, epsilon, _PROMPT, _OUTPUT,
     )  # fmt: skip
 
 
