@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from agents.policy import Policy
 from infra.replay.controllers import Controller, RuleController
-from infra.replay.harmony import HARMONY_VARIANTS, harmony_controller
+from infra.replay.harmony import HARMONY_VARIANTS, REPLAY_POLICY, harmony_controller
 from infra.replay.live import NewController
 from infra.replay.policies.behaviour import Behaviour
 from infra.replay.policies.dynamo import DynamoClassic, DynamoDualLoop
@@ -59,14 +59,14 @@ class Knowledge:
         concurrency: requests in the system per replica at that rate.
         history: requests/s per 30 s before second 0, as far back as the load's file goes.
         day_offset_s: time of day of second 0.
-        epsilon: risk that HARMONY is told to accept where it is not tuned; None: its own.
+        policy: of HARMONY, but for its workload and what is tuned.
     """
 
     benchmark_rps: float
     concurrency: float
     history: NDArray[np.float64]
     day_offset_s: float = 0.0
-    epsilon: float | None = None
+    policy: Policy = REPLAY_POLICY
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,15 +167,15 @@ def candidates(policy: str, setting: Setting, known: Knowledge) -> list[Choice]:
 def default_of(policy: str, offered: list[Choice], known: Knowledge) -> Choice:
     """What is taken untuned: of HARMONY the risk that was asked for, of a public policy the middle candidate."""
     if policy in HARMONY_VARIANTS:
-        epsilon = Policy().epsilon if known.epsilon is None else known.epsilon
-        return Choice(policy, (("bearable_ratio", Policy().bearable_ratio), ("epsilon", epsilon)))
+        return Choice(policy, (("bearable_ratio", known.policy.bearable_ratio), ("epsilon", known.policy.epsilon)))
     return offered[len(offered) // 2]
 
 
 def controller_of(choice: Choice, known: Knowledge) -> NewController:
     """How to bind the policy to a cluster."""
     if choice.policy in HARMONY_VARIANTS:
-        return harmony_controller(HARMONY_VARIANTS[choice.policy], known.benchmark_rps, dict(choice.params))
+        variant = HARMONY_VARIANTS[choice.policy]
+        return harmony_controller(variant, known.benchmark_rps, dict(choice.params), known.policy)
     kind, params = _KINDS[choice.policy], dict(choice.params)
 
     def new(setting: Setting, cluster: Cluster, seed: int) -> Controller:

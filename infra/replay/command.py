@@ -43,6 +43,9 @@ def replay(
     epsilon: Annotated[
         float | None, typer.Option(help="Risk that HARMONY accepts, with --no-tune; default: its own.")
     ] = None,
+    guards: Annotated[
+        str, typer.Option(help="Of HARMONY: fast, as an HPA's are by default, or shipped; both act after 32 steps.")
+    ] = "fast",
     oracle: Annotated[int, typer.Option(min=0, help="Simulations that the search for the oracle may take.")] = 160,
     oracle_rate: Annotated[
         int,
@@ -85,6 +88,7 @@ def replay(
             output_tokens=output_tokens,
             tune=tune,
             epsilon=epsilon,
+            guards=guards,
             oracle=oracle,
             oracle_rate=oracle_rate,
             jobs=jobs,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from agents.policy import GuardLimits, Policy, Slo, TargetRef, WorkloadSpec
 from infra.replay.certainties import Certainty, capacity_is_declared, lead_time_is_declared
@@ -41,11 +41,27 @@ class Variant:
     certainty: Certainty | None = None
 
 
-# Removing a replica is a risk-weighed choice of its own (the guard `release`), so little slows it down further. Growing
-# is limited as an HPA is by default, and as the public rules are.
-REPLAY_GUARDS = GuardLimits(
-    warm_up_steps=32, min_coverage_ratio=0.25, up_period_s=15.0, stabilization_down_s=60.0, down_ratio=1.0
-)
+EARLY_STEPS: Final = 32
+_EARLY_COVERAGE_RATIO: Final = 0.25
+
+
+def acting_early(guards: GuardLimits) -> GuardLimits:
+    """The same guards, but for a load of hours: they let HARMONY act on the first steps of a context."""
+    return replace(
+        guards,
+        warm_up_steps=min(guards.warm_up_steps, EARLY_STEPS),
+        min_coverage_ratio=min(guards.min_coverage_ratio, _EARLY_COVERAGE_RATIO),
+    )
+
+
+_SHIPPED_GUARDS: Final = acting_early(GuardLimits())
+# Fast ones: removing a replica is a risk-weighed choice of its own (the guard `release`), so little slows it down
+# further. Growing is limited as an HPA is by default, and as the public rules are.
+REPLAY_GUARDS: Final = {
+    "fast": replace(_SHIPPED_GUARDS, up_period_s=15.0, stabilization_down_s=60.0, down_ratio=1.0),
+    "shipped": _SHIPPED_GUARDS,
+}
+REPLAY_POLICY: Final = Policy(guards=REPLAY_GUARDS["fast"])
 
 HARMONY_VARIANTS: dict[str, Variant] = {
     "harmony": Variant(),
@@ -60,8 +76,8 @@ HARMONY_VARIANTS: dict[str, Variant] = {
 }
 
 
-def policy_of(setting: Setting, benchmark_rps: float, **changes: Any) -> Policy:
-    """The policy of one cell: declared bounds, objective, lead time and load-test figure."""
+def policy_of(setting: Setting, benchmark_rps: float, base: Policy = REPLAY_POLICY, **changes: Any) -> Policy:
+    """The policy of one cell: `base` with declared bounds, objective, lead time and load-test figure."""
     spec = WorkloadSpec(
         id=WORKLOAD,
         target=TargetRef(name="load"),
@@ -73,18 +89,19 @@ def policy_of(setting: Setting, benchmark_rps: float, **changes: Any) -> Policy:
         capacity_rps=benchmark_rps,
         lead_time_s=setting.lead_s,
     )
-    fields: dict[str, Any] = {"fleet": "replay", "workloads": (spec,), "guards": REPLAY_GUARDS}
-    return Policy(**(fields | changes))
+    return replace(base, fleet="replay", workloads=(spec,), **changes)
 
 
-def harmony_controller(variant: Variant, benchmark_rps: float, changes: Mapping[str, float]) -> NewController:
-    """How to bind a variant to a cluster; `changes` are fields of the policy that tuning chose.
+def harmony_controller(
+    variant: Variant, benchmark_rps: float, changes: Mapping[str, float], base: Policy = REPLAY_POLICY
+) -> NewController:
+    """How to bind a variant to a cluster; `changes` are fields of the policy `base` that tuning chose.
 
     A run's seed is that of the planner's draws, too: on a trace nothing else would differ between runs.
     """
 
     def new(setting: Setting, cluster: Cluster, seed: int) -> Controller:
-        policy = policy_of(setting, benchmark_rps, **({"seed": seed} | variant.policy | dict(changes)))
+        policy = policy_of(setting, benchmark_rps, base, **({"seed": seed} | variant.policy | dict(changes)))
         return HarmonyController(
             setting, cluster, policy, variant.forecaster(setting), seed, START_TS_MS, variant.certainty
         )

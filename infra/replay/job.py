@@ -11,12 +11,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from agents.policy import Policy
 from infra.cli_options import say
 from infra.errors import HarmonyError
 from infra.json_report import STDOUT, plain, write_json
 from infra.plot_style import pyplot
 from infra.replay.calibration import pooled_interval, reliability
 from infra.replay.catalogue import DEFAULT_POLICIES, POLICY_NAMES
+from infra.replay.harmony import REPLAY_GUARDS, REPLAY_POLICY
 from infra.replay.matrix import CellResult, run_cell
 from infra.replay.plot import pareto_svg, write_plot
 from infra.replay.prepare import Cell, Options, day_cell, rate_cell, trace_cell
@@ -56,6 +58,7 @@ class Request:
     output_tokens: str
     tune: bool
     epsilon: float | None
+    guards: str
     oracle: int
     oracle_rate: int
     jobs: int
@@ -78,7 +81,7 @@ def run_replay(q: Request) -> None:
         raise HarmonyError("Give the load: either --requests FILE or --rate FILE.", 2)
     lead_s, sigma = _lead_time(q.lead_time)
     _check(q.slo_ttft, q.slo_tpot, q.objective, q.min_replicas, q.max_replicas, q.train_share)
-    _check_epsilon(q.epsilon, tuned=q.tune)
+    policy = _policy(q.epsilon, q.guards, tuned=q.tune)
     try:
         options = Options(
             named_profile(q.profile), Objective(q.slo_ttft, q.slo_tpot), q.objective, lead_s, sigma,
@@ -90,7 +93,7 @@ def run_replay(q: Request) -> None:
             cell = _rate_cell(str(q.rate), q.day, q.mean_rate, _law(q.prompt_tokens), _law(q.output_tokens), options)
     except (TraceError, ProfileError) as error:
         raise HarmonyError(str(error), 2) from None
-    cell = replace(cell, known=replace(cell.known, epsilon=q.epsilon))
+    cell = replace(cell, known=replace(cell.known, policy=policy))
     result = run_cell(
         cell, wanted, q.seeds, tuned=q.tune, oracle_budget=q.oracle, rate_budget=q.oracle_rate, log_dir=q.log_dir,
         jobs=q.jobs, progress=lambda what: say(f"{cell.name}: {what}"),
@@ -167,13 +170,18 @@ def _check(
         raise HarmonyError(f"--train-share must be between 0 and 1, got {train_share}.", 2)
 
 
-def _check_epsilon(epsilon: float | None, *, tuned: bool) -> None:
+def _policy(epsilon: float | None, guards: str, *, tuned: bool) -> Policy:
+    """HARMONY's, as asked for."""
+    if guards not in REPLAY_GUARDS:
+        raise HarmonyError(f"--guards: {guards!r} is neither {' nor '.join(REPLAY_GUARDS)}.", 2)
+    policy = replace(REPLAY_POLICY, guards=REPLAY_GUARDS[guards])
     if epsilon is None:
-        return
+        return policy
     if not 0 < epsilon < 1:
         raise HarmonyError(f"--epsilon must be between 0 and 1, such as 0.01, got {epsilon}.", 2)
     if tuned:
         raise HarmonyError("--epsilon is what tuning chooses: give --no-tune with it.", 2)
+    return replace(policy, epsilon=epsilon)
 
 
 def as_json(result: CellResult, options: Options) -> dict[str, Any]:

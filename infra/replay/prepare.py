@@ -15,7 +15,7 @@ import numpy as np
 from infra.errors import HarmonyError
 from infra.replay.benchmark import benchmark_rps, lone_attainment
 from infra.replay.catalogue import Knowledge
-from infra.replay.harmony import REPLAY_GUARDS
+from infra.replay.harmony import EARLY_STEPS
 from infra.replay.policies.predictive import BIN_S
 from infra.replay.rates import DAY_S, RateProfile
 from infra.replay.setting import Load, Setting, Telemetry
@@ -69,7 +69,7 @@ def trace_cell(trace: Trace, options: Options, train_share: float) -> Cell:
         )
     whole = Load(trace.name, trace.arrivals, (start_s, trace.end_s))
     # While HARMONY's context fills it holds what there is, so that nobody's trial is scored on that.
-    warm_s = REPLAY_GUARDS.warm_up_steps * options.step_s + TRAIN_FROM_S
+    warm_s = EARLY_STEPS * options.step_s + TRAIN_FROM_S
     training = Load(trace.name, head, (warm_s if warm_s < 0.8 * start_s else start_s / 4, start_s))
     scored = _setting(whole, options, head)
     return Cell(trace.name, replace(scored, load=training), lambda _: scored, _knowledge(scored, head, np.empty(0)))

@@ -42,7 +42,7 @@ LOADS: dict[str, tuple[str, ...]] = {
     "servegen-image": ("--rate", "{data}/servegen/multimodal_mm-image_trace.csv.gz", *_SERVEGEN),
 }  # fmt: skip
 _ORACLE = "100"
-UNTUNED = "harmony, as shipped"
+UNTUNED = "harmony, untuned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Standing:
 
 
 def scored(cell: Mapping[str, Any], untuned: Mapping[str, Any]) -> dict[str, Scored]:
-    """Policies of a cell, HARMONY as shipped among them, from the documents of `harmony replay --json`."""
+    """Policies of a cell, HARMONY untuned among them, from the documents of `harmony replay --json`."""
     bound = fmean(b["gpu_hours"] for b in cell["oracle"]["lead_constrained"].values())
     rows = [*cell["policies"], *(row | {"policy": UNTUNED} for row in untuned["policies"])]
     told = {"harmony": cell["calibration"]["harmony"], UNTUNED: untuned["calibration"]["harmony"]}

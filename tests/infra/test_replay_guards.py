@@ -1,0 +1,84 @@
+"""The guards of HARMONY in a replay: what is relaxed, what is as shipped, and how they are asked for."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from agents.policy import GuardLimits, Policy
+from infra.cli import app
+from infra.errors import HarmonyError
+from infra.replay import job
+from infra.replay.harmony import REPLAY_GUARDS, REPLAY_POLICY, acting_early, policy_of
+from infra.replay.policies.behaviour import Behaviour
+from infra.replay.prepare import Cell
+from tests.infra.replay_setting import setting
+
+
+def differing(one: GuardLimits, other: GuardLimits) -> set[str]:
+    return {f.name for f in fields(GuardLimits) if getattr(one, f.name) != getattr(other, f.name)}
+
+
+@given(st.integers(0, 500), st.floats(0.0, 1.0), st.floats(0.0, 900.0))
+def test_acting_early_relaxes_warm_up_and_coverage_and_nothing_else(steps: int, ratio: float, down_s: float) -> None:
+    guards = GuardLimits(warm_up_steps=steps, min_coverage_ratio=ratio, stabilization_down_s=down_s)
+    early = acting_early(guards)
+    assert differing(early, guards) <= {"warm_up_steps", "min_coverage_ratio"}
+    assert early.warm_up_steps <= steps
+    assert early.min_coverage_ratio <= ratio
+    assert acting_early(early) == early
+
+
+def test_shipped_guards_are_those_of_a_worker_and_fast_ones_move_as_an_hpa_may() -> None:
+    shipped, fast = REPLAY_GUARDS["shipped"], REPLAY_GUARDS["fast"]
+    assert differing(shipped, GuardLimits()) == {"warm_up_steps", "min_coverage_ratio"}
+    assert differing(fast, shipped) == {"up_period_s", "stabilization_down_s", "down_ratio"}
+    assert fast.up_period_s == Behaviour().up_period_s
+
+
+def test_a_cell_is_decided_by_the_policy_it_is_given() -> None:
+    policy = policy_of(setting(), 1.5, Policy(fleet="mine", epsilon=0.02, commit_s=30.0), seed=7)
+    assert (policy.fleet, policy.epsilon, policy.commit_s, policy.seed) == ("replay", 0.02, 30.0, 7)
+    assert [w.capacity_rps for w in policy.workloads] == [1.5]
+    assert policy_of(setting(), 1.5).guards == REPLAY_GUARDS["fast"]
+
+
+class _Asked(Exception):
+    """Ends the command once it has said what it wants."""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "policy"),
+    [
+        ((), REPLAY_POLICY),
+        (("--guards", "shipped"), Policy(guards=REPLAY_GUARDS["shipped"])),
+        (("--guards", "fast", "--epsilon", "0.05"), Policy(epsilon=0.05, guards=REPLAY_GUARDS["fast"])),
+    ],
+)
+def test_the_command_replays_with_the_guards_that_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: tuple[str, ...], policy: Policy
+) -> None:
+    found = []
+
+    def ask(cell: Cell, *_: object, **__: object) -> None:
+        found.append(cell.known.policy)
+        raise _Asked
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(job, "run_cell", ask)
+    Path("load.csv").write_text("start_s,rate_rps\n0,1\n600,0\n")
+    result = CliRunner().invoke(app, ["replay", "--rate", "load.csv", "--no-tune", *arguments])
+    assert isinstance(result.exception, _Asked), result.output
+    assert found == [policy]
+
+
+def test_unknown_guards_are_named() -> None:
+    result = CliRunner().invoke(app, ["replay", "--rate", "ramp", "--guards", "none"])
+    assert isinstance(result.exception, HarmonyError)
+    assert result.exception.exit_code == 2
+    assert "--guards: 'none' is neither fast nor shipped." in result.exception.message
