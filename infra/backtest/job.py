@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from agents.policy import Slo
+from agents.policy import Policy, Slo
 from infra.backtest.fetch import fetch
 from infra.backtest.history import BIN_S, History
 from infra.backtest.history_file import read_history, write_history
@@ -22,6 +22,7 @@ from infra.collect.prometheus_api import PrometheusApi
 from infra.collect.readings import Reader, metric_names
 from infra.collect.workload_rules import Identities
 from infra.errors import HarmonyError
+from infra.replay.harmony import acting_early
 from infra.replay.rates import Tokens
 from infra.settings import Settings
 from infra.simulator.ledger import Objective
@@ -109,11 +110,20 @@ def terms_of(job: Job, history: History) -> Terms:
     gpus = job.gpus_per_replica or (spec.gpus_per_replica if spec else engine.gpus_per_replica)
     step_s = job.step if job.step is not None else _STEP_S if history.hours <= _LONG_H else _LONG_STEP_S
     lead_s = job.lead_time if job.lead_time is not None else spec.lead_time_s if spec else 120.0
-    epsilon = job.settings.policy.epsilon if job.epsilon is None else job.epsilon
     return Terms(
         replace(engine, gpus_per_replica=gpus), Objective(slo.ttft_s, slo.tpot_s), slo.objective, lead_s,
-        job.min_replicas, top, step_s, epsilon, _PROMPT, _OUTPUT,
+        job.min_replicas, top, step_s, policy_of(job), _PROMPT, _OUTPUT,
     )  # fmt: skip
+
+
+def policy_of(job: Job) -> Policy:
+    """That of the settings with the flag's ε. HARMONY acts early, and a floor under the fleet is not one workload's."""
+    policy = job.settings.policy
+    return replace(
+        policy,
+        epsilon=policy.epsilon if job.epsilon is None else job.epsilon,
+        guards=acting_early(replace(policy.guards, fleet_min_replicas=0)),
+    )
 
 
 def slo_of(job: Job, workload: str) -> Slo:

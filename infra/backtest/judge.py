@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from agents.policy import Policy
 from infra.backtest.history import BIN_S, Float, History
 from infra.errors import HarmonyError
 from infra.replay.benchmark import benchmark_rps
@@ -40,7 +41,7 @@ class Terms:
     Attributes:
         share: the objective, wanted share of good requests.
         step_s: slot length of HARMONY.
-        epsilon: accepted probability of missing the objective.
+        policy: of HARMONY, but for its workload.
     """
 
     profile: Profile
@@ -50,7 +51,7 @@ class Terms:
     min_replicas: int
     max_replicas: int
     step_s: float
-    epsilon: float
+    policy: Policy
     prompt: Tokens
     output: Tokens
 
@@ -123,7 +124,7 @@ def judge(
             2,
         )
     theirs = recorded_controller(history.replicas, terms.lead_s)
-    ours = harmony_controller(HARMONY_VARIANTS["harmony"], capacity, {"epsilon": terms.epsilon})
+    ours = harmony_controller(HARMONY_VARIANTS["harmony"], capacity, {}, terms.policy)
     lives: dict[str, list[Lived]] = {_THEIRS: [], _OURS: []}
     good: list[Windows] = []
     for seed in range(seeds):

@@ -186,7 +186,7 @@ def _terms(history: History, judged: Judged) -> str:
         f"the requests with their first token within {t.objective.ttft_s:g} s and {t.objective.tpot_s:g} s per further "
         f"token; lead time {t.lead_s:g} s; {t.min_replicas} to {t.max_replicas} replicas of "
         f"{t.profile.gpus_per_replica} GPUs; one replica of {t.profile.name} carries {judged.capacity_rps:.2f} "
-        f"requests/s; HARMONY with ε = {t.epsilon:g}, untuned, scored once its context was full."
+        f"requests/s; HARMONY with ε = {t.policy.epsilon:g}, untuned, scored once its context was full."
     )
 
 

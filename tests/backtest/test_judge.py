@@ -29,6 +29,7 @@ from infra.backtest.report import caveats, lines_of, verdict, write_report
 from infra.cli import app
 from infra.errors import HarmonyError
 from infra.replay.controllers import RuleController
+from infra.replay.harmony import REPLAY_POLICY
 from infra.replay.live import live
 from infra.replay.policies.behaviour import Behaviour
 from infra.replay.policies.hpa import Hpa
@@ -38,7 +39,8 @@ from infra.simulator.ledger import Objective
 from infra.simulator.profiles import named_profile
 
 TERMS = Terms(
-    named_profile("dense-13b"), Objective(2.0, 0.12), 0.99, 90.0, 1, 6, 15.0, 0.01, Tokens(500, 0.6), Tokens(60, 0.6)
+    named_profile("dense-13b"), Objective(2.0, 0.12), 0.99, 90.0, 1, 6, 15.0, REPLAY_POLICY, Tokens(500, 0.6),
+    Tokens(60, 0.6),
 )  # fmt: skip
 
 

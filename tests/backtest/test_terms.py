@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from agents.policy import Policy
-from infra.backtest import job
+from agents.policy import GuardLimits, Policy
+from infra.backtest import job, judge
 from infra.backtest.judge import Terms
 from infra.cli import app
+from infra.replay.harmony import acting_early
+from infra.replay.live import NewController
 from tests.backtest.test_judge import history
 
 
@@ -46,4 +48,37 @@ def asked(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str, settin
 def test_the_accepted_risk_is_the_flags_else_that_of_the_settings(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: tuple[str, ...], settings: str, epsilon: float
 ) -> None:
-    assert asked(monkeypatch, tmp_path, *arguments, settings=settings).epsilon == epsilon
+    assert asked(monkeypatch, tmp_path, *arguments, settings=settings).policy == Policy(
+        epsilon=epsilon, guards=acting_early(GuardLimits())
+    )
+
+
+SETTINGS = """
+max_gpus: 64
+advanced:
+  guards: {up_period_s: 20, down_ratio: 0.5, warm_up_steps: 300, min_coverage_ratio: 0.9, fleet_min_replicas: 30}
+  planning: {commit_s: 90, bearable_ratio: 0.25}
+"""
+
+
+def test_harmony_decides_by_the_settings_but_early_and_for_one_workload(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    policy = asked(monkeypatch, tmp_path, settings=SETTINGS).policy
+    assert (policy.commit_s, policy.bearable_ratio) == (90.0, 0.25)
+    assert policy.guards == acting_early(GuardLimits(fleet_max_gpus=64, up_period_s=20.0, down_ratio=0.5))
+
+
+def test_harmony_lives_by_these_terms(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    terms = asked(monkeypatch, tmp_path, settings=SETTINGS)
+    found = []
+
+    def meet(_: object, __: float, ___: object, base: Policy) -> NewController:
+        found.append(base)
+        raise _Asked
+
+    monkeypatch.setattr(judge, "benchmark_rps", lambda *_: 1.0)
+    monkeypatch.setattr(judge, "harmony_controller", meet)
+    with pytest.raises(_Asked):
+        judge.judge(history().filled(), terms, 1, fitted=False, progress=lambda _: None)
+    assert found == [terms.policy]
