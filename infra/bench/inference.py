@@ -45,25 +45,13 @@ class InferenceBench:
 
 def run_inference_bench(bench: InferenceBench, out: Path | None = None) -> dict[str, Any]:
     """Measure, print a table, and return the document (also stored in `out`)."""
-    from model.network.checkpoint import load
-    from model.network.forecaster import NetworkForecaster
-    from model.network.packaged import SHIPPED
-    from model.network.serving import baselines, combined
-
     torch.set_num_threads(1)
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     rows: list[dict[str, Any]] = []
     loads = [load_average()]
     for device in devices:
-        checkpoint = load(SHIPPED)
-        network = NetworkForecaster(checkpoint.network, checkpoint.digest)
-        subjects: dict[str, _Subject] = {
-            "eager": partial(_eager, checkpoint.network),
-            "network": network.forecast,
-            "combined": combined(network).forecast,
-            "pool": baselines().forecast,
-        }
-        flops = _flops_per_window(checkpoint.network, len(_NAMES), bench.horizon)
+        network, subjects = _subjects(torch.device(device))
+        flops = _flops_per_window(network, len(_NAMES), bench.horizon)
         for size in bench.batches:
             batch = _batch(size, bench, torch.device(device))
             say(f"  {device}, {size:,} windows ...")
@@ -119,6 +107,24 @@ def run_inference_bench(bench: InferenceBench, out: Path | None = None) -> dict[
         " eager: the network as plain PyTorch, the whole batch at once",
     )
     return body
+
+
+def _subjects(device: torch.device) -> tuple[Network, dict[str, _Subject]]:
+    """The shipped network on a device, and what is measured there: the first of them finds its weights in place."""
+    from model.network.checkpoint import load
+    from model.network.forecaster import NetworkForecaster
+    from model.network.packaged import SHIPPED
+    from model.network.serving import baselines, combined
+
+    checkpoint = load(SHIPPED)
+    network = checkpoint.network.to(device)
+    forecaster = NetworkForecaster(network, checkpoint.digest)
+    return network, {
+        "eager": partial(_eager, network),
+        "network": forecaster.forecast,
+        "combined": combined(forecaster).forecast,
+        "pool": baselines().forecast,
+    }
 
 
 def _eager(network: Network, batch: ContextBatch, horizon: int, paths: int) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from typer.testing import CliRunner
 
 from infra.bench.cli import app
-from infra.bench.inference import InferenceBench, _flops_per_window, run_inference_bench
+from infra.bench.inference import InferenceBench, _flops_per_window, _subjects, run_inference_bench
 from infra.bench.job import (
     CATALOGUE,
     FIELDS,
@@ -148,6 +148,11 @@ def test_inference_is_measured_beside_its_floor(capsys: pytest.CaptureFixture[st
     assert all(row["over_floor"] == 1 for row in rows if row["subject"] == "floor")
     assert all((row["of_eager"] == 1) == (row["subject"] == "eager") for row in rows)
     assert "over floor" in capsys.readouterr().out
+
+
+def test_the_network_is_on_the_device_before_anything_is_measured_there() -> None:
+    network, _ = _subjects(torch.device("meta"))
+    assert {tensor.device.type for tensor in network.state_dict().values()} == {"meta"}
 
 
 def test_floor_counts_the_products_of_every_step() -> None:
