@@ -18,16 +18,18 @@ from infra.replay.live import Lived, NewController, live
 from infra.replay.oracle import Schedule, ScheduleController
 from infra.replay.rates import RateProfile, Tokens
 from infra.replay.setting import Load, Setting
-from infra.simulator.arrivals import MAX_TOKENS
+from infra.simulator.arrivals import MAX_TOKENS, Arrivals
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import Profile
+from streams.config import StreamConfig
 
 _TOKEN_SIGMA = 0.6
 _FIT_S = 3_600.0
 _FIT_STEPS = 7
 _FIT_RANGE = 16.0
-# HARMONY's context must fill before it is scored.
-_WARM_STEPS = 96
+# HARMONY's context, in a replay of the default length, must be full before it is scored.
+_WARM_STEPS = StreamConfig().context_steps
+_TESTED_RPS = 1.0
 # Their replicas are ordered to within so many parts of a minute.
 _PARTS = 12
 _LEAST_WINDOW_S, _MOST_WINDOWS = 600.0, 60
@@ -114,8 +116,8 @@ def judge(
         speed = fit_speed(history, rates, terms)
         terms = replace(terms, profile=scaled(terms.profile, speed))
         progress(f"engine {terms.profile.name}, times x {speed:.2f}")
-    first = rates.arrivals(0)
-    capacity = benchmark_rps(terms.profile, first, terms.objective, terms.share, 0)
+    lengths = load_test_requests(rates.between(0.0, warm_s))
+    capacity = benchmark_rps(terms.profile, lengths, terms.objective, terms.share, 0)
     if capacity is None:
         raise HarmonyError(
             f"On an idle replica of {terms.profile.name} fewer than {terms.share:.1%} of these requests keep "
@@ -138,6 +140,15 @@ def judge(
             # Weeks hold millions of requests, and the figures have been taken.
             lives[who].append(life if keep_requests else replace(life, requests=[]))
     return Judged(terms, speed, capacity, (warm_s, end_s), lives[_THEIRS], lives[_OURS], (good[0], good[1]))
+
+
+def load_test_requests(before: RateProfile) -> Arrivals:
+    """What an operator's load test sends: one request/s with the lengths of a part that is not scored.
+
+    Where nothing is recorded of it, each of its minutes counts alike, with the lengths that are assumed.
+    """
+    known = before if before.mean_rps > 0 else replace(before, rates_rps=np.ones_like(before.rates_rps))
+    return known.thinned(_TESTED_RPS).arrivals(0)
 
 
 def good_by_window(life: Lived) -> Windows:

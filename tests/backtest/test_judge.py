@@ -10,8 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from infra.backtest import judge as judge_module
 from infra.backtest.history import BIN_S, History
 from infra.backtest.history_file import write_history
 from infra.backtest.judge import (
@@ -19,6 +22,7 @@ from infra.backtest.judge import (
     Terms,
     fit_speed,
     judge,
+    load_test_requests,
     rate_profile,
     recorded_controller,
     scaled,
@@ -35,8 +39,10 @@ from infra.replay.policies.behaviour import Behaviour
 from infra.replay.policies.hpa import Hpa
 from infra.replay.rates import Tokens
 from infra.replay.setting import Load
+from infra.simulator.arrivals import Arrivals
 from infra.simulator.ledger import Objective
-from infra.simulator.profiles import named_profile
+from infra.simulator.profiles import Profile, named_profile
+from streams.config import StreamConfig
 
 TERMS = Terms(
     named_profile("dense-13b"), Objective(2.0, 0.12), 0.99, 90.0, 1, 6, 15.0, REPLAY_POLICY, Tokens(500, 0.6),
@@ -44,7 +50,7 @@ TERMS = Terms(
 )  # fmt: skip
 
 
-def history(minutes: int = 75) -> History:
+def history(minutes: int = 100) -> History:
     """A load that rises and falls, and replicas that follow it in steps of ten minutes."""
     k = np.arange(minutes)
     rate = 1.5 + np.sin(2 * np.pi * k / 60)
@@ -96,7 +102,7 @@ def test_the_lines_agree_with_the_logs(judged: Judged) -> None:
 
 @pytest.mark.slow
 def test_the_page_stands_alone_and_says_what_to_doubt(judged: Judged, tmp_path: Path) -> None:
-    h = replace(history(), rate_rps=np.where(np.arange(75) == 7, np.nan, history().rate_rps), completions_only=True)
+    h = replace(history(), rate_rps=np.where(np.arange(100) == 7, np.nan, history().rate_rps), completions_only=True)
     data = write_report(tmp_path, h, h.filled(), judged, None)
     page, text = (tmp_path / "report.html").read_text(), (tmp_path / "report.md").read_text()
     assert "http" not in page
@@ -104,7 +110,7 @@ def test_the_page_stands_alone_and_says_what_to_doubt(judged: Judged, tmp_path: 
     for said in (data["verdict"], *data["caveats"]):
         assert said in text
     notes = " ".join(caveats(h, h.filled(), judged, lines_of(h.filled(), judged)))
-    for words in ("not fitted", "was not recorded", "only completions", "1.3% of the minutes"):
+    for words in ("not fitted", "was not recorded", "only completions", "1.0% of the minutes"):
         assert words in notes
     assert data["lines"][2]["who"] == "HARMONY, simulated"
     assert data["harmony_minus_recorded"]["gpu_hours"][0] <= data["harmony_minus_recorded"]["gpu_hours"][1]
@@ -145,8 +151,43 @@ def test_a_scaler_that_is_played_back_does_what_it_did() -> None:
 
 
 def test_a_history_that_is_too_short_says_how_long_it_must_be() -> None:
-    with pytest.raises(HarmonyError, match=r"at least 1\.2 h are needed"):
+    with pytest.raises(HarmonyError, match=r"at least 1\.6 h are needed"):
         judge(history(30), TERMS, 1, fitted=False, progress=lambda _: None)
+
+
+def test_harmony_is_told_nothing_of_what_it_is_scored_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two histories that differ only in the scored part lead to the same load test."""
+    tested: list[Arrivals] = []
+
+    def load_test(_: Profile, lengths: Arrivals, *__: object) -> None:
+        tested.append(lengths)
+
+    monkeypatch.setattr(judge_module, "benchmark_rps", load_test)
+    warm_minutes = round(StreamConfig().context_steps * TERMS.step_s / BIN_S)
+    scored = np.arange(100) >= warm_minutes
+    heavier = replace(
+        history(),
+        prompt_tokens=np.where(scored, 4_000.0, history().prompt_tokens),
+        rate_rps=np.where(scored, 9.0, history().rate_rps),
+    )
+    for past in (history(), heavier):
+        with pytest.raises(HarmonyError, match="relax --slo-ttft"):
+            judge(past.filled(), TERMS, 1, fitted=False, progress=lambda _: None)
+    one, other = tested
+    assert len(one) > 0
+    assert np.array_equal(one.prompt_tokens, other.prompt_tokens)
+    assert np.array_equal(one.output_tokens, other.output_tokens)
+
+
+@given(st.lists(st.sampled_from((0.0, 1e-6, 0.5, 40.0)), min_size=32, max_size=32), st.floats(50.0, 5_000.0))
+@settings(max_examples=20, deadline=None)
+def test_a_load_test_has_the_lengths_of_its_part_however_few_requests_it_holds(
+    rates_rps: list[float], prompt: float
+) -> None:
+    part = replace(history(32), rate_rps=np.array(rates_rps), prompt_tokens=np.full(32, prompt))
+    tested = load_test_requests(rate_profile(part, TERMS))
+    assert 1_500 < len(tested) < 2_400  # 32 minutes of one request/s
+    assert float(tested.prompt_tokens.mean()) == pytest.approx(prompt, rel=0.15)
 
 
 def test_an_objective_beyond_the_engine_is_named() -> None:
