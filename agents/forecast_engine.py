@@ -20,9 +20,9 @@ from torch import Tensor
 from agents.collate import WindowRow, collate
 from agents.forecasts import QUANTILE_LEVELS, Forecasts
 from agents.hindsight import Futures, outlooks_of
+from agents.horizons import padded_horizon
 from agents.micro_batcher import MicroBatcher
 from agents.plan_rows import RowPlanner, bare_plan
-from agents.planner import horizon_steps
 from agents.policy import Policy
 from agents.precedence import Precedence
 from agents.proposal import Proposer, with_proposals
@@ -35,7 +35,6 @@ from model.forecast_trust import REACTIVE, TIERS
 from streams.catalogue import Indicator
 from streams.meter import Meter
 
-_HORIZON_BUCKETS = (8, 16, 24, 32, 48, 64)
 _DEMAND = 0  # column of the arrival rate
 
 
@@ -150,8 +149,7 @@ class Engine:
         return self._num_demand if self._demand_alone and targets[0] < self._num_demand else len(self._catalogue)
 
     def _horizon(self, subject: Subject, limit: int) -> int:
-        steps = horizon_steps(subject.state.lead.quantile(0.95), self._policy.commit_s, self._step_ms, limit)
-        return limit if steps is None else next((b for b in _HORIZON_BUCKETS if steps <= b <= limit), limit)
+        return padded_horizon(subject.state.lead.quantile(0.95), self._policy.commit_s, self._step_ms, limit)
 
     async def _plan_group(
         self, group: list[tuple[Subject, list[int]]], origin_ts_ms: int, horizon: int, width: int, batcher: MicroBatcher

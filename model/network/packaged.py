@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 SHIPPED_NAME, NO_NETWORK = "shipped", "none"
+REACH_S: Final = 240.0  # ahead, at most, that a worker asks the shipped weights
 SHIPPED: Final = Path(__file__).resolve().parent.parent / "weights"
 
 

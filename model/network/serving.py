@@ -11,7 +11,7 @@ from model.contract import COARSE_ROWS, ContextBatch, Forecaster
 from model.fallback import FallbackForecaster, Where
 from model.network.checkpoint import CheckpointError, load
 from model.network.forecaster import NetworkForecaster
-from model.network.packaged import NO_NETWORK, SHIPPED_NAME, weights_folder
+from model.network.packaged import NO_NETWORK, REACH_S, SHIPPED_NAME, weights_folder
 from model.pool import PoolForecaster
 from model.records import RecordForecaster
 from model.ridge import RidgeForecaster, RidgeOptions
@@ -23,7 +23,7 @@ COMBINED = "combined"
 _SHARES = (3, 1)  # of the paths: network, ridge
 _KNOWN_ROWS = 36  # six hours
 # Where plans by the shipped network cost as much and move less: measured by replays, see docs/replay.md.
-_KNOWN_LOADS = Where(ring_rows=_KNOWN_ROWS, reach_s=240.0)
+_KNOWN_LOADS = Where(ring_rows=_KNOWN_ROWS, reach_s=REACH_S)
 _OLD_ENOUGH = Where(ring_rows=_KNOWN_ROWS, reach_s=math.inf)
 
 
