@@ -21,7 +21,7 @@ from streams.meter import Meter
 
 log = structlog.get_logger(__name__)
 _PLAN_THREADS = 2  # of a partition each; more would only take turns at the interpreter
-_MS_PER_WORKLOAD = 60  # of a step: four partitions of one worker keep a fifth of a core busy
+_MS_PER_WORKLOAD = 60  # of a step: four partitions of one worker keep a tenth of a core busy
 
 
 def _refused(reason: str) -> None:
@@ -34,7 +34,7 @@ def host_model(
     """The thread, to be closed by the caller, and the engine.
 
     A partition with more workloads than `advanced.model.max_network_workloads` is forecast by the baselines: a window
-    takes the network some 3 ms of a core, and slots must not wait for each other.
+    takes the network some 1.5 ms of a core, and slots must not wait for each other.
     """
     chosen, worker = settings.advanced.model, settings.worker
     ours = worker_forecaster(allowed_weights(chosen.weights, chosen.allowed_digests, _refused), _refused)
