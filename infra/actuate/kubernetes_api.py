@@ -72,7 +72,7 @@ def find_access(server: str | None = None, token_file: Path | None = None, ca_fi
         HarmonyError: neither (exit code 2).
     """
     if server:
-        split_url(server, "address of an API server: write https://host:port")
+        split_url(server, "API server: write https://host:port")
         return Access(server.rstrip("/"), token_file, ca_file)
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:

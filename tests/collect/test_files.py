@@ -146,7 +146,7 @@ def test_json_summary() -> None:
     [
         (("prometheus", "--dry-run"), "either --server URL, or exporters"),
         (("prometheus", "--server", "http://x", "--scrape", "h", "--dry-run"), "either --server URL, or exporters"),
-        (("prometheus", "--server", "x:9090", "--dry-run"), "--server 'x:9090'"),
+        (("prometheus", "--server", "x:9090", "--dry-run"), "'x:9090' is no address of a Prometheus server"),
         (("prometheus", "--scrape", "h:1", "--interval", "soon", "--dry-run"), "--interval"),
         (("prometheus", "--scrape", "h:1", "--interval", "0.01", "--dry-run"), "at least 0.1 s"),
         (("prometheus", "--scrape", "h:1", "--profile", "vlm", "--dry-run"), "did you mean vllm"),
