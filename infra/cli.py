@@ -18,7 +18,7 @@ from infra.actuate import cli as actuate_cli
 from infra.backtest.command import backtest
 from infra.bench import cli as bench_cli
 from infra.cli_forecast import forecast
-from infra.cli_options import BrokersOption, ConfigOption, JsonOption, print_json, say
+from infra.cli_options import BrokersOption, ConfigOption, JsonOption, finite, print_json, say
 from infra.collect import cli as collect_cli
 from infra.durations import parse_duration_s
 from infra.errors import HarmonyError
@@ -173,12 +173,18 @@ def run(
     speed: Annotated[
         float | None,
         typer.Option(
-            min=0, help="Simulated seconds per second; 0 = as fast as it goes. Default: 20; 0 for a recording."
+            min=0,
+            callback=finite,
+            help="Simulated seconds per second; 0 = as fast as it goes. Default: 20; 0 for a recording.",
         ),
     ] = None,
     step: Annotated[
         float | None,
-        typer.Option(min=0.1, help="Seconds of simulated time per step. Default: 5, of a recording its interval."),
+        typer.Option(
+            min=0.1,
+            callback=finite,
+            help="Seconds of simulated time per step. Default: 5, of a recording its interval.",
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of load and fleet.")] = 0,
     fleet: Annotated[bool, typer.Option("--fleet/--no-fleet", help="Simulate a fleet, or wait for telemetry.")] = True,

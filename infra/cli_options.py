@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,6 +18,17 @@ ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help="Settings file; default: HARMONY_CONFIG or ./harmony.yaml.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+
+
+def finite(value: float | None) -> float | None:
+    """Callback of options that are numbers: none may be infinite, or no number, which bounds let pass.
+
+    Raises:
+        BadParameter: it is (exit code 2).
+    """
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value:g} is no finite number.")
+    return value
 
 
 def say(text: str) -> None:

@@ -44,7 +44,12 @@ class Settings(BaseSettings):
     """Everything that can be set. Precedence: flags, environment (`HARMONY_`, `__` between levels), file, defaults."""
 
     model_config = SettingsConfigDict(
-        env_prefix=ENV_PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, env_ignore_empty=True
+        env_prefix=ENV_PREFIX,
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        env_ignore_empty=True,
+        allow_inf_nan=False,
     )
 
     brokers: str = Field("", description="Kafka, host:port, several with commas; empty = the one of `harmony run`.")
@@ -55,7 +60,9 @@ class Settings(BaseSettings):
         pattern=r"^[A-Za-z0-9._-]*$",
     )
     partitions: int = Field(4, description="Of the telemetry topics; fixed once there is state.", ge=1, le=1024)
-    step_s: float = Field(15.0, description="Length of a step; not shorter than the sources' interval.", ge=0.001)
+    step_s: float = Field(
+        15.0, description="Length of a step; not shorter than the sources' interval.", ge=0.001, le=86_400
+    )
     epsilon: float = Field(Policy().epsilon, description="Accepted probability of missing an objective.", gt=0, lt=1)
     max_gpus: int | None = Field(None, description="GPUs of the whole fleet; empty = no limit.", ge=0)
     role: Role = Field("all", description="What a worker does: all, or some of ingest,forecast,decide.")

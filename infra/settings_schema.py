@@ -138,7 +138,7 @@ class WorkloadSection(Section):
 class StreamSection(Section):
     grace_s: float = _key(_STREAM.grace_ms / 1000, "A slot closes this long after its end.", ge=0)
     skew_s: float = _key(_STREAM.skew_ms / 1000, "Samples further ahead of the broker's clock are refused.", ge=0)
-    context_steps: int = _key(_STREAM.context_steps, "Steps of history that a forecast sees.", gt=0)
+    context_steps: int = _key(_STREAM.context_steps, "Steps of history that a forecast sees.", gt=0, le=100_000)
     max_workloads: int = _key(_STREAM.max_workloads, "Per partition; only new ones are refused beyond it.", gt=0)
     max_record_bytes: int = _key(_STREAM.max_record_bytes, "Larger telemetry records are dead-lettered.", gt=0)
     source_silence_steps: int = _key(_STREAM.source_silence_steps, "Steps without data until a source is silent.", gt=0)

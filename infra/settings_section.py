@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+# Seconds beyond it have no 64-bit count of milliseconds; nothing that is meant comes near.
+MOST = 1e15
 
 
 class Section(BaseModel):
     """A mapping of the file: frozen, and unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, allow_inf_nan=False)
+
+    @field_validator("*")
+    @classmethod
+    def _countable(cls, value: Any) -> Any:
+        if isinstance(value, int | float) and abs(value) > MOST:
+            raise ValueError(f"must lie within -{MOST:g} and {MOST:g}, got {value:g}")
+        return value
 
 
 def key(default: Any, explanation: str, **bounds: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
-from infra.cli_options import JsonOption, print_json, say
+from infra.cli_options import JsonOption, finite, print_json, say
 from infra.errors import HarmonyError
 
 if TYPE_CHECKING:
@@ -38,10 +38,13 @@ def train(
     ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Updates. Default: 6000, with --data 300.")] = None,
     minutes: Annotated[
-        float | None, typer.Option(min=0.05, help="Be done in this time, whatever the machine's pace.")
+        float | None, typer.Option(callback=finite, min=0.05, help="Be done in this time, whatever the machine's pace.")
     ] = None,
     loads: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of the synthetic telemetry that is young request loads.")
+        float,
+        typer.Option(
+            callback=finite, min=0, max=1, help="Share of the synthetic telemetry that is young request loads."
+        ),
     ] = 0.0,
     seed: Annotated[int, typer.Option(min=0, help="Of initialisation and of the order of examples.")] = 0,
     workers: Annotated[int, typer.Option(min=0, max=64, help="Processes that make synthetic telemetry.")] = 1,

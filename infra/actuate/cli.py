@@ -12,7 +12,7 @@ import typer
 
 from infra.actuate import cli_check, cli_words
 from infra.actuate.cli_told import Told, ToldToAct
-from infra.cli_options import say
+from infra.cli_options import finite, say
 from infra.cli_spread import spread
 from infra.errors import HarmonyError
 
@@ -49,7 +49,9 @@ def webhook(
     secret_file: Annotated[
         Path | None, typer.Option(help="File with the signing secret; default: HARMONY_WEBHOOK_SECRET.", dir_okay=False)
     ] = None,
-    timeout_s: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds for one attempt.")] = 10.0,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", callback=finite, min=0.1, help="Seconds for one attempt.")
+    ] = 10.0,
     insecure: Annotated[bool, typer.Option("--insecure", help="Allow http to another machine.")] = False,
 ) -> None:
     """Post each change to a URL, signed, until it is answered."""
@@ -73,7 +75,9 @@ def kubernetes(
     facts: Annotated[
         bool, typer.Option("--facts/--no-facts", help="Publish replica counts and lead times as telemetry.")
     ] = True,
-    facts_every_s: Annotated[float, typer.Option("--facts-every", min=0.5, help="Seconds between them.")] = 5.0,
+    facts_every_s: Annotated[
+        float, typer.Option("--facts-every", callback=finite, min=0.5, help="Seconds between them.")
+    ] = 5.0,
     victims_from: Annotated[
         str | None, typer.Option(help="Prometheus that knows the pods' load: idle ones are given up first.")
     ] = None,
@@ -153,7 +157,9 @@ def keda(
 def plugin(
     told: ToldToAct,
     actuator: Annotated[str, typer.Argument(help="Name of an installed actuator; `harmony plugins` lists them.")],
-    timeout_s: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds for one call.")] = 10.0,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", callback=finite, min=0.1, help="Seconds for one call.")
+    ] = 10.0,
 ) -> None:
     """Hand each change to an actuator of your own, installed as a plug-in."""
     from infra.plugins.actuator import PluginActuator

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from infra.cli_options import ConfigOption, JsonOption, print_json, say
+from infra.cli_options import ConfigOption, JsonOption, finite, print_json, say
 from infra.errors import HarmonyError
 
 
@@ -19,8 +19,10 @@ def backtest(
         Path | None, typer.Option(help="Or a recorded file: start_s,rate_rps,replicas[,prompt_tokens,output_tokens].")
     ] = None,
     workload: Annotated[str | None, typer.Option("--workload", "-w", help="Needed if there are several.")] = (None),
-    days: Annotated[float, typer.Option(min=0.05, max=366, help="How far back, from --until.")] = 7.0,
-    until: Annotated[float | None, typer.Option(help="End of the past, Unix time; default: now.")] = None,
+    days: Annotated[float, typer.Option(callback=finite, min=0.05, max=366, help="How far back, from --until.")] = 7.0,
+    until: Annotated[
+        float | None, typer.Option(callback=finite, help="End of the past, Unix time; default: now.")
+    ] = None,
     profile: Annotated[
         list[str] | None, typer.Option("--profile", "-p", help="Exporters to read (several); default: all.")
     ] = None,
@@ -28,20 +30,30 @@ def backtest(
         list[Path] | None, typer.Option("--mapping", "-m", help="File with more profiles and workload rules (several).")
     ] = None,
     selector: Annotated[str, typer.Option(help="Only series with these labels, such as 'namespace=\"prod\"'.")] = "",
-    slo_ttft: Annotated[float | None, typer.Option(help="Seconds to the first token; default: as set.")] = None,
-    slo_tpot: Annotated[float | None, typer.Option(help="Seconds per further token; default: as set.")] = None,
-    objective: Annotated[float | None, typer.Option(help="Wanted share of good requests.")] = None,
-    lead_time: Annotated[float | None, typer.Option(min=1, help="Seconds from command to ready replica.")] = None,
+    slo_ttft: Annotated[
+        float | None, typer.Option(callback=finite, help="Seconds to the first token; default: as set.")
+    ] = None,
+    slo_tpot: Annotated[
+        float | None, typer.Option(callback=finite, help="Seconds per further token; default: as set.")
+    ] = None,
+    objective: Annotated[float | None, typer.Option(callback=finite, help="Wanted share of good requests.")] = None,
+    lead_time: Annotated[
+        float | None, typer.Option(callback=finite, min=1, help="Seconds from command to ready replica.")
+    ] = None,
     min_replicas: Annotated[int, typer.Option(min=0, help="Fewest replicas of HARMONY.")] = 1,
     max_replicas: Annotated[int | None, typer.Option(min=1, help="Most; default: twice what was recorded.")] = None,
     engine: Annotated[str, typer.Option(help="Engine profile: built-in name or JSON file.")] = "dense-13b",
     gpus_per_replica: Annotated[int | None, typer.Option(min=1, help="Default: of the engine.")] = None,
     fit: Annotated[bool, typer.Option("--fit/--no-fit", help="Fit the engine's speed to measured token times.")] = True,
     epsilon: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Accepted probability of missing the objective; default: as set.")
+        float | None,
+        typer.Option(
+            callback=finite, min=0, max=1, help="Accepted probability of missing the objective; default: as set."
+        ),
     ] = None,
     step: Annotated[
-        float | None, typer.Option(min=1, help="Seconds per step of HARMONY; default: 15, beyond two days 60.")
+        float | None,
+        typer.Option(callback=finite, min=1, help="Seconds per step of HARMONY; default: 15, beyond two days 60."),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, max=100, help="Draws of the arrivals.")] = 1,
     out: Annotated[Path, typer.Option(help="Folder of the report.")] = Path("backtest"),

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from infra.cli_options import finite
+
 
 def replay(
     requests: Annotated[Path | None, typer.Option(help="Recorded requests, CSV, plain or gzip.")] = None,
@@ -15,9 +17,9 @@ def replay(
     ] = None,
     profile: Annotated[str, typer.Option(help="Engine profile: built-in name or JSON file.")] = "dense-70b",
     policies: Annotated[str | None, typer.Option(help="Separated by commas; default: all public ones.")] = None,
-    slo_ttft: Annotated[float, typer.Option(help="Seconds to the first token.")] = 2.0,
-    slo_tpot: Annotated[float, typer.Option(help="Seconds per further token.")] = 0.2,
-    objective: Annotated[float, typer.Option(help="Wanted share of good requests.")] = 0.99,
+    slo_ttft: Annotated[float, typer.Option(callback=finite, help="Seconds to the first token.")] = 2.0,
+    slo_tpot: Annotated[float, typer.Option(callback=finite, help="Seconds per further token.")] = 0.2,
+    objective: Annotated[float, typer.Option(callback=finite, help="Wanted share of good requests.")] = 0.99,
     lead_time: Annotated[
         str, typer.Option(help="Seconds from command to ready; 100~0.3 = lognormal of mean 100, sigma of log 0.3.")
     ] = "100",
@@ -26,22 +28,35 @@ def replay(
     seeds: Annotated[
         int, typer.Option(min=1, max=1000, help="Runs per policy: arrivals of a rate file, lead times.")
     ] = 5,
-    step: Annotated[float, typer.Option(min=1.0, help="Seconds per telemetry step of HARMONY.")] = 15.0,
+    step: Annotated[
+        float, typer.Option(callback=finite, min=1.0, help="Seconds per telemetry step of HARMONY.")
+    ] = 15.0,
     scrape_interval: Annotated[
-        float, typer.Option(min=0.0, help="Seconds between readings of the metrics; 0 = at each policy's own tick.")
+        float,
+        typer.Option(
+            callback=finite, min=0.0, help="Seconds between readings of the metrics; 0 = at each policy's own tick."
+        ),
     ] = 0.0,
-    delay: Annotated[float, typer.Option(min=0.0, help="Seconds until a reading reaches a policy.")] = 0.0,
-    noise: Annotated[float, typer.Option(min=0.0, help="Relative noise of the gauges that policies read.")] = 0.0,
-    train_share: Annotated[float, typer.Option(help="Part of a request trace that policies are tuned on.")] = 0.3,
+    delay: Annotated[
+        float, typer.Option(callback=finite, min=0.0, help="Seconds until a reading reaches a policy.")
+    ] = 0.0,
+    noise: Annotated[
+        float, typer.Option(callback=finite, min=0.0, help="Relative noise of the gauges that policies read.")
+    ] = 0.0,
+    train_share: Annotated[
+        float, typer.Option(callback=finite, help="Part of a request trace that policies are tuned on.")
+    ] = 0.3,
     day: Annotated[
         int | None, typer.Option(help="Day of a rate file of days, from 0; the one before is tuned on.")
     ] = None,
-    mean_rate: Annotated[float | None, typer.Option(help="Thin a rate file to this mean, requests/s.")] = None,
+    mean_rate: Annotated[
+        float | None, typer.Option(callback=finite, help="Thin a rate file to this mean, requests/s.")
+    ] = None,
     prompt_tokens: Annotated[str, typer.Option(help="Where a rate file has none: mean or mean:sigma.")] = "900:0.6",
     output_tokens: Annotated[str, typer.Option(help="Likewise.")] = "200:0.6",
     tune: Annotated[bool, typer.Option("--tune/--no-tune", help="Tune every policy on the training part.")] = True,
     epsilon: Annotated[
-        float | None, typer.Option(help="Risk that HARMONY accepts, with --no-tune; default: its own.")
+        float | None, typer.Option(callback=finite, help="Risk that HARMONY accepts, with --no-tune; default: its own.")
     ] = None,
     guards: Annotated[
         str, typer.Option(help="Of HARMONY: fast, as an HPA's are by default, or shipped; both act after 32 steps.")

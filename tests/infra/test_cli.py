@@ -180,3 +180,24 @@ def test_doctor_reports_and_counts_failures(
     assert all(finding["remedy"] for finding in found.values() if finding["status"] == "fail")
     monkeypatch.setenv("COLUMNS", "60")
     assert "no Kafka" not in ran(monkeypatch, capsys, "doctor")[1]
+
+
+@pytest.mark.parametrize("number", ["inf", "nan"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "--offline", "--step"),
+        ("run", "--offline", "--speed"),
+        ("replay", "--slo-ttft"),
+        ("replay", "--noise"),
+        ("backtest", "--lead-time"),
+        ("train", "--minutes"),
+        ("actuate", "webhook", "https://x.example/", "--timeout"),
+    ],
+)
+def test_no_option_takes_a_number_that_is_infinite_or_none(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], number: str
+) -> None:
+    code, _, told = ran(monkeypatch, capsys, *arguments, number)
+    assert code == 2
+    assert "Invalid value for" in told

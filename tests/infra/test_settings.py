@@ -164,6 +164,36 @@ def test_file_is_found_by_variable_then_by_name(tmp_path: Path, monkeypatch: pyt
             "harmony.yaml:3: workloads[0].replicas: min (3) is above max (2).",
         ),
         ("step_s: fast", "harmony.yaml:1: step_s: input should be a valid number"),
+        ("step_s: .inf", "harmony.yaml:1: step_s: input should be a finite number"),
+        ("step_s: 100000", "harmony.yaml:1: step_s: input should be less than or equal to 86400"),
+        (
+            "advanced: {stream: {grace_s: .inf}}",
+            "harmony.yaml:1: advanced.stream.grace_s: input should be a finite number",
+        ),
+        (
+            "advanced: {stream: {grace_s: 1e300}}",
+            "harmony.yaml:1: advanced.stream.grace_s: must lie within -1e+15 and 1e+15, got 1e+300",
+        ),
+        (
+            "advanced: {stream: {context_steps: 99999999999}}",
+            "harmony.yaml:1: advanced.stream.context_steps: input should be less",
+        ),
+        (
+            "advanced: {guards: {stabilization_down_s: .inf}}",
+            "harmony.yaml:1: advanced.guards.stabilization_down_s: input should be",
+        ),
+        (
+            "workloads: [{id: a, lead_time_s: .inf}]",
+            "harmony.yaml:1: workloads[0].lead_time_s: input should be a finite number",
+        ),
+        (
+            "workloads: [{id: a, slo: {ttft_s: .inf}}]",
+            "harmony.yaml:1: workloads[0].slo.ttft_s: input should be a finite number",
+        ),
+        (
+            "workloads: [{id: a, price_per_gpu_hour: .inf}]",
+            "harmony.yaml:1: workloads[0].price_per_gpu_hour: input should be",
+        ),
         ("step_s: .nan", "harmony.yaml:1: step_s: input should be"),
         ("advanced: {stream: {grace_s: 1}}", "harmony.yaml:1: advanced.stream: skew_s (2) is above grace_s (1)"),
         ("brokers: http://x", "harmony.yaml:1: brokers: 'http://x' is no broker address"),
