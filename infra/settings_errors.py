@@ -86,7 +86,7 @@ def explain(
 def _place(
     path: Sequence[str | int], file: SettingsFile, environ: Mapping[str, str], overrides: Mapping[str, Any]
 ) -> str:
-    if path and path[0] in overrides:
+    if _is_given(path, overrides):
         return "command line"
     names = {name.upper(): name for name in environ}
     for length in range(len(path), 0, -1):
@@ -94,6 +94,16 @@ def _place(
         if variable in names:
             return f"environment variable {names[variable]}"
     return file.where(path)
+
+
+def _is_given(path: Sequence[str | int], overrides: Mapping[str, Any]) -> bool:
+    """Whether a flag gave the value itself; one that gave a neighbour in the same section is not to blame."""
+    held: Any = overrides
+    for part in path:
+        if not isinstance(held, Mapping):
+            break
+        held = held.get(part)
+    return held is not None and not isinstance(held, Mapping)
 
 
 def _sentence(mistake: Any, model: type[BaseModel]) -> str:

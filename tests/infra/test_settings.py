@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -14,8 +15,9 @@ from hypothesis import strategies as st
 from agents.policy import GuardLimits, Policy, Slo, TargetRef, WorkloadSpec
 from infra.errors import HarmonyError
 from infra.settings import Settings, load_settings
-from infra.settings_errors import variables
+from infra.settings_errors import _place, variables
 from infra.settings_example import example_yaml, write_example
+from infra.settings_file import SettingsFile
 from infra.settings_schema import GuardsSection, PlanningSection, StreamSection, WorkloadSection
 from streams.config import StreamConfig
 from streams.topics import Topics
@@ -359,3 +361,25 @@ def test_any_content_gives_settings_or_a_sentence(tmp_path_factory: pytest.TempP
         return
     assert told.exit_code == 2
     assert str(path) in told.message
+
+
+@given(
+    st.lists(st.sampled_from(["advanced", "guards", "lease_steps", "worker"]), min_size=1, max_size=3), st.integers()
+)
+def test_the_command_line_is_blamed_for_what_it_gave_alone(path: list[str], value: int) -> None:
+    overrides: dict[str, Any] = {path[-1]: value}
+    for part in reversed(path[:-1]):
+        overrides = {part: overrides}
+    file = SettingsFile(Path("a.yaml"), {}, {(): 1})
+    assert _place(path, file, {}, overrides) == _place([*path, 0], file, {}, overrides) == "command line"
+    for other in (path[:-1], [*path[:-1], "other"], ["other", *path], []):
+        assert _place(other, file, {}, overrides) == "a.yaml:1"
+
+
+def test_a_flag_in_the_same_section_is_not_to_blame_for_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "harmony.yaml"
+    path.write_text("fleet: a\nadvanced:\n  guards: {lease_steps: 0}\n")
+    with pytest.raises(HarmonyError, match=r"harmony\.yaml:3: advanced\.guards\.lease_steps"):
+        load_settings(path, {"advanced": {"worker": {"log_level": "info"}}}, {})
+    with pytest.raises(HarmonyError, match=r"command line: advanced\.worker\.log_level"):
+        load_settings(None, {"advanced": {"worker": {"log_level": "loud"}}}, {})
