@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 from contextlib import suppress
 from dataclasses import asdict
@@ -17,8 +16,9 @@ from infra.ablations import ablate
 from infra.actuate import cli as actuate_cli
 from infra.backtest.command import backtest
 from infra.bench import cli as bench_cli
+from infra.cli_end import ended_plainly
 from infra.cli_forecast import forecast
-from infra.cli_options import BrokersOption, ConfigOption, JsonOption, finite, print_json, say
+from infra.cli_options import BrokersOption, ConfigOption, JsonOption, finite, print_json
 from infra.collect import cli as collect_cli
 from infra.durations import parse_duration_s
 from infra.errors import HarmonyError
@@ -278,15 +278,8 @@ cli_operate.register(app)
 
 def main() -> None:
     """Entry point: runs the command; a `HarmonyError` becomes its sentence on stderr and its exit code."""
-    try:
+    with ended_plainly():
         app()
-    except HarmonyError as error:
-        say(f"harmony: {error.message}")
-        sys.exit(error.exit_code)
-    except BrokenPipeError:
-        # The reader of our output has seen enough (`| head`); Python must not complain again while it shuts down.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
 
 
 if __name__ == "__main__":

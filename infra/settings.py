@@ -28,7 +28,7 @@ from infra.settings_errors import CONFIG_VARIABLE, ENV_PREFIX, check_environment
 from infra.settings_file import no_file, read_settings_file
 from infra.settings_schedule import batch_of, schedule_of
 from infra.settings_schema import AdvancedSection, Role, SloSection, WorkerSection, WorkloadSection
-from infra.settings_section import check_unique
+from infra.settings_section import check_text, check_unique
 from infra.watchdog_rules import WatchdogLimits
 from streams.config import StreamConfig
 from streams.topics import Topics
@@ -97,6 +97,7 @@ class Settings(BaseSettings):
     @field_validator("state_dir")
     @classmethod
     def _absolute(cls, path: Path) -> Path:
+        check_text(str(path))
         return path.expanduser().absolute()
 
     @model_validator(mode="after")
@@ -183,6 +184,10 @@ class Settings(BaseSettings):
                     "sasl_plain_username": section.sasl_username,
                     "sasl_plain_password": password,
                 }
+        except UnicodeDecodeError:
+            raise HarmonyError(
+                f"Cannot use {section.sasl_password_file} of advanced.kafka.sasl_password_file: it is no UTF-8 text.", 2
+            ) from None
         except OSError as error:
             files = (section.ssl_cafile, section.ssl_certfile, section.ssl_keyfile, section.sasl_password_file)
             named = error.filename or ", ".join(file for file in files if file)

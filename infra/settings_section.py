@@ -18,15 +18,23 @@ class Section(BaseModel):
 
     @field_validator("*")
     @classmethod
-    def _countable(cls, value: Any) -> Any:
+    def _usable(cls, value: Any) -> Any:
         if isinstance(value, int | float) and abs(value) > MOST:
             raise ValueError(f"must lie within -{MOST:g} and {MOST:g}, got {value:g}")
+        if isinstance(value, str):
+            check_text(value)
         return value
 
 
 def key(default: Any, explanation: str, **bounds: Any) -> Any:
     """A key with its default, its one line of explanation and its bounds."""
     return Field(default, description=explanation, **bounds)
+
+
+def check_text(text: str) -> None:
+    """Raises ValueError for a NUL, which ends a path or a name for the system below."""
+    if "\0" in text:
+        raise ValueError("must not hold a NUL character")
 
 
 def check_unique(names: Iterable[str], what: str = "") -> None:

@@ -13,6 +13,8 @@ from infra.csv_rows import csv_rows
 from infra.errors import HarmonyError
 
 COLUMNS = ("start_s", "rate_rps", "prompt_tokens", "output_tokens", "replicas", "good_ratio")
+_LONGEST_S = 10 * 366 * 86_400
+_LATEST_S = 1e11  # the year 5138
 _REQUIRED = ("start_s", "rate_rps", "replicas")
 
 
@@ -64,6 +66,10 @@ def _binned(path: Path, workload: str, times: np.ndarray, columns: dict[str, np.
     if (np.diff(times) <= 0).any():
         row = int(np.flatnonzero(np.diff(times) <= 0)[0]) + 3
         raise HistoryError(f"{path}, line {row}: start_s must ascend")
+    if times[-1] > _LATEST_S or times[-1] - times[0] > _LONGEST_S:
+        raise HistoryError(
+            f"{path}: reaches from start_s {times[0]:g} to {times[-1]:g}; ten years is the most, in seconds since 1970"
+        )
     # A row holds until the next one begins; the last one as long as the one before it.
     end_s = times[-1] + (times[-1] - times[-2])
     grid = np.arange(times[0], end_s, BIN_S)

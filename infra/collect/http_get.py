@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import ssl
 import urllib.error
 import urllib.request
@@ -48,7 +49,7 @@ class Http:
         except urllib.error.HTTPError as error:
             detail = error.read(300).decode("utf-8", "replace").strip()
             raise FetchError(f"HTTP {error.code} {error.reason}{f': {detail}' if detail else ''}") from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", None) or error
             raise FetchError(str(reason) or type(error).__name__) from None
         if len(content) > _MOST_BYTES:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import base64
+import socket
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.collect.exposition import UnreadableError, read_exposition
-from infra.collect.http_get import Http, configured
+from infra.collect.http_get import FetchError, Http, configured
 from infra.collect.points import Point
 from infra.collect.scrape import Scraper
 from infra.collect.targets import Target, parse_labels, parse_target, read_targets
@@ -177,3 +179,22 @@ def test_a_target_that_cannot_be_read_is_named_without_its_password() -> None:
     looked = Scraper(lambda: [parse_target("http://u:secretpw@127.0.0.1:1")], everything, Http(1.0))()
     assert list(looked.failures) == ["http://127.0.0.1:1/metrics"]
     assert "secretpw" not in repr(looked.failures)
+
+
+@pytest.mark.parametrize(
+    "answer", [b"SSH-2.0-OpenSSH_9.6\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"]
+)
+def test_what_does_not_speak_http_is_a_failure_and_no_end(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer_once() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(answer)
+
+        other = Thread(target=answer_once)
+        other.start()
+        with pytest.raises(FetchError):
+            Http(5.0).get(f"http://127.0.0.1:{server.getsockname()[1]}/", "text/plain")
+        other.join()

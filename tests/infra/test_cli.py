@@ -201,3 +201,18 @@ def test_no_option_takes_a_number_that_is_infinite_or_none(
     code, _, told = ran(monkeypatch, capsys, *arguments, number)
     assert code == 2
     assert "Invalid value for" in told
+
+
+@pytest.mark.parametrize("arguments", [["version"], ["--help"], ["version", "--json"]])
+def test_a_full_disk_under_the_output_is_one_sentence(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "infra.cli", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith("harmony: Cannot write the output: No space left on device")

@@ -196,6 +196,8 @@ def test_file_is_found_by_variable_then_by_name(tmp_path: Path, monkeypatch: pyt
             "workloads: [{id: a, price_per_gpu_hour: .inf}]",
             "harmony.yaml:1: workloads[0].price_per_gpu_hour: input should be",
         ),
+        ('state_dir: "a\\0b"', "harmony.yaml:1: state_dir: must not hold a NUL character"),
+        ('advanced: {kafka: {ssl_cafile: "a\\0b"}}', "harmony.yaml:1: advanced.kafka.ssl_cafile: must not hold a NUL"),
         ("step_s: .nan", "harmony.yaml:1: step_s: input should be"),
         ("advanced: {stream: {grace_s: 1}}", "harmony.yaml:1: advanced.stream: skew_s (2) is above grace_s (1)"),
         ("brokers: http://x", "harmony.yaml:1: brokers: 'http://x' is no broker address"),
@@ -311,6 +313,10 @@ def test_password_and_certificate_files(tmp_path: Path) -> None:
     options = load(tmp_path, text).kafka_client_options()
     assert options["sasl_plain_password"] == "hunter2"
     assert options["ssl_context"].check_hostname
+    secret.write_bytes(b"hunter2\xff")
+    with pytest.raises(HarmonyError, match=rf"Cannot use {secret} .*no UTF-8 text") as refused:
+        load(tmp_path, text).kafka_client_options()
+    assert refused.value.exit_code == 2
     secret.unlink()
     with pytest.raises(HarmonyError, match=rf"Cannot use {secret} .*No such file"):
         load(tmp_path, text).kafka_client_options()

@@ -1,0 +1,48 @@
+"""How a command ends that cannot go on: one sentence on stderr and an exit code, also when its output is lost."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from infra.cli_options import say
+from infra.errors import HarmonyError
+
+# A full disk or quota, a file as large as may be, a device that fails.
+_OUTPUT_LOST = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+
+
+@contextmanager
+def ended_plainly() -> Iterator[None]:
+    """Around a whole command.
+
+    Raises:
+        SystemExit: in place of a `HarmonyError`, and of an output that nobody takes.
+    """
+    try:
+        try:
+            yield
+        finally:
+            # What is still held would otherwise fail when nobody can say so any more.
+            sys.stdout.flush()
+    except HarmonyError as error:
+        say(f"harmony: {error.message}")
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # The reader of our output has seen enough (`| head`).
+        _drop_output()
+        sys.exit(0)
+    except OSError as error:
+        if error.errno not in _OUTPUT_LOST:
+            raise
+        _drop_output()
+        say(f"harmony: Cannot write the output: {error.strerror}. Make room, or send it elsewhere.")
+        sys.exit(1)
+
+
+def _drop_output() -> None:
+    """Python must not complain again while it shuts down."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
