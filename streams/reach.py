@@ -13,9 +13,6 @@ from streams.stage import ForgivingKernel, Kernel
 async def check_reach(topic: str, partition: int, kernel: Kernel, reader: LogReader) -> None:
     """A kernel that may skip what is lost is told to, and the operator hears of it.
 
-    It is sent on over markers of transactions as well, where the state goes on at one: other people's producers write
-    them, and nobody can read them.
-
     Raises:
         ContractBroken: the log ends before, or has lost what nobody may skip.
     """
@@ -29,8 +26,6 @@ async def check_reach(topic: str, partition: int, kernel: Kernel, reader: LogRea
             "emptied or created anew; restore it, or accept a new start with `harmony state reset`"
         )
     if resume >= begin:
-        if isinstance(kernel, ForgivingKernel):
-            kernel.skip_lost(await _first_record(topic, partition, reader, resume, end))
         return
     lost = f"offsets {resume} to {begin - 1} were removed by retention before they were read"
     if not isinstance(kernel, ForgivingKernel):
@@ -59,7 +54,7 @@ def _say(sentence: str) -> None:
 
 
 async def _first_record(topic: str, partition: int, reader: LogReader, begin: int, end: int) -> int:
-    """Offset of the first record from `begin` on; there may be markers of transactions before it."""
+    """Offset of the first record that is left: a log may begin with markers of transactions, which nobody can read."""
     async with aclosing(reader.read(topic, partition, begin, end)) as records:
         async for record in records:
             return record.offset

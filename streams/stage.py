@@ -109,7 +109,6 @@ class Lane:
         self.stage = stage
         self.kernel = kernel
         self.next_offset = kernel.resume_offset
-        self._begun = False
         self.marks = 0
         self.waits_for: WaitsFor = ""
         self.full = False
@@ -131,20 +130,23 @@ class Lane:
         Raises:
             ContractBroken: the records do not follow on what was folded before.
         """
-        first, wanted = records[0].offset, self.next_offset
-        # Offsets inside a log may be missing (transaction markers); missing before the very first record is retention.
-        if wanted is not None and (first < wanted or (first > wanted and not self._begun)):
+        first = records[0].offset
+        if self.next_offset is not None and first != self.next_offset and not self._gap_allowed(first):
             raise ContractBroken(
-                f"{self.stage}: the state wants offset {wanted} but the log continues at {first}; "
+                f"{self.stage}: the state wants offset {self.next_offset} but the log continues at {first}; "
                 "retention removed what lies between (raise it, or accept a new start with `harmony state reset`)"
             )
-        self.next_offset, self._begun = records[-1].offset + 1, True
+        self.next_offset = records[-1].offset + 1
         self.full = self._queue.full()
         try:
             await self._queue.put(records)
             self._arrived.set()
         finally:
             self.full = False
+
+    def _gap_allowed(self, first: int) -> bool:
+        # Offsets inside a log may be missing (transaction markers); missing before the very first record is retention.
+        return self.next_offset != self.kernel.resume_offset and first > (self.next_offset or 0)
 
     async def close(self) -> None:
         """Stop without finishing; what was not committed is read again by the next owner."""

@@ -72,18 +72,6 @@ async def test_state_that_the_log_still_reaches_is_left_alone(kernel: Echo) -> N
     assert kernel.resume_offset == before
 
 
-@pytest.mark.parametrize("resume", [100, 102, 105])
-async def test_who_goes_on_at_a_marker_goes_on_behind_it(resume: int, capsys: pytest.CaptureFixture[str]) -> None:
-    kernel, log, broker = Forgiving(resume), Retained(100, 106, [101, 104]), Broker()
-    await check(kernel, log)
-    lane = broker.lane(kernel)
-    left = [record.offset for record in log.records if record.offset >= resume] or [106]
-    await lane.put([LogRecord(offset, 0, b"w", b"v") for offset in left])
-    await until(lambda: kernel.folded == left)
-    assert capsys.readouterr().err == ""  # nothing is lost
-    await lane.close()
-
-
 async def test_a_log_that_ends_before_the_state_is_refused() -> None:
     with pytest.raises(ContractBroken, match="goes on at offset 103 but the log ends at 102"):
         await check(Forgiving(103), Retained(100, 102, [100, 101]))
