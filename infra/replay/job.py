@@ -98,7 +98,7 @@ def run_replay(q: Request) -> None:
         cell, wanted, q.seeds, tuned=q.tune, oracle_budget=q.oracle, rate_budget=q.oracle_rate, log_dir=q.log_dir,
         jobs=q.jobs, progress=lambda what: say(f"{cell.name}: {what}"),
     )  # fmt: skip
-    body = as_json(result, options)
+    body = as_json(result, options) | {"guards": {"named": q.guards, **asdict(policy.guards)}}
     write_json(q.json_out, body)
     title = f"{cell.name}, lead time {q.lead_time} s"
     if q.plot is not None:

@@ -48,6 +48,7 @@ def test_the_command_writes_json_logs_and_plot(tmp_path: Path) -> None:
     assert (tmp_path / "logs" / "hpa-1" / "requests.csv").exists()
     assert "oracle" in (tmp_path / "p.svg").read_text() or not body["oracle"]["lead_constrained"]
     assert body["oracle"]["rate_known"] == {}
+    assert (body["guards"]["named"], body["guards"]["up_period_s"]) == ("fast", 15.0)
 
 
 def test_the_command_tells_what_knowing_the_rate_is_worth(tmp_path: Path) -> None:
