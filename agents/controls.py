@@ -24,6 +24,8 @@ _UNHEARD_MS = 8 * DAY_MS
 
 def apply_controls(state: DecideState, plan: PlanRecord) -> None:
     """Take what operators say in a plan into the state (a draft that the caller owns), once per id."""
+    if not plan.controls:
+        return
     known = set(state.control_ids)
     fresh = []
     for control in plan.controls:

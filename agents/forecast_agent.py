@@ -44,14 +44,13 @@ class ForecastStage:
         start = await self._first_page(topic, partition, reader, kernel, body)
         async for record in reader.read(topic, partition, start, body.resume_offset):
             kernel.restore_page(record)
-        first_kept, _ = await reader.bounds(self._topics.pages_coarse, partition)
         coarse = await read_coarse_week(reader, self._topics.pages_coarse, partition, body.newest_coarse)
         since = await reader.offset_at(self._topics.plans, 0, commit.stamp_ms - _CLOCK_SLACK_MS)
         _, end = await reader.bounds(self._topics.plans, 0)
         mine = plan_key(partition)
         plans = [r async for r in reader.read(self._topics.plans, 0, since, end) if r.key == mine]
         lost_rows = kernel.end_restore(body, coarse, plans)
-        if first_kept > 0 and lost_rows:
+        if lost_rows and (await reader.bounds(self._topics.pages_coarse, partition))[0] > 0:
             say_shorter_past(self._topics.pages_coarse, partition, lost_rows)
         return kernel
 

@@ -250,10 +250,8 @@ class _Planned:
         values = values if len(self.plannable) == len(self.group) else values[self.plannable]
         if any(self.distrusted):
             values = values.clone()
-            for b, row in enumerate(self.plannable):
-                levels = (
-                    recent_levels(self.group[row].window, column, values.shape[2]) if self.distrusted[row] else None
-                )
+            for b in [b for b, row in enumerate(self.plannable) if self.distrusted[row]]:
+                levels = recent_levels(self.group[self.plannable[b]].window, column, values.shape[2])
                 if levels is not None:
                     values[b] = levels
         return values.transpose(1, 2)

@@ -66,9 +66,9 @@ def release(s: Situation, value: int) -> GuardStep | None:
     """
     if value >= s.current:
         return None
-    if s.plan.epsilon is None and not s.plan.risks:
-        return _step("release", value, s.current, "between plans nothing is given up")
-    if s.plan.epsilon is None or not s.plan.risks:
+    if s.plan.epsilon is None:
+        return None if s.plan.risks else _step("release", value, s.current, "between plans nothing is given up")
+    if not s.plan.risks:
         return None
     if s.current == 1 and s.plan.proposer == "idle":
         return None  # the last one goes by the same chance, told by `p_needed`, and by the time it has been idle

@@ -60,9 +60,6 @@ class Futures:
         self._bounds = lower.cpu().numpy(), upper.cpu().numpy()
         self._known: dict[int, tuple[Tensor, Tensor]] = {}
 
-    def __len__(self) -> int:
-        return len(self._factors)
-
     def values(self, indicator: int) -> Tensor:
         """float32 [B, H, S]; with those of other indicators, path s is one joint future."""
         return self._of(indicator)[0]

@@ -162,8 +162,9 @@ class KnownWorkloads:
         self._learn(window, slot)
         state = self._states[window.workload]
         steps = demand_steps(state.unit, window)
-        told = origin_ts_ms, self._config.step_ms, self.table.num_coarse, self._limits, offsets
-        inputs = input_facts(window, *told, steps)
+        inputs = input_facts(
+            window, origin_ts_ms, self._config.step_ms, self.table.num_coarse, self._limits, offsets, steps
+        )
         fleet, pending_since_ms = window.facts.fleet, window.facts.pending_since_ms
         age_ms = origin_ts_ms - fleet.ts_ms if fleet is not None else None
         refused = self._refusal(window, slot, min(inputs.observed_steps, steps), fleet)
