@@ -132,6 +132,11 @@ METRICS: tuple[Metric, ...] = (
         "Records refused, by reason code; flood: in a flood, and the reason was not looked for.",
         (Label("code", (*DEAD_LETTER_CODES, UNEXPLAINED), "open"),),
     ),
+    Metric(
+        "telemetry_lost_total",
+        "counter",
+        "Offsets of telemetry that retention removed before they were read, transaction markers among them.",
+    ),
     Metric("pages_total", "counter", "Slot pages written by the ingest stage.", (_SOURCE,)),
     Metric("slots_total", "counter", "Slots joined from both sources by the forecast stage."),
     Metric(

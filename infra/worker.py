@@ -36,9 +36,10 @@ from infra.watchdog import Watchdog
 from infra.web_tls import web_tls
 from infra.worker_options import WorkerOptions
 from streams.commit_codec import Commit
+from streams.connection import ConnectionConfig
 from streams.end_process import end_process
 from streams.log import OutRecord
-from streams.stage_app import ConnectionConfig, Stage, StageHost
+from streams.stage_app import Stage, StageHost
 from streams.ticker import Ticker
 from streams.uncollected import collect_seldom
 

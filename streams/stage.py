@@ -144,6 +144,13 @@ class Lane:
         finally:
             self.full = False
 
+    def skip_lost(self, wanted: int, first: int) -> None:
+        """Of a forgiving kernel: the offsets from `wanted` on are lost, and the log goes on at `first`."""
+        # Later on a gap is as good as a marker's. The first record of this life is where the kernel says.
+        if self.next_offset == wanted == self.kernel.resume_offset and isinstance(self.kernel, ForgivingKernel):
+            self.kernel.skip_lost(first)
+            self.next_offset = self.kernel.resume_offset
+
     def _gap_allowed(self, first: int) -> bool:
         # Offsets inside a log may be missing (transaction markers); missing before the very first record is retention.
         return self.next_offset != self.kernel.resume_offset and first > (self.next_offset or 0)

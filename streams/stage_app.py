@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,12 +20,13 @@ import faust
 from faust.types.tuples import TP
 
 from streams.batch_sender import send_batches
+from streams.connection import ConnectionConfig
 from streams.end_process import end_process
 from streams.fetched_batch import BatchSchema, FetchedBatch
 from streams.log import ContractBroken, OutRecord
 from streams.log_reader import LogReader
 from streams.meter import Meter, NullMeter
-from streams.reach import check_reach
+from streams.reach import Losses, check_reach
 from streams.stage import FailPoint, Gathering, Kernel, Lane
 from streams.topics import PLAN_BYTES
 from streams.transport import BatchConsumer, BatchPort, NoTables, highwater_lag, install, kafka_producer
@@ -57,26 +58,6 @@ class Stage(Protocol):
             ContractBroken: state exists but cannot be restored exactly; names the remedy.
         """
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionConfig:
-    """How the worker reaches Kafka.
-
-    Attributes:
-        instance_id: makes the membership static: from a kill to the next output about 2 s instead of a session.
-        security: keyword arguments of aiokafka's clients (security_protocol, ssl_context, sasl_...).
-    """
-
-    brokers: str
-    group: str
-    instance_id: str | None = None
-    security: Mapping[str, Any] = field(default_factory=dict)
-    session_timeout_s: float = 10.0
-    heartbeat_s: float = 2.0
-    request_timeout_s: float = 30.0
-    commit_interval_s: float = 1.0
-    producer_linger_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -118,6 +99,7 @@ class StageHost:
         self._fail_point = fail_point
         self._withhold = withhold
         self._lanes = self.status.lanes
+        self._losses = Losses(self._meter)
         self._generation = -1
         self.app = self._new_app()
         install(
@@ -126,6 +108,7 @@ class StageHost:
                 topics=frozenset(self._stage_of),
                 start_offset=self._start_offset,
                 on_missing_state=self._on_missing_state,
+                on_removed=self._on_removed,
             ),
         )
         # Faust signals pass positional arguments that we do not need; strong references keep the handlers alive.
@@ -140,7 +123,7 @@ class StageHost:
             c.group,
             env_prefix="HARMONY_FAUST_",
             broker=[f"kafka://{b}" for b in c.brokers.split(",")],
-            broker_credentials=_credentials(c.security),
+            broker_credentials=c.credentials(),
             store="memory://",
             datadir=str(Path(tempfile.gettempdir()) / f"harmony-faust-{os.getuid()}"),
             web_enabled=False,
@@ -229,6 +212,15 @@ class StageHost:
             ),
         )
 
+    def _on_removed(self, tp: TP, wanted: int, first: int) -> None:
+        lane = self._lanes.get((tp.topic, tp.partition))
+        if lane is None:
+            return
+        try:
+            self._losses.while_running(tp.topic, tp.partition, lane, wanted, first)
+        except ContractBroken as error:
+            self._on_failure(lane.stage, error)
+
     async def _on_partitions_revoked(self, *_args: Any, **_kwargs: Any) -> None:
         self.status.restored = False
         revoked = sorted({lane.stage for lane in self._lanes.values()})
@@ -258,7 +250,8 @@ class StageHost:
                         stage = self._stage_of[topic]
                         stage_name = f"{stage.name} of {topic}/{partition}"
                         kernel = await stage.restore(topic, partition, reader)
-                        await check_reach(topic, partition, kernel, reader)
+                        if lost := await check_reach(topic, partition, kernel, reader):
+                            self._losses.count(lost)
                         self._fail_point("restore.partition")
                         self._lanes[topic, partition] = self._new_lane(stage, TP(topic, partition), kernel)
         except asyncio.CancelledError:
@@ -290,17 +283,3 @@ class StageHost:
             fail_point=self._fail_point,
             gathering=stage.gathering,
         )
-
-
-def _credentials(security: Mapping[str, Any]) -> Any:
-    """The same security as Faust spells it; None for plain text."""
-    context = security.get("ssl_context")
-    mechanism = security.get("sasl_mechanism")
-    if mechanism is not None:
-        return faust.SASLCredentials(
-            username=security.get("sasl_plain_username"),
-            password=security.get("sasl_plain_password"),
-            mechanism=mechanism,
-            ssl_context=context,
-        )
-    return faust.SSLCredentials(context=context) if context is not None else None

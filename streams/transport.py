@@ -205,6 +205,8 @@ class BatchConsumer(driver.Consumer):
             self._reseeked[tp] = jump
             await self._thread.seek_wait({tp: expected})
             return
+        if records[0].offset > expected:
+            await self._tell_removed(tp, expected, records[0].offset)
         self.app.monitor.track_tp_end_offset(tp, self.highwater(tp))
         for start in range(0, len(records), MAX_BATCH_RECORDS):
             if not self.flow_active or self.app.consumer_generation_id != generation or tp not in self._expected:
@@ -216,6 +218,12 @@ class BatchConsumer(driver.Consumer):
             finally:
                 self.delivering = None
             self._delivered(tp, message.offset)
+
+    async def _tell_removed(self, tp: TP, expected: int, first: int) -> None:
+        """Offsets are missing: markers of transactions inside the log, or what retention took from its beginning."""
+        begin = (await self._thread.earliest_offsets(tp)).get(tp, 0)
+        if begin > expected:
+            self._port.on_removed(tp, expected, first)
 
     def _delivered(self, tp: TP, offset: int) -> None:
         # A rebalance during delivery suspends the flow and clears what is expected; the batch is then dropped unseen.
@@ -249,11 +257,13 @@ class BatchPort:
         topics: names of the topics whose records arrive as fetched batches.
         start_offset: where the restored state of a partition wants to read on; None = it has no state.
         on_missing_state: a group commit exists for a partition that has no state; must not return.
+        on_removed: retention took what was to be read next, from one offset on; at the other the log goes on.
     """
 
     topics: frozenset[str]
     start_offset: Callable[[TP], int | None]
     on_missing_state: Callable[[TP, int], None]
+    on_removed: Callable[[TP, int, int], None]
 
 
 def install(app: faust.App, port: BatchPort) -> None:

@@ -20,10 +20,11 @@ from agents.ingest_agent import IngestStage, register_ingest_agents
 from infra.bench.job import CATALOGUE, PARTITIONS, STREAM
 from infra.bench.report import status_mib
 from infra.metrics import PrometheusMeter
+from streams.connection import ConnectionConfig
 from streams.fetched_batch import FetchedBatch
 from streams.ingest import IngestKernel
 from streams.log import OutRecord
-from streams.stage_app import ConnectionConfig, StageHost
+from streams.stage_app import StageHost
 from streams.topics import Topics
 from streams.uncollected import collect_seldom
 from streams.warm_up import warm_up

@@ -25,10 +25,13 @@ PIPELINE = DashboardSpec(
                     quantiles("harmony_sample_lateness_seconds", "source"),
                 ),
                 PanelSpec(
-                    "Dead letters",
-                    "Records refused, by reason.",
+                    "Refused and lost",
+                    "Records refused, by reason, and telemetry that retention removed before it was read.",
                     "ops",
-                    (Query(f"sum by (code) (rate(harmony_dead_letters_total[{RATE}]))", "{{code}}"),),
+                    (
+                        Query(f"sum by (code) (rate(harmony_dead_letters_total[{RATE}]))", "{{code}}"),
+                        Query(f"sum(rate(harmony_telemetry_lost_total[{RATE}]))", "lost"),
+                    ),
                 ),
                 PanelSpec(
                     "Slots and pages",

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import signal
+import urllib.request
+
 import pytest
 from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
 
-from tests.faults.kept_state import Copy, append, goes_on, refusal
+from tests.faults.kept_state import Copy, append, configure, goes_on, refusal
 from tests.faults.logs import Entry, ends_of
-from tests.integration.pipeline import Pipeline
+from tests.integration.pipeline import STREAM, Pipeline
 
 pytestmark = pytest.mark.faults
 
@@ -63,6 +67,32 @@ def test_lost_telemetry_is_said_and_the_state_goes_on(copy: Copy) -> None:
         line = next(s for s in said.splitlines() if f"telemetry is lost: {topics.telemetry_requests}/{partition}" in s)
         assert f"to {first - 1} were removed by retention" in line
         assert "retention.ms" in line
+    assert f"telemetry is lost: {topics.telemetry_gpu}" not in said
+
+
+def test_telemetry_that_is_lost_while_a_worker_runs_is_said_and_counted(copy: Copy) -> None:
+    pipeline = copy()
+    topics = pipeline.topics
+    configure(pipeline, STREAM, None)
+    with pipeline.worker() as worker:
+        pipeline.wait_for_decisions(pipeline.publish_slots(2), 240)
+        worker.send_signal(signal.SIGSTOP)
+        try:
+            pipeline.publish_slots(2)
+            firsts = delete_before(pipeline, topics.telemetry_requests, 0)
+            last = pipeline.publish_slots(2)
+        finally:
+            worker.send_signal(signal.SIGCONT)
+        pipeline.wait_for_decisions(last, 240)
+        page = urllib.request.urlopen(f"{worker.metrics_url}/metrics", timeout=10).read().decode()  # type: ignore[attr-defined]  # noqa: S310
+    said = pipeline.log_of()
+    assert "Traceback" not in said
+    lines = [s for s in said.splitlines() if f"telemetry is lost: {topics.telemetry_requests}/" in s]
+    ranges = [re.search(r"/(\d+): offsets (\d+) to (\d+) were removed", line) for line in lines]
+    assert {int(m[1]): int(m[3]) + 1 for m in ranges if m} == firsts
+    lost = sum(int(m[3]) + 1 - int(m[2]) for m in ranges if m)
+    assert f"\nharmony_telemetry_lost_total {lost}.0\n" in page
+    assert lost > 0
     assert f"telemetry is lost: {topics.telemetry_gpu}" not in said
 
 

@@ -64,6 +64,10 @@ CASES = (
          "Stage ingest is 12000 records behind", "4m"),
     Case("HarmonyDeadLetters", {'harmony_dead_letters_total{code="future"}': "0+60x20"}, "8m", {"code": "future"},
          "1 records per second are refused: future", "4m"),
+    Case("HarmonyTelemetryLost", {f"harmony_telemetry_lost_total{{{WORKER}}}": "0x5 200x20"}, "7m", {"instance": "w0"},
+         "Retention removed telemetry before w0 had read it", "4m"),
+    Case("HarmonyTelemetryLost", {f"harmony_telemetry_lost_total{{{WORKER}}}": "_x5 93x30"}, "7m", {"instance": "w0"},
+         "Retention removed telemetry before w0 had read it", "25m"),  # lost before the start
     Case("HarmonySamplesLate", {'harmony_samples_total{outcome="accepted"}': "0+900x30",
          'harmony_samples_total{outcome="late"}': "0+100x30"}, "15m", {},
          "10% of the samples come after their slot has closed", "9m"),

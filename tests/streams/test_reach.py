@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator
 from typing import cast
 
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 from streams.log import ContractBroken, LogRecord
 from streams.log_reader import LogReader
-from streams.reach import check_reach
+from streams.meter import NullMeter
+from streams.reach import Losses, check_reach
 from tests.streams.lane_bench import Broker, Echo, until
 
 
@@ -36,8 +38,8 @@ class Retained:
                 yield record
 
 
-async def check(kernel: Echo, log: Retained) -> None:
-    await check_reach("telemetry", 3, kernel, cast("LogReader", log))
+async def check(kernel: Echo, log: Retained) -> int:
+    return await check_reach("telemetry", 3, kernel, cast("LogReader", log))
 
 
 @given(st.sets(st.integers(100, 130)), st.integers(0, 99), st.integers(132, 140))
@@ -56,7 +58,7 @@ async def test_telemetry_that_is_lost_is_skipped_to_the_first_record_that_is_lef
 
 
 async def test_what_is_lost_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    await check(Forgiving(7), Retained(100, 102, [101]))
+    assert await check(Forgiving(7), Retained(100, 102, [101])) == 93
     assert "telemetry is lost: telemetry/3: offsets 7 to 99 were removed by retention" in capsys.readouterr().err
 
 
@@ -68,10 +70,61 @@ async def test_who_may_skip_nothing_ends_with_the_remedy() -> None:
 @pytest.mark.parametrize("kernel", [Echo(None), Echo(100), Forgiving(101), Forgiving(102)])
 async def test_state_that_the_log_still_reaches_is_left_alone(kernel: Echo) -> None:
     before = kernel.resume_offset
-    await check(kernel, Retained(100, 102, [100, 101]))
+    assert await check(kernel, Retained(100, 102, [100, 101])) == 0
     assert kernel.resume_offset == before
 
 
 async def test_a_log_that_ends_before_the_state_is_refused() -> None:
     with pytest.raises(ContractBroken, match="goes on at offset 103 but the log ends at 102"):
         await check(Forgiving(103), Retained(100, 102, [100, 101]))
+
+
+class Lost(NullMeter):
+    """Counts what is lost."""
+
+    def __init__(self) -> None:
+        self.offsets = 0.0
+
+    def count(self, name: str, value: float = 1.0, **labels: str) -> None:
+        assert (name, labels) == ("telemetry_lost_total", {})
+        self.offsets += value
+
+
+def batch(*offsets: int) -> list[LogRecord]:
+    return [LogRecord(offset, 0, b"w", b"v") for offset in offsets]
+
+
+@pytest.mark.parametrize("read", [[], [7, 8]])
+async def test_what_is_lost_under_a_running_lane_is_skipped_and_counted(read: list[int]) -> None:
+    kernel, broker, meter = Forgiving(7), Broker(), Lost()
+    lane = broker.lane(kernel)
+    if read:
+        await lane.put(batch(*read))
+        await until(lambda: kernel.folded == read)
+    wanted = 7 + len(read)
+    Losses(meter).while_running("telemetry", 3, lane, wanted, 20)
+    await lane.put(batch(20, 21))
+    await until(lambda: kernel.folded == [*read, 20, 21])
+    assert meter.offsets == 20 - wanted
+    await lane.close()
+
+
+async def test_a_log_that_keeps_losing_is_counted_each_time_and_said_once_a_minute(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lane, meter, now_s = Broker().lane(Forgiving(0)), Lost(), 1000.0
+    losses = Losses(meter, lambda: now_s)
+    for second in range(150):
+        now_s = 1000.0 + second
+        losses.while_running("telemetry", 3, lane, 10 * second, 10 * second + 5)
+    said = [line for line in capsys.readouterr().err.splitlines() if "telemetry is lost: telemetry/3" in line]
+    assert [int(re.search(r"offsets (\d+)", line)[1]) for line in said] == [0, 600, 1200]  # type: ignore[index]
+    assert meter.offsets == 750
+    await lane.close()
+
+
+async def test_a_running_lane_that_may_skip_nothing_ends_with_the_remedy() -> None:
+    lane = Broker().lane(Echo(7))
+    with pytest.raises(ContractBroken, match=r"plans/3: offsets 9 to 19 were removed.*retention\.bytes"):
+        Losses(NullMeter()).while_running("plans", 3, lane, 9, 20)
+    await lane.close()

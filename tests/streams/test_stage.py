@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from faust.exceptions import NotReady
 
+from streams.connection import ConnectionConfig
 from streams.log import ContractBroken, OutRecord
-from streams.stage_app import ConnectionConfig, StageHost
+from streams.stage_app import StageHost
 from tests.streams.lane_bench import Broker, Echo, Holding, records, until
 
 
