@@ -10,16 +10,18 @@ from infra.printable import printable
 
 # `user:password@`, after the scheme or where there is none.
 _CREDENTIALS = re.compile(r"(?:(?<=://)|^)[^/?#]*@")
+# Values of a query whose names say that they open something. Other values tell one exporter from another.
+_SECRETS = re.compile(r"(?i)(?<=[?&])([^=&#]*(?:auth|credential|key|pass|pwd|secret|sig|token)[^=&#]*=)[^&#]+")
 _MOST_CHARS = 200
 
 
 def shown(url: str) -> str:
-    """The address as it may be printed, logged or used as a key: without `user:password@`.
+    """The address as it may be printed, logged or used as a key: without `user:password@`, tokens and keys.
 
-    >>> shown("http://u:secret@host:9090/prometheus")
-    'http://host:9090/prometheus'
+    >>> shown("http://u:secret@host:9090/metrics?token=secret&part=gpu")
+    'http://host:9090/metrics?token=...&part=gpu'
     """
-    return _CREDENTIALS.sub("", url, count=1)
+    return _SECRETS.sub(r"\1...", _CREDENTIALS.sub("", url, count=1))
 
 
 def split_url(url: str, expected: str) -> SplitResult:

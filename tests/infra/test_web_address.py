@@ -21,6 +21,10 @@ EXPECTED = "address of a server: write http://host:port"
         ("u:secretpw@h:9090", "h:9090"),
         ("http://h/a@b?c=d@e", "http://h/a@b?c=d@e"),
         ("h:9090", "h:9090"),
+        ("http://h/m?token=secretpw", "http://h/m?token=..."),
+        ("http://u:secretpw@h/m?part=gpu&X-Api-Key=secretpw&n=1#top", "http://h/m?part=gpu&X-Api-Key=...&n=1#top"),
+        ("http://h/m?sig=secretpw#f", "http://h/m?sig=...#f"),
+        ("http://h/token=1?collect[]=cpu", "http://h/token=1?collect[]=cpu"),
     ],
 )
 def test_a_password_is_left_out_and_all_else_stands(url: str, without: str) -> None:
