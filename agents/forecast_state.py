@@ -83,12 +83,12 @@ class WorkloadState:
             column = demand_column(self.unit, window)
             self.event_loads = loads_before_events(self.event_loads, self.spec.schedule, window, end_ts_ms, column)
         self.idle_since_ms = idle_since(self.idle_since_ms, window, fleet, end_ts_ms, step_ms)
-        residence = residence_s(window)
+        residence, replicas = residence_s(window), None
         if fleet is not None:
             replicas = fleet.desired if fleet.desired is not None else fleet.ready + fleet.pending
             finished = finished_requests(window, end_ts_ms, step_ms, residence or 0.0)
             if self.classes.known:
-                # A risk is stated of one class; what another may miss would count against it, as by the strictest.
+                # Each class has a calibration of its own; all requests together are held to nothing that is stated.
                 finished = replace(finished, columns=None)
             self.calibration.settle(replicas, end_ts_ms, finished, self.spec.slo.objective, step_ms / 1000)
         evidence = SlotEvidence(
@@ -106,7 +106,7 @@ class WorkloadState:
         )
         self.capacity.observe(unit_evidence(self.spec, self.unit, window, evidence))
         told = window.facts.now.get("requests")
-        self.classes.learn(self.spec, () if told is None else told.slo, evidence)
+        self.classes.learn(self.spec, () if told is None else told.slo, evidence, replicas)
 
     def _choose_unit(self, window: Window, end_ts_ms: int, step_ms: int) -> None:
         """Generated tokens where answers have changed and telemetry tells of them, else requests."""
@@ -132,8 +132,9 @@ class WorkloadState:
             return
         lead_s = plan.lead_time_s.values[plan.lead_time_s.levels.index(0.5)]
         begin_ms = origin_ts_ms + round(lead_s * 1000)
-        risks = [(risk.replicas, risk.p_miss) for risk in plan.risks]
-        self.calibration.offer(begin_ms, begin_ms + round(commit_s * 1000), risks)
+        end_ms = begin_ms + round(commit_s * 1000)
+        self.classes.expect(plan, begin_ms, end_ms)
+        self.calibration.offer(begin_ms, end_ms, [(risk.replicas, risk.p_miss) for risk in plan.risks])
 
 
 class StateSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):

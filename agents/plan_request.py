@@ -101,6 +101,7 @@ class PlanResult:
         bearable_share: of requests, that the plan was allowed to expect to miss.
         p_needed: where the last replica may go, the chance that it is needed before it could come back.
         slo_class, classes: where there are several SLO classes, which one asked for most, and what each asks for.
+        class_risks: as `risks`, of each of `classes`.
     """
 
     workload: str
@@ -119,4 +120,5 @@ class PlanResult:
     p_needed: float | None = None
     slo_class: str | None = None
     classes: tuple[ClassRisk, ...] = ()
+    class_risks: tuple[tuple[LevelRisk, ...], ...] = ()
     bearable_share: float | None = None

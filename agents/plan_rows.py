@@ -104,6 +104,7 @@ class RowPlanner:
             p_needed=result.p_needed,
             slo_class=result.slo_class,
             classes=result.classes,
+            class_risks=result.class_risks,
             outlook=outlook,
         )
 
@@ -152,7 +153,7 @@ class RowPlanner:
         return with_last_replica(result, request, state.spec.zero, idle_s, p_needed)
 
     def _classes(self, request: PlanInput, state: WorkloadState) -> list[ClassRow]:
-        return class_rows(request, state.classes, state.budget, self._policy, state.calibration.computed)
+        return class_rows(request, state.classes, state.budget, self._policy, state.calibration)
 
     def _allowed(self, state: WorkloadState) -> float:
         """The risk that the next plan may take, as it is stated."""

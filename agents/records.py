@@ -111,6 +111,7 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     p_needed: float | None = None
     slo_class: str | None = None
     classes: tuple[ClassRisk, ...] = ()
+    class_risks: tuple[tuple[LevelRisk, ...], ...] = ()  # of each of `classes`, what `risks` are of the one that binds
     indicator: str | None = None  # that load is counted in; None = what the workload's role says
     outlook: Outlook | None = None  # what the forecast is held to when its slot is observed
 

@@ -8,17 +8,19 @@ of them governs, by what is learned of all requests together.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
 
+from agents.class_tallies import ClassTallies, Tally
 from agents.plan_request import PlanInput, PlanResult
 from agents.policy import Policy, Slo, SloClass, WorkloadSpec, strictest
-from agents.records import ClassRisk
+from agents.records import ClassRisk, WorkloadPlan
 from model.capacity import CapacityPosterior, SlotEvidence
 from model.error_budget import ErrorBudget
+from model.risk_calibration import RiskCalibration
 from streams.pages import SloCounts
 
 _PATIENCE_STEPS: Final = 4  # between two counts of a source, beyond which their difference is of no slot
@@ -27,10 +29,12 @@ _FORGET_MS: Final = 3_600_000
 
 @dataclass(slots=True)
 class ClassState:
-    """What is learned of one class."""
+    """What is learned of one class, and what its requests have come to of late."""
 
     capacity: CapacityPosterior
     budget: ErrorBudget = field(default_factory=ErrorBudget)
+    calibration: RiskCalibration = field(default_factory=RiskCalibration)
+    tallies: ClassTallies = field(default_factory=ClassTallies)
 
 
 class ClassesSnapshot(msgspec.Struct, frozen=True):
@@ -38,6 +42,8 @@ class ClassesSnapshot(msgspec.Struct, frozen=True):
 
     capacity: dict[str, dict[str, Any]] = {}
     budget: dict[str, dict[str, Any]] = {}
+    calibration: dict[str, dict[str, Any]] = {}
+    tallies: dict[str, tuple[Tally, ...]] = {}
     counts: tuple[SloCounts, ...] = ()
 
 
@@ -53,8 +59,15 @@ class Classes:
     known: dict[str, ClassState] = field(default_factory=dict)
     counts: dict[str, SloCounts] = field(default_factory=dict)
 
-    def learn(self, spec: WorkloadSpec, told: Sequence[SloCounts], slot: SlotEvidence) -> None:
-        """Fold what sources counted up to a slot's end; `slot` is what it says of all requests together."""
+    def learn(
+        self, spec: WorkloadSpec, told: Sequence[SloCounts], slot: SlotEvidence, replicas: int | None = None
+    ) -> None:
+        """Fold what sources counted up to a slot's end.
+
+        Args:
+            slot: what it says of all requests together.
+            replicas: in force, ready or on their way; None = nobody knows.
+        """
         if not spec.slo.classes:
             return
         added = self._added(told, slot)
@@ -67,6 +80,11 @@ class Classes:
                 known = self.known[declared.name] = ClassState(
                     CapacityPosterior(spec.capacity_rps, objective=declared.objective)
                 )
+            known.tallies.add(slot.end_ts_ms, good, total)
+            if replicas is not None:
+                finished = known.tallies.finished(slot.end_ts_ms, slot.step_s, slot.residence_s or 0.0)
+                known.calibration.settle(replicas, slot.end_ts_ms, finished, declared.objective, slot.step_s)
+            known.tallies.keep_after(known.calibration.oldest_begin_ms or slot.end_ts_ms)
             requests, missed = (total, 1.0 - good / total) if total > 0 else (None, None)
             known.budget.observe(slot.end_ts_ms, requests, missed)
             known.capacity.observe(
@@ -74,6 +92,13 @@ class Classes:
                     slot, miss_ratio=missed, finished=requests, ttft_s=declared.ttft_s, objective=declared.objective
                 )
             )
+
+    def expect(self, plan: WorkloadPlan, begin_ts_ms: int, end_ts_ms: int) -> None:
+        """Remember what a plan states of its window for each class that is told apart."""
+        for told, risks in zip(plan.classes, plan.class_risks, strict=False):
+            known = self.known.get(told.name)
+            if known is not None:
+                known.calibration.offer(begin_ts_ms, end_ts_ms, [(risk.replicas, risk.p_miss) for risk in risks])
 
     def _added(self, told: Sequence[SloCounts], slot: SlotEvidence) -> dict[str, tuple[float, float]]:
         """Good ones and all since each source's last word, by class; a count that fell says nothing."""
@@ -108,6 +133,8 @@ class Classes:
         return ClassesSnapshot(
             {name: known.capacity.snapshot() for name, known in sorted(self.known.items())},
             {name: known.budget.snapshot() for name, known in sorted(self.known.items())},
+            {name: known.calibration.snapshot() for name, known in sorted(self.known.items())},
+            {name: known.tallies.snapshot() for name, known in sorted(self.known.items())},
             tuple(self.counts.values()),
         )
 
@@ -121,6 +148,8 @@ class Classes:
             name: ClassState(
                 CapacityPosterior.restore(capacity, spec.capacity_rps, objective=objectives[name]),
                 ErrorBudget.restore(snapshot.budget[name]),
+                RiskCalibration.restore(snapshot.calibration.get(name, {})),
+                ClassTallies(snapshot.tallies.get(name, ())),
             )
             for name, capacity in snapshot.capacity.items()
             if name in objectives
@@ -143,35 +172,36 @@ def class_rows(
     classes: Classes,
     budget: ErrorBudget,
     policy: Policy,
-    computed: Callable[[float], float],
+    calibration: RiskCalibration,
 ) -> list[ClassRow]:
     """A request for each class that telemetry tells of, and one for the strictest of the others; none without classes.
 
     Args:
         budget: of all requests together.
         policy: its risks hold where a class declares none.
-        computed: turns a risk that is stated into the one that the planner may compute.
+        calibration: of risks that all requests together are held to.
     """
     declared = request.declared.slo.classes
     apart = [c for c in declared if c.name in classes.known]
     others = [c for c in declared if c.name not in classes.known]
-    rows = [(c, classes.known[c.name].capacity, classes.known[c.name].budget, classes.share(c.name)) for c in apart]
+    rows = [(c, classes.known[c.name], classes.share(c.name)) for c in apart]
     if others:
-        rows.append((strictest(others), request.capacity, budget, 1.0))
+        rows.append((strictest(others), ClassState(request.capacity, budget, calibration), 1.0))
     made = []
-    for slo_class, capacity, its_budget, share in rows:
+    for slo_class, known, share in rows:
         declared_risk = policy.epsilon if slo_class.epsilon is None else slo_class.epsilon
-        allowed = its_budget.dared(declared_risk, slo_class.objective)
+        allowed = known.budget.dared(declared_risk, slo_class.objective)
         slo = Slo(slo_class.ttft_s, slo_class.tpot_s, slo_class.objective)
         asked = replace(
             request,
             spec=replace(request.declared, slo=slo),
-            capacity=capacity,
-            epsilon=computed(allowed),
-            bearable=its_budget.dared(policy.bearable_share(slo_class.objective), slo_class.objective),
+            capacity=known.capacity,
+            epsilon=known.calibration.computed(allowed),
+            bearable=known.budget.dared(policy.bearable_share(slo_class.objective), slo_class.objective),
             per_unit=request.per_unit * share,
+            shift=known.calibration.shift,
         )
-        made.append(ClassRow(slo_class, asked, allowed, its_budget))
+        made.append(ClassRow(slo_class, asked, allowed, known.budget))
     return made
 
 
@@ -184,6 +214,7 @@ def bound_by(rows: Sequence[ClassRow], results: Sequence[PlanResult]) -> PlanRes
         results[at],
         slo_class=rows[at].slo_class.name,
         classes=told,
+        class_risks=tuple(result.risks for result in results),
         reactive_replicas=max(reactive, default=None),
     )
 

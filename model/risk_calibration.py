@@ -86,6 +86,12 @@ class RiskCalibration:
         """The risk that the planner may compute so that the published one is at most `epsilon`."""
         return _moved(epsilon, -self._shift)
 
+    @property
+    def oldest_begin_ms(self) -> int | None:
+        """Before which no window begins that is still to be judged; None = there is none."""
+        offered = () if self._offered is None else (self._offered[0],)
+        return min((*offered, *(begin for begin, _, _ in self._open)), default=None)
+
     def offer(self, begin_ts_ms: int, end_ts_ms: int, risks: Sequence[tuple[int, float]]) -> None:
         """Remember the stated risks of a plan by replica count, until it is known which count came into force."""
         self._offered = (begin_ts_ms, end_ts_ms, tuple(risks))

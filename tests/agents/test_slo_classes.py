@@ -13,12 +13,13 @@ from agents.decide_kernel import DecideKernel
 from agents.plan_request import PlanInput, PlanResult
 from agents.planner import plan
 from agents.policy import Policy, Slo, SloClass, WorkloadSpec, strictest
-from agents.records import ClassRisk, Decision
+from agents.records import ClassRisk, Decision, LevelRisk
 from agents.slo_classes import Classes, ClassesSnapshot, bound_by, class_rows
 from infra.replay.loop import MemoryLoop
 from model.capacity import CapacityPosterior, SlotEvidence
 from model.error_budget import ErrorBudget
 from model.lead_time import LeadTimePosterior
+from model.risk_calibration import RiskCalibration
 from model.seasonal_naive import SeasonalNaiveForecaster
 from streams.config import StreamConfig
 from streams.pages import ClassCounts, FleetFacts, SloCounts
@@ -86,12 +87,16 @@ def test_undeclared_classes_teach_nothing() -> None:
 def test_state_survives_a_restart_and_follows_the_declaration() -> None:
     classes = Classes()
     for n in range(4):
-        classes.learn(TWO, [counted(n, chat=(90.0 * n, 100.0 * n), bulk=(7.0 * n, 7.0 * n))], slot(n))
+        classes.learn(TWO, [counted(n, chat=(90.0 * n, 100.0 * n), bulk=(7.0 * n, 7.0 * n))], slot(n), replicas=4)
+        risks = (LevelRisk(4, 0.1, 0.01, 1.0),)
+        said = sample_plan(classes=(ClassRisk("chat", 0.995, 0.01, 4, 0.1, 1.0),), class_risks=(risks,))
+        classes.expect(said, (n + 1) * STEP_MS, (n + 3) * STEP_MS)
     snapshot = msgspec.msgpack.decode(msgspec.msgpack.encode(classes.snapshot()), type=ClassesSnapshot)
     again = Classes.restore(snapshot, TWO)
     for known in (classes, again):
-        known.learn(TWO, [counted(4, chat=(400.0, 410.0))], slot(4))
+        known.learn(TWO, [counted(4, chat=(360.0, 410.0))], slot(4), replicas=4)
     assert again.snapshot() == classes.snapshot()
+    assert again.known["chat"].calibration.shift > 0
     assert set(Classes.restore(snapshot, replace(TWO, slo=Slo(classes=(BULK,)))).known) == {"bulk"}
     assert Classes.restore(None, TWO).snapshot() is None
 
@@ -103,7 +108,7 @@ def test_a_class_has_its_part_of_the_requests() -> None:
         told = [counted(n, chat=(60.0 * n, 60.0 * n), bulk=(20.0 * n, 20.0 * n)), counted(n, "two", chat=(n, 20.0 * n))]
         classes.learn(TWO, told, slot(n))
     assert classes.share("chat") == 0.8
-    rows = class_rows(request(per_unit=0.5), classes, ErrorBudget(), POLICY, same)
+    rows = class_rows(request(per_unit=0.5), classes, ErrorBudget(), POLICY, RiskCalibration())
     assert [row.request.per_unit for row in rows] == [0.4, 0.1]
 
 
@@ -139,22 +144,18 @@ def known_classes(**capacities: float) -> Classes:
     return classes
 
 
-def same(risk: float) -> float:
-    return risk
-
-
 def test_each_class_is_asked_with_what_is_its_own_and_the_rest_together() -> None:
     three = replace(TWO, slo=Slo(0.5, 0.05, 0.995, (CHAT, BULK, LIVE)))
     budget = ErrorBudget()
-    chat, rest = class_rows(request(spec=three), known_classes(chat=2.0), budget, POLICY, same)
+    chat, rest = class_rows(request(spec=three), known_classes(chat=2.0), budget, POLICY, RiskCalibration())
     assert (chat.slo_class, chat.request.declared.slo) == (CHAT, Slo(1.0, 0.05, 0.995))
     assert chat.request.capacity is not rest.request.capacity
     assert (rest.slo_class, rest.request.declared.slo) == (strictest([BULK, LIVE]), Slo(0.5, 0.1, 0.9))
     assert rest.request.capacity.quantiles((0.5,))[0] == pytest.approx(2.5, rel=0.2)
     assert rest.allowed == budget.dared(0.05, 0.9)
     assert rest.request.epsilon == rest.allowed
-    assert class_rows(request(spec=replace(TWO, slo=Slo())), Classes(), budget, POLICY, same) == []
-    (alone,) = class_rows(request(), Classes(), budget, POLICY, same)
+    assert class_rows(request(spec=replace(TWO, slo=Slo())), Classes(), budget, POLICY, RiskCalibration()) == []
+    (alone,) = class_rows(request(), Classes(), budget, POLICY, RiskCalibration())
     assert (alone.slo_class.name, alone.request.declared.slo) == ("chat+bulk", Slo(1.0, 0.05, 0.995))
 
 
@@ -165,7 +166,7 @@ def test_the_plan_keeps_every_class_against_its_own_epsilon(seed: int) -> None:
     paths = (10.0 * (1 + seed) * noise.cumsum(-1).exp())[None, :, :, None]
     policy_ = Policy(paths_verify=1024)
     asked = request(ready=64, arrival_rate_now=10.0 * (1 + seed))
-    rows = class_rows(asked, known_classes(chat=2.0, bulk=4.0), ErrorBudget(), POLICY, same)
+    rows = class_rows(asked, known_classes(chat=2.0, bulk=4.0), ErrorBudget(), POLICY, RiskCalibration())
     results = plan([row.request for row in rows], paths.expand(2, -1, -1, -1), policy_)
     bound = bound_by(rows, results)
     assert bound.proposed is not None
@@ -182,8 +183,62 @@ def test_the_plan_keeps_every_class_against_its_own_epsilon(seed: int) -> None:
     assert bound.classes[0].replicas == bound.proposed > (bound.classes[1].replicas or 0)
 
 
+def live(classes: Classes, stated: float, miss_every: int, slots: int, window_steps: int = 1) -> None:
+    """Slots in which every plan states a risk of `chat` and `bulk`, and one slot in so many misses, of chat alone."""
+    good, total = 0.0, 0.0
+    for n in range(slots):
+        good, total = good + 20.0 * (n % miss_every > 0), total + 20.0
+        told = [counted(n, chat=(good, total), bulk=(total, total))]
+        classes.learn(TWO, told, slot(n), replicas=4)
+        risks = (LevelRisk(4, stated, 0.001, 1.0),)
+        asked = tuple(ClassRisk(name, 0.99, 0.01, 4, stated, 1.0) for name in ("chat", "bulk"))
+        said = sample_plan(classes=asked, class_risks=(risks, risks))
+        end = (n + 1) * STEP_MS
+        classes.expect(said, end, end + window_steps * STEP_MS)
+
+
+def test_each_class_has_the_calibration_of_its_own_misses() -> None:
+    classes = Classes()
+    live(classes, 0.05, 4, 400)
+    chat, bulk = (classes.known[name].calibration for name in ("chat", "bulk"))
+    assert chat.shift > 0.5
+    assert bulk.shift < -0.1
+    rows = class_rows(request(), classes, ErrorBudget(), POLICY, RiskCalibration())
+    assert [row.request.shift for row in rows] == [chat.shift, bulk.shift]
+    assert [row.request.epsilon for row in rows] == [
+        k.computed(row.allowed) for k, row in zip((chat, bulk), rows, strict=True)
+    ]
+
+
+def test_as_many_windows_of_a_class_miss_as_its_stated_risks_say_once_they_are_calibrated() -> None:
+    """One in five misses; who states .05 is moved to where he would state .2, and stays there."""
+    classes = Classes()
+    live(classes, 0.2, 5, 2000)
+    assert classes.known["chat"].calibration.shift == pytest.approx(0.0, abs=0.35)
+
+
+def test_what_a_class_has_come_to_is_kept_only_while_a_window_waits_for_it() -> None:
+    classes = Classes()
+    live(classes, 0.05, 4, 60, window_steps=4)
+    known = classes.known["chat"]
+    assert 0 < len(known.tallies.snapshot()) <= 4
+    for n in range(60, 70):
+        classes.learn(TWO, [counted(n, chat=(900.0, 20.0 * n + 20))], slot(n), replicas=4)
+    assert known.tallies.snapshot() == ()
+
+
+def test_state_of_a_release_that_had_no_calibration_of_classes_is_taken_over() -> None:
+    classes = Classes()
+    live(classes, 0.05, 4, 60)
+    stored = msgspec.msgpack.decode(msgspec.msgpack.encode(classes.snapshot()))
+    before = msgspec.convert({k: v for k, v in stored.items() if k not in ("calibration", "tallies")}, ClassesSnapshot)
+    again = Classes.restore(before, TWO)
+    assert again.known["chat"].calibration.shift == 0.0
+    assert again.known["chat"].budget.snapshot() == classes.known["chat"].budget.snapshot()
+
+
 def test_of_equals_the_first_declared_binds_and_reactive_needs_are_those_of_the_neediest() -> None:
-    rows = class_rows(request(), known_classes(chat=2.5, bulk=2.5), ErrorBudget(), POLICY, same)
+    rows = class_rows(request(), known_classes(chat=2.5, bulk=2.5), ErrorBudget(), POLICY, RiskCalibration())
     results = [PlanResult("w", None, 0.01, 4, "maximum", reactive_replicas=n) for n in (2, 6)]
     bound = bound_by(rows, results)
     assert (bound.slo_class, bound.reactive_replicas) == ("chat", 6)
