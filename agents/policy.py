@@ -145,13 +145,13 @@ class GuardLimits:
     min_coverage_ratio: float = 0.6
     cliff_ratio: float = 0.5
     stabilization_up_s: float = 0.0
-    stabilization_down_s: float = 300.0
+    stabilization_down_s: float = 120.0
     up_ratio: float = 1.0
     up_replicas: int = 4
-    up_period_s: float = 60.0
-    down_ratio: float = 0.1
+    up_period_s: float = 15.0
+    down_ratio: float = 0.25
     down_replicas: int = 1
-    down_period_s: float = 120.0
+    down_period_s: float = 60.0
     release_ratio: float = 0.6
     tolerance_ratio: float = 0.0
     fleet_max_gpus: int | None = None

@@ -96,7 +96,7 @@ class DecideMetrics:
     """
 
     def __init__(
-        self, meter: PrometheusMeter, decisions_topic: str, *, step_s: float = 15.0, hold_s: float = 300.0
+        self, meter: PrometheusMeter, decisions_topic: str, *, step_s: float = 15.0, hold_s: float = 120.0
     ) -> None:
         self._meter = meter
         self._decisions_topic = decisions_topic

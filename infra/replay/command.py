@@ -28,6 +28,9 @@ def replay(
     seeds: Annotated[
         int, typer.Option(min=1, max=1000, help="Runs per policy: arrivals of a rate file, lead times.")
     ] = 5,
+    first_seed: Annotated[
+        int, typer.Option(min=0, max=1_000_000, help="Of a rate file: number of the first run's draw.")
+    ] = 0,
     step: Annotated[
         float, typer.Option(callback=finite, min=1.0, help="Seconds per telemetry step of HARMONY.")
     ] = 15.0,
@@ -58,9 +61,7 @@ def replay(
     epsilon: Annotated[
         float | None, typer.Option(callback=finite, help="Risk that HARMONY accepts, with --no-tune; default: its own.")
     ] = None,
-    guards: Annotated[
-        str, typer.Option(help="Of HARMONY: fast, as an HPA's are by default, or shipped; both act after 32 steps.")
-    ] = "fast",
+    guards: Annotated[str, typer.Option(help="Of HARMONY: fast, shipped or slow; all act after 32 steps.")] = "fast",
     oracle: Annotated[int, typer.Option(min=0, help="Simulations that the search for the oracle may take.")] = 160,
     oracle_rate: Annotated[
         int,
@@ -92,6 +93,7 @@ def replay(
             min_replicas=min_replicas,
             max_replicas=max_replicas,
             seeds=seeds,
+            first_seed=first_seed,
             step=step,
             scrape_interval=scrape_interval,
             delay=delay,

@@ -56,10 +56,11 @@ def acting_early(guards: GuardLimits) -> GuardLimits:
 
 _SHIPPED_GUARDS: Final = acting_early(GuardLimits())
 # Fast ones: removing a replica is a risk-weighed choice of its own (the guard `release`), so little slows it down
-# further. Growing is limited as an HPA is by default, and as the public rules are.
+# further. Slow ones: as calm as many an operator sets an HPA.
 REPLAY_GUARDS: Final = {
-    "fast": replace(_SHIPPED_GUARDS, up_period_s=15.0, stabilization_down_s=60.0, down_ratio=1.0),
+    "fast": replace(_SHIPPED_GUARDS, stabilization_down_s=60.0, down_ratio=1.0),
     "shipped": _SHIPPED_GUARDS,
+    "slow": replace(_SHIPPED_GUARDS, up_period_s=60.0, stabilization_down_s=300.0, down_ratio=0.1, down_period_s=120.0),
 }
 REPLAY_POLICY: Final = Policy(guards=REPLAY_GUARDS["fast"])
 

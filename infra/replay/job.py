@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from infra.replay.prepare import Cell, Options, day_cell, rate_cell, trace_cell
 from infra.replay.rates import DAY_S, Tokens, read_rates
 from infra.replay.records import Row, paired_interval
 from infra.replay.reliability_plot import draw
+from infra.replay.setting import Setting
 from infra.simulator.arrivals import TraceError, read_trace
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import ProfileError, named_profile
@@ -47,6 +48,7 @@ class Request:
     min_replicas: int
     max_replicas: int
     seeds: int
+    first_seed: int
     step: float
     scrape_interval: float
     delay: float
@@ -79,6 +81,8 @@ def run_replay(q: Request) -> None:
         pyplot(q.plot_risk)  # a plot that cannot be drawn is known before the work is done
     if (q.requests is None) == (q.rate is None):
         raise HarmonyError("Give the load: either --requests FILE or --rate FILE.", 2)
+    if q.requests is not None and q.first_seed:
+        raise HarmonyError("--first-seed chooses draws of a rate file: recorded requests are one.", 2)
     lead_s, sigma = _lead_time(q.lead_time)
     _check(q.slo_ttft, q.slo_tpot, q.objective, q.min_replicas, q.max_replicas, q.train_share)
     policy = _policy(q.epsilon, q.guards, tuned=q.tune)
@@ -94,11 +98,14 @@ def run_replay(q: Request) -> None:
     except (TraceError, ProfileError) as error:
         raise HarmonyError(str(error), 2) from None
     cell = replace(cell, known=replace(cell.known, policy=policy))
+    if q.first_seed:
+        cell = replace(cell, scored=_drawn_from(cell.scored, q.first_seed))
     result = run_cell(
         cell, wanted, q.seeds, tuned=q.tune, oracle_budget=q.oracle, rate_budget=q.oracle_rate, log_dir=q.log_dir,
         jobs=q.jobs, progress=lambda what: say(f"{cell.name}: {what}"),
     )  # fmt: skip
-    body = as_json(result, options) | {"guards": {"named": q.guards, **asdict(policy.guards)}}
+    guards = {"named": q.guards, **asdict(policy.guards)}
+    body = as_json(result, options) | {"guards": guards, "first_seed": q.first_seed}
     write_json(q.json_out, body)
     title = f"{cell.name}, lead time {q.lead_time} s"
     if q.plot is not None:
@@ -108,6 +115,10 @@ def run_replay(q: Request) -> None:
         draw(q.plot_risk, {p: reliability(risks) for p, risks in result.stated.items()}, title)
     if q.json_out != STDOUT:
         _print_table(result, q.objective)
+
+
+def _drawn_from(scored: Callable[[int], Setting], first_seed: int) -> Callable[[int], Setting]:
+    return lambda run: scored(first_seed + run)
 
 
 def _rate_cell(
@@ -173,7 +184,7 @@ def _check(
 def _policy(epsilon: float | None, guards: str, *, tuned: bool) -> Policy:
     """HARMONY's, as asked for."""
     if guards not in REPLAY_GUARDS:
-        raise HarmonyError(f"--guards: {guards!r} is neither {' nor '.join(REPLAY_GUARDS)}.", 2)
+        raise HarmonyError(f"--guards: {guards!r} is none of {', '.join(REPLAY_GUARDS)}.", 2)
     policy = replace(REPLAY_POLICY, guards=REPLAY_GUARDS[guards])
     if epsilon is None:
         return policy

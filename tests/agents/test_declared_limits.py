@@ -63,7 +63,7 @@ def test_nothing_grows_above_a_ceiling_but_for_a_floor(s: Situation) -> None:
 
 def test_a_ceiling_is_reached_at_the_permitted_pace_whatever_the_load_needs() -> None:
     """Twenty run, the load needs twelve, and every risk is too high to give one up."""
-    pace = replace(FREE, down_ratio=0.1, down_replicas=1)
+    pace = replace(FREE, down_ratio=0.1, down_replicas=1, down_period_s=120.0)
     current, seen = 20, [20]
     for _ in range(17):
         guarded = run_guards(

@@ -35,10 +35,12 @@ def test_acting_early_relaxes_warm_up_and_coverage_and_nothing_else(steps: int, 
 
 
 def test_shipped_guards_are_those_of_a_worker_and_fast_ones_move_as_an_hpa_may() -> None:
-    shipped, fast = REPLAY_GUARDS["shipped"], REPLAY_GUARDS["fast"]
+    shipped, fast, slow = (REPLAY_GUARDS[name] for name in ("shipped", "fast", "slow"))
     assert differing(shipped, GuardLimits()) == {"warm_up_steps", "min_coverage_ratio"}
-    assert differing(fast, shipped) == {"up_period_s", "stabilization_down_s", "down_ratio"}
-    assert fast.up_period_s == Behaviour().up_period_s
+    assert differing(fast, shipped) == {"stabilization_down_s", "down_ratio"}
+    assert fast.up_period_s == shipped.up_period_s == Behaviour().up_period_s
+    assert fast.stabilization_down_s < shipped.stabilization_down_s < slow.stabilization_down_s
+    assert slow.down_ratio / slow.down_period_s < shipped.down_ratio / shipped.down_period_s < fast.down_ratio
 
 
 def test_a_cell_is_decided_by_the_policy_it_is_given() -> None:
@@ -77,8 +79,32 @@ def test_the_command_replays_with_the_guards_that_are_asked_for(
     assert found == [policy]
 
 
+@pytest.mark.parametrize("first_seed", [0, 7])
+def test_draws_are_counted_from_the_first_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, first_seed: int
+) -> None:
+    def ask(cell: Cell, *_: object, **__: object) -> None:
+        found.append(cell.scored(1).load.arrivals.arrival_s.tolist())
+        raise _Asked
+
+    found: list[list[float]] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(job, "run_cell", ask)
+    Path("load.csv").write_text("start_s,rate_rps\n0,1\n600,0\n")
+    for words in (("--first-seed", str(first_seed)), ("--first-seed", str(first_seed + 1)), ()):
+        CliRunner().invoke(app, ["replay", "--rate", "load.csv", "--no-tune", *words])
+    assert (found[0] == found[2]) is (first_seed == 0)
+    assert found[0] != found[1]
+
+
+def test_recorded_requests_are_one_draw(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["replay", "--requests", str(tmp_path / "no.csv"), "--first-seed", "1"])
+    assert isinstance(result.exception, HarmonyError)
+    assert "--first-seed chooses draws of a rate file" in result.exception.message
+
+
 def test_unknown_guards_are_named() -> None:
     result = CliRunner().invoke(app, ["replay", "--rate", "ramp", "--guards", "none"])
     assert isinstance(result.exception, HarmonyError)
     assert result.exception.exit_code == 2
-    assert "--guards: 'none' is neither fast nor shipped." in result.exception.message
+    assert "--guards: 'none' is none of fast, shipped, slow." in result.exception.message
