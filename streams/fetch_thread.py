@@ -18,6 +18,7 @@ from faust.transport.drivers import aiokafka as driver
 
 from streams.farewell import take_leave
 from streams.log import LogRecord
+from streams.readable_records import read_any_headers
 
 # aiokafka has one request at a time under way to a broker. One for partitions at their end, asked while what came from
 # the others was not taken yet, keeps those waiting for as long as the broker may: Faust says 1.5 s.
@@ -54,6 +55,7 @@ class FetchThread(driver.AIOKafkaConsumerThread):
     """Fetches for one consumer."""
 
     async def on_start(self) -> None:
+        read_any_headers()
         await super().on_start()
         topics = cast("LeanTopics", self.consumer).lean_topics()
         fetcher = self._ensure_consumer()._fetcher

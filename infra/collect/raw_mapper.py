@@ -25,6 +25,7 @@ from infra.errors import HarmonyError
 from streams.dead_letters import DeadLetterBox
 from streams.farewell import take_leave
 from streams.log import LogRecord, OutRecord
+from streams.readable_records import read_any_headers
 from streams.records import DeadLetter
 from streams.strict_json import MalformedError
 from streams.topics import Topics
@@ -124,6 +125,7 @@ class RawMapper(ConsumerRebalanceListener):
             HarmonyError: Kafka cannot be read, or did not take a record: nothing more is committed, a restart goes on
                 from there.
         """
+        read_any_headers()
         consumer = AIOKafkaConsumer(
             bootstrap_servers=await asyncio.to_thread(bootstrap_servers, self._brokers, self._security),
             client_id="harmony-mapper",

@@ -17,6 +17,7 @@ from infra.page.fleet import FleetMemory
 from infra.page.letters import MAX_LETTERS, LetterMemory
 from infra.printable import printable
 from streams.farewell import take_leave
+from streams.readable_records import read_any_headers
 from streams.topics import Topics
 
 # Records per partition that are read again at the start: hours of a small fleet, some steps of a large one.
@@ -99,6 +100,7 @@ class PageTail:
         return True
 
     async def _follow(self) -> None:
+        read_any_headers()
         consumer = aiokafka.AIOKafkaConsumer(
             enable_auto_commit=False,
             # A position that retention has overtaken: go on with the oldest record there is.

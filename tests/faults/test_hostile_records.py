@@ -20,6 +20,7 @@ from tests.agents.plan_samples import plan, record
 from tests.faults.nursery import Nursery
 from tests.faults.test_exhausted import Needy, needy_worker
 from tests.integration.pipeline import stop
+from tests.streams.test_readable_records import Unreadable
 
 pytestmark = pytest.mark.faults
 
@@ -43,6 +44,8 @@ def test_bombs_and_headers_stop_no_worker(target: Needy) -> None:
     packer.close()
     many = [(f"h{n}", b"x" * 100) for n in range(1_000)]
     target.producer.send(topic, key=key, value=b"{}", headers=many).get(60)
+    # What brokers take and aiokafka does not read.
+    target.producer.send(topic, key=key, value=b"[]", headers=[(Unreadable("trace"), b"x")]).get(60)
     target.decides()
     consumer = KafkaConsumer(bootstrap_servers=target.bootstrap, group_id=None, enable_auto_commit=False)
     try:
@@ -54,6 +57,7 @@ def test_bombs_and_headers_stop_no_worker(target: Needy) -> None:
         consumer.close()
     cut = {dict(r.headers).get("cut", b"").decode(): len(r.key) + len(r.value) for r in letters}
     assert cut == {str(len(BOMB) + len(key)): 1_024 + len(key), str(len(BOMB) + 2): 1_024 + 2, "": len(key) + 2}
+    assert {r.value for r in letters} >= {b"{}", b"[]"}
     assert stop(target.process) == 0
 
 

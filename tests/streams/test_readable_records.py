@@ -1,0 +1,97 @@
+"""A header whose name is no UTF-8, as brokers take it, costs the record its headers and nobody anything else."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, cast
+
+import pytest
+from aiokafka.consumer import fetcher
+from aiokafka.errors import CorruptRecordException
+from aiokafka.record import default_records
+from aiokafka.record.memory_records import MemoryRecords
+from aiokafka.structs import TopicPartition
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.readable_records import ReadableRecords, read_any_headers
+
+STAMP_MS = 1_700_000_000_000
+Row = tuple[bytes | None, bytes | None, str]  # key, value, what the name of its header is
+
+
+class Unreadable(str):
+    """A name that some client writes as it is."""
+
+    __slots__ = ()
+
+    def encode(self, *_args: Any, **_kwargs: Any) -> bytes:
+        return b"\xff\xfe" + bytes(self, "utf-8")
+
+
+def batch(base: int, rows: list[Row], gzipped: bool = False, stamped_by_the_broker: bool = False) -> bytes:
+    builder = cast("Any", default_records)._DefaultRecordBatchBuilderPy(2, int(gzipped), 0, -1, -1, -1, 1 << 20)
+    for n, (key, value, name) in enumerate(rows):
+        builder.append(n, STAMP_MS + 7 * n, key, value, [] if not name else [(name, b"h"), (name, None)])
+    data = bytearray(builder.build())
+    data[0:8] = base.to_bytes(8, "big")
+    if stamped_by_the_broker:
+        data[22] |= 0x08
+    return bytes(data)
+
+
+def fetched(records: Any, first: int = 0) -> Any:
+    return fetcher.PartitionRecords(
+        TopicPartition("t", 0), records, [], first, None, None, check_crcs=False, isolation_level=0
+    )
+
+
+def read(records: Any, first: int = 0) -> list[tuple[int, int, bytes | None, bytes | None]]:
+    return [(r.offset, r.timestamp, r.key, r.value) for r in fetched(records, first)]
+
+
+texts = st.one_of(st.none(), st.binary(max_size=40))
+names = st.sampled_from(["", "trace", Unreadable("x"), Unreadable("trace" * 30)])
+logs = st.lists(
+    st.tuples(st.lists(st.tuples(texts, texts, names), min_size=1, max_size=6), st.booleans(), st.booleans()),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(logs, st.integers(0, 8))
+def test_records_are_those_of_the_same_log_without_headers(
+    told: list[tuple[list[Row], bool, bool]], first: int
+) -> None:
+    def log(named: bool) -> bytes:
+        base, parts = 5, []
+        for rows, gzipped, by_broker in told:
+            parts.append(batch(base, [(k, v, n if named else "") for k, v, n in rows], gzipped, by_broker))
+            base += len(rows)
+        return b"".join(parts)
+
+    # From the middle of a batch, too, as after a restart.
+    assert read(ReadableRecords(log(named=True)), first) == read(MemoryRecords(log(named=False)), first)
+
+
+def test_headers_that_can_be_read_are_kept() -> None:
+    data = batch(0, [(b"k", b"v", "trace")])
+    assert [r.headers for r in fetched(ReadableRecords(data))] == [(("trace", b"h"), ("trace", None))]
+
+
+def test_a_damaged_record_is_still_refused() -> None:
+    data = bytearray(batch(0, [(b"k", b"value", Unreadable("x"))]))
+    data[61] = 0x7E  # its length, beyond the batch
+    with pytest.raises((CorruptRecordException, UnicodeDecodeError)):
+        read(ReadableRecords(bytes(data)))
+
+
+def test_what_the_library_does_with_such_a_name_is_why() -> None:
+    with pytest.raises((UnicodeDecodeError, CorruptRecordException)):
+        read(MemoryRecords(batch(0, [(b"k", b"v", Unreadable("x"))])))
+
+
+def test_what_is_fetched_comes_in_our_batches() -> None:
+    assert "records = MemoryRecords(part_data[-1])" in inspect.getsource(fetcher.Fetcher._proc_fetch_request)
+    read_any_headers()
+    assert vars(fetcher)["MemoryRecords"] is ReadableRecords
