@@ -137,7 +137,8 @@ def replay(
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() else None
+    # Not every digit of Unicode is one of int's, and JSON has no whole numbers of any length.
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
 def _bytes_field(name: str, value: bytes | None) -> dict[str, str | None]:

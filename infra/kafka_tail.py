@@ -97,7 +97,7 @@ class TopicTail:
                 deadline = monotonic() + self._timeout_s
                 for r in records:
                     if tp.partition in open_spans and r.offset < open_spans[tp.partition][1]:
-                        yield _tail_record(r)
+                        yield tail_record(r)
             for p in list(open_spans):
                 # Positions, not records: the last offsets of a log may hold no record (transaction markers).
                 if self._consumer.position(TopicPartition(self._topic, p)) >= open_spans[p][1]:
@@ -127,7 +127,7 @@ class TopicTail:
         while True:
             for records in self._poll().values():
                 for r in records:
-                    yield _tail_record(r)
+                    yield tail_record(r)
 
     def _position(self, offsets: Mapping[int, int]) -> None:
         tps = {TopicPartition(self._topic, p): offset for p, offset in offsets.items()}
@@ -154,6 +154,7 @@ class TopicTail:
             raise HarmonyError(known or f"Reading {self._topic} at {self._brokers} failed: {reason}.") from error
 
 
-def _tail_record(r: Any) -> TailRecord:
+def tail_record(r: Any) -> TailRecord:
+    """A record of either client library; a header without a value says as much as an empty one."""
     headers = tuple((str(name), bytes(value or b"")) for name, value in (r.headers or ()))
     return TailRecord(r.partition, r.offset, r.timestamp, r.key, r.value, headers)

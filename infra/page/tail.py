@@ -12,7 +12,7 @@ import structlog
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 
-from infra.kafka_tail import TailRecord
+from infra.kafka_tail import tail_record
 from infra.page.fleet import FleetMemory
 from infra.page.letters import MAX_LETTERS, LetterMemory
 from infra.printable import printable
@@ -150,16 +150,7 @@ class PageTail:
                 if tp.topic != self._letters_topic:
                     fold(tp.topic, record.value)
                 elif self._letters is not None:
-                    self._letters.take(
-                        TailRecord(
-                            tp.partition,
-                            record.offset,
-                            record.timestamp,
-                            record.key,
-                            record.value,
-                            tuple(record.headers),
-                        )
-                    )
+                    self._letters.take(tail_record(record))
             await asyncio.sleep(0)
         self._positions[tp] = records[-1].offset + 1
 

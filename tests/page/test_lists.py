@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
+from aiokafka import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +25,7 @@ from infra.page.fleet import FleetMemory
 from infra.page.health_view import health_view
 from infra.page.letters import LetterMemory
 from infra.page.settings_view import settings_view
+from infra.page.tail import PageTail
 from infra.page.views import fleet_row, workload_view
 from infra.settings import Settings, load_settings
 from tests.page.fleet_records import STEP_MS, TOPICS, decision
@@ -105,6 +109,18 @@ def test_no_headers_stop_the_page(headers: dict[str, bytes]) -> None:
     memory.take(TailRecord(0, 0, 0, b"\xff" * 400, None, tuple(headers.items())))
     (shown,) = json.loads(json.dumps(memory.told()))["letters"]
     assert all(len(str(value)) <= 300 for value in shown.values())
+
+
+@pytest.mark.parametrize(
+    "headers", [[("reason", None)], [("partition", "²".encode())], [("offset", b"9" * 5_000)], [("offset", b"9" * 19)]]
+)
+async def test_no_dead_letter_ends_the_reader_of_the_page(headers: list[tuple[str, bytes | None]]) -> None:
+    letters = LetterMemory()
+    tail = PageTail(FleetMemory(TOPICS, STEP_MS), TOPICS, {}, letters)
+    place = TopicPartition(TOPICS.dead_letters, 0)
+    record = SimpleNamespace(partition=0, offset=3, timestamp=1_000, key=b"w", value=b"{", headers=headers)
+    await tail._fold(place, [record])
+    assert len(json.loads(orjson.dumps(letters.told()))["letters"]) == 1
 
 
 def test_settings_in_force_show_what_differs_and_no_secret(tmp_path: Path) -> None:
