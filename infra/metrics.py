@@ -120,6 +120,10 @@ class PrometheusMeter:
             if any(label.domain == "workload" for label in metric.labels):
                 self._gauges[metric.name].remove(workload)
 
+    def forget(self, name: str) -> None:
+        """Remove all series of a gauge whose numbers this worker no longer knows."""
+        self._gauges[name].clear()
+
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
         """The scrape: body and content type; OpenMetrics when the `Accept` header asks for it."""
         encode, content_type = choose_encoder(accept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +15,8 @@ from streams.pages import Counters
 if TYPE_CHECKING:  # the decide role does without its compiled loops
     from streams.ingest import IngestKernel
 
+# Of the gauge `replicas`, and where a decision says it.
+_STATES = {"ready": "ready", "pending": "pending", "wanted": "final"}
 _OUTCOMES = ("late", "duplicate", "dead", "future", "refused")
 
 
@@ -115,9 +118,8 @@ class DecideMetrics:
                     seen = True
         if not seen:
             return
-        for state in ("ready", "pending"):
-            self._meter.gauge("replicas", sum(getattr(r, state) or 0 for r in self._newest.values()), state=state)
-        self._meter.gauge("replicas", sum(r.final or 0 for r in self._newest.values()), state="wanted")
+        for state, name in _STATES.items():
+            self._meter.gauge("replicas", sum(getattr(r, name) or 0 for r in self._newest.values()), state=state)
 
     def _decision(self, decision: _DecisionGlance) -> None:
         workload, replicas = decision.workload, decision.replicas
@@ -133,13 +135,20 @@ class DecideMetrics:
         if decision.command_id is not None and self._command_ids.get(workload) != decision.command_id:
             self._command_ids[workload] = decision.command_id
             self._meter.count("commands_total")
-        if replicas.ready is not None:
-            self._meter.gauge("replicas_ready", replicas.ready, workload=workload)
-        if replicas.final is not None:
-            self._meter.gauge("replicas_wanted", replicas.final, workload=workload)
-            risk = decision.risk.p_miss.get(str(replicas.final))
-            if risk is not None:
-                self._meter.gauge("p_miss", risk, workload=workload)
+        risk = None if replicas.final is None else decision.risk.p_miss.get(str(replicas.final))
+        # What this decision does not know must not go on as an earlier one knew it.
+        self._meter.gauge("replicas_ready", _known(replicas.ready), workload=workload)
+        self._meter.gauge("replicas_wanted", _known(replicas.final), workload=workload)
+        self._meter.gauge("p_miss", _known(risk), workload=workload)
+
+    def forget(self) -> None:
+        """Tell of no workload any more: another worker decides, and readers take the maximum over workers."""
+        for workload in self._newest:
+            self._meter.forget_workload(workload)
+        for state in _STATES:
+            self._meter.gauge("replicas", math.nan, state=state)
+        self._newest.clear()
+        self._proposals.clear()
 
     def _count_time(self, decision: _DecisionGlance) -> None:
         """Replica-seconds of the step: held, wanted by HARMONY, needed by the load, and the surplus and the lack."""
@@ -169,3 +178,7 @@ class DecideMetrics:
         while known and known[0][0] <= decision.origin_ts_ms - self._hold_ms:
             known.popleft()
         return max((count for _, count in known), default=None)
+
+
+def _known(value: float | None) -> float:
+    return math.nan if value is None else value

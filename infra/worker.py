@@ -27,14 +27,13 @@ from infra.metrics import PrometheusMeter
 from infra.page.serve import Page
 from infra.plugins.chosen import require_chosen
 from infra.probes import ProbeServer
-from infra.retention_watch import RetentionWatch
 from infra.rights import in_words, rights_of, workers_group
 from infra.settings import Settings
-from infra.source_watch import SourceWatch, closed_slots
 from infra.stage_metrics import DecideMetrics
 from infra.watchdog import Watchdog
 from infra.web_tls import web_tls
 from infra.worker_options import WorkerOptions
+from infra.worker_watch import WorkerWatch
 from streams.commit_codec import Commit
 from streams.connection import ConnectionConfig
 from streams.end_process import end_process
@@ -46,8 +45,6 @@ from streams.uncollected import collect_seldom
 if TYPE_CHECKING:
     from infra.forecast_role import ForecastRole
     from infra.ingest_role import IngestRole
-
-_WATCH_S = 1.0
 
 log = structlog.get_logger()
 
@@ -66,8 +63,7 @@ class WorkerProcess:
         self.health = Health(monotonic(), expected=("assigned", "restored"))
         self._ingest: IngestRole | None = None
         self._forecast: ForecastRole | None = None
-        self._sources = SourceWatch(settings.stream.source_silence_steps * settings.stream.step_ms / 1000)
-        self._retention = RetentionWatch(settings.topics, self.health)
+        self._decide_metrics: DecideMetrics | None = None
         # From a page to the decision nothing that can wait stands in the way, as far as this worker makes both.
         self._precedence = Precedence(lambda: (settings.topics.plans, 0) in self.host.status.lanes)
         stages = [self._new_stage(role) for role in self._roles]
@@ -86,6 +82,7 @@ class WorkerProcess:
             withhold=self._withheld,
         )
         self.health.look = self._look
+        self._watch = WorkerWatch(settings, self.host, self._roles, self.health, self.meter, self._decide_metrics)
         self._watchdog = Watchdog(self.host, self.health, self._roles, settings.watchdog_limits)
         self._register(stages)
 
@@ -102,7 +99,7 @@ class WorkerProcess:
 
             self._forecast = ForecastRole(settings, self.meter, self._precedence)
             return self._forecast.stage
-        decide_metrics = DecideMetrics(
+        self._decide_metrics = DecideMetrics(
             self.meter,
             settings.topics.decisions,
             step_s=settings.step_s,
@@ -119,7 +116,7 @@ class WorkerProcess:
                 expire_by_stamp=not self._options.accelerated,
             )
 
-        return DecideStage(settings.topics, restore, decide_metrics, self._precedence)
+        return DecideStage(settings.topics, restore, self._decide_metrics, self._precedence)
 
     def _register(self, stages: list[Stage]) -> None:
         for stage in stages:
@@ -128,7 +125,7 @@ class WorkerProcess:
         for role in (self._ingest, self._forecast):
             if role is not None:
                 role.register(self.host)
-        tasks: list[Callable[[], Awaitable[None]]] = [self._watch]
+        tasks: list[Callable[[], Awaitable[None]]] = [self._watch.run]
         if self._options.ticks and "ingest" in self._roles:
             tasks.append(self._tick)
         for task in tasks:
@@ -199,30 +196,6 @@ class WorkerProcess:
         self.health.set_check("restored", status.restored, f"in {status.restore_s:.2f} s")
         heard = status.last_record_s is not None
         self.health.set_check("telemetry", heard, "" if heard else "waiting for telemetry")
-
-    async def _watch(self) -> None:
-        """Lag, and sources that have fallen silent, once a second."""
-        while True:
-            await asyncio.sleep(_WATCH_S)
-            lag: dict[str, int] = dict.fromkeys(self._roles, 0)
-            for key, records in self.host.lag().items():
-                lane = self.host.status.lanes.get(key)
-                if lane is not None:
-                    lag[lane.stage] += records
-            for stage, records in lag.items():
-                self.meter.gauge("lag_records", records, stage=stage)
-            self._watch_sources(monotonic())
-            lanes = self.host.status.lanes.items()
-            self._retention.look((partition, lane.kernel) for (_, partition), lane in lanes)
-
-    def _watch_sources(self, now_s: float) -> None:
-        lanes = self.host.status.lanes
-        silent = self._sources.silent(closed_slots((p, lane.kernel) for (_, p), lane in lanes.items()), now_s)
-        for source, partitions in silent.items():
-            self.meter.gauge("source_silent", float(bool(partitions)), source=source)
-        if silent:
-            words = "; ".join(f"{s}: no page or tick in partitions {p}" for s, p in silent.items() if p)
-            self.health.set_check("sources", not words, words, required=False)
 
     async def _tick(self) -> None:
         topics = self._settings.topics

@@ -19,7 +19,8 @@ OpenMetrics. Beyond loopback it needs a token: `Authorization: Bearer <advanced.
 * Labels take values from fixed sets; whatever else comes up is shown as `other`. Only metrics with the label `workload`
   grow with the fleet: the first `advanced.worker.metrics_max_workloads` (default 100) get theirs, further ones are
   counted in `harmony_workload_gauges_dropped_total`. A retired workload makes room.
-* Each worker tells of what it does itself: sum counters over workers; of gauges take the maximum.
+* Each worker tells of what it does itself: sum counters over workers; of gauges take the maximum. When partitions go to
+  another worker, the gauges of that stage go with them.
 * Measurements are not part of the state: a restart begins them anew. The scores of forecasts, too, start empty; nothing
   that is decided reads them.
 * Times to a command compare the worker's clock with the broker's; a worker whose clock is behind shows 0.

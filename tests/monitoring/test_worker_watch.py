@@ -1,0 +1,92 @@
+"""A worker tells of what it does itself, and of nothing that went to another worker or that it no longer knows."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from agents.decide_records import encode_decision
+from agents.records import Decision, ReplicaView
+from infra.health import Health
+from infra.metrics import PrometheusMeter
+from infra.settings import Settings
+from infra.stage_metrics import DecideMetrics
+from infra.worker_watch import WorkerWatch
+from streams.log import Emission, OutRecord
+from tests.monitoring.memory_loop import MemoryLoop
+from tests.page.fleet_records import TOPICS, decision
+
+LONG_S = 1e6
+
+
+def emission(*decisions: Decision) -> Emission:
+    return Emission([[OutRecord(TOPICS.decisions, d.workload.encode(), encode_decision(d)) for d in decisions]], [], 0)
+
+
+def told(meter: PrometheusMeter, *names: str) -> dict[str, float]:
+    """Every series of these gauges, by name and last label."""
+    return {
+        f"{s.name.removeprefix('harmony_')} {list(s.labels.values())[-1]}": s.value
+        for family in meter.registry.collect()
+        for s in family.samples
+        if s.name.removeprefix("harmony_") in names
+    }
+
+
+def test_a_number_that_is_no_longer_known_has_no_series() -> None:
+    meter = PrometheusMeter(strict=True)
+    metrics = DecideMetrics(meter, TOPICS.decisions)
+    metrics(emission(decision("a", 1)))
+    known = told(meter, "p_miss", "replicas_ready", "replicas_wanted")
+    assert known.keys() == {"p_miss a", "replicas_ready a", "replicas_wanted a"}
+    # Telemetry falls silent: the count is held, and nobody states a risk.
+    last = decision("a", 2)
+    held = ReplicaView(None, None, 4, None, 4)
+    unplanned: dict[str, Any] = {"p_miss": {}, "p_miss_stderr": None}
+    risk = type(last.risk)(last.risk.epsilon, last.risk.objective, **unplanned)
+    metrics(emission(decision("a", 2, reason="silent", replicas=held, risk=risk)))
+    assert told(meter, "p_miss", "replicas_ready", "replicas_wanted") == {"replicas_wanted a": 4.0}
+
+
+async def test_what_went_to_another_worker_is_told_by_that_one_alone() -> None:
+    loop = MemoryLoop()
+    meter = loop.meter
+    metrics = DecideMetrics(meter, TOPICS.decisions)
+    for n in range(24):
+        await loop.publish_slot(rate=10.0 + n % 3)
+    metrics(emission(decision("a", 1), decision("b", 1)))
+    lanes = {
+        ("plans", 0): SimpleNamespace(stage="decide", kernel=object()),
+        ("pages", 0): SimpleNamespace(stage="forecast", kernel=loop.forecast),
+        ("gpu", 0): SimpleNamespace(stage="ingest", kernel=loop.ingest["gpu"]),
+    }
+    status = SimpleNamespace(restored=True, lanes=lanes)
+    host: Any = SimpleNamespace(status=status, lag=lambda: {("pages", 0): 7})
+    health = Health(0.0)
+    watch = WorkerWatch(Settings(), host, ("ingest", "forecast", "decide"), health, meter, metrics)
+    watch.look(0.0)
+    watch.look(LONG_S)
+    gauges = ("replicas", "replicas_ready", "p_miss", "forecast_coverage_ratio", "forecast_pinball", "source_silent")
+    before = told(meter, *gauges)
+    assert before["source_silent gpu"] == before["source_silent requests"] == 1.0
+    assert {key.split()[0] for key in before} == set(gauges)
+    assert [c.ok for c in health.snapshot(0.0).checks] == [False]
+    lanes.clear()
+    status.restored = False
+    watch.look(LONG_S)
+    assert told(meter, *gauges) == before  # a rebalance goes on, and nobody knows yet who has what
+    status.restored = True
+    watch.look(LONG_S)
+    assert told(meter, *gauges) == {}
+    assert health.snapshot(0.0).checks == ()
+    assert told(meter, "lag_records") == {
+        "lag_records ingest": 0.0,
+        "lag_records forecast": 0.0,
+        "lag_records decide": 0.0,
+    }
+    # It comes back, without those that were retired meanwhile.
+    metrics(emission(decision("b", 9)))
+    assert told(meter, "replicas", "replicas_ready").keys() == {
+        "replicas ready", "replicas pending", "replicas wanted", "replicas_ready b"
+    }  # fmt: skip
+    assert meter.registry.get_sample_value("harmony_replicas", {"state": "ready"}) == decision("b", 9).replicas.ready
