@@ -181,7 +181,9 @@ def test_pods_run_commands_that_exist_with_paths_that_are_mounted(values: tuple[
 @needs("helm")
 @BOTH
 def test_the_settings_are_ours(values: tuple[str, ...], tmp_path: Path) -> None:
-    (settings,) = (d for d in of_kind(rendered(*values), "ConfigMap") if d["metadata"]["name"] == "blue-harmony")
+    (settings,) = (
+        d for d in of_kind(rendered(*values), "ConfigMap") if d["metadata"]["name"] == "blue-harmony-settings"
+    )
     file = tmp_path / "harmony.yaml"
     file.write_text(settings["data"]["harmony.yaml"])
     (worker, *_) = (spec for labels, spec in pods(values) if labels["app.kubernetes.io/component"] == "decide")
@@ -260,6 +262,23 @@ def test_the_actuators_rights_are_those_of_the_manifest() -> None:
         assert binding["subjects"] == [
             {"kind": "ServiceAccount", "name": "blue-harmony-kubernetes", "namespace": "scaling"}
         ]
+
+
+@needs("helm")
+@BOTH
+def test_pods_of_the_release_mount_nothing_that_a_hook_has_made(values: tuple[str, ...]) -> None:
+    """Helm rolls no hook back, takes none over that is no hook any more, and deletes what has become one."""
+    objects = rendered(*values)
+    hooks = {d["metadata"]["name"] for d in objects if "helm.sh/hook" in d["metadata"].get("annotations", {})}
+    made = {d["metadata"]["name"] for d in of_kind(objects, "ConfigMap", "Secret")}
+    for labels, spec in pods(values):
+        mounted = {v["configMap"]["name"] for v in spec["volumes"] if "configMap" in v}
+        assert mounted <= made
+        assert mounted
+        if labels["app.kubernetes.io/component"] == "topics":
+            assert mounted <= hooks  # it runs before anything of the release is there
+        else:
+            assert not mounted & hooks
 
 
 @needs("helm")

@@ -78,10 +78,10 @@ securityContext:
 {{- end }}
 {{- end -}}
 
-{{/* All but `state`, which differs. */}}
+{{/* All but `state`, which differs; `settings` names the ConfigMap. */}}
 {{- define "harmony.volumes" -}}
 - name: settings
-  configMap: {name: {{ include "harmony.fullname" . }}}
+  configMap: {name: {{ .settings }}}
 - name: tmp
   emptyDir: {sizeLimit: 256Mi}
 {{- with .Values.kafka.existingSecret }}
