@@ -248,6 +248,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("replicas_wanted", "gauge", "Replicas that the last decision wants.", (_WORKLOAD,)),
     Metric("replicas_ready", "gauge", "Replicas ready as last reported.", (_WORKLOAD,)),
     Metric("p_miss", "gauge", "Probability of missing the objective with the decided replicas, 0 to 1.", (_WORKLOAD,)),
+    Metric("p_miss_allowed", "gauge", "Probability of a miss that the last plan was allowed, 0 to 1.", (_WORKLOAD,)),
+    Metric("acting", "gauge", "1 where decisions are commanded (mode act), 0 in observe.", (_WORKLOAD,)),
     Metric(
         "workload_gauges_dropped_total",
         "counter",

@@ -74,6 +74,7 @@ class _Replicas(msgspec.Struct):
 
 class _Risk(msgspec.Struct):
     p_miss: dict[str, float]
+    epsilon: float | None = None
 
 
 class _DecisionGlance(msgspec.Struct):
@@ -140,6 +141,9 @@ class DecideMetrics:
         self._meter.gauge("replicas_ready", _known(replicas.ready), workload=workload)
         self._meter.gauge("replicas_wanted", _known(replicas.final), workload=workload)
         self._meter.gauge("p_miss", _known(risk), workload=workload)
+        allowed = None if risk is None else decision.risk.epsilon
+        self._meter.gauge("p_miss_allowed", _known(allowed), workload=workload)
+        self._meter.gauge("acting", float(decision.mode == "act"), workload=workload)
 
     def forget(self) -> None:
         """Tell of no workload any more: another worker decides, and readers take the maximum over workers."""

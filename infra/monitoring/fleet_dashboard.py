@@ -79,12 +79,13 @@ FLEET = DashboardSpec(
                 ),
                 PanelSpec(
                     "Wanted and not ready",
-                    "Replicas that a decision wants and the fleet has not reported ready.",
+                    "Replicas that a decision in `act` wants and the fleet has not reported ready.",
                     "none",
                     (
                         Query(
-                            "topk(20, max by (workload) (harmony_replicas_wanted)"
-                            " - max by (workload) (harmony_replicas_ready))",
+                            "topk(20, (max by (workload) (harmony_replicas_wanted)"
+                            " - max by (workload) (harmony_replicas_ready))"
+                            " and on (workload) max by (workload) (harmony_acting) == 1)",
                             "{{workload}}",
                         ),
                     ),

@@ -25,9 +25,12 @@ WORKLOADS = DashboardSpec(
                 ),
                 PanelSpec(
                     "Risk",
-                    "Probability of missing the objective with the decided replicas.",
+                    "Probability of missing the objective with the decided replicas, beside the one that is allowed.",
                     "percentunit",
-                    (Query(f"max by (workload) (harmony_p_miss{_CHOSEN})", "{{workload}}"),),
+                    (
+                        Query(f"max by (workload) (harmony_p_miss{_CHOSEN})", "{{workload}}"),
+                        Query(f"max by (workload) (harmony_p_miss_allowed{_CHOSEN})", "{{workload}} allowed"),
+                    ),
                 ),
             ),
         ),

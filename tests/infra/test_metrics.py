@@ -24,7 +24,8 @@ from tests.programs import ROOT, needs
 BY_NAME = {metric.name: metric for metric in METRICS}
 BASE_UNITS = ("_seconds", "_ratio", "_bytes", "_records", "_rows")
 # Numbers without a unit: counts of things that exist, and a scaled loss.
-UNITLESS = {"replicas", "replicas_wanted", "replicas_ready", "p_miss", "forecast_pinball", "source_silent"}
+COUNTS = {"replicas", "replicas_wanted", "replicas_ready"}
+UNITLESS = {*COUNTS, "p_miss", "p_miss_allowed", "forecast_pinball", "source_silent", "acting"}
 
 
 def scrape(meter: PrometheusMeter) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

@@ -73,10 +73,14 @@ CASES = (
          "10% of the samples come after their slot has closed", "9m"),
     Case("HarmonyKafkaErrors", {'harmony_kafka_errors_total{operation="produce"}': "0+6x20"}, "10m",
          {"operation": "produce"}, "Kafka clients complain while they produce", "2m"),
-    Case("HarmonyMissRisk", {'harmony_p_miss{workload="a"}': "0.01x5 0.25x15"}, "12m", {"workload": "a"},
-         "a misses its objective with probability 25%", "8m"),
+    # What a plan is allowed is no alarm, however much that is.
+    Case("HarmonyMissRisk", {'harmony_p_miss{workload="a"}': "0.24x5 0.26x15",
+         'harmony_p_miss_allowed{workload="a"}': "0.25x20"}, "12m", {"workload": "a"},
+         "a misses its objective with probability 26%, more than it is allowed", "8m"),
     Case("HarmonyReplicasNotReady", {'harmony_replicas_wanted{workload="a"}': "5x30",
-         'harmony_replicas_ready{workload="a"}': "3x30"}, "17m", {"workload": "a"}, "a lacks 2 wanted replicas", "14m"),
+         'harmony_replicas_ready{workload="a"}': "3x30", 'harmony_acting{workload="a"}': "1x30",
+         'harmony_replicas_wanted{workload="b"}': "5x30", 'harmony_replicas_ready{workload="b"}': "3x30",
+         'harmony_acting{workload="b"}': "0x30"}, "17m", {"workload": "a"}, "a lacks 2 wanted replicas", "14m"),
     Case("HarmonyForecastMiscalibrated", {
          'harmony_forecast_coverage_ratio{band="0.8",forecaster="ridge",target="t"}': "0.4x60",
          'harmony_forecast_coverage_ratio{band="0.8",forecaster="seasonal_naive",target="t"}': "0.1x60",
@@ -141,7 +145,8 @@ def test_the_rule_tests_can_fail(tmp_path: Path) -> None:
 def test_recorded_series_are_what_they_say(tmp_path: Path) -> None:
     naive, ridge = (f'harmony_forecast_pinball{{forecaster="{f}",target="t"}}' for f in ("seasonal_naive", "ridge"))
     wanted, ready = (f'harmony_replicas_{state}{{workload="w",instance="i"}}' for state in ("wanted", "ready"))
-    series = {naive: "0.5x10", ridge: "0.25x10", wanted: "3x10", ready: "5x10"}
+    acting = 'harmony_acting{workload="w",instance="i"}'
+    series = {naive: "0.5x10", ridge: "0.25x10", wanted: "3x10", ready: "5x10", acting: "1x10"}
     expected = {
         "forecaster_target:harmony_forecast_skill:ratio": ('{forecaster="ridge",target="t"}', 0.5),
         "workload:harmony_replicas_missing:max": ('{workload="w"}', 0),

@@ -37,15 +37,27 @@ def test_a_number_that_is_no_longer_known_has_no_series() -> None:
     meter = PrometheusMeter(strict=True)
     metrics = DecideMetrics(meter, TOPICS.decisions)
     metrics(emission(decision("a", 1)))
-    known = told(meter, "p_miss", "replicas_ready", "replicas_wanted")
-    assert known.keys() == {"p_miss a", "replicas_ready a", "replicas_wanted a"}
+    gauges = ("p_miss", "p_miss_allowed", "replicas_ready", "replicas_wanted")
+    assert told(meter, *gauges).keys() == {f"{name} a" for name in gauges}
     # Telemetry falls silent: the count is held, and nobody states a risk.
     last = decision("a", 2)
     held = ReplicaView(None, None, 4, None, 4)
     unplanned: dict[str, Any] = {"p_miss": {}, "p_miss_stderr": None}
     risk = type(last.risk)(last.risk.epsilon, last.risk.objective, **unplanned)
     metrics(emission(decision("a", 2, reason="silent", replicas=held, risk=risk)))
-    assert told(meter, "p_miss", "replicas_ready", "replicas_wanted") == {"replicas_wanted a": 4.0}
+    assert told(meter, *gauges) == {"replicas_wanted a": 4.0}
+
+
+def test_what_is_allowed_and_commanded_follows_the_decisions() -> None:
+    meter = PrometheusMeter(strict=True)
+    metrics = DecideMetrics(meter, TOPICS.decisions)
+    for step, mode in enumerate(("act", "observe", "act")):
+        made = decision("a", step, mode=mode)
+        metrics(emission(made))
+        assert told(meter, "p_miss_allowed", "acting") == {
+            "p_miss_allowed a": made.risk.epsilon,
+            "acting a": float(mode == "act"),
+        }
 
 
 async def test_what_went_to_another_worker_is_told_by_that_one_alone() -> None:
@@ -66,7 +78,15 @@ async def test_what_went_to_another_worker_is_told_by_that_one_alone() -> None:
     watch = WorkerWatch(Settings(), host, ("ingest", "forecast", "decide"), health, meter, metrics)
     watch.look(0.0)
     watch.look(LONG_S)
-    gauges = ("replicas", "replicas_ready", "p_miss", "forecast_coverage_ratio", "forecast_pinball", "source_silent")
+    gauges = (
+        "replicas",
+        "replicas_ready",
+        "p_miss",
+        "acting",
+        "forecast_coverage_ratio",
+        "forecast_pinball",
+        "source_silent",
+    )
     before = told(meter, *gauges)
     assert before["source_silent gpu"] == before["source_silent requests"] == 1.0
     assert {key.split()[0] for key in before} == set(gauges)
