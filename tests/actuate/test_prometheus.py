@@ -25,6 +25,19 @@ from tests.programs import needs
 LEASE_MS = 12_000
 
 
+async def test_no_fleet_is_too_large_for_its_gauges() -> None:
+    """A workload without its series is one that KEDA or an HPA asks for in vain."""
+    desk = Desk(Answers("keda"), ApplyGuard(), wall_ms)
+    now_ms = wall_ms()
+    workloads = [f"prod/llm/service-{n:04d}" for n in range(1_200)]
+    for workload in workloads:
+        times = {"issued_ts_ms": now_ms, "valid_until_ts_ms": now_ms + 600_000}
+        await desk.handle(command(1, 5, 3, workload=workload, target=TARGET, **times))
+    wanted, until, *_ = LeaseGauges(desk).collect()
+    for family in (wanted, until):
+        assert [sample.labels["workload"] for sample in family.samples] == workloads
+
+
 @needs("prometheus")
 @pytest.mark.slow
 async def test_the_recipe_follows_the_lease_in_a_real_prometheus(tmp_path: Path) -> None:
