@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import hmac
 import ipaddress
@@ -40,8 +41,8 @@ class Scrape(Protocol):
 class ProbeServer:
     """Serves probes and metrics on a socket of its own, on the loop that it watches: a stuck loop does not answer.
 
-    With a token, `/metrics` and the details of the probes need `Authorization: Bearer <token>`; the probes' status
-    codes do not, so that a kubelet needs no secret.
+    With a token, `/metrics` and the details of the probes need `Authorization: Bearer <token>`, or the token as
+    password of Basic; the probes' status codes do not, so that a kubelet needs no secret.
 
     Args:
         health: what the probes tell.
@@ -155,9 +156,10 @@ class ProbeServer:
     def _may_see_details(self, request: web.Request) -> bool:
         if self._mutual and shows_certificate(request):
             return True
-        if self._token is None and self._mutual:
-            return False
-        return may_ask(request, self._token)
+        if self._token is None:
+            return not self._mutual and may_ask(request, None)
+        # The page links to these addresses, and browsers know the token as its password.
+        return hmac.compare_digest(sent_token(request).encode("utf-8", "replace"), self._token.encode())
 
 
 def _unready_because(snapshot: HealthSnapshot) -> str:
@@ -191,6 +193,19 @@ def may_ask(request: web.Request, token: str | None) -> bool:
         return names_loopback(request.host)
     sent = request.headers.get("Authorization", "").encode("utf-8", "replace")
     return hmac.compare_digest(sent, f"Bearer {token}".encode())
+
+
+def sent_token(request: web.Request) -> str:
+    """The bearer token of a request, or the password that a browser sends in its place; "" without."""
+    scheme, _, sent = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return sent.strip()
+    if scheme.lower() == "basic":
+        try:
+            return base64.b64decode(sent, validate=True).decode().partition(":")[2]
+        except ValueError:  # not base64, or not text
+            return ""
+    return ""
 
 
 def names_loopback(host_header: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import gzip
 import hashlib
 import hmac
@@ -16,7 +15,7 @@ import orjson
 from aiohttp import web
 
 from infra.page.live import LiveFleet
-from infra.probes import names_loopback
+from infra.probes import names_loopback, sent_token
 from infra.web_tls import shows_certificate
 
 MAX_READERS: Final = 64
@@ -120,7 +119,7 @@ class PageRoutes:
             if names_loopback(request.host):
                 return None
             return _error(403, "this page answers to 127.0.0.1 or localhost only", "open it under one of these names")
-        if hmac.compare_digest(_sent_token(request).encode("utf-8", "replace"), self._token.encode()):
+        if hmac.compare_digest(sent_token(request).encode("utf-8", "replace"), self._token.encode()):
             return None
         refusal = _error(401, "a token is needed", "give the metrics token as password, any user name")
         refusal.headers["WWW-Authenticate"] = 'Basic realm="harmony", charset="UTF-8"'
@@ -188,18 +187,6 @@ def _telling(tell: Callable[[], object]) -> Handler:
         return web.Response(body=orjson.dumps(tell()), content_type="application/json")
 
     return told
-
-
-def _sent_token(request: web.Request) -> str:
-    scheme, _, sent = request.headers.get("Authorization", "").partition(" ")
-    if scheme.lower() == "bearer":
-        return sent.strip()
-    if scheme.lower() == "basic":
-        try:
-            return base64.b64decode(sent, validate=True).decode().partition(":")[2]
-        except ValueError:  # not base64, or not text
-            return ""
-    return ""
 
 
 def _error(status: int, error: str, hint: str) -> web.Response:

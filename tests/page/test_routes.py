@@ -129,8 +129,13 @@ def test_with_a_token_browsers_give_it_as_a_password() -> None:
         assert refused.headers["WWW-Authenticate"].startswith("Basic")
         for bad in ("Basic ???", "Basic eDp5", "Bearer nope", "Basic /w=="):
             assert get(server, "/api/fleet", Authorization=bad)[0].status == 401
+            assert get(server, "/metrics", Authorization=bad)[0].status == 401
+            assert "checks" not in json.loads(get(server, "/readyz", Authorization=bad)[1])
         for good in ("Basic eDpzM2NyZXQ=", "Bearer s3cret"):  # x:s3cret
             assert get(server, "/api/fleet", Authorization=good)[0].status == 200
+            # The page links to both, and a browser answers with what it was told for the page.
+            assert get(server, "/metrics", Authorization=good)[0].status == 200
+            assert "checks" in json.loads(get(server, "/readyz", Authorization=good)[1])
 
 
 def test_json_of_fleet_and_workload() -> None:
