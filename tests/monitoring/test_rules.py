@@ -42,6 +42,9 @@ CASES = (
          {"instance": "w0", "job": "harmony"}, "Worker w0 has started 3 times within 15 minutes", "5m"),
     Case("HarmonyNoTelemetry", {'harmony_samples_total{outcome="accepted"}': "0+600x10 6000x15"}, "19m", {},
          "No telemetry sample has been accepted for 5 minutes", "12m"),
+    # The last worker has gone, and its target with it.
+    Case("HarmonyNoTelemetry", {'harmony_samples_total{outcome="accepted"}': "0+600x10 stale"}, "19m", {},
+         "No telemetry sample has been accepted for 5 minutes", "12m"),
     Case("HarmonySourceSilent", {'harmony_source_silent{source="gpu",instance="a"}': "0x5 1x5",
          'harmony_source_silent{source="gpu",instance="b"}': "0x20"}, "8m", {"source": "gpu"},
          "Telemetry source gpu has a partition without page or tick", "5m"),
