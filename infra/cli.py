@@ -16,7 +16,7 @@ from infra.ablations import ablate
 from infra.actuate import cli as actuate_cli
 from infra.backtest.command import backtest
 from infra.bench import cli as bench_cli
-from infra.cli_end import ended_plainly
+from infra.cli_end import end_when_told, ended_plainly
 from infra.cli_forecast import forecast
 from infra.cli_options import BrokersOption, ConfigOption, JsonOption, finite, print_json
 from infra.collect import cli as collect_cli
@@ -278,6 +278,7 @@ cli_operate.register(app)
 
 def main() -> None:
     """Entry point: runs the command; a `HarmonyError` becomes its sentence on stderr and its exit code."""
+    end_when_told()
     with ended_plainly():
         app()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,21 @@ from infra.errors import HarmonyError
 
 # A full disk or quota, a file as large as may be, a device that fails.
 _OUTPUT_LOST = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+
+
+def end_when_told() -> None:
+    """Let SIGTERM end a command that is the first process of a container, until the command has a handler of its own.
+
+    Linux drops signals that such a process has no handler for: a worker told to end while it loads and compiles, for
+    seconds to minutes, would go on until it is killed at the end of its grace period.
+    """
+    if os.getpid() == 1:
+        signal.signal(signal.SIGTERM, _end_at_once)
+
+
+def _end_at_once(number: int, _frame: object) -> None:
+    # As the default would: nothing has been begun that must be brought to an end.
+    os._exit(128 + number)
 
 
 @contextmanager

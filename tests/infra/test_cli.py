@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -216,3 +217,19 @@ def test_a_full_disk_under_the_output_is_one_sentence(arguments: list[str]) -> N
         )
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert done.stderr.startswith("harmony: Cannot write the output: No space left on device")
+
+
+def test_the_first_process_of_a_container_ends_when_told_while_it_starts() -> None:
+    """There the default action of SIGTERM is none."""
+    code = """
+import os, signal, time
+own, os.getpid = os.getpid(), lambda: 1
+from infra import cli
+def starts():
+    os.kill(own, signal.SIGTERM)
+    time.sleep(50)
+cli.app = starts
+cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60, cwd=ROOT)
+    assert done.returncode == 128 + signal.SIGTERM
