@@ -91,6 +91,8 @@ def test_helm_finds_nothing_to_complain_of() -> None:
         ({"workers": {"all": {"replicas": 1}}}, "workers.all stands for all three roles"),
         ({"actuators": {"kubernetes": {"enabled": True, "act": True}}}, "needs actuators.kubernetes.namespaces"),
         ({"image": {"tag": "latest"}}, "image"),
+        # By TLS no probe would get an answer.
+        ({"settings": {"advanced": {"worker": {"web_certfile": "/etc/harmony-kafka/p.pem"}}}}, "ask by HTTP"),
     ],
     ids=str,
 )
