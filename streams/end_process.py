@@ -9,6 +9,7 @@ from aiokafka.errors import (
     ClusterAuthorizationFailedError,
     GroupAuthorizationFailedError,
     TopicAuthorizationFailedError,
+    UnsupportedCodecError,
 )
 
 from streams.exhaustion import exhausted
@@ -32,6 +33,11 @@ def end_process(stage: str, error: BaseException) -> None:
         error = ContractBroken(
             f"Kafka refuses this worker's user ({type(error).__name__}: {error}): a right was taken away while it ran; "
             "`harmony topics rights` lists what it needs"
+        )
+    elif isinstance(error, UnsupportedCodecError):
+        error = ContractBroken(
+            f"records are compressed, by a publisher or by the brokers, as this installation cannot read ({error}); "
+            "install cramjam (`pip install 'harmony-scaler[collect]'`) and start again, nothing is lost"
         )
     if not isinstance(error, ContractBroken):
         import traceback

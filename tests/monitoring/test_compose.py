@@ -9,6 +9,7 @@ import json
 import re
 import shlex
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,13 @@ def test_the_profile_gpu_adds_a_forecast_worker_with_a_device_and_prometheus_fin
     # A name that is not there has no address, and is no target that is down.
     (found,) = scrape["dns_sd_configs"]
     assert "forecast-gpu" in found["names"]
+
+
+def test_the_image_reads_every_compression_that_kafka_knows() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for line in re.findall(r"uv sync .*", DOCKERFILE):
+        brought = [requirement for extra in re.findall(r"--extra (\S+)", line) for requirement in extras[extra]]
+        assert any(requirement.startswith("cramjam") for requirement in brought), line
 
 
 def test_variables_are_explained_in_the_example() -> None:

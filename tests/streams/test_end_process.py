@@ -19,6 +19,10 @@ def ended_by(error: str) -> subprocess.CompletedProcess[str]:
         ("MemoryError()", "no memory is left (MemoryError); raise the limit"),
         ("MemoryError('Unable to allocate 8 GiB')", "no memory is left (Unable to allocate 8 GiB); raise the limit"),
         ("TopicAuthorizationFailedError('pages')", "Kafka refuses this worker's user"),
+        (
+            "UnsupportedCodecError('Libraries for lz4 compression codec not found')",
+            "records are compressed, by a publisher",
+        ),
         ("ContractBroken('the log has a gap')", "the log has a gap"),
     ],
 )
