@@ -27,6 +27,9 @@ RUN groupadd --gid 10001 harmony \
     && install --directory --owner harmony --group harmony /var/lib/harmony
 COPY --from=build /opt/harmony /opt/harmony
 ENV PATH=/opt/harmony/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 HARMONY_STATE_DIR=/var/lib/harmony
+# Machine code is read only from where it may be written: with a read-only root that is neither beside the sources nor in
+# a home, and every start would compile all of it.
+ENV NUMBA_CACHE_DIR=/tmp/compiled
 WORKDIR /var/lib/harmony
 USER 10001:10001
 EXPOSE 9464

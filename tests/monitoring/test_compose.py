@@ -73,6 +73,19 @@ def test_the_profile_gpu_adds_a_forecast_worker_with_a_device_and_prometheus_fin
     assert "forecast-gpu" in found["names"]
 
 
+def test_machine_code_has_a_place_that_a_read_only_container_can_write_to() -> None:
+    """Else what the image brings along is not read, and each start compiles for longer than health checks wait."""
+    final = DOCKERFILE.rsplit("\nFROM ", 1)[1]
+    place = dict(pair.split("=", 1) for line in re.findall(r"^ENV (.+)$", final, re.MULTILINE) for pair in line.split())
+    for name in (*WORKERS, "forecast-gpu", "fleet"):
+        service = SERVICES[name]
+        assert service["read_only"]
+        kept = service["environment"].get("NUMBA_CACHE_DIR", place.get("NUMBA_CACHE_DIR", "nowhere"))
+        written = [mount.split(":")[0] for mount in service["tmpfs"]]
+        assert any(Path(kept).is_relative_to(mount) for mount in written), name
+    assert "NUMBA_CACHE_DIR" not in DOCKERFILE.rsplit("\nFROM ", 1)[0]  # there it is kept beside the sources
+
+
 def test_the_image_reads_every_compression_that_kafka_knows() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for line in re.findall(r"uv sync .*", DOCKERFILE):
