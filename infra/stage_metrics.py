@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from agents.decide_records import command_id
 from infra.metrics import PrometheusMeter
 from streams.log import Emission
 from streams.pages import Counters
@@ -95,19 +96,27 @@ class DecideMetrics:
     """Reads the decisions of an emission; fleet totals are sums over the newest decision of each workload.
 
     Args:
+        fleet, epoch: of the policy, of which command ids are made.
         step_s: that each decision speaks for.
         hold_s: in `observe`, the largest proposal of so long counts as what HARMONY would have held.
     """
 
     def __init__(
-        self, meter: PrometheusMeter, decisions_topic: str, *, step_s: float = 15.0, hold_s: float = 120.0
+        self,
+        meter: PrometheusMeter,
+        decisions_topic: str,
+        *,
+        fleet: str,
+        epoch: int,
+        step_s: float = 15.0,
+        hold_s: float = 120.0,
     ) -> None:
         self._meter = meter
+        self._fleet, self._epoch = fleet, epoch
         self._decisions_topic = decisions_topic
         self._step_s, self._hold_ms = step_s, round(hold_s * 1000)
         self._proposals: dict[str, deque[tuple[int, int]]] = {}
         self._newest: dict[str, _Replicas] = {}
-        self._command_ids: dict[str, str] = {}
 
     def __call__(self, emission: Emission) -> None:
         """Report the decisions made of one plan record."""
@@ -128,13 +137,11 @@ class DecideMetrics:
         if decision.action == "retired":
             self._newest.pop(workload, None)
             self._proposals.pop(workload, None)
-            self._command_ids.pop(workload, None)
             self._meter.forget_workload(workload)
             return
         self._newest[workload] = replicas
         self._count_time(decision)
-        if decision.command_id is not None and self._command_ids.get(workload) != decision.command_id:
-            self._command_ids[workload] = decision.command_id
+        if self._is_new(decision):
             self._meter.count("commands_total")
         risk = None if replicas.final is None else decision.risk.p_miss.get(str(replicas.final))
         # What this decision does not know must not go on as an earlier one knew it.
@@ -144,6 +151,14 @@ class DecideMetrics:
         allowed = None if risk is None else decision.risk.epsilon
         self._meter.gauge("p_miss_allowed", _known(allowed), workload=workload)
         self._meter.gauge("acting", float(decision.mode == "act"), workload=workload)
+
+    def _is_new(self, decision: _DecisionGlance) -> bool:
+        """Whether it ordered its command first: the id tells, also to a worker that knows of no decision before."""
+        final = decision.replicas.final
+        if decision.command_id is None or final is None:
+            return False
+        made = command_id(self._fleet, decision.workload, decision.origin_ts_ms, final, self._epoch)
+        return decision.command_id == made
 
     def forget(self) -> None:
         """Tell of no workload any more: another worker decides, and readers take the maximum over workers."""

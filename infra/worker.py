@@ -102,6 +102,8 @@ class WorkerProcess:
         self._decide_metrics = DecideMetrics(
             self.meter,
             settings.topics.decisions,
+            fleet=settings.policy.fleet,
+            epoch=settings.policy.epoch,
             step_s=settings.step_s,
             hold_s=settings.policy.guards.stabilization_down_s,
         )

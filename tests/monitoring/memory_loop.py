@@ -59,7 +59,8 @@ class MemoryLoop:
         scorer = ForecastScorer(SkillBoard(QUANTILE_LEVELS), baseline, self.meter)
         self.forecast = ForecastKernel(0, STREAM, DEFAULT_CATALOGUE, self.topics, policy, engine, self.meter, scorer)
         self.decide = DecideLane(
-            DecideKernel(policy, STREAM, self.topics), DecideMetrics(self.meter, self.topics.decisions)
+            DecideKernel(policy, STREAM, self.topics),
+            DecideMetrics(self.meter, self.topics.decisions, fleet=policy.fleet, epoch=policy.epoch),
         )
         self._counter = 0.0
         self._read = {self.topics.pages: 0, self.topics.plans: 0}

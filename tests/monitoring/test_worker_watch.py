@@ -5,7 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from agents.decide_records import encode_decision
+from msgspec.structs import replace
+
+from agents.decide_records import command_id, encode_decision
 from agents.records import Decision, ReplicaView
 from infra.health import Health
 from infra.metrics import PrometheusMeter
@@ -17,6 +19,7 @@ from tests.monitoring.memory_loop import MemoryLoop
 from tests.page.fleet_records import TOPICS, decision
 
 LONG_S = 1e6
+EPOCH = 3
 
 
 def emission(*decisions: Decision) -> Emission:
@@ -33,9 +36,30 @@ def told(meter: PrometheusMeter, *names: str) -> dict[str, float]:
     }
 
 
+def test_a_lease_that_is_renewed_is_no_new_command_to_a_worker_that_has_just_started() -> None:
+    def ordered(step: int, since: int) -> Decision:
+        made = decision("a", step, mode="act")
+        first, final = decision("a", since), made.replicas.final
+        assert final is not None
+        return replace(made, command_id=command_id("test", "a", first.origin_ts_ms, final, EPOCH))
+
+    def counted(*decisions: Decision) -> float | None:
+        meter = PrometheusMeter(strict=True)
+        metrics = DecideMetrics(meter, TOPICS.decisions, fleet="test", epoch=EPOCH)
+        for made in decisions:
+            metrics(emission(made))
+        return meter.registry.get_sample_value("harmony_commands_total")
+
+    life = [ordered(1, since=1), ordered(2, since=1), ordered(3, since=3), ordered(4, since=3)]
+    assert counted(*life) == 2
+    assert counted(*life[3:]) == 0  # a restart between the two
+    assert counted(*life[1:]) == 1
+    assert counted(decision("a", 1, command_id=None)) == 0
+
+
 def test_a_number_that_is_no_longer_known_has_no_series() -> None:
     meter = PrometheusMeter(strict=True)
-    metrics = DecideMetrics(meter, TOPICS.decisions)
+    metrics = DecideMetrics(meter, TOPICS.decisions, fleet="test", epoch=EPOCH)
     metrics(emission(decision("a", 1)))
     gauges = ("p_miss", "p_miss_allowed", "replicas_ready", "replicas_wanted")
     assert told(meter, *gauges).keys() == {f"{name} a" for name in gauges}
@@ -50,7 +74,7 @@ def test_a_number_that_is_no_longer_known_has_no_series() -> None:
 
 def test_what_is_allowed_and_commanded_follows_the_decisions() -> None:
     meter = PrometheusMeter(strict=True)
-    metrics = DecideMetrics(meter, TOPICS.decisions)
+    metrics = DecideMetrics(meter, TOPICS.decisions, fleet="test", epoch=EPOCH)
     for step, mode in enumerate(("act", "observe", "act")):
         made = decision("a", step, mode=mode)
         metrics(emission(made))
@@ -63,7 +87,7 @@ def test_what_is_allowed_and_commanded_follows_the_decisions() -> None:
 async def test_what_went_to_another_worker_is_told_by_that_one_alone() -> None:
     loop = MemoryLoop()
     meter = loop.meter
-    metrics = DecideMetrics(meter, TOPICS.decisions)
+    metrics = DecideMetrics(meter, TOPICS.decisions, fleet="test", epoch=EPOCH)
     for n in range(24):
         await loop.publish_slot(rate=10.0 + n % 3)
     metrics(emission(decision("a", 1), decision("b", 1)))
