@@ -34,7 +34,9 @@ class PluginDecoder:
                 f"The decoder {plugin.name!r} breaks the contract of docs/plugins.md: no method decode.", 2
             )
         self._plugin = plugin
-        self._guarded = Guarded(plugin, limits, blameless=(ValueError,))
+        # A record that is not decoded is a dead letter, so one that comes during a late call waits, and is a failure
+        # where that call never ends.
+        self._guarded = Guarded(plugin, limits, blameless=(ValueError,), waits=True)
 
     def read(self, value: bytes, stamp_ms: int) -> RawPoints:
         """The points of one record.

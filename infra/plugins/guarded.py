@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from concurrent.futures import wait as wait_for
 from typing import Any, TypeVar
 
 import structlog
@@ -50,6 +51,8 @@ class Guarded:
         meter: counts `plugin_calls_total`.
         prepare: run once in the plug-in's thread before the first call.
         blameless: what the plug-in may raise by contract: it reaches the caller, and the breaker counts it as success.
+        waits: a call waits for the last one where that still runs, within the time limit, and fails where it does not
+            end; else such a call is skipped at once.
     """
 
     def __init__(
@@ -60,12 +63,14 @@ class Guarded:
         *,
         prepare: Callable[[], object] | None = None,
         blameless: tuple[type[Exception], ...] = (),
+        waits: bool = False,
     ) -> None:
         self.plugin = plugin
         self.breaker = Breaker(limits.failures, limits.pause_calls)
         self._limit_s = limits.time_limit_s
         self._meter = meter or NullMeter()
         self._blameless = blameless
+        self._waits = waits
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._late: Future[Any] | None = None
         threading.Thread(
@@ -80,7 +85,10 @@ class Guarded:
             Exception: one of `blameless`.
         """
         if self._late is not None and not self._late.done():
-            raise self._counted("skipped", "its last call still runs")
+            if not self._waits:
+                raise self._counted("skipped", "its last call still runs")
+            if not wait_for([self._late], self._limit_s).done:
+                raise self._failed("timeout", "its last call still runs")
         self._late = None
         if not self.breaker.allows():
             raise self._counted("skipped", "the circuit breaker is open")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,8 +47,8 @@ class _Made:
         return Own()
 
 
-def made(answer: Callable[[bytes], Any]) -> PluginDecoder:
-    return PluginDecoder(_Made(answer), {}, LIMITS)  # type: ignore[arg-type]
+def made(answer: Callable[[bytes], Any], limits: PluginLimits = LIMITS) -> PluginDecoder:
+    return PluginDecoder(_Made(answer), {}, limits)  # type: ignore[arg-type]
 
 
 def fold_of(decoder: PluginDecoder) -> RawFold:
@@ -81,6 +82,29 @@ def test_a_broken_decoder_ends_the_mapper_before_it_empties_the_topic() -> None:
             decoder.read(b"x", STAMP_MS)
     with pytest.raises(HarmonyError, match="and so did the calls before it"):
         decoder.read(b"x", STAMP_MS)
+
+
+def test_a_decoder_that_hangs_ends_the_mapper_before_it_empties_the_topic() -> None:
+    go_on = threading.Event()
+    decoder = made(lambda _: go_on.wait(60), PluginLimits(0.02, 3, 2))
+    for words in ("no answer within", "its last call still runs"):
+        with pytest.raises(MalformedError, match=words):
+            decoder.read(b"x", STAMP_MS)
+    with pytest.raises(HarmonyError, match="and so did the calls before it"):
+        decoder.read(b"x", STAMP_MS)
+    go_on.set()
+
+
+def test_one_record_that_took_too_long_takes_no_other_along() -> None:
+    go_on = threading.Event()
+    decoder = made(lambda value: go_on.wait(60) and [] if value == b"slow" else [("a", {}, 1, 1.0)])
+    decoder._guarded._limit_s = 0.02
+    with pytest.raises(MalformedError, match="no answer within"):
+        decoder.read(b"slow", STAMP_MS)
+    # A machine under load may need more than the limit for any answer at all.
+    decoder._guarded._limit_s = 60.0
+    threading.Timer(0.05, go_on.set).start()
+    assert len(decoder.read(b"good", STAMP_MS).points) == 1
 
 
 def test_one_good_record_between_bad_ones_keeps_it_going() -> None:
