@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 from agents.records import Target
@@ -57,7 +58,8 @@ class PluginActuator:
 
     async def observe(self, workload: str, target: Target, expected: int | None, in_force: int | None) -> int | None:
         """As the protocol says; a count that is none is refused."""
-        count = await self._ask(self._own.observe(workload, target, expected, in_force), "observe", changes=False)
+        call = partial(self._own.observe, workload, target, expected, in_force)
+        count = await self._ask(call, "observe", changes=False)
         if count is None and expected is None:
             return None
         if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MAX_REPLICAS:
@@ -66,7 +68,7 @@ class PluginActuator:
 
     async def apply(self, order: Order) -> str:
         """As the protocol says."""
-        detail = await self._ask(self._own.apply(order), "apply", changes=True)
+        detail = await self._ask(partial(self._own.apply, order), "apply", changes=True)
         return detail if isinstance(detail, str) else ""
 
     async def close(self) -> None:
@@ -78,11 +80,10 @@ class PluginActuator:
         self._loop.call_soon_threadsafe(self._loop.stop)
         await asyncio.to_thread(self._thread.join, _CLOSE_S)
 
-    async def _ask(self, call: Coroutine[Any, Any, T], what: str, *, changes: bool) -> T:
+    async def _ask(self, call: Callable[[], Coroutine[Any, Any, T]], what: str, *, changes: bool) -> T:
         if not self._breaker.allows():
-            call.close()
             raise NotApplied(f"{self.name} is left alone after {what} or another call failed", sure=True)
-        asked = asyncio.run_coroutine_threadsafe(call, self._loop)
+        asked = asyncio.run_coroutine_threadsafe(_contained(call), self._loop)
         try:
             answer = await asyncio.wait_for(asyncio.wrap_future(asked), self._limit_s)
         except NotApplied:
@@ -91,6 +92,12 @@ class PluginActuator:
         except TimeoutError as error:
             reason = f"no answer within {self._limit_s:g} s" if not str(error) else str(error)
             raise self._failed(what, reason, changes) from None
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # The plug-in has cancelled itself, not somebody us.
+            raise self._failed(what, "it was cancelled", changes) from error
         except Exception as error:
             raise self._failed(what, f"{type(error).__name__}: {error}", changes) from error
         self._breaker.succeeded()
@@ -99,3 +106,13 @@ class PluginActuator:
     def _failed(self, what: str, reason: str, changes: bool) -> NotApplied:
         paused = "; it is left alone for a while" if self._breaker.failed() else ""
         return NotApplied(f"{self.name}.{what}: {reason}{paused}", sure=not changes)
+
+
+async def _contained(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """What the plug-in answers; runs on its loop, which `sys.exit` would end, and with it every later call."""
+    try:
+        return await call()
+    except (Exception, asyncio.CancelledError):
+        raise
+    except BaseException as error:
+        raise RuntimeError(f"{type(error).__name__} {error}") from error

@@ -38,7 +38,7 @@ class _Made:
 
 
 class Own:
-    def __init__(self, count: Any = 3, error: Exception | None = None) -> None:
+    def __init__(self, count: Any = 3, error: BaseException | None = None) -> None:
         self.count, self.error, self.applied, self.closed = count, error, 0, False
 
     async def observe(self, *_: object) -> Any:
@@ -108,6 +108,54 @@ def test_after_failures_it_is_left_alone_and_then_tried() -> None:
             assert skipped.value.sure
         assert await actuator.apply(ORDER) == "set 4"
         assert own.applied == 1
+        await actuator.close()
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), KeyboardInterrupt()])
+def test_whatever_it_raises_is_its_failure_and_the_next_call_is_made(error: BaseException) -> None:
+    async def scene() -> None:
+        own = Own(error=error)
+        actuator = made(own)
+        with pytest.raises(NotApplied, match=r"mine\.apply: ") as failure:
+            await actuator.apply(ORDER)
+        assert not failure.value.sure
+        own.error = None
+        assert await actuator.observe("w", TARGET, 3, None) == 3
+        await actuator.close()
+
+    asyncio.run(scene())
+
+
+def test_one_that_takes_other_arguments_is_a_failure_and_no_end() -> None:
+    class Strange(Own):
+        async def observe(self, workload: str) -> int:  # type: ignore[override]
+            return len(workload)
+
+    async def scene() -> None:
+        actuator = made(Strange())
+        with pytest.raises(NotApplied, match=r"mine\.observe: TypeError") as failure:
+            await actuator.observe("w", TARGET, 3, None)
+        assert failure.value.sure
+        await actuator.close()
+
+    asyncio.run(scene())
+
+
+def test_who_ends_the_actuator_is_obeyed_while_it_waits() -> None:
+    class Waiting(Own):
+        async def apply(self, order: Order) -> str:
+            await asyncio.Event().wait()
+            return ""
+
+    async def scene() -> None:
+        actuator = made(Waiting())
+        task = asyncio.create_task(actuator.apply(ORDER))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
         await actuator.close()
 
     asyncio.run(scene())
