@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
@@ -70,14 +70,10 @@ class PluginForecaster:
         return self._guarded.call(lambda: self._ask(batch, horizon, num_paths))
 
     def _ask(self, batch: ContextBatch, horizon: int, num_paths: int) -> ForecastBatch:
-        own = replace(
-            batch,
-            # It may write into what it is given; others are asked with the same batch afterwards.
-            values=batch.values.clone(),
-            observed=batch.observed.clone(),
-            coarse=batch.coarse.clone(),
-            coarse_observed=batch.coarse_observed.clone(),
-        )
+        # It may write into what it is given, also by mistake; others are asked with the same batch afterwards.
+        given = {field.name: getattr(batch, field.name) for field in fields(batch)}
+        copies: dict[str, Any] = {name: told.clone() for name, told in given.items() if torch.is_tensor(told)}
+        own = replace(batch, **copies)
         with torch.inference_mode():
             paths = torch.as_tensor(self._own.forecast(own, horizon, num_paths).paths)
             wanted = (len(batch), num_paths, horizon, len(batch.indicators))

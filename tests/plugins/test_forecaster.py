@@ -32,6 +32,7 @@ from tests.monitoring.memory_loop import MemoryLoop
 from tests.plugins.example import write_metadata
 
 LIMITS = PluginLimits(60.0, 2, 2)
+TENSORS = ("origin_ts_ms", "values", "observed", "coarse", "coarse_observed", "levels", "lower", "upper")
 
 
 @dataclass
@@ -91,12 +92,12 @@ def test_it_cannot_spoil_what_the_next_forecaster_is_asked_with() -> None:
     batch, same = random_batch(3, seed=1), random_batch(3, seed=1)
 
     def scribble(own: ContextBatch, horizon: int, num_paths: int) -> ForecastBatch:
-        for tensor in (own.values, own.observed, own.coarse, own.coarse_observed):
-            tensor.zero_()
+        for name in TENSORS:
+            getattr(own, name).zero_()
         return constant(1.0)(own, horizon, num_paths)
 
-    wrapped(scribble).forecast(batch, 4, 9)
-    for name in ("values", "observed", "coarse", "coarse_observed"):
+    assert (wrapped(scribble).forecast(batch, 4, 9).paths == 1.0).all()
+    for name in TENSORS:
         assert torch.equal(getattr(batch, name), getattr(same, name)), name
 
 
