@@ -240,6 +240,10 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
         found = re.search(r'field "(\w+)"', str(error))
         name = ENV_PREFIX + (found.group(1).upper() if found else "*")
         raise HarmonyError(f"environment variable {name}: not valid JSON.", 2) from None
+    except RecursionError:
+        ours = (name for name in environ if name.upper().startswith(ENV_PREFIX))
+        deepest = max(ours, key=lambda name: environ[name].count("[") + environ[name].count("{"))
+        raise HarmonyError(f"environment variable {deepest}: its JSON is nested too deep.", 2) from None
 
 
 def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, StringConstraints, model_validator
+import orjson
+from pydantic import Field, SecretStr, StringConstraints, field_validator, model_validator
 
 from agents.policy import GuardLimits, IdleRule, Policy, Slo, TargetRef, WorkloadSpec
 from infra.plugins.limits import PluginKind, PluginLimits
@@ -269,6 +270,17 @@ class PluginsSection(Section):
     failures: int = _key(_PLUGINS.failures, "After so many failed calls in a row ...", ge=1)
     pause_calls: int = _key(_PLUGINS.pause_calls, "... the next ones are answered without it.", ge=1)
     options: dict[PluginKind, dict[str, Any]] = _key({}, "Per kind (forecaster, ...), what its factory is given.")
+
+    @field_validator("options")
+    @classmethod
+    def _can_be_told(cls, options: dict[PluginKind, dict[str, Any]]) -> dict[PluginKind, dict[str, Any]]:
+        """Fingerprints hold them as JSON, and YAML knows more than JSON does."""
+        for kind, given in options.items():
+            try:
+                orjson.dumps(given, option=orjson.OPT_SORT_KEYS)
+            except TypeError as error:
+                raise ValueError(f"those of {kind} hold what JSON cannot ({error})") from None
+        return options
 
 
 class AdvancedSection(Section):

@@ -7,6 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from infra.printable import printable
+
 # Seconds beyond it have no 64-bit count of milliseconds; nothing that is meant comes near.
 MOST = 1e15
 
@@ -20,7 +22,8 @@ class Section(BaseModel):
     @classmethod
     def _usable(cls, value: Any) -> Any:
         if isinstance(value, int | float) and abs(value) > MOST:
-            raise ValueError(f"must lie within -{MOST:g} and {MOST:g}, got {value:g}")
+            # An integer may have more digits than a float can tell.
+            raise ValueError(f"must lie within -{MOST:g} and {MOST:g}, got {printable(str(value), 40)}")
         if isinstance(value, str):
             check_text(value)
         return value

@@ -177,6 +177,18 @@ def test_file_is_found_by_variable_then_by_name(tmp_path: Path, monkeypatch: pyt
             "harmony.yaml:1: advanced.stream.grace_s: must lie within -1e+15 and 1e+15, got 1e+300",
         ),
         (
+            "advanced: {stream: {max_workloads: " + "9" * 400 + "}}",
+            "harmony.yaml:1: advanced.stream.max_workloads: must lie within -1e+15 and 1e+15, got 9999",
+        ),
+        (
+            "advanced: {plugins: {policy: mine, options: {policy: {seed: " + "9" * 30 + "}}}}",
+            "harmony.yaml:1: advanced.plugins.options: those of policy hold what JSON cannot",
+        ),
+        (
+            "advanced: {plugins: {policy: mine, options: {policy: {key: !!binary aGVsbG8=}}}}",
+            "harmony.yaml:1: advanced.plugins.options: those of policy hold what JSON cannot",
+        ),
+        (
             "advanced: {stream: {context_steps: 99999999999}}",
             "harmony.yaml:1: advanced.stream.context_steps: input should be less",
         ),
@@ -250,6 +262,10 @@ def test_environment_mistakes_name_the_variable(tmp_path: Path) -> None:
     )
     assert (
         mistake(tmp_path, "", {"HARMONY_WORKLOADS": "["}) == "environment variable HARMONY_WORKLOADS: not valid JSON."
+    )
+    assert (
+        mistake(tmp_path, "", {"HARMONY_FLEET": "x", "HARMONY_WORKLOADS": "[" * 100_000})
+        == "environment variable HARMONY_WORKLOADS: its JSON is nested too deep."
     )
     assert mistake(tmp_path, "", None, role="x").startswith("command line: role: ")
 
