@@ -140,6 +140,8 @@ def _needed(templates: Sequence[str]) -> str:
 def _plain(name: str) -> str:
     """A name that records may hold; a longer one keeps its beginning and a digest of the whole."""
     if len(name) > MAX_LABEL_CHARS:
-        name = f"{name[: MAX_LABEL_CHARS - 9]}-{sha256(name.encode()).hexdigest()[:8]}"
+        # JSON may hold half of a surrogate pair, which has no bytes in UTF-8.
+        digest = sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+        name = f"{name[: MAX_LABEL_CHARS - 9]}-{digest}"
     name = _NOT_PLAIN.sub("-", name)
     return name if is_plain(name, MAX_LABEL_CHARS) else "unnamed"

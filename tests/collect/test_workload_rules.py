@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from infra.collect.profile_schema import WorkloadRule
@@ -85,8 +85,12 @@ def test_matching_is_whole_and_case_sensitive() -> None:
 
 
 @given(
-    st.dictionaries(st.sampled_from(["namespace", "pod", "model_name", "instance", "engine"]), st.text(max_size=300))
+    st.dictionaries(
+        st.sampled_from(["namespace", "pod", "model_name", "instance", "engine"]),
+        st.text(max_size=300) | st.text(st.characters(categories=["Cs"]), min_size=125, max_size=135),
+    )
 )
+@example({"model_name": "\ud800" * 300, "instance": "i"})
 def test_every_name_is_one_that_records_may_hold(labels: dict[str, str]) -> None:
     found = Identities().of(VLLM, labels)
     if isinstance(found, Identity):
