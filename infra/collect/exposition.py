@@ -35,7 +35,8 @@ def read_exposition(
     """
     lines: list[str] = []
     numbers: list[int] = []
-    for number, line in enumerate(text.splitlines(), 1):
+    # Only a line feed ends a line: what else `splitlines` takes for an end may stand in a label.
+    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
         name = _NAME.match(line)
         if name is not None:
             if not wanted(name.group()):

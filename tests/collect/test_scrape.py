@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import socket
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 
@@ -39,6 +40,13 @@ def test_labels_of_the_target_stand_beside_those_of_the_sample() -> None:
 def test_times_are_milliseconds_in_text_and_seconds_in_openmetrics() -> None:
     assert read_exposition(f"a 1 {TS_MS}", everything, 0)[0].ts_ms == TS_MS
     assert read_exposition(f"a 1 {TS_MS / 1000}\n# EOF\n", everything, 0)[0].ts_ms == TS_MS
+
+
+@pytest.mark.parametrize("odd", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\r"])
+def test_only_a_line_feed_ends_a_line(odd: str) -> None:
+    text = f'other{{x="p{odd}{{q"}} 1\na{{x="p{odd}{{q"}} 1\r\na 2\n'
+    points = read_exposition(text, {"a"}.__contains__, TS_MS)
+    assert points == [Point("a", {"x": f"p{odd}{{q"}, TS_MS, 1.0), Point("a", {}, TS_MS, 2.0)]
 
 
 def test_exemplars_are_passed_over() -> None:
@@ -181,20 +189,26 @@ def test_a_target_that_cannot_be_read_is_named_without_its_password() -> None:
     assert "secretpw" not in repr(looked.failures)
 
 
-@pytest.mark.parametrize(
-    "answer", [b"SSH-2.0-OpenSSH_9.6\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"]
-)
-def test_what_does_not_speak_http_is_a_failure_and_no_end(answer: bytes) -> None:
+@contextmanager
+def saying(talk: Callable[[socket.socket], None]) -> Iterator[str]:
+    """The address of a server that does so with the first who asks, in the order of its own."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer_once() -> None:
             connection, _ = server.accept()
-            with connection:
+            with connection, suppress(OSError):
                 connection.recv(65_536)
-                connection.sendall(answer)
+                talk(connection)
 
         other = Thread(target=answer_once)
         other.start()
-        with pytest.raises(FetchError):
-            Http(5.0).get(f"http://127.0.0.1:{server.getsockname()[1]}/", "text/plain")
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/"
         other.join()
+
+
+@pytest.mark.parametrize(
+    "answer", [b"SSH-2.0-OpenSSH_9.6\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"]
+)
+def test_what_does_not_speak_http_is_a_failure_and_no_end(answer: bytes) -> None:
+    with saying(lambda connection: connection.sendall(answer)) as url, pytest.raises(FetchError):
+        Http(5.0).get(url, "text/plain")
