@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
+from infra.collect.http_bounds import HANDLERS, BoundedHttps
 from infra.errors import HarmonyError
+from infra.printable import printable
 
 _MOST_BYTES = 256 << 20
+_MOST_SAID = 300
 
 
 class FetchError(Exception):
@@ -25,7 +28,7 @@ class Http:
     """How to ask.
 
     Attributes:
-        timeout_s: of one request.
+        timeout_s: of one request, from the connection to the last byte.
         headers: sent with each.
         context: for https.
     """
@@ -42,13 +45,13 @@ class Http:
         """
         address, headers = _without_credentials(url)
         headers |= {**dict(self.headers), "Accept": accept}
-        request = urllib.request.Request(address, data=body, headers=headers)  # noqa: S310
+        opener = urllib.request.build_opener(*HANDLERS, BoundedHttps(context=self.context))
         try:
-            with urllib.request.urlopen(request, timeout=self.timeout_s, context=self.context) as answer:  # noqa: S310
+            request = urllib.request.Request(address, data=body, headers=headers)  # noqa: S310
+            with opener.open(request, timeout=self.timeout_s) as answer:
                 content: bytes = answer.read(_MOST_BYTES + 1)
         except urllib.error.HTTPError as error:
-            detail = error.read(300).decode("utf-8", "replace").strip()
-            raise FetchError(f"HTTP {error.code} {error.reason}{f': {detail}' if detail else ''}") from None
+            raise FetchError(_refusal(error)) from None
         except (OSError, ValueError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", None) or error
             raise FetchError(str(reason) or type(error).__name__) from None
@@ -58,6 +61,16 @@ class Http:
             return content.decode("utf-8")
         except UnicodeDecodeError:
             raise FetchError("the answer is no text") from None
+
+
+def _refusal(error: urllib.error.HTTPError) -> str:
+    """Status and what the other side says of it, which may end in the middle."""
+    with error:
+        try:
+            detail = error.read(_MOST_SAID).decode("utf-8", "replace").strip()
+        except (OSError, ValueError, http.client.HTTPException):
+            detail = ""
+    return printable(f"HTTP {error.code} {error.reason}{f': {detail}' if detail else ''}")
 
 
 def configured(

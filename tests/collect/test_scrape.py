@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import socket
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 from hypothesis import given
@@ -212,3 +213,29 @@ def saying(talk: Callable[[socket.socket], None]) -> Iterator[str]:
 def test_what_does_not_speak_http_is_a_failure_and_no_end(answer: bytes) -> None:
     with saying(lambda connection: connection.sendall(answer)) as url, pytest.raises(FetchError):
         Http(5.0).get(url, "text/plain")
+
+
+def test_a_refusal_that_ends_in_the_middle_is_a_failure_and_no_end() -> None:
+    def half(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 503 Busy\x1b[2J\r\nContent-Length: 100\r\n\r\nha")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closed by a reset
+
+    with saying(half) as url, pytest.raises(FetchError, match=r"^HTTP 503 Busy\\x1b\[2J"):
+        Http(5.0).get(url, "text/plain")
+
+
+@pytest.mark.parametrize(
+    "begin", [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 500 No\r\n\r\n"]
+)
+def test_an_answer_without_end_ends_with_the_time_of_the_request(begin: bytes) -> None:
+    gone = Event()
+
+    def drip(connection: socket.socket) -> None:
+        connection.sendall(begin)
+        while not gone.wait(0.02):
+            connection.sendall(b"a")
+
+    with saying(drip) as url:
+        with pytest.raises(FetchError):
+            Http(0.2).get(url, "text/plain")
+        gone.set()
