@@ -1,4 +1,4 @@
-"""What urllib leaves open: an answer that never ends."""
+"""What urllib leaves open: an answer that never ends, and credentials that follow a redirection to somebody else."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ import io
 import socket
 import urllib.request
 from functools import partial
+from http.client import HTTPMessage
 from time import monotonic
-from typing import Any
+from typing import IO, Any
+from urllib.parse import urlsplit
+
+# Of what a request says, all that a stranger is told.
+_FOR_ANYBODY = ("Accept", "User-agent")
 
 
 class _Reading(io.RawIOBase):
@@ -67,4 +72,16 @@ class BoundedHttps(urllib.request.HTTPSHandler):
         return self.do_open(_BoundedTls, req, context=self._context)  # type: ignore[attr-defined]
 
 
-HANDLERS = (_BoundedHttp,)
+class _Redirections(urllib.request.HTTPRedirectHandler):
+    """Followed, but only whoever was asked sees the credentials: another port may be another's program."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> urllib.request.Request | None:
+        new = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if new is not None and urlsplit(new.full_url)[:2] != urlsplit(req.full_url)[:2]:
+            new.headers = {name: value for name, value in new.headers.items() if name in _FOR_ANYBODY}
+        return new
+
+
+HANDLERS = (_BoundedHttp, _Redirections)

@@ -17,6 +17,8 @@ class Answers:
     pages: dict[str, str | Callable[[str], str]] = field(default_factory=dict)
     status: int = 200
     asked: list[tuple[str, str, str, str | None]] = field(default_factory=list)
+    headers: list[list[str]] = field(default_factory=list)
+    moved: dict[str, str] = field(default_factory=dict)
 
     @property
     def address(self) -> str:
@@ -32,6 +34,12 @@ def answering(**pages: str) -> Iterator[Answers]:
         def do_GET(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
             answers.asked.append((self.command, self.path, body, self.headers.get("Authorization")))
+            answers.headers.append(list(self.headers))
+            if self.path in answers.moved:
+                self.send_response(307)
+                self.send_header("Location", answers.moved[self.path])
+                self.end_headers()
+                return
             page = answers.pages.get(self.path)
             text = page(body) if callable(page) else page
             self.send_response(answers.status if text is not None else 404)

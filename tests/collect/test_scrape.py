@@ -239,3 +239,15 @@ def test_an_answer_without_end_ends_with_the_time_of_the_request(begin: bytes) -
         with pytest.raises(FetchError):
             Http(0.2).get(url, "text/plain")
         gone.set()
+
+
+def test_a_redirection_is_followed_without_telling_another_the_credentials() -> None:
+    with answering(metrics="a 1\n") as mine, answering(metrics="a 2\n") as others:
+        for to, url in (("own", mine.url), ("others", others.url)):
+            mine.moved[f"/{to}"] = f"{url}/metrics"
+        http = configured(5.0, ("Authorization: Bearer s3cret", "X-Key: s3cret"))
+        found = [http.get(f"{mine.url}/{to}", "text/plain") for to in ("own", "others")]
+    assert found == ["a 1\n", "a 2\n"]
+    assert mine.asked[1][1:] == ("/metrics", "", "Bearer s3cret")
+    assert others.asked == [("GET", "/metrics", "", None)]
+    assert "X-Key" not in others.headers[0]
