@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from infra.collect.http_get import FetchError, Http
 from infra.collect.points import Point
 from infra.collect.scrape import Round
+from infra.printable import printable
 from infra.web_address import split_url
 
 # Names are asked for in portions, so that the regular expression stays short.
@@ -82,11 +83,11 @@ class PrometheusApi:
         try:
             answer = json.loads(self._http.get(url, "application/json", urlencode(form).encode()))
             if answer["status"] != "success":
-                raise PrometheusError(str(answer.get("error", "the query failed"))[:300])
+                raise PrometheusError(printable(str(answer.get("error", "the query failed")), 300))
             return [point for series in answer["data"]["result"] for point in _points(series)]
         except FetchError as error:
             raise PrometheusError(_said(str(error))) from None
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             raise PrometheusError("the answer is not that of a Prometheus server") from None
 
 
@@ -133,7 +134,7 @@ class PrometheusSource:
 
 def _points(series: dict[str, object]) -> Iterable[Point]:
     metric, values = series["metric"], series.get("values", [])
-    if not isinstance(metric, dict) or not isinstance(values, list):
+    if not isinstance(metric, dict) or not isinstance(values, list) or not all(type(v) is str for v in metric.values()):
         raise TypeError
     labels = {name: value for name, value in metric.items() if name != "__name__"}
     for at_s, text in values:

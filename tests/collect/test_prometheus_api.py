@@ -13,6 +13,7 @@ from infra.errors import HarmonyError
 from tests.collect.exporter import Answers, answering
 
 PATH = "/api/v1/query"
+SUCCESS = '{"status":"success","data":{"result":[%s]}}'
 
 
 def series(name: str, *samples: tuple[float, str], **labels: str) -> dict[str, object]:
@@ -80,6 +81,11 @@ def test_only_what_is_new_comes_and_the_window_covers_the_time_since() -> None:
         (200, '{"status":"error","error":"too many samples"}', "too many samples"),
         (200, "<html>", "not that of a Prometheus"),
         (200, "[]", "not that of a Prometheus"),
+        (200, "[" * 100_000, "not that of a Prometheus"),
+        (200, SUCCESS % '{"metric":{"__name__":"a"},"values":[[1e400,"1"]]}', "not that of a Prometheus"),
+        (200, SUCCESS % '{"metric":{"__name__":"a","x":[1]},"values":[[1,"1"]]}', "not that of a Prometheus"),
+        (200, SUCCESS % '{"metric":{"__name__":1},"values":[[1,"1"]]}', "not that of a Prometheus"),
+        (200, '{"status":"error","error":"\\u001b[2J"}', r"\x1b[2J"),
         (200, '{"status":"success","data":{"result":[{"metric":{}}]}}', ""),
         (200, '{"status":"success","data":{"result":[{"metric":{},"values":[[1,"x"]]}]}}', "not that of a Prometheus"),
     ],
