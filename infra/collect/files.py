@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import socket
 import sys
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
@@ -85,7 +86,7 @@ def read_file(path: Path, form: str, labels: dict[str, str], reader: Reader) -> 
                     yield [p._replace(labels=with_target_labels(p.labels, target)) for p in points]
         except UnreadableError as error:
             raise HarmonyError(f"{path}: {error}.", 2) from None
-        except (OSError, UnicodeDecodeError, EOFError) as error:
+        except (OSError, UnicodeDecodeError, EOFError, zlib.error) as error:
             raise HarmonyError(f"Cannot read {path}: {getattr(error, 'strerror', None) or error}.", 2) from None
 
 

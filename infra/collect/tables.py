@@ -44,7 +44,7 @@ class Table:
         self._whole_line = True
         self._rows = csv.reader(self._noted(lines), skipinitialspace=True)
         self._now_ms = now_ms
-        header = next(self._rows, [])
+        header = next(self._read(), [])
         # nvidia-smi's query names hold dots, and its headers units in brackets.
         prefix = _NVIDIA_SMI if any("." in cell or _UNIT.search(cell) for cell in header) else _OTHER
         self._columns = [_column(cell, prefix) for cell in header]
@@ -57,6 +57,12 @@ class Table:
             self._whole_line = line.endswith("\n")
             yield line
 
+    def _read(self) -> Iterator[list[str]]:
+        try:
+            yield from self._rows
+        except csv.Error as error:
+            raise UnreadableError(f"line {self._rows.line_num} is not CSV ({error})") from None
+
     def __iter__(self) -> Iterator[list[Point]]:
         """The points of each row.
 
@@ -65,7 +71,7 @@ class Table:
         """
         headers = [column.header for column in self._columns]
         timed = [name for name in _TIMES if name in headers]
-        for row in self._rows:
+        for row in self._read():
             if not row:
                 continue
             cells = dict(zip(headers, row, strict=False))
@@ -98,11 +104,10 @@ def _time_ms(text: str, line: int) -> int:
     """Unix seconds, or nvidia-smi's `2026/07/14 08:12:38.123`, which is this machine's local time."""
     text = text.strip()
     try:
-        return round(float(text) * 1000)
-    except ValueError:
-        pass
-    try:
-        at = datetime.fromisoformat(text.replace("/", "-"))
-    except ValueError:
+        try:
+            return round(float(text) * 1000)
+        except ValueError:
+            at = datetime.fromisoformat(text.replace("/", "-"))
+        return round((at if at.tzinfo else at.astimezone()).astimezone(UTC).timestamp() * 1000)
+    except (ValueError, OverflowError):
         raise UnreadableError(f"line {line}: {text[:40]!r} is no time") from None
-    return round((at if at.tzinfo else at.astimezone()).astimezone(UTC).timestamp() * 1000)

@@ -87,6 +87,10 @@ def test_csv_rows_may_end_early_but_not_in_the_middle(tmp_path: Path) -> None:
         ("", "it is empty"),
         ("a,b\nx,y\n", "line 1"),
         ("timestamp,gpu,power_w\nsoon,0,1\n", "line 2: 'soon' is no time"),
+        ("timestamp,gpu,power_w\n1,0,1\ninf,0,1\n", "line 3: 'inf' is no time"),
+        ("timestamp,gpu,power_w\n0001-01-01,0,1\n", "line 2: '0001-01-01' is no time"),
+        ("timestamp,gpu,power_w\n1,0," + "9" * 200_000 + "\n", "line 2 is not CSV"),
+        ("timestamp,gpu," + "p" * 200_000 + "\n", "line 1 is not CSV"),
         ("# comment\n<html>\n", "line 2 is no sample"),
         ('{"name":"x","fields":{}}\n{"a":1}\n', "line 2: no known format"),
         ("{\n", "line 1: not JSON"),
@@ -99,6 +103,14 @@ def test_mistakes_in_files_are_named_with_their_line(tmp_path: Path, text: str, 
     if text != "a,b\nx,y\n":
         assert message.startswith(f"{path}: ")
         assert words in message
+
+
+def test_a_damaged_gzip_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "n1.csv.gz"
+    packed = gzip.compress(SMI.encode() * 100)
+    path.write_bytes(packed[:20] + b"\xff\xff\xff" + packed[23:])
+    _, message = run("collect", "file", str(path), "--dry-run", "-w", "w", fails=2)
+    assert message.startswith(f"Cannot read {path}: ")
 
 
 def test_a_table_needs_a_header() -> None:
