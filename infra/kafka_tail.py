@@ -16,6 +16,8 @@ from infra.login_failure import LoginWatch
 
 STRETCH = 1_000
 POLL_MS = 250
+# The client itself hears of new partitions within five minutes.
+_COUNTED_EVERY_S = 30.0
 
 
 class TailRecord(NamedTuple):
@@ -69,6 +71,7 @@ class TopicTail:
             self._consumer.close()
             raise
         self._tps = [TopicPartition(topic, p) for p in sorted(partitions)]
+        self._counted_s = monotonic()
 
     def __enter__(self) -> Self:
         return self
@@ -119,12 +122,17 @@ class TopicTail:
             stretch *= 4
 
     def follow(self) -> Iterator[TailRecord]:
-        """Records that arrive after this call, for ever."""
+        """Records that arrive after this call, for ever.
+
+        Raises:
+            HarmonyError: on the way, also where the topic has got partitions that are not read.
+        """
         self._position({p: end for p, (_, end) in self.bounds().items()})
         return self._following()
 
     def _following(self) -> Iterator[TailRecord]:
         while True:
+            self._refuse_new_partitions()
             for records in self._poll().values():
                 for r in records:
                     yield tail_record(r)
@@ -135,6 +143,19 @@ class TopicTail:
         self._consumer.resume(*tps)  # the client keeps the pause of a partition that was assigned before
         for tp, offset in tps.items():
             self._consumer.seek(tp, offset)
+
+    def _refuse_new_partitions(self) -> None:
+        """Who reads on for ever must not pass over, without a word, what comes on partitions that there were not."""
+        if monotonic() - self._counted_s < _COUNTED_EVERY_S:
+            return
+        self._counted_s = monotonic()
+        with self._explained():
+            found = len(self._consumer.partitions_for_topic(self._topic) or ())
+        if found > len(self._tps):
+            raise HarmonyError(
+                f"{self._topic} at {self._brokers} has {found} partitions now, {len(self._tps)} when this began to "
+                "read them. Start again to read them all."
+            )
 
     def _poll(self) -> dict[Any, list[Any]]:
         with self._explained():

@@ -53,13 +53,14 @@ class CommandFeed(TopicTail):
         """For ever, one per poll (a quarter of a second when nothing comes), empty ones included.
 
         Raises:
-            HarmonyError: the topic cannot be read.
+            HarmonyError: the topic cannot be read, or has got partitions that are not read.
         """
         bounds = self.bounds()
         self._position({partition: begin for partition, (begin, _) in bounds.items()})
         behind = {tp: end for tp in self._tps for begin, end in (bounds[tp.partition],) if begin < end}
         first = True
         while True:
+            self._refuse_new_partitions()
             # The first batch comes without a poll where there is nothing to read: a new fleet is caught up at once.
             polled = {} if first and not behind else self._poll()
             first = False

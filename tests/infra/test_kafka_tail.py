@@ -1,0 +1,66 @@
+"""Reading a topic on and on: what happens when there is more of it. The real broker is in tests/integration."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import pytest
+from kafka import TopicPartition
+
+from infra import kafka_tail
+from infra.actuate.feed import CommandFeed
+from infra.errors import HarmonyError
+from infra.kafka_tail import TopicTail
+
+
+class Consumer:
+    """A topic without records, of which the client hears that it has grown."""
+
+    partitions = 2
+
+    def __init__(self, **_: Any) -> None:
+        self.polls = 0
+
+    def partitions_for_topic(self, _: str) -> set[int]:
+        return set(range(self.partitions if self.polls < 3 else 2 * self.partitions))
+
+    def poll(self, **_: Any) -> dict[TopicPartition, list[Any]]:
+        self.polls += 1
+        return {}
+
+    def beginning_offsets(self, tps: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(tps, 0)
+
+    end_offsets = beginning_offsets
+
+    def ignored(self, *_: Any) -> None:
+        pass
+
+    assign = resume = seek = close = ignored
+
+
+@pytest.fixture(autouse=True)
+def growing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_tail, "KafkaConsumer", Consumer)
+    monkeypatch.setattr(kafka_tail, "bootstrap_servers", lambda *_: ["h:1"])
+
+
+def test_an_actuator_does_not_pass_over_the_commands_of_new_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_tail, "_COUNTED_EVERY_S", 0.0)
+    with CommandFeed("h:1", "t.commands") as feed:
+        batches = feed.batches()
+        assert all(batch.caught_up for batch in islice(batches, 3))
+        with pytest.raises(HarmonyError, match=r"t\.commands at h:1 has 4 partitions now, 2 when .* Start again"):
+            list(islice(batches, 5))
+
+
+def test_nor_does_who_follows_the_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_tail, "_COUNTED_EVERY_S", 0.0)
+    with TopicTail("h:1", "t.decisions") as tail, pytest.raises(HarmonyError, match="4 partitions now"):
+        next(tail.follow())
+
+
+def test_the_client_is_not_asked_at_every_poll() -> None:
+    with CommandFeed("h:1", "t.commands") as feed:
+        assert len(list(islice(feed.batches(), 10))) == 10
