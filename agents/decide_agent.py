@@ -89,7 +89,8 @@ class DecideStage:
     def input_topics(self) -> tuple[str, ...]:
         return (self._topics.plans,)
 
-    async def restore(self, topic: str, partition: int, reader: LogReader) -> DecideLane:  # noqa: ARG002 - one topic
+    async def restore(self, topic: str, partition: int, reader: LogReader) -> DecideLane:
+        self._topics.check_partition(topic, partition)
         commit = await newest_commit(reader, self._topics.commits, STAGE, partition)
         published: list[bytes] = []
         if commit is not None:

@@ -36,6 +36,7 @@ class ForecastStage:
         return (self._topics.pages,)
 
     async def restore(self, topic: str, partition: int, reader: LogReader) -> ForecastKernel:
+        self._topics.check_partition(topic, partition)
         kernel = self._new_kernel(partition)
         commit = await newest_commit(reader, self._topics.commits, STAGE, partition)
         if commit is None:

@@ -68,6 +68,7 @@ class IngestStage:
         return tuple(self._source_of)
 
     async def restore(self, topic: str, partition: int, reader: LogReader) -> IngestLane:
+        self._topics.check_partition(topic, partition)
         source = self._source_of[topic]
         begin, end = await reader.bounds(self._topics.pages, partition)
         stretch = 4 * self._config.context_steps

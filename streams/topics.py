@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from streams.log import OtherSettings
+
 DAY_MS = 86_400_000
 MIB = 1 << 20
 # A plan record holds all workloads of a partition, some 400 bytes each where they differ.
@@ -118,6 +120,19 @@ class Topics:
             TopicSpec(self.plans, 1, {**_bounded(256 * MIB), "max.message.bytes": str(PLAN_BYTES)}),
             TopicSpec(self.commits, p, _bounded(128 * MIB)),
         )
+
+    def check_partition(self, topic: str, partition: int) -> None:
+        """See that a partition is one of those that the settings know; workers look at the counts only as they start.
+
+        Raises:
+            OtherSettings: the topic has been given more.
+        """
+        known = next(spec.partitions for spec in self.specs() if spec.name == topic)
+        if partition >= known:
+            raise OtherSettings(
+                f"{topic} has been given more partitions than the {known} of the settings: give the public topics the "
+                "new count, set `partitions`, and accept a new start with `harmony state reset`"
+            )
 
     def raw_spec(self) -> TopicSpec:
         """The optional topic of third-party formats, for whom a mapper runs."""
