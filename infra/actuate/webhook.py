@@ -168,7 +168,7 @@ class Webhook:
         try:
             # A redirect could carry the command anywhere, so it is an error.
             async with self._session.post(self._url, data=body, headers=headers, allow_redirects=False) as response:
-                answer = await response.content.read(_MOST_ANSWER_BYTES)
+                answer = await _beginning(response.content)
                 status, wait_s = response.status, _seconds(response.headers.get("Retry-After"))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             return f"{type(error).__name__}: {printable(str(error), 120)}", 0.0
@@ -204,6 +204,14 @@ def _message(order: Order, now_ms: int) -> tuple[bytes, str]:
     # With the count: after a rate cap the same command may be sent again with more of what it wants.
     message_id = f"{command.command_id}-{command.epoch}-{command.sequence}-{order.replicas}"
     return encode_command(msgspec.structs.replace(command, replicas=order.replicas)), message_id
+
+
+async def _beginning(content: aiohttp.StreamReader) -> bytes:
+    """An answer as far as it is looked at; it may come in pieces."""
+    answer = b""
+    while len(answer) < _MOST_ANSWER_BYTES and (piece := await content.read(_MOST_ANSWER_BYTES - len(answer))):
+        answer += piece
+    return answer
 
 
 def _count(answer: bytes, ordered: int) -> int:

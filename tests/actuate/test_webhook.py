@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from agents.decide_records import decode_command
 from infra.actuate.actuator import NotApplied, Order
 from infra.actuate.webhook import LONGEST_PAUSE_S, Webhook, secret_bytes, sign
 from infra.errors import HarmonyError
+from tests.actuate.loopback import started
 from tests.actuate.receiver import Receiver
 from tests.agents.test_apply_guard import TARGET, command
 
@@ -137,6 +139,24 @@ async def test_what_was_confirmed_counts_until_the_fleet_tells_otherwise(receive
     assert await look(3) == 5, "facts lag behind what was just confirmed"
     sender.now_ms += 30_000
     assert await look(8) == 8, "facts have had their time"
+
+
+async def test_an_answer_that_comes_in_pieces_is_read_whole() -> None:
+    async def post(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for piece in (b'{"repli', b'cas": 4}'):
+            await response.write(piece)
+            await asyncio.sleep(0.02)
+        return response
+
+    app = web.Application()
+    app.router.add_post("/", post)
+    runner, url = await started(app)
+    sender = Sender(url)
+    await sender.send(1, replicas=5)
+    assert await sender.webhook.observe("w", TARGET, 3, None) == 4
+    await runner.cleanup()
 
 
 async def test_a_local_pin_is_posted_as_a_command_of_the_newest_place(receiver: Receiver) -> None:
