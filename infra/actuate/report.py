@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from time import monotonic
 from typing import Any
 
 import orjson
@@ -78,10 +79,13 @@ class OutcomeWriter:
             await asyncio.to_thread(self._send, workload, value)
 
     async def close(self) -> None:
-        """Give what waits a moment to get through."""
-        while not self._waiting.empty():
+        """Give what waits a moment to get through; each may block for as long as Kafka knows no such topic."""
+        end_s = monotonic() + _CLOSE_S
+        while not self._waiting.empty() and monotonic() < end_s:
             workload, value = self._waiting.get_nowait()
             await asyncio.to_thread(self._send, workload, value)
+        if not self._waiting.empty():
+            log.warning("outcomes_not_sent", records=self._waiting.qsize())
         await asyncio.to_thread(close_producer, self._producer, _CLOSE_S)
 
     def _put(self, workload: str, value: bytes) -> None:
