@@ -142,8 +142,8 @@ def _token(path: Path | None) -> str | None:
         return None
     try:
         token = path.read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise HarmonyError(f"Cannot read {path}: {error.strerror}.", 2) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise HarmonyError(f"Cannot read {path}: {getattr(error, 'strerror', None) or error}.", 2) from None
     if not token:
         raise HarmonyError(f"{path} is empty: put a token in it.", 2)
     return token

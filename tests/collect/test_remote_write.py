@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterable
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -17,8 +18,10 @@ from infra.collect.assembly import Assembler
 from infra.collect.exposition import UnreadableError, read_exposition
 from infra.collect.points import Point
 from infra.collect.publisher import DryRun
+from infra.collect.receive import receive
 from infra.collect.remote_write import MOST_BYTES, read_remote_write
 from infra.collect.remote_write_server import PATH, RemoteWriteServer
+from infra.errors import HarmonyError
 from tests.collect.samples import TOPICS, TS_MS, VLLM, reader
 
 cramjam = pytest.importorskip("cramjam", reason="cramjam (extra collect) is not installed")
@@ -105,6 +108,16 @@ def post(url: str, body: bytes, **headers: str) -> int:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return int(error.code)
+
+
+@pytest.mark.parametrize(("content", "words"), [(b"\xdf\xff", "can't decode"), (b" \n", "is empty"), (None, "No such")])
+def test_a_token_that_cannot_be_one_is_one_sentence(tmp_path: Path, content: bytes | None, words: str) -> None:
+    token = tmp_path / "token"
+    if content is not None:
+        token.write_bytes(content)
+    with pytest.raises(HarmonyError, match=words) as refusal:
+        receive(None, "127.0.0.1:0", "1s", (), (), None, token)  # type: ignore[arg-type]
+    assert refusal.value.exit_code == 2
 
 
 async def test_a_scrape_in_two_requests_is_one_reading() -> None:
