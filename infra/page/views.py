@@ -20,6 +20,8 @@ from infra.page.words import because, headline, why_this_count
 # Points of a row's sparkline, and steps of its fan.
 SPARK = 48
 SPARK_FAN = 12
+# Whole numbers beyond are written as others are: JSON's writer refuses those of more than 64 bits.
+_WHOLE = 2**53
 
 
 def fleet_row(workload: str, history: WorkloadHistory) -> dict[str, Any]:
@@ -205,6 +207,6 @@ def _rounded(value: float | None, digits: int = 4) -> float | None:
     """Significant digits, for people; what is not finite is not known."""
     if value is None or not math.isfinite(value):
         return None
-    if value == int(value):
+    if abs(value) < _WHOLE and value == int(value):
         return int(value)
     return float(f"{value:.{digits}g}")

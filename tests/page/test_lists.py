@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import orjson
 import pytest
@@ -109,6 +110,21 @@ def test_no_headers_stop_the_page(headers: dict[str, bytes]) -> None:
     memory.take(TailRecord(0, 0, 0, b"\xff" * 400, None, tuple(headers.items())))
     (shown,) = json.loads(json.dumps(memory.told()))["letters"]
     assert all(len(str(value)) <= 300 for value in shown.values())
+
+
+@pytest.mark.parametrize("load", [2.0**53, 1e19, 3e38])
+def test_no_load_is_too_large_for_the_page(load: float) -> None:
+    """Thousands of sources may each report what a counter can hold."""
+    memory = FleetMemory(TOPICS, STEP_MS)
+    for step in range(3):
+        made = decision("a", step)
+        inputs = msgspec.structs.replace(made.inputs, arrival_rate=load)
+        memory.fold(TOPICS.decisions, encode_decision(msgspec.structs.replace(made, inputs=inputs)))
+    history = memory.get("a")
+    assert history is not None
+    row = json.loads(orjson.dumps(fleet_row("a", history)))
+    assert row["load_rps"] == pytest.approx(load, rel=1e-3)
+    assert orjson.dumps(workload_view("a", history))
 
 
 @pytest.mark.parametrize(
