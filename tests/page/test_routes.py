@@ -67,6 +67,12 @@ def test_assets_are_small_and_fetch_nothing_from_elsewhere() -> None:
     assert "MIT" in (STATIC / "uplot.LICENSE").read_text()
 
 
+def test_addresses_are_relative_so_that_a_proxy_may_serve_the_page_below_a_path() -> None:
+    for file, asset in load_assets().items():
+        if file.endswith((".html", ".js", ".css")) and not file.startswith("uplot"):
+            assert not re.findall(r"""["'`(]/[a-z]+""", asset.body.decode()), file
+
+
 def test_headers_forbid_everything_but_the_pages_own_files() -> None:
     with page_server() as server:
         views = ("/api/fleet", "/api/health", "/api/dead-letters", "/api/settings")

@@ -100,7 +100,7 @@ function onWorker(worker) {
   const links = worker.peers.map((peer) => el("a", { href: safe(peer.url), textContent: `${peer.instance} (${peer.role})` }));
   links.forEach((node, n) => parts.push(n ? ", " : " Other workers here: ", node));
   if (links.length) parts.push(".");
-  parts.push(" Read-only: pin, pause and change modes with the command line. ", el("a", { href: "/metrics", textContent: "Metrics" }), ", ", el("a", { href: "/readyz", textContent: "readiness" }), ", ", el("a", { href: "/api/fleet", textContent: "JSON" }), ".");
+  parts.push(" Read-only: pin, pause and change modes with the command line. ", el("a", { href: "metrics", textContent: "Metrics" }), ", ", el("a", { href: "readyz", textContent: "readiness" }), ", ", el("a", { href: "api/fleet", textContent: "JSON" }), ".");
   const said = JSON.stringify(worker);
   if (onWorker.said !== said) byId("foot").replaceChildren(...parts);
   onWorker.said = said;

@@ -48,7 +48,7 @@ class ListView {
 
 export class LettersView extends ListView {
   constructor() {
-    super("Dead letters", "Reading …", "/api/dead-letters");
+    super("Dead letters", "Reading …", "api/dead-letters");
     this.reasons = el("p");
     this.node.append(this.reasons, this.table("Dead letters, newest first", ["Refused at", "Reason", "Detail", "Key", "Bytes", "From"], "letters"));
   }
@@ -67,7 +67,7 @@ export class LettersView extends ListView {
 
 export class HealthView extends ListView {
   constructor() {
-    super("Health of this worker", "Reading …", "/api/health");
+    super("Health of this worker", "Reading …", "api/health");
     this.checks = el("ul", { className: "checks" });
     this.node.append(this.checks, this.table("Figures since the worker's start", ["Figure", "Of", "Value", "What it says"], "figures"));
   }
@@ -82,7 +82,7 @@ export class HealthView extends ListView {
 
 export class SettingsView extends ListView {
   constructor() {
-    super("Settings in force", "Reading …", "/api/settings");
+    super("Settings in force", "Reading …", "api/settings");
     this.all = el("input", { type: "checkbox" });
     this.all.addEventListener("change", () => this.view && this.show(this.view));
     this.node.append(el("p", {}, el("label", {}, this.all, " Show defaults too")), this.table("Settings", ["Key", "Value", ""]));

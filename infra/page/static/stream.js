@@ -18,7 +18,7 @@ export class Stream {
   }
 
   open() {
-    const source = new EventSource(`/api/events${this.last ? `?last=${encodeURIComponent(this.last)}` : ""}`);
+    const source = new EventSource(`api/events${this.last ? `?last=${encodeURIComponent(this.last)}` : ""}`);
     this.source = source;
     source.addEventListener("fleet", (event) => {
       if (event.lastEventId) this.last = event.lastEventId;

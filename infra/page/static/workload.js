@@ -68,7 +68,7 @@ export class WorkloadView {
     this.again = false;
     try {
       const path = this.path();
-      const answer = await fetch(`/api/workloads/${path}`, { headers: { Accept: "application/json" } });
+      const answer = await fetch(`api/workloads/${path}`, { headers: { Accept: "application/json" } });
       if (this.destroyed) return;
       if (answer.ok) this.show(await answer.json());
       else if (answer.status === 404) this.missing();
