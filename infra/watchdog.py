@@ -64,6 +64,7 @@ class Watchdog:
         self._on_stall = on_stall
         self._view = WorkerView()
         self._ends: dict[TP, int] = {}
+        self._gone: dict[TP, int] = {}
         self._answers = 0
         self._trouble = ""
         self._loop_thread: int | None = None
@@ -100,11 +101,14 @@ class Watchdog:
             await asyncio.sleep(ASK_S)
             if not self._host.status.restored:
                 continue
+            # Asked for before the answer is: a lane goes on meanwhile, and its log with it.
+            given = {TP(*key): lane.next_offset or 0 for key, lane in self._host.status.lanes.items()}
             try:
-                self._ends = await self._consumer().log_ends([TP(*key) for key in self._host.status.lanes])
+                self._ends = await self._consumer().log_ends(list(given))
             except Exception as error:  # noqa: BLE001 - whatever it is, it was no answer, and that is what counts
                 self._trouble = f"{type(error).__name__}: {error}"
             else:
+                self._gone = {tp: max(0, read - self._ends.get(tp, read)) for tp, read in given.items()}
                 self._answers += 1
                 self._trouble = ""
 
@@ -138,7 +142,10 @@ class Watchdog:
             if position is not None:
                 lag += consumer.untaken(tp, position)
             safe, committed = consumer.commit_state(tp)
-            views.append(LaneView(lane.stage, _place(tp), lane.marks, lane.waits_for, lag, safe, committed, lane.full))
+            gone = self._gone.get(tp, 0)
+            views.append(
+                LaneView(lane.stage, _place(tp), lane.marks, lane.waits_for, lag, safe, committed, lane.full, gone)
+            )
         return tuple(views)
 
     # On the thread.

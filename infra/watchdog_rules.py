@@ -13,7 +13,10 @@ from typing import Literal
 
 MOST_PER_LOOK_S = 1.0
 _LONG_BATCH_S = 2.0
+_LOST_S = 5.0  # the log's end is asked for at least twice more: a new leader may be told of it a moment late
 _SILENT_S = 3.0  # a broker that has said nothing for so long takes no commit either: that is its own standstill
+
+_EMPTIED = "the topic was emptied or created anew; restore it, or accept a new start with `harmony state reset`"
 
 Phase = Literal["joining", "restoring", "running", "leaving"]
 
@@ -47,6 +50,7 @@ class LaneView:
         lag: records of the log that it has not been given.
         safe: newest offset that may be committed; committed: newest that the group has taken.
         full: its agent waits for room in it.
+        gone: records that it has been given and that the log does not hold any more, for it ends before them.
     """
 
     stage: str
@@ -57,6 +61,7 @@ class LaneView:
     safe: int | None = None
     committed: int | None = None
     full: bool = False
+    gone: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +91,7 @@ class WorkerView:
 class Stall:
     """A standstill that the process must not survive. `what` is a sentence: what, for how long, what to do."""
 
-    watch: Literal["producer", "event_loop", "shutdown", "broker", "join", "restore", "progress", "commit"]
+    watch: Literal["producer", "event_loop", "shutdown", "broker", "join", "restore", "progress", "commit", "log"]
     seconds: float
     what: str
 
@@ -207,6 +212,13 @@ class Watch:
 
     def _lane(self, lane: LaneView, held_up: bool, silent: bool) -> Stall | None:
         limits, where = self.limits, f"{lane.stage} of {lane.partition}"
+        gone_s = self._age((lane.stage, lane.partition, "gone"), lane.gone > 0, counts=lane.gone > 0)
+        if gone_s > _LOST_S:
+            return Stall(
+                "log",
+                gone_s,
+                f"{lane.partition} ends {lane.gone} records before what {lane.stage} has read of it: {_EMPTIED}",
+            )
         computes = lane.waits_for == "kernel"
         busy = bool(lane.waits_for) or lane.full
         still_s = self._age_now(lane) if computes else self._work_s(lane, counts=busy or not held_up)

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from faust.types.tuples import TP
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from infra import watchdog
+from infra.health import Health
 from infra.watchdog_rules import LaneView, Stall, Watch, WatchdogLimits, WorkerView
 
 LIMITS = WatchdogLimits()
@@ -76,6 +81,42 @@ def test_each_standstill_is_noticed_at_its_limit(
     assert f"{stall.seconds:.0f} s" in stall.what
     if watch not in ("join", "progress") or limit_s == LIMITS.stall_s:
         assert seconds < 30
+
+
+def test_a_log_that_ends_before_what_was_read_of_it_is_noticed_though_nothing_waits() -> None:
+    clock = Clock()
+    for _ in range(50):  # an answer that came a moment late, again and again
+        assert clock.until(running(replace(LANE, gone=2)), 4.0)[1] is None
+        assert clock.look(running(LANE)) is None
+    stall = clock.until(running(replace(LANE, gone=2)))[1]
+    assert stall is not None
+    assert stall.watch == "log"
+    assert "t/0 ends 2 records before what ingest has read of it" in stall.what
+    assert "harmony state reset" in stall.what
+
+
+@pytest.mark.parametrize(("end", "gone"), [(10, 0), (7, 3), (12, 0)])
+async def test_the_end_of_a_log_is_held_against_what_had_been_read_when_it_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, end: int, gone: int
+) -> None:
+    monkeypatch.setattr(watchdog, "ASK_S", 0.0)
+    lane = SimpleNamespace(stage="ingest", marks=1, waits_for="", full=False, next_offset=10)
+
+    async def log_ends(tps: list[TP]) -> dict[TP, int]:
+        if lane.next_offset > 10:
+            raise asyncio.CancelledError
+        lane.next_offset += 5  # it goes on while the broker answers
+        return dict.fromkeys(tps, end)
+
+    consumer = SimpleNamespace(
+        log_ends=log_ends, unfetched=lambda *_: 0, untaken=lambda *_: 0, commit_state=lambda _: (None, None)
+    )
+    status = SimpleNamespace(restored=True, lanes={("t", 0): lane})
+    host: Any = SimpleNamespace(status=status, app=SimpleNamespace(consumer=consumer))
+    dog = watchdog.Watchdog(host, Health(0.0), ("ingest",))
+    with pytest.raises(asyncio.CancelledError):
+        await dog._ask()
+    assert dog._lanes()[0].gone == gone
 
 
 def test_behind_a_lane_without_room_nobody_else_stands_still() -> None:
