@@ -15,9 +15,12 @@ from infra.finding import Finding
 from infra.java_runtime import find_java
 from infra.kafka_jars import KAFKA_VERSION, damaged_or_missing, jar_cache, read_pins
 from infra.loopback_port import is_free
+from infra.plugins.chosen import require_chosen
+from infra.probes import check_closed
 from infra.runstate import read_run_state
 from infra.settings import Settings
 from infra.topic_admin import TopicAdmin
+from infra.web_tls import web_tls
 
 _CACHE_BYTES = 100 << 20
 _SHOWN = 3
@@ -31,8 +34,10 @@ def examine(settings: Settings, brokers: str | None) -> Iterator[Finding]:
     yield _disk("state disk", settings.state_dir, MIN_FREE_BYTES)
     yield _disk("cache disk", jar_cache(), _CACHE_BYTES)
     yield _web_port(settings)
+    yield from _web_access(settings)
     yield _gpu()
     yield examine_model(settings)
+    yield from _plugins(settings)
     yield from _cluster(settings, brokers)
 
 
@@ -84,6 +89,29 @@ def _web_port(settings: Settings) -> Finding:
     if run is not None and run.web.rstrip("/").endswith(f":{port}"):
         return Finding("web port", "ok", f"{port} is our own: harmony run, process {run.pid}, at {run.web}")
     return Finding("web port", "fail", f"{port} is in use by another program", "set HARMONY_WEB_PORT to another port")
+
+
+def _web_access(settings: Settings) -> Iterator[Finding]:
+    """Where a worker would not serve its page, and so not start."""
+    token = settings.worker.metrics_token
+    try:
+        secret = token.get_secret_value() if token else None
+        check_closed(settings.web_host, settings.web_port, secret, web_tls(settings.worker))
+    except HarmonyError as error:
+        yield Finding("web access", "fail", "a worker would not start", error.message)
+
+
+def _plugins(settings: Settings) -> Iterator[Finding]:
+    """Of the chosen ones, whether they are installed here; a worker does not start without."""
+    chosen = settings.advanced.plugins
+    names = [f"{kind} {name}" for kind, name in (("forecaster", chosen.forecaster), ("policy", chosen.policy)) if name]
+    try:
+        require_chosen(settings)
+    except HarmonyError as error:
+        yield Finding("plug-ins", "fail", f"chosen: {', '.join(names)}", error.message)
+    else:
+        if names:
+            yield Finding("plug-ins", "ok", ", ".join(names))
 
 
 def _gpu() -> Finding:

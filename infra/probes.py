@@ -38,6 +38,25 @@ class Scrape(Protocol):
         ...
 
 
+def check_closed(host: str, port: int, token: str | None, tls: ssl.SSLContext | None) -> None:
+    """See that not everybody could read.
+
+    Raises:
+        HarmonyError: the address is not loopback, there is no token, and clients need no certificate (exit code 2).
+    """
+    if not token and not _is_mutual(tls) and not _is_loopback(host):
+        raise HarmonyError(
+            f"metrics and probes would be open to the network on {host}:{port}. Bind 127.0.0.1, or set a token "
+            "that scrapers send as `Authorization: Bearer <token>` (advanced.worker.metrics_token), or an "
+            "authority of their certificates (advanced.worker.web_client_cafile)",
+            exit_code=2,
+        )
+
+
+def _is_mutual(tls: ssl.SSLContext | None) -> bool:
+    return tls is not None and tls.verify_mode != ssl.CERT_NONE
+
+
 class ProbeServer:
     """Serves probes and metrics on a socket of its own, on the loop that it watches: a stuck loop does not answer.
 
@@ -70,14 +89,8 @@ class ProbeServer:
         clock: Callable[[], float] = monotonic,
         parts: Sequence[Callable[[web.Application], None]] = (),
     ) -> None:
-        self._mutual = tls is not None and tls.verify_mode != ssl.CERT_NONE
-        if not token and not self._mutual and not _is_loopback(host):
-            raise HarmonyError(
-                f"metrics and probes would be open to the network on {host}:{port}. Bind 127.0.0.1, or set a token "
-                "that scrapers send as `Authorization: Bearer <token>` (advanced.worker.metrics_token), or an "
-                "authority of their certificates (advanced.worker.web_client_cafile)",
-                exit_code=2,
-            )
+        check_closed(host, port, token, tls)
+        self._mutual = _is_mutual(tls)
         self._tls = tls
         self.host = host
         self.port = port

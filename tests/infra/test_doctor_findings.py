@@ -36,6 +36,21 @@ def test_a_broker_that_does_not_answer_is_the_last_thing_looked_at(tmp_path: Pat
     assert last.remedy
 
 
+@pytest.mark.parametrize(
+    ("text", "check", "remedy"),
+    [
+        ("advanced: {plugins: {policy: absent}}", "plug-ins", "No policy 'absent' is installed"),
+        ("web_host: 0.0.0.0", "web access", "would be open to the network"),
+        ("advanced: {worker: {web_certfile: /nowhere.pem}}", "web access", "Cannot use /nowhere.pem"),
+    ],
+)
+def test_what_keeps_a_worker_from_starting_is_found(tmp_path: Path, text: str, check: str, remedy: str) -> None:
+    config = tmp_path / "harmony.yaml"
+    config.write_text(f"{text}\n", encoding="utf-8")
+    failed = {f.check: f.remedy for f in examine(load_settings(config, environ={}), None) if f.status == "fail"}
+    assert remedy in failed[check]
+
+
 def test_little_lag_and_none_yet_are_no_failure() -> None:
     assert _lag([("a", 0, 10_000)], any_offsets=True).status == "ok"
     assert _lag([("a", 0, 10_001)], any_offsets=False).status == "note"
