@@ -56,7 +56,7 @@ class Settings(BaseSettings):
     fleet: str = Field("default", description="Name of this fleet; part of every decision's id.", min_length=1)
     topic_prefix: str = Field(
         "harmony.",
-        description="Put before every topic name; letters, digits, . - and _.",
+        description="Put before every topic name; each fleet needs its own. Letters, digits, . - and _.",
         pattern=r"^[A-Za-z0-9._-]*$",
     )
     partitions: int = Field(4, description="Of the telemetry topics; fixed once there is state.", ge=1, le=1024)
