@@ -4,16 +4,15 @@ ARG PYTHON_IMAGE=python:3.11.11-slim-bookworm
 FROM ${PYTHON_IMAGE} AS build
 ENV UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_PROJECT_ENVIRONMENT=/opt/harmony UV_PYTHON_DOWNLOADS=never
 WORKDIR /src
-# Of the extras: what answers KEDA, and what reads the compressions that publishers may choose (lz4, snappy, zstd).
 RUN pip install --no-cache-dir uv==0.13.9
 # The locked environment first: it changes less often than the sources.
 COPY pyproject.toml uv.lock README.md LICENSE ./
-RUN uv sync --frozen --no-default-groups --extra keda --extra collect --no-install-project
+RUN uv sync --frozen --no-default-groups --extra keda --no-install-project
 COPY streams streams
 COPY agents agents
 COPY model model
 COPY infra infra
-RUN uv sync --frozen --no-default-groups --extra keda --extra collect --no-editable
+RUN uv sync --frozen --no-default-groups --extra keda --no-editable
 # Compiled loops, too, or every new container would compile them for most of a minute. They are taken for those of their
 # sources by time stamps, of which layers keep whole seconds.
 RUN cd "$(/opt/harmony/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \

@@ -37,7 +37,7 @@ def end_process(stage: str, error: BaseException) -> None:
     elif isinstance(error, UnsupportedCodecError):
         error = ContractBroken(
             f"records are compressed, by a publisher or by the brokers, as this installation cannot read ({error}); "
-            "install cramjam (`pip install 'harmony-scaler[collect]'`) and start again, nothing is lost"
+            "install cramjam, which HARMONY depends on, and start again, nothing is lost"
         )
     if not isinstance(error, ContractBroken):
         import traceback

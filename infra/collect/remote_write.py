@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import cramjam
+
 from infra.collect.exposition import UnreadableError
 from infra.collect.extras import need
 from infra.collect.points import Point
@@ -47,22 +49,18 @@ def check_installed() -> None:
     Raises:
         HarmonyError: a package is not installed.
     """
-    need("cramjam", _PURPOSE)
     _message_class()
 
 
 def _uncompressed(body: bytes) -> bytes:
-    snappy = need("cramjam", _PURPOSE).snappy
     if len(body) > MOST_COMPRESSED_BYTES:
         raise UnreadableError(f"longer than {MOST_COMPRESSED_BYTES >> 20} MiB")
     size = _announced_size(body)
     if size > MOST_BYTES:
         raise UnreadableError(f"would be {size} bytes uncompressed, the limit is {MOST_BYTES}")
     try:
-        return bytes(snappy.decompress_raw(body))
-    except Exception as error:
-        if type(error).__name__ != "DecompressionError":
-            raise
+        return bytes(cramjam.snappy.decompress_raw(body))
+    except cramjam.DecompressionError:
         raise UnreadableError("not compressed with snappy") from None
 
 

@@ -173,7 +173,7 @@ def test_json_summary() -> None:
 )
 def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...], words: str) -> None:
     if "remote-write" in arguments:
-        pytest.importorskip("cramjam", reason="cramjam (extra collect) is not installed")
+        pytest.importorskip("google.protobuf", reason="protobuf (extra collect) is not installed")
     _, message = run("collect", *arguments, fails=2)
     assert words in message
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from io import StringIO
 from pathlib import Path
 
+import cramjam
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,7 +25,6 @@ from infra.collect.remote_write_server import PATH, RemoteWriteServer
 from infra.errors import HarmonyError
 from tests.collect.samples import TOPICS, TS_MS, VLLM, reader
 
-cramjam = pytest.importorskip("cramjam", reason="cramjam (extra collect) is not installed")
 pytest.importorskip("google.protobuf", reason="protobuf (extra collect) is not installed")
 
 

@@ -81,7 +81,6 @@ def test_a_prometheus_server_is_asked(place: Place) -> None:
 
 @needs("prometheus")
 def test_a_prometheus_server_writes(place: Place) -> None:
-    pytest.importorskip("cramjam", reason="cramjam (extra collect) is not installed")
     with (
         answering() as exporter,
         place.running("collect", "remote-write", "--listen", "127.0.0.1:0", "--json") as process,

@@ -9,7 +9,6 @@ import json
 import re
 import shlex
 import subprocess
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -84,13 +83,6 @@ def test_machine_code_has_a_place_that_a_read_only_container_can_write_to() -> N
         written = [mount.split(":")[0] for mount in service["tmpfs"]]
         assert any(Path(kept).is_relative_to(mount) for mount in written), name
     assert "NUMBA_CACHE_DIR" not in DOCKERFILE.rsplit("\nFROM ", 1)[0]  # there it is kept beside the sources
-
-
-def test_the_image_reads_every_compression_that_kafka_knows() -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    for line in re.findall(r"uv sync .*", DOCKERFILE):
-        brought = [requirement for extra in re.findall(r"--extra (\S+)", line) for requirement in extras[extra]]
-        assert any(requirement.startswith("cramjam") for requirement in brought), line
 
 
 def test_variables_are_explained_in_the_example() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from importlib.metadata import requires
 from typing import Any, cast
 
 import pytest
@@ -29,8 +30,8 @@ class Unreadable(str):
         return b"\xff\xfe" + bytes(self, "utf-8")
 
 
-def batch(base: int, rows: list[Row], gzipped: bool = False, stamped_by_the_broker: bool = False) -> bytes:
-    builder = cast("Any", default_records)._DefaultRecordBatchBuilderPy(2, int(gzipped), 0, -1, -1, -1, 1 << 20)
+def batch(base: int, rows: list[Row], codec: int = 0, stamped_by_the_broker: bool = False) -> bytes:
+    builder = cast("Any", default_records)._DefaultRecordBatchBuilderPy(2, codec, 0, -1, -1, -1, 1 << 20)
     for n, (key, value, name) in enumerate(rows):
         builder.append(n, STAMP_MS + 7 * n, key, value, [] if not name else [(name, b"h"), (name, None)])
     data = bytearray(builder.build())
@@ -50,28 +51,38 @@ def read(records: Any, first: int = 0) -> list[tuple[int, int, bytes | None, byt
     return [(r.offset, r.timestamp, r.key, r.value) for r in fetched(records, first)]
 
 
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 texts = st.one_of(st.none(), st.binary(max_size=40))
 names = st.sampled_from(["", "trace", Unreadable("x"), Unreadable("trace" * 30)])
 logs = st.lists(
-    st.tuples(st.lists(st.tuples(texts, texts, names), min_size=1, max_size=6), st.booleans(), st.booleans()),
+    st.tuples(
+        st.lists(st.tuples(texts, texts, names), min_size=1, max_size=6),
+        st.sampled_from(list(CODECS.values())),
+        st.booleans(),
+    ),
     min_size=1,
     max_size=4,
 )
 
 
 @given(logs, st.integers(0, 8))
-def test_records_are_those_of_the_same_log_without_headers(
-    told: list[tuple[list[Row], bool, bool]], first: int
-) -> None:
+def test_records_are_those_of_the_same_log_without_headers(told: list[tuple[list[Row], int, bool]], first: int) -> None:
     def log(named: bool) -> bytes:
         base, parts = 5, []
-        for rows, gzipped, by_broker in told:
-            parts.append(batch(base, [(k, v, n if named else "") for k, v, n in rows], gzipped, by_broker))
+        for rows, codec, by_broker in told:
+            parts.append(batch(base, [(k, v, n if named else "") for k, v, n in rows], codec, by_broker))
             base += len(rows)
         return b"".join(parts)
 
     # From the middle of a batch, too, as after a restart.
     assert read(ReadableRecords(log(named=True)), first) == read(MemoryRecords(log(named=False)), first)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_compression_is_read_with_what_a_plain_installation_brings(codec: str) -> None:
+    assert read(ReadableRecords(batch(3, [(b"k", b"v" * 500, "")], CODECS[codec]))) == [(3, STAMP_MS, b"k", b"v" * 500)]
+    brought = [r for r in requires("harmony-scaler") or () if "extra ==" not in r]
+    assert any(r.startswith("cramjam") for r in brought)
 
 
 def test_headers_that_can_be_read_are_kept() -> None:
