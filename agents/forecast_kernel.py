@@ -231,6 +231,7 @@ class ForecastKernel:
             states=states,
             running_coarse=self.table.running_coarse(),
             context_steps=self._config.context_steps,
+            fleet=self._policy.fleet,
         )
         return self._commits.append(pack(body))
 
@@ -243,9 +244,9 @@ class ForecastKernel:
         """Take over a commit record; then the caller offers pages, coarse rows and published plans.
 
         Raises:
-            ContractBroken: the record was written with another step or grace.
+            ContractBroken: the record was written for another fleet, or with another step or grace.
         """
-        body = CommitBody.decode(commit.body, self._config, self.partition)
+        body = CommitBody.decode(commit.body, self._config, self.partition, self._policy.fleet)
         self._commits.follow(commit)
         self._known.restore(body.states, body.slot)
         self._join.restore(body.slot, body.slot - self._config.context_steps + 1)

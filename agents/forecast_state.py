@@ -172,6 +172,7 @@ class CommitBody(msgspec.Struct, frozen=True):
     states: dict[str, StateSnapshot]
     running_coarse: RunningCoarse
     context_steps: int
+    fleet: str = ""  # in records of releases that did not tell
 
     @property
     def newest_coarse(self) -> int:
@@ -179,11 +180,11 @@ class CommitBody(msgspec.Struct, frozen=True):
         return (self.slot + 1) * self.step_ms // COARSE_STEP_MS - 1
 
     @staticmethod
-    def decode(body: bytes, config: StreamConfig, partition: int) -> CommitBody:
+    def decode(body: bytes, config: StreamConfig, partition: int, fleet: str) -> CommitBody:
         """Decode and check against the configuration.
 
         Raises:
-            ContractBroken: another step or grace, or foreign bytes.
+            ContractBroken: another fleet, step or grace, or foreign bytes.
         """
         try:
             commit = msgspec.msgpack.decode(body, type=CommitBody)
@@ -197,6 +198,11 @@ class CommitBody(msgspec.Struct, frozen=True):
                 f"commits/{partition}: the state was built with step {commit.step_ms} ms and grace "
                 f"{commit.grace_ms} ms, the configuration says {config.step_ms} and {config.grace_ms}; go back, or run "
                 "`harmony state reset`"
+            )
+        if commit.fleet not in ("", fleet):
+            raise OtherSettings(
+                f"commits/{partition} holds the state of fleet {commit.fleet!r}, the settings name {fleet!r}: give "
+                "each fleet a topic prefix of its own, restore the name, or run `harmony state reset`"
             )
         return commit
 

@@ -62,8 +62,9 @@ def test_another_partition_count_is_refused(state: Pipeline, copy: Copy) -> None
     assert "`harmony state reset`" in last
 
 
-def test_another_fleet_name_is_refused(state: Pipeline) -> None:
-    code, last = refusal(state, fleet="another")
+@pytest.mark.parametrize("role", ["all", "forecast"])
+def test_another_fleet_name_is_refused(state: Pipeline, role: str) -> None:
+    code, last = refusal(state, fleet="another", role=role)
     assert code == 2
     assert "the state of fleet 'test'" in last
 
