@@ -16,7 +16,7 @@ from agents.policy import Policy
 from infra.demo import FleetSpec
 from infra.errors import HarmonyError
 from infra.fleet_report import FleetReport, Snapshot
-from infra.lockstep import DecisionFeed, Interrupted, SlotPublisher
+from infra.lockstep import FIRST_ANSWER_S, DecisionFeed, Interrupted, SlotPublisher
 from infra.pace import Pace, check_pace
 from infra.simulator.closed_loop import ClosedLoop
 from streams.config import StreamConfig
@@ -64,7 +64,7 @@ class FleetRunner:
         on_update: Callable[[Snapshot], None] | None = None,
         check_alive: Callable[[], None] | None = None,
         decision_timeout_s: float = 60.0,
-        first_timeout_s: float = 300.0,
+        first_timeout_s: float = FIRST_ANSWER_S,
         security: Mapping[str, Any] | None = None,
     ) -> None:
         self._brokers, self._topics, self._stream, self._security = brokers, topics, stream, security

@@ -21,6 +21,9 @@ from streams.records import encode_tick, record_key
 from streams.topics import Topics
 
 POLL_MS = 100
+# Until the first answer: a worker's first start compiles, a minute of an idle core and many of a slow and busy one.
+# One that ends meanwhile is noticed at once.
+FIRST_ANSWER_S = 900.0
 # A workload's newest decisions are kept for so many slots: more than may be outstanding.
 KEPT_SLOTS = 1_024
 

@@ -17,7 +17,7 @@ from infra.decision_tally import DecisionTally
 from infra.errors import HarmonyError
 from infra.forecast_feed import ForecastFeed
 from infra.forecast_score import Scorecard
-from infra.lockstep import POLL_MS, DecisionFeed, Interrupted, SlotPublisher
+from infra.lockstep import FIRST_ANSWER_S, POLL_MS, DecisionFeed, Interrupted, SlotPublisher
 from infra.pace import Pace, check_pace
 from infra.recordings import Recording
 from streams.config import StreamConfig
@@ -88,7 +88,7 @@ class RecordingRunner:
         on_update: Callable[[int, int], None] | None = None,
         check_alive: Callable[[], None] | None = None,
         decision_timeout_s: float = 60.0,
-        first_timeout_s: float = 300.0,
+        first_timeout_s: float = FIRST_ANSWER_S,
         security: Mapping[str, Any] | None = None,
     ) -> None:
         check_pace(speed, duration_s)
