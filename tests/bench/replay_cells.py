@@ -42,7 +42,12 @@ LOADS: dict[str, tuple[str, ...]] = {
     "servegen-image": ("--rate", "{data}/servegen/multimodal_mm-image_trace.csv.gz", *_SERVEGEN),
 }  # fmt: skip
 _ORACLE = "100"
-UNTUNED = "harmony, untuned"
+UNTUNED = "harmony, untuned"  # with the fast guards beside which it is tuned
+SHIPPED = "harmony, as shipped"
+# What stands in the name of a cell's file, and how its replay is asked for.
+_TUNED = ("", ("--oracle", _ORACLE))
+_ALONE = ("--oracle", "0", "--no-tune", "--policies", "harmony")
+_OF_HARMONY = {UNTUNED: ("-untuned", _ALONE), SHIPPED: ("-shipped", (*_ALONE, "--guards", "shipped"))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +87,15 @@ class Standing:
     switches_per_hour: float
 
 
-def scored(cell: Mapping[str, Any], untuned: Mapping[str, Any]) -> dict[str, Scored]:
-    """Policies of a cell, HARMONY untuned among them, from the documents of `harmony replay --json`."""
+def scored(cell: Mapping[str, Any], alone: Mapping[str, Mapping[str, Any]]) -> dict[str, Scored]:
+    """Policies of a cell, from the documents of `harmony replay --json`.
+
+    Args:
+        alone: replays of HARMONY that is not tuned, by the name that it has in the table.
+    """
     bound = fmean(b["gpu_hours"] for b in cell["oracle"]["lead_constrained"].values())
-    rows = [*cell["policies"], *(row | {"policy": UNTUNED} for row in untuned["policies"])]
-    told = {"harmony": cell["calibration"]["harmony"], UNTUNED: untuned["calibration"]["harmony"]}
+    rows = [*cell["policies"], *(row | {"policy": name} for name, its in alone.items() for row in its["policies"])]
+    told = {name: its["calibration"]["harmony"] for name, its in {"harmony": cell, **alone}.items()}
     found = {}
     for policy in dict.fromkeys(row["policy"] for row in rows):
         mine = [row for row in rows if row["policy"] == policy]
@@ -138,22 +147,23 @@ def summary(cells: Mapping[str, Mapping[str, Scored]]) -> list[list[str]]:
     ]
 
 
-def _replay(data: Path, folder: Path, load: str, lead_s: int, *, tuned: bool) -> Path:
-    where = folder / f"{load}-{lead_s}{'' if tuned else '-untuned'}.json"
+def _replay(data: Path, folder: Path, load: str, lead_s: int, asked: tuple[str, tuple[str, ...]]) -> Any:
+    name, effort = asked
+    where = folder / f"{load}-{lead_s}{name}.json"
     if not where.exists():
         options = [word.format(data=data) for word in LOADS[load]]
-        effort = ["--oracle", _ORACLE] if tuned else ["--oracle", "0", "--no-tune", "--policies", "harmony"]
         command = [sys.executable, "-m", "infra.cli", "replay", *options, "--lead-time", str(lead_s), *effort]
         unfinished = where.with_suffix(".part")
         subprocess.run([*command, "--json", str(unfinished)], check=True, stdout=subprocess.DEVNULL)
         unfinished.replace(where)
-    return where
+    return json.loads(where.read_bytes())
 
 
 def _cell(data: Path, folder: Path, load: str, lead_s: int) -> dict[str, Scored]:
-    tuned, untuned = (_replay(data, folder, load, lead_s, tuned=t) for t in (True, False))
+    tuned = _replay(data, folder, load, lead_s, _TUNED)
+    alone = {name: _replay(data, folder, load, lead_s, asked) for name, asked in _OF_HARMONY.items()}
     sys.stderr.write(f"{load}, {lead_s} s\n")
-    return scored(json.loads(tuned.read_bytes()), json.loads(untuned.read_bytes()))
+    return scored(tuned, alone)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

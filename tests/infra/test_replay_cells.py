@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.bench.replay_cells import UNTUNED, scored, summary
+from tests.bench.replay_cells import SHIPPED, UNTUNED, scored, summary
 
 
 def _row(policy: str, attainment: float, hours: float) -> dict[str, Any]:
@@ -27,10 +27,11 @@ def _cell(*rows: dict[str, Any], oracle: tuple[float, ...]) -> dict[str, Any]:
 
 def test_hours_are_told_in_those_of_the_oracle_and_seeds_are_averaged() -> None:
     cell = _cell(_row("hpa", 0.99, 3.0), _row("hpa", 0.97, 5.0), oracle=(1.0, 3.0))
-    found = scored(cell, _cell(_row("harmony", 1.0, 6.0), oracle=()))
+    alone = {UNTUNED: _cell(_row("harmony", 1.0, 6.0), oracle=()), SHIPPED: _cell(_row("harmony", 0.9, 8.0), oracle=())}
+    found = scored(cell, alone)
     assert (found["hpa"].attainment, found["hpa"].gpu_hours, found["hpa"].ratio) == (0.98, 4.0, 2.0)
     assert found["hpa"].worst_window == 0.96
-    assert found[UNTUNED].ratio == 3.0
+    assert (found[UNTUNED].ratio, found[SHIPPED].ratio, found[SHIPPED].attainment) == (3.0, 4.0, 0.9)
     assert (found["hpa"].stated, found[UNTUNED].stated) == (None, 0.01)
     assert found[UNTUNED].realized == (0.02, 0.0, 0.05)
 
@@ -38,7 +39,7 @@ def test_hours_are_told_in_those_of_the_oracle_and_seeds_are_averaged() -> None:
 def test_who_keeps_more_cells_comes_first_then_who_costs_less() -> None:
     def cell(**policies: tuple[float, float]) -> dict[str, Any]:
         rows = [_row(name, attainment, hours) for name, (attainment, hours) in policies.items()]
-        return scored(_cell(*rows, oracle=(1.0,)), _cell(oracle=()))
+        return scored(_cell(*rows, oracle=(1.0,)), {UNTUNED: _cell(oracle=())})
 
     one = cell(cheap=(0.98, 1.0), dear=(0.99, 2.0), fair=(0.995, 1.5))
     other = cell(cheap=(0.99, 1.2), dear=(1.0, 3.0), fair=(0.99, 1.7))
