@@ -2,7 +2,8 @@
 
 All classes wait in the same queue, so a class misses when that queue is longer than its own patience, and each has its
 own capacity: the load at which it begins to miss. Classes that no telemetry tells of are not told apart: the strictest
-of them governs, by what is learned of all requests together.
+of them governs, by what is learned of all requests together. So it is with those that send too few requests for their
+capacity to be known: a plan without one keeps every replica that there is.
 """
 
 from __future__ import annotations
@@ -96,9 +97,14 @@ class Classes:
     def expect(self, plan: WorkloadPlan, begin_ts_ms: int, end_ts_ms: int) -> None:
         """Remember what a plan states of its window for each class that is told apart."""
         for told, risks in zip(plan.classes, plan.class_risks, strict=False):
-            known = self.known.get(told.name)
+            known = self.told_apart(told.name)
             if known is not None:
                 known.calibration.offer(begin_ts_ms, end_ts_ms, [(risk.replicas, risk.p_miss) for risk in risks])
+
+    def told_apart(self, name: str) -> ClassState | None:
+        """What is learned of a class, where it is enough to plan by."""
+        known = self.known.get(name)
+        return known if known is not None and known.capacity.known else None
 
     def _added(self, told: Sequence[SloCounts], slot: SlotEvidence) -> dict[str, tuple[float, float]]:
         """Good ones and all since each source's last word, by class; a count that fell says nothing."""
@@ -182,9 +188,9 @@ def class_rows(
         calibration: of risks that all requests together are held to.
     """
     declared = request.declared.slo.classes
-    apart = [c for c in declared if c.name in classes.known]
-    others = [c for c in declared if c.name not in classes.known]
-    rows = [(c, classes.known[c.name], classes.share(c.name)) for c in apart]
+    told = [(c, classes.told_apart(c.name)) for c in declared]
+    rows = [(c, known, classes.share(c.name)) for c, known in told if known is not None]
+    others = [c for c, known in told if known is None]
     if others:
         rows.append((strictest(others), ClassState(request.capacity, budget, calibration), 1.0))
     made = []

@@ -183,6 +183,26 @@ def test_the_plan_keeps_every_class_against_its_own_epsilon(seed: int) -> None:
     assert bound.classes[0].replicas == bound.proposed > (bound.classes[1].replicas or 0)
 
 
+def test_a_class_with_too_few_requests_to_know_its_capacity_keeps_no_replicas() -> None:
+    undeclared = replace(TWO, capacity_rps=None)
+    classes = known_classes(chat=2.0)
+    classes.learn(undeclared, [counted(2, bulk=(0.0, 0.0), chat=(9.0, 9.0))], slot(2))
+    classes.learn(undeclared, [counted(3, bulk=(1.0, 1.0), chat=(9.0, 9.0))], replace(slot(3), waiting=None))
+    assert not classes.known["bulk"].capacity.known
+    asked = request(spec=undeclared, ready=40, last_replicas=40)
+    rows = class_rows(asked, classes, ErrorBudget(), POLICY, RiskCalibration())
+    assert [row.slo_class.name for row in rows] == ["chat", "bulk"]
+    assert rows[1].request.capacity is asked.capacity
+    results = plan([row.request for row in rows], torch.full((2, 16, 24, 1), 10.0), Policy(paths_verify=64))
+    bound = bound_by(rows, results)
+    assert bound.proposed is not None
+    assert bound.proposed < 20
+    said = sample_plan(classes=bound.classes, class_risks=bound.class_risks)
+    classes.expect(said, 5 * STEP_MS, 9 * STEP_MS)
+    assert classes.known["chat"].calibration.oldest_begin_ms == 5 * STEP_MS
+    assert classes.known["bulk"].calibration.oldest_begin_ms is None  # that risk was not of its own capacity
+
+
 def live(classes: Classes, stated: float, miss_every: int, slots: int, window_steps: int = 1) -> None:
     """Slots in which every plan states a risk of `chat` and `bulk`, and one slot in so many misses, of chat alone."""
     good, total = 0.0, 0.0
