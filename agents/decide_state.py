@@ -20,7 +20,10 @@ MINUTE_MS = 60_000
 
 
 class LastCommand(msgspec.Struct, frozen=True, array_like=True):
-    """The lease in force. `changed_ts_ms`, and `observed` (the count seen then), belong to the last change."""
+    """The lease in force.
+
+    `changed_ts_ms` is of its last change; `observed` the count seen then, or `replicas` from the time it was seen on.
+    """
 
     command_id: str
     decision_id: str
@@ -198,7 +201,8 @@ def apply(state: DecideState, plan: WorkloadPlan, decision: Decision, frame: Fra
     command = before.command if before else None
     final, current = decision.replicas.final, decision.replicas.current
     if decision.command_id is not None and final is not None and current is not None:
-        moved = command is None or command.command_id != decision.command_id
+        # What had come about and is ordered again has been changed by somebody else meanwhile: it is another move.
+        moved = command is None or command.command_id != decision.command_id or command.observed == command.replicas
         if moved and final != current:
             changes += ((frame.origin_ts_ms, final - current),)
         if moved and final < current:
@@ -236,8 +240,9 @@ def _renew(
 ) -> LastCommand:
     observed = observed_replicas(plan.fleet)
     changed_ts_ms, seen = frame.origin_ts_ms, current if observed is None else observed
-    if last is not None and last.command_id == command_id:
-        changed_ts_ms, seen = last.changed_ts_ms, last.observed
+    again = last is not None and last.observed == last.replicas and final != current
+    if last is not None and last.command_id == command_id and not again:
+        changed_ts_ms, seen = last.changed_ts_ms, final if observed == final else last.observed
     return LastCommand(
         command_id=command_id,
         decision_id=decision.decision_id,

@@ -115,6 +115,21 @@ def test_removals_per_minute_are_shared_by_the_fleet_and_come_back() -> None:
     assert decisions[3].reason == "removal_limit"
 
 
+def test_what_is_ordered_again_after_others_undid_it_counts_as_removed_once_more() -> None:
+    p = policy(spec("a"), spec("b"), guards=replace(FREE, fleet_removals_per_minute=1))
+    decisions, commands = run(log(*(record(s, plan("a", n, 5), plan("b", n, 5)) for s, n in [(0, 5), (9, 6)])), p)
+    assert [d.replicas.final for d in decisions] == [5, 5, 5, 6]
+    assert decisions[3].reason == "removal_limit"
+    assert commands[2].command_id == commands[0].command_id
+
+
+def test_an_order_that_is_not_carried_out_is_counted_once() -> None:
+    p = policy(spec("a"), spec("b"), guards=replace(FREE, fleet_removals_per_minute=1))
+    slots = [(0, 9), (1, 9), (13, 8)]
+    decisions, _ = run(log(*(record(s, plan("a", 9, 8), plan("b", 9, wanted)) for s, wanted in slots)), p)
+    assert [d.replicas.final for d in decisions] == [8, 9, 8, 9, 8, 8]
+
+
 def test_step_limits_count_what_was_added_within_the_period() -> None:
     p = policy(guards=replace(FREE, up_ratio=1.0, up_replicas=4, up_period_s=60.0))
     decisions, _ = run(
