@@ -269,11 +269,17 @@ def _restored(workload: str, snapshot: StateSnapshot, policy: Policy) -> Workloa
         stored = stored | {"v": 2}
     known = declared_capacity(spec, tokens if tokens is not None and unit != "requests" else 1.0)
     capacity = CapacityPosterior.restore(stored, known, objective=spec.slo.objective)
-    fixed = fixed_unit(spec)
-    if fixed is not None:
-        if tokens is not None and unit not in ("requests", fixed):
+    loads, fixed = snapshot.event_loads, fixed_unit(spec)
+    # A service as a whole is counted in tokens only with how many a request has; a pool never says that.
+    wanted: Unit = fixed or (unit if tokens is not None else "requests")
+    if unit != wanted:
+        if tokens is not None and wanted == "requests":
             capacity = capacity.converted(1.0 / tokens, declared_capacity(spec))
-        unit, tokens = fixed, None
+            loads = {name: load / tokens for name, load in loads.items()}
+        else:  # another role was declared: what was learned in the old unit says nothing in this one
+            capacity, loads = CapacityPosterior(declared_capacity(spec), objective=spec.slo.objective), {}
+    if fixed is not None or unit != wanted:
+        unit, tokens = wanted, None
     return WorkloadState(
         spec=spec,
         declared=declared,
@@ -284,7 +290,7 @@ def _restored(workload: str, snapshot: StateSnapshot, policy: Policy) -> Workloa
         budget=ErrorBudget.restore(snapshot.budget),
         trust=ForecastTrust.restore(snapshot.trust),
         calibration=RiskCalibration.restore(snapshot.calibration),
-        event_loads=snapshot.event_loads,
+        event_loads=loads,
         idle_since_ms=snapshot.idle_since_ms,
         classes=Classes.restore(snapshot.classes, spec),
         unit=unit,

@@ -152,13 +152,29 @@ def test_what_is_declared_later_counts_in_requests_again() -> None:
     grown(state, service, 60, CALM)
     before = float(state.capacity.quantiles((0.5,))[0])
     grown(state, service, 24, LONG)
+    assert state.per_request is not None
+    state.event_loads = {"launch": 2.0 * state.per_request}
     slo = Slo(2.0, 0.05, 0.99, classes=(SloClass("gold", 1.0, 0.05, 0.99),))
     classes = restore_state("w", snapshot_state(state), Policy(workloads=(pool("both", slo=slo),)))
-    assert (classes.unit, classes.per_request) == ("requests", None)
+    assert (classes.unit, classes.per_request, classes.event_loads) == ("requests", None, {"launch": 2.0})
     assert float(classes.capacity.quantiles((0.5,))[0]) > 0.9 * before
     decode = restore_state("w", snapshot_state(state), Policy(workloads=(pool("decode"),)))
     assert decode.unit == "output_tokens"
     assert decode.capacity.evidence == state.capacity.evidence
+
+
+def test_what_was_learned_in_another_roles_unit_is_left_behind() -> None:
+    both = Policy(workloads=(pool("both", capacity_rps=2.0),))
+    decode = Policy(workloads=(pool("decode", capacity_tokens_per_s=600.0),))
+    state, service = new_state("w", both, 0), Service()
+    grown(state, service, 60, CALM)
+    state.event_loads = {"launch": 2.0}
+    pooled = restore_state("w", snapshot_state(state), decode)
+    assert float(pooled.capacity.quantiles((0.5,))[0]) == pytest.approx(600.0, rel=0.01)
+    assert (pooled.unit, pooled.event_loads) == ("output_tokens", {})
+    again = restore_state("w", snapshot_state(pooled), both)
+    assert float(again.capacity.quantiles((0.5,))[0]) == pytest.approx(2.0, rel=0.01)
+    assert again.unit == "requests"
 
 
 def test_without_telemetry_of_tokens_requests_are_counted_and_back() -> None:
