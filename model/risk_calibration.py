@@ -30,6 +30,7 @@ _LOWEST, _HIGHEST = -1.0, 4.0  # of the shift: what was stated is at most 2.7 ti
 _RATE: Final = 0.4  # step of the shift per window's worth of surprise
 _CERTAIN: Final = 1e-4  # risks below this, and as near to one, cannot be told from it by draws
 _FEWEST_REQUESTS: Final = 5.0  # in a window, below which it says nothing
+_ROUNDING: Final = 1.0 + 1e-6  # shares are float32, and 1 - .9 is a little less than a tenth: just as many are not more
 # What a shift is worth halves in an hour that tells nothing of it. Were it kept, a bad hour would hold replicas with
 # which nothing misses, so that nothing could take it back. At a stated risk of 1 % that takes twice as long, at 10 %
 # eleven times.
@@ -64,7 +65,7 @@ class Finished:
         delay_ms = round(self.delay_s * 1000.0)
         times_ms = self.end_ts_ms, self.step_ms, begin_ts_ms + delay_ms, end_ts_ms + delay_ms
         requests, misses = finished_within(self.values, self.observed, self.columns, times_ms)
-        return None if requests < _FEWEST_REQUESTS else misses > (1.0 - objective) * requests
+        return None if requests < _FEWEST_REQUESTS else misses > (1.0 - objective) * requests * _ROUNDING
 
 
 class RiskCalibration:

@@ -119,6 +119,17 @@ def test_a_window_is_judged_only_once_its_requests_have_finished() -> None:
     assert calibration.shift > 0.0
 
 
+@pytest.mark.parametrize("objective", [0.5, 0.9, 0.95, 0.99, 0.999])
+def test_as_many_misses_as_the_objective_allows_are_no_missed_window(objective: float) -> None:
+    one = round(1 / (1 - objective))  # of so many requests one may miss
+    for allowed in range(1, 30):
+        total = one * allowed
+        for missed in (allowed, allowed + 1):
+            cells = np.array([[total / STEP_MS * 1000, 1 - (total - missed) / total]], np.float32)
+            window = Finished(cells, np.ones(cells.shape, np.bool_), (0, 1), STEP_MS, STEP_MS, 0.0)
+            assert window.missed(0, STEP_MS, objective) is (None if total < 5 else missed > allowed)
+
+
 def test_a_window_with_few_requests_says_nothing() -> None:
     cells = np.array([[0.1, 1.0]], np.float32)
     few = Finished(cells, cells > 0, (0, 1), STEP_MS, STEP_MS, 0.0)
