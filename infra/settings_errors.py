@@ -16,8 +16,8 @@ from infra.settings_file import SettingsFile, key_text
 
 ENV_PREFIX = "HARMONY_"
 CONFIG_VARIABLE = "HARMONY_CONFIG"
-# Read elsewhere: recorded telemetry for tests and `harmony data`, the secret of `harmony actuate webhook`, Faust's own
-# prefix, the test suite.
+# Read elsewhere: recorded telemetry for tests and `harmony evaluate`, the secret of `harmony actuate webhook`,
+# Faust's own prefix, the test suite.
 _RESERVED = ("HARMONY_DATA_DIR", "HARMONY_WEBHOOK_SECRET", CONFIG_VARIABLE)
 _RESERVED_PREFIXES = ("HARMONY_FAUST_", "HARMONY_TEST_")
 _SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$")
