@@ -31,6 +31,39 @@ def finite(value: float | None) -> float | None:
     return value
 
 
+def writable(ctx: typer.Context, value: Path | None) -> Path | None:
+    """Callback of options that name a file for results: those of hours must not be lost to a place that takes none.
+
+    Raises:
+        BadParameter: nothing can be written there (exit code 2).
+    """
+    if value is not None and value != Path("-") and not ctx.resilient_parsing:  # resilient: the shell completes words
+        _try_to_write(value, value)
+    return value
+
+
+def writable_folder(ctx: typer.Context, value: Path | None) -> Path | None:
+    """The same of a folder, which is made.
+
+    Raises:
+        BadParameter: nothing can be written into it (exit code 2).
+    """
+    if value is not None and not ctx.resilient_parsing:
+        _try_to_write(value / ".writable", value)
+    return value
+
+
+def _try_to_write(file: Path, named: Path) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        known = file.exists()
+        file.open("ab").close()  # leaves what is there as it is
+        if not known:
+            file.unlink()
+    except OSError as error:
+        raise typer.BadParameter(f"cannot write {named} ({error.strerror or error}).") from None
+
+
 def say(text: str) -> None:
     """A word to the person at the terminal, on stderr."""
     print(text, file=sys.stderr, flush=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
-from infra.cli_options import JsonOption, finite, print_json, say
+from infra.cli_options import JsonOption, finite, print_json, say, writable_folder
 from infra.errors import HarmonyError
 
 if TYPE_CHECKING:
@@ -24,7 +24,10 @@ _GO_ON_RATE = 6e-4  # of what was trained before: at the first rate it would beg
 
 
 def train(
-    out: Annotated[Path, typer.Option(help="Folder for the weights; a run that was stopped there goes on.")],
+    out: Annotated[
+        Path,
+        typer.Option(callback=writable_folder, help="Folder for the weights; a run that was stopped there goes on."),
+    ],
     data: Annotated[
         Path | None, typer.Option(help="CSV or Parquet to adapt to; default: train anew on synthetic telemetry.")
     ] = None,

@@ -7,12 +7,16 @@ from typing import Annotated
 
 import typer
 
+from infra.cli_options import writable
+
 app = typer.Typer(
     no_args_is_help=True,
     help="How fast it is, beside rivals measured in the same run. Needs a source checkout and a quiet machine.",
 )
 
-_OutOption = Annotated[Path | None, typer.Option("--json", help="Also write every figure to this file; - is stdout.")]
+_OutOption = Annotated[
+    Path | None, typer.Option("--json", callback=writable, help="Also write every figure to this file; - is stdout.")
+]
 _BrokersOption = Annotated[
     str | None, typer.Option("--brokers", "-b", help="A running Kafka; default: one is started for the bench.")
 ]

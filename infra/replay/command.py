@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from infra.cli_options import finite
+from infra.cli_options import finite, writable, writable_folder
 
 
 def replay(
@@ -70,11 +70,18 @@ def replay(
         ),
     ] = 0,
     jobs: Annotated[int, typer.Option(min=1, max=256, help="Processes side by side.")] = 1,
-    json_out: Annotated[Path | None, typer.Option("--json", help="Write the results here; - = stdout.")] = None,
-    log_dir: Annotated[Path | None, typer.Option(help="Write every request and replica of every run here.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Write cost against misses here, as SVG.")] = None,
+    json_out: Annotated[
+        Path | None, typer.Option("--json", callback=writable, help="Write the results here; - = stdout.")
+    ] = None,
+    log_dir: Annotated[
+        Path | None, typer.Option(callback=writable_folder, help="Write every request and replica of every run here.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(callback=writable, help="Write cost against misses here, as SVG.")
+    ] = None,
     plot_risk: Annotated[
-        Path | None, typer.Option(help="Draw HARMONY's stated risks against what came here: .png, .svg or .pdf.")
+        Path | None,
+        typer.Option(callback=writable, help="Draw HARMONY's stated risks against what came here: .png, .svg or .pdf."),
     ] = None,
 ) -> None:
     """Replay a load under HARMONY, public scaling policies and a clairvoyant, on the demo's engine."""

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from infra.cli import app
 from infra.errors import HarmonyError
 from infra.json_report import STDOUT, write_json
 
@@ -38,3 +40,44 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(HarmonyError, match=r"--json: cannot write .*out\.json: ") as raised:
         write_json(tmp_path / "file" / "out.json", BODY)
     assert raised.value.exit_code == 2
+
+
+# Each with a second mistake that is found later, so that nothing runs for hours where the first one is not.
+WRONG = {
+    "replay": ["--rate", "ramp", "--policies", "nobody"],
+    "evaluate": ["--protocol", "nobody"],
+    "ablate": ["--tasks", "nobody", "--out", "."],
+    "train": ["--data", "nobody.csv"],
+    "bench ingest": ["--form", "nobody"],
+    "bench inference": ["--batches", "nobody"],
+}
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        *((command, "--json") for command in WRONG if command != "train"),
+        ("replay", "--plot"),
+        ("replay", "--plot-risk"),
+        ("replay", "--log-dir"),
+        ("evaluate", "--plots"),
+        ("ablate", "--out"),
+        ("train", "--out"),
+    ],
+)
+def test_a_place_that_takes_no_results_is_named_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, option: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    where = str(tmp_path / "file" / "out.svg")
+    result = CliRunner().invoke(app, [*command.split(), *WRONG[command], option, where], env={"COLUMNS": "500"})
+    assert (result.exit_code, f"'{option}': cannot write {where}" in result.output) == (2, True), result.output
+
+
+def test_trying_a_place_leaves_it_as_it_was(tmp_path: Path) -> None:
+    (kept := tmp_path / "kept.json").write_text("{}")
+    for where in (kept, tmp_path / "new" / "out.json"):
+        assert CliRunner().invoke(app, ["replay", *WRONG["replay"], "--json", str(where)]).exit_code != 0
+    assert kept.read_text() == "{}"
+    assert list((tmp_path / "new").iterdir()) == []
