@@ -56,7 +56,7 @@ def explain(
 
 def decisions(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new ones.")] = False,
-    workload: Annotated[str | None, typer.Option("--workload", help="Only of this one.")] = None,
+    workload: Annotated[str | None, typer.Option("--workload", "-w", help="Only of this one.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Of the newest ones, before following.")] = 20,
     as_json: Json = False,
     brokers: Brokers = None,

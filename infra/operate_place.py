@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from streams.topics import Topics
 
 Brokers = Annotated[
-    str | None, typer.Option("--brokers", help="Kafka, host:port; default: settings, then the running demo.")
+    str | None, typer.Option("--brokers", "-b", help="Kafka, host:port; default: settings, then the running demo.")
 ]
-Config = Annotated[Path | None, typer.Option("--config", help="harmony.yaml to use.", dir_okay=False)]
+Config = Annotated[Path | None, typer.Option("--config", "-c", help="harmony.yaml to use.", dir_okay=False)]
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
 
 

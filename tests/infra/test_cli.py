@@ -10,8 +10,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from infra import cli
@@ -71,6 +73,24 @@ def test_help_lists_the_commands() -> None:
     assert result.exit_code == 0
     for command in ("run", "worker", "topics", "init", "doctor", "version", "status", "explain", "pin", "pause", "dlq"):
         assert re.search(rf"\b{command}\b", result.output), command
+
+
+def test_an_option_is_written_alike_in_every_command() -> None:
+    spelled: dict[str, set[tuple[str, ...]]] = {"--brokers": set(), "--config": set(), "--workload": set()}
+
+    def look(command: Any) -> None:
+        for inner in getattr(command, "commands", {}).values():
+            look(inner)
+        for parameter in command.params:
+            for name in spelled.keys() & set(parameter.opts):
+                spelled[name].add(tuple(sorted(parameter.opts)))
+
+    look(get_command(cli.app))
+    assert spelled == {
+        "--brokers": {("--brokers", "-b")},
+        "--config": {("--config", "-c")},
+        "--workload": {("--workload", "-w")},
+    }
 
 
 def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
