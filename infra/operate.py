@@ -143,6 +143,11 @@ def show_decisions(place: Place, *, follow: bool, workload: str | None, limit: i
             newest = [d for d in decisions_of(stretch) if workload in (None, d.workload)] + newest
             if len(newest) >= limit:
                 break
+        if workload is not None and limit and not newest:
+            known = newest_decisions(tail.back())
+            typer.echo(
+                stranger(workload, place.declared, known) or f"No decision for {printable(workload)} yet.", err=True
+            )
         for d in sorted(newest, key=lambda d: (d.origin_ts_ms, d.workload))[-limit:] if limit else ():
             show(d)
         for record in tail.follow() if follow else ():

@@ -6,7 +6,11 @@ import typer
 from rich.console import Console
 
 from infra import dead_letter_box as letters
+from infra.errors import HarmonyError
+from infra.near_names import nearest
 from infra.operate_place import Place, emit
+from infra.printable import printable
+from streams.records import DEAD_LETTER_CODES
 
 
 def show_letters(place: Place, limit: int, reason: str | None, topic: str | None, *, as_json: bool) -> None:
@@ -35,6 +39,9 @@ def replay_letters(
 
 
 def _letters(place: Place, limit: int, reason: str | None, topic: str | None) -> list[letters.DeadLetterView]:
+    if reason is not None and reason not in DEAD_LETTER_CODES:
+        near = nearest(reason, DEAD_LETTER_CODES)
+        raise HarmonyError(f"--reason: nothing is refused as {printable(reason, 32)!r}{near}.", 2)
     found: list[letters.DeadLetterView] = []
     with place.tail(place.topics.dead_letters) as tail:
         for stretch in tail.back():

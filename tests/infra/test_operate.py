@@ -201,7 +201,7 @@ class Fleet:
 
     @contextmanager
     def tail(self, topic: str) -> Iterator[Any]:
-        yield SimpleNamespace(back=lambda _: iter([records_of(topic)]))
+        yield SimpleNamespace(back=lambda *_: iter([records_of(topic)]))
 
 
 @pytest.mark.parametrize(
@@ -233,6 +233,22 @@ def test_an_order_for_a_workload_that_nobody_knows_says_so(
     assert len(ordered) == (code == 0)
     assert all(control.ts_ms == max(d.origin_ts_ms for d in decided()) for control in ordered)
     assert ("Nobody knows" in result.stderr) == (arguments[1:2] not in ([], ["a"], ["prod/chat"]))
+
+
+@pytest.mark.parametrize(
+    ("workload", "says"),
+    [
+        ("prod/caht", "Nobody knows a workload 'prod/caht' yet; did you mean `prod/chat`.\n"),
+        ("prod/chat", "No decision for prod/chat yet.\n"),
+        ("a", ""),
+    ],
+)
+def test_decisions_of_a_workload_without_any_are_not_silence(
+    workload: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_operate, "Place", Fleet)
+    result = CliRunner().invoke(app(), ["decisions", "--workload", workload])
+    assert (result.exit_code, result.stderr, bool(result.stdout)) == (0, says, says == "")
 
 
 def test_decisions_are_read_back_until_enough_is_known() -> None:
@@ -334,6 +350,16 @@ def app() -> typer.Typer:
         (["pin", "w", "3", "--for", "soon"], 2, "write 90s"),
         (["pin", "w", "-3"], 2, ""),
         (["mode", "w", "yolo"], 2, "act or observe"),
+        (
+            ["dlq", "list", "--reason", "shema", "--brokers", "127.0.0.1:1"],
+            2,
+            "nothing is refused as 'shema'; did you mean `schema`.",
+        ),
+        (
+            ["dlq", "replay", "--reason", "17", "--brokers", "127.0.0.1:1"],
+            2,
+            "nothing is refused as '17'; known here: decode, future",
+        ),
         (["status", "--brokers", "127.0.0.1:1"], 1, "No Kafka broker answers at 127.0.0.1:1"),
         (["explain", "a", "--brokers", "127.0.0.1:1"], 1, "No Kafka broker"),
         (["dlq", "list", "--brokers", "127.0.0.1:1"], 1, "No Kafka broker"),
