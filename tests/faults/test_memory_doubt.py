@@ -141,7 +141,7 @@ def square(at_s: float, rng: np.random.Generator) -> float:
 async def test_an_hour_of_noise_turns_the_fleet_seldom(
     shape: Callable[[float, np.random.Generator], float], most: int
 ) -> None:
-    """With the default limits; what goes up may come down after five minutes, so 24 turns an hour are the most."""
+    """With the default limits; what goes up may come down after two minutes, but noise is no reason to."""
     reporter, rng = Reporter(GuardLimits(warm_up_steps=8, min_coverage_ratio=0.05)), np.random.default_rng(1)
     held = []
     for slot in range(720):
