@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from agents.decide_state import DecideState
+from agents.own_fleet import check_fleet
 from agents.policy import Policy
 from streams.commit_codec import Commit, pack
 from streams.config import StreamConfig
@@ -51,11 +52,7 @@ def unpack_commit(commit: Commit, policy: Policy, stream: StreamConfig) -> Decid
             f"the decide stage's commit record has version {body.v}, this release reads 1: "
             f"run the release that wrote it{_REMEDY}"
         )
-    if body.fleet != policy.fleet:
-        raise OtherSettings(
-            f"the commits topic holds the state of fleet {body.fleet!r}, the policy names {policy.fleet!r}: "
-            f"use another topic prefix, restore the name{_REMEDY}"
-        )
+    check_fleet(body.fleet, policy.fleet, "the commits topic")
     if body.step_ms != stream.step_ms:
         raise OtherSettings(
             f"the committed state has a step of {body.step_ms} ms, the configuration {stream.step_ms} ms: "

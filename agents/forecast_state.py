@@ -21,6 +21,7 @@ from agents.demand_units import (
 from agents.finished_requests import finished_requests
 from agents.idleness import idle_since
 from agents.known_events import loads_before_events
+from agents.own_fleet import check_fleet
 from agents.policy import Policy, WorkloadSpec
 from agents.records import WorkloadPlan
 from agents.signals import residence_s
@@ -199,11 +200,7 @@ class CommitBody(msgspec.Struct, frozen=True):
                 f"{commit.grace_ms} ms, the configuration says {config.step_ms} and {config.grace_ms}; go back, or run "
                 "`harmony state reset`"
             )
-        if commit.fleet not in ("", fleet):
-            raise OtherSettings(
-                f"commits/{partition} holds the state of fleet {commit.fleet!r}, the settings name {fleet!r}: give "
-                "each fleet a topic prefix of its own, restore the name, or run `harmony state reset`"
-            )
+        check_fleet(commit.fleet or fleet, fleet, f"commits/{partition}")
         return commit
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from infra.cli_options import comma_list, say, writable, writable_folder
+from infra.cli_options import ReportOption, comma_list, say, writable_folder
 from infra.errors import HarmonyError
 from infra.json_report import STDOUT, write_json
 
@@ -52,9 +52,7 @@ def ablate(
     part: Annotated[str, typer.Option(help="rolling: test, or validation to choose by.")] = "validation",
     limit: Annotated[int | None, typer.Option(min=1, help="A quick look: origins and windows per item.")] = None,
     workers: Annotated[int, typer.Option(min=0, max=64, help="Processes that make synthetic telemetry.")] = 1,
-    json_out: Annotated[
-        Path | None, typer.Option("--json", callback=writable, help="Write the report there; - for stdout.")
-    ] = None,
+    json_out: ReportOption = None,
 ) -> None:
     """Train variants of the network side by side on the same synthetic telemetry, and score them zero-shot."""
     from infra.fisher_files import read_containers

@@ -64,6 +64,11 @@ def _try_to_write(file: Path, named: Path) -> None:
         raise typer.BadParameter(f"cannot write {named} ({error.strerror or error}).") from None
 
 
+ReportOption = Annotated[
+    Path | None, typer.Option("--json", callback=writable, help="Write the report there; - for stdout.")
+]
+
+
 def say(text: str) -> None:
     """A word to the person at the terminal, on stderr."""
     print(text, file=sys.stderr, flush=True)

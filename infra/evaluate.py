@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 import typer
 
-from infra.cli_options import comma_list, say, writable, writable_folder
+from infra.cli_options import ReportOption, comma_list, say, writable_folder
 from infra.errors import HarmonyError
 from infra.json_report import STDOUT, write_json
 
@@ -31,9 +31,7 @@ def evaluate(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
     draws: Annotated[int, typer.Option(min=10, help="Bootstrap draws of the intervals.")] = 200,
-    json_out: Annotated[
-        Path | None, typer.Option("--json", callback=writable, help="Write the report there; - for stdout.")
-    ] = None,
+    json_out: ReportOption = None,
     plots: Annotated[
         Path | None, typer.Option(callback=writable_folder, help="Write plots into this folder (extra `plots`).")
     ] = None,

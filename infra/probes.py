@@ -172,7 +172,7 @@ class ProbeServer:
         if self._token is None:
             return not self._mutual and may_ask(request, None)
         # The page links to these addresses, and browsers know the token as its password.
-        return hmac.compare_digest(sent_token(request).encode("utf-8", "replace"), self._token.encode())
+        return sends_token(request, self._token)
 
 
 def _unready_because(snapshot: HealthSnapshot) -> str:
@@ -208,8 +208,12 @@ def may_ask(request: web.Request, token: str | None) -> bool:
     return hmac.compare_digest(sent, f"Bearer {token}".encode())
 
 
-def sent_token(request: web.Request) -> str:
-    """The bearer token of a request, or the password that a browser sends in its place; "" without."""
+def sends_token(request: web.Request, token: str) -> bool:
+    """Whether it bears the token, or as a browser does has it for a password."""
+    return hmac.compare_digest(_sent_token(request).encode("utf-8", "replace"), token.encode())
+
+
+def _sent_token(request: web.Request) -> str:
     scheme, _, sent = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         return sent.strip()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from agents.decide_records import command_id
+from agents.policy import GuardLimits
 from infra.metrics import PrometheusMeter
 from streams.log import Emission
 from streams.pages import Counters
@@ -109,7 +110,7 @@ class DecideMetrics:
         fleet: str,
         epoch: int,
         step_s: float = 15.0,
-        hold_s: float = 120.0,
+        hold_s: float = GuardLimits().stabilization_down_s,
     ) -> None:
         self._meter = meter
         self._fleet, self._epoch = fleet, epoch

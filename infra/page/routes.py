@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import hashlib
-import hmac
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
@@ -15,7 +14,7 @@ import orjson
 from aiohttp import web
 
 from infra.page.live import LiveFleet
-from infra.probes import names_loopback, sent_token
+from infra.probes import names_loopback, sends_token
 from infra.web_tls import shows_certificate
 
 MAX_READERS: Final = 64
@@ -119,7 +118,7 @@ class PageRoutes:
             if names_loopback(request.host):
                 return None
             return _error(403, "this page answers to 127.0.0.1 or localhost only", "open it under one of these names")
-        if hmac.compare_digest(sent_token(request).encode("utf-8", "replace"), self._token.encode()):
+        if sends_token(request, self._token):
             return None
         refusal = _error(401, "a token is needed", "give the metrics token as password, any user name")
         refusal.headers["WWW-Authenticate"] = 'Basic realm="harmony", charset="UTF-8"'

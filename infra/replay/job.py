@@ -97,9 +97,7 @@ def run_replay(q: Request) -> None:
             cell = _rate_cell(str(q.rate), q.day, q.mean_rate, _law(q.prompt_tokens), _law(q.output_tokens), options)
     except (TraceError, ProfileError) as error:
         raise HarmonyError(str(error), 2) from None
-    cell = replace(cell, known=replace(cell.known, policy=policy))
-    if q.first_seed:
-        cell = replace(cell, scored=_drawn_from(cell.scored, q.first_seed))
+    cell = replace(cell, known=replace(cell.known, policy=policy), scored=_drawn_from(cell.scored, q.first_seed))
     result = run_cell(
         cell, wanted, q.seeds, tuned=q.tune, oracle_budget=q.oracle, rate_budget=q.oracle_rate, log_dir=q.log_dir,
         jobs=q.jobs, progress=lambda what: say(f"{cell.name}: {what}"),
