@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import cast
 
+from agents.claims import ClaimBook
 from agents.decide_state import (
     DecideState,
     Frame,
@@ -14,7 +16,7 @@ from agents.decide_state import (
     queues,
     seen_steps,
 )
-from agents.policy import Mode, Policy, WorkloadSpec
+from agents.policy import Mode, WorkloadSpec
 from agents.records import WorkloadPlan
 from agents.situation import Situation
 
@@ -26,8 +28,13 @@ class Fleet:
     floor, so an order not yet carried out is never counted on.
     """
 
-    def __init__(self, state: DecideState, policy: Policy) -> None:
+    def __init__(self, state: DecideState, frame: Frame) -> None:
+        policy = frame.policy
         self.spec = policy.spec
+        self.claims = ClaimBook(state.claims, frame.origin_ts_ms, frame.lease_ms)
+        self._limits = policy.guards
+        self._leaving = 0  # GPUs of replicas that were ordered away and still show
+        self._givable: Counter[int] = Counter()  # by priority, GPUs of replicas above `min_replicas` that obey commands
         self.gpus = 0
         self.power_mw = 0  # integers: the sum may not depend on the order of addition
         self.least = 0
@@ -45,6 +52,26 @@ class Fleet:
         self.gpus += sign * known.known * gpus
         self.power_mw += sign * known.known * round(power * 1000.0)
         self.least += sign * least(known)
+        if known.ordered is None:
+            return
+        self._leaving += sign * (known.known - least(known)) * gpus if known.ordered < known.known else 0
+        spec = self.spec(workload)
+        if self._limits.fleet_reclaim and spec is not None:
+            self._givable[spec.priority] += sign * max(0, least(known) - spec.min_replicas) * gpus
+
+    def kept_gpus(self, priority: int) -> int:
+        """GPUs that are kept for workloads of higher priority which lack some."""
+        return self.claims.kept_gpus(priority, self._supply)
+
+    def owed(self, priority: int) -> tuple[int, str]:
+        """GPUs that a workload of this priority is to give up, and for whom first."""
+        gpus = self.claims.owed_gpus(priority, self._supply, self._givable) if self._limits.fleet_reclaim else 0
+        return gpus, self.claims.first_above(priority) if gpus else ""
+
+    @property
+    def _supply(self) -> int:
+        most = self._limits.fleet_max_gpus
+        return 0 if most is None else max(0, most - self.gpus) + self._leaving
 
     def weights(self, workload: str) -> tuple[int, float]:
         """GPUs and watts of one replica; an undeclared workload counts one GPU."""
@@ -96,6 +123,8 @@ def assess(
     mine = known.known if known else 0
     others_least = fleet.least - (least(known) if known else 0)
     removed = sum(n for _, n in state.removals)
+    priority = 0 if spec is None else spec.priority
+    owed_gpus, owed_to = fleet.owed(priority)
     return Situation(
         plan=plan,
         spec=spec,
@@ -112,7 +141,13 @@ def assess(
         added=sum(n for t, n in changes if n > 0 and t > frame.origin_ts_ms - g.up_period_s * 1000.0),
         removed=-sum(n for t, n in changes if n < 0 and t > frame.origin_ts_ms - g.down_period_s * 1000.0),
         removals_left=None if g.fleet_removals_per_minute is None else g.fleet_removals_per_minute - removed,
-        gpus_left=None if g.fleet_max_gpus is None else g.fleet_max_gpus - (fleet.gpus - mine * gpus),
+        gpus_left=(
+            None
+            if g.fleet_max_gpus is None
+            else g.fleet_max_gpus - (fleet.gpus - mine * gpus) - fleet.kept_gpus(priority)
+        ),
+        owed_gpus=owed_gpus,
+        owed_to=owed_to,
         power_left_w=(
             None if g.fleet_max_power_w is None else g.fleet_max_power_w - (fleet.power_mw - mine * power_mw) / 1000.0
         ),

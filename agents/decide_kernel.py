@@ -137,7 +137,7 @@ class DecideKernel:
         frame = Frame(plan, self._policy, self._fingerprint, self._stream)
         state = self._state.copy()
         apply_controls(state, plan)
-        advance_clock(state, frame.origin_ts_ms)
+        advance_clock(state, frame)
         decisions, commands = self._decide_all(state, frame, self._overdue_ms(frame, record))
         state.partitions[str(plan.partition)] = PartitionMark(plan.slot, plan.origin_ts_ms)
         forget_controls(state, self._topics.partitions)
@@ -165,7 +165,7 @@ class DecideKernel:
         decisions: dict[str, OutRecord] = {}
         commands: dict[str, OutRecord] = {}
         notice(state, frame)
-        fleet = Fleet(state, self._policy)
+        fleet = Fleet(state, frame)
         for plan in sorted(frame.plan.workloads, key=lambda p: (-_priority(fleet, p), p.workload)):
             known = state.workloads.get(plan.workload)
             if known is not None and known.origin_ts_ms == frame.origin_ts_ms:
@@ -177,7 +177,9 @@ class DecideKernel:
             command = build_command(frame, plan, decision, fleet.spec(plan.workload))
             if command is not None:
                 commands[plan.workload] = command_record(self._topics.commands, fleet_name, command)
+            claim = state.claims.get(plan.workload)
             apply(state, plan, decision, frame)
+            fleet.claims.replace(claim, state.claims.get(plan.workload))
             fleet.replace(plan.workload, known, state.workloads.get(plan.workload))
         return [decisions[w] for w in sorted(decisions)], [commands[w] for w in sorted(commands)]
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from agents.claims import Claim, claim_of
 from agents.policy import Policy
 from agents.records import Decision, PlanRecord, WorkloadPlan
 from agents.situation import Pin
@@ -84,6 +85,7 @@ class DecideState(msgspec.Struct):
     Attributes:
         control_ids: of operators' words taken in that a partition may still repeat, in the order in which they came.
         control_stamps_ms: of each of them, a time on the broker's clock by which it had been written.
+        claims: of the workloads that lack GPUs under the fleet's budget.
     """
 
     workloads: dict[str, WorkloadState] = {}
@@ -94,6 +96,7 @@ class DecideState(msgspec.Struct):
     removals: tuple[tuple[int, int], ...] = ()
     partitions: dict[str, PartitionMark] = {}
     clock_ms: int = 0
+    claims: dict[str, Claim] = {}
 
     def copy(self) -> DecideState:
         """A draft to fold into; the values are immutable, so a shallow copy is enough."""
@@ -106,6 +109,7 @@ class DecideState(msgspec.Struct):
             self.removals,
             dict(self.partitions),
             self.clock_ms,
+            dict(self.claims),
         )
 
 
@@ -190,9 +194,12 @@ def notice(state: DecideState, frame: Frame) -> None:
 
 def apply(state: DecideState, plan: WorkloadPlan, decision: Decision, frame: Frame) -> None:
     """Take one decision into the state (a draft that the caller owns)."""
+    claim = claim_of(state.claims.pop(plan.workload, None), plan, decision, frame)
     if decision.action == "retired":
         state.workloads.pop(plan.workload, None)
         return
+    if claim is not None:
+        state.claims[plan.workload] = claim
     before = state.workloads.get(plan.workload)
     highs, lows = queues(before, plan, frame)
     g = frame.policy.guards
@@ -256,10 +263,12 @@ def _renew(
     )
 
 
-def advance_clock(state: DecideState, origin_ts_ms: int) -> None:
-    """The fleet's clock is the newest origin of any partition; budgets per minute are counted on it."""
-    state.clock_ms = max(state.clock_ms, origin_ts_ms)
+def advance_clock(state: DecideState, frame: Frame) -> None:
+    """The fleet's clock is the newest origin of any partition; budgets per minute and claims are counted on it."""
+    state.clock_ms = max(state.clock_ms, frame.origin_ts_ms)
     state.removals = tuple(r for r in state.removals if r[0] > state.clock_ms - MINUTE_MS)
+    oldest = state.clock_ms - frame.lease_ms
+    state.claims = {w: claim for w, claim in state.claims.items() if claim.origin_ts_ms > oldest}
 
 
 def _expire(entries: tuple[tuple[int, int], ...], origin_ts_ms: int, window_s: float) -> tuple[tuple[int, int], ...]:

@@ -3,7 +3,7 @@
     pin ─ kill switch ─ mode ─ expired ─ first request ─ no plan ─ warm-up ─ fence   gates: the first (not mode) ends it
       └▶ freshness ─ coverage ─ sanity ─ missing metric ─ horizon      doubts: never below what is in force
           └▶ bounds ─ budget ─ power ─ floor ─ release ─ step limits ─ removals     limits: how far, how fast
-              └▶ stabilization ─ tolerance ─ model guard ─ first request ─ batch ─ schedule ─ bounds
+              └▶ stabilization ─ tolerance ─ model guard ─ reclaim ─ first request ─ batch ─ schedule ─ bounds
 
 A guard that raises means hold.
 """
@@ -44,6 +44,7 @@ GUARDS: tuple[Guard, ...] = (
     limits.stabilization,
     limits.tolerance,
     limits.model_guard,
+    limits.reclaim,
     declared.first_request,
     declared.batch,
     declared.schedule,

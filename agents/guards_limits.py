@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+from agents.guards_safety import DOUBTS
 from agents.records import GuardStep
 from agents.situation import Situation
 
@@ -116,6 +117,21 @@ def model_guard(s: Situation, value: int) -> GuardStep | None:
         step = limit(s, need)
         need = need if step is None else step.after
     return _step("model_guard", value, max(value, need), f"the load of now needs {s.plan.reactive_replicas}")
+
+
+def reclaim(s: Situation, value: int) -> GuardStep | None:
+    """Replicas go to workloads of higher priority that lack GPUs, whatever is risked by it, down to `min_replicas`.
+
+    At once, for the others wait; but not in doubt, nor below the fleet's floor or beyond its removals per minute.
+    """
+    if s.owed_gpus <= 0 or s.spec is None or s.spec.gpus_per_replica <= 0:
+        return None
+    left = max(s.spec.min_replicas, s.current - math.ceil(s.owed_gpus / s.spec.gpus_per_replica))
+    for guard in (*DOUBTS, fleet_floor, removal_limit):
+        step = guard(s, left)
+        left = left if step is None else step.after
+    reason = f"{s.owed_gpus} GPUs are given up for {s.owed_to}, of higher priority"
+    return _step("reclaim", value, min(value, left), reason)
 
 
 def _cap(guard: str, s: Situation, value: int, left: float, per_replica: float, unit: str) -> GuardStep | None:

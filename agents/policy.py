@@ -138,6 +138,7 @@ class GuardLimits:
     """Limits of the guards (defaults: the design's). Times in seconds of event time.
 
     `release_ratio`: replicas are given up at so much of the risk that is allowed for keeping them.
+    `fleet_reclaim`: lower priorities give up replicas for workloads that lack GPUs, down to their `min_replicas`.
     """
 
     warm_up_steps: int = 128
@@ -155,6 +156,7 @@ class GuardLimits:
     release_ratio: float = 0.6
     tolerance_ratio: float = 0.0
     fleet_max_gpus: int | None = None
+    fleet_reclaim: bool = False
     fleet_max_power_w: float | None = None
     fleet_min_replicas: int = 0
     fleet_removals_per_minute: int | None = None

@@ -40,7 +40,8 @@ class Situation:
         window_min: smallest proposal within the up window, this one included.
         added: replicas added within the up period; removed: those removed within the down period.
         removals_left: replicas the whole fleet may still lose within the minute; None = no limit.
-        gpus_left: GPUs left for this workload, its own included; None = no limit.
+        gpus_left: GPUs left for this workload, its own included, those kept for higher priorities not; None = no limit.
+        owed_gpus: GPUs that it is to give up for workloads of higher priority; owed_to: the first of them.
         power_left_w: power left for this workload, its own included; None = no limit.
         fleet_need: replicas this workload must keep so that the fleet stays above its floor.
         newest_ts_ms: origin of the newest decision of this workload; a plan that is not newer is fenced off.
@@ -63,6 +64,8 @@ class Situation:
     removed: int = 0
     removals_left: int | None = None
     gpus_left: int | None = None
+    owed_gpus: int = 0
+    owed_to: str = ""
     power_left_w: float | None = None
     fleet_need: int = 0
     newest_ts_ms: int | None = None

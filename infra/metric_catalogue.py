@@ -91,6 +91,7 @@ GUARDS = (
     "stabilization",
     "tolerance",
     "model_guard",
+    "reclaim",
     "first_request",
     "batch",
     "schedule",

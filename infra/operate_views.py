@@ -46,6 +46,7 @@ GUARD_WORDS = {
     "release": "it may be needed again before it could come back",
     "tolerance": "too small a change",
     "model_guard": "never below what the load needs now",
+    "reclaim": "workloads of higher priority lack GPUs",
     "first_request": "requests wait and no replica is there",
     "batch": "work with deadlines",
     "schedule": "the calendar or a known event",

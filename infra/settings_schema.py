@@ -185,6 +185,9 @@ class GuardsSection(Section):
     down_period_s: float = _key(_GUARDS.down_period_s, "That period.", gt=0)
     release_ratio: float = _key(_GUARDS.release_ratio, "Give up at this share of the risk allowed.", gt=0, le=1)
     tolerance_ratio: float = _key(_GUARDS.tolerance_ratio, "Ignore relative changes up to this.", ge=0, lt=1)
+    fleet_reclaim: bool = _key(
+        _GUARDS.fleet_reclaim, "At max_gpus, lower priorities give up replicas for higher ones, down to their min."
+    )
     fleet_max_power_w: float | None = _key(None, "Of all workloads together; empty = no limit.", ge=0)
     fleet_min_replicas: int = _key(_GUARDS.fleet_min_replicas, "Of all workloads together, never fewer.", ge=0)
     fleet_removals_per_minute: int | None = _key(None, "Of all workloads together, never more; empty = no limit.", ge=0)

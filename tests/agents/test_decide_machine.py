@@ -29,13 +29,14 @@ LIMITS = replace(
     down_replicas=2,
     down_ratio=0.2,
     fleet_max_gpus=40,
+    fleet_reclaim=True,
     fleet_removals_per_minute=6,
 )
 
 
 def policies() -> tuple[Policy, ...]:
     """Three that may follow each other: other bounds, and a raised epoch."""
-    specs = (spec("a", max_replicas=20), spec("b", gpus_per_replica=2), spec("c", mode="observe"))
+    specs = (spec("a", max_replicas=20), spec("b", gpus_per_replica=2, priority=3), spec("c", mode="observe"))
     wider = (spec("a", max_replicas=30), *specs[1:])
     return policy(*specs, guards=LIMITS), policy(*wider, guards=LIMITS), policy(*wider, guards=LIMITS, epoch=2)
 

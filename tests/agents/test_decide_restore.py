@@ -62,6 +62,7 @@ LIMITS = replace(
     down_replicas=2,
     down_ratio=0.2,
     fleet_max_gpus=30,
+    fleet_reclaim=True,
     fleet_removals_per_minute=6,
 )
 FLEET = policy(spec("a"), spec("b", gpus_per_replica=2, priority=1), spec("c", mode="observe"), guards=LIMITS)
