@@ -12,6 +12,7 @@ from agents.decide_state import (
     OperatorWord,
     WorkloadState,
     in_force,
+    measured_w,
     observed_replicas,
     queues,
     seen_steps,
@@ -48,9 +49,9 @@ class Fleet:
             self._add(workload, new, 1)
 
     def _add(self, workload: str, known: WorkloadState, sign: int) -> None:
-        gpus, power = self.weights(workload)
+        gpus = self.gpus_of(workload)
         self.gpus += sign * known.known * gpus
-        self.power_mw += sign * known.known * round(power * 1000.0)
+        self.power_mw += sign * known.known * _mw(self.power_w_of(workload, known.power_w))
         self.least += sign * least(known)
         if known.ordered is None:
             return
@@ -73,10 +74,19 @@ class Fleet:
         most = self._limits.fleet_max_gpus
         return 0 if most is None else max(0, most - self.gpus) + self._leaving
 
-    def weights(self, workload: str) -> tuple[int, float]:
-        """GPUs and watts of one replica; an undeclared workload counts one GPU."""
+    def gpus_of(self, workload: str) -> int:
+        """GPUs of one replica; an undeclared workload counts one."""
         spec = self.spec(workload)
-        return (1, 0.0) if spec is None else (spec.gpus_per_replica, spec.power_w_per_replica or 0.0)
+        return 1 if spec is None else spec.gpus_per_replica
+
+    def power_w_of(self, workload: str, measured_w: float | None) -> float:
+        """Watts of one replica: what was declared, or more where more was measured; 0 where neither is known."""
+        spec = self.spec(workload)
+        return max(0.0 if spec is None else spec.power_w_per_replica or 0.0, measured_w or 0.0)
+
+
+def _mw(watts: float) -> int:
+    return round(watts * 1000.0)
 
 
 def least(known: WorkloadState) -> int:
@@ -118,9 +128,9 @@ def assess(
         pin = None
     highs, lows = queues(known, plan, frame)
     changes = known.changes if known else ()
-    gpus, power = fleet.weights(plan.workload)
-    power_mw = round(power * 1000.0)
+    gpus = fleet.gpus_of(plan.workload)
     mine = known.known if known else 0
+    mine_mw = mine * _mw(fleet.power_w_of(plan.workload, known.power_w if known else None))
     others_least = fleet.least - (least(known) if known else 0)
     removed = sum(n for _, n in state.removals)
     priority = 0 if spec is None else spec.priority
@@ -149,8 +159,9 @@ def assess(
         owed_gpus=owed_gpus,
         owed_to=owed_to,
         power_left_w=(
-            None if g.fleet_max_power_w is None else g.fleet_max_power_w - (fleet.power_mw - mine * power_mw) / 1000.0
+            None if g.fleet_max_power_w is None else g.fleet_max_power_w - (fleet.power_mw - mine_mw) / 1000.0
         ),
+        power_w_per_replica=fleet.power_w_of(plan.workload, measured_w(known, plan)),
         fleet_need=max(0, g.fleet_min_replicas - others_least),
         newest_ts_ms=known.origin_ts_ms if known and known.origin_ts_ms >= 0 else None,
         origin_ts_ms=frame.origin_ts_ms,

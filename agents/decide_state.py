@@ -46,6 +46,7 @@ class WorkloadState(msgspec.Struct, frozen=True, array_like=True):
         seen_steps: steps with an observed arrival rate, up to the warm-up.
         highs, lows: (origin, proposal) that can still be the largest (smallest) of a window; monotone queues.
         changes: (origin, signed replicas) of the commands within the step-limit periods.
+        power_w: measured draw of one replica; None = not yet.
     """
 
     origin_ts_ms: int
@@ -57,6 +58,7 @@ class WorkloadState(msgspec.Struct, frozen=True, array_like=True):
     highs: tuple[tuple[int, int], ...] = ()
     lows: tuple[tuple[int, int], ...] = ()
     changes: tuple[tuple[int, int], ...] = ()
+    power_w: float | None = None
 
     @property
     def known(self) -> int:
@@ -179,6 +181,11 @@ def seen_steps(state: WorkloadState | None, plan: WorkloadPlan, frame: Frame) ->
     return min(max(before, plan.inputs.observed_steps), frame.policy.guards.warm_up_steps)
 
 
+def measured_w(state: WorkloadState | None, plan: WorkloadPlan) -> float | None:
+    """Measured draw of one replica: what the plan says, else what was said last."""
+    return state.power_w if plan.power_w is None and state is not None else plan.power_w
+
+
 def notice(state: DecideState, frame: Frame) -> None:
     """Take in the replica counts a plan brings, before its first workload is decided: the budgets need all of them."""
     for plan in frame.plan.workloads:
@@ -226,6 +233,7 @@ def apply(state: DecideState, plan: WorkloadPlan, decision: Decision, frame: Fra
         highs=highs,
         lows=lows,
         changes=changes,
+        power_w=measured_w(before, plan),
     )
 
 

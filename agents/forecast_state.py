@@ -23,6 +23,7 @@ from agents.idleness import idle_since
 from agents.known_events import loads_before_events
 from agents.own_fleet import check_fleet
 from agents.policy import Policy, WorkloadSpec
+from agents.power_draw import measured_draw_w
 from agents.records import WorkloadPlan
 from agents.signals import residence_s
 from agents.slo_classes import Classes, ClassesSnapshot
@@ -51,6 +52,7 @@ class WorkloadState:
         since_slot: in which it was first seen (again).
         unit: what loads and capacity are counted in.
         per_request: tokens of a request when it became tokens; kept while telemetry of them is away. None = never.
+        power_w: measured draw of one replica; None = not yet.
     """
 
     spec: WorkloadSpec
@@ -68,6 +70,7 @@ class WorkloadState:
     unit: Unit = "requests"
     per_request: float | None = None
     shape: RequestShape = field(default_factory=RequestShape)
+    power_w: float | None = None
 
     def learn(
         self, window: Window, fleet: FleetFacts | None, outcomes: Sequence[OutcomeFact], end_ts_ms: int, step_ms: int
@@ -84,6 +87,7 @@ class WorkloadState:
             column = demand_column(self.unit, window)
             self.event_loads = loads_before_events(self.event_loads, self.spec.schedule, window, end_ts_ms, column)
         self.idle_since_ms = idle_since(self.idle_since_ms, window, fleet, end_ts_ms, step_ms)
+        self.power_w = measured_draw_w(self.power_w, window, fleet, step_ms / 1000)
         residence, replicas = residence_s(window), None
         if fleet is not None:
             replicas = fleet.desired if fleet.desired is not None else fleet.ready + fleet.pending
@@ -154,6 +158,7 @@ class StateSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     unit: Unit = "requests"
     per_request: float | None = None
     shape: list[float | int | None] = []
+    power_w: float | None = None
 
 
 class CommitBody(msgspec.Struct, frozen=True):
@@ -241,6 +246,7 @@ def snapshot_state(state: WorkloadState) -> StateSnapshot:
         unit=state.unit,
         per_request=state.per_request,
         shape=state.shape.snapshot(),
+        power_w=state.power_w,
     )
 
 
@@ -293,4 +299,5 @@ def _restored(workload: str, snapshot: StateSnapshot, policy: Policy) -> Workloa
         unit=unit,
         per_request=tokens,
         shape=RequestShape.restore(snapshot.shape),
+        power_w=snapshot.power_w,
     )

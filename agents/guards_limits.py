@@ -24,15 +24,19 @@ def fleet_budget(s: Situation, value: int) -> GuardStep | None:
     """The fleet's GPU budget: caps growth, never takes away what runs."""
     if s.gpus_left is None:
         return None
-    per_replica = 1 if s.spec is None else s.spec.gpus_per_replica
-    return _cap("fleet_budget", s, value, s.gpus_left, per_replica, "GPUs")
+    each = 1 if s.spec is None else s.spec.gpus_per_replica
+    reason = f"{s.gpus_left} GPUs are left in the fleet, {each} per replica"
+    return _step("fleet_budget", value, _affordable(s, value, s.gpus_left, each), reason)
 
 
 def fleet_power(s: Situation, value: int) -> GuardStep | None:
-    """The fleet's power ceiling over declared draws: caps growth, never takes away what runs."""
-    if s.power_left_w is None or s.spec is None or not s.spec.power_w_per_replica:
+    """The fleet's power ceiling over declared and measured draws: caps growth, never takes away what runs."""
+    if s.power_left_w is None:
         return None
-    return _cap("fleet_power", s, value, s.power_left_w, s.spec.power_w_per_replica, "W")
+    each, declared = s.power_w_per_replica, None if s.spec is None else s.spec.power_w_per_replica
+    how = " as measured" if each > (declared or 0.0) else ""
+    reason = f"{s.power_left_w:.0f} W are left in the fleet, {each:.0f} per replica{how}"
+    return _step("fleet_power", value, _affordable(s, value, s.power_left_w, each), reason)
 
 
 def fleet_floor(s: Situation, value: int) -> GuardStep | None:
@@ -134,11 +138,10 @@ def reclaim(s: Situation, value: int) -> GuardStep | None:
     return _step("reclaim", value, min(value, left), reason)
 
 
-def _cap(guard: str, s: Situation, value: int, left: float, per_replica: float, unit: str) -> GuardStep | None:
-    if value <= s.current or per_replica <= 0:
-        return None
-    after = max(s.current, min(value, math.floor(max(0.0, left) / per_replica)))
-    return _step(guard, value, after, f"{left:g} {unit} are left in the fleet, {per_replica:g} per replica")
+def _affordable(s: Situation, value: int, left: float, each: float) -> int:
+    if value <= s.current or each <= 0:
+        return value
+    return max(s.current, min(value, math.floor(max(0.0, left) / each)))
 
 
 def _step(guard: str, before: int, after: int, reason: str) -> GuardStep | None:

@@ -172,6 +172,7 @@ def bare_plan(subject: Subject, refused: str | None, limits: tuple[Limit, ...] =
         budget_left_ratio=subject.state.budget.left_ratio(subject.state.spec.slo.objective),
         standing=(*subject.standing, *limits),
         indicator=INDICATOR_OF[subject.state.unit],
+        power_w=subject.state.power_w,
         **more,
     )
 

@@ -106,7 +106,8 @@ class WorkloadSpec:
         lead_time_s: declared command -> ready time: the prior of the lead-time posterior.
         price_per_gpu_hour: in any currency; only ratios matter.
         priority: larger is served first when the fleet budget binds.
-        power_w_per_replica: declared draw of one replica, counted against the fleet's ceiling; None = not counted.
+        power_w_per_replica: declared draw of one replica, counted against the fleet's ceiling unless more is measured;
+            None = what is measured.
         schedule: narrower bounds by the calendar and for known events.
         zero: how it goes to zero replicas; counts where `min_replicas` is 0.
         batch: work with deadlines, beside what sources say is queued.

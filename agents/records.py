@@ -114,6 +114,7 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     class_risks: tuple[tuple[LevelRisk, ...], ...] = ()  # of each of `classes`, what `risks` are of the one that binds
     indicator: str | None = None  # that load is counted in; None = what the workload's role says
     outlook: Outlook | None = None  # what the forecast is held to when its slot is observed
+    power_w: float | None = None  # measured draw of one replica
 
 
 class PlanRecord(msgspec.Struct, frozen=True):

@@ -43,6 +43,7 @@ class Situation:
         gpus_left: GPUs left for this workload, its own included, those kept for higher priorities not; None = no limit.
         owed_gpus: GPUs that it is to give up for workloads of higher priority; owed_to: the first of them.
         power_left_w: power left for this workload, its own included; None = no limit.
+        power_w_per_replica: declared, or measured where that is more; 0 = not known.
         fleet_need: replicas this workload must keep so that the fleet stays above its floor.
         newest_ts_ms: origin of the newest decision of this workload; a plan that is not newer is fenced off.
         origin_ts_ms: of this plan.
@@ -67,6 +68,7 @@ class Situation:
     owed_gpus: int = 0
     owed_to: str = ""
     power_left_w: float | None = None
+    power_w_per_replica: float = 0.0
     fleet_need: int = 0
     newest_ts_ms: int | None = None
     origin_ts_ms: int = 0

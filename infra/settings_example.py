@@ -38,7 +38,7 @@ workloads:
     # role: prefill               # or decode: a pool that does one half of the work, with capacity_tokens_per_s
     # lead_time_s: 120            # from command to serving replica, first guess
     # priority: 0                 # larger is served first when the fleet's GPUs run short
-    # power_w_per_replica: 1200   # drawn by one replica, for the fleet's ceiling
+    # power_w_per_replica: 1200   # drawn by one replica at full load, for the fleet's ceiling
     # batch: {jobs: [{name: nightly, tokens: 2.0e+8, from: "22:00", until: "06:00"}]}   # beside what sources say
     # zero: {idle_s: 600, risk: 0.05}   # where replicas.min is 0: how the last replica goes
     # schedule:                   # narrower bounds at certain times, ready when they begin

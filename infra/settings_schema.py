@@ -99,7 +99,7 @@ class WorkloadSection(Section):
     capacity_tokens_per_s: float | None = _key(None, "In place of capacity_rps for prefill and decode.", gt=0)
     lead_time_s: float = _key(_WORKLOAD.lead_time_s, "From command to serving replica, first guess.", gt=0)
     priority: int = _key(_WORKLOAD.priority, "Larger is served first when the fleet's GPUs run short.")
-    power_w_per_replica: float | None = _key(None, "Drawn by one replica; empty = not counted.", gt=0)
+    power_w_per_replica: float | None = _key(None, "Drawn by one replica; counts unless more is measured.", gt=0)
     schedule: ScheduleSection | None = _key(None, "Narrower bounds by the calendar and for known events.")
     batch: BatchSection = Field(default_factory=BatchSection, description="Work with deadlines.")
     zero: ZeroSection = Field(default_factory=ZeroSection, description="Where replicas.min is 0: how it gets there.")
@@ -188,7 +188,7 @@ class GuardsSection(Section):
     fleet_reclaim: bool = _key(
         _GUARDS.fleet_reclaim, "At max_gpus, lower priorities give up replicas for higher ones, down to their min."
     )
-    fleet_max_power_w: float | None = _key(None, "Of all workloads together; empty = no limit.", ge=0)
+    fleet_max_power_w: float | None = _key(None, "Drawn by all replicas together; empty = no limit.", ge=0)
     fleet_min_replicas: int = _key(_GUARDS.fleet_min_replicas, "Of all workloads together, never fewer.", ge=0)
     fleet_removals_per_minute: int | None = _key(None, "Of all workloads together, never more; empty = no limit.", ge=0)
     lease_steps: int = _key(_GUARDS.lease_steps, "A command is valid this many steps.", ge=1)

@@ -29,6 +29,7 @@ LIMITS = replace(
     down_replicas=2,
     down_ratio=0.2,
     fleet_max_gpus=40,
+    fleet_max_power_w=9_000.0,
     fleet_reclaim=True,
     fleet_removals_per_minute=6,
 )
@@ -94,7 +95,9 @@ class DecideMachine(RuleBasedStateMachine):
             refused = data.draw(st.sampled_from((None,) * 6 + ("silent", "retired", "warming_up")))
             proposed = data.draw(st.none() | st.integers(0, 40))
             reactive = data.draw(st.integers(0, 15))
-            plans.append(plan(name, current, proposed, inputs=inputs(**told), refused=refused, reactive=reactive))
+            power = data.draw(st.sampled_from((None, 300.0, 450.0)))
+            told_of = {"inputs": inputs(**told), "refused": refused, "reactive": reactive, "power_w": power}
+            plans.append(plan(name, current, proposed, **told_of))
         words: tuple[Control, ...] = ()
         if not hold_back:
             words, self.words = tuple(self.words), []

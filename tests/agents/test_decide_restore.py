@@ -62,6 +62,7 @@ LIMITS = replace(
     down_replicas=2,
     down_ratio=0.2,
     fleet_max_gpus=30,
+    fleet_max_power_w=9_000.0,
     fleet_reclaim=True,
     fleet_removals_per_minute=6,
 )
@@ -83,8 +84,9 @@ def day(seed: int, slots: int = 25) -> list[LogRecord]:
                     coverage_ratio=rng.choice([1.0, 1.0, 0.5]),
                     arrival_rate=rng.choice([1.0, 2.0, None]),
                 )
+                power = rng.choice([None, 300.0, 400.0])
                 refused = rng.choice([None] * 8 + ["silent", "retired"])
-                plans.append(plan(name, shown[name], rng.randint(1, 14), inputs=doubt, refused=refused))
+                plans.append(plan(name, shown[name], rng.randint(1, 14), inputs=doubt, refused=refused, power_w=power))
             words: tuple[Control, ...] = ()
             if rng.random() < 0.15:
                 action = rng.choice(["pin", "unpin", "pause", "resume", "mode"])

@@ -101,6 +101,28 @@ def test_the_power_ceiling_counts_declared_draws() -> None:
     assert (decisions[1].replicas.final, decisions[1].reason) == (9, "fleet_power")
 
 
+def test_the_power_ceiling_counts_what_is_measured_where_that_is_more() -> None:
+    p = policy(
+        spec("a", power_w_per_replica=700.0),
+        spec("b", power_w_per_replica=700.0),
+        spec("c"),
+        guards=replace(FREE, fleet_max_power_w=10_000.0),
+    )
+    measured = [plan("a", 5, 5, power_w=900.0), plan("b", 2, 2, power_w=500.0), plan("c", 1, 99, power_w=800.0)]
+    decisions, _ = run(log(record(0, *measured), record(1, *measured)), p)
+    last = decisions[-1]
+    assert (last.workload, last.replicas.final, last.reason) == ("c", 5, "fleet_power")  # 4500 + 1400 + 5 * 800 = 9900
+    assert last.guards[-1].reason == "4100 W are left in the fleet, 800 per replica as measured"
+
+
+def test_a_measured_draw_is_remembered_where_a_plan_does_not_tell() -> None:
+    p = policy(spec("a"), spec("b"), guards=replace(FREE, fleet_max_power_w=5_000.0))
+    told = [plan("a", 2, 2, power_w=1_000.0), plan("b", 1, 1, power_w=500.0)]
+    untold = [plan("a", 2, 9), plan("b", 1, 9)]
+    decisions, _ = run(log(record(0, *told), record(1, *untold)), p)
+    assert [d.replicas.final for d in decisions] == [2, 1, 4, 2]
+
+
 def test_the_fleet_keeps_its_floor() -> None:
     p = policy(spec("a"), spec("b"), guards=replace(FREE, fleet_min_replicas=7))
     decisions, _ = run(log(record(0, plan("a", 5, 1), plan("b", 5, 1))), p)
