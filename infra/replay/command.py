@@ -21,7 +21,11 @@ def replay(
     slo_tpot: Annotated[float, typer.Option(callback=finite, help="Seconds per further token.")] = 0.2,
     objective: Annotated[float, typer.Option(callback=finite, help="Wanted share of good requests.")] = 0.99,
     lead_time: Annotated[
-        str, typer.Option(help="Seconds from command to ready; 100~0.3 = lognormal of mean 100, sigma of log 0.3.")
+        str,
+        typer.Option(
+            help="Seconds from command to ready; 100~0.3 = lognormal of mean 100, sigma of log 0.3; 40/300:0.25 = a "
+            "quarter of the starts take 300, the others 40."
+        ),
     ] = "100",
     min_replicas: Annotated[int, typer.Option(help="Fewest replicas.")] = 1,
     max_replicas: Annotated[int, typer.Option(help="Most replicas.")] = 16,

@@ -19,6 +19,7 @@ from infra.plot_style import pyplot
 from infra.replay.calibration import pooled_interval, reliability
 from infra.replay.catalogue import DEFAULT_POLICIES, POLICY_NAMES
 from infra.replay.harmony import REPLAY_GUARDS, REPLAY_POLICY
+from infra.replay.lead_text import read_lead_time
 from infra.replay.matrix import CellResult, run_cell
 from infra.replay.plot import pareto_svg, write_plot
 from infra.replay.prepare import Cell, Options, day_cell, rate_cell, trace_cell
@@ -83,13 +84,13 @@ def run_replay(q: Request) -> None:
         raise HarmonyError("Give the load: either --requests FILE or --rate FILE.", 2)
     if q.requests is not None and q.first_seed:
         raise HarmonyError("--first-seed chooses draws of a rate file: recorded requests are one.", 2)
-    lead_s, sigma = _lead_time(q.lead_time)
+    lead_s, sigma, kinds = read_lead_time(q.lead_time)
     _check(q.slo_ttft, q.slo_tpot, q.objective, q.min_replicas, q.max_replicas, q.train_share)
     policy = _policy(q.epsilon, q.guards, tuned=q.tune)
     try:
         options = Options(
             named_profile(q.profile), Objective(q.slo_ttft, q.slo_tpot), q.objective, lead_s, sigma,
-            q.min_replicas, q.max_replicas, q.step, q.scrape_interval, q.delay, q.noise,
+            q.min_replicas, q.max_replicas, q.step, q.scrape_interval, q.delay, q.noise, kinds,
         )  # fmt: skip
         if q.requests is not None:
             cell = trace_cell(read_trace(q.requests), options, q.train_share)
@@ -142,17 +143,6 @@ def _policies(text: str | None) -> tuple[str, ...]:
     return names
 
 
-def _lead_time(text: str) -> tuple[float, float]:
-    mean, _, sigma = text.partition("~")
-    try:
-        values = float(mean), float(sigma) if sigma else 0.0
-    except ValueError:
-        values = (math.nan, math.nan)
-    if not (all(map(math.isfinite, values)) and values[0] > 0 and values[1] >= 0):
-        raise HarmonyError(f"--lead-time must be seconds above 0, such as 100 or 100~0.3, got {text!r}.", 2)
-    return values
-
-
 def _law(text: str) -> Tokens:
     mean, _, sigma = text.partition(":")
     try:
@@ -203,7 +193,11 @@ def as_json(result: CellResult, options: Options) -> dict[str, Any]:
                 "tpot_s": options.objective.tpot_s,
                 "objective": options.share,
             },
-            "lead_time_s": {"mean": options.lead_s, "sigma_log": options.lead_sigma_log},
+            "lead_time_s": {
+                "mean": options.lead_s,
+                "sigma_log": options.lead_sigma_log,
+                **({} if options.mixed_starts is None else {"mixed_starts": asdict(options.mixed_starts)}),
+            },
             "profile": options.profile.name,
             "benchmark_rps": result.benchmark_rps,
             "policies": [asdict(row) for row in result.rows],

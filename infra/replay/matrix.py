@@ -167,7 +167,7 @@ def _row(choice: Choice, lived: Lived, controller: Controller) -> Row:
 def _distinct(settings: list[Setting]) -> list[Setting]:
     """One setting when every seed has the same arrivals and lead times."""
     first = settings[0]
-    same = all(s.load is first.load for s in settings) and first.lead_sigma_log == 0
+    same = all(s.load is first.load for s in settings) and not first.starts_differ
     return settings[:1] if same else settings
 
 

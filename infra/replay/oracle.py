@@ -108,7 +108,7 @@ class _Search:
 
 def carry_out(schedule: Schedule, setting: Setting, seed: int) -> Lived:
     """What a schedule does on a load, its replicas ordered in time."""
-    counts = schedule.ordered(setting.lead_s * (1.0 + setting.lead_sigma_log))
+    counts = schedule.ordered(setting.careful_lead_s)
 
     def controller(_: Setting, cluster: Cluster, __: int) -> Controller:
         return ScheduleController(cluster, counts, schedule.bin_s)
@@ -124,7 +124,7 @@ def find_schedule(setting: Setting, seed: int, *, free_moves: bool = False, budg
         budget: simulations, at most about this many.
     """
     if free_moves:
-        setting = replace(setting, lead_s=0.0, lead_sigma_log=0.0)
+        setting = replace(setting, lead_s=0.0, lead_sigma_log=0.0, mixed_starts=None)
     bin_s = _bin_s(setting)
     return _found(_Search([(seed, setting)], bin_s, budget), _work_per_bin(setting, bin_s))
 

@@ -20,6 +20,7 @@ from infra.replay.policies.predictive import BIN_S
 from infra.replay.rates import DAY_S, RateProfile
 from infra.replay.setting import Load, Setting, Telemetry
 from infra.simulator.arrivals import Arrivals, Trace
+from infra.simulator.lead_time import MixedStarts
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import Profile
 from infra.simulator.sizing import fixed_need
@@ -45,6 +46,7 @@ class Options:
     scrape_s: float = 0.0
     delay_s: float = 0.0
     noise: float = 0.0
+    mixed_starts: MixedStarts | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,6 +142,7 @@ def _setting(load: Load, options: Options, first: Arrivals) -> Setting:
         share=options.share,
         lead_s=options.lead_s,
         lead_sigma_log=options.lead_sigma_log,
+        mixed_starts=options.mixed_starts,
         min_replicas=options.min_replicas,
         max_replicas=options.max_replicas,
         initial_replicas=min(max(need, options.min_replicas), options.max_replicas),

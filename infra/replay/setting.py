@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from infra.simulator.arrivals import Arrivals
-from infra.simulator.lead_time import ConstantLeadTime, LeadTime, LognormalLeadTime
+from infra.simulator.lead_time import ConstantLeadTime, LeadTime, LognormalLeadTime, MixedLeadTime, MixedStarts
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import Profile
 
@@ -49,6 +49,7 @@ class Setting:
     Attributes:
         share: the objective, wanted share of good requests.
         lead_s, lead_sigma_log: mean lead time and the sigma of its logarithm; 0 = constant.
+        mixed_starts: starts of two kinds, whose mean is `lead_s`; None = of one.
         initial_replicas: ready at second 0, the same for every policy.
         step_s: slot length of HARMONY's telemetry.
     """
@@ -59,6 +60,7 @@ class Setting:
     share: float = 0.99
     lead_s: float = 100.0
     lead_sigma_log: float = 0.0
+    mixed_starts: MixedStarts | None = None
     min_replicas: int = 1
     max_replicas: int = 32
     initial_replicas: int = 1
@@ -67,9 +69,21 @@ class Setting:
 
     def lead_time(self, seed: int) -> LeadTime:
         """Lead times of one run; the same seed gives the same draws launch by launch."""
+        if self.mixed_starts is not None:
+            return MixedLeadTime(self.mixed_starts, seed)
         if self.lead_sigma_log > 0:
             return LognormalLeadTime(self.lead_s, self.lead_sigma_log, seed)
         return ConstantLeadTime(self.lead_s)
+
+    @property
+    def starts_differ(self) -> bool:
+        """Whether lead times are drawn."""
+        return self.mixed_starts is not None or self.lead_sigma_log > 0
+
+    @property
+    def careful_lead_s(self) -> float:
+        """A lead time that most starts keep, for who orders beforehand."""
+        return self.lead_s * (1.0 + self.lead_sigma_log) if self.mixed_starts is None else self.mixed_starts.slow_s
 
     def with_load(self, load: Load) -> Setting:
         """The same cell under another load."""

@@ -41,3 +41,34 @@ class LognormalLeadTime:
 
     def next_s(self) -> float:
         return float(math.exp(self._mu + self._sigma * self._draws.standard_normal()))
+
+
+@dataclass(frozen=True, slots=True)
+class MixedStarts:
+    """Warm and cold launches: `slow_share` of them take `slow_s`, the others `quick_s`, a few percent more or less."""
+
+    quick_s: float
+    slow_s: float
+    slow_share: float
+
+    @property
+    def mean_s(self) -> float:
+        return self.quick_s + self.slow_share * (self.slow_s - self.quick_s)
+
+
+class MixedLeadTime:
+    """Launches of two kinds, each by itself of either."""
+
+    _SIGMA_LOG = 0.05
+
+    def __init__(self, kinds: MixedStarts, seed: int) -> None:
+        values = (kinds.quick_s, kinds.slow_s, kinds.slow_share)
+        if not (all(map(math.isfinite, values)) and 0 < kinds.quick_s <= kinds.slow_s and 0 <= kinds.slow_share <= 1):
+            raise ValueError(f"kinds of starts need 0 < quick <= slow and a share within 0..1, got {kinds}")
+        self._kinds = kinds
+        self._draws = np.random.default_rng(seed)
+
+    def next_s(self) -> float:
+        slow = self._draws.random() < self._kinds.slow_share
+        wobble = math.exp(self._SIGMA_LOG * self._draws.standard_normal())
+        return (self._kinds.slow_s if slow else self._kinds.quick_s) * wobble

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -51,6 +52,27 @@ def test_the_command_writes_json_logs_and_plot(tmp_path: Path) -> None:
     assert (body["guards"]["named"], body["guards"]["up_period_s"]) == ("fast", 15.0)
 
 
+def test_starts_of_two_kinds(tmp_path: Path) -> None:
+    code, told = run(
+        "--requests", load_file(tmp_path), "--profile", str(tmp_path / "half.json"), "--slo-tpot", "1",
+        "--policies", "hpa", "--seeds", "3", "--oracle", "0", "--no-tune", "--lead-time", "10/60:0.5",
+        "--json", str(tmp_path / "out.json"), "--log-dir", str(tmp_path / "logs"),
+    )  # fmt: skip
+    assert code == 0, told
+    lead_time_s = json.loads((tmp_path / "out.json").read_text())["lead_time_s"]
+    assert lead_time_s["mean"] == 35.0
+    assert lead_time_s["mixed_starts"] == {"quick_s": 10.0, "slow_s": 60.0, "slow_share": 0.5}
+    took_s = []
+    for log in (tmp_path / "logs").glob("hpa-*/replicas.csv"):
+        rows = list(csv.DictReader(log.open()))
+        took_s += [
+            float(r["ready_s"]) - float(r["command_s"]) for r in rows if float(r["command_s"] or 0) > 0 and r["ready_s"]
+        ]
+    assert min(took_s) == pytest.approx(10.0, rel=0.2)
+    assert max(took_s) == pytest.approx(60.0, rel=0.2)
+    assert not [s for s in took_s if 15.0 < s < 45.0]
+
+
 def test_the_command_tells_what_knowing_the_rate_is_worth(tmp_path: Path) -> None:
     load_file(tmp_path)
     (tmp_path / "rate.csv").write_text("start_s,rate_rps,prompt_tokens,output_tokens\n0,2,20,8\n600,0,20,8\n")
@@ -74,6 +96,9 @@ def test_the_command_tells_what_knowing_the_rate_is_worth(tmp_path: Path) -> Non
         (["--rate", "ramp", "--min-replicas", "5", "--max-replicas", "2"], "min <= max"),
         (["--rate", "ramp", "--lead-time", "soon"], "--lead-time must be"),
         (["--rate", "ramp", "--lead-time", "-5"], "--lead-time must be"),
+        (["--rate", "ramp", "--lead-time", "40/300"], "--lead-time must be"),
+        (["--rate", "ramp", "--lead-time", "300/40:0.2"], "--lead-time must be"),
+        (["--rate", "ramp", "--lead-time", "40/300:1"], "--lead-time must be"),
         (["--rate", "ramp", "--slo-ttft", "0"], "above 0"),
         (["--rate", "ramp", "--objective", "99"], "--objective"),
         (["--rate", "ramp", "--profile", "no-such"], "no such profile"),
