@@ -118,7 +118,7 @@ def assess(
     state: DecideState, fleet: Fleet, plan: WorkloadPlan, frame: Frame, current: int, overdue_ms: int | None
 ) -> Situation:
     """Everything the guards may know of one workload at this origin."""
-    g = frame.policy.guards
+    g, limits = frame.policy.guards, frame.policy.limits(plan.workload)
     known = state.workloads.get(plan.workload)
     word = state.operator.get(plan.workload, OperatorWord())
     spec = fleet.spec(plan.workload)
@@ -138,7 +138,7 @@ def assess(
     return Situation(
         plan=plan,
         spec=spec,
-        limits=g,
+        limits=limits,
         current=current,
         mode=mode,
         mode_reason=mode_reason,
@@ -148,8 +148,8 @@ def assess(
         seen_steps=seen_steps(known, plan, frame),
         window_max=highs[0][1] if highs else None,
         window_min=lows[0][1] if lows else None,
-        added=sum(n for t, n in changes if n > 0 and t > frame.origin_ts_ms - g.up_period_s * 1000.0),
-        removed=-sum(n for t, n in changes if n < 0 and t > frame.origin_ts_ms - g.down_period_s * 1000.0),
+        added=sum(n for t, n in changes if n > 0 and t > frame.origin_ts_ms - limits.up_period_s * 1000.0),
+        removed=-sum(n for t, n in changes if n < 0 and t > frame.origin_ts_ms - limits.down_period_s * 1000.0),
         removals_left=None if g.fleet_removals_per_minute is None else g.fleet_removals_per_minute - removed,
         gpus_left=(
             None

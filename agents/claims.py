@@ -39,7 +39,7 @@ class Claim(msgspec.Struct, frozen=True, array_like=True):
 
 def claim_of(before: Claim | None, plan: WorkloadPlan, decision: Decision, frame: Frame) -> Claim | None:
     """The claim that a decision leaves; None where the budget took nothing that bounds and pace would have allowed."""
-    g, spec = frame.policy.guards, frame.policy.spec(plan.workload)
+    g, spec = frame.policy.limits(plan.workload), frame.policy.spec(plan.workload)
     final, current = decision.replicas.final, decision.replicas.current
     if g.fleet_max_gpus is None or spec is None or decision.command_id is None or final is None or current is None:
         return None

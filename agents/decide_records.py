@@ -52,6 +52,7 @@ def build_decision(
 ) -> Decision:
     """The decision of one workload. `guarded` None: nothing to count from, so it holds with the plan's reason."""
     policy, origin = frame.policy, frame.origin_ts_ms
+    slo = spec.slo if spec else Slo()
     fingerprint = Fingerprint(frame.policy_fingerprint, frame.plan.model_fingerprint)
     final = None if guarded is None else guarded.final
     if plan.refused == "retired":
@@ -80,7 +81,7 @@ def build_decision(
             proposed=plan.proposed,
             final=final,
         ),
-        risk=_risk(plan, policy.epsilon, (spec.slo if spec else Slo()).objective, final),
+        risk=_risk(plan, policy.epsilon_of(slo), slo.objective, final),
         forecast=ForecastView(
             frame.plan.model_fingerprint,
             plan.forecast_source,

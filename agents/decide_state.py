@@ -162,7 +162,7 @@ def queues(
     state: WorkloadState | None, plan: WorkloadPlan, frame: Frame
 ) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
     """Both monotone queues with this plan's proposal in; their first entries are the window's maximum and minimum."""
-    g = frame.policy.guards
+    g = frame.policy.limits(plan.workload)
     value = proposal_of(plan)
     highs = _expire(state.highs if state else (), frame.origin_ts_ms, g.stabilization_down_s)
     lows = _expire(state.lows if state else (), frame.origin_ts_ms, g.stabilization_up_s)
@@ -209,7 +209,7 @@ def apply(state: DecideState, plan: WorkloadPlan, decision: Decision, frame: Fra
         state.claims[plan.workload] = claim
     before = state.workloads.get(plan.workload)
     highs, lows = queues(before, plan, frame)
-    g = frame.policy.guards
+    g = frame.policy.limits(plan.workload)
     period_s = max(g.up_period_s, g.down_period_s)
     changes = _expire(before.changes if before else (), frame.origin_ts_ms, period_s)
     command = before.command if before else None

@@ -157,7 +157,7 @@ class RowPlanner:
 
     def _allowed(self, state: WorkloadState) -> float:
         """The risk that the next plan may take, as it is stated."""
-        return state.budget.dared(self._policy.epsilon, state.spec.slo.objective)
+        return state.budget.dared(self._policy.epsilon_of(state.spec.slo), state.spec.slo.objective)
 
 
 def bare_plan(subject: Subject, refused: str | None, limits: tuple[Limit, ...] = (), **more: Any) -> WorkloadPlan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -52,13 +52,30 @@ def strictest(classes: Sequence[SloClass]) -> SloClass:
 class Slo:
     """A request is good when TTFT <= ttft_s and TPOT <= tpot_s; `objective` is the wanted share of good requests.
 
-    Where there are `classes`, these are the strictest of theirs.
+    Where there are `classes`, these are the strictest of theirs; else `epsilon` may stand in place of the policy's.
     """
 
     ttft_s: float = 2.0
     tpot_s: float = 0.2
     objective: float = 0.99
     classes: tuple[SloClass, ...] = ()
+    epsilon: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadGuards:
+    """How far and how fast one workload may move, in place of what `GuardLimits` says of all; None = as it says."""
+
+    stabilization_up_s: float | None = None
+    stabilization_down_s: float | None = None
+    up_ratio: float | None = None
+    up_replicas: int | None = None
+    up_period_s: float | None = None
+    down_ratio: float | None = None
+    down_replicas: int | None = None
+    down_period_s: float | None = None
+    release_ratio: float | None = None
+    tolerance_ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +130,7 @@ class WorkloadSpec:
         batch: work with deadlines, beside what sources say is queued.
         role: which half of the work its replicas do; one of a half is planned by its tokens.
         capacity_tokens_per_s: in place of `capacity_rps` for such a one.
+        guards: limits of its own.
     """
 
     id: str
@@ -132,6 +150,7 @@ class WorkloadSpec:
     batch: BatchRule = field(default_factory=BatchRule)
     role: Role = "both"
     capacity_tokens_per_s: float | None = None
+    guards: WorkloadGuards = field(default_factory=WorkloadGuards)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +210,14 @@ class Policy:
         """The declaration of a workload, or None: it is then forecast and decided in `observe`."""
         return self._specs.get(workload)
 
+    def limits(self, workload: str) -> GuardLimits:
+        """The guards' limits that hold for a workload."""
+        return self._limits.get(workload, self.guards)
+
+    def epsilon_of(self, slo: Slo) -> float:
+        """The risk accepted of missing an objective that has no classes."""
+        return self.epsilon if slo.epsilon is None else slo.epsilon
+
     def bearable_share(self, objective: float) -> float:
         """Share of the requests that a plan may expect to miss while the budget is used as it should be."""
         return self.bearable_ratio * (1.0 - objective)
@@ -202,6 +229,11 @@ class Policy:
     @cached_property
     def _specs(self) -> dict[str, WorkloadSpec]:
         return {w.id: w for w in reversed(self.workloads)}  # of two declarations the first holds
+
+    @cached_property
+    def _limits(self) -> dict[str, GuardLimits]:
+        told = {w: {k: v for k, v in asdict(s.guards).items() if v is not None} for w, s in self._specs.items()}
+        return {workload: replace(self.guards, **own) for workload, own in told.items() if own}
 
     @cached_property
     def _fingerprint(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from agents.policy import BatchRule, Policy, Slo, WorkloadSpec
+from agents.policy import BatchRule, Policy, Slo, WorkloadGuards, WorkloadSpec
 from infra.settings_schedule import batch_settings, schedule_settings
 from streams.config import StreamConfig
 from streams.topics import Topics
@@ -68,14 +68,17 @@ def _workload(spec: WorkloadSpec) -> dict[str, Any]:
         **({"capacity_tokens_per_s": spec.capacity_tokens_per_s} if spec.capacity_tokens_per_s else {}),
         **({"zero": asdict(spec.zero)} if spec.min_replicas == 0 else {}),
         **({"batch": batch_settings(spec.batch)} if spec.batch != BatchRule() else {}),
+        **({"guards": asdict(spec.guards)} if spec.guards != WorkloadGuards() else {}),
         **({"schedule": schedule_settings(spec.schedule)} if spec.schedule else {}),
     }
 
 
 def _slo(slo: Slo) -> dict[str, Any]:
     told = asdict(slo)
-    classes = told.pop("classes")
-    return {"classes": list(classes)} if classes else told
+    classes, epsilon = told.pop("classes"), told.pop("epsilon")
+    if classes:
+        return {"classes": list(classes)}
+    return told if epsilon is None else told | {"epsilon": epsilon}
 
 
 def write_settings(

@@ -19,7 +19,17 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from agents.policy import GuardLimits, IdleRule, Policy, Slo, SloClass, TargetRef, WorkloadSpec, strictest
+from agents.policy import (
+    GuardLimits,
+    IdleRule,
+    Policy,
+    Slo,
+    SloClass,
+    TargetRef,
+    WorkloadGuards,
+    WorkloadSpec,
+    strictest,
+)
 from infra.brokers import format_brokers, parse_brokers
 from infra.errors import HarmonyError
 from infra.paths import state_home
@@ -259,7 +269,7 @@ def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
 def _slo(section: SloSection) -> Slo:
     """Of several classes the strictest figures stand in front."""
     if not section.classes:
-        return Slo(section.ttft_s, section.tpot_s, section.objective)
+        return Slo(section.ttft_s, section.tpot_s, section.objective, epsilon=section.epsilon)
     classes = tuple(SloClass(**slo_class.model_dump()) for slo_class in section.classes)
     most = strictest(classes)
     return Slo(most.ttft_s, most.tpot_s, most.objective, classes)
@@ -285,4 +295,5 @@ def _workload(section: WorkloadSection) -> WorkloadSpec:
         role=section.role,
         capacity_tokens_per_s=section.capacity_tokens_per_s,
         zero=IdleRule(**section.zero.model_dump()),
+        guards=WorkloadGuards(**section.guards.model_dump()),
     )

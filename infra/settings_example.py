@@ -40,6 +40,7 @@ workloads:
     # priority: 0                 # larger is served first when the fleet's GPUs run short
     # power_w_per_replica: 1200   # drawn by one replica at full load, for the fleet's ceiling
     # batch: {jobs: [{name: nightly, tokens: 2.0e+8, from: "22:00", until: "06:00"}]}   # beside what sources say
+    # guards: {stabilization_down_s: 600, tolerance_ratio: 0.05}   # its own pace, where advanced.guards is not right
     # zero: {idle_s: 600, risk: 0.05}   # where replicas.min is 0: how the last replica goes
     # schedule:                   # narrower bounds at certain times, ready when they begin
     #   time_zone: Europe/Berlin

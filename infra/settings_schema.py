@@ -68,16 +68,30 @@ class SloSection(Section):
     ttft_s: float = _key(_SLO.ttft_s, "A good request has its first token within this time.", gt=0)
     tpot_s: float = _key(_SLO.tpot_s, "... and each further token within this time on average.", gt=0)
     objective: float = _key(_SLO.objective, "Wanted share of good requests.", gt=0, lt=1)
-    classes: tuple[SloClassSection, ...] = _key((), "In place of these three: several promises.", max_length=16)
+    epsilon: float | None = _key(None, "Accepted probability of missing it; empty = the fleet's.", gt=0, lt=1)
+    classes: tuple[SloClassSection, ...] = _key((), "In place of these: several promises.", max_length=16)
 
     @model_validator(mode="after")
     def _one_or_several(self) -> SloSection:
         names = [slo_class.name for slo_class in self.classes]
         check_unique(names, "class ")
-        own = self.model_fields_set & {"ttft_s", "tpot_s", "objective"}
+        own = self.model_fields_set & {"ttft_s", "tpot_s", "objective", "epsilon"}
         if names and own:
             raise ValueError(f"give {' and '.join(sorted(own))} to each of the classes, not beside them")
         return self
+
+
+class WorkloadGuardsSection(Section):
+    stabilization_up_s: float | None = _key(None, "Lowest proposal of this window goes up.", ge=0)
+    stabilization_down_s: float | None = _key(None, "Highest proposal of it goes down.", ge=0)
+    up_ratio: float | None = _key(None, "Most growth per period, as a share.", ge=0)
+    up_replicas: int | None = _key(None, "... or as replicas, whichever is more.", ge=0)
+    up_period_s: float | None = _key(None, "That period.", gt=0)
+    down_ratio: float | None = _key(None, "Most shrinkage per period, as a share.", ge=0, le=1)
+    down_replicas: int | None = _key(None, "... or as replicas, whichever is more.", ge=0)
+    down_period_s: float | None = _key(None, "That period.", gt=0)
+    release_ratio: float | None = _key(None, "Give up at this share of the risk allowed.", gt=0, le=1)
+    tolerance_ratio: float | None = _key(None, "Ignore relative changes up to this.", ge=0, lt=1)
 
 
 class ZeroSection(Section):
@@ -103,6 +117,9 @@ class WorkloadSection(Section):
     schedule: ScheduleSection | None = _key(None, "Narrower bounds by the calendar and for known events.")
     batch: BatchSection = Field(default_factory=BatchSection, description="Work with deadlines.")
     zero: ZeroSection = Field(default_factory=ZeroSection, description="Where replicas.min is 0: how it gets there.")
+    guards: WorkloadGuardsSection = Field(
+        default_factory=WorkloadGuardsSection, description="Its own pace; empty = as advanced.guards says of all."
+    )
 
     @model_validator(mode="after")
     def _act_is_declared(self) -> WorkloadSection:

@@ -112,17 +112,22 @@ def terms_of(job: Job, history: History) -> Terms:
     lead_s = job.lead_time if job.lead_time is not None else spec.lead_time_s if spec else 120.0
     return Terms(
         replace(engine, gpus_per_replica=gpus), Objective(slo.ttft_s, slo.tpot_s), slo.objective, lead_s,
-        job.min_replicas, top, step_s, policy_of(job), _PROMPT, _OUTPUT,
+        job.min_replicas, top, step_s, policy_of(job, history.workload), _PROMPT, _OUTPUT,
     )  # fmt: skip
 
 
-def policy_of(job: Job) -> Policy:
-    """That of the settings with the flag's ε. HARMONY acts early, and a floor under the fleet is not one workload's."""
+def policy_of(job: Job, workload: str) -> Policy:
+    """That of the settings with the flag's ε, else the workload's own, and its own limits.
+
+    HARMONY acts early, and a floor under the fleet is not one workload's.
+    """
     policy = job.settings.policy
+    spec = policy.spec(workload)
+    own = policy.epsilon if spec is None else policy.epsilon_of(spec.slo)
     return replace(
         policy,
-        epsilon=policy.epsilon if job.epsilon is None else job.epsilon,
-        guards=acting_early(replace(policy.guards, fleet_min_replicas=0)),
+        epsilon=own if job.epsilon is None else job.epsilon,
+        guards=acting_early(replace(policy.limits(workload), fleet_min_replicas=0)),
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from agents.policy import Slo, WorkloadGuards
 from streams.pages import Control
 from tests.agents.decide_runs import control, run
 from tests.agents.plan_samples import FREE, STEP_MS, log, plan, policy, record, spec
@@ -181,3 +182,26 @@ def test_between_plans_nothing_is_given_up_nor_kept_from_the_next_plan() -> None
     later, _ = run(log(*(record(i, each) for i, each in enumerate(plans[:5])), record(5, plans[2])), p)
     assert [d.replicas.final for d in later] == [9, 9, 9, 9, 9, 4]
     assert later[4].guards[-1].reason == "between plans nothing is given up"
+
+
+def test_a_workload_may_have_a_pace_of_its_own() -> None:
+    own = WorkloadGuards(stabilization_down_s=15.0, up_replicas=1, up_ratio=0.0, up_period_s=5.0, tolerance_ratio=0.2)
+    p = policy(spec("calm", guards=own), spec("free"))
+    wishes = [9, 4, 3, 3, 3, 3]
+    rows = [record(i, plan("calm", 9, n), plan("free", 9, n)) for i, n in enumerate(wishes)]
+    decisions, _ = run(log(*rows), p)
+    assert [d.replicas.final for d in decisions if d.workload == "free"] == [9, 4, 3, 3, 3, 3]
+    assert [d.replicas.final for d in decisions if d.workload == "calm"] == [9, 9, 9, 4, 3, 3]
+    up = [record(i, plan("calm", 2 + i, 9), plan("free", 2 if i == 0 else 9, 9)) for i in range(3)]
+    decisions, _ = run(log(*up), p)
+    assert [d.replicas.final for d in decisions if d.workload == "calm"] == [3, 4, 5]
+    assert {d.replicas.final for d in decisions if d.workload == "free"} == {9}
+    decisions, _ = run(log(record(0, plan("calm", 9, 10), plan("free", 9, 10))), p)
+    assert [(d.replicas.final, d.reason) for d in decisions] == [(9, "tolerance"), (10, "chance")]
+
+
+def test_an_objective_may_have_a_risk_of_its_own() -> None:
+    p = policy(spec("a", slo=Slo(epsilon=0.4)), spec("b"), epsilon=0.07)
+    decisions, commands = run(log(record(0, plan("a", 5, 6), plan("b", 5, 6))), p)
+    assert [d.risk.epsilon for d in decisions] == [0.4, 0.07]
+    assert [c.epsilon for c in commands] == [0.4, 0.07]

@@ -69,6 +69,15 @@ def test_harmony_decides_by_the_settings_but_early_and_for_one_workload(
     assert policy.guards == acting_early(GuardLimits(fleet_max_gpus=64, up_period_s=20.0, down_ratio=0.5))
 
 
+def test_harmony_decides_at_the_pace_and_the_risk_of_the_workload(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    own = "\nworkloads: [{id: w, slo: {epsilon: 0.02}, guards: {down_ratio: 0.1}}]"
+    policy = asked(monkeypatch, tmp_path, settings=SETTINGS + own).policy
+    assert policy.epsilon == 0.02
+    assert policy.guards == acting_early(GuardLimits(fleet_max_gpus=64, up_period_s=20.0, down_ratio=0.1))
+
+
 def test_harmony_lives_by_these_terms(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     terms = asked(monkeypatch, tmp_path, settings=SETTINGS)
     found = []

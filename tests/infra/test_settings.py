@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from agents.policy import GuardLimits, Policy, Slo, TargetRef, WorkloadSpec
+from agents.policy import GuardLimits, Policy, Slo, TargetRef, WorkloadGuards, WorkloadSpec
 from infra.errors import HarmonyError
 from infra.settings import Settings, load_settings
 from infra.settings_errors import variables
 from infra.settings_example import example_yaml, write_example
-from infra.settings_schema import GuardsSection, PlanningSection, StreamSection, WorkloadSection
+from infra.settings_schema import GuardsSection, PlanningSection, StreamSection, WorkloadGuardsSection, WorkloadSection
 from streams.config import StreamConfig
 from streams.topics import Topics
 from tests.infra.settings_text import load, mistake
@@ -35,6 +36,8 @@ def test_every_field_of_the_core_records_can_be_set() -> None:
         return {field.name for field in dataclasses.fields(record)}
 
     assert names(GuardLimits) == set(GuardsSection.model_fields) | {"fleet_max_gpus"}
+    assert names(WorkloadGuards) == set(WorkloadGuardsSection.model_fields)
+    assert names(WorkloadGuards) < names(GuardLimits)
     assert names(Policy) == set(PlanningSection.model_fields) | {"fleet", "epsilon", "proposer", "workloads", "guards"}
     assert {n.replace("_ms", "_s") for n in names(StreamConfig)} == set(StreamSection.model_fields) | {"step_s"}
     own = {"min_replicas", "max_replicas"}
@@ -60,12 +63,13 @@ workloads:
     replicas: {min: 2, max: 9}
     gpus_per_replica: 4
     price_per_gpu_hour: 3.5
-    slo: {ttft_s: 1, tpot_s: 0.05, objective: 0.995}
+    slo: {ttft_s: 1, tpot_s: 0.05, objective: 0.995, epsilon: 0.3}
     capacity_rps: 7
     lead_time_s: 60
     priority: 3
     power_w_per_replica: 900
     match: {app: x}
+    guards: {stabilization_down_s: 600, down_ratio: 0.1}
 advanced:
   stream: {grace_s: 4, context_steps: 64}
   planning: {seed: 9}
@@ -88,15 +92,19 @@ advanced:
                 9,
                 4,
                 3.5,
-                Slo(1.0, 0.05, 0.995),
+                Slo(1.0, 0.05, 0.995, epsilon=0.3),
                 "act",
                 7.0,
                 60.0,
                 3,
                 900.0,
+                guards=WorkloadGuards(stabilization_down_s=600.0, down_ratio=0.1),
             ),
         ),
     )
+    own = loaded.policy.limits("a/b")
+    assert own == replace(loaded.policy.guards, stabilization_down_s=600.0, down_ratio=0.1)
+    assert loaded.policy.limits("another") == loaded.policy.guards
 
 
 def test_flags_win_over_environment_over_file(tmp_path: Path) -> None:
