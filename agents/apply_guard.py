@@ -16,6 +16,7 @@ import msgspec
 
 from agents.apply_limits import Change, ChangeWindow, RateCaps, Words
 from agents.records import Command
+from streams.limits import MAX_REPLICAS
 
 Reason = Literal[
     "applied",
@@ -85,7 +86,7 @@ class ApplyGuard:
 
     def __init__(
         self,
-        max_replicas: int = 100_000,
+        max_replicas: int = MAX_REPLICAS,
         leases: Mapping[str, Lease] | None = None,
         *,
         caps: RateCaps = RateCaps(),  # noqa: B008 - immutable
@@ -202,7 +203,7 @@ class ApplyGuard:
     def restore(
         cls,
         snapshot: bytes,
-        max_replicas: int = 100_000,
+        max_replicas: int = MAX_REPLICAS,
         *,
         caps: RateCaps = RateCaps(),  # noqa: B008 - immutable
         max_ahead_ms: int | None = None,

@@ -73,9 +73,19 @@ class WorkloadState:
     power_w: float | None = None
 
     def learn(
-        self, window: Window, fleet: FleetFacts | None, outcomes: Sequence[OutcomeFact], end_ts_ms: int, step_ms: int
+        self,
+        window: Window,
+        fleet: FleetFacts | None,
+        outcomes: Sequence[OutcomeFact],
+        end_ts_ms: int,
+        step_ms: int,
+        plan_every: int = 1,
     ) -> None:
-        """Update posteriors, error budget and calibration with the newest slot, which ends at `end_ts_ms`."""
+        """Update posteriors, error budget and calibration with the newest slot, which ends at `end_ts_ms`.
+
+        Args:
+            plan_every: slots between plans.
+        """
         for outcome in outcomes:
             if outcome.status == "ready" and outcome.lead_time_s is not None:
                 self.lead.update(outcome.lead_time_s)
@@ -95,7 +105,8 @@ class WorkloadState:
             if self.classes.known:
                 # Each class has a calibration of its own; all requests together are held to nothing that is stated.
                 finished = replace(finished, columns=None)
-            self.calibration.settle(replicas, end_ts_ms, finished, self.spec.slo.objective, step_ms / 1000)
+            objective = self.spec.slo.objective
+            self.calibration.settle(replicas, end_ts_ms, finished, objective, step_ms / 1000, plan_every)
         evidence = SlotEvidence(
             end_ts_ms=end_ts_ms,
             step_s=step_ms / 1000,
@@ -111,7 +122,7 @@ class WorkloadState:
         )
         self.capacity.observe(unit_evidence(self.spec, self.unit, window, evidence))
         told = window.facts.now.get("requests")
-        self.classes.learn(self.spec, () if told is None else told.slo, evidence, replicas)
+        self.classes.learn(self.spec, () if told is None else told.slo, evidence, replicas, plan_every)
 
     def _choose_unit(self, window: Window, end_ts_ms: int, step_ms: int) -> None:
         """Generated tokens where answers have changed and telemetry tells of them, else requests."""

@@ -154,7 +154,8 @@ class KnownWorkloads:
             self._meter.count("forecast_tier_changes_total", tier=TIERS[moved])
         if seen:
             end_ts_ms, step_ms = self._config.slot_end_ms(slot), self._config.step_ms
-            state.learn(window, window.facts.fleet, outcomes_now(window), end_ts_ms, step_ms)
+            outcomes, every = outcomes_now(window), self._policy.plan_every
+            state.learn(window, window.facts.fleet, outcomes, end_ts_ms, step_ms, every)
         else:
             state.idle_since_ms = None
 

@@ -61,13 +61,19 @@ class Classes:
     counts: dict[str, SloCounts] = field(default_factory=dict)
 
     def learn(
-        self, spec: WorkloadSpec, told: Sequence[SloCounts], slot: SlotEvidence, replicas: int | None = None
+        self,
+        spec: WorkloadSpec,
+        told: Sequence[SloCounts],
+        slot: SlotEvidence,
+        replicas: int | None = None,
+        plan_every: int = 1,
     ) -> None:
         """Fold what sources counted up to a slot's end.
 
         Args:
             slot: what it says of all requests together.
             replicas: in force, ready or on their way; None = nobody knows.
+            plan_every: slots between plans.
         """
         if not spec.slo.classes:
             return
@@ -84,7 +90,9 @@ class Classes:
             known.tallies.add(slot.end_ts_ms, good, total)
             if replicas is not None:
                 finished = known.tallies.finished(slot.end_ts_ms, slot.step_s, slot.residence_s or 0.0)
-                known.calibration.settle(replicas, slot.end_ts_ms, finished, declared.objective, slot.step_s)
+                known.calibration.settle(
+                    replicas, slot.end_ts_ms, finished, declared.objective, slot.step_s, plan_every
+                )
             known.tallies.keep_after(known.calibration.oldest_begin_ms or slot.end_ts_ms)
             requests, missed = (total, 1.0 - good / total) if total > 0 else (None, None)
             known.budget.observe(slot.end_ts_ms, requests, missed)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from infra.cli_options import replica_count
 from infra.errors import HarmonyError
 from infra.operate_place import Brokers, Config, Json, Place, plain_errors
 from infra.printable import printable
@@ -71,7 +72,7 @@ def decisions(
 
 def pin(
     workload: Workload,
-    replicas: Annotated[int, typer.Argument(min=0, help="Replicas to hold.")],
+    replicas: Annotated[int, typer.Argument(callback=replica_count, min=0, help="Replicas to hold.")],
     for_: Annotated[str, typer.Option("--for", help="How long: 30m, 2h, 1d.")] = "1h",
     reason: Because = "",
     brokers: Brokers = None,

@@ -31,6 +31,19 @@ def finite(value: float | None) -> float | None:
     return value
 
 
+def replica_count(value: int) -> int:
+    """Callback of arguments that are replicas of one workload: actuators refuse more than what telemetry may tell of.
+
+    Raises:
+        BadParameter: there are more (exit code 2).
+    """
+    from streams.limits import MAX_REPLICAS  # numpy stands behind it, which `--help` does without
+
+    if value > MAX_REPLICAS:
+        raise typer.BadParameter(f"{value} is more than the {MAX_REPLICAS} replicas that one workload may have.")
+    return value
+
+
 def writable(ctx: typer.Context, value: Path | None) -> Path | None:
     """Callback of options that name a file for results: those of hours must not be lost to a place that takes none.
 

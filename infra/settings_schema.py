@@ -18,6 +18,7 @@ from infra.settings_section import key as _key
 from infra.watchdog_rules import WatchdogLimits
 from model.network.packaged import SHIPPED_NAME
 from streams.config import StreamConfig
+from streams.limits import MAX_REPLICAS
 from streams.topics import Topics
 
 Role = Annotated[str, StringConstraints(pattern=r"^(all|(ingest|forecast|decide)(,(ingest|forecast|decide))*)$")]
@@ -46,8 +47,8 @@ class TargetSection(Section):
 
 
 class ReplicasSection(Section):
-    min: int = _key(_WORKLOAD.min_replicas, "Never fewer.", ge=0)
-    max: int = _key(_WORKLOAD.max_replicas, "Never more.", ge=1)
+    min: int = _key(_WORKLOAD.min_replicas, "Never fewer.", ge=0, le=MAX_REPLICAS)
+    max: int = _key(_WORKLOAD.max_replicas, "Never more.", ge=1, le=MAX_REPLICAS)
 
     @model_validator(mode="after")
     def _ordered(self) -> ReplicasSection:

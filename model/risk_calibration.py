@@ -97,29 +97,41 @@ class RiskCalibration:
         """Remember the stated risks of a plan by replica count, until it is known which count came into force."""
         self._offered = (begin_ts_ms, end_ts_ms, tuple(risks))
 
-    def settle(self, replicas: int, now_ms: int, finished: Finished, objective: float, step_s: float) -> None:
+    def settle(
+        self,
+        replicas: int,
+        now_ms: int,
+        finished: Finished,
+        objective: float,
+        step_s: float,
+        steps_between_plans: int = 1,
+    ) -> None:
         """Fold a closed slot: which count the last plan led to, and the windows that can be judged by now.
 
         Args:
             replicas: in force now, ready or on their way.
             now_ms: end of the slot.
-            step_s: between plans; windows follow each other by as much, so that neighbours share their evidence.
+            step_s: since the slot before.
+            steps_between_plans: by which windows follow each other, so that neighbours share their evidence.
         """
         if self._offered is not None:
             begin, end, risks = self._offered
             self._open += [(begin, end, p) for count, p in risks if count == replicas]
             self._offered = None
-        judged_ms = now_ms - round(finished.delay_s * 1000.0)
-        telling = 0.0
-        for begin, end, p in self._open:
-            missed = finished.missed(begin, end, objective) if end <= judged_ms else None
+        judged_ms, between_s = now_ms - round(finished.delay_s * 1000.0), step_s * steps_between_plans
+        telling, ended = 0.0, [entry for entry in self._open if entry[1] <= judged_ms]
+        for begin, end, p in ended:
+            missed = finished.missed(begin, end, objective)
             if missed is not None:
-                worth = min(1.0, step_s * 1000.0 / max(end - begin, 1))
+                worth = min(1.0, between_s * 1000.0 / max(end - begin, 1))
                 self._shift += _RATE * worth * (missed - p)
                 telling = max(telling, p)
-        self._shift *= 0.5 ** (step_s / _HALF_LIFE_S / (1.0 + telling / _TELLING))
-        self._shift = min(max(self._shift, _LOWEST), _HIGHEST)
         self._open = [entry for entry in self._open if entry[1] > judged_ms]
+        # Between the windows of two plans nothing could be told, so the time until the next one fades with it.
+        between = steps_between_plans > 1 and self._open and not ended
+        faded_s = between_s if ended else 0.0 if between else step_s
+        self._shift *= 0.5 ** (faded_s / _HALF_LIFE_S / (1.0 + telling / _TELLING))
+        self._shift = min(max(self._shift, _LOWEST), _HIGHEST)
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values; `restore` gives back the same bits."""

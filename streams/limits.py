@@ -17,7 +17,7 @@ from streams.wire import HistogramWire
 
 # Exporters round: a share of 1.0000001 is a share of 1, and is stored as such.
 RATIO_TOLERANCE = 1e-3
-MAX_REPLICAS = 1_000_000
+MAX_REPLICAS = 100_000  # of one workload; in telemetry, declarations, plug-ins, pins and commands alike
 MAX_TEXT_CHARS = 256
 _REMEMBERED_LABELS = 65_536
 _FORBIDDEN = re.compile(r"""[<>"'`&\\]""")

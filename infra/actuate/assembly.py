@@ -25,6 +25,7 @@ from infra.cli_options import say
 from infra.health import Health
 from infra.probes import ProbeServer
 from infra.settings import Settings
+from streams.limits import MAX_REPLICAS
 
 # How far a command may be issued ahead of this machine's clock before it may only scale up.
 MAX_AHEAD_MS = 60_000
@@ -46,7 +47,7 @@ class Chosen:
     name: str
     words: Path | None = None
     caps: RateCaps = field(default_factory=RateCaps)
-    max_replicas: int = 100_000
+    max_replicas: int = MAX_REPLICAS
     web_host: str = "127.0.0.1"
     web_port: int | None = DEFAULT_WEB_PORT
 

@@ -18,8 +18,8 @@ from infra.errors import HarmonyError
 from infra.plugins.breaker import Breaker
 from infra.plugins.installed import Plugin
 from infra.plugins.limits import PluginLimits
+from streams.limits import MAX_REPLICAS
 
-MAX_REPLICAS = 1_000_000
 _CLOSE_S = 3.0
 T = TypeVar("T")
 

@@ -11,9 +11,8 @@ from infra.errors import HarmonyError
 from infra.plugins.guarded import Guarded, PluginFailed
 from infra.plugins.installed import Plugin
 from infra.plugins.limits import PluginLimits
+from streams.limits import MAX_REPLICAS
 from streams.meter import Meter
-
-MAX_REPLICAS = 100_000
 
 
 class PluginProposer:

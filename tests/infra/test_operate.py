@@ -349,6 +349,7 @@ def app() -> typer.Typer:
     [
         (["pin", "w", "3", "--for", "soon"], 2, "write 90s"),
         (["pin", "w", "-3"], 2, ""),
+        (["pin", "w", "100001"], 2, "more than the 100000 replicas"),
         (["mode", "w", "yolo"], 2, "act or observe"),
         (
             ["dlq", "list", "--reason", "shema", "--brokers", "127.0.0.1:1"],

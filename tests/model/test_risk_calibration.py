@@ -41,6 +41,22 @@ def lived(computed: float, bad: list[bool]) -> tuple[RiskCalibration, list[float
     return calibration, published
 
 
+@pytest.mark.parametrize(("risk", "share"), [(0.02, 0.2), (0.2, 0.05), (0.002, 0.0)])
+def test_it_learns_by_time_however_seldom_plans_are_made(risk: float, share: float) -> None:
+    shifts = {}
+    for every in (1, 4):
+        rng, calibration, seen = np.random.default_rng(3), RiskCalibration(), []
+        bad = (rng.random(400) < share).tolist()
+        for k in range(len(bad)):
+            now_ms = (k + 1) * STEP_MS
+            calibration.settle(3, now_ms, finished(bad[: k + 1]), 0.99, STEP_MS / 1000, every)
+            if k % every == 0:
+                calibration.offer(now_ms, now_ms + COMMIT_MS, [(3, stated(calibration, risk)[0])])
+            seen.append(calibration.shift)
+        shifts[every] = np.mean(seen[200:])
+    assert shifts[4] == pytest.approx(shifts[1], rel=0.35, abs=0.05)
+
+
 @settings(max_examples=60, deadline=None)
 @given(risks, risks, st.floats(0.0, 1.0))
 def test_published_risks_keep_their_order_and_computed_ones_invert_them(p: float, q: float, share: float) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from streams.catalogue import Source
 from streams.decode import decode
+from streams.limits import MAX_REPLICAS
 from streams.pages import BatchJob, BatchQueue, ClassCounts, Control, FleetFacts, HistogramState, OutcomeFact, SloCounts
 from streams.records import (
     DEAD_LETTER_CODES,
@@ -210,7 +211,7 @@ def test_a_pack_is_its_samples(rows: list[tuple[str, int, float | None, float | 
         assert sample == same.samples[0]
 
 
-counts = st.integers(0, 1_000_000)
+counts = st.integers(0, MAX_REPLICAS)
 
 
 @settings(max_examples=30)
