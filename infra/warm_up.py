@@ -20,7 +20,12 @@ from model.network import serving
 from streams.warm_up import warm_up as warm_up_ingest
 
 log = structlog.get_logger(__name__)
-_FORECASTERS = "from infra.warm_up import warm_up_forecasters; warm_up_forecasters()"
+_FORECASTERS = """
+from infra.end_with_parent import watch_parent
+watch_parent()
+from infra.warm_up import warm_up_forecasters
+warm_up_forecasters()
+"""
 
 
 def warm_up(*forecasters: Forecaster) -> None:

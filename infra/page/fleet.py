@@ -34,7 +34,7 @@ class FleetMemory:
     Attributes:
         version: grows with every change that can be seen.
         unreadable: records that were not what their topic promises.
-        refused: workloads that found no room.
+        refused: workloads that found no room, with the newest origin of the fleet when they were last heard of.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class FleetMemory:
         self.newest_origin_ts_ms: int | None = None
         self._swept_ts_ms: int | None = None
         self.unreadable = 0
-        self.refused: set[str] = set()
+        self.refused: dict[str, int] = {}
 
     def fold(self, topic: str, value: bytes | None) -> None:
         """Take in one record; what cannot be read is counted and passed over."""
@@ -101,6 +101,8 @@ class FleetMemory:
             allowed = RETIRED_AFTER_STEPS if decision.action == "retired" else GONE_AFTER_STEPS
             if newest - decision.origin_ts_ms > allowed * self._step_ms:
                 self._drop(workload)
+        silent = newest - GONE_AFTER_STEPS * self._step_ms
+        self.refused = {workload: heard for workload, heard in self.refused.items() if heard >= silent}
 
     def _drop(self, workload: str) -> None:
         self.version += 1
@@ -138,9 +140,10 @@ class FleetMemory:
         history = self._histories.get(workload)
         if history is None:
             if len(self._histories) >= self._max:
-                if len(self.refused) < self._max:
-                    self.refused.add(workload)
+                if workload in self.refused or len(self.refused) < self._max:
+                    self.refused[workload] = self.newest_origin_ts_ms or 0
                 return None
+            self.refused.pop(workload, None)
             history = self._histories[workload] = WorkloadHistory(self._step_ms, self._hold_ms)
             key = short_key(workload)
             self._keys[key] = workload

@@ -89,7 +89,7 @@ def test_memory_is_bounded_in_workloads_slots_and_turns() -> None:
     kept = memory(max_workloads=3)
     fold_all(kept, 5, range(3))
     assert len(kept) == 3
-    assert kept.refused == {name(3), name(4)}
+    assert set(kept.refused) == {name(3), name(4)}
     history = WorkloadHistory(STEP_MS)
     for step in range(3 * SLOTS):
         history.decide(decision("w", step, reason=f"r{step % 5}", action="up" if step % 2 else "hold"))
@@ -98,6 +98,20 @@ def test_memory_is_bounded_in_workloads_slots_and_turns() -> None:
     assert window is not None
     assert window[1] - window[0] + 1 == SLOTS
     assert len(workload_view("w", history)["history"]["ts_ms"]) == SLOTS
+
+
+def test_who_found_no_room_is_forgotten_once_silent_or_let_in() -> None:
+    kept = memory(max_workloads=3)
+    fold_all(kept, 5, range(3))
+    later = GONE_AFTER_STEPS + 10
+    for step in range(3, later):
+        for n in (0, 1, 4):  # 2 and 3 are heard no more
+            kept.fold(TOPICS.decisions, encode_decision(decision(name(n), step)))
+    kept.sweep()
+    assert set(kept.refused) == {name(4)}
+    kept.fold(TOPICS.decisions, encode_decision(decision(name(4), later)))
+    assert kept.refused == {}
+    assert kept.get(name(4)) is not None
 
 
 def test_a_capacity_in_tokens_is_not_drawn_among_requests() -> None:
