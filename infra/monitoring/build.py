@@ -18,7 +18,7 @@ from grafana_foundation_sdk.models.common import (
 )
 from grafana_foundation_sdk.models.dashboard import DataSourceRef, VariableRefresh, VariableSort
 
-from infra.monitoring.dashboard_spec import DashboardSpec, PanelSpec
+from infra.monitoring.dashboard_spec import DashboardSpec, PanelSpec, of_fleet
 from infra.monitoring.panels import DASHBOARDS
 
 HERE = Path(__file__).parent / "dashboards"
@@ -39,11 +39,22 @@ def dashboard_json(spec: DashboardSpec) -> str:
         .readonly()
         .with_variable(DatasourceVariable("datasource").label("Data source").type("prometheus"))
     )
+    board.with_variable(
+        QueryVariable("fleet")
+        .label("Fleet")
+        .query("label_values(harmony_build_info, fleet)")
+        .datasource(_SOURCE)
+        .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(VariableSort.ALPHABETICAL_ASC)
+        .multi(True)  # noqa: FBT003 - the builder's own style
+        .include_all(True)  # noqa: FBT003
+        .all_value(".*")  # also of targets without the label
+    )
     if spec.by_workload:
         board.with_variable(
             QueryVariable("workload")
             .label("Workload")
-            .query("label_values(harmony_replicas_wanted, workload)")
+            .query(f"label_values({of_fleet('harmony_replicas_wanted')}, workload)")
             .datasource(_SOURCE)
             .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
             .sort(VariableSort.ALPHABETICAL_ASC)
@@ -71,7 +82,7 @@ def _panel(spec: PanelSpec) -> Stat | TimeSeries:
         if spec.kind == "stacked":
             panel.stacking(StackingConfig().mode(StackingMode.NORMAL))
     for number, query in enumerate(spec.queries):
-        target = Dataquery().expr(query.expr).legend_format(query.legend).ref_id(chr(ord("A") + number))
+        target = Dataquery().expr(of_fleet(query.expr)).legend_format(query.legend).ref_id(chr(ord("A") + number))
         panel.with_target(target.datasource(_SOURCE))
     return panel
 

@@ -1,15 +1,17 @@
 """The words in which dashboards are written down: rows of panels, each with its queries.
 
-`RATE` stands for Grafana's rate interval and `WORKLOAD` for the chosen workloads.
+`RATE` stands for Grafana's rate interval, `WORKLOAD` for the chosen workloads and `FLEET` for the chosen fleets.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
 RATE = "$__rate_interval"
 WORKLOAD = "$workload"
+FLEET = "$fleet"
 
 Unit = Literal["short", "percentunit", "s", "ops", "bytes", "none"]
 
@@ -53,6 +55,14 @@ class DashboardSpec:
     description: str
     rows: tuple[RowSpec, ...]
     by_workload: bool = False
+
+
+_SERIES = re.compile(r"((?:\b\w+:)?\b(?:harmony_|process_)\w+(?::\w+)?)(\{)?")
+
+
+def of_fleet(expr: str) -> str:
+    """The expression with every series narrowed to the chosen fleets; of a single one the label may be missing."""
+    return _SERIES.sub(lambda found: f'{found[1]}{{fleet=~"{FLEET}"' + ("," if found[2] else "}"), expr)
 
 
 def _quantile(q: float, metric: str, by: str = "") -> str:

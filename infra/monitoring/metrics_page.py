@@ -24,6 +24,9 @@ OpenMetrics. Beyond loopback it needs a token: `Authorization: Bearer <advanced.
 * Measurements are not part of the state: a restart begins them anew. The scores of forecasts, too, start empty; nothing
   that is decided reads them.
 * Times to a command compare the worker's clock with the broker's; a worker whose clock is behind shows 0.
+* Several fleets in one Prometheus are told apart by a label `fleet` on their targets (`relabel_configs` in
+  `infra/monitoring/prometheus.yml`; the chart gives it by itself, from `settings.fleet`). Rules and alerts are then of
+  each fleet, and dashboards offer a choice. Of a single fleet it may be missing.
 
 Dashboards, rules and a Prometheus configuration are in `infra/monitoring`; each alert has a page in
 [operations/runbooks](operations/runbooks/README.md).

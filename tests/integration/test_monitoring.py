@@ -75,7 +75,7 @@ def test_no_panel_is_empty(watched: Watched, path: Path) -> None:
     empty = []
     for panel in json.loads(path.read_text())["panels"]:
         for target in panel.get("targets", []):
-            expr = target["expr"].replace(RATE, "5m").replace("$workload", ".*")
+            expr = target["expr"].replace(RATE, "5m").replace("$workload", ".*").replace("$fleet", ".*")
             series = watched.server.query(expr)
             finite = [s for s in series if s["value"][1] not in ("NaN", "+Inf")]
             print(f"{path.stem} | {panel['title']} | {len(series)} series | {expr}")

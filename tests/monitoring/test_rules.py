@@ -101,6 +101,48 @@ CASES = (
 )  # fmt: skip
 
 
+A, B = 'fleet="a"', 'fleet="b"'
+TWO_FLEETS = (  # what one of them lacks is not made up for by the other
+    Case("HarmonyNoTelemetry", {f'harmony_samples_total{{outcome="accepted",{A}}}': "0+600x30",
+         f'harmony_samples_total{{outcome="accepted",{B}}}': "0+600x10 6000x15"}, "19m", {"fleet": "b"},
+         "No telemetry sample has been accepted for 5 minutes", "12m"),
+    Case("HarmonyNoTelemetry", {f'harmony_samples_total{{outcome="accepted",{A}}}': "0+600x30",
+         f"up{{{WORKER},{B}}}": "1x30"}, "9m", {"fleet": "b"},
+         "No telemetry sample has been accepted for 5 minutes", "1m"),
+    Case("HarmonySourceStopped", {f'harmony_samples_total{{outcome="accepted",{A}}}': "0+900x30",
+         f'harmony_samples_total{{outcome="accepted",{B}}}': "0+900x30",
+         f'harmony_sample_lateness_seconds_count{{source="gpu",{A}}}': "0+600x30",
+         f'harmony_sample_lateness_seconds_count{{source="gpu",{B}}}': "0+300x10 3000x15"}, "19m",
+         {"source": "gpu", "fleet": "b"}, "No gpu sample for 5 minutes while the other source goes on", "12m"),
+    Case("HarmonyNoDecisions", {f'harmony_samples_total{{outcome="accepted",{A}}}': "0+600x30",
+         f'harmony_decisions_total{{action="hold",{A}}}': "0+4x30",
+         f'harmony_samples_total{{outcome="accepted",{B}}}': "0+600x30"}, "9m", {"fleet": "b"},
+         "Telemetry arrives, and no decision has been made for 5 minutes", "1m"),
+    Case("HarmonySamplesLate", {f'harmony_samples_total{{outcome="accepted",{A}}}': "0+90000x30",
+         f'harmony_samples_total{{outcome="late",{A}}}': "0x30",
+         f'harmony_samples_total{{outcome="accepted",{B}}}': "0+900x30",
+         f'harmony_samples_total{{outcome="late",{B}}}': "0+100x30"}, "15m", {"fleet": "b"},
+         "10% of the samples come after their slot has closed", "9m"),
+    Case("HarmonyMissRisk", {f'harmony_p_miss{{workload="w",{A}}}': "0.02x20",
+         f'harmony_p_miss_allowed{{workload="w",{A}}}': "0.4x20",
+         f'harmony_p_miss{{workload="w",{B}}}': "0.2x5 0.26x15",
+         f'harmony_p_miss_allowed{{workload="w",{B}}}': "0.25x20"}, "12m", {"workload": "w", "fleet": "b"},
+         "w misses its objective with probability 26%, more than it is allowed", "8m"),
+    Case("HarmonyReplicasNotReady", {f'harmony_replicas_wanted{{workload="w",{A}}}': "5x30",
+         f'harmony_replicas_ready{{workload="w",{A}}}': "5x30", f'harmony_acting{{workload="w",{A}}}': "1x30",
+         f'harmony_replicas_wanted{{workload="w",{B}}}': "5x30",
+         f'harmony_replicas_ready{{workload="w",{B}}}': "3x30", f'harmony_acting{{workload="w",{B}}}': "1x30"}, "17m",
+         {"workload": "w", "fleet": "b"}, "w lacks 2 wanted replicas", "14m"),
+    Case("HarmonyForecastWorseThanNaive", {
+         f'harmony_forecast_pinball{{forecaster="ridge",target="t",{A}}}': "0.1x60",
+         f'harmony_forecast_pinball{{forecaster="seasonal_naive",target="t",{A}}}': "0.9x60",
+         f'harmony_forecast_pinball{{forecaster="ridge",target="t",{B}}}': "0.3x60",
+         f'harmony_forecast_pinball{{forecaster="seasonal_naive",target="t",{B}}}': "0.2x60",
+         f'harmony_forecast_scores_total{{forecaster="ridge",target="t",{B}}}': "600x60"}, "33m",
+         {"forecaster": "ridge", "target": "t", "fleet": "b"}, "ridge is worse than seasonal naive on t", "28m"),
+)  # fmt: skip
+
+
 def promtool(*arguments: str) -> str:
     done = subprocess.run(["promtool", *arguments], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -131,7 +173,7 @@ def run_unit_tests(tests: list[dict[str, Any]], home: Path) -> None:
 
 
 @needs("promtool")
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.alert)
+@pytest.mark.parametrize("case", [*CASES, *TWO_FLEETS], ids=lambda c: c.alert)
 def test_the_alert_fires_when_it_should_and_not_before(case: Case, tmp_path: Path) -> None:
     run_unit_tests([unit_test(case)], tmp_path)
 
