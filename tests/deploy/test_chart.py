@@ -236,7 +236,10 @@ def test_monitoring_is_the_projects_own() -> None:
     ]
     assert sorted(scraped) == ["blue-harmony-keda", "blue-harmony-kubernetes", "blue-harmony-workers"]
     (endpoint,) = monitor["spec"]["endpoints"]
-    assert endpoint["relabelings"] == [{"targetLabel": "job", "replacement": "harmony"}]
+    assert endpoint["relabelings"] == [
+        {"targetLabel": "job", "replacement": "harmony"},
+        {"targetLabel": "fleet", "replacement": "blue"},
+    ]
     assert 'up{job="harmony"}' in (ROOT / "infra/monitoring/rules/alerts.yml").read_text()
     assert endpoint["authorization"]["credentials"] == {"name": "harmony-token", "key": "token"}
     groups = [d["spec"]["groups"] for d in of_kind(objects, "PrometheusRule")]
