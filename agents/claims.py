@@ -26,12 +26,14 @@ class Claim(msgspec.Struct, frozen=True, array_like=True):
     """What one workload lacked at its newest decision.
 
     Attributes:
-        origin_ts_ms: of that decision; since_ts_ms: of the first of those that lacked something without a break.
+        origin_ts_ms: of that decision; since_ts_ms: of the first of those that lacked something without a break;
+            moved_ts_ms: of the newest of these that gave it something, else of the first.
         gpus: for all the replicas it lacked; unit: for one of them.
     """
 
     origin_ts_ms: int
     since_ts_ms: int
+    moved_ts_ms: int
     gpus: int
     unit: int
     priority: int
@@ -53,8 +55,10 @@ def claim_of(before: Claim | None, plan: WorkloadPlan, decision: Decision, frame
     gpus = (wanted - final) * spec.gpus_per_replica
     if gpus <= 0:
         return None
-    since_ts_ms = frame.origin_ts_ms if before is None else before.since_ts_ms
-    return Claim(frame.origin_ts_ms, since_ts_ms, gpus, spec.gpus_per_replica, spec.priority)
+    origin = frame.origin_ts_ms
+    since_ts_ms = origin if before is None else before.since_ts_ms
+    moved_ts_ms = origin if before is None or final > current else before.moved_ts_ms
+    return Claim(origin, since_ts_ms, moved_ts_ms, gpus, spec.gpus_per_replica, spec.priority)
 
 
 def _declared_floor(plan: WorkloadPlan, spec: WorkloadSpec) -> int:
@@ -75,7 +79,7 @@ class ClaimBook:
         self._origin_ts_ms, self._lease_ms = origin_ts_ms, lease_ms
         self._all: Counter[tuple[int, int]] = Counter()  # GPUs by (-priority, unit)
         self._old: Counter[tuple[int, int]] = Counter()  # ... of those that were there before this origin
-        self._waiting = 0  # claims that have not been met for as long as a lease
+        self._waiting: Counter[tuple[int, int]] = Counter()  # claims that were given nothing for as long as a lease
         for claim in claims.values():
             self.replace(None, claim)
 
@@ -88,18 +92,18 @@ class ClaimBook:
             self._all[key] += gpus
             if claim.since_ts_ms < self._origin_ts_ms:
                 self._old[key] += gpus
-            self._waiting += sign * (claim.since_ts_ms <= self._origin_ts_ms - self._lease_ms)
+            self._waiting[key] += sign * (claim.moved_ts_ms <= self._origin_ts_ms - self._lease_ms)
 
     def kept_gpus(self, priority: int, supply: int) -> int:
         """GPUs, free or about to be (`supply`), that are kept for claims of higher priority."""
-        return _met(self._all, priority, supply, {}) if self._claims else 0
+        return sum(_met(self._all, priority, supply, {}).values()) if self._claims else 0
 
     def owed_gpus(self, priority: int, supply: int, givable: Mapping[int, int]) -> int:
         """GPUs that workloads of this priority are to give up for higher ones; lower ones are asked first.
 
         Only claims that were there before this origin count: who lacks something for one slot alone is waited for, and
-        in which order partitions are decided makes no difference. Where those below do not give in the time of a lease,
-        as doubts or floors of their own forbid it, the next ones are asked for all of it.
+        in which order partitions are decided makes no difference. Where those below give nothing for the time of a
+        lease, as doubts or floors of their own forbid it, the next ones are asked for all of it.
 
         Args:
             givable: GPUs that workloads of each priority could give up.
@@ -107,7 +111,8 @@ class ClaimBook:
         if not self._claims:
             return 0
         met = _met(self._old, priority, supply, givable)
-        return max(0, met - supply - (0 if self._waiting else _below(givable, priority)))
+        in_vain = any(self._waiting[key] for key, gpus in met.items() if gpus)
+        return max(0, sum(met.values()) - supply - (0 if in_vain else _below(givable, priority)))
 
     def first_above(self, priority: int) -> str:
         """The workload of the highest priority that lacks most."""
@@ -115,15 +120,17 @@ class ClaimBook:
         return max(above)[2] if above else ""
 
 
-def _met(asked: Mapping[tuple[int, int], int], priority: int, supply: int, givable: Mapping[int, int]) -> int:
+def _met(
+    asked: Mapping[tuple[int, int], int], priority: int, supply: int, givable: Mapping[int, int]
+) -> dict[tuple[int, int], int]:
     """GPUs of claims above a priority that can be met: the highest first, and no part of a replica."""
-    used = 0
+    met: dict[tuple[int, int], int] = {}
     for (lower, unit), gpus in sorted(asked.items()):
         if -lower <= priority:
             break
-        reach = supply + _below(givable, -lower) - used
-        used += min(gpus, max(0, reach) // unit * unit)
-    return used
+        reach = supply + _below(givable, -lower) - sum(met.values())
+        met[lower, unit] = min(gpus, max(0, reach) // unit * unit)
+    return met
 
 
 def _below(givable: Mapping[int, int], priority: int) -> int:

@@ -155,6 +155,18 @@ def test_the_doubted_give_nothing_and_after_a_lease_the_next_are_asked() -> None
     assert fleet.live(wishes, LEASE_STEPS, **doubt) == {"vip": 4, "mid": 3, "low": 5}
 
 
+def test_the_lowest_give_first_however_long_somebody_lacks_something() -> None:
+    """Who gave up replicas lacks them all the while, and who grows for long has a claim all the while."""
+    fleet = Fleet(policy(VIP, MID, LOW, guards=taking(30)), {"vip": 2, "mid": 12, "low": 16}, (("low", "mid", "vip"),))
+    for wanted in range(3, 3 + 2 * LEASE_STEPS):
+        after = fleet.live({"vip": min(wanted, 14), "mid": 12, "low": 16}, 1)
+        assert after["mid"] == 12
+    settled = fleet.live({"vip": 14, "mid": 12, "low": 16}, 2)
+    assert settled == {"vip": 14, "mid": 12, "low": 4}
+    assert fleet.live({"vip": 14, "mid": 12, "low": 16}, 2 * LEASE_STEPS) == settled
+    assert fleet.live({"vip": 15, "mid": 12, "low": 16}, 3) == {"vip": 15, "mid": 12, "low": 3}
+
+
 def test_a_declared_floor_takes_what_it_needs_and_keeps_what_it_has() -> None:
     event = {"vip": {"standing": (Limit("schedule", 6, None, "launch"),)}}
     fleet = Fleet(policy(VIP, MID, LOW, guards=taking(12)), {"vip": 2, "mid": 5, "low": 5}, NAMES)
