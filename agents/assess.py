@@ -134,7 +134,7 @@ def assess(
     others_least = fleet.least - (least(known) if known else 0)
     removed = sum(n for _, n in state.removals)
     priority = 0 if spec is None else spec.priority
-    owed_gpus, owed_to = fleet.owed(priority)
+    kept_gpus, (owed_gpus, owed_to) = fleet.kept_gpus(priority), fleet.owed(priority)
     return Situation(
         plan=plan,
         spec=spec,
@@ -151,11 +151,8 @@ def assess(
         added=sum(n for t, n in changes if n > 0 and t > frame.origin_ts_ms - limits.up_period_s * 1000.0),
         removed=-sum(n for t, n in changes if n < 0 and t > frame.origin_ts_ms - limits.down_period_s * 1000.0),
         removals_left=None if g.fleet_removals_per_minute is None else g.fleet_removals_per_minute - removed,
-        gpus_left=(
-            None
-            if g.fleet_max_gpus is None
-            else g.fleet_max_gpus - (fleet.gpus - mine * gpus) - fleet.kept_gpus(priority)
-        ),
+        gpus_left=None if g.fleet_max_gpus is None else g.fleet_max_gpus - (fleet.gpus - mine * gpus) - kept_gpus,
+        kept_gpus=kept_gpus,
         owed_gpus=owed_gpus,
         owed_to=owed_to,
         power_left_w=(

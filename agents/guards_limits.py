@@ -25,7 +25,8 @@ def fleet_budget(s: Situation, value: int) -> GuardStep | None:
     if s.gpus_left is None:
         return None
     each = 1 if s.spec is None else s.spec.gpus_per_replica
-    reason = f"{s.gpus_left} GPUs are left in the fleet, {each} per replica"
+    kept = f"; {s.kept_gpus} more are kept for higher priorities" if s.kept_gpus else ""
+    reason = f"{max(s.current * each, s.gpus_left)} GPUs are left in the fleet, {each} per replica{kept}"
     return _step("fleet_budget", value, _affordable(s, value, s.gpus_left, each), reason)
 
 

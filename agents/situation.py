@@ -41,6 +41,7 @@ class Situation:
         added: replicas added within the up period; removed: those removed within the down period.
         removals_left: replicas the whole fleet may still lose within the minute; None = no limit.
         gpus_left: GPUs left for this workload, its own included, those kept for higher priorities not; None = no limit.
+        kept_gpus: GPUs kept for higher priorities.
         owed_gpus: GPUs that it is to give up for workloads of higher priority; owed_to: the first of them.
         power_left_w: power left for this workload, its own included; None = no limit.
         power_w_per_replica: declared, or measured where that is more; 0 = not known.
@@ -65,6 +66,7 @@ class Situation:
     removed: int = 0
     removals_left: int | None = None
     gpus_left: int | None = None
+    kept_gpus: int = 0
     owed_gpus: int = 0
     owed_to: str = ""
     power_left_w: float | None = None

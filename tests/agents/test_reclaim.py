@@ -125,6 +125,8 @@ def test_what_comes_free_is_kept_for_the_higher_priority_whoever_is_asked_first(
     fleet.live({"vip": 4, "mid": 3, "low": 9})  # two come free, and low is asked before vip
     after = fleet.live({"vip": 4, "mid": 3, "low": 9})
     assert after == {"vip": 4, "mid": 3, "low": 5}
+    kept = "5 GPUs are left in the fleet, 1 per replica; 2 more are kept for higher priorities"
+    assert fleet.decisions["low"].guards[0].reason == kept
 
 
 def test_nobody_gives_what_does_not_make_a_whole_replica() -> None:
