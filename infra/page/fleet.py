@@ -10,6 +10,7 @@ import msgspec
 
 from agents.decide_records import decode_decision
 from agents.plan_codec import decode_plan
+from agents.records import Decision
 from infra.page.history import LoadForecast, WorkloadHistory
 from streams.log import ContractBroken
 from streams.topics import Topics
@@ -34,7 +35,8 @@ class FleetMemory:
     Attributes:
         version: grows with every change that can be seen.
         unreadable: records that were not what their topic promises.
-        refused: workloads that found no room, with the newest origin of the fleet when they were last heard of.
+        refused: workloads that found no room, with the origin of each one's newest decision; who retires, is silent for
+            long or finds room after all is none of them.
     """
 
     def __init__(
@@ -101,8 +103,8 @@ class FleetMemory:
             allowed = RETIRED_AFTER_STEPS if decision.action == "retired" else GONE_AFTER_STEPS
             if newest - decision.origin_ts_ms > allowed * self._step_ms:
                 self._drop(workload)
-        silent = newest - GONE_AFTER_STEPS * self._step_ms
-        self.refused = {workload: heard for workload, heard in self.refused.items() if heard >= silent}
+        heard_since = newest - GONE_AFTER_STEPS * self._step_ms
+        self.refused = {workload: at for workload, at in self.refused.items() if at >= heard_since}
 
     def _drop(self, workload: str) -> None:
         self.version += 1
@@ -117,10 +119,21 @@ class FleetMemory:
     def _fold_decision(self, value: bytes) -> None:
         decision = decode_decision(value)
         history = self._history(decision.workload)
-        if history is None or not history.decide(decision):
+        if history is None:
+            self._refuse(decision)
+        elif not history.decide(decision):
             return
+        # Also where there is no room for it: were all that are shown to fall silent, nothing else would make room.
         self.newest_origin_ts_ms = max(decision.origin_ts_ms, self.newest_origin_ts_ms or 0)
-        self._touch(decision.workload)
+        if history is not None:
+            self._touch(decision.workload)
+
+    def _refuse(self, decision: Decision) -> None:
+        if decision.action == "retired":
+            self.refused.pop(decision.workload, None)
+        elif decision.workload in self.refused or len(self.refused) < self._max:
+            before = self.refused.get(decision.workload, 0)
+            self.refused[decision.workload] = max(decision.origin_ts_ms, before)
 
     def _fold_forecast(self, value: bytes) -> None:
         forecast = _FORECASTS.decode(value)
@@ -140,8 +153,6 @@ class FleetMemory:
         history = self._histories.get(workload)
         if history is None:
             if len(self._histories) >= self._max:
-                if workload in self.refused or len(self.refused) < self._max:
-                    self.refused[workload] = self.newest_origin_ts_ms or 0
                 return None
             self.refused.pop(workload, None)
             history = self._histories[workload] = WorkloadHistory(self._step_ms, self._hold_ms)

@@ -89,7 +89,7 @@ def test_memory_is_bounded_in_workloads_slots_and_turns() -> None:
     kept = memory(max_workloads=3)
     fold_all(kept, 5, range(3))
     assert len(kept) == 3
-    assert set(kept.refused) == {name(3), name(4)}
+    assert kept.refused.keys() == {name(3), name(4)}
     history = WorkloadHistory(STEP_MS)
     for step in range(3 * SLOTS):
         history.decide(decision("w", step, reason=f"r{step % 5}", action="up" if step % 2 else "hold"))
@@ -100,18 +100,27 @@ def test_memory_is_bounded_in_workloads_slots_and_turns() -> None:
     assert len(workload_view("w", history)["history"]["ts_ms"]) == SLOTS
 
 
-def test_who_found_no_room_is_forgotten_once_silent_or_let_in() -> None:
+def test_who_found_no_room_is_counted_for_as_long_as_it_is_there() -> None:
     kept = memory(max_workloads=3)
-    fold_all(kept, 5, range(3))
-    later = GONE_AFTER_STEPS + 10
-    for step in range(3, later):
-        for n in (0, 1, 4):  # 2 and 3 are heard no more
-            kept.fold(TOPICS.decisions, encode_decision(decision(name(n), step)))
-    kept.sweep()
-    assert set(kept.refused) == {name(4)}
-    kept.fold(TOPICS.decisions, encode_decision(decision(name(4), later)))
-    assert kept.refused == {}
-    assert kept.get(name(4)) is not None
+
+    def decide(step: int, *workloads: int, action: str = "hold") -> None:
+        for n in workloads:
+            kept.fold(TOPICS.decisions, encode_decision(decision(name(n), step, action=action)))
+        kept.sweep()
+
+    decide(1, 0, 1, 2, 3, 4, 5)
+    assert kept.refused.keys() == {name(3), name(4), name(5)}
+    decide(2, 0, 1, 2, 3, 5)
+    decide(2, 4, action="retired")
+    assert kept.refused.keys() == {name(3), name(5)}
+    decide(3 + GONE_AFTER_STEPS, 0, 1, 2, 3)
+    assert kept.refused.keys() == {name(3)}, "silent for long"
+    # Those shown retire; the other goes on, and finds room.
+    decide(4 + GONE_AFTER_STEPS, 0, 1, 2, action="retired")
+    for later in range(5, 7):
+        decide(later + GONE_AFTER_STEPS + RETIRED_AFTER_STEPS, 3)
+    assert not kept.refused
+    assert kept.get(name(3)) is not None
 
 
 def test_a_capacity_in_tokens_is_not_drawn_among_requests() -> None:
