@@ -87,7 +87,6 @@ class IngestKernel:
         self._resume_offset: int | None = None
         self._first_offset: int | None = None
         self._swept_after: int | None = None  # newest closed slot when names were last forgotten
-        self._known: tuple[int, int] | None = None  # offset and stamp of a record that an earlier life has read
         self._counts = IngestCounts()
 
     @classmethod
@@ -122,8 +121,6 @@ class IngestKernel:
         kernel.stream_time_ms = config.slot_end_ms(newest.slot) + config.grace_ms
         kernel.next_offset = kernel._resume_offset = newest.resume_offset
         kernel._writer.follow(newest.slot, digest)
-        if newest.end_stamp_ms:  # releases without it wrote 0
-            kernel._known = newest.end_offset, newest.end_stamp_ms
         kernel._counts.restore(newest.counters, newest.end_offset)
         kernel._sorter.counted_to = newest.end_offset
         return kernel
@@ -200,20 +197,7 @@ class IngestKernel:
             raise ContractBroken(f"{self.source}/{self.partition}: offsets do not ascend; restart the worker")
         if self._first_offset is None:
             self._first_offset = first
-        if self._known is not None and last >= self._known[0]:
-            self._check_same_log(records, *self._known)
-            self._known = None
         self.next_offset = last + 1
-
-    def _check_same_log(self, records: Sequence[LogRecord], offset: int, stamp_ms: int) -> None:
-        """The record that closed the newest page is read again, and must be the one that did."""
-        for record in records:
-            if record.offset == offset and record.stamp_ms != stamp_ms:
-                raise ContractBroken(
-                    f"{self.source}/{self.partition}: the record at offset {offset} is not the one that closed the "
-                    "newest page: the topic was emptied or created anew; restore it, or accept a new start with "
-                    "`harmony state reset`"
-                )
 
     # Samples, many at once, and what moves nothing.
 

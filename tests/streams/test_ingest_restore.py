@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.ingest import IngestKernel
-from streams.log import ContractBroken, LogRecord
+from streams.log import ContractBroken
 from streams.page_chain import newest_chain
 from streams.pages import Page
 from tests.streams.ingest_log import CONFIG, TOPICS, Log
@@ -71,28 +70,3 @@ def test_restoring_gives_the_rates_of_a_life_without_end() -> None:
     log.sample(6000, {"requests_started_total": 7 * 36})
     log.tick(7500)
     assert [round(c or 0) for c in log.cells("request.arrival_rate")] == [7 * 7, 7 * 9, 7 * 11]
-
-
-@pytest.mark.parametrize("batch", [1, 3, 100])
-def test_another_log_behind_the_same_offsets_stops_the_worker(batch: int) -> None:
-    """The record that closed the newest page is read again: a topic created anew has another one there."""
-    log = Log()
-    for i in range(6):
-        log.sample(1000 * i, {"requests_started_total": i})
-    pages = [(p.page, p.digest) for p in log.stored]
-    closed_by = pages[-1][0].end_offset
-    log.sample(6000, {"requests_started_total": 6})
-
-    def lives_on(records: list[LogRecord]) -> IngestKernel:
-        kernel = IngestKernel.restore(1, "requests", CONFIG, DEFAULT_CATALOGUE, TOPICS, pages)
-        read = [r for r in records if r.offset >= (kernel.resume_offset or 0)]
-        for first in range(0, len(read), batch):
-            kernel.fold(read[first : first + batch])
-        return kernel
-
-    assert lives_on(log.records).next_offset == log.records[-1].offset + 1
-    other = [replace(r, stamp_ms=r.stamp_ms + 1) for r in log.records]
-    with pytest.raises(ContractBroken, match=rf"offset {closed_by} is not .* created anew; .*state reset"):
-        lives_on(other)
-    removed = [r for r in log.records if r.offset != closed_by]  # by retention, or it is a transaction's marker
-    assert lives_on(removed).next_offset == log.records[-1].offset + 1
