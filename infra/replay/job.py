@@ -11,14 +11,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from agents.policy import Policy
 from infra.cli_options import say
 from infra.errors import HarmonyError
 from infra.json_report import STDOUT, plain, write_json
 from infra.plot_style import pyplot
 from infra.replay.calibration import pooled_interval, reliability
-from infra.replay.catalogue import DEFAULT_POLICIES, POLICY_NAMES
-from infra.replay.harmony import REPLAY_GUARDS, REPLAY_POLICY
+from infra.replay.checks import check_numbers, named_policies, policy_with, short_sight, token_law
 from infra.replay.lead_text import read_lead_time
 from infra.replay.matrix import CellResult, run_cell
 from infra.replay.plot import pareto_svg, write_plot
@@ -77,16 +75,19 @@ def run_replay(q: Request) -> None:
     Raises:
         HarmonyError: a load, profile, policy, bound or objective that cannot be used; one sentence, exit code 2.
     """
-    wanted = _policies(q.policies)
+    wanted = named_policies(q.policies)
     if q.plot_risk is not None:
         pyplot(q.plot_risk)  # a plot that cannot be drawn is known before the work is done
     if (q.requests is None) == (q.rate is None):
         raise HarmonyError("Give the load: either --requests FILE or --rate FILE.", 2)
     if q.requests is not None and q.first_seed:
         raise HarmonyError("--first-seed chooses draws of a rate file: recorded requests are one.", 2)
+    if q.requests is not None and (q.day is not None or q.mean_rate is not None):
+        raise HarmonyError("--day and --mean-rate are of a rate file: recorded requests are replayed as they are.", 2)
     lead_s, sigma, kinds = read_lead_time(q.lead_time)
-    _check(q.slo_ttft, q.slo_tpot, q.objective, q.min_replicas, q.max_replicas, q.train_share)
-    policy = _policy(q.epsilon, q.guards, tuned=q.tune)
+    bounds = q.min_replicas, q.max_replicas
+    check_numbers(q.slo_ttft, q.slo_tpot, q.objective, bounds, q.train_share, q.scrape_interval)
+    policy = policy_with(q.epsilon, q.guards, tuned=q.tune)
     try:
         options = Options(
             named_profile(q.profile), Objective(q.slo_ttft, q.slo_tpot), q.objective, lead_s, sigma,
@@ -95,9 +96,13 @@ def run_replay(q: Request) -> None:
         if q.requests is not None:
             cell = trace_cell(read_trace(q.requests), options, q.train_share)
         else:
-            cell = _rate_cell(str(q.rate), q.day, q.mean_rate, _law(q.prompt_tokens), _law(q.output_tokens), options)
+            lengths = token_law(q.prompt_tokens), token_law(q.output_tokens)
+            cell = _rate_cell(str(q.rate), q.day, q.mean_rate, lengths, options)
     except (TraceError, ProfileError) as error:
         raise HarmonyError(str(error), 2) from None
+    short = short_sight(wanted, policy, q.step, lead_s)
+    if short is not None:
+        say(short)
     cell = replace(cell, known=replace(cell.known, policy=policy), scored=_drawn_from(cell.scored, q.first_seed))
     result = run_cell(
         cell, wanted, q.seeds, tuned=q.tune, oracle_budget=q.oracle, rate_budget=q.oracle_rate, log_dir=q.log_dir,
@@ -121,66 +126,16 @@ def _drawn_from(scored: Callable[[int], Setting], first_seed: int) -> Callable[[
 
 
 def _rate_cell(
-    rate: str, day: int | None, mean_rate: float | None, prompt: Tokens, output: Tokens, options: Options
+    rate: str, day: int | None, mean_rate: float | None, lengths: tuple[Tokens, Tokens], options: Options
 ) -> Cell:
-    rates = read_rates(rate, prompt, output)
+    rates = read_rates(rate, *lengths)
     if mean_rate is not None and not (math.isfinite(mean_rate) and mean_rate > 0):
         raise HarmonyError(f"--mean-rate must be a positive number, got {mean_rate}.", 2)
     if day is not None:
         return day_cell(rates, day, mean_rate, options)
     if rates.end_s > DAY_S:
-        raise HarmonyError(f"{rate} lasts {rates.end_s / DAY_S:.1f} days: choose one with --day.", 2)
+        raise HarmonyError(f"{rate} lasts {rates.end_s / DAY_S:.4g} days: choose one with --day.", 2)
     return rate_cell(rates if mean_rate is None else rates.thinned(mean_rate), options)
-
-
-def _policies(text: str | None) -> tuple[str, ...]:
-    if text is None:
-        return DEFAULT_POLICIES
-    names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    unknown = [name for name in names if name not in POLICY_NAMES]
-    if unknown or not names:
-        raise HarmonyError(f"Unknown policy {(unknown or [''])[0]!r}: choose from {', '.join(POLICY_NAMES)}.", 2)
-    return names
-
-
-def _law(text: str) -> Tokens:
-    mean, _, sigma = text.partition(":")
-    try:
-        law = Tokens(float(mean), float(sigma) if sigma else 0.0)
-    except ValueError:
-        law = Tokens(math.nan)
-    if not (math.isfinite(law.mean) and law.mean >= 1 and math.isfinite(law.sigma) and law.sigma >= 0):
-        raise HarmonyError(f"Token counts must be a mean >= 1, such as 900 or 900:0.6, got {text!r}.", 2)
-    return law
-
-
-def _check(
-    ttft_s: float, tpot_s: float, share: float, min_replicas: int, max_replicas: int, train_share: float
-) -> None:
-    if not (math.isfinite(ttft_s) and ttft_s > 0 and math.isfinite(tpot_s) and tpot_s > 0):
-        raise HarmonyError(f"--slo-ttft and --slo-tpot must be seconds above 0, got {ttft_s} and {tpot_s}.", 2)
-    if not 0 < share < 1:
-        raise HarmonyError(f"--objective must be between 0 and 1, such as 0.99, got {share}.", 2)
-    if min_replicas < 0 or max_replicas < 1 or min_replicas > max_replicas:
-        raise HarmonyError(
-            f"Replica bounds must satisfy 0 <= min <= max and max >= 1, got {min_replicas} and {max_replicas}.", 2
-        )
-    if not 0 < train_share < 1:
-        raise HarmonyError(f"--train-share must be between 0 and 1, got {train_share}.", 2)
-
-
-def _policy(epsilon: float | None, guards: str, *, tuned: bool) -> Policy:
-    """HARMONY's, as asked for."""
-    if guards not in REPLAY_GUARDS:
-        raise HarmonyError(f"--guards: {guards!r} is none of {', '.join(REPLAY_GUARDS)}.", 2)
-    policy = replace(REPLAY_POLICY, guards=REPLAY_GUARDS[guards])
-    if epsilon is None:
-        return policy
-    if not 0 < epsilon < 1:
-        raise HarmonyError(f"--epsilon must be between 0 and 1, such as 0.01, got {epsilon}.", 2)
-    if tuned:
-        raise HarmonyError("--epsilon is what tuning chooses: give --no-tune with it.", 2)
-    return replace(policy, epsilon=epsilon)
 
 
 def as_json(result: CellResult, options: Options) -> dict[str, Any]:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from infra.errors import HarmonyError
+from infra.replay.rates import MOST_SIGMA
 from infra.simulator.lead_time import MixedStarts
+
+_LONGEST_LEAD_S: Final = 86_400.0
 
 
 def read_lead_time(text: str) -> tuple[float, float, MixedStarts | None]:
@@ -18,16 +22,16 @@ def read_lead_time(text: str) -> tuple[float, float, MixedStarts | None]:
     if kinds:
         slow_s, _, share = slow.partition(":")
         told = MixedStarts(_number(quick), _number(slow_s), _number(share))
-        if 0 < told.quick_s <= told.slow_s < math.inf and 0 < told.slow_share < 1:
+        if 0 < told.quick_s <= told.slow_s <= _LONGEST_LEAD_S and 0 < told.slow_share < 1:
             return told.mean_s, 0.0, told
     else:
         mean, _, sigma = text.partition("~")
         mean_s, sigma_log = _number(mean), _number(sigma) if sigma else 0.0
-        if 0 < mean_s < math.inf and 0 <= sigma_log < math.inf:
+        if 0 < mean_s <= _LONGEST_LEAD_S and 0 <= sigma_log <= MOST_SIGMA:
             return mean_s, sigma_log, None
     raise HarmonyError(
-        "--lead-time must be seconds above 0, such as 100, 100~0.3, or 40/300:0.25 of quick and slow starts and the "
-        f"share of the slow, got {text!r}.",
+        "--lead-time must be seconds above 0 and at most a day, such as 100, 100~0.3 with a sigma of at most "
+        f"{MOST_SIGMA:g}, or 40/300:0.25 of quick and slow starts and the share of the slow, got {text!r}.",
         2,
     )
 

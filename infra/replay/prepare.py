@@ -28,6 +28,7 @@ from infra.simulator.sizing import fixed_need
 LEAD_IN_S = 1_200.0
 DAY_LEAD_IN_S = 7_200.0
 TRAIN_FROM_S = 120.0
+LONGEST_S = 366 * DAY_S
 _TRAIN_SEED = 10_007
 
 
@@ -61,8 +62,18 @@ class Cell:
 
 def trace_cell(trace: Trace, options: Options, train_share: float) -> Cell:
     """A recorded request trace."""
+    if trace.end_s > LONGEST_S:
+        raise HarmonyError(
+            f"{trace.name} lasts {trace.end_s / DAY_S:.4g} days, more than a year: cut it, or correct its times.", 2
+        )
     start_s = float(trace.arrivals.arrival_s[-1]) * train_share
     head = trace.arrivals.between(0.0, start_s)
+    if not len(head) and start_s > TRAIN_FROM_S:
+        raise HarmonyError(
+            f"No request arrives in the first {start_s:.0f} s of {trace.name}, its training part: count times from "
+            "where the load begins, or use a larger --train-share.",
+            2,
+        )
     if not len(head) or start_s <= TRAIN_FROM_S:
         raise HarmonyError(
             f"The load lasts {trace.end_s:.0f} s, so that its training part of {start_s:.0f} s holds too little: "
@@ -79,6 +90,7 @@ def trace_cell(trace: Trace, options: Options, train_share: float) -> Cell:
 
 def rate_cell(profile: RateProfile, options: Options) -> Cell:
     """A rate file of a few hours."""
+    profile.refuse_too_many()
     lead_in = RateProfile(
         profile.name, np.asarray([0.0, LEAD_IN_S]), profile.rates_rps[:1], profile.prompt[:1], profile.output[:1]
     )
@@ -97,13 +109,20 @@ def rate_cell(profile: RateProfile, options: Options) -> Cell:
 def day_cell(profile: RateProfile, day: int, mean_rps: float | None, options: Options) -> Cell:
     """One day (from 0) of a rate file of days, thinned so that its mean is `mean_rps`."""
     last = int(profile.end_s // DAY_S) - 1
+    if last < 1:
+        raise HarmonyError(
+            f"{profile.name} lasts {profile.end_s / DAY_S:.4g} days: --day needs a file of two or more.", 2
+        )
     if not 1 <= day <= last:
         raise HarmonyError(
             f"--day must be in 1..{last}: the day before it is trained on, and the file must hold it.", 2
         )
     core = profile.between(day * DAY_S, (day + 1) * DAY_S)
+    if core.mean_rps <= 0:
+        raise HarmonyError(f"Day {day} of {profile.name} holds no request: choose another with --day.", 2)
     scale = 1.0 if mean_rps is None else mean_rps / core.mean_rps
     profile = replace(profile, rates_rps=profile.rates_rps * scale)
+    profile.between(day * DAY_S, (day + 1) * DAY_S).refuse_too_many()
     name = f"{profile.name}-day{day}"
 
     def load(start_s: float, end_s: float, score: tuple[float, float], seed: int) -> Load:
@@ -155,8 +174,14 @@ def _knowledge(setting: Setting, lengths: Arrivals, history: np.ndarray, day_off
     """What a load test says.
 
     Raises:
-        HarmonyError: the objective is beyond what one replica with a single request can do.
+        HarmonyError: no lengths, or an objective beyond what one replica with a single request can do.
     """
+    if not len(lengths):
+        raise HarmonyError(
+            f"No request of {setting.load.name} arrives in what is tuned on, another draw of it or the day before: use "
+            "a longer or busier load, or another --day.",
+            2,
+        )
     p, objective = setting.profile, setting.objective
     rate = benchmark_rps(p, lengths, objective, setting.share, 0)
     if rate is None:

@@ -31,6 +31,8 @@ _TOKENS = ("prompt_tokens", "output_tokens")
 _WORLD_CUP = ("period", "count")
 _SERVEGEN = ("chunk", "timestamp", "rate")
 _SUMMARY = ("chunk", "field", "mean", "p50")
+MOST_SIGMA = 5.0  # of the logarithm; beyond, a mean says nothing of what is drawn
+_MOST_REQUESTS = 50_000_000
 _MOST_MINUTES = 10 * 366 * 24 * 60
 BUILT_IN = Path(__file__).parent / "loads"
 
@@ -88,6 +90,18 @@ class RateProfile:
             tuple(self.output[k] for k in inside),
         )  # fmt: skip
 
+    def refuse_too_many(self) -> None:
+        """Let pass what can be drawn and held.
+
+        Raises:
+            TraceError: it cannot.
+        """
+        expected = float(np.sum(self.rates_rps * np.diff(self.edges_s)))
+        if not expected <= _MOST_REQUESTS:
+            raise TraceError(
+                f"{self.name} brings {expected:.3g} requests, more than {_MOST_REQUESTS:,}: thin it with --mean-rate"
+            )
+
     def arrivals(self, seed: int) -> Arrivals:
         """Poisson arrivals of this rate; the same seed gives the same ones."""
         parts = []
@@ -138,7 +152,12 @@ def _tokens(where: Path, line: int, column: str, text: str) -> Tokens:
     value = not_negative(where, line, column, mean, TraceError)
     if not 1 <= value <= MAX_TOKENS:
         raise TraceError(f"{where}, line {line}, column {column}: {mean} is outside 1 to {MAX_TOKENS}; correct it")
-    return Tokens(value, not_negative(where, line, column, sigma, TraceError) if sigma else 0.0)
+    spread = not_negative(where, line, column, sigma, TraceError) if sigma else 0.0
+    if spread > MOST_SIGMA:
+        raise TraceError(
+            f"{where}, line {line}, column {column}: the sigma {sigma} is above {MOST_SIGMA:g}; correct it"
+        )
+    return Tokens(value, spread)
 
 
 def _plain(where: Path, own: tuple[str, ...], rows: Iterable[Row], prompt: Tokens, output: Tokens) -> RateProfile:

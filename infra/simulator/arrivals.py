@@ -16,6 +16,7 @@ from infra.csv_rows import csv_rows, named_cells, not_negative
 AZURE_COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 PLAIN_COLUMNS = ("arrival_s", "prompt_tokens", "output_tokens")
 MAX_TOKENS = 10_000_000
+_LATEST_FIRST_S = 366 * 86_400.0  # what is later is the time of a clock
 
 
 class TraceError(ValueError):
@@ -120,6 +121,11 @@ def read_trace(path: str | Path) -> Trace:
             at_s = (whole_s - origin_s) + part_s
         else:
             at_s = not_negative(where, line, columns[0], arrival, TraceError)
+            if not arrival_s and at_s > _LATEST_FIRST_S:
+                raise TraceError(
+                    f"{where}, line {line}, column {columns[0]}: the first request comes {at_s / 86_400:.4g} days "
+                    "after second 0; count seconds from the start of the trace"
+                )
         if arrival_s and at_s < arrival_s[-1]:
             raise TraceError(
                 f"{where}, line {line}, column {columns[0]}: goes back in time; sort the file by {columns[0]}"

@@ -7,6 +7,8 @@ import math
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+_MOST = 10**12
+
 
 class ProfileError(ValueError):
     """A profile file that cannot be used; the message names the file, the field and the remedy."""
@@ -54,12 +56,17 @@ class Profile:
             "admission_watermark",
         ):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+            number = not isinstance(value, bool) and isinstance(value, (int, float))
+            if not (number and 0 <= value < math.inf):
                 raise ValueError(f"{name} must be a finite number >= 0, got {value!r}")
+            if value > _MOST:
+                raise ValueError(f"{name} must be at most {_MOST:g}")
         for name in ("kv_capacity_tokens", "max_batch", "max_prefill_tokens", "gpus_per_replica"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} must be an integer >= 1, got {value!r}")
+            if value > _MOST:
+                raise ValueError(f"{name} must be at most {_MOST}")
         if self.base_s <= 0:
             raise ValueError("base_s must be above 0: an iteration takes time")
         if self.admission_watermark >= 1:
@@ -118,6 +125,8 @@ def load_profile(path: str | Path) -> Profile:
         raise ProfileError(f"{where}: is not UTF-8 text; give a profile JSON file") from None
     except json.JSONDecodeError as error:
         raise ProfileError(f"{where}, line {error.lineno}: is not JSON ({error.msg}); correct the file") from None
+    except (ValueError, RecursionError):  # a number of thousands of digits, or brackets nested as often
+        raise ProfileError(f"{where}: is not a profile, but longer and deeper than any; correct the file") from None
     if not isinstance(body, dict):
         raise ProfileError(f"{where}: holds a {type(body).__name__}, not an object; write one profile per file")
     missing = [name for name in _REQUIRED if name not in body]

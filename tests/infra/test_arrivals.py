@@ -226,6 +226,8 @@ def test_a_profile_file_is_read_back(tmp_path: Path) -> None:
         ({"base_s": 0}, "base_s must be above 0"),
         ({"base_s": "fast"}, "base_s must be a finite number"),
         ({"max_batch": 1.5}, "max_batch must be an integer"),
+        ({"max_batch": 10**400}, "max_batch must be at most"),
+        ({"base_s": 10**400}, "base_s must be at most"),
         ({"kv_capacity_tokens": 0}, "kv_capacity_tokens must be an integer >= 1"),
         ({"admission_watermark": 1.0}, "admission_watermark must be below 1"),
         ({"gpu_count": 2}, "unknown field 'gpu_count'"),
@@ -238,7 +240,8 @@ def test_a_bad_profile_is_named(tmp_path: Path, changes: dict[str, object], comp
 
 
 def test_profile_files_that_are_no_profile(tmp_path: Path) -> None:
-    for body, complaint in ((b"{", "line 1: is not JSON"), (b"[]", "holds a list"), (b"\xff", "not UTF-8")):
+    longer = (b"9" * 10_000, "longer and deeper"), (b"[" * 200_000, "longer and deeper")
+    for body, complaint in ((b"{", "line 1: is not JSON"), (b"[]", "holds a list"), (b"\xff", "not UTF-8"), *longer):
         with pytest.raises(ProfileError, match=complaint):
             load_profile(write(tmp_path / "p.json", body))
     with pytest.raises(ProfileError, match="no such profile; give a profile JSON file, or one of dense-70b"):

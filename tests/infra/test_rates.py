@@ -20,6 +20,7 @@ HEADERS = ("start_s,rate_rps,prompt_tokens", "period,count", "category,chunk,tim
     [
         ("start_s,rate_rps,prompt_tokens\n0,1,900\n60,1\n", "line 3: has 2 of 3 columns"),
         ("start_s,rate_rps\n0,1\n60,-1\n", "line 3, column rate_rps: '-1' is not a finite number >= 0"),
+        ("start_s,rate_rps,prompt_tokens\n0,1,9:1e300\n60,1,9\n", "line 2, column prompt_tokens: the sigma 1e300"),
         ("period,count\n1998-05-01 00:00,3\n1998-05-01 00:01\n", "line 3: has 1 of 2 columns"),
         ("period,count\n1998-05-01 00:00,3\n1998-05-01 00:01Z,3\n", "line 3, column period: .* has an offset"),
         ("period,count\n1998-05-01 00:00,3\n3998-05-01 00:01,3\n", "line 3, column period: .* ten years or more"),

@@ -107,6 +107,17 @@ def test_the_command_tells_what_knowing_the_rate_is_worth(tmp_path: Path) -> Non
         (["--rate", "ramp", "--plot-risk", "risk.bmp"], "must end in .png"),
         (["--rate", "ramp", "--no-tune", "--epsilon", "5"], "--epsilon must be between 0 and 1"),
         (["--rate", "ramp", "--epsilon", "0.05"], "give --no-tune"),
+        (["--rate", "ramp", "--lead-time", "100~1e300"], "a sigma of at most 5"),
+        (["--rate", "ramp", "--lead-time", "1e300"], "at most a day"),
+        (["--rate", "ramp", "--prompt-tokens", "1e300"], "1 to 10000000"),
+        (["--rate", "ramp", "--output-tokens", "200:1e300"], "a sigma of at most 5"),
+        (["--rate", "ramp", "--mean-rate", "1e300"], "thin it with --mean-rate"),
+        (["--rate", "ramp", "--mean-rate", "1e-300"], "No request of ramp arrives"),
+        (["--rate", "ramp", "--scrape-interval", "1e-300"], "0 or at least 0.1"),
+        (["--rate", "ramp", "--max-replicas", "1000000000"], "100000 at most"),
+        (["--rate", "ramp", "--day", "1"], "--day needs a file of two or more"),
+        (["--requests", "any.csv", "--day", "1"], "are of a rate file"),
+        (["--requests", "any.csv", "--mean-rate", "2"], "are of a rate file"),
     ],
 )
 def test_a_mistake_gets_one_sentence_and_exit_code_2(arguments: list[str], what: str) -> None:
@@ -125,3 +136,37 @@ def test_bad_requests_are_refused(tmp_path: Path, rows: str, what: str) -> None:
     code, message = run("--requests", str(path))
     assert code == 2
     assert what in message
+
+
+@pytest.mark.parametrize(
+    ("first_s", "last_s", "what"),
+    [
+        (1_700_000_000, 1_700_001_200, "count seconds from the start of the trace"),
+        (0, 100_000_000, "more than a year"),
+        (5_000, 6_200, "count times from where the load begins"),
+    ],
+)
+def test_times_that_are_no_seconds_of_a_load_are_told(tmp_path: Path, first_s: int, last_s: int, what: str) -> None:
+    path = tmp_path / "times.csv"
+    path.write_text(f"arrival_s,prompt_tokens,output_tokens\n{first_s},100,20\n{last_s},100,20\n")
+    code, message = run("--requests", str(path))
+    assert code == 2
+    assert what in message
+
+
+def test_a_day_without_requests_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "days.csv"
+    path.write_text("start_s,rate_rps\n0,1\n86400,0\n172800,1\n259200,0\n")
+    quiet, before = run("--rate", str(path), "--day", "1"), run("--rate", str(path), "--day", "2")
+    assert quiet == (2, "Day 1 of days holds no request: choose another with --day.")
+    assert before[0] == 2
+    assert "or the day before" in before[1]
+
+
+def test_who_sees_less_far_than_a_start_takes_is_told(tmp_path: Path) -> None:
+    load = load_file(tmp_path)
+    profile = ["--profile", str(tmp_path / "half.json"), "--slo-tpot", "1"]
+    common = ["--requests", load, *profile, "--no-tune", "--seeds", "1", "--oracle", "0", "--step", "60"]
+    assert "gives no replica up" in run(*common, "--policies", "harmony", "--lead-time", "4000")[1]
+    assert "gives no replica up" not in run(*common, "--policies", "harmony", "--lead-time", "3000")[1]
+    assert "gives no replica up" not in run(*common, "--policies", "hpa", "--lead-time", "4000")[1]
