@@ -69,10 +69,17 @@ def declared_capacity(spec: WorkloadSpec, per_request: float = 1.0) -> float | N
     return None if spec.capacity_rps is None else spec.capacity_rps * per_request
 
 
-def unit_evidence(spec: WorkloadSpec, unit: Unit, window: Window, slot: SlotEvidence) -> SlotEvidence:
-    """What a slot says of a replica, counted in this unit."""
+def unit_evidence(
+    spec: WorkloadSpec, unit: Unit, window: Window, slot: SlotEvidence, lengths: Lengths | None = None
+) -> SlotEvidence:
+    """What a slot says of a replica, counted in this unit.
+
+    Args:
+        lengths: of late, where requests and generated tokens are each other's other unit.
+    """
+    answer = lengths.output if lengths is not None and lengths.output > 0 else None
     if unit == "requests":
-        return slot
+        return slot if answer is None else replace(slot, others_per_unit=answer)
     tokens, rate = _tokens_per_request(unit, window), window.newest(ARRIVAL_RATE)
     return replace(
         slot,
@@ -81,6 +88,7 @@ def unit_evidence(spec: WorkloadSpec, unit: Unit, window: Window, slot: SlotEvid
         finished=None if rate is None else rate * slot.step_s,
         ttft_s=_patience_s(spec, tokens),
         in_tokens=True,
+        others_per_unit=None if answer is None else 1.0 / answer,
     )
 
 

@@ -133,7 +133,7 @@ class CapacityPosterior:
         if self._contradicted(slot.ready, residence_s):
             self._overload_rps = load
             self._fall = after_misses(self._fall, slot.end_ts_ms, self._log_median(), self._evidence)
-            self._start_over(self._standing.rate(slot.ready))
+            self._start_over(self._standing.rate(slot.ready), _shift(slot))
             self._standing = NONE
             return "bad"
         changing = self._fleet.refuses(slot, self._settle_ms, residence_s)
@@ -150,7 +150,8 @@ class CapacityPosterior:
         keep = self._kept(load, misses.share, worth)
         if bad and (keep < 1.0 or self._fall is not None):
             self._fall = after_misses(self._fall, slot.end_ts_ms, self._log_median(), self._evidence)
-        self._fold(load, misses.share, worth, keep * 0.5 ** (elapsed_ms / _HALF_LIFE_MS))
+        self._evidence.fade(keep * 0.5 ** (elapsed_ms / _HALF_LIFE_MS))
+        self._fold(load, min(misses.share, curves_of(self._allowed).most), worth, _shift(slot))
         if not bad and self._fall is not None:
             step_ms, median = slot.step_s * 1000.0, self._log_median()
             self._fall = after_good_slot(self._fall, slot.end_ts_ms, step_ms, median, self._evidence)
@@ -188,14 +189,15 @@ class CapacityPosterior:
         return round(self._posterior().steepness)
 
     def converted(self, factor: float, declared_rps: float | None) -> CapacityPosterior:
-        """What is known, in another unit of which one of this is `factor`; a queue that stands is not carried over.
+        """What is known, in the other unit; a queue that stands is not carried over.
 
         Args:
+            factor: how many of it one of this is, for what was learned while that was not told.
             declared_rps: the operator's figure, in the new unit.
         """
         posterior = CapacityPosterior(declared_rps, settle_s=self._settle_ms / 1000.0, smoothing_s=self._smoothing_s)
         posterior._allowed = self._allowed
-        posterior._evidence = self._evidence.moved(round(math.log(factor) / SPACING))
+        posterior._evidence = self._evidence.converted(round(math.log(factor) / SPACING))
         posterior._fleet = self._fleet
         posterior._last_ts_ms = self._last_ts_ms
         posterior._overload_rps = self._overload_rps * factor
@@ -203,12 +205,13 @@ class CapacityPosterior:
 
     def snapshot(self) -> dict[str, Any]:
         """Everything the next output reads except the prior, as plain values; `restore` gives back the same bits."""
-        bins, weights = self._evidence.stored()
+        bins, weights, *others = self._evidence.stored()
         standing = {} if self._standing == NONE else {"standing": self._standing.stored()}
         fall = {} if self._fall is None else {"fall": self._fall.stored()}
         return (
             standing
             | fall
+            | ({"others": others} if others else {})
             | {
                 "v": 2,
                 "bins": bins,
@@ -243,7 +246,7 @@ class CapacityPosterior:
             raise ValueError(f"capacity snapshot has version {state.get('v')!r}, this program reads 1 and 2")
         posterior = cls(declared_rps, objective=objective, settle_s=settle_s, smoothing_s=smoothing_s)
         if state["v"] == 2:
-            posterior._evidence = LoadEvidence.of(state["bins"], state["weights"])
+            posterior._evidence = LoadEvidence.of([state["bins"], state["weights"], *state.get("others", ())])
         fleet = state["fleet"]
         changed_ts_ms = state["changed_ts_ms"]
         posterior._fleet = None if fleet is None else KnownFleet(fleet[0], fleet[1], fleet[2], changed_ts_ms)
@@ -282,11 +285,10 @@ class CapacityPosterior:
         believed = float(self.quantiles((0.5,))[0])
         return at_most < _LESS * believed and self._standing.rate(ready) > _BROKEN * believed
 
-    def _start_over(self, at_limit: float) -> None:
+    def _start_over(self, at_limit: float, shift: float | None) -> None:
         """Leave half of the evidence, of requests that were lighter, and count a clump that misses at the limit."""
         self._evidence.fade(max(_LIGHTER, min(1.0, _KNOWN_EVIDENCE / max(self.evidence, 1.0))))
-        self._evidence.add(math.log(at_limit) / SPACING - LOWEST, 0.0, CLUMP)
-        self._cache = None
+        self._fold(at_limit, 1.0, CLUMP, shift)
 
     def _kept(self, load: float, share: float, requests: float) -> float:
         """Share of the evidence that a slot leaves, by how surprising it is."""
@@ -302,10 +304,9 @@ class CapacityPosterior:
     def _log_median(self) -> float:
         return math.log(float(self.quantiles((0.5,))[0]))
 
-    def _fold(self, load: float, share: float, requests: float, keep: float) -> None:
-        missed = min(share, curves_of(self._allowed).most)
-        self._evidence.fade(keep)
-        self._evidence.add(math.log(load) / SPACING - LOWEST, requests * (1.0 - missed), requests * missed)
+    def _fold(self, load: float, missed: float, requests: float, shift: float | None) -> None:
+        place = math.log(load) / SPACING - LOWEST
+        self._evidence.add(place, requests * (1.0 - missed), requests * missed, shift)
         self._cache = None
 
     def _posterior(self) -> GridPosterior:
@@ -314,3 +315,9 @@ class CapacityPosterior:
             prior = prior_of(self._declared_rps, self._evidence)
             self._cache = grid_posterior(counts, first + LOWEST, curves_of(self._allowed).log_evidence, prior)
         return self._cache
+
+
+def _shift(slot: SlotEvidence) -> float | None:
+    """Of the lattice's places, from what loads are counted in to the other unit."""
+    factor = usable(slot.others_per_unit)
+    return math.log(factor) / SPACING if factor else None

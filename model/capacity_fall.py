@@ -61,7 +61,7 @@ class Fall:
             ValueError: evidence that is damaged.
         """
         before = stored["before"]
-        fall = cls(stored["since_ms"], stored["log_before"], None if before is None else LoadEvidence.of(*before))
+        fall = cls(stored["since_ms"], stored["log_before"], None if before is None else LoadEvidence.of(before))
         fall.missed_ms, fall.doubted = stored["missed_ms"], stored["doubted"]
         return fall
 
@@ -73,7 +73,7 @@ def after_misses(fall: Fall | None, now_ms: int, log_capacity: float, evidence: 
         log_capacity, evidence: as of before it.
     """
     if fall is None:
-        return Fall(now_ms, log_capacity, evidence.moved(0))
+        return Fall(now_ms, log_capacity, evidence.copy())
     if fall.doubted:
         return Fall(now_ms, log_capacity, None)
     fall.missed_ms = now_ms

@@ -2,11 +2,15 @@
 
 A workload sees loads within a factor of a few, so only the stretch of the lattice that holds any is kept. Sums over it
 are exactly rounded: what was restored, on a stretch cut anew, adds up to the same bits.
+
+Where a load may come to be counted in another unit, the same counts are also kept at what the loads were in that: no
+one factor turns requests/s into tokens/s once requests have had this length and that.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -24,12 +28,13 @@ _NOTHING: Final = 1e-4  # of a request: less is forgotten
 class LoadEvidence:
     """Counts of one workload, lattice index by lattice index of 0..`BINS` - 1."""
 
-    __slots__ = ("_counts", "_first", "_total")
+    __slots__ = ("_counts", "_first", "_other", "_total")
 
     def __init__(self) -> None:
         self._first = 0
         self._counts = np.zeros((2, 0), dtype=np.float32)  # requests that were good, and that missed
         self._total: float | None = None  # None = it has changed
+        self._other: LoadEvidence | None = None  # in the other unit; None = there is none
 
     @property
     def total(self) -> float:
@@ -42,9 +47,20 @@ class LoadEvidence:
         """Multiply every count."""
         self._total = None
         _fade(self._counts, np.float32(keep))
+        if self._other is not None:
+            self._other.fade(keep)
 
-    def add(self, place: float, good: float, missed: float) -> None:
-        """Count requests at a place of the lattice, shared between the two indices beside it."""
+    def add(self, place: float, good: float, missed: float, shift: float | None = None) -> None:
+        """Count requests at a place of the lattice, shared between the two indices beside it.
+
+        Args:
+            shift: how much higher their place is in the other unit; what was counted before it was told first is taken
+                to be as far away. None = unknown: they are not counted there.
+        """
+        if shift is not None:
+            if self._other is None:
+                self._other = self._at(round(shift))
+            self._other.add(place + shift, good, missed)
         self._total = None
         place = min(max(place, 0.0), BINS - 1.001)
         low = int(place)
@@ -53,19 +69,32 @@ class LoadEvidence:
 
     def replace(self, share: float, other: LoadEvidence) -> None:
         """Put so large a share of other counts in the place of as large a share of these."""
-        self.fade(1.0 - share)
+        if self._other is not None and other._other is not None:
+            self._other.replace(share, other._other)
+        self._total = None
+        _fade(self._counts, np.float32(1.0 - share))
         width = other._counts.shape[1]
         if width:
             self._reach(other._first, other._end)
             at = other._first - self._first
             self._counts[:, at : at + width] += np.float32(share) * other._counts
 
-    def moved(self, places: int) -> LoadEvidence:
+    def copy(self) -> LoadEvidence:
+        """The same counts, to be changed apart from these."""
+        return LoadEvidence.of(self.stored())
+
+    def converted(self, shift: int) -> LoadEvidence:
+        """In the other unit, with these beside it; where none has been counted in that, all of them so much higher."""
+        if self._other is None:
+            return self._at(shift)
+        return LoadEvidence.of([*self._other.stored(), *self.stored()[:2]])
+
+    def _at(self, shift: int) -> LoadEvidence:
         """The same counts so many indices higher; what would lie outside the lattice is left out."""
         moved, width = LoadEvidence(), self._counts.shape[1]
-        low, high = max(self._first + places, 0), min(self._first + places + width, BINS)
+        low, high = max(self._first + shift, 0), min(self._first + shift + width, BINS)
         if low < high:
-            begin = low - self._first - places
+            begin = low - self._first - shift
             moved._first, moved._counts = low, self._counts[:, begin : begin + high - low].copy()
         return moved
 
@@ -85,19 +114,21 @@ class LoadEvidence:
         total = math.fsum(each)
         return math.fsum(n * (self._first + k) for k, n in enumerate(each)) / total if total > 0 else None
 
-    def stored(self) -> tuple[bytes, bytes]:
-        """Indices in use as int16, and their counts as float32 [2, ...], both little-endian."""
+    def stored(self) -> list[bytes]:
+        """Indices in use as int16, and their counts as float32 [2, ...], both little-endian; then the other unit's."""
         bins, counts = np.empty(self._counts.shape[1], "<i2"), np.empty(self._counts.size, "<f4")
         used = _used(self._counts, self._first, bins, counts)
-        return bins[:used].tobytes(), counts[: 2 * used].tobytes()
+        others = [] if self._other is None else self._other.stored()
+        return [bins[:used].tobytes(), counts[: 2 * used].tobytes(), *others]
 
     @classmethod
-    def of(cls, bins: bytes, weights: bytes) -> LoadEvidence:
+    def of(cls, stored: Sequence[bytes]) -> LoadEvidence:
         """What `stored` was told of.
 
         Raises:
             ValueError: lengths that do not fit, or indices outside the lattice.
         """
+        bins, weights, *others = stored
         used = np.frombuffer(bins, dtype="<i2").astype(np.int64)
         evidence = cls()
         if len(used):
@@ -106,6 +137,8 @@ class LoadEvidence:
             evidence._first = int(used.min())
             evidence._counts = np.zeros((2, int(used.max()) + 1 - evidence._first), dtype=np.float32)
             evidence._counts[:, used - evidence._first] = np.frombuffer(weights, dtype="<f4").reshape(2, len(used))
+        if others:
+            evidence._other = cls.of(others)
         return evidence
 
     @property

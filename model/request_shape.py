@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, Self
 
 _VARIED: Final = 2.0  # times as much as usual, or as little
+_SHIFTED: Final = 1.5  # likewise, where it stays so
+_SHIFTED_MS: Final = 600_000  # for this long
 _PROMPT_SHARE: Final = 1.0 / 12.0  # work of a prompt token: engines read several thousands/s, and generate hundreds
-_USUAL_MS: Final = 7_200_000  # over which the usual is averaged
+_USUAL_MS: Final = 86_400_000  # over which the usual is averaged: what capacity was learned from
 _STAYS_MS: Final = 86_400_000  # services repeat themselves by the day
 _GAP_MS: Final = 600_000  # time not seen counts as no more than this
 
@@ -31,11 +33,12 @@ class Lengths(NamedTuple):
 class RequestShape:
     """Tokens per request of one workload, and whether its load should be counted in them."""
 
-    __slots__ = ("_end_ts_ms", "_usual", "_varied_ms")
+    __slots__ = ("_end_ts_ms", "_shifted_ms", "_usual", "_varied_ms")
 
     def __init__(self) -> None:
         self._end_ts_ms: int | None = None
         self._varied_ms: int | None = None
+        self._shifted_ms: int | None = None  # since when requests have been other ones; None = they are as usual
         self._usual: tuple[float, float] | None = None  # logs of the tokens generated, and of the work in all
 
     def observe(self, end_ts_ms: int, lengths: Lengths | None) -> bool:
@@ -46,18 +49,21 @@ class RequestShape:
 
         Returns:
             Whether answers were at least twice as long as usual, or half as long, within the last day, and a request
-            twice as much work, or half: where prompts are most of it, answers tell little of the load.
+            twice as much work, or half: where prompts are most of it, answers tell little of the load. Ten minutes of
+            one and a half times as much do as well.
         """
         elapsed_ms = 0 if self._end_ts_ms is None else min(max(end_ts_ms - self._end_ts_ms, 0), _GAP_MS)
         self._end_ts_ms = end_ts_ms
         if lengths is not None and lengths.output > 0:
-            work = lengths.output + _PROMPT_SHARE * lengths.prompt
-            now = math.log(lengths.output), math.log(work)
+            now = math.log(lengths.output), math.log(lengths.output + _PROMPT_SHARE * lengths.prompt)
             usual = self._usual or now
-            before, work_before = math.exp(usual[0]), math.exp(usual[1])
-            longer = lengths.least_output > _VARIED * before and work > _VARIED * work_before
-            shorter = lengths.most_output * _VARIED < before and work * _VARIED < work_before
-            if longer or shorter:
+            change = _change(lengths, usual)
+            if change < math.log(_SHIFTED):
+                self._shifted_ms = None
+            elif self._shifted_ms is None:
+                self._shifted_ms = end_ts_ms
+            stays = self._shifted_ms is not None and end_ts_ms - self._shifted_ms >= _SHIFTED_MS
+            if stays or change > math.log(_VARIED):
                 self._varied_ms = end_ts_ms
             follow = -math.expm1(-elapsed_ms / _USUAL_MS)
             self._usual = usual[0] + (now[0] - usual[0]) * follow, usual[1] + (now[1] - usual[1]) * follow
@@ -70,11 +76,11 @@ class RequestShape:
 
     def snapshot(self) -> list[float | int | None]:
         """Plain values; `restore` gives back the same bits. Empty where nothing has been seen."""
-        return [] if self._usual is None else [self._end_ts_ms, self._varied_ms, *self._usual]
+        return [] if self._usual is None else [self._end_ts_ms, self._varied_ms, *self._usual, self._shifted_ms]
 
     @classmethod
     def restore(cls, state: Sequence[float | int | None]) -> Self:
-        """What a snapshot was taken of.
+        """What a snapshot was taken of; earlier releases did not tell since when requests have been other ones.
 
         Raises:
             ValueError: the snapshot is of another version or damaged.
@@ -82,8 +88,17 @@ class RequestShape:
         shape = cls()
         if not state:
             return shape
-        if len(state) != 4 or state[0] is None or state[2] is None or state[3] is None:
+        if len(state) not in (4, 5) or state[0] is None or state[2] is None or state[3] is None:
             raise ValueError(f"the shape of requests is {list(state)!r}, not an end, a change and two logarithms")
         shape._end_ts_ms, shape._usual = int(state[0]), (float(state[2]), float(state[3]))
         shape._varied_ms = None if state[1] is None else int(state[1])
+        shape._shifted_ms = None if len(state) == 4 or state[4] is None else int(state[4])
         return shape
+
+
+def _change(lengths: Lengths, usual: tuple[float, float]) -> float:
+    """By how much requests surely are other ones than usual: the logarithm of how long, and how much work."""
+    work = math.log(lengths.output + _PROMPT_SHARE * lengths.prompt)
+    longer = min(math.log(lengths.least_output) - usual[0], work - usual[1])
+    shorter = min(usual[0] - math.log(lengths.most_output), usual[1] - work)
+    return max(longer, shorter)

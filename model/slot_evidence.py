@@ -23,6 +23,8 @@ class SlotEvidence:
         finished: requests that `miss_ratio` is of; None = as many as arrive.
         residence_s: how long a request is being served, on average.
         in_tokens: arrivals and queue are counted in tokens; else in requests.
+        others_per_unit: in the other unit that the load may come to be counted in, how many one of this is; None =
+            there is no other, or it is not known.
     """
 
     end_ts_ms: int
@@ -38,6 +40,7 @@ class SlotEvidence:
     residence_s: float | None = None
     finished: float | None = None
     in_tokens: bool = False
+    others_per_unit: float | None = None
 
 
 def usable(value: float | None) -> float | None:

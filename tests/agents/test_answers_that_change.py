@@ -120,6 +120,23 @@ def test_where_answers_have_grown_load_and_capacity_are_tokens() -> None:
     assert state.unit == "output_tokens", "it may come again"
 
 
+def test_what_was_carried_while_answers_grew_counts_as_the_tokens_that_it_was() -> None:
+    """No one length turns it into tokens: what was learned last was of answers twice as long as usual."""
+    state, service = new_state("w", Policy(workloads=(pool("both"),)), 0), Service()
+    grown(state, service, 120, CALM)
+    slots = 0
+    while state.unit == "requests":
+        slots += 1
+        grown(state, service, 1, CALM * 4 ** (slots / 120))
+    last = CALM * 4 ** (slots / 120)
+    assert state.per_request is not None
+    assert state.per_request < 0.65 * last
+    carried = 4.0 / 5 * 0.8 * last  # tokens/s of each replica; the mean length lags behind
+    assert float(state.capacity.quantiles((0.05,))[0]) > 0.9 * carried
+    grown(state, service, 20, last)
+    assert float(state.capacity.quantiles((0.05,))[0]) > 0.9 * 4.0 / 5 * last
+
+
 def test_units_and_what_they_rest_on_outlive_a_restart() -> None:
     declared = Policy(workloads=(pool("both", capacity_rps=2.0),))
     state, service = new_state("w", declared, 0), Service()

@@ -2,7 +2,8 @@
 
 DATA holds the data sets (docs/replay.md names them), FOLDER gets what `harmony replay` says of each cell; cells that
 are there already are not run again, so that one may stop and go on. At the end one table: of how many cells a policy
-kept the objective, and at what cost. `--jobs N` runs N cells side by side, `--json FILE` stores the table.
+kept the objective, and at what cost. `--jobs N` runs N cells side by side, `--json FILE` stores the table. With
+`--loads` only these are run, and of what FILE held the other loads stay, with the day on which they were run.
 """
 
 from __future__ import annotations
@@ -185,7 +186,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print_table(("policy", "cells kept", "median of oracle", "most", "moves/h"), summary(cells))
     if asked.json is not None:
         results = {name: {policy: asdict(its) for policy, its in cell.items()} for name, cell in cells.items()}
-        write_json(asked.json, document("replay_cells", {"leads_s": LEADS_S, "loads": LOADS}, results, loads))
+        made = document("replay_cells", {"leads_s": LEADS_S, "loads": LOADS}, results, loads)
+        stored = json.loads(asked.json.read_bytes()) if asked.json.exists() else None
+        write_json(asked.json, with_others(made, asked.loads, stored))
+
+
+def with_others(made: dict[str, Any], loads: Sequence[str], stored: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A document of these loads, with what was stored of others; `measured` says of which day each load is."""
+    days = dict.fromkeys(loads, made["date"])
+    cells = dict(made["results"])
+    if stored is not None:
+        before = stored["job"].get("measured", {})
+        others = {load: before.get(load, stored["date"]) for load in LOADS if load not in days}
+        cells |= {name: cell for name, cell in stored["results"].items() if name.split(", ")[0] in others}
+        days |= others
+    wanted = [f"{load}, {lead_s} s" for load in LOADS for lead_s in LEADS_S]
+    measured = {load: days[load] for load in LOADS if load in days}
+    results = {name: cells[name] for name in wanted if name in cells}
+    return made | {"job": made["job"] | {"measured": measured}, "results": results}
 
 
 if __name__ == "__main__":

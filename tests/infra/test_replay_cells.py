@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.bench.replay_cells import SHIPPED, UNTUNED, scored, summary
+from tests.bench.replay_cells import LOADS, SHIPPED, UNTUNED, scored, summary, with_others
 
 
 def _row(policy: str, attainment: float, hours: float) -> dict[str, Any]:
@@ -48,3 +48,17 @@ def test_who_keeps_more_cells_comes_first_then_who_costs_less() -> None:
         ["dear", "2 of 2", "2.50", "3.00", "2.5"],
         ["cheap", "1 of 2", "1.10", "1.20", "1.1"],
     ]
+
+
+def test_loads_that_are_run_again_leave_the_others_as_they_were() -> None:
+    results: dict[str, Any] = {"ramp, 30 s": {"hpa": 1}, "worldcup-50, 30 s": {}}
+    first = {"date": "2026-01-01", "job": {"leads_s": [30]}, "results": results}
+    again: dict[str, Any] = {"date": "2026-01-02", "job": {}, "results": {"ramp, 30 s": {"hpa": 2}}}
+    found = with_others(again, ["ramp"], first)
+    assert found["results"] == {"ramp, 30 s": {"hpa": 2}, "worldcup-50, 30 s": {}}
+    assert list(found["job"]["measured"]) == list(LOADS)
+    assert found["job"]["measured"]["ramp"] == "2026-01-02"
+    assert found["job"]["measured"]["worldcup-50"] == "2026-01-01"
+    third: dict[str, Any] = {"date": "2026-01-03", "job": {}, "results": {"worldcup-50, 30 s": {"hpa": 3}}}
+    assert with_others(third, ["worldcup-50"], found)["job"]["measured"]["ramp"] == "2026-01-02"
+    assert with_others(again, ["ramp"], None)["job"]["measured"] == {"ramp": "2026-01-02"}

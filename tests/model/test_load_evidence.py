@@ -11,6 +11,8 @@ from model.load_evidence import BINS, LoadEvidence
 
 weights = st.floats(0.0, 50.0, width=32)
 additions = st.lists(st.tuples(st.floats(-20.0, BINS + 20.0), weights, weights), max_size=12)
+places, shifts = st.floats(100.0, 400.0), st.floats(-60.0, 200.0)
+shifted = st.lists(st.tuples(places, weights, weights, shifts), min_size=1, max_size=12)
 
 
 def made(added: list[tuple[float, float, float]]) -> LoadEvidence:
@@ -65,7 +67,7 @@ def test_what_was_restored_goes_on_with_the_same_bits(
 ) -> None:
     straight = made(before)
     straight.fade(keep)
-    resumed = LoadEvidence.of(*straight.stored())
+    resumed = LoadEvidence.of(straight.stored())
     assert (resumed.total, resumed.mean()) == (straight.total, straight.mean())
     for evidence in (straight, resumed):
         for place, good, missed in after:
@@ -75,27 +77,67 @@ def test_what_was_restored_goes_on_with_the_same_bits(
 
 
 @given(additions, st.integers(-BINS - 5, BINS + 5))
-def test_moved_counts_are_the_same_elsewhere(added: list[tuple[float, float, float]], places: int) -> None:
+def test_where_no_other_unit_was_told_all_move_alike(added: list[tuple[float, float, float]], shift: int) -> None:
     evidence = made(added)
-    moved = evidence.moved(places)
+    moved = evidence.converted(shift)
     bins, counts = (np.frombuffer(b, t) for b, t in zip(evidence.stored(), ("<i2", "<f4"), strict=True))
     bins_moved, counts_moved = (np.frombuffer(b, t) for b, t in zip(moved.stored(), ("<i2", "<f4"), strict=True))
-    inside = (bins + places >= 0) & (bins + places < BINS)
-    assert (bins_moved == bins[inside] + places).all()
+    inside = (bins + shift >= 0) & (bins + shift < BINS)
+    assert (bins_moved == bins[inside] + shift).all()
     assert (counts_moved.reshape(2, -1) == counts.reshape(2, -1)[:, inside]).all()
     if inside.all():
-        assert moved.moved(-places).stored() == evidence.stored()
+        assert moved.converted(-shift).stored() == evidence.stored()
+
+
+@given(shifted, st.floats(0.1, 1.0))
+def test_each_count_is_where_its_own_load_was_in_the_other_unit(
+    added: list[tuple[float, float, float, float]], keep: float
+) -> None:
+    evidence, ours, others = LoadEvidence(), LoadEvidence(), LoadEvidence()
+    for place, good, missed, shift in added:
+        evidence.add(place, good, missed, shift)
+        ours.add(place, good, missed)
+        others.add(place + shift, good, missed)
+    for one in (evidence, ours, others):
+        one.fade(keep)
+    converted = evidence.converted(7)
+    assert evidence.stored() == ours.stored() + others.stored()
+    assert converted.stored() == others.stored() + ours.stored()
+    assert LoadEvidence.of(converted.stored()).converted(-7).stored() == evidence.stored()
+    copied = evidence.copy()
+    copied.fade(0.5)
+    assert evidence.stored() == ours.stored() + others.stored()
+
+
+def test_what_came_before_the_other_unit_was_told_is_as_far_away_as_the_first_that_is() -> None:
+    evidence = made([(300.0, 8.0, 1.0)])
+    evidence.add(310.0, 2.0, 0.0, 50.0)
+    evidence.add(320.0, 4.0, 0.0)  # not told: not counted there
+    evidence.add(310.0, 4.0, 0.0, 60.0)
+    first, counts = evidence.converted(0).stretch
+    assert first == 350
+    assert counts[0, [0, 10, 20]].tolist() == [8.0, 2.0, 4.0]
+    assert counts.sum() == 15.0
+
+
+def test_shares_are_replaced_in_both_units() -> None:
+    these, those = LoadEvidence(), LoadEvidence()
+    these.add(300.0, 100.0, 20.0, 50.0)
+    those.add(320.0, 40.0, 0.0, 90.0)
+    these.replace(0.25, those)
+    first, counts = these.converted(0).stretch
+    assert (first, counts[:, 0].tolist(), counts[:, 60].tolist()) == (350, [75.0, 15.0], [10.0, 0.0])
 
 
 def test_little_is_forgotten_and_a_damaged_store_refused() -> None:
     evidence = made([(300.0, 1.0, 0.0)])
     evidence.fade(1e-5)
-    assert (evidence.total, evidence.mean(), evidence.stored()) == (0.0, None, (b"", b""))
+    assert (evidence.total, evidence.mean(), evidence.stored()) == (0.0, None, [b"", b""])
     outside = np.array([BINS], "<i2").tobytes()
     with pytest.raises(ValueError, match=r"outside 0\.\.700"):
-        LoadEvidence.of(outside, np.zeros((2, 1), "<f4").tobytes())
+        LoadEvidence.of([outside, np.zeros((2, 1), "<f4").tobytes()])
     with pytest.raises(ValueError, match="reshape"):
-        LoadEvidence.of(np.array([5], "<i2").tobytes(), np.zeros(3, "<f4").tobytes())
+        LoadEvidence.of([np.array([5], "<i2").tobytes(), np.zeros(3, "<f4").tobytes()])
 
 
 def test_a_workload_holds_the_stretch_of_loads_it_has_seen() -> None:
@@ -112,4 +154,4 @@ def test_fading_and_storing_are_what_numpy_makes_of_them(added: list[tuple[float
     evidence.fade(keep)
     assert np.array_equal(evidence.stretch[1], faded)
     used = np.flatnonzero(faded.sum(axis=0))
-    assert evidence.stored() == ((used + first).astype("<i2").tobytes(), faded[:, used].astype("<f4").tobytes())
+    assert evidence.stored() == [(used + first).astype("<i2").tobytes(), faded[:, used].astype("<f4").tobytes()]
