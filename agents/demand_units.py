@@ -69,17 +69,10 @@ def declared_capacity(spec: WorkloadSpec, per_request: float = 1.0) -> float | N
     return None if spec.capacity_rps is None else spec.capacity_rps * per_request
 
 
-def unit_evidence(
-    spec: WorkloadSpec, unit: Unit, window: Window, slot: SlotEvidence, lengths: Lengths | None = None
-) -> SlotEvidence:
-    """What a slot says of a replica, counted in this unit.
-
-    Args:
-        lengths: of late, where requests and generated tokens are each other's other unit.
-    """
-    answer = lengths.output if lengths is not None and lengths.output > 0 else None
+def unit_evidence(spec: WorkloadSpec, unit: Unit, window: Window, slot: SlotEvidence) -> SlotEvidence:
+    """What a slot says of a replica, counted in this unit, and in the other that it may come to be counted in."""
     if unit == "requests":
-        return slot if answer is None else replace(slot, others_per_unit=answer)
+        return slot if fixed_unit(spec) else replace(slot, other_rate=window.newest(INDICATOR_OF["output_tokens"]))
     tokens, rate = _tokens_per_request(unit, window), window.newest(ARRIVAL_RATE)
     return replace(
         slot,
@@ -88,7 +81,7 @@ def unit_evidence(
         finished=None if rate is None else rate * slot.step_s,
         ttft_s=_patience_s(spec, tokens),
         in_tokens=True,
-        others_per_unit=None if answer is None else 1.0 / answer,
+        other_rate=None if fixed_unit(spec) else rate,
     )
 
 

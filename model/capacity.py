@@ -67,8 +67,8 @@ class CapacityPosterior:
     """
 
     __slots__ = (
-        "_allowed", "_cache", "_declared_rps", "_evidence", "_fall", "_fleet", "_last_ts_ms",
-        "_least_evidence", "_overload_rps", "_rate", "_settle_ms", "_smoothing_s", "_standing", "_waiting",
+        "_allowed", "_cache", "_declared_rps", "_evidence", "_fall", "_fleet", "_last_ts_ms", "_least_evidence",
+        "_other_rate", "_overload_rps", "_rate", "_settle_ms", "_smoothing_s", "_standing", "_waiting",
     )  # fmt: skip
 
     def __init__(
@@ -91,6 +91,7 @@ class CapacityPosterior:
         self._fleet: KnownFleet | None = None
         self._last_ts_ms: int | None = None
         self._rate: float | None = None
+        self._other_rate: float | None = None
         self._waiting: float | None = None
         self._overload_rps = 0.0
         self._standing = NONE
@@ -120,7 +121,9 @@ class CapacityPosterior:
         self._waiting = waiting
         residence_s = usable(slot.residence_s) or 0.0
         gap = elapsed_ms > 1500 * slot.step_s
-        rate = self._smoothed(usable(slot.arrival_rate), slot.step_s, gap, residence_s)
+        averaged_s = 0.0 if gap or self._smoothing_s <= 0 else max(self._smoothing_s, residence_s)
+        rate = self._rate = _averaged(self._rate, usable(slot.arrival_rate), slot.step_s, averaged_s)
+        self._other_rate = _averaged(self._other_rate, usable(slot.other_rate), slot.step_s, averaged_s)
         fleet_before, self._fleet = self._fleet, KnownFleet.after(self._fleet, slot)
         if rate is None or slot.ready is None or self._fleet is None:
             return "unobserved"
@@ -133,7 +136,7 @@ class CapacityPosterior:
         if self._contradicted(slot.ready, residence_s):
             self._overload_rps = load
             self._fall = after_misses(self._fall, slot.end_ts_ms, self._log_median(), self._evidence)
-            self._start_over(self._standing.rate(slot.ready), _shift(slot))
+            self._start_over(self._standing.rate(slot.ready))
             self._standing = NONE
             return "bad"
         changing = self._fleet.refuses(slot, self._settle_ms, residence_s)
@@ -151,7 +154,7 @@ class CapacityPosterior:
         if bad and (keep < 1.0 or self._fall is not None):
             self._fall = after_misses(self._fall, slot.end_ts_ms, self._log_median(), self._evidence)
         self._evidence.fade(keep * 0.5 ** (elapsed_ms / _HALF_LIFE_MS))
-        self._fold(load, min(misses.share, curves_of(self._allowed).most), worth, _shift(slot))
+        self._fold(load, min(misses.share, curves_of(self._allowed).most), worth)
         if not bad and self._fall is not None:
             step_ms, median = slot.step_s * 1000.0, self._log_median()
             self._fall = after_good_slot(self._fall, slot.end_ts_ms, step_ms, median, self._evidence)
@@ -220,6 +223,7 @@ class CapacityPosterior:
                 "changed_ts_ms": None if self._fleet is None else self._fleet.changed_ts_ms,
                 "last_ts_ms": self._last_ts_ms,
                 "rate": self._rate,
+                "other_rate": self._other_rate,
                 "waiting": self._waiting,
                 "overload_rps": self._overload_rps,
             }
@@ -252,18 +256,12 @@ class CapacityPosterior:
         posterior._fleet = None if fleet is None else KnownFleet(fleet[0], fleet[1], fleet[2], changed_ts_ms)
         posterior._last_ts_ms = state["last_ts_ms"]
         posterior._rate = state["rate"]
+        posterior._other_rate = state.get("other_rate")
         posterior._waiting = state["waiting"]
         posterior._overload_rps = state["overload_rps"]
         posterior._standing = StandingQueue.of(state["standing"]) if "standing" in state else NONE
         posterior._fall = Fall.of(state["fall"]) if "fall" in state else None
         return posterior
-
-    def _smoothed(self, rate: float | None, step_s: float, gap: bool, residence_s: float) -> float | None:
-        """The arrival rate averaged over the last moments; starts anew after a gap."""
-        if rate is not None and self._rate is not None and not gap and self._smoothing_s > 0:
-            rate = self._rate + (rate - self._rate) * -math.expm1(-step_s / max(self._smoothing_s, residence_s))
-        self._rate = rate
-        return rate
 
     def _left_over(self, load: float, rate: float, waiting: float | None, before: float | None, ttft_s: float) -> bool:
         """Whether an earlier overload explains this bad slot: its queue is being worked off, not growing."""
@@ -285,10 +283,10 @@ class CapacityPosterior:
         believed = float(self.quantiles((0.5,))[0])
         return at_most < _LESS * believed and self._standing.rate(ready) > _BROKEN * believed
 
-    def _start_over(self, at_limit: float, shift: float | None) -> None:
+    def _start_over(self, at_limit: float) -> None:
         """Leave half of the evidence, of requests that were lighter, and count a clump that misses at the limit."""
         self._evidence.fade(max(_LIGHTER, min(1.0, _KNOWN_EVIDENCE / max(self.evidence, 1.0))))
-        self._fold(at_limit, 1.0, CLUMP, shift)
+        self._fold(at_limit, 1.0, CLUMP)
 
     def _kept(self, load: float, share: float, requests: float) -> float:
         """Share of the evidence that a slot leaves, by how surprising it is."""
@@ -304,7 +302,8 @@ class CapacityPosterior:
     def _log_median(self) -> float:
         return math.log(float(self.quantiles((0.5,))[0]))
 
-    def _fold(self, load: float, missed: float, requests: float, shift: float | None) -> None:
+    def _fold(self, load: float, missed: float, requests: float) -> None:
+        shift = math.log(self._other_rate / self._rate) / SPACING if self._other_rate and self._rate else None
         place = math.log(load) / SPACING - LOWEST
         self._evidence.add(place, requests * (1.0 - missed), requests * missed, shift)
         self._cache = None
@@ -317,7 +316,8 @@ class CapacityPosterior:
         return self._cache
 
 
-def _shift(slot: SlotEvidence) -> float | None:
-    """Of the lattice's places, from what loads are counted in to the other unit."""
-    factor = usable(slot.others_per_unit)
-    return math.log(factor) / SPACING if factor else None
+def _averaged(before: float | None, now: float | None, step_s: float, over_s: float) -> float | None:
+    """A rate averaged over the last moments; anew where it was not known, or `over_s` is no time."""
+    if now is None or before is None or over_s <= 0:
+        return now
+    return before + (now - before) * -math.expm1(-step_s / over_s)

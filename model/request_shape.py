@@ -48,9 +48,9 @@ class RequestShape:
             lengths: of late; None where too few requests are known.
 
         Returns:
-            Whether answers were at least twice as long as usual, or half as long, within the last day, and a request
-            twice as much work, or half: where prompts are most of it, answers tell little of the load. Ten minutes of
-            one and a half times as much do as well.
+            Whether within the last day answers were so long that they made a request twice as much work as usual, or
+            half, or for ten minutes one and a half times as much: where prompts are most of the work, answers tell
+            little of the load.
         """
         elapsed_ms = 0 if self._end_ts_ms is None else min(max(end_ts_ms - self._end_ts_ms, 0), _GAP_MS)
         self._end_ts_ms = end_ts_ms
@@ -97,8 +97,9 @@ class RequestShape:
 
 
 def _change(lengths: Lengths, usual: tuple[float, float]) -> float:
-    """By how much requests surely are other ones than usual: the logarithm of how long, and how much work."""
-    work = math.log(lengths.output + _PROMPT_SHARE * lengths.prompt)
-    longer = min(math.log(lengths.least_output) - usual[0], work - usual[1])
-    shorter = min(usual[0] - math.log(lengths.most_output), usual[1] - work)
+    """By how much answers surely are longer or shorter than usual, and the work of a request by them: its logarithm."""
+    prompts = math.exp(usual[1]) - math.exp(usual[0])
+    work = math.log(lengths.output + prompts) - usual[1]
+    longer = min(math.log(lengths.least_output) - usual[0], work)
+    shorter = min(usual[0] - math.log(lengths.most_output), -work)
     return max(longer, shorter)

@@ -23,8 +23,8 @@ class SlotEvidence:
         finished: requests that `miss_ratio` is of; None = as many as arrive.
         residence_s: how long a request is being served, on average.
         in_tokens: arrivals and queue are counted in tokens; else in requests.
-        others_per_unit: in the other unit that the load may come to be counted in, how many one of this is; None =
-            there is no other, or it is not known.
+        other_rate: the same load in the other unit that it may come to be counted in, 1/s; None = there is none, or it
+            is not known.
     """
 
     end_ts_ms: int
@@ -40,7 +40,7 @@ class SlotEvidence:
     residence_s: float | None = None
     finished: float | None = None
     in_tokens: bool = False
-    others_per_unit: float | None = None
+    other_rate: float | None = None
 
 
 def usable(value: float | None) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -102,7 +103,11 @@ def test_evidence_weighs_requests_and_measures_tokens() -> None:
     # Twenty tokens at 50 ms each: an answer that waits a second has missed.
     short = unit_evidence(pool("decode"), "output_tokens", window_of(10, rate=2.0, output=40.0), evidence())
     assert short.ttft_s == pytest.approx(1.0)
-    assert unit_evidence(pool("both"), "requests", window, evidence()) == evidence()
+    whole = unit_evidence(pool("both"), "requests", window, evidence())
+    assert whole == replace(evidence(), other_rate=200.0), "tokens, too"
+    assert prefill.other_rate is decode.other_rate is None
+    counted = unit_evidence(pool("both"), "output_tokens", window, evidence())
+    assert (counted.arrival_rate, counted.other_rate) == (200.0, 2.0)
     unseen = unit_evidence(pool("prefill"), "prompt_tokens", window_of(rate=2.0), evidence())
     assert (unseen.arrival_rate, unseen.waiting) == (None, None)
 
