@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import subprocess
 import sys
@@ -38,6 +39,7 @@ def examine(settings: Settings, brokers: str | None) -> Iterator[Finding]:
     yield _gpu()
     yield examine_model(settings)
     yield from _plugins(settings)
+    yield _sight(settings)
     yield from _cluster(settings, brokers)
 
 
@@ -112,6 +114,24 @@ def _plugins(settings: Settings) -> Iterator[Finding]:
     else:
         if names:
             yield Finding("plug-ins", "ok", ", ".join(names))
+
+
+def _sight(settings: Settings) -> Finding:
+    """Whether forecasts reach as far as the declared starts take; beyond, no replica is given up."""
+    step_s = settings.stream.step_ms / 1000
+    sight_s = settings.policy.max_horizon * step_s
+    late = sorted((w for w in settings.policy.workloads if w.lead_time_s > sight_s), key=lambda w: -w.lead_time_s)
+    reach = f"{settings.policy.max_horizon} steps of {step_s:g} s reach {sight_s:g} s"
+    if not late:
+        return Finding("sight", "ok", f"{reach}, as far as declared starts take")
+    shown = ", ".join(f"{w.id} ({w.lead_time_s:g} s)" for w in late[:_SHOWN])
+    more = f" and {len(late) - _SHOWN} more" if len(late) > _SHOWN else ""
+    return Finding(
+        "sight",
+        "note",
+        f"{reach}, starts take longer: {shown}{more}; until they are seen to be faster these give no replica up",
+        f"set advanced.planning.max_horizon to {math.ceil(late[0].lead_time_s / step_s)} or more",
+    )
 
 
 def _gpu() -> Finding:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from infra.cli_options import finite, writable, writable_folder
+from infra.replay.defaults import OUTPUT_TOKENS, PROMPT_TOKENS, TRAIN_SHARE
 
 
 def replay(
@@ -51,16 +52,21 @@ def replay(
         float, typer.Option(callback=finite, min=0.0, help="Relative noise of the gauges that policies read.")
     ] = 0.0,
     train_share: Annotated[
-        float, typer.Option(callback=finite, help="Part of a request trace that policies are tuned on.")
-    ] = 0.3,
+        float | None,
+        typer.Option(
+            callback=finite, help=f"Part of a request trace that policies are tuned on; default: {TRAIN_SHARE}."
+        ),
+    ] = None,
     day: Annotated[
         int | None, typer.Option(help="Day of a rate file of days, from 0; the one before is tuned on.")
     ] = None,
     mean_rate: Annotated[
         float | None, typer.Option(callback=finite, help="Thin a rate file to this mean, requests/s.")
     ] = None,
-    prompt_tokens: Annotated[str, typer.Option(help="Where a rate file has none: mean or mean:sigma.")] = "900:0.6",
-    output_tokens: Annotated[str, typer.Option(help="Likewise.")] = "200:0.6",
+    prompt_tokens: Annotated[
+        str | None, typer.Option(help=f"Where a rate file has none: mean or mean:sigma; default: {PROMPT_TOKENS}.")
+    ] = None,
+    output_tokens: Annotated[str | None, typer.Option(help=f"Likewise; default: {OUTPUT_TOKENS}.")] = None,
     tune: Annotated[bool, typer.Option("--tune/--no-tune", help="Tune every policy on the training part.")] = True,
     epsilon: Annotated[
         float | None, typer.Option(callback=finite, help="Risk that HARMONY accepts, with --no-tune; default: its own.")

@@ -17,6 +17,7 @@ from infra.json_report import STDOUT, plain, write_json
 from infra.plot_style import pyplot
 from infra.replay.calibration import pooled_interval, reliability
 from infra.replay.checks import check_numbers, named_policies, policy_with, short_sight, token_law
+from infra.replay.defaults import OUTPUT_TOKENS, PROMPT_TOKENS, TRAIN_SHARE
 from infra.replay.lead_text import read_lead_time
 from infra.replay.matrix import CellResult, run_cell
 from infra.replay.plot import pareto_svg, write_plot
@@ -52,11 +53,11 @@ class Request:
     scrape_interval: float
     delay: float
     noise: float
-    train_share: float
+    train_share: float | None
     day: int | None
     mean_rate: float | None
-    prompt_tokens: str
-    output_tokens: str
+    prompt_tokens: str | None
+    output_tokens: str | None
     tune: bool
     epsilon: float | None
     guards: str
@@ -78,15 +79,11 @@ def run_replay(q: Request) -> None:
     wanted = named_policies(q.policies)
     if q.plot_risk is not None:
         pyplot(q.plot_risk)  # a plot that cannot be drawn is known before the work is done
-    if (q.requests is None) == (q.rate is None):
-        raise HarmonyError("Give the load: either --requests FILE or --rate FILE.", 2)
-    if q.requests is not None and q.first_seed:
-        raise HarmonyError("--first-seed chooses draws of a rate file: recorded requests are one.", 2)
-    if q.requests is not None and (q.day is not None or q.mean_rate is not None):
-        raise HarmonyError("--day and --mean-rate are of a rate file: recorded requests are replayed as they are.", 2)
+    _check_load(q)
+    train_share = TRAIN_SHARE if q.train_share is None else q.train_share
     lead_s, sigma, kinds = read_lead_time(q.lead_time)
     bounds = q.min_replicas, q.max_replicas
-    check_numbers(q.slo_ttft, q.slo_tpot, q.objective, bounds, q.train_share, q.scrape_interval)
+    check_numbers(q.slo_ttft, q.slo_tpot, q.objective, bounds, train_share, q.scrape_interval)
     policy = policy_with(q.epsilon, q.guards, tuned=q.tune)
     try:
         options = Options(
@@ -94,9 +91,12 @@ def run_replay(q: Request) -> None:
             q.min_replicas, q.max_replicas, q.step, q.scrape_interval, q.delay, q.noise, kinds,
         )  # fmt: skip
         if q.requests is not None:
-            cell = trace_cell(read_trace(q.requests), options, q.train_share)
+            cell = trace_cell(read_trace(q.requests), options, train_share)
         else:
-            lengths = token_law(q.prompt_tokens), token_law(q.output_tokens)
+            lengths = (
+                token_law(PROMPT_TOKENS if q.prompt_tokens is None else q.prompt_tokens),
+                token_law(OUTPUT_TOKENS if q.output_tokens is None else q.output_tokens),
+            )
             cell = _rate_cell(str(q.rate), q.day, q.mean_rate, lengths, options)
     except (TraceError, ProfileError) as error:
         raise HarmonyError(str(error), 2) from None
@@ -119,6 +119,22 @@ def run_replay(q: Request) -> None:
         draw(q.plot_risk, {p: reliability(risks) for p, risks in result.stated.items()}, title)
     if q.json_out != STDOUT:
         _print_table(result, q.objective)
+
+
+def _check_load(q: Request) -> None:
+    """One load, and no option that is of the other kind: it would be ignored."""
+    if (q.requests is None) == (q.rate is None):
+        raise HarmonyError("Give the load: either --requests FILE or --rate FILE.", 2)
+    if q.requests is None:
+        if q.train_share is not None:
+            raise HarmonyError("--train-share is of recorded requests: a rate file is tuned on another draw or day.", 2)
+        return
+    if q.first_seed:
+        raise HarmonyError("--first-seed chooses draws of a rate file: recorded requests are one.", 2)
+    if q.day is not None or q.mean_rate is not None:
+        raise HarmonyError("--day and --mean-rate are of a rate file: recorded requests are replayed as they are.", 2)
+    if q.prompt_tokens is not None or q.output_tokens is not None:
+        raise HarmonyError("--prompt-tokens and --output-tokens are of a rate file: recorded requests have theirs.", 2)
 
 
 def _drawn_from(scored: Callable[[int], Setting], first_seed: int) -> Callable[[int], Setting]:

@@ -51,6 +51,20 @@ def test_what_keeps_a_worker_from_starting_is_found(tmp_path: Path, text: str, c
     assert remedy in failed[check]
 
 
+def test_starts_that_take_longer_than_forecasts_reach_are_noticed(tmp_path: Path) -> None:
+    config = tmp_path / "harmony.yaml"
+    workloads = ", ".join(f"{{id: w{k}, lead_time_s: {300 + 100 * k}}}" for k in range(6))
+    config.write_text(f"step_s: 5\nworkloads: [{workloads}]\n", encoding="utf-8")
+    found = next(f for f in examine(load_settings(config, environ={}), None) if f.check == "sight")
+    assert found.status == "note"
+    assert "64 steps of 5 s reach 320 s" in found.detail
+    assert "w5 (800 s), w4 (700 s), w3 (600 s) and 2 more" in found.detail
+    assert found.remedy == "set advanced.planning.max_horizon to 160 or more"
+    config.write_text(f"{config.read_text()}advanced: {{planning: {{max_horizon: 160}}}}\n", encoding="utf-8")
+    enough = next(f for f in examine(load_settings(config, environ={}), None) if f.check == "sight")
+    assert (enough.status, enough.remedy) == ("ok", "")
+
+
 def test_little_lag_and_none_yet_are_no_failure() -> None:
     assert _lag([("a", 0, 10_000)], any_offsets=True).status == "ok"
     assert _lag([("a", 0, 10_001)], any_offsets=False).status == "note"

@@ -103,6 +103,21 @@ def test_recorded_requests_are_one_draw(tmp_path: Path) -> None:
     assert "--first-seed chooses draws of a rate file" in result.exception.message
 
 
+@pytest.mark.parametrize(
+    ("load", "words", "says"),
+    [
+        ("--rate", ("--train-share", "0.3"), "--train-share is of recorded requests"),
+        ("--requests", ("--output-tokens", "200"), "--prompt-tokens and --output-tokens are of a rate file"),
+        ("--requests", ("--mean-rate", "2"), "--day and --mean-rate are of a rate file"),
+    ],
+)
+def test_an_option_of_the_other_kind_of_load_is_not_ignored(load: str, words: tuple[str, ...], says: str) -> None:
+    result = CliRunner().invoke(app, ["replay", load, "ramp", *words])
+    assert isinstance(result.exception, HarmonyError)
+    assert result.exception.exit_code == 2
+    assert says in result.exception.message
+
+
 def test_unknown_guards_are_named() -> None:
     result = CliRunner().invoke(app, ["replay", "--rate", "ramp", "--guards", "none"])
     assert isinstance(result.exception, HarmonyError)
