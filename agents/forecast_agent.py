@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from agents.forecast_commit import CommitBody
 from agents.forecast_kernel import STAGE, ForecastKernel
-from agents.forecast_state import CommitBody
 from agents.plan_codec import plan_key
 from streams.catalogue import Source
 from streams.coarse_log import read_coarse_week

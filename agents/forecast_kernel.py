@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
 
-from agents.forecast_state import CommitBody, StateSnapshot
+from agents.forecast_commit import CommitBody, StateSnapshot
 from agents.forecasts import Forecasts
 from agents.known_workloads import KnownWorkloads
 from agents.live_scoring import ForecastScorer

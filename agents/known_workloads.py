@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from agents.demand_units import demand_steps
-from agents.forecast_state import StateSnapshot, WorkloadState, new_state, restore_state, snapshot_state
+from agents.forecast_commit import StateSnapshot, restore_state, snapshot_state
+from agents.forecast_state import WorkloadState, new_state
 from agents.hindsight import DEMAND
 from agents.plan_limits import limits_of
 from agents.policy import Policy

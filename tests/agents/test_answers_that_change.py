@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from agents.demand_units import recent_lengths, unit_input
-from agents.forecast_state import StateSnapshot, WorkloadState, new_state, restore_state, snapshot_state
+from agents.forecast_commit import StateSnapshot, restore_state, snapshot_state
+from agents.forecast_state import WorkloadState, new_state
 from agents.policy import Policy, Slo, SloClass
 from infra.replay.loop import MemoryLoop
 from model.capacity import CapacityPosterior

@@ -6,7 +6,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from agents.forecast_state import StateSnapshot, WorkloadState, new_state, restore_state, snapshot_state
+from agents.forecast_commit import StateSnapshot, restore_state, snapshot_state
+from agents.forecast_state import WorkloadState, new_state
 from agents.policy import Policy, Slo, SloClass, WorkloadSpec
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.fact_ring import RecentFacts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from agents.forecast_state import CommitBody
+from agents.forecast_commit import CommitBody
 from streams.log import OtherSettings
 from tests.golden import specimens as sp
 

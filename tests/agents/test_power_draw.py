@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.forecast_state import StateSnapshot
+from agents.forecast_commit import StateSnapshot
 from agents.known_workloads import KnownWorkloads
 from streams.catalogue import DEFAULT_CATALOGUE, of_source
 from streams.meter import NullMeter

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.forecast_state import new_state, restore_state, snapshot_state
+from agents.forecast_commit import restore_state, snapshot_state
+from agents.forecast_state import new_state
 from agents.guards import run_guards
 from agents.guards_limits import release
 from agents.guards_safety import missing_metric, sanity

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.forecast_state import WorkloadState, restore_state, snapshot_state
+from agents.forecast_commit import restore_state, snapshot_state
+from agents.forecast_state import WorkloadState
 from agents.guards import run_guards
 from agents.guards_declared import schedule as schedule_guard
 from agents.known_events import loads_before_events

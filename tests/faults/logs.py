@@ -12,7 +12,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
 from agents.decide_commit import DecideCommit
-from agents.forecast_state import CommitBody
+from agents.forecast_commit import CommitBody
 from streams.commit_codec import CommitAssembler
 from streams.log import LogRecord
 from streams.topics import Topics

@@ -15,7 +15,7 @@ from agents.apply_guard import ApplyGuard, Lease
 from agents.apply_limits import Words
 from agents.decide_commit import pack_commit, unpack_commit
 from agents.decide_records import command_record, decision_record, decode_command, decode_decision
-from agents.forecast_state import CommitBody, restore_state, snapshot_state
+from agents.forecast_commit import CommitBody, restore_state, snapshot_state
 from agents.plan_codec import decode_plan, encode_plan
 from agents.records import ForecastRecord
 from agents.situation import Pin

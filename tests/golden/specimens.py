@@ -6,7 +6,8 @@ import numpy as np
 
 from agents.decide_commit import DecideCommit
 from agents.decide_state import DecideState, LastCommand, OperatorWord, PartitionMark, WorkloadState
-from agents.forecast_state import CommitBody, new_state, snapshot_state
+from agents.forecast_commit import CommitBody, snapshot_state
+from agents.forecast_state import new_state
 from agents.policy import Policy, Slo, SloClass, TargetRef, WorkloadSpec
 from agents.records import (
     ClassRisk,

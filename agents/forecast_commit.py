@@ -1,0 +1,168 @@
+"""Stage 2's commit: the numbers of each workload as they are stored, and read back under other policies."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from agents.demand_units import Unit, declared_capacity, fixed_unit
+from agents.forecast_state import WorkloadState, spec_of
+from agents.own_fleet import check_fleet
+from agents.policy import Policy, WorkloadSpec
+from agents.slo_classes import Classes, ClassesSnapshot
+from model.capacity import CapacityPosterior
+from model.error_budget import ErrorBudget
+from model.forecast_trust import ForecastTrust
+from model.lead_time import LeadTimePosterior
+from model.request_shape import RequestShape
+from model.risk_calibration import RiskCalibration
+from streams.coarse_ring import COARSE_STEP_MS, RunningCoarse
+from streams.config import StreamConfig
+from streams.log import ContractBroken, OtherSettings
+
+# Releases that know no units must not take tokens for requests: they refuse this version of a capacity.
+_CONVERTED: Final = {"v": 3}
+
+
+class StateSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A `WorkloadState` as it stands in a commit record; what was never declared takes no bytes."""
+
+    since_slot: int
+    capacity: dict[str, Any]
+    lead: dict[str, Any]
+    last_proposed: int | None
+    budget: dict[str, Any] = {}
+    trust: dict[str, Any] = {}
+    calibration: dict[str, Any] = {}
+    event_loads: dict[str, float] = {}
+    idle_since_ms: int | None = None
+    classes: ClassesSnapshot | None = None
+    unit: Unit = "requests"
+    per_request: float | None = None
+    shape: list[float | int | None] = []
+    power_w: float | None = None
+
+
+class CommitBody(msgspec.Struct, frozen=True):
+    """Stage 2's commit: every number the next output reads that is not in the last L pages.
+
+    `pages_from` is the offset of the oldest page that restoring `context_steps` slots needs, `resume_offset` that of
+    the next one to read.
+    """
+
+    slot: int
+    resume_offset: int
+    pages_from: int
+    step_ms: int
+    grace_ms: int
+    policy: str
+    model: str
+    states: dict[str, StateSnapshot]
+    running_coarse: RunningCoarse
+    context_steps: int
+    fleet: str = ""  # in records of releases that did not tell
+
+    @property
+    def newest_coarse(self) -> int:
+        """Index of the last ten minutes that were complete by then."""
+        return (self.slot + 1) * self.step_ms // COARSE_STEP_MS - 1
+
+    @staticmethod
+    def decode(body: bytes, config: StreamConfig, partition: int, fleet: str) -> CommitBody:
+        """Decode and check against the configuration.
+
+        Raises:
+            ContractBroken: another fleet, step or grace, or foreign bytes.
+        """
+        try:
+            commit = msgspec.msgpack.decode(body, type=CommitBody)
+        except msgspec.MsgspecError as error:
+            raise ContractBroken(
+                f"commits/{partition}: not a commit of the forecast stage of this release ({error}); run the release "
+                "that wrote it, or `harmony state reset`"
+            ) from error
+        if (commit.step_ms, commit.grace_ms) != (config.step_ms, config.grace_ms):
+            raise OtherSettings(
+                f"commits/{partition}: the state was built with step {commit.step_ms} ms and grace "
+                f"{commit.grace_ms} ms, the configuration says {config.step_ms} and {config.grace_ms}; go back, or run "
+                "`harmony state reset`"
+            )
+        check_fleet(commit.fleet or fleet, fleet, f"commits/{partition}")
+        return commit
+
+
+def _is_converted(spec: WorkloadSpec, unit: Unit) -> bool:
+    return fixed_unit(spec) is None and unit != "requests"
+
+
+def snapshot_state(state: WorkloadState) -> StateSnapshot:
+    return StateSnapshot(
+        since_slot=state.since_slot,
+        capacity=state.capacity.snapshot() | (_CONVERTED if _is_converted(state.spec, state.unit) else {}),
+        lead=state.lead.snapshot(),
+        last_proposed=state.last_proposed,
+        budget=state.budget.snapshot(),
+        trust=state.trust.snapshot(),
+        calibration=state.calibration.snapshot(),
+        event_loads=state.event_loads,
+        idle_since_ms=state.idle_since_ms,
+        classes=state.classes.snapshot(),
+        unit=state.unit,
+        per_request=state.per_request,
+        shape=state.shape.snapshot(),
+        power_w=state.power_w,
+    )
+
+
+def restore_state(workload: str, snapshot: StateSnapshot, policy: Policy) -> WorkloadState:
+    """The state that a snapshot was taken of, under the policy of now.
+
+    Raises:
+        OtherSettings: another release wrote it, with other numbers; names the remedy.
+    """
+    try:
+        return _restored(workload, snapshot, policy)
+    except (ValueError, TypeError, KeyError) as error:
+        raise OtherSettings(
+            f"the committed numbers of workload {workload!r} are of another release ({error}): run the release that "
+            "wrote them, or accept a new start with `harmony state reset`"
+        ) from error
+
+
+def _restored(workload: str, snapshot: StateSnapshot, policy: Policy) -> WorkloadState:
+    spec, declared = spec_of(workload, policy)
+    stored, unit, tokens = snapshot.capacity, snapshot.unit, snapshot.per_request
+    if stored.get("v") == _CONVERTED["v"]:
+        stored = stored | {"v": 2}
+    known = declared_capacity(spec, tokens if tokens is not None and unit != "requests" else 1.0)
+    capacity = CapacityPosterior.restore(stored, known, objective=spec.slo.objective)
+    loads, fixed = snapshot.event_loads, fixed_unit(spec)
+    # A service as a whole is counted in tokens only with how many a request has; a pool never says that.
+    wanted: Unit = fixed or (unit if tokens is not None else "requests")
+    if unit != wanted:
+        if tokens is not None and wanted == "requests":
+            capacity = capacity.converted(1.0 / tokens, declared_capacity(spec))
+            loads = {name: load / tokens for name, load in loads.items()}
+        else:  # another role was declared: what was learned in the old unit says nothing in this one
+            capacity, loads = CapacityPosterior(declared_capacity(spec), objective=spec.slo.objective), {}
+    if fixed is not None or unit != wanted:
+        unit, tokens = wanted, None
+    return WorkloadState(
+        spec=spec,
+        declared=declared,
+        since_slot=snapshot.since_slot,
+        capacity=capacity,
+        lead=LeadTimePosterior.restore(snapshot.lead, spec.lead_time_s),
+        last_proposed=snapshot.last_proposed,
+        budget=ErrorBudget.restore(snapshot.budget),
+        trust=ForecastTrust.restore(snapshot.trust),
+        calibration=RiskCalibration.restore(snapshot.calibration),
+        event_loads=loads,
+        idle_since_ms=snapshot.idle_since_ms,
+        classes=Classes.restore(snapshot.classes, spec),
+        unit=unit,
+        per_request=tokens,
+        shape=RequestShape.restore(snapshot.shape),
+        power_w=snapshot.power_w,
+    )
