@@ -69,10 +69,19 @@ def declared_capacity(spec: WorkloadSpec, per_request: float = 1.0) -> float | N
     return None if spec.capacity_rps is None else spec.capacity_rps * per_request
 
 
-def unit_evidence(spec: WorkloadSpec, unit: Unit, window: Window, slot: SlotEvidence) -> SlotEvidence:
-    """What a slot says of a replica, counted in this unit, and in the other that it may come to be counted in."""
+def unit_evidence(
+    spec: WorkloadSpec, unit: Unit, window: Window, slot: SlotEvidence, lengths: Lengths | None = None
+) -> SlotEvidence:
+    """What a slot says of a replica, counted in this unit, and in the other that it may come to be counted in.
+
+    Args:
+        lengths: of late, where there is another unit.
+    """
     if unit == "requests":
-        return slot if fixed_unit(spec) else replace(slot, other_rate=window.newest(INDICATOR_OF["output_tokens"]))
+        if fixed_unit(spec):
+            return slot
+        tokens = window.newest(INDICATOR_OF["output_tokens"])
+        return replace(slot, other_rate=tokens, others_per_unit=None if lengths is None else lengths.output)
     tokens, rate = _tokens_per_request(unit, window), window.newest(ARRIVAL_RATE)
     return replace(
         slot,

@@ -28,7 +28,7 @@ from model.capacity import CapacityPosterior, SlotEvidence
 from model.error_budget import ErrorBudget
 from model.forecast_trust import ForecastTrust
 from model.lead_time import LeadTimePosterior
-from model.request_shape import RequestShape
+from model.request_shape import Lengths, RequestShape
 from model.risk_calibration import RiskCalibration
 from streams.pages import FleetFacts, OutcomeFact
 from streams.window_table import Window
@@ -83,8 +83,9 @@ class WorkloadState:
                 self.lead.update(outcome.lead_time_s)
         rate, miss_ratio = window.newest("request.arrival_rate"), role_miss_ratio(self.spec, window)
         self.budget.observe(end_ts_ms, None if rate is None else rate * step_ms / 1000, miss_ratio)
+        lengths = recent_lengths(window, step_ms / 1000) if fixed_unit(self.spec) is None else None
         if fixed_unit(self.spec) is None:
-            self._choose_unit(window, end_ts_ms, step_ms)
+            self._choose_unit(window, lengths, end_ts_ms)
         if self.spec.schedule.events:
             column = demand_column(self.unit, window)
             self.event_loads = loads_before_events(self.event_loads, self.spec.schedule, window, end_ts_ms, column)
@@ -112,13 +113,13 @@ class WorkloadState:
             objective=self.spec.slo.objective,
             residence_s=residence,
         )
-        self.capacity.observe(unit_evidence(self.spec, self.unit, window, evidence))
+        self.capacity.observe(unit_evidence(self.spec, self.unit, window, evidence, lengths))
         told = window.facts.now.get("requests")
         self.classes.learn(self.spec, () if told is None else told.slo, evidence, replicas, plan_every)
 
-    def _choose_unit(self, window: Window, end_ts_ms: int, step_ms: int) -> None:
+    def _choose_unit(self, window: Window, lengths: Lengths | None, end_ts_ms: int) -> None:
         """Generated tokens where answers have changed and telemetry tells of them, else requests."""
-        varies = self.shape.observe(end_ts_ms, recent_lengths(window, step_ms / 1000))
+        varies = self.shape.observe(end_ts_ms, lengths)
         seen = varies and demand_steps("output_tokens", window) + _FEW >= demand_steps("requests", window)
         self._count_in("output_tokens" if seen else "requests")
         if not varies:

@@ -154,7 +154,7 @@ class CapacityPosterior:
         if bad and (keep < 1.0 or self._fall is not None):
             self._fall = after_misses(self._fall, slot.end_ts_ms, self._log_median(), self._evidence)
         self._evidence.fade(keep * 0.5 ** (elapsed_ms / _HALF_LIFE_MS))
-        self._fold(load, min(misses.share, curves_of(self._allowed).most), worth)
+        self._fold(load, min(misses.share, curves_of(self._allowed).most), worth, None if bad else slot.others_per_unit)
         if not bad and self._fall is not None:
             step_ms, median = slot.step_s * 1000.0, self._log_median()
             self._fall = after_good_slot(self._fall, slot.end_ts_ms, step_ms, median, self._evidence)
@@ -302,8 +302,16 @@ class CapacityPosterior:
     def _log_median(self) -> float:
         return math.log(float(self.quantiles((0.5,))[0]))
 
-    def _fold(self, load: float, missed: float, requests: float) -> None:
-        shift = math.log(self._other_rate / self._rate) / SPACING if self._other_rate and self._rate else None
+    def _fold(self, load: float, missed: float, requests: float, at_most: float | None = None) -> None:
+        """Count a slot; `at_most` of the other unit for one of this, however many were measured.
+
+        What is carried counts as no more than requests were found to be: answers that have just become longer are still
+        being generated, and whether they miss is told when they end.
+        """
+        factor = self._other_rate / self._rate if self._other_rate and self._rate else None
+        if factor is not None and at_most is not None and at_most > 0:
+            factor = min(factor, at_most)
+        shift = None if factor is None else math.log(factor) / SPACING
         place = math.log(load) / SPACING - LOWEST
         self._evidence.add(place, requests * (1.0 - missed), requests * missed, shift)
         self._cache = None

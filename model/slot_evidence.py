@@ -25,6 +25,7 @@ class SlotEvidence:
         in_tokens: arrivals and queue are counted in tokens; else in requests.
         other_rate: the same load in the other unit that it may come to be counted in, 1/s; None = there is none, or it
             is not known.
+        others_per_unit: how many of it one of this surely is; None = it is not known.
     """
 
     end_ts_ms: int
@@ -41,6 +42,7 @@ class SlotEvidence:
     finished: float | None = None
     in_tokens: bool = False
     other_rate: float | None = None
+    others_per_unit: float | None = None
 
 
 def usable(value: float | None) -> float | None:

@@ -25,6 +25,7 @@ from agents.policy import Policy, Role, Slo
 from agents.records import Decision
 from infra.replay.loop import MemoryLoop
 from model.capacity import SlotEvidence
+from model.request_shape import Lengths
 from model.seasonal_naive import SeasonalNaiveForecaster
 from streams.config import StreamConfig
 from streams.fact_ring import RecentFacts
@@ -105,6 +106,8 @@ def test_evidence_weighs_requests_and_measures_tokens() -> None:
     assert short.ttft_s == pytest.approx(1.0)
     whole = unit_evidence(pool("both"), "requests", window, evidence())
     assert whole == replace(evidence(), other_rate=200.0), "tokens, too"
+    known = unit_evidence(pool("both"), "requests", window, evidence(), Lengths(800.0, 90.0, 85.0, 95.0))
+    assert (known.other_rate, known.others_per_unit) == (200.0, 90.0)
     assert prefill.other_rate is decode.other_rate is None
     counted = unit_evidence(pool("both"), "output_tokens", window, evidence())
     assert (counted.arrival_rate, counted.other_rate) == (200.0, 2.0)

@@ -48,6 +48,19 @@ def test_misses_of_requests_that_are_longer_count_at_the_tokens_that_they_came_a
     assert 40.0 < low < high < 600.0, "tokens/s: 40 were carried, 600 were not"
 
 
+def test_what_is_carried_counts_as_no_more_than_requests_were_found_to_be() -> None:
+    """Answers have just become longer: tokens/s have risen, and whether these answers miss is not told yet."""
+    begun, told = CapacityPosterior(), CapacityPosterior()
+    lived(begun, [(20.0, 400.0, 0.0)] * 20)
+    lived(told, [(20.0, 400.0, 0.0)] * 20)
+    for posterior, length in ((begun, 20.0), (told, 200.0)):
+        for k in range(20, 30):
+            slot = replace(SLOT, end_ts_ms=(k + 1) * STEP_MS, other_rate=4_000.0, others_per_unit=length)
+            posterior.observe(slot)
+    assert middle(begun) == middle(told), "in requests/s they are the same"
+    assert middle(begun.converted(20.0, None)) < 0.3 * middle(told.converted(20.0, None))
+
+
 def test_slots_that_tell_no_tokens_count_in_requests_alone() -> None:
     posterior = CapacityPosterior()
     lived(posterior, [(20.0, 400.0, 0.0)] * 10 + [(30.0, None, 0.0)] * 10)
