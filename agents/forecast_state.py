@@ -83,8 +83,9 @@ class WorkloadState:
                 self.lead.update(outcome.lead_time_s)
         rate, miss_ratio = window.newest("request.arrival_rate"), role_miss_ratio(self.spec, window)
         self.budget.observe(end_ts_ms, None if rate is None else rate * step_ms / 1000, miss_ratio)
-        lengths = recent_lengths(window, step_ms / 1000) if fixed_unit(self.spec) is None else None
+        lengths = None
         if fixed_unit(self.spec) is None:
+            lengths = recent_lengths(window, step_ms / 1000)
             self._choose_unit(window, lengths, end_ts_ms)
         if self.spec.schedule.events:
             column = demand_column(self.unit, window)
