@@ -23,6 +23,7 @@ from model.evidence_curves import curves_of
 from model.known_fleet import KnownFleet
 from model.load_evidence import LoadEvidence
 from model.miss_curve import LEAST_ALLOWED, MOST_ALLOWED
+from model.recent_rates import RecentRates
 from model.slot_evidence import CLUMP, SlotEvidence, misses_of, usable
 from model.standing_queue import NONE, StandingQueue
 
@@ -68,7 +69,7 @@ class CapacityPosterior:
 
     __slots__ = (
         "_allowed", "_cache", "_declared_rps", "_evidence", "_fall", "_fleet", "_last_ts_ms", "_least_evidence",
-        "_other_rate", "_overload_rps", "_rate", "_settle_ms", "_smoothing_s", "_standing", "_waiting",
+        "_overload_rps", "_rates", "_settle_ms", "_smoothing_s", "_standing", "_waiting",
     )  # fmt: skip
 
     def __init__(
@@ -90,8 +91,7 @@ class CapacityPosterior:
         self._fall: Fall | None = None
         self._fleet: KnownFleet | None = None
         self._last_ts_ms: int | None = None
-        self._rate: float | None = None
-        self._other_rate: float | None = None
+        self._rates = RecentRates()
         self._waiting: float | None = None
         self._overload_rps = 0.0
         self._standing = NONE
@@ -122,8 +122,8 @@ class CapacityPosterior:
         residence_s = usable(slot.residence_s) or 0.0
         gap = elapsed_ms > 1500 * slot.step_s
         averaged_s = 0.0 if gap or self._smoothing_s <= 0 else max(self._smoothing_s, residence_s)
-        rate = self._rate = _averaged(self._rate, usable(slot.arrival_rate), slot.step_s, averaged_s)
-        self._other_rate = _averaged(self._other_rate, usable(slot.other_rate), slot.step_s, averaged_s)
+        self._rates = self._rates.after(slot, averaged_s)
+        rate = self._rates.rate
         fleet_before, self._fleet = self._fleet, KnownFleet.after(self._fleet, slot)
         if rate is None or slot.ready is None or self._fleet is None:
             return "unobserved"
@@ -222,8 +222,8 @@ class CapacityPosterior:
                 "fleet": None if self._fleet is None else list(self._fleet[:3]),
                 "changed_ts_ms": None if self._fleet is None else self._fleet.changed_ts_ms,
                 "last_ts_ms": self._last_ts_ms,
-                "rate": self._rate,
-                "other_rate": self._other_rate,
+                "rate": self._rates.rate,
+                "other_rate": self._rates.other,
                 "waiting": self._waiting,
                 "overload_rps": self._overload_rps,
             }
@@ -255,8 +255,7 @@ class CapacityPosterior:
         changed_ts_ms = state["changed_ts_ms"]
         posterior._fleet = None if fleet is None else KnownFleet(fleet[0], fleet[1], fleet[2], changed_ts_ms)
         posterior._last_ts_ms = state["last_ts_ms"]
-        posterior._rate = state["rate"]
-        posterior._other_rate = state.get("other_rate")
+        posterior._rates = RecentRates(state["rate"], state.get("other_rate"))
         posterior._waiting = state["waiting"]
         posterior._overload_rps = state["overload_rps"]
         posterior._standing = StandingQueue.of(state["standing"]) if "standing" in state else NONE
@@ -308,9 +307,7 @@ class CapacityPosterior:
         What is carried counts as no more than requests were found to be: answers that have just become longer are still
         being generated, and whether they miss is told when they end.
         """
-        factor = self._other_rate / self._rate if self._other_rate and self._rate else None
-        if factor is not None and at_most is not None and at_most > 0:
-            factor = min(factor, at_most)
+        factor = self._rates.others_per_unit(at_most)
         shift = None if factor is None else math.log(factor) / SPACING
         place = math.log(load) / SPACING - LOWEST
         self._evidence.add(place, requests * (1.0 - missed), requests * missed, shift)
@@ -322,10 +319,3 @@ class CapacityPosterior:
             prior = prior_of(self._declared_rps, self._evidence)
             self._cache = grid_posterior(counts, first + LOWEST, curves_of(self._allowed).log_evidence, prior)
         return self._cache
-
-
-def _averaged(before: float | None, now: float | None, step_s: float, over_s: float) -> float | None:
-    """A rate averaged over the last moments; anew where it was not known, or `over_s` is no time."""
-    if now is None or before is None or over_s <= 0:
-        return now
-    return before + (now - before) * -math.expm1(-step_s / over_s)
