@@ -3,7 +3,9 @@
 DATA holds the data sets (docs/replay.md names them), FOLDER gets what `harmony replay` says of each cell; cells that
 are there already are not run again, so that one may stop and go on. At the end one table: of how many cells a policy
 kept the objective, and at what cost. `--jobs N` runs N cells side by side, `--json FILE` stores the table. With
-`--loads` only these are run, and of what FILE held the other loads stay, with the day on which they were run.
+`--loads` only these are run, and of what FILE held the other loads stay, with the day on which they were run. With
+`--alone` only HARMONY is run, and the rows of the others and the oracle's hours are those of FILE: in a replay no
+policy knows of another, so that after a change of HARMONY they would come out the same.
 """
 
 from __future__ import annotations
@@ -47,8 +49,10 @@ UNTUNED = "harmony, untuned"  # with the fast guards beside which it is tuned
 SHIPPED = "harmony, as shipped"
 # What stands in the name of a cell's file, and how its replay is asked for.
 _TUNED = ("", ("--oracle", _ORACLE))
-_ALONE = ("--oracle", "0", "--no-tune", "--policies", "harmony")
-_OF_HARMONY = {UNTUNED: ("-untuned", _ALONE), SHIPPED: ("-shipped", (*_ALONE, "--guards", "shipped"))}
+_ALONE = ("--oracle", "0", "--policies", "harmony")
+_TUNED_ALONE = ("-alone", _ALONE)
+_NOT_TUNED = (*_ALONE, "--no-tune")
+_OF_HARMONY = {UNTUNED: ("-untuned", _NOT_TUNED), SHIPPED: ("-shipped", (*_NOT_TUNED, "--guards", "shipped"))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +92,17 @@ class Standing:
     switches_per_hour: float
 
 
-def scored(cell: Mapping[str, Any], alone: Mapping[str, Mapping[str, Any]]) -> dict[str, Scored]:
+def scored(
+    cell: Mapping[str, Any], alone: Mapping[str, Mapping[str, Any]], bound: float | None = None
+) -> dict[str, Scored]:
     """Policies of a cell, from the documents of `harmony replay --json`.
 
     Args:
         alone: replays of HARMONY that is not tuned, by the name that it has in the table.
+        bound: GPU-hours of the oracle; None: those of this cell.
     """
-    bound = fmean(b["gpu_hours"] for b in cell["oracle"]["lead_constrained"].values())
+    if bound is None:
+        bound = fmean(b["gpu_hours"] for b in cell["oracle"]["lead_constrained"].values())
     rows = [*cell["policies"], *(row | {"policy": name} for name, its in alone.items() for row in its["policies"])]
     told = {name: its["calibration"]["harmony"] for name, its in {"harmony": cell, **alone}.items()}
     found = {}
@@ -160,11 +168,23 @@ def _replay(data: Path, folder: Path, load: str, lead_s: int, asked: tuple[str, 
     return json.loads(where.read_bytes())
 
 
-def _cell(data: Path, folder: Path, load: str, lead_s: int) -> dict[str, Scored]:
-    tuned = _replay(data, folder, load, lead_s, _TUNED)
+def _cell(
+    data: Path, folder: Path, load: str, lead_s: int, beside: Mapping[str, Mapping[str, Any]] | None
+) -> dict[str, Scored]:
+    """`beside`: what is known of the cell, where HARMONY alone is run."""
+    tuned = _replay(data, folder, load, lead_s, _TUNED if beside is None else _TUNED_ALONE)
     alone = {name: _replay(data, folder, load, lead_s, asked) for name, asked in _OF_HARMONY.items()}
     sys.stderr.write(f"{load}, {lead_s} s\n")
-    return scored(tuned, alone)
+    return scored(tuned, alone) if beside is None else with_harmony(beside, tuned, alone)
+
+
+def with_harmony(
+    beside: Mapping[str, Mapping[str, Any]], tuned: Mapping[str, Any], alone: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Scored]:
+    """A cell as stored, with HARMONY as it is now in the oracle's hours of then."""
+    known = {policy: Scored(**its) for policy, its in beside.items()}
+    one = next(iter(known.values()))
+    return known | scored(tuned, alone, one.gpu_hours / one.ratio)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -175,35 +195,48 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--loads", nargs="*", choices=LOADS, default=list(LOADS))
+    parser.add_argument("--alone", action="store_true")
     asked = parser.parse_args(arguments)
+    stored = json.loads(asked.json.read_bytes()) if asked.json is not None and asked.json.exists() else None
+    if asked.alone and stored is None:
+        parser.error("--alone needs the --json FILE that holds the other policies")
     asked.folder.mkdir(parents=True, exist_ok=True)
     wanted = [(load, lead_s) for load in asked.loads for lead_s in LEADS_S]
     loads = [load_average()]
     with ThreadPoolExecutor(asked.jobs) as pool:
-        made = pool.map(lambda one: _cell(asked.data, asked.folder, *one), wanted)
-        cells = {f"{load}, {lead_s} s": found for (load, lead_s), found in zip(wanted, made, strict=True)}
+        names = [f"{load}, {lead_s} s" for load, lead_s in wanted]
+        beside = [stored["results"][name] if asked.alone else None for name in names]
+        made = pool.map(lambda one: _cell(asked.data, asked.folder, *one[0], one[1]), zip(wanted, beside, strict=True))
+        cells = dict(zip(names, made, strict=True))
     loads.append(load_average())
     print_table(("policy", "cells kept", "median of oracle", "most", "moves/h"), summary(cells))
     if asked.json is not None:
         results = {name: {policy: asdict(its) for policy, its in cell.items()} for name, cell in cells.items()}
         made = document("replay_cells", {"leads_s": LEADS_S, "loads": LOADS}, results, loads)
-        stored = json.loads(asked.json.read_bytes()) if asked.json.exists() else None
-        write_json(asked.json, with_others(made, asked.loads, stored))
+        write_json(asked.json, with_others(made, asked.loads, stored, alone=asked.alone))
 
 
-def with_others(made: dict[str, Any], loads: Sequence[str], stored: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A document of these loads, with what was stored of others; `measured` says of which day each load is."""
+def with_others(
+    made: dict[str, Any], loads: Sequence[str], stored: Mapping[str, Any] | None, *, alone: bool = False
+) -> dict[str, Any]:
+    """A document of these loads, with what was stored of others.
+
+    `measured` says of which day each load is, and `harmony` of which HARMONY's rows are; with `alone` the former stays
+    of these loads too.
+    """
     days = dict.fromkeys(loads, made["date"])
-    cells = dict(made["results"])
+    of_harmony, cells = dict(days), dict(made["results"])
     if stored is not None:
-        before = stored["job"].get("measured", {})
-        others = {load: before.get(load, stored["date"]) for load in LOADS if load not in days}
+        before = {load: stored["job"].get("measured", {}).get(load, stored["date"]) for load in LOADS}
+        others = [load for load in LOADS if load not in days]
         cells |= {name: cell for name, cell in stored["results"].items() if name.split(", ")[0] in others}
-        days |= others
+        of_harmony |= {load: stored["job"].get("harmony", before).get(load, before[load]) for load in others}
+        days = (days | before) if alone else (before | days)
     wanted = [f"{load}, {lead_s} s" for load in LOADS for lead_s in LEADS_S]
-    measured = {load: days[load] for load in LOADS if load in days}
+    told = {"measured": days, "harmony": of_harmony}
+    told = {what: {load: its[load] for load in LOADS if load in its} for what, its in told.items()}
     results = {name: cells[name] for name in wanted if name in cells}
-    return made | {"job": made["job"] | {"measured": measured}, "results": results}
+    return made | {"job": made["job"] | told, "results": results}
 
 
 if __name__ == "__main__":

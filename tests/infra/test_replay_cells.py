@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
-from tests.bench.replay_cells import LOADS, SHIPPED, UNTUNED, scored, summary, with_others
+from tests.bench.replay_cells import LOADS, SHIPPED, UNTUNED, scored, summary, with_harmony, with_others
 
 
 def _row(policy: str, attainment: float, hours: float) -> dict[str, Any]:
@@ -62,3 +63,27 @@ def test_loads_that_are_run_again_leave_the_others_as_they_were() -> None:
     third: dict[str, Any] = {"date": "2026-01-03", "job": {}, "results": {"worldcup-50, 30 s": {"hpa": 3}}}
     assert with_others(third, ["worldcup-50"], found)["job"]["measured"]["ramp"] == "2026-01-02"
     assert with_others(again, ["ramp"], None)["job"]["measured"] == {"ramp": "2026-01-02"}
+
+
+def test_harmony_run_alone_is_told_in_the_hours_of_the_oracle_that_the_others_were_told_in() -> None:
+    first = scored(_cell(_row("harmony", 0.98, 8.0), _row("hpa", 0.99, 6.0), oracle=(2.0,)), {})
+    alone = {SHIPPED: _cell(_row("harmony", 0.995, 5.0), oracle=())}
+    found = with_harmony(
+        {policy: asdict(its) for policy, its in first.items()}, _cell(_row("harmony", 1.0, 4.0), oracle=()), alone
+    )
+    assert {policy: (its.attainment, its.ratio) for policy, its in found.items()} == {
+        "harmony": (1.0, 2.0),
+        "hpa": (0.99, 3.0),
+        SHIPPED: (0.995, 2.5),
+    }
+
+
+def test_with_harmony_alone_the_day_of_the_others_stays() -> None:
+    first: dict[str, Any] = {"date": "2026-01-01", "job": {}, "results": {"ramp, 30 s": {"hpa": 1}}}
+    again: dict[str, Any] = {"date": "2026-01-02", "job": {}, "results": {"ramp, 30 s": {"hpa": 1, "harmony": 2}}}
+    job = with_others(again, ["ramp"], first, alone=True)["job"]
+    assert (job["measured"]["ramp"], job["harmony"]["ramp"], job["harmony"]["worldcup-50"]) == (
+        "2026-01-01",
+        "2026-01-02",
+        "2026-01-01",
+    )
