@@ -42,6 +42,7 @@ class StateSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     per_request: float | None = None
     shape: list[float | int | None] = []
     power_w: float | None = None
+    tried: bool = False
 
 
 class CommitBody(msgspec.Struct, frozen=True):
@@ -112,6 +113,7 @@ def snapshot_state(state: WorkloadState) -> StateSnapshot:
         per_request=state.per_request,
         shape=state.shape.snapshot(),
         power_w=state.power_w,
+        tried=state.tried,
     )
 
 
@@ -165,4 +167,5 @@ def _restored(workload: str, snapshot: StateSnapshot, policy: Policy) -> Workloa
         per_request=tokens,
         shape=RequestShape.restore(snapshot.shape),
         power_w=snapshot.power_w,
+        tried=snapshot.tried,
     )

@@ -45,6 +45,7 @@ class WorkloadState:
         unit: what loads and capacity are counted in.
         per_request: tokens of a request when it became tokens; kept while telemetry of them is away. None = never.
         power_w: measured draw of one replica; None = not yet.
+        tried: whether the last plan was a trial.
     """
 
     spec: WorkloadSpec
@@ -63,6 +64,7 @@ class WorkloadState:
     per_request: float | None = None
     shape: RequestShape = field(default_factory=RequestShape)
     power_w: float | None = None
+    tried: bool = False
 
     def learn(
         self,

@@ -68,7 +68,8 @@ def release(s: Situation, value: int) -> GuardStep | None:
 
     The plan's risk of a lower count is judged from now on, with nothing ordered in between: it is the chance that a
     replica given up now is missed before another could serve. A little below the risk allowed, for a replica given up
-    and ordered again costs its start. Between plans no risk is known.
+    and ordered again costs its start. Of a replica given up on trial it is the risk that is hoped for. Between plans no
+    risk is known.
     """
     if value >= s.current:
         return None
@@ -79,7 +80,10 @@ def release(s: Situation, value: int) -> GuardStep | None:
     if s.current == 1 and s.plan.proposer == "idle":
         return None  # the last one goes by the same chance, told by `p_needed`, and by the time it has been idle
     allowed = s.limits.release_ratio * s.plan.epsilon
-    bearable = [r.replicas for r in s.plan.risks if value <= r.replicas < s.current and r.p_miss <= allowed]
+    judged = [(risk.replicas, risk.p_miss) for risk in s.plan.risks]
+    if s.plan.trial is not None:
+        judged.append((s.plan.trial.replicas, s.plan.trial.p_miss))
+    bearable = [count for count, p_miss in judged if value <= count < s.current and p_miss <= allowed]
     after = min(bearable, default=s.current)
     return _step("release", value, after, f"fewer are needed again in time with more than {100 * allowed:.2g} % chance")
 

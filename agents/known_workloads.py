@@ -109,7 +109,7 @@ class KnownWorkloads:
             if state is not None and plan.outlook is not None:
                 state.trust.expect(plan.outlook)
             if state is not None and plan.proposed is not None:
-                state.last_proposed = plan.proposed
+                state.last_proposed, state.tried = plan.proposed, plan.trial is not None
                 state.expect(plan, record.origin_ts_ms, self._policy.commit_s)
 
     def names(self) -> list[str]:

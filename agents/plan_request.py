@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from agents.policy import WorkloadSpec
-from agents.records import ClassRisk, LevelRisk, Quantiles
+from agents.records import ClassRisk, LevelRisk, Quantiles, Trial
 from model.capacity import CapacityPosterior
 from model.lead_time import LeadTimePosterior
 
@@ -24,9 +24,11 @@ class PlanInput:
         arrival_rate_now: requests/s of the last slot; None when not observed.
         waiting_now: requests waiting; None when not observed, taken as none.
         last_replicas: count of the previous plan.
+        tried: whether that was a trial.
         pending_remaining_s: for the pending replicas of which it is known, the time until they serve.
         epsilon: in place of the policy's, for instance when the error budget runs low.
         bearable: share of the requests that may be expected to miss; None: as the objective says.
+        doubt_ratio: part of the capacities believed possible, from the least on, that a trial leaves out; 0: none.
         per_unit: requests judged per unit of demand: all of them, those of one class, or one in so many tokens.
         beside: more counts whose risk is wanted.
         keeps_one: whether the last replica goes by another rule than the risk.
@@ -45,9 +47,11 @@ class PlanInput:
     capacity: CapacityPosterior
     lead: LeadTimePosterior
     last_replicas: int | None = None
+    tried: bool = False
     pending_remaining_s: tuple[float, ...] = ()
     epsilon: float | None = None
     bearable: float | None = None
+    doubt_ratio: float = 0.0
     per_unit: float = 1.0
     beside: tuple[int, ...] = ()
     keeps_one: bool = False
@@ -70,6 +74,22 @@ class PlanInput:
         return min(max(low, 1), high) if self.keeps_one else low, high
 
     @property
+    def on_trial(self) -> bool:
+        """Whether the replicas commanded are those that the last plan tried."""
+        return self.tried and self.last_replicas == self.ready + self.pending
+
+    def untroubled(self, peak: float, high_peak: float) -> float:
+        """Replicas with which even a high peak of demand is no load per replica of which misses are remembered.
+
+        No number is enough to begin a trial where the fleet is not used to what comes: a new load is no time to try.
+        """
+        if self.doubt_ratio <= 0:
+            return 0.0
+        if not self.on_trial and peak > self.capacity.carried_rps * (self.ready + self.pending):
+            return math.inf
+        return high_peak / self.capacity.clear_rps
+
+    @property
     def bearable_share(self) -> float:
         """Share of the requests that may be expected to miss."""
         return 1.0 - self.declared.slo.objective if self.bearable is None else self.bearable
@@ -88,12 +108,13 @@ class PlanResult:
     Attributes:
         refused: `forecast` (paths not finite); there is no count then.
         proposer: what the count rests on: `chance_constrained`, `recovery` (a queue cannot be avoided; the fewest that
-            work it off within the window at that risk), `maximum` (not even that), `capacity_unknown` (nothing
-            learned yet: as it is), `idle` (none: nothing to do, and hardly anything before one could come back) or
-            `first_request` (requests came while there was none).
+            work it off within the window at that risk), `maximum` (not even that), `trial` (fewer than that risk asks
+            for, to learn whether they do), `capacity_unknown` (nothing learned yet: as it is), `idle` (none: nothing to
+            do, and hardly anything before one could come back) or `first_request` (requests came while there was none).
         proposals: replicas by proposer, within bounds.
         risks: as they are stated, of ascending counts: around the proposed one, the other proposals, and the count
             commanded now.
+        trial: what is hoped for of the proposed count where it is tried.
         peak: of the arrival rate over the window, 1/s.
         window_s: length of the window from the median lead time to its 95th percentile plus the commit time.
         sight_s: how far the paths reach where that window ends beyond them; then it is as late as they show.
@@ -111,6 +132,7 @@ class PlanResult:
     proposer: str | None = None
     proposals: dict[str, int] = field(default_factory=dict)
     risks: tuple[LevelRisk, ...] = ()
+    trial: Trial | None = None
     peak: Quantiles | None = None
     window_s: float | None = None
     sight_s: float | None = None

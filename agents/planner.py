@@ -22,11 +22,11 @@ from torch import Tensor
 
 from agents.plan_request import LEVELS, PlanInput, PlanResult
 from agents.policy import Policy
-from agents.records import LevelRisk, Quantiles
+from agents.records import LevelRisk, Quantiles, Trial
 from model.capacity import SPACING, CapacityPosterior, SlotEvidence
 from model.chance import chances
 from model.lead_time import LeadTimePosterior
-from model.outlook import GROUNDS, Outlook
+from model.outlook import GROUNDS, TRIAL, Outlook
 from model.peaks import finite_rows, peak_quantiles
 from model.posterior_tables import CapacityTable, LeadTable
 from model.risk_calibration import state_risks
@@ -187,8 +187,10 @@ def _plan_rows(rows: Sequence[_Row], batch: _Batch) -> list[PlanResult]:
     starts = np.array([min(int(row.window(commit_s)[0] / batch.step_s), row.horizon - 1) for row in rows])
     peaks = peak_quantiles(batch.demand, at, starts, ends, LEVELS).tolist()
     proposals = [_proposals(*known) for known in zip(rows, peaks, strict=True)]
-    found = chances(_outlook(rows, proposals, batch), batch.policy.paths_verify)
-    state_risks(found.p_miss, found.stderr, found.num_counts, np.array([row.request.shift for row in rows]))
+    found = chances(_outlook(rows, proposals, peaks, batch), batch.policy.paths_verify)
+    shifts = np.array([row.request.shift for row in rows])
+    state_risks(found.p_miss, found.stderr, found.num_counts, shifts)
+    state_risks(found.trial[:, :1], found.trial[:, 1:2], np.ones(len(rows), np.int64), shifts)
     answers = zip(*(numbers.tolist() for numbers in found), strict=True)
     return [_result(*known, commit_s) for known in zip(rows, proposals, peaks, answers, strict=True)]
 
@@ -204,7 +206,9 @@ def _proposals(row: _Row, peak: Sequence[float]) -> dict[str, int]:
     return {proposer: _clip(count, bounds) for proposer, count in offered.items() if count is not None}
 
 
-def _outlook(rows: Sequence[_Row], proposals: Sequence[dict[str, int]], batch: _Batch) -> Outlook:
+def _outlook(
+    rows: Sequence[_Row], proposals: Sequence[dict[str, int]], peaks: Sequence[Sequence[float]], batch: _Batch
+) -> Outlook:
     requests, specs = [row.request for row in rows], [row.request.declared for row in rows]
     at = np.array([row.at for row in rows])
     low, high = np.array([r.searched for r in requests]).T
@@ -239,6 +243,9 @@ def _outlook(rows: Sequence[_Row], proposals: Sequence[dict[str, int]], batch: _
         high=high.copy(),
         epsilon=np.array([float(row.epsilon) for row in rows]),
         bearable=np.array([r.bearable_share for r in requests]),
+        doubt=np.array([r.doubt_ratio for r in requests]),
+        on_trial=np.array([r.on_trial for r in requests]),
+        untroubled=np.array([r.untroubled(peak[_MEDIAN], peak[-1]) for r, peak in zip(requests, peaks, strict=True)]),
         others=others,
         seeds=np.array([_seeds(r, batch.policy.seed) for r in requests]),
         window_steps=min(max(math.ceil(batch.policy.commit_s / batch.step_s - 1e-9), 1), batch.reach),
@@ -283,10 +290,10 @@ def _result(
     row: _Row,
     proposals: dict[str, int],
     peak: list[float],
-    answer: tuple[int, int, int, int, list[int], list[float], list[float], list[float]],
+    answer: tuple[int, int, int, int, list[int], list[float], list[float], list[float], list[float]],
     commit_s: float,
 ) -> PlanResult:
-    replicas, ground, kept, num_counts, counts, p_miss, stderr, shares = answer
+    replicas, ground, kept, num_counts, counts, p_miss, stderr, shares, trial = answer
     hours = row.request.declared.gpus_per_replica * commit_s / 3600.0
     stated = zip(counts[:num_counts], p_miss, stderr, shares, strict=False)
     start_s, end_s = row.window(commit_s)
@@ -299,6 +306,7 @@ def _result(
         proposals={"chance_constrained": kept, **proposals},
         bearable_share=row.request.bearable_share,
         risks=tuple([LevelRisk(n, p, e, n * hours, share) for n, p, e, share in stated]),
+        trial=Trial(replicas, *trial) if ground == TRIAL else None,
         peak=Quantiles(LEVELS, tuple(peak)),
         window_s=end_s - start_s,
         sight_s=row.sight_s if math.isfinite(row.sight_s) else None,

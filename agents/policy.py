@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Final, Literal
 
 import orjson
 
@@ -14,6 +14,8 @@ from agents.schedule import Schedule
 
 Mode = Literal["observe", "act"]
 Role = Literal["both", "prefill", "decode"]
+
+_DOUBT_PER_RISK: Final = 4.0  # who accepts little risk does not want what may be doubted tried, either
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +191,8 @@ class Policy:
 
     `epsilon`: accepted probability that attainment falls below the objective in the window a plan answers for.
     `bearable_ratio`: of the misses that the objective allows, so many may be expected; the rest is for what is not.
+    `doubt_ratio`: while budget is to spare, fewer replicas are tried where they would do if each carries no less than
+    this quantile of what is believed possible, or one of four times the risk accepted where that is lower; 0 = never.
     `proposer` names the policy of somebody's own (name, package, version, options) that may propose other counts.
     """
 
@@ -196,6 +200,7 @@ class Policy:
     epoch: int = 1
     epsilon: float = 0.15
     bearable_ratio: float = 0.5
+    doubt_ratio: float = 0.5
     commit_s: float = 60.0
     plan_every: int = 1
     max_horizon: int = 64
@@ -221,6 +226,10 @@ class Policy:
     def bearable_share(self, objective: float) -> float:
         """Share of the requests that a plan may expect to miss while the budget is used as it should be."""
         return self.bearable_ratio * (1.0 - objective)
+
+    def doubt(self, epsilon: float) -> float:
+        """Part of the capacities believed possible that a trial leaves out where so much risk is accepted."""
+        return min(self.doubt_ratio, _DOUBT_PER_RISK * epsilon)
 
     def fingerprint(self) -> str:
         """Sixteen hex digits over every field that can change a decision."""

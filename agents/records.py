@@ -23,6 +23,20 @@ class LevelRisk(msgspec.Struct, frozen=True, gc=False):
     miss_share: float = 0.0
 
 
+class Trial(msgspec.Struct, frozen=True):
+    """Fewer replicas than the allowed risk asks for, in force or to be, to learn whether they carry the load.
+
+    Their risk is that of a replica which carries no less than is hoped for: `doubt_ratio` of the capacities believed
+    possible, from the least on, are left out. All are counted in what is stated of the same count elsewhere.
+    """
+
+    replicas: int
+    p_miss: float
+    p_miss_stderr: float
+    miss_share: float
+    doubt_ratio: float
+
+
 class Quantiles(msgspec.Struct, frozen=True, gc=False):
     """Quantiles of one scalar; `levels` ascending, `values` aligned."""
 
@@ -115,6 +129,7 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     indicator: str | None = None  # that load is counted in; None = what the workload's role says
     outlook: Outlook | None = None  # what the forecast is held to when its slot is observed
     power_w: float | None = None  # measured draw of one replica
+    trial: Trial | None = None
 
 
 class PlanRecord(msgspec.Struct, frozen=True):
@@ -168,7 +183,8 @@ class ReplicaView(msgspec.Struct, frozen=True):
 class RiskView(msgspec.Struct, frozen=True):
     """`p_miss` maps a replica count (as text) to its probability; `p_miss_stderr` belongs to the final count.
 
-    `miss_share` maps it to the share of requests expected to miss, of which `bearable_share` was allowed.
+    `miss_share` maps it to the share of requests expected to miss, of which `bearable_share` was allowed. `trial` is of
+    the proposed count where that is tried.
 
     Epsilon, objective and risks are those of the SLO class `slo_class`, which asked for most, where there are several.
     """
@@ -183,6 +199,7 @@ class RiskView(msgspec.Struct, frozen=True):
     classes: tuple[ClassRisk, ...] = ()
     miss_share: dict[str, float] = {}
     bearable_share: float | None = None
+    trial: Trial | None = None
 
 
 class ForecastView(msgspec.Struct, frozen=True):

@@ -212,6 +212,7 @@ def class_rows(
             capacity=known.capacity,
             epsilon=known.calibration.computed(allowed),
             bearable=known.budget.dared(policy.bearable_share(slo_class.objective), slo_class.objective),
+            doubt_ratio=known.budget.tried(policy.doubt(declared_risk), slo_class.objective),
             per_unit=request.per_unit * share,
             shift=known.calibration.shift,
         )

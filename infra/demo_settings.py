@@ -14,7 +14,10 @@ from infra.settings_schedule import batch_settings, schedule_settings
 from streams.config import StreamConfig
 from streams.topics import Topics
 
-_PLANNING = ("epoch", "commit_s", "bearable_ratio", "plan_every", "max_horizon", "paths_screen", "paths_verify", "seed")
+_PLANNING = (
+    "epoch", "commit_s", "bearable_ratio", "doubt_ratio", "plan_every", "max_horizon",
+    "paths_screen", "paths_verify", "seed",
+)  # fmt: skip
 _HEADER = "# Written by `harmony run` for its workers; `harmony init` writes a commented one to start from.\n"
 
 

@@ -20,6 +20,7 @@ from agents.records import (
     ReplicaView,
     RiskView,
     Target,
+    Trial,
 )
 
 
@@ -50,6 +51,7 @@ SUMMARIES: dict[type[msgspec.Struct], str] = {
     ReplicaView: "Replica counts before and after the decision.",
     ClassRisk: "What one SLO class asks for.",
     RiskView: "The stated risk and what each replica count would run.",
+    Trial: "Fewer replicas than the allowed risk asks for, to learn whether they carry the load.",
     ForecastView: "The forecast that the plan rests on.",
     GuardStep: "One guard that spoke.",
     InputFacts: "The telemetry behind the plan.",
@@ -141,6 +143,14 @@ NOTES: dict[type[msgspec.Struct], dict[str, Note]] = {
         "classes": Note("", "What each SLO class asks for; empty: there is only one."),
         "miss_share": Note("1", "Replica count (as text) to the share of requests expected to miss the SLO."),
         "bearable_share": Note("1", "Share of requests that the plan might expect to miss; null: no plan.", _RATIO),
+        "trial": Note("", "What is hoped for of the proposed count, where it is tried; null: it is not."),
+    },
+    Trial: {
+        "replicas": Note("", "Fewer than the allowed risk asks for.", _NOT_NEGATIVE),
+        "p_miss": Note("1", "Risk with so many if a replica carries no less than is hoped for.", _RATIO),
+        "p_miss_stderr": Note("1", "Its standard error.", _NOT_NEGATIVE),
+        "miss_share": Note("1", "Share of requests then expected to miss the SLO.", _RATIO),
+        "doubt_ratio": Note("1", "Part of the capacities believed possible that was left out, the least.", _RATIO),
     },
     ClassRisk: {
         "name": Note("", "Of the class; of several, joined by `+`, where telemetry does not tell them apart.", _ID),

@@ -97,7 +97,7 @@ GUARDS = (
     "schedule",
     "fallback",
 )
-PROPOSERS = ("chance_constrained", "recovery", "maximum", "quantile", "reactive", "last_plan", "idle")
+PROPOSERS = ("chance_constrained", "trial", "recovery", "maximum", "quantile", "reactive", "last_plan", "idle")
 KAFKA_OPERATIONS = ("produce", "fetch", "commit", "rebalance", "admin", "connect")
 
 _STAGE = Label("stage", STAGES)
@@ -248,7 +248,12 @@ METRICS: tuple[Metric, ...] = (
     Metric("replicas", "gauge", "Replicas of the whole fleet.", (Label("state", ("ready", "pending", "wanted")),)),
     Metric("replicas_wanted", "gauge", "Replicas that the last decision wants.", (_WORKLOAD,)),
     Metric("replicas_ready", "gauge", "Replicas ready as last reported.", (_WORKLOAD,)),
-    Metric("p_miss", "gauge", "Probability of missing the objective with the decided replicas, 0 to 1.", (_WORKLOAD,)),
+    Metric(
+        "p_miss",
+        "gauge",
+        "Probability of missing the objective with the decided replicas, on trial the hoped one, 0 to 1.",
+        (_WORKLOAD,),
+    ),
     Metric("p_miss_allowed", "gauge", "Probability of a miss that the last plan was allowed, 0 to 1.", (_WORKLOAD,)),
     Metric("acting", "gauge", "1 where decisions are commanded (mode act), 0 in observe.", (_WORKLOAD,)),
     Metric(

@@ -12,7 +12,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from agents.records import Command, Decision, Quantiles
+from agents.records import Command, Decision, Quantiles, Trial
 from infra.printable import printable
 from streams.catalogue import ARRIVAL_RATE
 
@@ -52,6 +52,12 @@ GUARD_WORDS = {
     "schedule": "the calendar or a known event",
     "fallback": "no proposal was made",
 }
+
+
+def if_it_carries(trial: Trial) -> str:
+    """What a trial rests on, to follow its risk."""
+    level = "median" if trial.doubt_ratio == 0.5 else f"{100 * trial.doubt_ratio:.3g} % quantile"
+    return f"if a replica carries no less than the {level} of what is believed of it"
 
 
 def newest_by_workload(decisions: Iterable[Decision]) -> dict[str, Decision]:
@@ -187,6 +193,10 @@ def _evidence(d: Decision) -> list[str]:
         )
         others = ", ".join(f"{n}: {_percent(p)}" for n, p in list(d.risk.p_miss.items())[:12])
         lines.append(f"risk by replicas: {others}")
+    if d.risk.trial is not None:
+        t = d.risk.trial
+        hoped = f"{_percent(t.p_miss)} ± {_percent(t.p_miss_stderr)} {if_it_carries(t)}"
+        lines.append(f"on trial: {t.replicas} replicas, for their risk is {hoped}")
     if d.risk.bearable_share is not None and d.risk.miss_share:
         expected = ", ".join(f"{n}: {_percent(share)}" for n, share in list(d.risk.miss_share.items())[:12])
         lines.append(f"requests expected to miss: {expected}, bearable {_percent(d.risk.bearable_share)}")

@@ -74,9 +74,21 @@ class _Replicas(msgspec.Struct):
     proposed: int | None = None
 
 
+class _Trial(msgspec.Struct):
+    replicas: int
+    p_miss: float
+
+
 class _Risk(msgspec.Struct):
     p_miss: dict[str, float]
     epsilon: float | None = None
+    trial: _Trial | None = None
+
+    def held_to(self, replicas: int | None) -> float | None:
+        """The risk by which so many are chosen: what is hoped for of a trial, for it is above what is allowed else."""
+        if self.trial is not None and self.trial.replicas == replicas:
+            return self.trial.p_miss
+        return self.p_miss.get(str(replicas))
 
 
 class _DecisionGlance(msgspec.Struct):
@@ -144,7 +156,7 @@ class DecideMetrics:
         self._count_time(decision)
         if self._is_new(decision):
             self._meter.count("commands_total")
-        risk = None if replicas.final is None else decision.risk.p_miss.get(str(replicas.final))
+        risk = decision.risk.held_to(replicas.final)
         # What this decision does not know must not go on as an earlier one knew it.
         self._meter.gauge("replicas_ready", _known(replicas.ready), workload=workload)
         self._meter.gauge("replicas_wanted", _known(replicas.final), workload=workload)

@@ -37,6 +37,8 @@ _FORGET: Final = 0.2  # share of the evidence that one wholly surprising slot fa
 _LEAST_EVIDENCE: Final = 40.0 * CLUMP
 _NO_SURPRISE: Final = 0.2  # of the most that a slot may surprise
 _HALF_LIFE_MS: Final = 86_400_000
+_TOO_MANY: Final = 1.0  # misses, half of what one slot counts for in which far too many missed
+_USED_TO: Final = 60.0 * CLUMP  # good requests, what a quarter of an hour in slots of 15 s counts for at most
 _LESS: Final = 0.9  # of the capacity believed, below which what a fleet takes in at its limit contradicts it
 _BROKEN: Final = 0.05  # of it, below which such a fleet does not serve at all
 _LIGHTER: Final = 0.5  # share of the evidence that stays where a fleet at its limit contradicts it
@@ -106,6 +108,18 @@ class CapacityPosterior:
     def evidence(self) -> float:
         """Requests' worth of evidence held, after forgetting."""
         return self._evidence.total
+
+    @property
+    def clear_rps(self) -> float:
+        """Load per replica below which next to nothing is remembered to have missed; infinite where nothing did."""
+        missed = self._evidence.lowest_missed(_TOO_MANY)
+        return math.inf if missed is None else math.exp((missed + LOWEST) * SPACING)
+
+    @property
+    def carried_rps(self) -> float:
+        """Load per replica that has been carried for a quarter of an hour, as remembered; 0 where none has."""
+        carried = self._evidence.highest_good(_USED_TO)
+        return 0.0 if carried is None else math.exp((carried + LOWEST) * SPACING)
 
     def observe(self, slot: SlotEvidence) -> Verdict:
         """Fold one closed slot; slots come in order, and one not newer than the last is ignored.

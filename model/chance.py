@@ -7,7 +7,6 @@ the answer; which paths there are is settled by the forecast, so that their spre
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 import numpy as np
@@ -17,13 +16,13 @@ from model.backlog import Needs, no_needs, row_needs
 from model.compiled import compiled
 from model.counted_misses import lucks
 from model.expected_misses import ExpectedMisses, expected_misses, expected_share
-from model.outlook import Chances, Outlook
+from model.need_counts import fewest, over, risk_of
+from model.outlook import TRIAL, Chances, Outlook
 from model.posterior_draws import capacity_strata, lead_strata, orders
 from model.queue_paths import Place
 
 Float = NDArray[np.float64]
 Whole = NDArray[np.int64]
-Counts = NDArray[np.int32]
 
 _FIRST_DRAWS: Final = 1024  # of every row; the rest only where the answer is in doubt
 _BESIDE: Final = 2  # counts on either side of the answer whose risk is stated
@@ -53,6 +52,7 @@ def chances(outlook: Outlook, max_draws: int) -> Chances:
         p_miss=np.zeros((rows, width)),
         stderr=np.zeros((rows, width)),
         shares=np.zeros((rows, width)),
+        trial=np.full((rows, 4), np.nan),
     )
     _solve(outlook, first, *orders(first, paths), most, *orders(most, paths), no_needs(most), found)
     return found
@@ -76,13 +76,14 @@ def _solve(
         requests = demand.mean() * outlook.per_unit[b] * outlook.window_steps * outlook.step_s
         luck = lucks(requests, 1.0 - outlook.objective[b], outlook.steepness[b])
         _needs(outlook, b, demand, luck, first, first_capacity, first_lead, needs)
-        expected = _expected(outlook, b, needs, first)
+        expected = _expected(outlook, b, needs, 0, first)
         doubtful = _choose(outlook, b, needs, expected, first, found)
         if doubtful and most > first:
             draws = most
             _needs(outlook, b, demand, luck, most, most_capacity, most_lead, needs)
-            expected = _expected(outlook, b, needs, most)
+            expected = _expected(outlook, b, needs, 0, most)
             _choose(outlook, b, needs, expected, most, found)
+        _try_fewer(outlook, b, needs, draws, found)
         _state_risks(outlook, b, needs, expected, draws, found)
 
 
@@ -150,52 +151,6 @@ def _needs(
 
 
 @compiled
-def over(needs: Counts, count: int) -> int:
-    """How many futures need more than `count` replicas."""
-    enough, total = np.int32(count), np.int32(0)
-    for need in needs:
-        total = np.int32(total + (need > enough))
-    return int(total)
-
-
-@compiled
-def fewest(needs: Counts, low: int, high: int, epsilon: float) -> int:
-    """The fewest of low..high + 1 replicas that at most a share epsilon of the futures needs more than."""
-    while low <= high:
-        middle = (low + high) // 2
-        if over(needs, middle) / len(needs) > epsilon:
-            low = middle + 1
-        else:
-            high = middle - 1
-    return low
-
-
-@compiled
-def risk_of(needs: Counts, paths: int, count: int) -> tuple[float, float, float]:
-    """P(need > count), its standard error over paths, and the part of that which more draws per path would remove.
-
-    Futures on one demand path are not independent. Where no spread is seen the error is that of a single miss.
-    """
-    draws = len(needs)
-    repeats = draws // paths
-    hits = np.zeros(paths, np.int32)
-    enough = np.int32(count)
-    for first in range(0, draws, paths):
-        these = needs[first : first + paths]
-        for s in range(paths):
-            hits[s] += these[s] > enough
-    total, squares = 0, 0
-    for hit in hits:
-        total += int(hit)
-        squares += int(hit) * int(hit)
-    single = (1.0 - 1.0 / draws) / draws**2
-    spread = (squares / paths - (total / paths) ** 2) / repeats**2
-    stderr = math.sqrt(max(spread / paths, single))
-    drawn = math.sqrt((total * repeats - squares) / (draws * draws * max(repeats - 1, 1)))
-    return total / draws, stderr, drawn if repeats > 1 else stderr
-
-
-@compiled
 def _choose(outlook: Outlook, b: int, needs: Needs, expected: ExpectedMisses, draws: int, found: Chances) -> bool:
     """Choose the row's count; whether more draws might change it."""
     paths = outlook.demand.shape[2]
@@ -231,8 +186,34 @@ def _bearable(outlook: Outlook, b: int, count: int) -> float:
 
 
 @compiled
-def _expected(outlook: Outlook, b: int, needs: Needs, draws: int) -> ExpectedMisses:
-    return expected_misses(needs, draws, 1.0 - outlook.objective[b], outlook.steepness[b])
+def _try_fewer(outlook: Outlook, b: int, needs: Needs, draws: int, found: Chances) -> None:
+    """Give a replica up that would not be missed if replicas carry no less than is hoped for, or go on without it.
+
+    Not where misses are remembered of such a load, for there the doubt is knowledge; and what was not tried before is
+    not begun where more replicas are wanted than there are. Futures stand in the order of their capacities, path by
+    path, so that those of larger ones are the last.
+    """
+    paths, low = outlook.demand.shape[2], outlook.low[b]
+    commanded, wanted = outlook.ready[b] + outlook.pending[b], found.replicas[b]
+    begins = wanted == commanded and outlook.pending[b] == 0
+    goes_on = outlook.on_trial[b] and wanted == commanded + 1
+    count, repeats = wanted - 1, draws // paths
+    left_out = int(outlook.doubt[b] * repeats)
+    if left_out == 0 or found.ground[b] != 0 or not (begins or goes_on) or count < max(low, outlook.untroubled[b]):
+        return
+    first = left_out * paths
+    missed = needs.missed[first:draws]
+    share = _share(outlook, b, _expected(outlook, b, needs, first, draws), count)
+    p, stderr, _ = risk_of(missed, paths, count)
+    if p <= outlook.epsilon[b] and share <= _bearable(outlook, b, count):
+        found.replicas[b], found.ground[b] = count, TRIAL
+        found.trial[b, 0], found.trial[b, 1] = p, stderr
+        found.trial[b, 2], found.trial[b, 3] = share, left_out / repeats
+
+
+@compiled
+def _expected(outlook: Outlook, b: int, needs: Needs, first: int, end: int) -> ExpectedMisses:
+    return expected_misses(needs, first, end, 1.0 - outlook.objective[b], outlook.steepness[b])
 
 
 @compiled

@@ -26,6 +26,7 @@ _MORE: Final = 8.0
 # What an exhausted one divides it by. Replicas ordered for misses that were seen come a lead time later: a stronger
 # hand orders too late what is then not needed, and flaps.
 _LESS: Final = 2.0
+_TO_TRY: Final = 0.25  # of what an untouched budget has to spare, from which on doubts may be tried
 _MOST: Final = 0.9  # an untouched budget alone raises a probability no further than this
 
 
@@ -38,7 +39,8 @@ class ErrorBudget:
         self._requests = [0.0, 0.0]
         self._misses = [0.0, 0.0]
         self._last_ts_ms: int | None = None
-        self._daring: dict[float, tuple[float, float]] = {}  # by objective, since the last slot: a plan asks often
+        # By objective, since the last slot: a plan asks often.
+        self._daring: dict[float, tuple[float, float, float]] = {}
 
     def observe(self, end_ts_ms: int, requests: float | None, miss_ratio: float | None) -> None:
         """Count one closed slot; an unobserved one, or one not newer than the last, only lets time pass."""
@@ -64,16 +66,21 @@ class ErrorBudget:
 
     def dared(self, declared: float, objective: float) -> float:
         """What a plan may dare where this probability, or share, is declared; never falls as more budget is left."""
-        more, less = self._daring.get(objective) or self._dared(objective)
+        more, less, _ = self._daring.get(objective) or self._dared(objective)
         return min(max(declared, _MOST), declared * more * less)
 
-    def _dared(self, objective: float) -> tuple[float, float]:
-        """What calm and what spending multiply whatever is declared by."""
+    def tried(self, declared: float, objective: float) -> float:
+        """How much doubt a trial may leave out where this much is declared: none until budget is to spare."""
+        _, _, spare = self._daring.get(objective) or self._dared(objective)
+        return declared if spare >= _TO_TRY else 0.0
+
+    def _dared(self, objective: float) -> tuple[float, float, float]:
+        """What calm and what spending multiply whatever is declared by, and how much there is to spare, 0 to 1."""
         long, short = self._left(_LONG, objective), self._left(_SHORT, objective)
         calm = min(max((short - _BURNING) / (0.5 - _BURNING), 0.0), 1.0)
         spare = max(2.0 * self._left(_LONG, objective, _PRIOR_MISSES_TO_DARE) - 1.0, 0.0) * calm
         spent = min(max(1.0 - 2.0 * max(long, short), 0.0), 1.0)  # of the second half, by the word of both
-        known = self._daring[objective] = math.pow(_MORE, spare), math.pow(_LESS, -spent)
+        known = self._daring[objective] = math.pow(_MORE, spare), math.pow(_LESS, -spent), spare
         return known
 
     def _left(self, time: int, objective: float, prior_misses: float = _PRIOR_MISSES) -> float:

@@ -41,25 +41,27 @@ class ExpectedMisses(NamedTuple):
 
 
 @compiled
-def expected_misses(needs: Needs, draws: int, allowed: float, steepness: int) -> ExpectedMisses:
-    """Of the first `draws` needs."""
+def expected_misses(needs: Needs, first: int, end: int, allowed: float, steepness: int) -> ExpectedMisses:
+    """Of the needs of futures first..end - 1."""
+    draws = end - first
+    alone, now = needs.load[first:end], needs.load_now[first:end]
     load, load_now = np.empty(draws), np.empty(draws)
     largest = 0.0
     for v in range(draws):
-        largest = larger(needs.load_now[v], largest)
+        largest = larger(now[v], largest)
     scale = 1.0 / largest if largest > 0.0 else 0.0
     part, differ = np.empty(draws), False
     for v in range(draws):
-        part[v] = needs.load[v] * scale
-        differ = differ or needs.load_now[v] > needs.load[v]
+        part[v] = alone[v] * scale
+        differ = differ or now[v] > alone[v]
     raise_all(part, steepness, load)
     if differ:
         for v in range(draws):
-            part[v] = larger(needs.load_now[v], needs.load[v]) * scale
+            part[v] = larger(now[v], alone[v]) * scale
         raise_all(part, steepness, load_now)
     else:
         load_now[:] = load
-    return ExpectedMisses(load, load_now, needs.queue[:draws], largest, odds_against(allowed), steepness)
+    return ExpectedMisses(load, load_now, needs.queue[first:end], largest, odds_against(allowed), steepness)
 
 
 @compiled

@@ -108,6 +108,11 @@ class LoadEvidence:
         enough = np.cumsum(self._counts[0, ::-1], dtype=np.float64)[::-1] >= least
         return self._first + int(np.flatnonzero(enough)[-1]) if enough.any() else None
 
+    def lowest_missed(self, least: float) -> int | None:
+        """Lowest index at or below which this many requests missed."""
+        enough = np.cumsum(self._counts[1], dtype=np.float64) >= least
+        return self._first + int(np.flatnonzero(enough)[0]) if enough.any() else None
+
     def mean(self) -> float | None:
         """Mean index of the requests; None where none is held."""
         each = self._counts.sum(axis=0, dtype=np.float64).tolist()

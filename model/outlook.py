@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 Float = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
-GROUNDS: Final = ("chance_constrained", "recovery", "maximum")
+GROUNDS: Final = ("chance_constrained", "recovery", "maximum", "trial")
+TRIAL: Final = GROUNDS.index("trial")
 
 
 class Outlook(NamedTuple):
@@ -36,6 +37,10 @@ class Outlook(NamedTuple):
         low, high: int64 [B], inclusive bounds of the replica count.
         epsilon: float64 [B], risks allowed.
         bearable: float64 [B], shares of requests that may be expected to miss.
+        doubt: float64 [B], part of the capacities believed possible, from the least on, that a trial leaves out.
+        untroubled: float64 [B], replicas from which on nothing is remembered to have missed at the load of each:
+            fewer are not tried.
+        on_trial: bool [B], whether the replicas commanded are those that the last plan tried.
         others: int64 [B, E], more counts whose risk is wanted; negative = none.
         seeds: int64 [B, 2], which path meets which draw.
     """
@@ -64,6 +69,9 @@ class Outlook(NamedTuple):
     high: Whole
     epsilon: Float
     bearable: Float
+    doubt: Float
+    untroubled: Float
+    on_trial: NDArray[np.bool_]
     others: Whole
     seeds: Whole
     window_steps: int
@@ -79,11 +87,14 @@ class Chances(NamedTuple):
             than epsilon there, and a few more bring it down, it is those.
         ground: int64 [B], index into `GROUNDS`. `chance_constrained`: P(miss) is at most epsilon. `recovery`: it is
             not, for a queue is there before any replica can come, but the futures are kept at that risk. `maximum`:
-            not even that.
+            not even that. `trial`: P(miss) is more, for it is not known how much a replica carries, but it would be at
+            most epsilon with no less than is hoped for.
         kept: int64 [B], the fewest that keep the futures at that risk, within the bounds.
         num_counts: int64 [B], how many of the next four belong to the row.
         counts, p_miss, stderr: [B, C], ascending counts with P(miss) and its standard error over the demand paths.
         shares: [B, C], the share of requests that is expected to miss, those of a queue that nothing avoids left out.
+        trial: float64 [B, 4], of a trial P(miss), its standard error, the share of requests expected to miss, and the
+            part of the capacities that was left out; NaN: there is none.
     """
 
     replicas: Whole
@@ -94,3 +105,4 @@ class Chances(NamedTuple):
     p_miss: Float
     stderr: Float
     shares: Float
+    trial: Float

@@ -53,8 +53,15 @@ def fleet_row(workload: str, history: WorkloadHistory) -> dict[str, Any]:
         "objective": decision.risk.objective,
         "p_miss": _rounded(None if final is None else decision.risk.p_miss.get(str(final))),
         "epsilon": decision.risk.epsilon,
+        "on_trial": _on_trial(decision),
         **_beside(history, kept),
     }
+
+
+def _on_trial(decision: Decision) -> bool:
+    """Whether the decided count is above the allowed risk on purpose."""
+    trial = decision.risk.trial
+    return trial is not None and trial.replicas == decision.replicas.final
 
 
 def workload_view(workload: str, history: WorkloadHistory) -> dict[str, Any]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from agents.records import Decision
-from infra.operate_views import GUARD_WORDS
+from infra.operate_views import GUARD_WORDS, if_it_carries
 from infra.printable import printable
 
 _LONGEST = 300
 # Grounds of the planner.
 _PROPOSERS = {
     "chance_constrained": "the cheapest count within the allowed risk",
+    "trial": "the error budget has room to learn whether this count carries the load",
     "recovery": "a queue stands already: the count that keeps the futures from here on within the allowed risk",
     "maximum": "no count keeps the allowed risk: the most there may be",
     "idle": "there is nothing to do, and hardly will be before a replica could come back",
@@ -48,6 +49,9 @@ def why_this_count(decision: Decision) -> str:
         return ""
     allowed = percent(risk.epsilon)
     here = f"{_replicas(proposed)} miss the objective with probability {percent(p_this)}"
+    if risk.trial is not None:
+        hoped = f"{percent(risk.trial.p_miss)} {if_it_carries(risk.trial)}"
+        return f"{here}, but only {hoped}: tried, for that is within the allowed {allowed}"
     if p_this > risk.epsilon:
         return f"{here}: more than the allowed {allowed}, and the least that was found"
     if p_fewer is None:

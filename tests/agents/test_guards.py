@@ -15,7 +15,7 @@ from agents import guards_limits as limits
 from agents import guards_safety as safety
 from agents.guards import GATES, GUARDS, Guard, run_guards
 from agents.policy import GuardLimits
-from agents.records import GuardStep, Limit
+from agents.records import GuardStep, Limit, Trial
 from agents.situation import Pin, Situation
 from tests.agents.plan_samples import FREE, inputs, situation, spec
 
@@ -81,6 +81,9 @@ TABLE: list[tuple[Guard, int, dict[str, Any], int]] = [
     (limits.release, 2, {"epsilon": 0.8, "limits": replace(FREE, release_ratio=0.3)}, 4),  # P(miss) is 1 / (n + 1)
     (limits.release, 2, {"epsilon": 0.8, "limits": replace(FREE, release_ratio=0.5)}, 2),
     (limits.release, 2, {"epsilon": 0.01}, 5),
+    (limits.release, 4, {"epsilon": 0.01, "trial": Trial(4, 0.006, 0.001, 0.0, 0.5)}, 4),
+    (limits.release, 4, {"epsilon": 0.01, "trial": Trial(4, 0.007, 0.001, 0.0, 0.5)}, 5),
+    (limits.release, 3, {"epsilon": 0.01, "trial": Trial(4, 0.006, 0.001, 0.0, 0.5)}, 4),
     (limits.release, 2, {"epsilon": None}, 2),
     (limits.release, 2, {"epsilon": None, "risks": ()}, 5),  # between plans
     (limits.release, 9, {"epsilon": None, "risks": ()}, 9),

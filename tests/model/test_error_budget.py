@@ -43,6 +43,16 @@ def test_quiet_hours_are_needed_before_more_is_dared() -> None:
     assert budget((2e4, 0.0)).dared(0.1, 0.99) < 0.21 < budget((4e5, 0.0)).dared(0.1, 0.99)
 
 
+def test_doubts_are_tried_once_a_quarter_is_to_spare_and_not_while_misses_burn() -> None:
+    assert ErrorBudget().tried(0.5, 0.99) == 0.0
+    assert budget((1e6, 0.005)).tried(0.5, 0.99) == pytest.approx(0.0, abs=1e-9)
+    assert budget((2e4, 0.0)).tried(0.5, 0.99) == 0.0
+    quiet = budget((4e4, 0.0))
+    assert quiet.tried(0.5, 0.99) == 0.5
+    quiet.observe(HOUR_MS, 1e4, 0.05)
+    assert quiet.tried(0.5, 0.99) == 0.0
+
+
 def test_misses_that_no_longer_burn_do_not_tighten_and_a_fresh_burn_ends_the_ease() -> None:
     burnt = budget((1e5, 0.1))
     assert burnt.dared(0.01, 0.99) < 0.01

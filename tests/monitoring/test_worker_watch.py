@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from agents.decide_records import command_id, encode_decision
-from agents.records import Decision, ReplicaView
+from agents.records import Decision, ReplicaView, Trial
 from infra.health import Health
 from infra.metrics import PrometheusMeter
 from infra.settings import Settings
@@ -82,6 +82,18 @@ def test_what_is_allowed_and_commanded_follows_the_decisions() -> None:
             "p_miss_allowed a": made.risk.epsilon,
             "acting a": float(mode == "act"),
         }
+
+
+def test_a_count_on_trial_is_held_to_what_is_hoped_for_and_any_other_to_its_own_risk() -> None:
+    made = decision("a", 1)
+    final = made.replicas.final
+    assert final is not None
+    meter = PrometheusMeter(strict=True)
+    metrics = DecideMetrics(meter, TOPICS.decisions, fleet="test", epoch=EPOCH)
+    for tried, risk in ((final, 0.002), (final - 1, made.risk.p_miss[str(final)])):
+        trial = Trial(tried, 0.002, 0.001, 0.0, 0.5)
+        metrics(emission(replace(made, risk=replace(made.risk, trial=trial))))
+        assert told(meter, "p_miss") == {"p_miss a": risk}
 
 
 async def test_what_went_to_another_worker_is_told_by_that_one_alone() -> None:

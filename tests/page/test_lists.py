@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.decide_records import encode_decision
-from agents.records import ReplicaView
+from agents.records import ReplicaView, Trial
 from infra.health import Health
 from infra.kafka_tail import TailRecord
 from infra.metrics import PrometheusMeter
@@ -86,6 +86,23 @@ def test_in_observe_the_largest_recent_proposal_is_what_would_have_been_held() -
 
 def test_in_act_it_is_what_was_decided() -> None:
     assert told("act", [6, 8, 5])["ours"] == 9
+
+
+def test_a_count_on_trial_is_above_what_is_allowed_on_purpose_and_the_row_says_so() -> None:
+    made = decision("w", 0)
+    final = made.replicas.final or 0
+
+    def row(trial: Trial | None) -> dict[str, Any]:
+        memory = FleetMemory(TOPICS, STEP_MS)
+        risk = msgspec.structs.replace(made.risk, trial=trial)
+        memory.fold(TOPICS.decisions, encode_decision(msgspec.structs.replace(made, risk=risk)))
+        history = memory.get("w")
+        assert history is not None
+        return fleet_row("w", history)
+
+    assert row(Trial(final, 0.001, 0.001, 0.0, 0.5))["on_trial"] is True
+    assert row(Trial(final - 1, 0.001, 0.001, 0.0, 0.5))["on_trial"] is False
+    assert row(None)["on_trial"] is False
 
 
 def letter(n: int, reason: str = "schema", **headers: bytes) -> TailRecord:

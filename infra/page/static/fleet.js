@@ -201,10 +201,10 @@ export class FleetView {
     text(slot.slo, row.attainment === null ? "–" : `${attained(row.attainment)} ${below ? "✗" : "✓"}`);
     set(slot.slo, "className", `big ${row.attainment === null ? "" : below ? "bad" : "good"}`);
     text(slot.goal, `objective ${percent(row.objective)}`);
-    const over = row.p_miss !== null && row.p_miss > row.epsilon;
+    const over = row.p_miss !== null && row.p_miss > row.epsilon && !row.on_trial;
     text(slot.risk, `${chance(row.p_miss)}${over ? " ✗" : ""}`);
     set(slot.risk, "className", `big ${over ? "bad" : ""}`);
-    text(slot.allowed, `≤ ${percent(row.epsilon)}`);
+    text(slot.allowed, row.on_trial ? "on trial" : `≤ ${percent(row.epsilon)}`);
     text(slot.mark, MARKS[row.action] ?? "?");
     set(slot.mark, "className", `mark ${row.action === "up" || row.action === "down" ? row.action : ""}`);
     text(slot.what, row.headline);

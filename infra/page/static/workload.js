@@ -136,7 +136,9 @@ export class WorkloadView {
     const { attainment, objective, slots } = view.slo;
     fill(0, count(d.replicas.ready), `${count(d.replicas.final)} wanted, ${count(d.replicas.pending)} pending`);
     fill(1, attainment === null ? "–" : attained(attainment), attainment === null ? `objective ${percent(objective)}` : `objective ${percent(objective)}, over ${span((slots * view.step_ms) / 1000)}`, attainment === null ? "" : attainment < objective ? "bad" : "good");
-    fill(2, chance(p), `with ${count(d.replicas.final)} replicas, allowed ${percent(d.risk.epsilon)}`, p !== null && p > d.risk.epsilon ? "bad" : "");
+    const tried = d.risk.trial && d.risk.trial.replicas === d.replicas.final;
+    const words = tried ? `on trial, ${chance(d.risk.trial.p_miss)} hoped for` : `allowed ${percent(d.risk.epsilon)}`;
+    fill(2, chance(p), `with ${count(d.replicas.final)} replicas, ${words}`, p !== null && p > d.risk.epsilon && !tried ? "bad" : "");
     const unit = counted(d.forecast.indicator);
     fill(3, number(d.inputs.arrival_rate), d.forecast.peak ? `peak ahead ${range(d.forecast.peak)}${unit === REQUESTS ? "" : ` ${unit}`}` : "no forecast");
     fill(4, d.capacity_per_replica ? number(middle(d.capacity_per_replica)) : "–", d.capacity_per_replica ? `${unit}, ${percent(0.9)} in ${range(d.capacity_per_replica)}` : "not learned yet");
@@ -159,7 +161,7 @@ export class WorkloadView {
     const start = Math.max(0, Math.min(counts.length - RISK_ROWS, centre - RISK_ROWS / 2));
     this.risk.replaceChildren(...counts.slice(start, start + RISK_ROWS).map((n) => {
       const p = d.risk.p_miss[String(n)];
-      const words = [n === d.replicas.proposed ? "proposed" : "", n === d.replicas.final ? "decided" : "", n === d.replicas.current ? "current" : ""].filter(Boolean).join(", ");
+      const words = [n === d.replicas.proposed ? "proposed" : "", n === d.replicas.final ? "decided" : "", n === d.replicas.current ? "current" : "", n === d.risk.trial?.replicas ? "tried" : ""].filter(Boolean).join(", ");
       const fill = el("i", { className: p > d.risk.epsilon ? "over" : "" });
       fill.style.width = `${100 * scale(p)}%`;
       const limit = el("b");
