@@ -13,17 +13,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.planner import PlanInput, PlanResult, plan
-from agents.policy import Policy, WorkloadSpec
+from agents.planner import PlanInput, PlanResult
+from agents.policy import Policy
 from model.capacity import CapacityPosterior, SlotEvidence
 from model.error_budget import ErrorBudget
-from model.lead_time import LeadTimePosterior
+from tests.agents.test_planner import HORIZON, POLICY, STEP_MS, learned, request, single
 
-STEP_MS = 15_000
-HORIZON = 24
-POLICY = Policy(paths_screen=64, paths_verify=1024)
 BELIEVED = 2.5  # requests/s of a replica, as declared
-LEAD_S = 60.0
 
 
 class UpperHalf(CapacityPosterior):
@@ -48,38 +44,13 @@ class Remembering(CapacityPosterior):
         return self.carried
 
 
-def punctual() -> LeadTimePosterior:
-    lead = LeadTimePosterior(LEAD_S)
-    for _ in range(300):
-        lead.update(LEAD_S)
-    return lead
-
-
 def asked(ready: int, rate: float, **changes: object) -> PlanInput:
-    known = PlanInput(
-        workload="chat",
-        origin_ts_ms=1_763_636_400_000,
-        step_ms=STEP_MS,
-        spec=WorkloadSpec("chat", min_replicas=1, max_replicas=64),
-        ready=ready,
-        pending=0,
-        draining=0,
-        arrival_rate_now=rate,
-        waiting_now=0.0,
-        capacity=Remembering(BELIEVED),
-        lead=punctual(),
-    )
-    return replace(known, **changes)  # type: ignore[arg-type]
+    return request(ready=ready, rate=rate, **({"capacity": Remembering(BELIEVED)} | changes))
 
 
 def steady(rate: float, spread: float = 0.05, num_paths: int = 64) -> Tensor:
     noise = torch.randn(num_paths, HORIZON, generator=torch.Generator().manual_seed(7)) * spread
     return (rate * noise.exp())[None, :, :, None]
-
-
-def single(known: PlanInput, paths: Tensor) -> PlanResult:
-    (result,) = plan([known], paths, POLICY)
-    return result
 
 
 def stated(result: PlanResult) -> dict[int, float]:
@@ -180,15 +151,7 @@ def test_its_risk_is_that_of_a_replica_known_to_carry_more_than_the_median() -> 
 
 
 def test_nothing_is_tried_of_what_is_known_or_while_a_queue_stands() -> None:
-    known = CapacityPosterior(BELIEVED, smoothing_s=0.0)
-    for k in range(400):
-        factor = 0.7 + 0.6 * (k % 40) / 40
-        slot = SlotEvidence(
-            end_ts_ms=(k + 1) * STEP_MS, step_s=15.0, arrival_rate=BELIEVED * factor * 10, waiting=None,
-            miss_ratio=0.0 if factor < 1.0 else 0.4, ready=10, pending=0, draining=0, ttft_s=2.0, objective=0.99,
-        )  # fmt: skip
-        known.observe(slot)
-    assert single(asked(2, 2.9, capacity=known, doubt_ratio=0.5), steady(2.9)).proposed == 2
+    assert single(asked(2, 2.9, capacity=learned(BELIEVED), doubt_ratio=0.5), steady(2.9)).proposed == 2
     queued = single(asked(2, 2.0, doubt_ratio=0.5, waiting_now=400.0), steady(2.0))
     assert queued.trial is None
     assert queued.proposer == "recovery"
