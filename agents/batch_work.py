@@ -16,13 +16,12 @@ from agents.records import Limit
 from agents.schedule import CalendarRule, local_text, windows
 from agents.signals import mean_ratio, ratio_of_sums
 from model.deadlines import Job, Means, fewest_in_time
-from streams.coarse_ring import COARSE_ROWS, COARSE_STEP_MS
+from streams.coarse_ring import COARSE_ROWS, COARSE_STEP_MS, DAY_ROWS
 from streams.pages import FleetFacts
 from streams.window_table import Window
 
 _CAPACITY_LEVEL: Final = 0.1  # what must be done by a time is left to replicas that carry at least this quantile
 _LEAD_LEVEL: Final = 0.95
-_DAY_ROWS: Final = 86_400_000 // COARSE_STEP_MS
 _SLOTS: Final = 40  # whose mean is the load and the length of requests of now
 
 
@@ -115,7 +114,7 @@ def _online(window: Window, column: int, origin_ts_ms: int, last_ms: int) -> NDA
     values, observed = window.read_coarse()
     online = np.full(steps, now)
     for k in range(steps):
-        row = len(values) - _DAY_ROWS + k % _DAY_ROWS
+        row = len(values) - DAY_ROWS + k % DAY_ROWS
         if k > 0 and row >= 0 and observed[row, column]:
             online[k] = float(values[row, column])
     return online

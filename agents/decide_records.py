@@ -94,11 +94,17 @@ def build_decision(
         lead_time_s=plan.lead_time_s,
         proposer=plan.proposer,
         guards=guarded.steps if guarded is not None else (),
-        shadow={} if plan.reactive_replicas is None else {"reactive": plan.reactive_replicas},
+        shadow=_others(plan),
         inputs=plan.inputs,
         fingerprint=fingerprint,
         command_id=lease,
     )
+
+
+def _others(plan: WorkloadPlan) -> dict[str, int]:
+    """What other rules than the one that the proposal rests on would have; the reactive one always, to compare with."""
+    others = {proposer: count for proposer, count in plan.proposals.items() if proposer != plan.proposer}
+    return others if plan.reactive_replicas is None else {**others, "reactive": plan.reactive_replicas}
 
 
 def _risk(plan: WorkloadPlan, epsilon: float, objective: float, final: int | None) -> RiskView:

@@ -30,6 +30,8 @@ class PlanInput:
         bearable: share of the requests that may be expected to miss; None: as the objective says.
         doubt_ratio: part of the capacities believed possible, from the least on, that a trial leaves out; 0: none.
         per_unit: requests judged per unit of demand: all of them, those of one class, or one in so many tokens.
+        day_ago: means of the demand over ten minutes each, from those on that the origin lay in a day earlier; None
+            where not observed.
         beside: more counts whose risk is wanted.
         keeps_one: whether the last replica goes by another rule than the risk.
         shift: of the logits of computed risks to those stated (`model.risk_calibration`).
@@ -53,6 +55,7 @@ class PlanInput:
     bearable: float | None = None
     doubt_ratio: float = 0.0
     per_unit: float = 1.0
+    day_ago: tuple[float | None, ...] = ()
     beside: tuple[int, ...] = ()
     keeps_one: bool = False
     shift: float = 0.0

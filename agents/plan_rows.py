@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from agents.served_load import served_load
 from agents.slo_classes import ClassRow, bound_by, class_rows
 from agents.subject import Subject
 from model.forecast_trust import Outlook
+from streams.coarse_ring import COARSE_STEP_MS
 
 
 class RowPlanner:
@@ -28,6 +30,8 @@ class RowPlanner:
     def __init__(self, policy: Policy, step_ms: int) -> None:
         self._policy = policy
         self._step_ms = step_ms
+        # Of the day before: those that what forecasts reach lies in, and that of the origin.
+        self._day_rows = 1 + math.ceil(policy.max_horizon * step_ms / COARSE_STEP_MS)
 
     def results(
         self,
@@ -96,6 +100,7 @@ class RowPlanner:
             epsilon=bound.epsilon if bound is not None else self._allowed(subject.state),
             bearable_share=result.bearable_share,
             trial=result.trial,
+            proposals=result.proposals,
             risks=result.risks,
             forecast_source=source,
             peak=result.peak,
@@ -138,6 +143,7 @@ class RowPlanner:
             epsilon=state.calibration.computed(self._allowed(state)),
             bearable=state.budget.dared(self._policy.bearable_share(objective), objective),
             doubt_ratio=state.budget.tried(self._policy.doubt(self._policy.epsilon_of(state.spec.slo)), objective),
+            day_ago=subject.window.read_day_ago(demand_column(state.unit, subject.window), self._day_rows),
             beside=counts_of(subject.standing, state.spec),
             keeps_one=_may_be_none(state),
             shift=state.calibration.shift,

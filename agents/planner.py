@@ -2,8 +2,8 @@
 
     demand paths, capacity and lead-time posteriors ─▶ needs of their futures ─▶ count, proposals, risks, cost
 
-Beside the chance constraint a reactive rule, a quantile of the peak and the last plan propose counts; the plan states
-the risk of them all. A row's random numbers come from (workload, origin, seed), so a row does not depend on its batch.
+Beside the chance constraint simpler rules propose counts (`agents.simple_rules`); the plan states the risk of them
+all. A row's random numbers come from (workload, origin, seed), so a row does not depend on its batch.
 Pure: takes records and tensors, returns records. It works on the CPU, wherever the paths come from.
 """
 
@@ -23,6 +23,7 @@ from torch import Tensor
 from agents.plan_request import LEVELS, PlanInput, PlanResult
 from agents.policy import Policy
 from agents.records import LevelRisk, Quantiles, Trial
+from agents.simple_rules import clip, reactive_rule, simple_proposals
 from model.capacity import SPACING, CapacityPosterior, SlotEvidence
 from model.chance import chances
 from model.lead_time import LeadTimePosterior
@@ -33,7 +34,6 @@ from model.risk_calibration import state_risks
 
 __all__ = ["LEVELS", "PlanInput", "PlanResult", "horizon_steps", "plan", "reactive_replicas", "warm_up"]
 
-_SURE_SIGMAS: Final = 2.0  # of a Poisson count, below which a slot's arrivals are surely not chance
 _MEDIAN: Final = LEVELS.index(0.5)
 _NONE: Final = -1
 
@@ -96,13 +96,10 @@ def horizon_steps(lead_p95_s: float, commit_s: float, step_ms: int, max_horizon:
 
 
 def reactive_replicas(request: PlanInput, commit_s: float) -> int | None:
-    """Replicas for the present arrival rate, and to work the queue off within the commit time; None when unknown.
-
-    One slot is a noisy witness: of its requests only as many count as are surely more than chance.
-    """
+    """What the load of now needs (`agents.simple_rules`); None when it or the capacity is unknown."""
     if request.arrival_rate_now is None or not request.capacity.known:
         return None
-    return _reactive(request, commit_s, float(request.capacity.quantiles((0.5,))[0]))
+    return reactive_rule(request, commit_s, float(request.capacity.quantiles((0.5,))[0]))
 
 
 def plan(
@@ -160,7 +157,7 @@ def _describe(
     policy, delay_s = batch.policy, batch.delay_s
     epsilon = policy.epsilon if request.epsilon is None else request.epsilon
     lead = Quantiles(LEVELS, lead_s)
-    reactive = _reactive(request, policy.commit_s, capacity[_MEDIAN]) if known else None
+    reactive = reactive_rule(request, policy.commit_s, capacity[_MEDIAN]) if known else None
     if not finite:
         return PlanResult(
             request.workload,
@@ -173,7 +170,7 @@ def _describe(
     if not known:
         current = request.ready + request.pending
         wanted = (request.arrival_rate_now or 0.0) > 0 or request.waiting > 0
-        proposed = _clip(max(current, 1) if wanted else current, request.bounds)
+        proposed = clip(max(current, 1) if wanted else current, request.bounds)
         return PlanResult(request.workload, None, epsilon, proposed, "capacity_unknown", lead_time_s=lead)
     steps = horizon_steps(lead_s[-1] + delay_s, policy.commit_s, request.step_ms, batch.reach)
     # One slow start must not end all planning: what lies beyond the paths is taken to be as far off as they reach.
@@ -186,24 +183,16 @@ def _plan_rows(rows: Sequence[_Row], batch: _Batch) -> list[PlanResult]:
     commit_s = batch.policy.commit_s
     starts = np.array([min(int(row.window(commit_s)[0] / batch.step_s), row.horizon - 1) for row in rows])
     peaks = peak_quantiles(batch.demand, at, starts, ends, LEVELS).tolist()
-    proposals = [_proposals(*known) for known in zip(rows, peaks, strict=True)]
+    proposals = [
+        simple_proposals(row.request, row.capacity.values[_MEDIAN], row.reactive, peak[-1], row.window(commit_s))
+        for row, peak in zip(rows, peaks, strict=True)
+    ]
     found = chances(_outlook(rows, proposals, peaks, batch), batch.policy.paths_verify)
     shifts = np.array([row.request.shift for row in rows])
     state_risks(found.p_miss, found.stderr, found.num_counts, shifts)
     state_risks(found.trial[:, :1], found.trial[:, 1:2], np.ones(len(rows), np.int64), shifts)
     answers = zip(*(numbers.tolist() for numbers in found), strict=True)
     return [_result(*known, commit_s) for known in zip(rows, proposals, peaks, answers, strict=True)]
-
-
-def _proposals(row: _Row, peak: Sequence[float]) -> dict[str, int]:
-    """What simpler rules than the chance constraint propose, within bounds."""
-    bounds = row.request.bounds
-    offered = {
-        "quantile": _replicas_for(peak[-1], row.capacity.values[_MEDIAN]),
-        "reactive": row.reactive,
-        "last_plan": row.request.last_replicas,
-    }
-    return {proposer: _clip(count, bounds) for proposer, count in offered.items() if count is not None}
 
 
 def _outlook(
@@ -266,24 +255,6 @@ def _arrived(requests: Sequence[PlanInput], horizon: int, step_s: float) -> NDAr
         for remaining_s in request.pending_remaining_s[: request.pending]:
             arrived[b, max(math.ceil(min(remaining_s / step_s, horizon) - 1e-9), 0) :] += 1
     return arrived
-
-
-def _reactive(request: PlanInput, commit_s: float, capacity: float) -> int | None:
-    rate = request.arrival_rate_now
-    if rate is None or not math.isfinite(rate):
-        return None
-    step_s = request.step_ms / 1000.0
-    requests = max(rate, 0.0) * step_s
-    surely = max(0.0, requests - _SURE_SIGMAS * math.sqrt(requests)) / step_s
-    return _clip(_replicas_for(surely + request.waiting / commit_s, capacity), request.bounds)
-
-
-def _clip(replicas: int, bounds: tuple[int, int]) -> int:
-    return min(max(replicas, bounds[0]), bounds[1])
-
-
-def _replicas_for(rate: float, capacity: float) -> int:
-    return math.ceil(min(rate / capacity, 1e9) - 1e-9)
 
 
 def _result(

@@ -130,6 +130,7 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     outlook: Outlook | None = None  # what the forecast is held to when its slot is observed
     power_w: float | None = None  # measured draw of one replica
     trial: Trial | None = None
+    proposals: dict[str, int] = {}  # replicas by proposer, within bounds
 
 
 class PlanRecord(msgspec.Struct, frozen=True):

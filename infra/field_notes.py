@@ -93,7 +93,7 @@ NOTES: dict[type[msgspec.Struct], dict[str, Note]] = {
         "lead_time_s": Note("s", "Time from command to serving replica; null: not known yet."),
         "proposer": Note("", "Who proposed the count that the guards were given; null: nobody did."),
         "guards": Note("", "The guards that spoke, in order."),
-        "shadow": Note("", "What other policies would have wanted: policy to replicas."),
+        "shadow": Note("", "What other rules than the proposer would have wanted: rule to replicas, within bounds."),
         "inputs": Note("", "State of the telemetry."),
         "fingerprint": Note("", "Policy and model in force."),
         "command_id": Note("", "The lease that this decision starts or renews; null: it gives no command."),

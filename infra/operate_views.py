@@ -217,9 +217,14 @@ def _evidence(d: Decision) -> list[str]:
     age = "unknown" if d.inputs.oldest_age_ms is None else f"{d.inputs.oldest_age_ms / 1000:.1f} s"
     lines.append(f"load {rate}, oldest source {age} old, {d.inputs.coverage_ratio:.0%} of the sources heard")
     if d.shadow:
-        lines.append("others would say " + ", ".join(f"{printable(p)}: {n}" for p, n in sorted(d.shadow.items())))
+        lines.append("others would say " + ", ".join(_other(d, rule, n) for rule, n in sorted(d.shadow.items())))
     lines.append("no command was published" if d.command_id is None else f"command {d.command_id}")
     return lines
+
+
+def _other(d: Decision, rule: str, replicas: int) -> str:
+    risk = d.risk.p_miss.get(str(replicas))
+    return f"{printable(rule).replace('_', ' ')}: {replicas}" + ("" if risk is None else f" (risk {_percent(risk)})")
 
 
 def _p_miss(d: Decision) -> float | None:

@@ -13,6 +13,7 @@ from streams import half_cells, sparse_cells
 
 COARSE_ROWS = 1008
 COARSE_STEP_MS = 600_000
+DAY_ROWS = 86_400_000 // COARSE_STEP_MS
 
 
 class RunningCoarse(msgspec.Struct, frozen=True):
@@ -76,6 +77,16 @@ class CoarseRing:
         """Means [1008, C], oldest first, 0 where not observed; and their mask."""
         cells = sparse_cells.from_oldest(self._cells[row], self.newest or 0)
         return half_cells.values(cells), half_cells.observed(cells)
+
+    def day_ago(self, row: int, end_ms: int, column: int, rows: int) -> tuple[float | None, ...]:
+        """Means of so many ten minutes, from those on that a time lay in a day earlier; None where not observed."""
+        first = end_ms // COARSE_STEP_MS - DAY_ROWS
+        return tuple([self._mean(row, index, column) for index in range(first, first + rows)])
+
+    def _mean(self, row: int, index: int, column: int) -> float | None:
+        if self.newest is None or not self.newest - COARSE_ROWS < index <= self.newest:
+            return None
+        return half_cells.value(self._cells.item(row, index % COARSE_ROWS, column))
 
     def goes_on(self, before: int, slot: int) -> bool:
         """Whether a slot counts for the same ten minutes as one before it."""

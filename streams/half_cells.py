@@ -44,6 +44,11 @@ def values(cells: Halves) -> NDArray[np.float32]:
     return _VALUES.take(cells)
 
 
+def value(cell: int) -> float | None:
+    """The value of one cell; None where there is none."""
+    return _VALUES.item(cell) if cell else None
+
+
 def _values(cells: Halves) -> NDArray[np.float32]:
     bits = (cells.astype(np.uint32) + _LEAST_EXPONENT) << np.uint32(_DROPPED_BITS)
     return np.where(cells > _ZERO, bits.view(np.float32), np.float32(0))

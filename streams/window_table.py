@@ -34,6 +34,8 @@ class Window:
         read_coarse: 10-minute means of the C level-1 indicators, float32 [1008, C], oldest first, 0 where not
             observed, and their mask; as they are when it is called.
         observed_steps: of each indicator, in how many slots it was observed; counted where it is not given.
+        read_day_ago: of a level-1 indicator's column and a number of rows, its 10-minute means from those on that the
+            end of the newest slot lay in a day earlier, None where not observed; as they are when it is called.
     """
 
     workload: str
@@ -43,6 +45,7 @@ class Window:
     facts: RecentFacts
     read_coarse: Callable[[], tuple[NDArray[np.float32], NDArray[np.bool_]]]
     observed_steps: Sequence[int] = ()
+    read_day_ago: Callable[[int, int], tuple[float | None, ...]] = lambda _column, _rows: ()
 
     def __post_init__(self) -> None:
         if not self.observed_steps:
@@ -98,6 +101,7 @@ class WindowTable:
         cells = self._cells[np.array(rows)[:, None], slots]  # [R, L, N]
         values, observed = sparse_cells.values(cells), sparse_cells.observed(cells)
         steps = observed.sum(axis=1, dtype=np.int32).tolist()
+        end_ms = (self._require_newest() + 1) * self.step_ms
         return [
             Window(
                 workload=workload,
@@ -107,6 +111,7 @@ class WindowTable:
                 facts=self._facts.read(row),
                 read_coarse=partial(self._coarse.read, row),
                 observed_steps=steps[k],
+                read_day_ago=partial(self._coarse.day_ago, row, end_ms),
             )
             for k, (workload, row) in enumerate(zip(workloads, rows, strict=True))
         ]

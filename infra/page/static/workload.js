@@ -196,7 +196,7 @@ export class WorkloadView {
       ["Doubts", flags.length ? flags.join(", ") : "none"],
       ["Forecast peak", d.forecast.peak ? `${quantiles(d.forecast.peak)} ${counted(d.forecast.indicator)}${d.forecast.window_s === null ? "" : ` over ${span(d.forecast.window_s)}`}` : "none"],
       ["Error budget left", percent(d.risk.budget_left_ratio, 1)],
-      ["Others would say", Object.entries(d.shadow).map(([policy, n]) => `${policy}: ${n}`).join(", ") || "–"],
+      ["Others would say", Object.entries(d.shadow).sort().map(([rule, n]) => other(rule, n, d.risk.p_miss[n])).join(", ") || "–"],
       ["Proposer", (d.proposer ?? "none").replaceAll("_", " ")],
       ["Command", d.command_id ?? "none was published"],
       ["Decision", d.decision_id],
@@ -274,6 +274,7 @@ const scale = (p) => (p <= 1e-4 ? 0.01 : Math.min(1, Math.max(0.01, 1 + Math.log
 const capital = (words) => words.charAt(0).toUpperCase() + words.slice(1);
 /** What the indicator of a decision is counted in, and with it peak and capacity. */
 const counted = (indicator) => ({ "request.output_token_rate": "generated tokens/s", "request.prompt_token_rate": "prompt tokens/s" })[indicator] ?? REQUESTS;
+const other = (rule, replicas, risk) => `${rule.replaceAll("_", " ")} ${replicas}${risk === undefined ? "" : ` (risk ${chance(risk)})`}`;
 const middle = (q) => q.values[Math.floor(q.values.length / 2)];
 const range = (q) => `${number(q.values[0])}–\u2060${number(q.values[q.values.length - 1])}`;
 const quantiles = (q) => q.levels.map((level, i) => `p${Number((100 * level).toFixed(1))} ${number(q.values[i])}`).join(", ");
