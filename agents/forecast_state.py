@@ -161,7 +161,7 @@ def new_state(workload: str, policy: Policy, slot: int) -> WorkloadState:
         spec=spec,
         declared=declared,
         since_slot=slot,
-        capacity=CapacityPosterior(declared_capacity(spec), objective=spec.slo.objective),
+        capacity=CapacityPosterior(declared_capacity(spec), off_by=spec.capacity_off_by, objective=spec.slo.objective),
         lead=LeadTimePosterior(spec.lead_time_s),
         unit=fixed_unit(spec) or "requests",
     )

@@ -122,6 +122,7 @@ class WorkloadSpec:
 
     Attributes:
         capacity_rps: declared requests/s one replica carries within the SLO, the prior of what is learned; None = none.
+        capacity_off_by: factor that the declared capacity may be off by, two times of three; None = as a load test is.
         lead_time_s: declared command -> ready time: the prior of the lead-time posterior.
         price_per_gpu_hour: in any currency; only ratios matter.
         priority: larger is served first when the fleet budget binds.
@@ -152,6 +153,7 @@ class WorkloadSpec:
     batch: BatchRule = field(default_factory=BatchRule)
     role: Role = "both"
     capacity_tokens_per_s: float | None = None
+    capacity_off_by: float | None = None
     guards: WorkloadGuards = field(default_factory=WorkloadGuards)
 
 

@@ -85,7 +85,7 @@ class Classes:
                 if total <= 0:
                     continue
                 known = self.known[declared.name] = ClassState(
-                    CapacityPosterior(spec.capacity_rps, objective=declared.objective)
+                    CapacityPosterior(spec.capacity_rps, off_by=spec.capacity_off_by, objective=declared.objective)
                 )
             known.tallies.add(slot.end_ts_ms, good, total)
             if replicas is not None:
@@ -160,7 +160,9 @@ class Classes:
         objectives = {slo_class.name: slo_class.objective for slo_class in spec.slo.classes}
         known = {
             name: ClassState(
-                CapacityPosterior.restore(capacity, spec.capacity_rps, objective=objectives[name]),
+                CapacityPosterior.restore(
+                    capacity, spec.capacity_rps, off_by=spec.capacity_off_by, objective=objectives[name]
+                ),
                 ErrorBudget.restore(snapshot.budget[name]),
                 RiskCalibration.restore(snapshot.calibration.get(name, {})),
                 ClassTallies(snapshot.tallies.get(name, ())),

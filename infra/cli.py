@@ -16,6 +16,7 @@ from infra.ablations import ablate
 from infra.actuate import cli as actuate_cli
 from infra.backtest.command import backtest
 from infra.bench import cli as bench_cli
+from infra.capacity.command import capacity
 from infra.cli_end import end_when_told, ended_plainly
 from infra.cli_forecast import forecast
 from infra.cli_options import BrokersOption, ConfigOption, JsonOption, finite, print_json
@@ -264,6 +265,7 @@ def doctor(config: ConfigOption = None, brokers: BrokersOption = None, as_json: 
 
 
 app.command()(backtest)
+app.command()(capacity)
 app.command()(evaluate)
 app.command()(export)
 app.command()(forecast)

@@ -69,6 +69,7 @@ def _workload(spec: WorkloadSpec) -> dict[str, Any]:
         "power_w_per_replica": spec.power_w_per_replica,
         **({"role": spec.role} if spec.role != "both" else {}),
         **({"capacity_tokens_per_s": spec.capacity_tokens_per_s} if spec.capacity_tokens_per_s else {}),
+        **({"capacity_off_by": spec.capacity_off_by} if spec.capacity_off_by else {}),
         **({"zero": asdict(spec.zero)} if spec.min_replicas == 0 else {}),
         **({"batch": batch_settings(spec.batch)} if spec.batch != BatchRule() else {}),
         **({"guards": asdict(spec.guards)} if spec.guards != WorkloadGuards() else {}),

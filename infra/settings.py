@@ -294,6 +294,7 @@ def _workload(section: WorkloadSection) -> WorkloadSpec:
         batch=batch_of(section.batch),
         role=section.role,
         capacity_tokens_per_s=section.capacity_tokens_per_s,
+        capacity_off_by=section.capacity_off_by,
         zero=IdleRule(**section.zero.model_dump()),
         guards=WorkloadGuards(**section.guards.model_dump()),
     )

@@ -34,7 +34,8 @@ workloads:
     slo: {ttft_s: 2.0, tpot_s: 0.2, objective: 0.99}
     # slo: {classes: [{name: chat, ttft_s: 1, objective: 0.995}, {name: bulk, ttft_s: 20, epsilon: 0.05}]}   # instead
     # match: {namespace: prod, model_name: chat-70b}   # labels that name it in third-party telemetry
-    # capacity_rps: 3.5           # requests/s one replica carries within the SLO, if known; else it is learned
+    # capacity_rps: 3.5           # requests/s one replica carries within the SLO, if known; else it is learned.
+    # capacity_off_by: 2.2        # ... and how far that may be off (`harmony capacity` finds both)
     # role: prefill               # or decode: a pool that does one half of the work, with capacity_tokens_per_s
     # lead_time_s: 120            # from command to serving replica, first guess
     # priority: 0                 # larger is served first when the fleet's GPUs run short

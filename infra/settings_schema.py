@@ -112,6 +112,9 @@ class WorkloadSection(Section):
     capacity_rps: float | None = _key(None, "Requests/s one replica carries within the SLO, if known.", gt=0)
     role: Literal["both", "prefill", "decode"] = _key(_WORKLOAD.role, "Half of the work that its replicas do.")
     capacity_tokens_per_s: float | None = _key(None, "In place of capacity_rps for prefill and decode.", gt=0)
+    capacity_off_by: float | None = _key(
+        None, "Factor that it may be off by, two times of three; empty: as a load test is, 1.28.", ge=1.01, le=2.5
+    )
     lead_time_s: float = _key(_WORKLOAD.lead_time_s, "From command to serving replica, first guess.", gt=0)
     priority: int = _key(_WORKLOAD.priority, "Larger is served first when the fleet's GPUs run short.")
     power_w_per_replica: float | None = _key(None, "Drawn by one replica; counts unless more is measured.", gt=0)
@@ -140,6 +143,8 @@ class WorkloadSection(Section):
         if getattr(self, wrong) is not None:
             right = "capacity_rps" if whole else "capacity_tokens_per_s"
             raise ValueError(f"role {self.role} is measured by {right}, not by {wrong}")
+        if self.capacity_off_by is not None and self.capacity_rps is None and self.capacity_tokens_per_s is None:
+            raise ValueError("capacity_off_by says how far a capacity may be off, and none is declared")
         if not whole and self.slo is not None and self.slo.classes:
             raise ValueError(f"role {self.role} takes no slo.classes: only role both does")
         if self.role == "prefill" and self.batch.jobs:

@@ -60,31 +60,36 @@ class CapacityPosterior:
     Args:
         declared_rps: the operator's figure, centre of a lognormal prior with a wide tail, for it may be wrong; None:
             the prior sits around the loads seen.
+        off_by: factor that it may be off by, two times of three; None: as a load test is.
         objective: share of requests that must be good.
         settle_s: after a change of the fleet, slots are refused for this long.
         smoothing_s: time constant over which the arrival rate is averaged, or the requests' residence time where that
             is longer: misses are counted when requests finish, later than they arrive; 0 = not averaged.
 
     Raises:
-        ValueError: a declared figure that is not a positive number.
+        ValueError: a declared figure that is not a positive number, or a factor that is not above 1.
     """
 
     __slots__ = (
         "_allowed", "_cache", "_declared_rps", "_evidence", "_fall", "_fleet", "_last_ts_ms", "_least_evidence",
-        "_overload_rps", "_rates", "_settle_ms", "_smoothing_s", "_standing", "_waiting",
+        "_off_by", "_overload_rps", "_rates", "_settle_ms", "_smoothing_s", "_standing", "_waiting",
     )  # fmt: skip
 
     def __init__(
         self,
         declared_rps: float | None = None,
         *,
+        off_by: float | None = None,
         objective: float = 0.99,
         settle_s: float = 60.0,
         smoothing_s: float = 10.0,
     ) -> None:
+        if off_by is not None and not (math.isfinite(off_by) and off_by > 1):
+            raise ValueError(f"off_by must be a factor above 1, got {off_by}")
         if declared_rps is not None and not (math.isfinite(declared_rps) and declared_rps > 0):
             raise ValueError(f"declared_rps must be a positive number, got {declared_rps}")
         self._declared_rps = declared_rps
+        self._off_by = off_by
         self._least_evidence = 0.0 if declared_rps is not None else _KNOWN_EVIDENCE
         self._allowed = min(max(1.0 - objective, LEAST_ALLOWED), MOST_ALLOWED)
         self._settle_ms = round(settle_s * 1000)
@@ -212,7 +217,9 @@ class CapacityPosterior:
             factor: how many of it one of this is, for what was learned while that was not told.
             declared_rps: the operator's figure, in the new unit.
         """
-        posterior = CapacityPosterior(declared_rps, settle_s=self._settle_ms / 1000.0, smoothing_s=self._smoothing_s)
+        posterior = CapacityPosterior(
+            declared_rps, off_by=self._off_by, settle_s=self._settle_ms / 1000.0, smoothing_s=self._smoothing_s
+        )
         posterior._allowed = self._allowed
         posterior._evidence = self._evidence.converted(round(math.log(factor) / SPACING))
         posterior._fleet = self._fleet
@@ -249,6 +256,7 @@ class CapacityPosterior:
         state: Mapping[str, Any],
         declared_rps: float | None = None,
         *,
+        off_by: float | None = None,
         objective: float = 0.99,
         settle_s: float = 60.0,
         smoothing_s: float = 10.0,
@@ -262,7 +270,7 @@ class CapacityPosterior:
         """
         if state.get("v") not in (1, 2):
             raise ValueError(f"capacity snapshot has version {state.get('v')!r}, this program reads 1 and 2")
-        posterior = cls(declared_rps, objective=objective, settle_s=settle_s, smoothing_s=smoothing_s)
+        posterior = cls(declared_rps, off_by=off_by, objective=objective, settle_s=settle_s, smoothing_s=smoothing_s)
         if state["v"] == 2:
             posterior._evidence = LoadEvidence.of([state["bins"], state["weights"], *state.get("others", ())])
         fleet = state["fleet"]
@@ -330,6 +338,6 @@ class CapacityPosterior:
     def _posterior(self) -> GridPosterior:
         if self._cache is None:
             first, counts = self._evidence.stretch
-            prior = prior_of(self._declared_rps, self._evidence)
+            prior = prior_of(self._declared_rps, self._evidence, self._off_by)
             self._cache = grid_posterior(counts, first + LOWEST, curves_of(self._allowed).log_evidence, prior)
         return self._cache

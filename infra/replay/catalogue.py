@@ -60,6 +60,7 @@ class Knowledge:
         history: requests/s per 30 s before second 0, as far back as the load's file goes.
         day_offset_s: time of day of second 0.
         policy: of HARMONY, but for its workload and what is tuned.
+        told_times, told_off_by: how many times the load test's figure HARMONY is told, and how far that may be off.
     """
 
     benchmark_rps: float
@@ -67,6 +68,8 @@ class Knowledge:
     history: NDArray[np.float64]
     day_offset_s: float = 0.0
     policy: Policy = REPLAY_POLICY
+    told_times: float = 1.0
+    told_off_by: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +178,8 @@ def controller_of(choice: Choice, known: Knowledge) -> NewController:
     """How to bind the policy to a cluster."""
     if choice.policy in HARMONY_VARIANTS:
         variant = HARMONY_VARIANTS[choice.policy]
-        return harmony_controller(variant, known.benchmark_rps, dict(choice.params), known.policy)
+        told_rps = known.told_times * known.benchmark_rps
+        return harmony_controller(variant, told_rps, dict(choice.params), known.policy, known.told_off_by)
     kind, params = _KINDS[choice.policy], dict(choice.params)
 
     def new(setting: Setting, cluster: Cluster, seed: int) -> Controller:

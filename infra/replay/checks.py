@@ -44,6 +44,22 @@ def token_law(text: str) -> Tokens:
     return law
 
 
+def told_capacity(text: str) -> tuple[float, float | None]:
+    """`times`, or `times:off_by`."""
+    times, _, off_by = text.partition(":")
+    try:
+        told = float(times), float(off_by) if off_by else None
+    except ValueError:
+        told = math.nan, None
+    if not (0.01 <= told[0] <= 100 and (told[1] is None or 1.01 <= told[1] <= 2.5)):
+        raise HarmonyError(
+            "--told-capacity must be times of the load test's figure of 0.01 to 100, such as 2.2, or 2.2:2 with a "
+            f"factor of 1.01 to 2.5 that it may be off by, got {text!r}.",
+            2,
+        )
+    return told
+
+
 def check_numbers(
     ttft_s: float, tpot_s: float, share: float, bounds: tuple[int, int], train_share: float, scrape_s: float
 ) -> None:

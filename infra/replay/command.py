@@ -71,6 +71,12 @@ def replay(
     epsilon: Annotated[
         float | None, typer.Option(callback=finite, help="Risk that HARMONY accepts, with --no-tune; default: its own.")
     ] = None,
+    told_capacity: Annotated[
+        str,
+        typer.Option(
+            help="Times the load test's figure that HARMONY is told, such as 2.2, or 2.2:2 if that may be off by 2."
+        ),
+    ] = "1",
     guards: Annotated[str, typer.Option(help="Of HARMONY: fast, shipped or slow; all act after 32 steps.")] = "fast",
     oracle: Annotated[int, typer.Option(min=0, help="Simulations that the search for the oracle may take.")] = 160,
     oracle_rate: Annotated[
@@ -122,6 +128,7 @@ def replay(
             output_tokens=output_tokens,
             tune=tune,
             epsilon=epsilon,
+            told_capacity=told_capacity,
             guards=guards,
             oracle=oracle,
             oracle_rate=oracle_rate,

@@ -78,8 +78,10 @@ HARMONY_VARIANTS: dict[str, Variant] = {
 }
 
 
-def policy_of(setting: Setting, benchmark_rps: float, base: Policy = REPLAY_POLICY, **changes: Any) -> Policy:
-    """The policy of one cell: `base` with declared bounds, objective, lead time and load-test figure."""
+def policy_of(
+    setting: Setting, capacity_rps: float, base: Policy = REPLAY_POLICY, off_by: float | None = None, **changes: Any
+) -> Policy:
+    """The policy of one cell: `base` with declared bounds, objective, lead time, and capacity that may be `off_by`."""
     spec = WorkloadSpec(
         id=WORKLOAD,
         target=TargetRef(name="load"),
@@ -88,14 +90,19 @@ def policy_of(setting: Setting, benchmark_rps: float, base: Policy = REPLAY_POLI
         gpus_per_replica=setting.profile.gpus_per_replica,
         slo=Slo(setting.objective.ttft_s, setting.objective.tpot_s, setting.share),
         mode="act",
-        capacity_rps=benchmark_rps,
+        capacity_rps=capacity_rps,
+        capacity_off_by=off_by,
         lead_time_s=setting.lead_s,
     )
     return replace(base, fleet="replay", workloads=(spec,), **changes)
 
 
 def harmony_controller(
-    variant: Variant, benchmark_rps: float, changes: Mapping[str, float], base: Policy = REPLAY_POLICY
+    variant: Variant,
+    capacity_rps: float,
+    changes: Mapping[str, float],
+    base: Policy = REPLAY_POLICY,
+    off_by: float | None = None,
 ) -> NewController:
     """How to bind a variant to a cluster; `changes` are fields of the policy `base` that tuning chose.
 
@@ -103,7 +110,7 @@ def harmony_controller(
     """
 
     def new(setting: Setting, cluster: Cluster, seed: int) -> Controller:
-        policy = policy_of(setting, benchmark_rps, base, **({"seed": seed} | variant.policy | dict(changes)))
+        policy = policy_of(setting, capacity_rps, base, off_by, **({"seed": seed} | variant.policy | dict(changes)))
         return HarmonyController(
             setting, cluster, policy, variant.forecaster(setting), seed, START_TS_MS, variant.certainty
         )

@@ -16,7 +16,7 @@ from infra.errors import HarmonyError
 from infra.json_report import STDOUT, plain, write_json
 from infra.plot_style import pyplot
 from infra.replay.calibration import pooled_interval, reliability
-from infra.replay.checks import check_numbers, named_policies, policy_with, short_sight, token_law
+from infra.replay.checks import check_numbers, named_policies, policy_with, short_sight, token_law, told_capacity
 from infra.replay.defaults import OUTPUT_TOKENS, PROMPT_TOKENS, TRAIN_SHARE
 from infra.replay.lead_text import read_lead_time
 from infra.replay.matrix import CellResult, run_cell
@@ -60,6 +60,7 @@ class Request:
     output_tokens: str | None
     tune: bool
     epsilon: float | None
+    told_capacity: str
     guards: str
     oracle: int
     oracle_rate: int
@@ -85,6 +86,7 @@ def run_replay(q: Request) -> None:
     bounds = q.min_replicas, q.max_replicas
     check_numbers(q.slo_ttft, q.slo_tpot, q.objective, bounds, train_share, q.scrape_interval)
     policy = policy_with(q.epsilon, q.guards, tuned=q.tune)
+    times, off_by = told_capacity(q.told_capacity)
     try:
         options = Options(
             named_profile(q.profile), Objective(q.slo_ttft, q.slo_tpot), q.objective, lead_s, sigma,
@@ -103,13 +105,14 @@ def run_replay(q: Request) -> None:
     short = short_sight(wanted, policy, q.step, lead_s)
     if short is not None:
         say(short)
-    cell = replace(cell, known=replace(cell.known, policy=policy), scored=_drawn_from(cell.scored, q.first_seed))
+    known = replace(cell.known, policy=policy, told_times=times, told_off_by=off_by)
+    cell = replace(cell, known=known, scored=_drawn_from(cell.scored, q.first_seed))
     result = run_cell(
         cell, wanted, q.seeds, tuned=q.tune, oracle_budget=q.oracle, rate_budget=q.oracle_rate, log_dir=q.log_dir,
         jobs=q.jobs, progress=lambda what: say(f"{cell.name}: {what}"),
     )  # fmt: skip
     guards = {"named": q.guards, **asdict(policy.guards)}
-    body = as_json(result, options) | {"guards": guards, "first_seed": q.first_seed}
+    body = as_json(result, options) | {"guards": guards, "first_seed": q.first_seed, "told_capacity": q.told_capacity}
     write_json(q.json_out, body)
     title = f"{cell.name}, lead time {q.lead_time} s"
     if q.plot is not None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from infra.cli import app
 from infra.errors import HarmonyError
+from infra.replay import catalogue
+from infra.replay.harmony import Variant, harmony_controller
+from infra.replay.live import NewController
 from tests.infra.replay_setting import poisson
 
 
@@ -50,6 +54,26 @@ def test_the_command_writes_json_logs_and_plot(tmp_path: Path) -> None:
     assert "oracle" in (tmp_path / "p.svg").read_text() or not body["oracle"]["lead_constrained"]
     assert body["oracle"]["rate_known"] == {}
     assert (body["guards"]["named"], body["guards"]["up_period_s"]) == ("fast", 15.0)
+
+
+def test_harmony_can_be_told_a_wrong_capacity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[float, float | None]] = []
+
+    def controller(variant: Variant, capacity_rps: float, *rest: Any) -> NewController:
+        told.append((capacity_rps, rest[-1]))
+        return harmony_controller(variant, capacity_rps, *rest)
+
+    monkeypatch.setattr(catalogue, "harmony_controller", controller)
+    for text in ("1", "0.4:2.2"):
+        code, _ = run(
+            "--requests", load_file(tmp_path), "--profile", str(tmp_path / "half.json"), "--slo-tpot", "1",
+            "--policies", "harmony-baselines", "--seeds", "1", "--oracle", "0", "--no-tune", "--lead-time", "20",
+            "--told-capacity", text, "--json", str(tmp_path / "out.json"),
+        )  # fmt: skip
+        assert code == 0
+        assert json.loads((tmp_path / "out.json").read_text())["told_capacity"] == text
+    tested = json.loads((tmp_path / "out.json").read_text())["benchmark_rps"]
+    assert set(told) == {(tested, None), (0.4 * tested, 2.2)}
 
 
 def test_starts_of_two_kinds(tmp_path: Path) -> None:
@@ -107,6 +131,8 @@ def test_the_command_tells_what_knowing_the_rate_is_worth(tmp_path: Path) -> Non
         (["--rate", "ramp", "--plot-risk", "risk.bmp"], "must end in .png"),
         (["--rate", "ramp", "--no-tune", "--epsilon", "5"], "--epsilon must be between 0 and 1"),
         (["--rate", "ramp", "--epsilon", "0.05"], "give --no-tune"),
+        (["--rate", "ramp", "--told-capacity", "half"], "--told-capacity must be times of the load test's figure"),
+        (["--rate", "ramp", "--told-capacity", "2:9"], "a factor of 1.01 to 2.5 that it may be off by, got '2:9'"),
         (["--rate", "ramp", "--lead-time", "100~1e300"], "a sigma of at most 5"),
         (["--rate", "ramp", "--lead-time", "1e300"], "at most a day"),
         (["--rate", "ramp", "--prompt-tokens", "1e300"], "1 to 10000000"),

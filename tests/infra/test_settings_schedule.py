@@ -177,6 +177,7 @@ def test_each_mistake_in_slo_classes_is_told_in_a_sentence(tmp_path: Path, slo: 
     [
         ("role: prefill\n  capacity_rps: 3", "role prefill is measured by capacity_tokens_per_s, not by capacity_rps."),
         ("capacity_tokens_per_s: 3", "role both is measured by capacity_rps, not by capacity_tokens_per_s."),
+        ("capacity_off_by: 2", "capacity_off_by says how far a capacity may be off, and none is declared."),
         ("role: decode\n  slo: {classes: [{name: x}]}", "role decode takes no slo.classes: only role both does."),
         ("role: prefill\n  batch: {jobs: [{name: x, tokens: 1, from: 1, until: 2}]}", "role prefill generates nothing"),
         ("role: both halves", "workloads[0].role: input should be 'both', 'prefill' or 'decode'"),

@@ -249,3 +249,32 @@ def test_in_another_unit_it_says_the_same(declared: float | None, factor: float)
     assert back.quantiles(levels) == pytest.approx(posterior.quantiles(levels), rel=1e-12)
     kept = ("bins", "weights", "fleet", "changed_ts_ms", "last_ts_ms")
     assert [back.snapshot()[name] for name in kept] == [posterior.snapshot()[name] for name in kept]
+
+
+@pytest.mark.parametrize("off_by", [1.1, 1.6, 2.2])
+def test_a_declared_figure_is_believed_within_the_factor_it_may_be_off_by(off_by: float) -> None:
+    low, middle, high = CapacityPosterior(2.0, off_by=off_by).quantiles((0.16, 0.5, 0.84))
+    assert middle == pytest.approx(2.0, rel=0.01)
+    assert middle / low == pytest.approx(off_by, rel=0.1)
+    assert high / middle == pytest.approx(off_by, rel=0.1)
+
+
+def test_an_estimate_gives_way_to_what_is_seen_sooner_than_a_load_test() -> None:
+    """Three times too high: the first bad slots move it further."""
+    estimate, tested = (
+        taught(CapacityPosterior(6.0, off_by=f, smoothing_s=0.0), Truth(2.0, 15.0, 1), 6) for f in (2.2, None)
+    )
+    assert estimate.quantiles((0.5,))[0] < tested.quantiles((0.5,))[0]
+    assert estimate.quantiles((0.5,))[0] == pytest.approx(2.0, rel=0.5)
+
+
+def test_how_far_it_may_be_off_is_kept_in_another_unit_and_read_with_a_snapshot() -> None:
+    posterior = taught(CapacityPosterior(2.0, off_by=2.2, smoothing_s=0.0), Truth(2.0, 15.0, 1), 3)
+    levels = (0.05, 0.5, 0.95)
+    restored = CapacityPosterior.restore(posterior.snapshot(), 2.0, off_by=2.2, smoothing_s=0.0)
+    assert restored.quantiles(levels).tolist() == posterior.quantiles(levels).tolist()
+    tokens = posterior.converted(100.0, 200.0).quantiles(levels) / 100.0
+    assert tokens == pytest.approx(posterior.quantiles(levels), rel=0.03)
+    for wrong in (1.0, 0.5, math.nan, math.inf):
+        with pytest.raises(ValueError, match="off_by must be a factor above 1"):
+            CapacityPosterior(2.0, off_by=wrong)

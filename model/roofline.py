@@ -1,0 +1,110 @@
+"""What an iteration of a serving engine takes, estimated from the model's size and the accelerator's data sheet.
+
+Reading a prompt of L tokens is bound by arithmetic, `(2 params + 2 layers width L) L / FLOPS`; generating by memory,
+for every iteration reads the weights and the cache of all that run, `(weights + KV) / bandwidth`. Of either an engine
+reaches a part. Beside it stand, in each iteration, the host's share and, where several accelerators share a layer, what
+they wait for each other.
+Source: S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4), 2009; the counts of R. Pope et al., "Efficiently
+Scaling Transformer Inference", MLSys 2023. Pure arithmetic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+# What engines reach, held against measured ones by `python -m tests.bench.roofline_check`.
+_OF_FLOPS: Final = 0.5
+_OF_BANDWIDTH: Final = 0.6
+_OF_MEMORY: Final = 0.9  # the rest is for activations
+_HOST_S: Final = 0.001
+_LAYER_TOGETHER_S: Final = 40e-6  # per layer, for each accelerator more than one
+OFF_BY: Final = 2.2  # of a capacity that rests on these, two times of three, by the same command
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """One device.
+
+    Attributes:
+        flops_per_s: dense, at 16 bits.
+        bytes_per_s: of its memory.
+        memory_bytes: of which weights and cache take nine tenths.
+    """
+
+    flops_per_s: float
+    bytes_per_s: float
+    memory_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSize:
+    """A decoder of transformer layers.
+
+    Attributes:
+        params: all of them.
+        active_params: that one token meets; fewer than all in a mixture of experts.
+        num_layers: of attention.
+        attention_width: of a layer's queries, all heads together.
+        kv_bytes_per_token: in the cache, all layers together.
+        bytes_per_param: as the weights are stored.
+    """
+
+    params: float
+    active_params: float
+    num_layers: int
+    attention_width: int
+    kv_bytes_per_token: float
+    bytes_per_param: float = 2.0
+
+    @property
+    def weight_bytes(self) -> float:
+        return self.params * self.bytes_per_param
+
+
+@dataclass(frozen=True, slots=True)
+class IterationCosts:
+    """Seconds of an iteration: `base + prompt_token P + prompt_token_sq sum(chunk context) + sequence B + kv_token KV`.
+
+    Attributes:
+        base_s: of every iteration.
+        prompt_token_s: per prompt token read.
+        prompt_token_sq_s: per prompt token and token before it.
+        sequence_s: per request that generates.
+        kv_token_s: per token in the cache.
+        kv_capacity_tokens: that the cache holds.
+    """
+
+    base_s: float
+    prompt_token_s: float
+    prompt_token_sq_s: float
+    sequence_s: float
+    kv_token_s: float
+    kv_capacity_tokens: int
+
+
+def iteration_costs(model: ModelSize, accelerator: Accelerator, num_accelerators: int = 1) -> IterationCosts:
+    """Costs of a replica that spreads every layer over its accelerators.
+
+    Raises:
+        ValueError: the weights leave no room for a cache of requests.
+    """
+    flops_per_s = accelerator.flops_per_s * num_accelerators * _OF_FLOPS
+    bytes_per_s = accelerator.bytes_per_s * num_accelerators * _OF_BANDWIDTH
+    room_bytes = accelerator.memory_bytes * num_accelerators * _OF_MEMORY
+    tokens = int((room_bytes - model.weight_bytes) / model.kv_bytes_per_token)
+    if tokens < 1:
+        raise ValueError(
+            f"weights of {model.weight_bytes / 1e9:.0f} GB leave no room for requests in the {room_bytes / 1e9:.0f} GB "
+            f"that may be used of {num_accelerators} accelerator{'s' if num_accelerators > 1 else ''}"
+        )
+    together_s = _LAYER_TOGETHER_S * model.num_layers * (num_accelerators - 1)
+    token_s = 2.0 * model.active_params / flops_per_s
+    return IterationCosts(
+        base_s=model.weight_bytes / bytes_per_s + together_s + _HOST_S,
+        prompt_token_s=token_s,
+        prompt_token_sq_s=2.0 * model.num_layers * model.attention_width / flops_per_s,
+        sequence_s=token_s,
+        kv_token_s=model.kv_bytes_per_token / bytes_per_s,
+        kv_capacity_tokens=tokens,
+    )
