@@ -42,6 +42,9 @@ class Indicator:
 
 
 ARRIVAL_RATE = "request.arrival_rate"
+# While the first of these runs, the second grows: an engine that tells otherwise, and nothing else that is new, is not
+# read any more, however new its samples look.
+RUNNING, GENERATED = "num_requests_running", "generation_tokens_total"
 
 DEFAULT_CATALOGUE: tuple[Indicator, ...] = (
     Indicator(ARRIVAL_RATE, "1/s", 1, "requests", "rate", ("requests_started_total", "requests_finished_total")),

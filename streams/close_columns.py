@@ -65,19 +65,20 @@ def put_sources(num_workloads: int, scratch: Scratch, out: Columns, first_row: i
     begins, firsts = heard.begins, heard.firsts
     for w in range(num_workloads):
         row, first, end = scratch.rows[w], firsts[w], firsts[w + 1]
-        newest_ms, censored, fell = 0, False, False
+        newest_ms, censored, fell, seen = 0, False, False, 0
         for i in range(first, end):
             last_ms = heard.ts_ms[begins[i + 1] - 1]
             out.series[first_m + i], out.row[first_m + i] = heard.series[i], row - first_row
             out.series_ms[first_m + i] = last_ms
             newest_ms = max(newest_ms, last_ms)
             censored |= told.censored[i]
+            seen += not told.stuck[i]
             for q in range(told.fell.shape[1]):
                 fell |= told.fell[i, q]
             for j in range(begins[i], begins[i + 1]):
                 out.sample_row[n + j], out.sample_series[n + j] = heard.samples[j], i
         out.num_samples[row], out.newest_ms[row] = begins[end] - begins[first], newest_ms
-        out.sources_seen[row] = end - first
+        out.sources_seen[row] = seen
         out.flags[row] = CENSORED * censored + RESET * fell
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from streams.close_columns import ROWS, SAMPLES, SERIES, Columns, is_same, put_counters, put_sources
 from streams.close_order import ABSENT, NEVER, Closing, Limits, Names, Scratch, admit, divide, find, in_order
-from streams.close_rules import Remembered, RuleTables, combine_misses, combine_plain, gauge, grow, tell
+from streams.close_rules import Remembered, RuleTables, combine_misses, combine_plain, find_stuck, gauge, grow, tell
 from streams.compiled import compiled
 from streams.pool_loop import PoolRows, release
 from streams.sample_run import Ints, Shorts
@@ -64,7 +64,8 @@ def close_slots(
         count = in_order(size, rows, names, limits.step_ms, scratch)
         out.refused[s] = size - count
         m, num_workloads = divide(count, rows, names, scratch)
-        grow(rules, heard, m, known, scratch.growth)
+        find_stuck(rules, heard, m, known, scratch.told.stuck)
+        grow(rules, heard, m, known, scratch.told.stuck, scratch.growth)
         tell(rules, scratch.growth, m, scratch.told)
         gauge(rules, heard, m, scratch.told)
         combine_plain(rules, scratch.told, heard.firsts, scratch.rows, num_workloads, out.values, out.observed)

@@ -90,6 +90,7 @@ class CloseRoom:
                 miss_known=np.empty(misses, np.bool_),
                 fell=np.empty(falls, np.bool_),
                 censored=np.empty(n, np.bool_),
+                stuck=np.empty(n, np.bool_),
             ),
             growth=Growth(*np.empty((3, *grown), np.bool_), *np.empty((2, *grown))),
         )

@@ -29,6 +29,8 @@ class RuleTables(NamedTuple):
         gauge_rule, gauge_fields: [G] what is made of one or, of ratios, two fields: [G, 2].
         plain_at, plain_how: [P] indicator, and what is made of all sources.
         miss_at, good, whole: [M] indicator, and its two counters.
+        busy: [2] the field that tells of requests in service, and, by its place in `counters`, the counter that grows
+            while there are any; -1 where the source has none.
         cap: [1] largest share of one source in a sum, in means of the others; inf where there is none.
     """
 
@@ -41,6 +43,7 @@ class RuleTables(NamedTuple):
     miss_at: Ints
     good: Ints
     whole: Ints
+    busy: Ints
     cap: Floats
 
 
@@ -71,6 +74,7 @@ class Told(NamedTuple):
         good, whole, miss_known: [m, M] the two counters of miss ratios.
         fell: [m, P - G + M] whether a counter of a rate or of a miss ratio, rates first, has started anew.
         censored: [m] whether a rate is that of another counter than its first.
+        stuck: [m] whether it only repeats what was known.
     """
 
     plain: Floats
@@ -80,6 +84,7 @@ class Told(NamedTuple):
     miss_known: Bools
     fell: Bools
     censored: Bools
+    stuck: Bools
 
 
 class Growth(NamedTuple):
@@ -106,8 +111,40 @@ class Remembered(NamedTuple):
 
 
 @compiled
-def grow(rules: RuleTables, heard: Heard, m: int, known: Remembered, growth: Growth) -> None:
-    """Compare the counters of m sources, oldest sample first, with what is remembered, and remember them."""
+def find_stuck(rules: RuleTables, heard: Heard, m: int, known: Remembered, stuck: Bools) -> None:
+    """Which of m sources say that requests are served while no counter, tokens least of all, says anything new.
+
+    What such an exporter reads is as old as its last change. Taken for new it would be no load at all, and a load many
+    times too high once it is read again, for then the counters make up for it within one slot.
+    """
+    counters, running, grows = rules.counters, rules.busy[0], rules.busy[1]
+    values, begins, numbers, known_values = heard.values, heard.begins, heard.series, known.values
+    for i in range(m):
+        stuck[i] = False
+        if running < 0 or grows < 0:
+            continue
+        newest = values[begins[i + 1] - 1, counters[grows]]
+        if newest > known_values[numbers[i], grows]:
+            continue  # at work, as nearly always
+        told, repeats = False, True
+        for j in range(begins[i], begins[i + 1]):
+            repeats &= values[j, running] > 0.0  # not where it is unknown
+            told |= not np.isnan(values[j, counters[grows]])
+        for c in range(len(counters)):
+            if not (repeats and told):
+                break
+            for j in range(begins[i], begins[i + 1]):
+                value = values[j, counters[c]]
+                repeats &= np.isnan(value) or value == known_values[numbers[i], c]
+        stuck[i] = repeats and told
+
+
+@compiled
+def grow(rules: RuleTables, heard: Heard, m: int, known: Remembered, stuck: Bools, growth: Growth) -> None:
+    """Compare the counters of m sources, oldest sample first, with what is remembered, and remember them.
+
+    Of a stuck one the times stay those at which it was read last, so that its next increase is one over all that time.
+    """
     values, ts_ms, begins, numbers = heard.values, heard.ts_ms, heard.begins, heard.series
     known_values, known_times = known.values, known.times
     present_out, fell_out, known_out = growth.present, growth.fell, growth.known
@@ -121,7 +158,7 @@ def grow(rules: RuleTables, heard: Heard, m: int, known: Remembered, growth: Gro
             present, fell = False, False
             for j in range(begins[i], begins[i + 1]):
                 value = values[j, field]
-                if not np.isnan(value):
+                if not np.isnan(value) and not stuck[i]:
                     instant = ts_ms[j]
                     if np.isnan(base):
                         base, base_ms = value, instant
@@ -171,7 +208,7 @@ def tell(rules: RuleTables, growth: Growth, m: int, told: Told) -> None:
 def gauge(rules: RuleTables, heard: Heard, m: int, told: Told) -> None:
     """Means, ratios and maxima of m sources, oldest sample first."""
     values, begins = heard.values, heard.begins
-    plain, plain_known, first = told.plain, told.plain_known, len(rules.rate_counters)
+    plain, plain_known, first, stuck = told.plain, told.plain_known, len(rules.rate_counters), told.stuck
     for g in range(len(rules.gauge_rule)):
         rule, field, other = rules.gauge_rule[g], rules.gauge_fields[g, 0], rules.gauge_fields[g, 1]
         for i in range(m):
@@ -187,7 +224,7 @@ def gauge(rules: RuleTables, heard: Heard, m: int, told: Told) -> None:
                     total += value
                     top = max(top, value)
             plain[i, first + g] = (top if rule == OF_MAXIMA else total / count) if count else 0.0
-            plain_known[i, first + g] = count > 0
+            plain_known[i, first + g] = count > 0 and not stuck[i]
 
 
 @compiled

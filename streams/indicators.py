@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from streams.catalogue import Indicator
+from streams.catalogue import GENERATED, RUNNING, Indicator
 from streams.close_rules import MAX, MEAN, OF_MAXIMA, OF_MEANS, OF_RATIOS, SUM, RuleTables
 from streams.histograms import Added, added, capped, merged_quantile
 from streams.pages import HistogramState
@@ -59,6 +59,7 @@ class IndicatorRules:
             miss_at=_numbers([n for n, _ in misses]),
             good=_numbers([counter[i.fields[0]] for _, i in misses]),
             whole=_numbers([counter[i.fields[1]] for _, i in misses]),
+            busy=_numbers([at.get(RUNNING, _NO_COUNTER), counter.get(GENERATED, _NO_COUNTER)]),
             cap=np.array([np.inf if source_cap is None else source_cap]),
         )
         self._quantiles = [(n, i.fields[0]) for n, i in numbered if i.rule == "p95"]

@@ -51,6 +51,12 @@ def replay(
     noise: Annotated[
         float, typer.Option(callback=finite, min=0.0, help="Relative noise of the gauges that policies read.")
     ] = 0.0,
+    faults: Annotated[
+        str | None,
+        typer.Option(
+            help="Times in which engines' telemetry fails for all: gap@600+300, frozen@600+300, delayed@600+300:60."
+        ),
+    ] = None,
     train_share: Annotated[
         float | None,
         typer.Option(
@@ -121,6 +127,7 @@ def replay(
             scrape_interval=scrape_interval,
             delay=delay,
             noise=noise,
+            faults=faults,
             train_share=train_share,
             day=day,
             mean_rate=mean_rate,

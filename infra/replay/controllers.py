@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Protocol
 
 from agents.apply_guard import ApplyGuard
@@ -11,10 +12,11 @@ from infra.replay.certainties import Certainty
 from infra.replay.loop import MemoryLoop
 from infra.replay.policy import ScalingPolicy
 from infra.replay.setting import Setting
+from infra.replay.telemetry_faults import delay_at, fault_at
 from infra.replay.view import View
 from infra.simulator.cluster import Cluster
 from infra.simulator.gpu import DeviceModel
-from infra.simulator.telemetry import TelemetrySampler
+from infra.simulator.telemetry import SlotTelemetry, TelemetrySampler
 from model.contract import Forecaster
 from streams.config import StreamConfig
 
@@ -94,7 +96,9 @@ class HarmonyController:
         self._guard = ApplyGuard(setting.max_replicas)
         self._slot = 0
         self._phase = 0
-        self._telemetry: tuple[bytes, ...] = ()
+        self._faults = setting.telemetry.faults
+        self._facts: tuple[bytes, ...] = ()
+        self._delayed: deque[tuple[float, tuple[bytes, ...]]] = deque()  # each with the instant at which it arrives
         self.next_s = self._instant()
 
     @property
@@ -108,10 +112,10 @@ class HarmonyController:
 
     def act(self) -> None:
         if self._phase < 2:
-            self._sampler.sample()
+            self._sample()
         if self._phase == 1:
             # Packed within the slot: facts stamped at its end would belong to the next one.
-            self._telemetry = self._sampler.take(self._cluster.num_current).requests
+            self._send(self._sampler.take(self._cluster.num_current))
         if self._phase == 2:
             self._close_slot()
         self._phase = (self._phase + 1) % 3
@@ -126,10 +130,27 @@ class HarmonyController:
         start_s = self._slot * self._step_s
         return start_s + (self._step_s / 2, self._step_s - 0.001, self._step_s)[self._phase]
 
+    def _sample(self) -> None:
+        fault = fault_at(self._faults, self.next_s)
+        if fault is None or fault.kind == "delayed":
+            self._sampler.sample()
+        elif fault.kind == "frozen":
+            self._sampler.repeat()
+
+    def _send(self, slot: SlotTelemetry) -> None:
+        """What engines tell is on its way, and none overtakes another; what the orchestrator tells is known at once."""
+        told = len(slot.requests) - slot.num_facts
+        due_s = self.next_s + delay_at(self._faults, self.next_s)
+        self._delayed.append((max(due_s, self._delayed[-1][0] if self._delayed else due_s), slot.requests[:told]))
+        self._facts = slot.requests[told:]
+
     def _close_slot(self) -> None:
         self._slot += 1
         end_ms = self._start_ts_ms + self._slot * self._step_ms
-        for command in self._loop.close_slot(WORKLOAD, self._telemetry, end_ms):
+        telemetry: list[bytes] = []
+        while self._delayed and self._delayed[0][0] <= self.next_s:
+            telemetry += self._delayed.popleft()[1]
+        for command in self._loop.close_slot(WORKLOAD, (*telemetry, *self._facts), end_ms):
             verdict = self._guard.check(command, end_ms, self._cluster.num_current)
             if verdict.apply:
                 change = self._cluster.set_replicas(command.replicas, self._cluster.now_s)

@@ -26,6 +26,7 @@ from infra.replay.rates import DAY_S, Tokens, read_rates
 from infra.replay.records import Row, paired_interval
 from infra.replay.reliability_plot import draw
 from infra.replay.setting import Setting
+from infra.replay.telemetry_faults import TelemetryFault, read_faults
 from infra.simulator.arrivals import TraceError, read_trace
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import ProfileError, named_profile
@@ -53,6 +54,7 @@ class Request:
     scrape_interval: float
     delay: float
     noise: float
+    faults: str | None
     train_share: float | None
     day: int | None
     mean_rate: float | None
@@ -87,6 +89,7 @@ def run_replay(q: Request) -> None:
     check_numbers(q.slo_ttft, q.slo_tpot, q.objective, bounds, train_share, q.scrape_interval)
     policy = policy_with(q.epsilon, q.guards, tuned=q.tune)
     times, off_by = told_capacity(q.told_capacity)
+    faults = read_faults(q.faults)
     try:
         options = Options(
             named_profile(q.profile), Objective(q.slo_ttft, q.slo_tpot), q.objective, lead_s, sigma,
@@ -106,13 +109,18 @@ def run_replay(q: Request) -> None:
     if short is not None:
         say(short)
     known = replace(cell.known, policy=policy, told_times=times, told_off_by=off_by)
-    cell = replace(cell, known=known, scored=_drawn_from(cell.scored, q.first_seed))
+    cell = replace(cell, known=known, scored=_as_told(cell.scored, q.first_seed, faults))
     result = run_cell(
         cell, wanted, q.seeds, tuned=q.tune, oracle_budget=q.oracle, rate_budget=q.oracle_rate, log_dir=q.log_dir,
         jobs=q.jobs, progress=lambda what: say(f"{cell.name}: {what}"),
     )  # fmt: skip
     guards = {"named": q.guards, **asdict(policy.guards)}
-    body = as_json(result, options) | {"guards": guards, "first_seed": q.first_seed, "told_capacity": q.told_capacity}
+    body = as_json(result, options) | {
+        "guards": guards,
+        "first_seed": q.first_seed,
+        "told_capacity": q.told_capacity,
+        "faults": [asdict(fault) for fault in faults],
+    }
     write_json(q.json_out, body)
     title = f"{cell.name}, lead time {q.lead_time} s"
     if q.plot is not None:
@@ -140,8 +148,10 @@ def _check_load(q: Request) -> None:
         raise HarmonyError("--prompt-tokens and --output-tokens are of a rate file: recorded requests have theirs.", 2)
 
 
-def _drawn_from(scored: Callable[[int], Setting], first_seed: int) -> Callable[[int], Setting]:
-    return lambda run: scored(first_seed + run)
+def _as_told(
+    scored: Callable[[int], Setting], first_seed: int, faults: tuple[TelemetryFault, ...]
+) -> Callable[[int], Setting]:
+    return lambda run: scored(first_seed + run).with_faults(faults)
 
 
 def _rate_cell(

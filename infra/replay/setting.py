@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from infra.replay.telemetry_faults import TelemetryFault, shifted
 from infra.simulator.arrivals import Arrivals
 from infra.simulator.lead_time import ConstantLeadTime, LeadTime, LognormalLeadTime, MixedLeadTime, MixedStarts
 from infra.simulator.ledger import Objective
@@ -35,11 +37,13 @@ class Telemetry:
         scrape_s: gauges and counters are read this often; 0 = at each policy's own tick.
         delay_s: a reading reaches the policy so much later.
         noise: relative standard deviation of what gauges show.
+        faults: times in which it fails.
     """
 
     scrape_s: float = 0.0
     delay_s: float = 0.0
     noise: float = 0.0
+    faults: tuple[TelemetryFault, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,11 @@ class Setting:
     def careful_lead_s(self) -> float:
         """A lead time that most starts keep, for who orders beforehand."""
         return self.lead_s * (1.0 + self.lead_sigma_log) if self.mixed_starts is None else self.mixed_starts.slow_s
+
+    def with_faults(self, faults: Sequence[TelemetryFault]) -> Setting:
+        """The same cell whose telemetry fails; times are from the beginning of what is scored."""
+        telemetry = replace(self.telemetry, faults=shifted(faults, self.load.score[0]))
+        return replace(self, telemetry=telemetry)
 
     def with_load(self, load: Load) -> Setting:
         """The same cell under another load."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from infra.replay.setting import Telemetry
+from infra.replay.telemetry_faults import delay_at, fault_at
 from infra.simulator.cluster import Cluster
 from infra.simulator.request import Request
 
@@ -63,7 +64,8 @@ class View:
         self._telemetry = telemetry
         self._keep_s = keep_s
         self._readings: deque[Reading] = deque()
-        self._delayed: deque[Reading] = deque()
+        self._delayed: deque[tuple[float, Reading]] = deque()  # each with the instant at which it arrives
+        self._last: Reading | None = None
         self._noise = np.random.default_rng([seed, 20_260])
         self._firsts: list[Request] = []
         self._ends: list[Request] = []
@@ -74,7 +76,12 @@ class View:
 
     def scrape(self) -> None:
         """Read every endpoint at the cluster's present instant."""
-        c = self._cluster
+        c, fault = self._cluster, fault_at(self._telemetry.faults, self._cluster.now_s)
+        if fault is not None and fault.kind == "gap":
+            return
+        if fault is not None and fault.kind == "frozen" and self._last is not None:
+            self._send(replace(self._last, at_s=c.now_s, ttfts_s=(), tpots_s=(), ended=()))
+            return
         states = [c.state_of(r) for r in c.ready]
         noise = self._telemetry.noise
         jitter = np.maximum(0.0, 1 + noise * self._noise.standard_normal(2 * len(states))) if noise > 0 else None
@@ -83,7 +90,7 @@ class View:
             return value if jitter is None else round(value * float(jitter[k]))
 
         ends = self._ends
-        self._delayed.append(
+        self._send(
             Reading(
                 at_s=c.now_s,
                 running=tuple(shown(s.running, k) for k, s in enumerate(states)),
@@ -100,12 +107,18 @@ class View:
         self._firsts.clear()
         self._ends.clear()
 
+    def _send(self, reading: Reading) -> None:
+        """On its way to the policy; none overtakes another."""
+        self._last = reading
+        due_s = reading.at_s + self._telemetry.delay_s + delay_at(self._telemetry.faults, reading.at_s)
+        self._delayed.append((max(due_s, self._delayed[-1][0] if self._delayed else due_s), reading))
+
     def advance(self) -> None:
         """Take in what has arrived by the cluster's present instant."""
         self.now_s = self._cluster.now_s
         self.ready, self.current = self._cluster.num_ready, self._cluster.num_current
-        while self._delayed and self._delayed[0].at_s + self._telemetry.delay_s <= self.now_s:
-            self._readings.append(self._delayed.popleft())
+        while self._delayed and self._delayed[0][0] <= self.now_s:
+            self._readings.append(self._delayed.popleft()[1])
         oldest_s = self.now_s - self._telemetry.delay_s - self._keep_s
         while len(self._readings) > 1 and self._readings[1].at_s <= oldest_s:
             self._readings.popleft()

@@ -34,11 +34,15 @@ _DEMAND_COUNTERS = ("requests_started_total", "prompt_tokens_total", "generation
 
 @dataclass(frozen=True, slots=True)
 class SlotTelemetry:
-    """Record values of one workload and slot, all keyed by the workload. `num_samples` counts rows, facts included."""
+    """Record values of one workload and slot, all keyed by the workload. `num_samples` counts rows, facts included.
+
+    The last `num_facts` of `requests` are what the orchestrator tells, the others what engines do.
+    """
 
     requests: tuple[bytes, ...]
     gpu: tuple[bytes, ...]
     num_samples: int
+    num_facts: int = 0
 
 
 @dataclass(slots=True)
@@ -93,6 +97,8 @@ class TelemetrySampler:
         self._first_open = 0
         self._closed: set[int] = set()
         self._requests: list[_RequestRow] = []
+        self._last_requests: list[_RequestRow] = []
+        self._gateway_waiting: int | None = None
         self._gpus: list[tuple[str, int, GpuReading]] = []
         self._gateway: list[tuple[int, int]] = []
         self._outcomes: list[OutcomeFact] = []
@@ -106,14 +112,27 @@ class TelemetrySampler:
         """Read every replica and device at the cluster's present instant."""
         now_ms = self.ts_ms(self._cluster.now_s)
         if self._with_gateway:
-            self._gateway.append((now_ms, len(self._cluster.gateway)))
+            self._gateway_waiting = len(self._cluster.gateway)
+            self._gateway.append((now_ms, self._gateway_waiting))
+        rows: list[_RequestRow] = []
         for replica in self._open_replicas():
             if self._is_up(replica):
-                self._requests.append(self._request_row(replica, now_ms))
+                rows.append(self._request_row(replica, now_ms))
             if self._with_devices and math.isnan(replica.release_s):
                 self._read_devices(replica, now_ms)
             if not math.isnan(replica.ready_s):
                 self._tell_ready(replica)
+        self._requests += rows
+        self._last_requests = rows
+
+    def repeat(self) -> None:
+        """What stuck exporters tell at the present instant: that which was read last."""
+        now_ms = self.ts_ms(self._cluster.now_s)
+        self._requests += [
+            (source, now_ms, values, ttft, tpot) for source, _, values, ttft, tpot in self._last_requests
+        ]
+        if self._gateway_waiting is not None:
+            self._gateway.append((now_ms, self._gateway_waiting))
 
     def outcome(self, command_id: str, status: str, at_s: float) -> None:
         """Report what became of a command."""
@@ -134,6 +153,7 @@ class TelemetrySampler:
             (*_chunked(self._requests, REQUEST_ROWS, self._pack_requests), *self._pack_gateway(), *tail),
             tuple(_chunked(self._gpus, GPU_ROWS, self._pack_gpus)),
             len(self._requests) + len(self._gpus) + len(self._gateway) + len(tail),
+            len(tail),
         )
         self._requests, self._gpus, self._gateway, self._outcomes = [], [], [], []
         for replica in self._open_replicas():

@@ -41,6 +41,7 @@ def test_the_command_writes_json_logs_and_plot(tmp_path: Path) -> None:
     code, _ = run(
         "--requests", load_file(tmp_path), "--profile", str(tmp_path / "half.json"), "--slo-tpot", "1",
         "--policies", "hpa,static-peak", "--seeds", "2", "--oracle", "20", "--lead-time", "20~0.3",
+        "--faults", "gap@60+30,delayed@120+30:10",
         "--json", str(tmp_path / "out.json"), "--log-dir", str(tmp_path / "logs"), "--plot", str(tmp_path / "p.svg"),
     )  # fmt: skip
     assert code == 0
@@ -53,6 +54,10 @@ def test_the_command_writes_json_logs_and_plot(tmp_path: Path) -> None:
     assert (tmp_path / "logs" / "hpa-1" / "requests.csv").exists()
     assert "oracle" in (tmp_path / "p.svg").read_text() or not body["oracle"]["lead_constrained"]
     assert body["oracle"]["rate_known"] == {}
+    assert [(f["kind"], f["start_s"], f["end_s"], f["delay_s"]) for f in body["faults"]] == [
+        ("gap", 60.0, 90.0, 0.0),
+        ("delayed", 120.0, 150.0, 10.0),
+    ]
     assert (body["guards"]["named"], body["guards"]["up_period_s"]) == ("fast", 15.0)
 
 
@@ -131,6 +136,7 @@ def test_the_command_tells_what_knowing_the_rate_is_worth(tmp_path: Path) -> Non
         (["--rate", "ramp", "--plot-risk", "risk.bmp"], "must end in .png"),
         (["--rate", "ramp", "--no-tune", "--epsilon", "5"], "--epsilon must be between 0 and 1"),
         (["--rate", "ramp", "--epsilon", "0.05"], "give --no-tune"),
+        (["--rate", "ramp", "--faults", "gap@1"], "--faults must be of gap, frozen, delayed"),
         (["--rate", "ramp", "--told-capacity", "half"], "--told-capacity must be times of the load test's figure"),
         (["--rate", "ramp", "--told-capacity", "2:9"], "a factor of 1.01 to 2.5 that it may be off by, got '2:9'"),
         (["--rate", "ramp", "--lead-time", "100~1e300"], "a sigma of at most 5"),

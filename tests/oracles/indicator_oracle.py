@@ -40,7 +40,8 @@ def indicators(
     cells: list[float | None] = []
     censored = any_fell = False
     nothing: dict[str, Any] = {"counters": {}, "hists": {}}
-    told_by = [(samples[src], before.get(src, nothing)) for src in sorted(samples)]
+    everyone = [(samples[src], before.get(src, nothing)) for src in sorted(samples)]
+    told_by = [(told, old) for told, old in everyone if not stuck(source, told, old)]
     for _, rule, fields, over in REQUESTS if source == "requests" else GPU:
         fell = False
         if rule == "rate":
@@ -49,12 +50,23 @@ def indicators(
         elif rule == "miss_ratio":
             value, fell = miss_ratio(fields, told_by, cap)
         elif rule == "p95":
-            value, fell = added_p95(fields[0], told_by, cap)
+            value, fell = added_p95(fields[0], everyone, cap)
         else:
             value = over_sources([gauge_of(rule, fields, told) for told, _ in told_by], over, cap)
         any_fell = any_fell or fell
         cells.append(None if fell or value is None else single(value))
     return cells, censored, any_fell
+
+
+def stuck(source: str, told: list[tuple[int, Any, Any]], old: dict[str, Any]) -> bool:
+    """Whether an engine that serves repeats the counters that are known of it, its tokens among them."""
+    if source != "requests" or not all((row.get("num_requests_running") or 0) > 0 for _, row, _ in told):
+        return False
+    table = {f for _, rule, fields, _ in REQUESTS if rule in ("rate", "miss_ratio") for f in fields}
+    said = [(f, x) for _, row, _ in told for f, x in row.items() if f in table and x is not None]
+    return "generation_tokens_total" in dict(said) and all(
+        f in old["counters"] and old["counters"][f][1] == x for f, x in said
+    )
 
 
 def rate(fields: list[str], told_by: Told, over: str, cap: float | None) -> tuple[float | None, bool, bool]:

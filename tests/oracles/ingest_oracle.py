@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tests.oracles.indicator_oracle import GPU, REQUESTS, indicators
+from tests.oracles.indicator_oracle import GPU, REQUESTS, indicators, stuck
 from tests.oracles.record_oracle import BadError, RawRecord, read
+
+NOTHING: dict[str, Any] = {"counters": {}, "hists": {}}
 
 
 @dataclass
@@ -176,7 +178,7 @@ def close(
             "cells": cells,
             "num_samples": len(times),
             "newest_ts_ms": max(times or [*(f[0] for f in (*fleet, *outcomes)), *(word[1] for word in words)]),
-            "sources_seen": len(samples),
+            "sources_seen": sum(not stuck(source, told, before.get(src, NOTHING)) for src, told in samples.items()),
             "sources_known": len(heard | set(samples)),
             "censored": censored,
             "reset": reset,
@@ -194,9 +196,10 @@ def remembered(source: str, told: list[tuple[int, Any, Any]], before: dict[str, 
     state["hists"] = dict((before or {}).get("hists", {}))
     table = REQUESTS if source == "requests" else GPU
     counters = {f for _, rule, fields, _ in table if rule in ("rate", "miss_ratio") for f in fields}
+    repeats = stuck(source, told, before or NOTHING)
     for ts, row, hists in told:
         for name, value in row.items():
-            if name in counters and value is not None:
+            if name in counters and value is not None and not repeats:
                 state["counters"][name] = (ts, value)
         for name, h in hists.items():
             state["hists"][name] = (ts, h)

@@ -120,3 +120,63 @@ def test_p95_beyond_every_edge_is_the_last_edge() -> None:
     log.tick(3500)
     assert log.cells("request.ttft_p95_s") == [None, 2.0, None]
     assert [facts(p).reset for p in log.pages] == [False, False, True]  # new edges: the source started anew
+
+
+def engine(log: Log, ts: int, requests: float, tokens: float, running: float, source: str = "a") -> None:
+    values = {
+        "requests_started_total": requests, "generation_tokens_total": tokens, "num_requests_running": running,
+        "num_requests_waiting": 2.0, "slo_good_total": requests, "slo_total": requests,
+    }  # fmt: skip
+    log.sample(ts, values, source=source)
+
+
+def test_an_exporter_that_repeats_itself_while_requests_run_is_not_read() -> None:
+    """Read again, what happened meanwhile is one increase over all the time, not over one slot."""
+    log = Log()
+    engine(log, 500, 100, 1_000, 5)
+    engine(log, 1_500, 110, 1_500, 5)
+    for ts in (2_500, 3_200, 3_500, 4_500):
+        engine(log, ts, 110, 1_500, 5)
+    engine(log, 5_500, 150, 3_500, 6)
+    engine(log, 6_500, 160, 4_000, 6)
+    log.tick(7_500)
+    assert log.cells("request.arrival_rate") == [None, 10.0, None, None, None, 10.0, 10.0]
+    assert log.cells("request.output_token_rate") == [None, 500.0, None, None, None, 500.0, 500.0]
+    assert log.cells("engine.running") == [5.0, 5.0, None, None, None, 6.0, 6.0]
+    assert log.cells("engine.waiting_max") == [2.0, 2.0, None, None, None, 2.0, 2.0]
+    assert log.cells("slo.miss_ratio") == [None, 0.0, None, None, None, 0.0, 0.0]
+    told = [facts(page) for page in log.pages]
+    assert [f.sources_seen for f in told] == [1, 1, 0, 0, 0, 1, 1]
+    assert [f.sources_known for f in told] == [1] * 7
+    assert [f.num_samples for f in told] == [1, 1, 1, 2, 1, 1, 1]
+
+
+def test_others_are_read_on_and_the_one_that_repeats_itself_counts_as_missing() -> None:
+    log = Log()
+    for k in range(4):
+        engine(log, 500 + 1_000 * k, 100 + 10 * k, 1_000 + 500 * k, 5, "a")
+        engine(log, 500 + 1_000 * k, 100 + 10 * min(k, 1), 1_000 + 500 * min(k, 1), 5, "b")
+    log.tick(4_500)
+    assert log.cells("request.arrival_rate") == [None, 20.0, 10.0, 10.0]
+    assert [(facts(p).sources_seen, facts(p).sources_known) for p in log.pages] == [(2, 2), (2, 2), (1, 2), (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"num_requests_running": 0.0}, "an idle engine has nothing new to tell"),
+        ({"num_requests_running": None}, "nobody says that requests run"),
+        ({"requests_started_total": 111}, "a request came"),
+        ({"generation_tokens_total": 1_501}, "a token was generated"),
+        ({"generation_tokens_total": None}, "tokens are not told"),
+    ],
+)
+def test_what_is_no_repetition_is_read(changes: dict[str, float | None], why: str) -> None:
+    log = Log()
+    engine(log, 500, 100, 1_000, 5)
+    engine(log, 1_500, 110, 1_500, 5)
+    last = {"requests_started_total": 110, "generation_tokens_total": 1_500, "num_requests_running": 5.0}
+    log.sample(2_500, last | changes)
+    log.tick(3_500)
+    assert log.cells("request.arrival_rate")[-1] is not None, why
+    assert facts(log.pages[-1]).sources_seen == 1

@@ -75,7 +75,7 @@ def test_every_page_is_what_the_oracle_says(seed: int, source: Source, config: S
 
 def test_the_random_logs_hold_what_they_promise() -> None:
     counters = dict.fromkeys(("late", "duplicate", "dead", "future", "refused", "unknown_names", "tombstones"), 0)
-    resets = censored = outcomes = batch = controls = empty = observed_p95 = 0
+    resets = censored = outcomes = batch = controls = empty = observed_p95 = stuck = 0
     for config in SETTINGS:
         kernel = kernel_of("requests", config)
         pages = pages_of(commits_of(kernel.fold([LogRecord(*r) for r in log_of(1, "requests", config)])), config)
@@ -84,13 +84,14 @@ def test_the_random_logs_hold_what_they_promise() -> None:
         facts = [f for p in pages for f in p.page.facts]
         resets += sum(f.reset for f in facts)
         censored += sum(f.censored for f in facts)
+        stuck += sum(f.num_samples > 0 and f.sources_seen == 0 for f in facts)
         outcomes += sum(len(f.outcomes) for f in facts)
         batch += sum(len(q.jobs) for f in facts for q in f.batch)
         controls += sum(len(p.page.controls) for p in pages)
         empty += sum(not p.page.workloads for p in pages)
         observed_p95 += sum(int(p.page.observed[:, 8].sum()) for p in pages)
     assert all(counters.values()), counters
-    assert all((resets, censored, outcomes, batch, controls, empty, observed_p95))
+    assert all((resets, censored, stuck, outcomes, batch, controls, empty, observed_p95))
 
 
 def crash_and_replay(log: list[RawRecord], source: Source, config: StreamConfig, rng: random.Random) -> list[bytes]:

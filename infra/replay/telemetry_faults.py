@@ -1,0 +1,78 @@
+"""Telemetry that fails for a while: not there, stuck, or late. Every policy lives through the same."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal, cast, get_args
+
+from infra.errors import HarmonyError
+
+Kind = Literal["gap", "frozen", "delayed"]
+_TEXT: Final = re.compile(r"(gap|frozen|delayed)@([\d.]+)\+([\d.]+)(?::([\d.]+))?")
+_LATEST_S: Final = 366 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetryFault:
+    """One time in which engines are read as they should not be; how many replicas there are stays known.
+
+    Attributes:
+        kind: `gap`: nothing is read; `frozen`: what was read last is read again; `delayed`: what is read comes later.
+        start_s, end_s: when, end excluded.
+        delay_s: by how much later.
+    """
+
+    kind: Kind
+    start_s: float
+    end_s: float
+    delay_s: float = 0.0
+
+
+def fault_at(faults: Sequence[TelemetryFault], now_s: float) -> TelemetryFault | None:
+    """The first that holds at an instant."""
+    return next((fault for fault in faults if fault.start_s <= now_s < fault.end_s), None)
+
+
+def delay_at(faults: Sequence[TelemetryFault], now_s: float) -> float:
+    """By how much later what is read now comes."""
+    fault = fault_at(faults, now_s)
+    return 0.0 if fault is None else fault.delay_s
+
+
+def shifted(faults: Sequence[TelemetryFault], by_s: float) -> tuple[TelemetryFault, ...]:
+    """The same, so much later."""
+    return tuple(replace(fault, start_s=fault.start_s + by_s, end_s=fault.end_s + by_s) for fault in faults)
+
+
+def read_faults(text: str | None) -> tuple[TelemetryFault, ...]:
+    """`KIND@START+LENGTH`, several with commas between; a delay also says by how much: `delayed@START+LENGTH:BY`.
+
+    Raises:
+        HarmonyError: it says nothing of the kind.
+    """
+    return tuple(_read_fault(part.strip()) for part in (text or "").split(",") if part.strip())
+
+
+def _read_fault(text: str) -> TelemetryFault:
+    told = _TEXT.fullmatch(text)
+    if told is not None:
+        kind, start, length, delay = told.groups()
+        start_s, length_s, delay_s = _seconds(start), _seconds(length), _seconds(delay or "0")
+        in_order = start_s >= 0 and length_s > 0 and (delay_s > 0) == (kind == "delayed")
+        if in_order and start_s + length_s <= _LATEST_S and delay_s <= _LATEST_S:
+            return TelemetryFault(cast(Kind, kind), start_s, start_s + length_s, delay_s)
+    raise HarmonyError(
+        f"--faults must be of {', '.join(get_args(Kind))}, with seconds after scoring begins and how long it lasts, "
+        f"such as gap@600+300, frozen@600+300 or delayed@600+300:60 (by 60 s), got {text!r}.",
+        2,
+    )
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
