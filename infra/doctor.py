@@ -40,6 +40,7 @@ def examine(settings: Settings, brokers: str | None) -> Iterator[Finding]:
     yield examine_model(settings)
     yield from _plugins(settings)
     yield _sight(settings)
+    yield _capacity(settings)
     yield from _cluster(settings, brokers)
 
 
@@ -124,14 +125,32 @@ def _sight(settings: Settings) -> Finding:
     reach = f"{settings.policy.max_horizon} steps of {step_s:g} s reach {sight_s:g} s"
     if not late:
         return Finding("sight", "ok", f"{reach}, as far as declared starts take")
-    shown = ", ".join(f"{w.id} ({w.lead_time_s:g} s)" for w in late[:_SHOWN])
-    more = f" and {len(late) - _SHOWN} more" if len(late) > _SHOWN else ""
+    shown = _some([f"{w.id} ({w.lead_time_s:g} s)" for w in late])
     return Finding(
         "sight",
         "note",
-        f"{reach}, starts take longer: {shown}{more}; until they are seen to be faster these give no replica up",
+        f"{reach}, starts take longer: {shown}; until they are seen to be faster these give no replica up",
         f"set advanced.planning.max_horizon to {math.ceil(late[0].lead_time_s / step_s)} or more",
     )
+
+
+def _capacity(settings: Settings) -> Finding:
+    """Whether it is declared what a replica carries; until it is learned, plans rest on nothing else."""
+    declared = settings.policy.workloads
+    silent = [w.id for w in declared if w.capacity_rps is None and w.capacity_tokens_per_s is None]
+    if not silent:
+        return Finding("capacity", "ok", f"declared of all {len(declared)} workloads")
+    return Finding(
+        "capacity",
+        "note",
+        f"not declared, held until learned under load: {_some(silent)}",
+        "harmony capacity finds one, from a load test or by model and GPU",
+    )
+
+
+def _some(names: list[str]) -> str:
+    """The first few, and how many more."""
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
 def _gpu() -> Finding:

@@ -65,6 +65,21 @@ def test_starts_that_take_longer_than_forecasts_reach_are_noticed(tmp_path: Path
     assert (enough.status, enough.remedy) == ("ok", "")
 
 
+def test_workloads_whose_capacity_nobody_declares_are_noticed(tmp_path: Path) -> None:
+    def found(text: str) -> Finding:
+        config = tmp_path / "harmony.yaml"
+        config.write_text(text, encoding="utf-8")
+        return next(f for f in examine(load_settings(config, environ={}), None) if f.check == "capacity")
+
+    assert found("step_s: 15\n").status == "ok"
+    told = "{id: a, capacity_rps: 2}, {id: p, role: prefill, capacity_tokens_per_s: 900}"
+    assert found(f"workloads: [{told}]\n").detail == "declared of all 2 workloads"
+    silent = ", ".join(f"{{id: w{k}}}" for k in range(5))
+    note = found(f"workloads: [{told}, {silent}]\n")
+    assert (note.status, note.detail) == ("note", "not declared, held until learned under load: w0, w1, w2 and 2 more")
+    assert note.remedy.startswith("harmony capacity finds one")
+
+
 def test_little_lag_and_none_yet_are_no_failure() -> None:
     assert _lag([("a", 0, 10_000)], any_offsets=True).status == "ok"
     assert _lag([("a", 0, 10_001)], any_offsets=False).status == "note"
