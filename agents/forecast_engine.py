@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agents.collate import WindowRow, collate
+from agents.collate import collate
+from agents.felt_rows import felt_row
 from agents.forecasts import QUANTILE_LEVELS, Forecasts
 from agents.hindsight import Futures, outlooks_of
 from agents.horizons import padded_horizon
@@ -154,7 +155,7 @@ class Engine:
     async def _plan_group(
         self, group: list[tuple[Subject, list[int]]], origin_ts_ms: int, horizon: int, width: int, batcher: MicroBatcher
     ) -> tuple[list[WorkloadPlan], _Told]:
-        rows = [_window_row(subject, origin_ts_ms, width) for subject, _ in group]
+        rows = [felt_row(subject.window, origin_ts_ms, width, self._step_ms) for subject, _ in group]
         batch = collate(rows, self._catalogue[:width], self._step_ms)
         forecast = await batcher.forecast(batch, horizon, self._policy.paths_screen)
         # Planning is numeric work of many milliseconds; the loop must keep fetching meanwhile.
@@ -255,8 +256,3 @@ class _Planned:
                 if levels is not None:
                     values[b] = levels
         return values.transpose(1, 2)
-
-
-def _window_row(subject: Subject, origin_ts_ms: int, width: int) -> WindowRow:
-    w = subject.window
-    return WindowRow(w.workload, origin_ts_ms, w.values[:, :width], w.observed[:, :width], *w.read_coarse())
