@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from agents.demand_units import Unit, declared_capacity, fixed_unit
-from agents.forecast_state import WorkloadState, spec_of
+from agents.forecast_state import WorkloadState, new_capacity, spec_of
 from agents.own_fleet import check_fleet
 from agents.policy import Policy, WorkloadSpec
 from agents.slo_classes import Classes, ClassesSnapshot
@@ -138,8 +138,7 @@ def _restored(workload: str, snapshot: StateSnapshot, policy: Policy) -> Workloa
     if stored.get("v") == _CONVERTED["v"]:
         stored = stored | {"v": 2}
     known = declared_capacity(spec, tokens if tokens is not None and unit != "requests" else 1.0)
-    off_by, objective = spec.capacity_off_by, spec.slo.objective
-    capacity = CapacityPosterior.restore(stored, known, off_by=off_by, objective=objective)
+    capacity = CapacityPosterior.restore(stored, known, off_by=spec.capacity_off_by, objective=spec.slo.objective)
     loads, fixed = snapshot.event_loads, fixed_unit(spec)
     # A service as a whole is counted in tokens only with how many a request has; a pool never says that.
     wanted: Unit = fixed or (unit if tokens is not None else "requests")
@@ -148,8 +147,7 @@ def _restored(workload: str, snapshot: StateSnapshot, policy: Policy) -> Workloa
             capacity = capacity.converted(1.0 / tokens, declared_capacity(spec))
             loads = {name: load / tokens for name, load in loads.items()}
         else:  # another role was declared: what was learned in the old unit says nothing in this one
-            capacity = CapacityPosterior(declared_capacity(spec), off_by=off_by, objective=objective)
-            loads = {}
+            capacity, loads = new_capacity(spec), {}
     if fixed is not None or unit != wanted:
         unit, tokens = wanted, None
     return WorkloadState(

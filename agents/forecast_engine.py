@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from agents.collate import collate
-from agents.felt_rows import felt_row
+from agents.felt_rows import felt_rows
 from agents.forecasts import QUANTILE_LEVELS, Forecasts
 from agents.hindsight import Futures, outlooks_of
 from agents.horizons import padded_horizon
@@ -155,7 +155,7 @@ class Engine:
     async def _plan_group(
         self, group: list[tuple[Subject, list[int]]], origin_ts_ms: int, horizon: int, width: int, batcher: MicroBatcher
     ) -> tuple[list[WorkloadPlan], _Told]:
-        rows = [felt_row(subject.window, origin_ts_ms, width, self._step_ms) for subject, _ in group]
+        rows = felt_rows([subject.window for subject, _ in group], origin_ts_ms, width, self._step_ms)
         batch = collate(rows, self._catalogue[:width], self._step_ms)
         forecast = await batcher.forecast(batch, horizon, self._policy.paths_screen)
         # Planning is numeric work of many milliseconds; the loop must keep fetching meanwhile.

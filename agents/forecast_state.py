@@ -154,6 +154,11 @@ def spec_of(workload: str, policy: Policy) -> tuple[WorkloadSpec, bool]:
     return (declared, True) if declared is not None else (WorkloadSpec(id=workload), False)
 
 
+def new_capacity(spec: WorkloadSpec) -> CapacityPosterior:
+    """What is believed before anything has been seen."""
+    return CapacityPosterior(declared_capacity(spec), off_by=spec.capacity_off_by, objective=spec.slo.objective)
+
+
 def new_state(workload: str, policy: Policy, slot: int) -> WorkloadState:
     """State of a workload seen for the first time: priors from its declaration."""
     spec, declared = spec_of(workload, policy)
@@ -161,7 +166,7 @@ def new_state(workload: str, policy: Policy, slot: int) -> WorkloadState:
         spec=spec,
         declared=declared,
         since_slot=slot,
-        capacity=CapacityPosterior(declared_capacity(spec), off_by=spec.capacity_off_by, objective=spec.slo.objective),
+        capacity=new_capacity(spec),
         lead=LeadTimePosterior(spec.lead_time_s),
         unit=fixed_unit(spec) or "requests",
     )

@@ -17,6 +17,7 @@ from infra.java_runtime import find_java
 from infra.kafka_jars import KAFKA_VERSION, damaged_or_missing, jar_cache, read_pins
 from infra.loopback_port import is_free
 from infra.plugins.chosen import require_chosen
+from infra.printable import some
 from infra.probes import check_closed
 from infra.runstate import read_run_state
 from infra.settings import Settings
@@ -125,7 +126,7 @@ def _sight(settings: Settings) -> Finding:
     reach = f"{settings.policy.max_horizon} steps of {step_s:g} s reach {sight_s:g} s"
     if not late:
         return Finding("sight", "ok", f"{reach}, as far as declared starts take")
-    shown = _some([f"{w.id} ({w.lead_time_s:g} s)" for w in late])
+    shown = some([f"{w.id} ({w.lead_time_s:g} s)" for w in late], _SHOWN)
     return Finding(
         "sight",
         "note",
@@ -143,14 +144,9 @@ def _capacity(settings: Settings) -> Finding:
     return Finding(
         "capacity",
         "note",
-        f"not declared, held until learned under load: {_some(silent)}",
+        f"not declared, held until learned under load: {some(silent, _SHOWN)}",
         "harmony capacity finds one, from a load test or by model and GPU",
     )
-
-
-def _some(names: list[str]) -> str:
-    """The first few, and how many more."""
-    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
 def _gpu() -> Finding:

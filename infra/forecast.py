@@ -14,6 +14,7 @@ from infra.cli_options import say
 from infra.durations import parse_duration_s
 from infra.errors import HarmonyError
 from infra.forecast_output import ItemForecast, write_csv, write_json
+from infra.printable import some
 from infra.series_file import Table, read_series
 from model.evaluation.dataset import Floats, Indicator
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _NUM_PATHS = 1024
 _FINE_ROWS = 512
 _MIN_ROWS = 8
+_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +183,7 @@ def _chosen(file: Path, tables: list[Table], items: str | None, indicators: str 
         missing = [name for name in names if name not in {table.item_id for table in tables}]
         if missing:
             raise HarmonyError(
-                f"--items: {file} has no {', '.join(missing)}; it has {_some([t.item_id for t in tables])}.", 2
+                f"--items: {file} has no {', '.join(missing)}; it has {some([t.item_id for t in tables], _SHOWN)}.", 2
             )
         tables = [table for table in tables if table.item_id in names]
     if indicators is None:
@@ -190,7 +192,9 @@ def _chosen(file: Path, tables: list[Table], items: str | None, indicators: str 
     known = {name for table in tables for name in table.indicators}
     missing = [name for name in wanted if name not in known]
     if missing:
-        raise HarmonyError(f"--indicators: {file} has no {', '.join(missing)}; it has {_some(sorted(known))}.", 2)
+        raise HarmonyError(
+            f"--indicators: {file} has no {', '.join(missing)}; it has {some(sorted(known), _SHOWN)}.", 2
+        )
     return [_only(table, wanted) for table in tables]
 
 
@@ -249,7 +253,3 @@ def _step_ms(text: str | None) -> int | None:
     if step_ms < 1:
         raise HarmonyError("--step: must be at least a millisecond.", 2)
     return step_ms
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 
 # Cc control, Cf format (bidirectional overrides hide what a line says), Cs surrogates, Zl and Zp line separators.
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -19,6 +20,15 @@ def printable(text: str, limit: int | None = None) -> str:
     if limit is not None and len(text) > limit:
         text = text[: max(0, limit - 1)] + "…"
     return text
+
+
+def some(names: Sequence[str], most: int) -> str:
+    """The first few, and how many more.
+
+    >>> some(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _escaped(character: str) -> str:

@@ -11,6 +11,7 @@ from model.slot_evidence import CLUMP
 
 LOWEST: Final = -310  # lattice index of 9e-5 requests/s; the last one is at 1.2e5
 _DECLARED_SIGMA: Final = 0.25  # of log capacity around a declared one, where nobody says how far it may be off
+LOAD_TEST_OFF_BY: Final = math.exp(_DECLARED_SIGMA)
 _LEARNED_SIGMA: Final = 1.0  # of log capacity around the loads seen, and around a declared one that is wrong
 _WRONG: Final = 0.02  # chance that a declared capacity is far off
 _LEARNED_SHIFT: Final = 0.4  # ... a little above them: they were carried

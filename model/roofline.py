@@ -64,20 +64,22 @@ class ModelSize:
 
 @dataclass(frozen=True, slots=True)
 class IterationCosts:
-    """Seconds of an iteration: `base + prompt_token P + prompt_token_sq sum(chunk context) + sequence B + kv_token KV`.
+    """Seconds of an iteration that reads P prompt tokens and generates for B requests, with KV tokens in the cache.
+
+    `base + prefill_token P + prefill_token_sq sum(chunk context) + sequence B + kv_token KV`.
 
     Attributes:
         base_s: of every iteration.
-        prompt_token_s: per prompt token read.
-        prompt_token_sq_s: per prompt token and token before it.
+        prefill_token_s: per prompt token read.
+        prefill_token_sq_s: per prompt token and token before it.
         sequence_s: per request that generates.
         kv_token_s: per token in the cache.
         kv_capacity_tokens: that the cache holds.
     """
 
     base_s: float
-    prompt_token_s: float
-    prompt_token_sq_s: float
+    prefill_token_s: float
+    prefill_token_sq_s: float
     sequence_s: float
     kv_token_s: float
     kv_capacity_tokens: int
@@ -102,8 +104,8 @@ def iteration_costs(model: ModelSize, accelerator: Accelerator, num_accelerators
     token_s = 2.0 * model.active_params / flops_per_s
     return IterationCosts(
         base_s=model.weight_bytes / bytes_per_s + together_s + _HOST_S,
-        prompt_token_s=token_s,
-        prompt_token_sq_s=2.0 * model.num_layers * model.attention_width / flops_per_s,
+        prefill_token_s=token_s,
+        prefill_token_sq_s=2.0 * model.num_layers * model.attention_width / flops_per_s,
         sequence_s=token_s,
         kv_token_s=model.kv_bytes_per_token / bytes_per_s,
         kv_capacity_tokens=tokens,

@@ -14,8 +14,8 @@ from infra.errors import HarmonyError
 from infra.replay.defaults import OUTPUT_TOKENS, PROMPT_TOKENS
 
 if TYPE_CHECKING:  # numpy stands behind them, which `--help` does without
+    from agents.policy import Slo
     from infra.capacity.found import Found
-    from infra.capacity.load_tests import Slo
 
 
 def capacity(
@@ -45,10 +45,10 @@ def capacity(
     as_json: JsonOption = False,
 ) -> None:
     """What does one replica carry? From load tests, or estimated by model and GPU: a capacity to declare."""
-    from infra.capacity.load_tests import Slo
-    from infra.replay.checks import check_numbers
+    from agents.policy import Slo
+    from infra.replay.checks import check_slo
 
-    check_numbers(slo_ttft, slo_tpot, objective, (1, 1), 0.5, 0.0)
+    check_slo(slo_ttft, slo_tpot, objective)
     slo = Slo(slo_ttft, slo_tpot, objective)
     if bool(load_test) == (model is not None):
         raise HarmonyError("Say what it rests on: --load-test FILE, or --model config.json with --gpu.", 2)
@@ -70,7 +70,8 @@ def capacity(
         say(remark)
     body = {"capacity_rps": float(f"{found.capacity_rps:.3g}"), "capacity_off_by": round(found.off_by, 2)}
     if as_json:
-        print_json({**body, "slo": asdict(slo), "remarks": list(found.remarks), **told})
+        promised = {"ttft_s": slo_ttft, "tpot_s": slo_tpot, "objective": objective}
+        print_json({**body, "slo": promised, "remarks": list(found.remarks), **told})
     else:
         say("For the workload in harmony.yaml:")
         for name, value in body.items():
@@ -116,7 +117,7 @@ def _estimated(
     found = of_profile(profile, prompt, output, slo)
     say(
         f"{size.params / 1e9:.3g} billion parameters on {gpus} x {gpu}: an iteration takes {1000 * costs.base_s:.3g} "
-        f"ms, a prompt token {1e6 * costs.prompt_token_s:.3g} us, a token in the cache {1e6 * costs.kv_token_s:.3g} "
+        f"ms, a prompt token {1e6 * costs.prefill_token_s:.3g} us, a token in the cache {1e6 * costs.kv_token_s:.3g} "
         f"us; the cache holds {costs.kv_capacity_tokens:,} tokens."
     )
     say("An estimate: it may be off by the factor below, two times of three. A load test is better.")

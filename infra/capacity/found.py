@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
 import numpy as np
 
-from infra.capacity.load_tests import LoadTest, Slo
+from agents.policy import Slo
+from infra.capacity.load_tests import LoadTest
 from infra.errors import HarmonyError
 from infra.replay.benchmark import benchmark_rps
 from infra.replay.rates import Tokens
 from infra.simulator.arrivals import Arrivals
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import Profile
+from model.capacity_prior import LOAD_TEST_OFF_BY
 from model.roofline import OFF_BY, IterationCosts
 
-LOAD_TEST_OFF_BY: Final = 1.28
 _DRAWS: Final = 2_000
 _SEED: Final = 7
 _FEW_MISSES: Final = 2.0  # allowed in a test, below which one request more or fewer decides it
@@ -63,18 +64,8 @@ def of_load_tests(tests: Sequence[LoadTest], slo: Slo, replicas: int) -> Found:
 
 def profile_of(name: str, costs: IterationCosts, gpus: int, max_batch: int, max_prefill_tokens: int) -> Profile:
     """The replay's engine at these costs."""
-    return Profile(
-        name=name,
-        base_s=costs.base_s,
-        prefill_token_s=costs.prompt_token_s,
-        prefill_token_sq_s=costs.prompt_token_sq_s,
-        sequence_s=costs.sequence_s,
-        kv_token_s=costs.kv_token_s,
-        kv_capacity_tokens=costs.kv_capacity_tokens,
-        max_batch=max_batch,
-        max_prefill_tokens=max_prefill_tokens,
-        gpus_per_replica=gpus,
-    )
+    limits = {"max_batch": max_batch, "max_prefill_tokens": max_prefill_tokens}
+    return Profile(name=name, gpus_per_replica=gpus, **asdict(costs), **limits)
 
 
 def of_profile(profile: Profile, prompt: Tokens, output: Tokens, slo: Slo) -> Found:

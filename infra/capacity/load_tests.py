@@ -15,25 +15,13 @@ from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
+from agents.policy import Slo
 from infra.errors import HarmonyError
 
 _MOST_BYTES: Final = 1 << 30
 _Count = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
 _Number = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
 _Kind = TypeVar("_Kind", bound=msgspec.Struct)
-
-
-@dataclass(frozen=True, slots=True)
-class Slo:
-    """What a request must keep, and the share that must."""
-
-    ttft_s: float
-    tpot_s: float
-    objective: float
-
-    def kept_by(self, missed: int, sent: int) -> bool:
-        """Whether so many may miss."""
-        return missed <= (1.0 - self.objective) * sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +173,7 @@ def _of_summary(where: str, told: Mapping[str, Any], slo: Slo) -> LoadTest:
             2,
         )
     in_time = ttft_ms <= 1000.0 * slo.ttft_s and tpot_ms <= 1000.0 * slo.tpot_s
-    return LoadTest(where, _positive(where, rate), sent, in_time and slo.kept_by(missed, sent))
+    return LoadTest(where, _positive(where, rate), sent, in_time and _kept(slo, missed, sent))
 
 
 def _of_times(where: str, served: _Served, rate: float, slo: Slo) -> LoadTest:
@@ -200,7 +188,7 @@ def _of_times(where: str, served: _Served, rate: float, slo: Slo) -> LoadTest:
         for ttft_s, gaps, failed in zip(ttfts, itls, broken, strict=True)
     )
     missed = served.sent - good
-    return LoadTest(where, _positive(where, rate), served.sent, slo.kept_by(missed, served.sent), missed)
+    return LoadTest(where, _positive(where, rate), served.sent, _kept(slo, missed, served.sent), missed)
 
 
 def _of_records(path: Path, objects: Sequence[tuple[str, Mapping[str, Any]]], slo: Slo) -> LoadTest:
@@ -219,7 +207,12 @@ def _of_records(path: Path, objects: Sequence[tuple[str, Mapping[str, Any]]], sl
         raise HarmonyError(f"{path}: its requests all began at once, which says nothing of a rate.", 2)
     sent = len(records)
     rate = (sent - 1) * 1e9 / (max(starts) - min(starts))
-    return LoadTest(str(path), rate, sent, slo.kept_by(missed, sent), missed)
+    return LoadTest(str(path), rate, sent, _kept(slo, missed, sent), missed)
+
+
+def _kept(slo: Slo, missed: int, sent: int) -> bool:
+    """Whether so many may miss."""
+    return missed <= (1.0 - slo.objective) * sent
 
 
 def _good(ttft_s: float, tpot_s: float, slo: Slo) -> bool:

@@ -98,10 +98,33 @@ def model_size(path: Path, params: float | None = None) -> ModelSize:
     if not isinstance(told, dict):
         raise HarmonyError(f"{path}: holds a {type(told).__name__}, not an object; give the config.json of a model.", 2)
     try:
-        config = msgspec.convert(_with_common_names(told), _Config)
+        size = size_of(told)
     except msgspec.ValidationError as error:
         raise HarmonyError(f"{path}: is not the config.json of a decoder: {error}.", 2) from None
-    return _sized(config, params)
+    if params is None:
+        return size
+    return replace(size, params=params, active_params=params * size.active_params / size.params)
+
+
+def size_of(told: dict[str, Any]) -> ModelSize:
+    """What such a file says.
+
+    Raises:
+        ValidationError: it lacks a number, or holds something else.
+    """
+    config = msgspec.convert(_with_common_names(told), _Config)
+    layers = config.num_hidden_layers
+    attention, width, cached = _attention(config)
+    every, met = _feed_forward(config)
+    embeddings = config.vocab_size * config.hidden_size * (1 if config.tie_word_embeddings else 2)
+    return ModelSize(
+        params=layers * attention + every + embeddings,
+        active_params=layers * attention + met + embeddings,
+        num_layers=layers,
+        attention_width=width,
+        kv_bytes_per_token=2.0 * layers * cached,
+        bytes_per_param=config.bytes_per_param,
+    )
 
 
 def given_size(params: float) -> float:
@@ -124,24 +147,6 @@ def _with_common_names(told: dict[str, Any]) -> dict[str, Any]:
             if body.get(name) is None:
                 body[name] = body.get(other)
     return {name: value for name, value in body.items() if value is not None}
-
-
-def _sized(config: _Config, params: float | None) -> ModelSize:
-    layers = config.num_hidden_layers
-    attention, width, cached = _attention(config)
-    every, met = _feed_forward(config)
-    embeddings = config.vocab_size * config.hidden_size * (1 if config.tie_word_embeddings else 2)
-    size = ModelSize(
-        params=layers * attention + every + embeddings,
-        active_params=layers * attention + met + embeddings,
-        num_layers=layers,
-        attention_width=width,
-        kv_bytes_per_token=2.0 * layers * cached,
-        bytes_per_param=config.bytes_per_param,
-    )
-    if params is None:
-        return size
-    return replace(size, params=params, active_params=params * size.active_params / size.params)
 
 
 def _attention(config: _Config) -> tuple[int, int, int]:

@@ -13,6 +13,7 @@ from infra.collect.publisher import Publisher
 from infra.collect.readings import Reader
 from infra.collect.scrape import Round
 from infra.errors import HarmonyError
+from infra.printable import some
 from streams.topics import Topics
 
 _MOST_NAMED = 8
@@ -131,7 +132,7 @@ class Collector:
         new = sorted(workloads - self.collected.workloads)
         if new:
             self.collected.workloads |= workloads
-            self._say(f"Telemetry of {_some(new)}.")
+            self._say(f"Telemetry of {_workloads(new)}.")
         for profile, reason in self._reader.tally.unplaced:
             self._once(f"unplaced {profile} {reason}", f"Some series of profile {profile} are left out: {reason}.")
         if self.collected.rounds == 1 and not workloads and not looked.failures:
@@ -144,7 +145,5 @@ class Collector:
             self._say(text)
 
 
-def _some(names: list[str]) -> str:
-    listed = ", ".join(names[:_MOST_NAMED])
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return f"{len(names)} workload{'s' if len(names) != 1 else ''}: {listed}{more}"
+def _workloads(names: list[str]) -> str:
+    return f"{len(names)} workload{'s' if len(names) != 1 else ''}: {some(names, _MOST_NAMED)}"

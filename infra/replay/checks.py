@@ -60,14 +60,19 @@ def told_capacity(text: str) -> tuple[float, float | None]:
     return told
 
 
-def check_numbers(
-    ttft_s: float, tpot_s: float, share: float, bounds: tuple[int, int], train_share: float, scrape_s: float
-) -> None:
-    """The others. `bounds`: fewest and most replicas."""
+def check_slo(ttft_s: float, tpot_s: float, share: float) -> None:
+    """What requests are promised, and how many of them."""
     if not (math.isfinite(ttft_s) and ttft_s > 0 and math.isfinite(tpot_s) and tpot_s > 0):
         raise HarmonyError(f"--slo-ttft and --slo-tpot must be seconds above 0, got {ttft_s} and {tpot_s}.", 2)
     if not 0 < share < 1:
         raise HarmonyError(f"--objective must be between 0 and 1, such as 0.99, got {share}.", 2)
+
+
+def check_numbers(
+    ttft_s: float, tpot_s: float, share: float, bounds: tuple[int, int], train_share: float, scrape_s: float
+) -> None:
+    """The others. `bounds`: fewest and most replicas."""
+    check_slo(ttft_s, tpot_s, share)
     fewest, most = bounds
     if fewest < 0 or most < 1 or fewest > most:
         raise HarmonyError(f"Replica bounds must satisfy 0 <= min <= max and max >= 1, got {fewest} and {most}.", 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Protocol
 
 from agents.apply_guard import ApplyGuard
@@ -12,7 +11,7 @@ from infra.replay.certainties import Certainty
 from infra.replay.loop import MemoryLoop
 from infra.replay.policy import ScalingPolicy
 from infra.replay.setting import Setting
-from infra.replay.telemetry_faults import delay_at, fault_at
+from infra.replay.telemetry_faults import OnItsWay, fault_at
 from infra.replay.view import View
 from infra.simulator.cluster import Cluster
 from infra.simulator.gpu import DeviceModel
@@ -98,7 +97,7 @@ class HarmonyController:
         self._phase = 0
         self._faults = setting.telemetry.faults
         self._facts: tuple[bytes, ...] = ()
-        self._delayed: deque[tuple[float, tuple[bytes, ...]]] = deque()  # each with the instant at which it arrives
+        self._sent: OnItsWay[tuple[bytes, ...]] = OnItsWay(self._faults)
         self.next_s = self._instant()
 
     @property
@@ -138,19 +137,16 @@ class HarmonyController:
             self._sampler.repeat()
 
     def _send(self, slot: SlotTelemetry) -> None:
-        """What engines tell is on its way, and none overtakes another; what the orchestrator tells is known at once."""
+        """What engines tell is on its way; what the orchestrator tells is known at once."""
         told = len(slot.requests) - slot.num_facts
-        due_s = self.next_s + delay_at(self._faults, self.next_s)
-        self._delayed.append((max(due_s, self._delayed[-1][0] if self._delayed else due_s), slot.requests[:told]))
+        self._sent.send(self.next_s, slot.requests[:told])
         self._facts = slot.requests[told:]
 
     def _close_slot(self) -> None:
         self._slot += 1
         end_ms = self._start_ts_ms + self._slot * self._step_ms
-        telemetry: list[bytes] = []
-        while self._delayed and self._delayed[0][0] <= self.next_s:
-            telemetry += self._delayed.popleft()[1]
-        for command in self._loop.close_slot(WORKLOAD, (*telemetry, *self._facts), end_ms):
+        telemetry = [value for values in (*self._sent.arrived(self.next_s), self._facts) for value in values]
+        for command in self._loop.close_slot(WORKLOAD, telemetry, end_ms):
             verdict = self._guard.check(command, end_ms, self._cluster.num_current)
             if verdict.apply:
                 change = self._cluster.set_replicas(command.replicas, self._cluster.now_s)

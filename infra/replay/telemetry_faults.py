@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import re
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal, cast, get_args
+from typing import Final, Generic, Literal, TypeVar, cast, get_args
 
 from infra.errors import HarmonyError
 
 Kind = Literal["gap", "frozen", "delayed"]
+T = TypeVar("T")
 _TEXT: Final = re.compile(r"(gap|frozen|delayed)@([\d.]+)\+([\d.]+)(?::([\d.]+))?")
 _LATEST_S: Final = 366 * 86_400.0
 
@@ -40,6 +42,31 @@ def delay_at(faults: Sequence[TelemetryFault], now_s: float) -> float:
     """By how much later what is read now comes."""
     fault = fault_at(faults, now_s)
     return 0.0 if fault is None else fault.delay_s
+
+
+class OnItsWay(Generic[T]):
+    """What was read and has not arrived; nothing overtakes what was read before it.
+
+    Args:
+        delay_s: by how much later everything comes, beside the faults.
+    """
+
+    def __init__(self, faults: Sequence[TelemetryFault], delay_s: float = 0.0) -> None:
+        self._faults = faults
+        self._delay_s = delay_s
+        self._sent: deque[tuple[float, T]] = deque()  # each with the instant at which it arrives
+
+    def send(self, now_s: float, told: T) -> None:
+        """Take what is read now."""
+        due_s = now_s + self._delay_s + delay_at(self._faults, now_s)
+        self._sent.append((max(due_s, self._sent[-1][0] if self._sent else due_s), told))
+
+    def arrived(self, now_s: float) -> list[T]:
+        """What has arrived by now, oldest first; it is given out once."""
+        found = []
+        while self._sent and self._sent[0][0] <= now_s:
+            found.append(self._sent.popleft()[1])
+        return found
 
 
 def shifted(faults: Sequence[TelemetryFault], by_s: float) -> tuple[TelemetryFault, ...]:

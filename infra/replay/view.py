@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from infra.replay.setting import Telemetry
-from infra.replay.telemetry_faults import delay_at, fault_at
+from infra.replay.telemetry_faults import OnItsWay, fault_at
 from infra.simulator.cluster import Cluster
 from infra.simulator.request import Request
 
@@ -64,7 +64,7 @@ class View:
         self._telemetry = telemetry
         self._keep_s = keep_s
         self._readings: deque[Reading] = deque()
-        self._delayed: deque[tuple[float, Reading]] = deque()  # each with the instant at which it arrives
+        self._sent: OnItsWay[Reading] = OnItsWay(telemetry.faults, telemetry.delay_s)
         self._last: Reading | None = None
         self._noise = np.random.default_rng([seed, 20_260])
         self._firsts: list[Request] = []
@@ -108,17 +108,14 @@ class View:
         self._ends.clear()
 
     def _send(self, reading: Reading) -> None:
-        """On its way to the policy; none overtakes another."""
         self._last = reading
-        due_s = reading.at_s + self._telemetry.delay_s + delay_at(self._telemetry.faults, reading.at_s)
-        self._delayed.append((max(due_s, self._delayed[-1][0] if self._delayed else due_s), reading))
+        self._sent.send(reading.at_s, reading)
 
     def advance(self) -> None:
         """Take in what has arrived by the cluster's present instant."""
         self.now_s = self._cluster.now_s
         self.ready, self.current = self._cluster.num_ready, self._cluster.num_current
-        while self._delayed and self._delayed[0][0] <= self.now_s:
-            self._readings.append(self._delayed.popleft()[1])
+        self._readings.extend(self._sent.arrived(self.now_s))
         oldest_s = self.now_s - self._telemetry.delay_s - self._keep_s
         while len(self._readings) > 1 and self._readings[1].at_s <= oldest_s:
             self._readings.popleft()

@@ -7,8 +7,6 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.decide_kernel import DecideKernel
-from agents.decide_records import decode_decision
 from agents.policy import GuardLimits
 from agents.records import Decision, LevelRisk
 from agents.simple_rules import simple_proposals
@@ -18,7 +16,8 @@ from streams.coarse_ring import COARSE_STEP_MS, DAY_ROWS
 from streams.config import StreamConfig
 from streams.pages import FleetFacts
 from streams.records import encode_fleet, encode_sample
-from tests.agents.plan_samples import STREAM, TOPICS, log, plan, policy, record, spec
+from tests.agents.decide_runs import run
+from tests.agents.plan_samples import log, plan, policy, record, spec
 from tests.agents.test_planner import level, request, single
 from tests.infra.test_trial_told import shown
 
@@ -61,11 +60,8 @@ def test_every_rule_that_knows_enough_has_its_count_and_the_plan_its_risk() -> N
 
 
 def decided(**changes: object) -> Decision:
-    kernel = DecideKernel(policy(spec("a")), STREAM, TOPICS)
-    (entry,) = log(record(0, plan("a", 5, 6, **changes)))
-    (told,) = [r for group in kernel.fold(entry).outputs for r in group if r.topic == TOPICS.decisions]
-    assert told.value is not None
-    return decode_decision(told.value)
+    (decision,), _ = run(log(record(0, plan("a", 5, 6, **changes))), policy(spec("a")))
+    return decision
 
 
 def test_a_decision_holds_what_the_others_would_have_and_explain_their_risk() -> None:

@@ -16,16 +16,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
+from agents.policy import Slo
 from infra.capacity.accelerators import ACCELERATORS
 from infra.capacity.found import of_profile, profile_of
-from infra.capacity.load_tests import Slo
+from infra.capacity.model_files import size_of
 from infra.replay.rates import Tokens
 from infra.simulator.profiles import Profile, load_profile
-from model.roofline import IterationCosts, ModelSize, iteration_costs
+from model.roofline import IterationCosts, iteration_costs
+from tests.capacity.configs import PUBLISHED
 
-LLAMA_70B = ModelSize(68.98e9, 68.98e9, 80, 8192, 2 * 80 * 2 * 1024)
-BLOOM = ModelSize(176.2e9, 176.2e9, 70, 14336, 2 * 70 * 2 * 14336)
-OPT_13B = ModelSize(12.84e9, 12.84e9, 40, 5120, 2 * 40 * 2 * 5120)
+LLAMA_70B, BLOOM, OPT_13B = (size_of(PUBLISHED[name][0]) for name in ("Llama 2 70B", "BLOOM", "OPT 13B"))
 TABLE = {"llama2-70b": LLAMA_70B, "bloom-176b": BLOOM}
 CARDS = {"a100-80gb": "a100-80gb", "h100-80gb": "h100"}
 ENGINES = (
@@ -93,7 +93,7 @@ def _rows(path: Path) -> Iterator[tuple[str, str, int, int, int, int, float, flo
 
 
 def _reading(costs: IterationCosts, prompt: int, batch: int) -> float:
-    return costs.base_s + costs.prompt_token_s * prompt * batch + costs.prompt_token_sq_s * prompt * prompt * batch
+    return costs.base_s + costs.prefill_token_s * prompt * batch + costs.prefill_token_sq_s * prompt * prompt * batch
 
 
 def _generating(costs: IterationCosts, cached: float, batch: int) -> float:

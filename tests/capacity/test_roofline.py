@@ -23,7 +23,7 @@ sizes = st.builds(
 def test_the_bounds_are_those_of_the_data_sheet_and_parts_of_them() -> None:
     costs = iteration_costs(MODEL, CARD)
     prompt_s = (2 * 8e9 + 2 * 32 * 4096 * 1000) * 1000 / 989e12
-    told_s = costs.prompt_token_s * 1000 + costs.prompt_token_sq_s * 1000 * 1000
+    told_s = costs.prefill_token_s * 1000 + costs.prefill_token_sq_s * 1000 * 1000
     assert prompt_s < told_s == pytest.approx(2 * prompt_s)
     assert 16e9 / 3.35e12 < costs.base_s < 3 * 16e9 / 3.35e12
     assert 131_072 / 3.35e12 < costs.kv_token_s < 3 * 131_072 / 3.35e12
@@ -36,7 +36,7 @@ def test_faster_cards_are_no_slower_and_larger_models_no_faster(size: ModelSize,
     costs = iteration_costs(size, card, num)
     faster = iteration_costs(size, Accelerator(2 * card.flops_per_s, 2 * card.bytes_per_s, 1e12), num)
     larger = iteration_costs(replace(size, params=2 * size.params, active_params=2 * size.active_params), card, num)
-    for part in ("base_s", "prompt_token_s", "prompt_token_sq_s", "sequence_s", "kv_token_s"):
+    for part in ("base_s", "prefill_token_s", "prefill_token_sq_s", "sequence_s", "kv_token_s"):
         assert 0 < getattr(faster, part) <= getattr(costs, part) <= getattr(larger, part)
     assert larger.kv_capacity_tokens < costs.kv_capacity_tokens == faster.kv_capacity_tokens
     assert iteration_costs(size, card, num + 1).kv_capacity_tokens > costs.kv_capacity_tokens

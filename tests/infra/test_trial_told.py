@@ -5,25 +5,20 @@ from __future__ import annotations
 import msgspec
 from rich.console import Console
 
-from agents.decide_kernel import DecideKernel
-from agents.decide_records import decode_decision
 from agents.records import Decision, LevelRisk, Trial
 from infra.operate_views import explanation
 from infra.page.words import because, why_this_count
-from tests.agents.plan_samples import STREAM, TOPICS, log, plan, policy, record, spec
+from tests.agents.decide_runs import run
+from tests.agents.plan_samples import log, plan, policy, record, spec
 
 HOPED = Trial(replicas=4, p_miss=0.05, p_miss_stderr=0.004, miss_share=0.001, doubt_ratio=0.5)
 RISKS = (LevelRisk(4, 0.3, 0.01, 4.0, 0.004), LevelRisk(5, 0.02, 0.004, 5.0, 0.0005))
 
 
 def decided(trial: Trial | None) -> Decision:
-    kernel = DecideKernel(policy(spec("a")), STREAM, TOPICS)
     tried = plan("a", 5, 4, proposer="trial" if trial else "chance_constrained", risks=RISKS, trial=trial, epsilon=0.2)
-    (entry,) = log(record(0, tried))
-    emission = kernel.fold(entry)
-    (told,) = [r for group in emission.outputs for r in group if r.topic == TOPICS.decisions]
-    assert told.value is not None
-    return decode_decision(told.value)
+    (decision,), _ = run(log(record(0, tried)), policy(spec("a")))
+    return decision
 
 
 def shown(decision: Decision) -> str:
