@@ -89,6 +89,7 @@ def build_decision(
             "1/s",
             plan.window_s,
             plan.peak,
+            plan.surge,
         ),
         capacity_per_replica=plan.capacity,
         lead_time_s=plan.lead_time_s,

@@ -15,6 +15,7 @@ from model.capacity import CapacityPosterior
 from model.error_budget import ErrorBudget
 from model.forecast_trust import ForecastTrust
 from model.lead_time import LeadTimePosterior
+from model.recurring_surges import RecurringSurges
 from model.request_shape import RequestShape
 from model.risk_calibration import RiskCalibration
 from streams.coarse_ring import COARSE_STEP_MS, RunningCoarse
@@ -43,6 +44,7 @@ class StateSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     shape: list[float | int | None] = []
     power_w: float | None = None
     tried: bool = False
+    surges: list[list[float]] = []
 
 
 class CommitBody(msgspec.Struct, frozen=True):
@@ -114,6 +116,7 @@ def snapshot_state(state: WorkloadState) -> StateSnapshot:
         shape=state.shape.snapshot(),
         power_w=state.power_w,
         tried=state.tried,
+        surges=state.surges.snapshot(),
     )
 
 
@@ -168,4 +171,5 @@ def _restored(workload: str, snapshot: StateSnapshot, policy: Policy) -> Workloa
         shape=RequestShape.restore(snapshot.shape),
         power_w=snapshot.power_w,
         tried=snapshot.tried,
+        surges=RecurringSurges.restore(snapshot.surges),
     )

@@ -28,8 +28,9 @@ from agents.policy import Policy
 from agents.precedence import Precedence
 from agents.proposal import Proposer, with_proposals
 from agents.recent_levels import recent_levels
-from agents.records import WorkloadPlan
+from agents.records import SurgeAhead, WorkloadPlan
 from agents.subject import Answers, Subject
+from agents.surges_ahead import surge_times, with_surges
 from model.contract import ContextBatch, ForecastBatch, Forecaster, quantiles_of_ordered, quantiles_of_paths
 from model.digits import six_digits
 from model.forecast_trust import REACTIVE, TIERS
@@ -155,7 +156,10 @@ class Engine:
     async def _plan_group(
         self, group: list[tuple[Subject, list[int]]], origin_ts_ms: int, horizon: int, width: int, batcher: MicroBatcher
     ) -> tuple[list[WorkloadPlan], _Told]:
-        rows = felt_rows([subject.window for subject, _ in group], origin_ts_ms, width, self._step_ms)
+        subjects, step_ms = [subject for subject, _ in group], self._step_ms
+        again = [surge_times(s, origin_ts_ms, step_ms) if self._policy.recurring_surges else [] for s in subjects]
+        windows = [subject.window for subject in subjects]
+        rows = felt_rows(windows, again, origin_ts_ms, width, step_ms, self._min_context)
         batch = collate(rows, self._catalogue[:width], self._step_ms)
         forecast = await batcher.forecast(batch, horizon, self._policy.paths_screen)
         # Planning is numeric work of many milliseconds; the loop must keep fetching meanwhile.
@@ -173,6 +177,9 @@ class Engine:
         group, targets = [subject for subject, _ in described], [columns for _, columns in described]
         plannable = [b for b, subject in enumerate(group) if subject.refused is None]
         with torch.inference_mode():
+            ahead: Sequence[SurgeAhead | None] = [None] * len(group)
+            if self._policy.recurring_surges:
+                ahead = with_surges(forecast, group, batch, origin_ts_ms)
             read = sorted({_DEMAND, *(n for columns in targets for n in columns)})
             said = [(subject.state.trust, source) for subject, source in zip(group, forecast.sources, strict=True)]
             factors = [trust.factor(source) for trust, source in said]
@@ -189,13 +196,15 @@ class Engine:
         for source, number in sorted(Counter(forecast.sources).items()):
             self._meter.count("forecasts_total", number, source=source)
         plans = []
-        for b, (subject, source, outlook) in enumerate(zip(group, forecast.sources, outlooks, strict=True)):
+        for b, (subject, source, outlook, surge) in enumerate(
+            zip(group, forecast.sources, outlooks, ahead, strict=True)
+        ):
             result = results.get(b)
             if result is not None:
                 source = TIERS[REACTIVE] if distrusted[b] else source
-                plans.append(self._rows.workload_plan(subject, result, source, outlook))
+                plans.append(self._rows.workload_plan(subject, result, source, outlook, surge))
             else:
-                plans.append(bare_plan(subject, subject.refused, outlook=outlook))
+                plans.append(bare_plan(subject, subject.refused, outlook=outlook, surge=surge))
         if self._proposer is not None:
             arrivals = futures.values(_DEMAND).transpose(1, 2)
             with self._proposing:  # a plug-in is asked one question at a time

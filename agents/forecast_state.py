@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from agents.demand_units import (
+    INDICATOR_OF,
     Unit,
     declared_capacity,
     demand_column,
@@ -28,6 +29,7 @@ from model.capacity import CapacityPosterior, SlotEvidence
 from model.error_budget import ErrorBudget
 from model.forecast_trust import ForecastTrust
 from model.lead_time import LeadTimePosterior
+from model.recurring_surges import RecurringSurges
 from model.request_shape import Lengths, RequestShape
 from model.risk_calibration import RiskCalibration
 from streams.pages import FleetFacts, OutcomeFact
@@ -65,6 +67,7 @@ class WorkloadState:
     shape: RequestShape = field(default_factory=RequestShape)
     power_w: float | None = None
     tried: bool = False
+    surges: RecurringSurges = field(default_factory=RecurringSurges)
 
     def learn(
         self,
@@ -92,6 +95,8 @@ class WorkloadState:
         if self.spec.schedule.events:
             column = demand_column(self.unit, window)
             self.event_loads = loads_before_events(self.event_loads, self.spec.schedule, window, end_ts_ms, column)
+        demand = [window.columns.get(name, -1) for name in INDICATOR_OF.values()]
+        self.surges.observe(window.values, window.observed, demand, end_ts_ms, step_ms)
         self.idle_since_ms = idle_since(self.idle_since_ms, window, fleet, end_ts_ms, step_ms)
         self.power_w = measured_draw_w(self.power_w, window, fleet, step_ms / 1000)
         residence, replicas = residence_s(window), None

@@ -16,7 +16,7 @@ from agents.plan_limits import counts_of, reach_s, sight_limit
 from agents.plan_request import PlanInput, PlanResult
 from agents.planner import plan, reactive_replicas
 from agents.policy import Policy
-from agents.records import Limit, WorkloadPlan
+from agents.records import Limit, SurgeAhead, WorkloadPlan
 from agents.served_load import served_load
 from agents.slo_classes import ClassRow, bound_by, class_rows
 from agents.subject import Subject
@@ -86,7 +86,12 @@ class RowPlanner:
         return msgspec.structs.replace(base, reactive_replicas=needed, proposed=proposed, proposer=proposer)
 
     def workload_plan(
-        self, subject: Subject, result: PlanResult, source: str, outlook: Outlook | None = None
+        self,
+        subject: Subject,
+        result: PlanResult,
+        source: str,
+        outlook: Outlook | None = None,
+        surge: SurgeAhead | None = None,
     ) -> WorkloadPlan:
         """What an answer says."""
         bound = next((c for c in result.classes if c.name == result.slo_class), None)
@@ -112,6 +117,7 @@ class RowPlanner:
             classes=result.classes,
             class_risks=result.class_risks,
             outlook=outlook,
+            surge=surge,
         )
 
     def _input(self, subject: Subject, origin_ts_ms: int) -> PlanInput:

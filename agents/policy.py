@@ -195,6 +195,7 @@ class Policy:
     `bearable_ratio`: of the misses that the objective allows, so many may be expected; the rest is for what is not.
     `doubt_ratio`: while budget is to spare, fewer replicas are tried where they would do if each carries no less than
     this quantile of what is believed possible, or one of four times the risk accepted where that is lower; 0 = never.
+    `recurring_surges`: surges that have kept a period are expected again.
     `proposer` names the policy of somebody's own (name, package, version, options) that may propose other counts.
     """
 
@@ -203,6 +204,7 @@ class Policy:
     epsilon: float = 0.15
     bearable_ratio: float = 0.5
     doubt_ratio: float = 0.5
+    recurring_surges: bool = True
     commit_s: float = 60.0
     plan_every: int = 1
     max_horizon: int = 64

@@ -37,6 +37,22 @@ class Trial(msgspec.Struct, frozen=True):
     doubt_ratio: float
 
 
+class SurgeAhead(msgspec.Struct, frozen=True):
+    """A surge that has kept a period and is expected again within the forecast's horizon, or is under way (`begun`).
+
+    `chance` is that it comes, `arrival_rate` what it adds to the requests of now; it came `seen` times of `due`.
+    """
+
+    start_ts_ms: int
+    begun: bool
+    chance: float
+    period_s: float
+    length_s: float
+    arrival_rate: float
+    seen: int
+    due: int
+
+
 class Quantiles(msgspec.Struct, frozen=True, gc=False):
     """Quantiles of one scalar; `levels` ascending, `values` aligned."""
 
@@ -131,6 +147,7 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     power_w: float | None = None  # measured draw of one replica
     trial: Trial | None = None
     proposals: dict[str, int] = {}  # replicas by proposer, within bounds
+    surge: SurgeAhead | None = None  # the first to come again
 
 
 class PlanRecord(msgspec.Struct, frozen=True):
@@ -210,6 +227,7 @@ class ForecastView(msgspec.Struct, frozen=True):
     unit: str
     window_s: float | None
     peak: Quantiles | None
+    surge: SurgeAhead | None = None
 
 
 class Fingerprint(msgspec.Struct, frozen=True):

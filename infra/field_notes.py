@@ -19,6 +19,7 @@ from agents.records import (
     Quantiles,
     ReplicaView,
     RiskView,
+    SurgeAhead,
     Target,
     Trial,
 )
@@ -53,6 +54,7 @@ SUMMARIES: dict[type[msgspec.Struct], str] = {
     RiskView: "The stated risk and what each replica count would run.",
     Trial: "Fewer replicas than the allowed risk asks for, to learn whether they carry the load.",
     ForecastView: "The forecast that the plan rests on.",
+    SurgeAhead: "A surge that has kept a period and is expected again, or is under way.",
     GuardStep: "One guard that spoke.",
     InputFacts: "The telemetry behind the plan.",
     Fingerprint: "What was in force.",
@@ -167,6 +169,17 @@ NOTES: dict[type[msgspec.Struct], dict[str, Note]] = {
         "unit": Note("", "Unit of the indicator."),
         "window_s": Note("s", "Time after the origin that the peak covers; null: no plan.", _NOT_NEGATIVE),
         "peak": Note("the indicator's", "Highest demand within the window; null: no plan."),
+        "surge": Note("", "The first surge that comes again within the horizon, or is under way; null: none."),
+    },
+    SurgeAhead: {
+        "start_ts_ms": Note("ms", "When it is expected to begin, or began.", _NOT_NEGATIVE),
+        "begun": Note("", "Whether it is under way."),
+        "chance": Note("1", "Probability that it comes.", _RATIO),
+        "period_s": Note("s", "Period that it has kept.", _NOT_NEGATIVE),
+        "length_s": Note("s", "How long it lasted, the median.", _NOT_NEGATIVE),
+        "arrival_rate": Note("1/s", "Requests that it added, the median.", _NOT_NEGATIVE),
+        "seen": Note("", "How often it came, of those remembered.", _NOT_NEGATIVE),
+        "due": Note("", "How often it would have by its period.", _NOT_NEGATIVE),
     },
     GuardStep: {
         "guard": Note("", "Name of the guard.", _ID),

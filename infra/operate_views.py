@@ -12,7 +12,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from agents.records import Command, Decision, Quantiles, Trial
+from agents.records import Command, Decision, Quantiles, SurgeAhead, Trial
 from infra.printable import printable
 from streams.catalogue import ARRIVAL_RATE
 
@@ -58,6 +58,19 @@ def if_it_carries(trial: Trial) -> str:
     """What a trial rests on, to follow its risk."""
     level = "median" if trial.doubt_ratio == 0.5 else f"{100 * trial.doubt_ratio:.3g} % quantile"
     return f"if a replica carries no less than the {level} of what is believed of it"
+
+
+def surge_words(surge: SurgeAhead) -> str:
+    """What a plan expects to come again: `a surge of every hour expected at 14:00:00Z, ...`."""
+    period, length = (_span(seconds) for seconds in (surge.period_s, surge.length_s))
+    when = datetime.fromtimestamp(surge.start_ts_ms / 1000, UTC).strftime("%H:%M:%SZ")
+    comes = (
+        f"under way since {when}" if surge.begun else f"expected at {when} with probability {100 * surge.chance:.0f} %"
+    )
+    return (
+        f"a surge every {period} is {comes}: {surge.arrival_rate:.3g} requests/s more for {length}, "
+        f"came {surge.seen} of {surge.due} times"
+    )
 
 
 def newest_by_workload(decisions: Iterable[Decision]) -> dict[str, Decision]:
@@ -209,6 +222,8 @@ def _evidence(d: Decision) -> list[str]:
     if d.forecast.peak is not None:
         window = "" if d.forecast.window_s is None else f" over {d.forecast.window_s:g} s"
         lines.append(f"forecast peak{window} ({d.forecast.source or 'unknown'}): {_quantiles(d.forecast.peak)} {unit}")
+    if d.forecast.surge is not None:
+        lines.append(surge_words(d.forecast.surge))
     if d.capacity_per_replica is not None:
         lines.append(f"one replica carries {_quantiles(d.capacity_per_replica)} {unit}")
     if d.lead_time_s is not None:
@@ -248,6 +263,13 @@ def _change(current: int | None, final: int | None) -> str:
 
 def _count(n: int | None) -> str:
     return "-" if n is None else str(n)
+
+
+def _span(seconds: float) -> str:
+    for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= (2 if unit == "days" else 1) * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"
 
 
 def _instant(ts_ms: int) -> str:

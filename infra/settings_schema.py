@@ -189,6 +189,9 @@ class PlanningSection(Section):
     doubt_ratio: float = _key(
         _POLICY.doubt_ratio, "Lower part of what a replica may carry that a trial leaves out; 0 = none.", ge=0, le=0.9
     )
+    recurring_surges: bool = _key(
+        _POLICY.recurring_surges, "Expect surges again that have kept a period, such as an hour or a day."
+    )
     plan_every: int = _key(_POLICY.plan_every, "Forecast and plan every so many steps.", ge=1)
     max_horizon: int = _key(_POLICY.max_horizon, "Longest forecast in steps; what lies beyond is not seen.", ge=1)
     paths_screen: int = _key(_POLICY.paths_screen, "Sample paths of a forecast.", ge=16)

@@ -13,7 +13,7 @@ import torch
 
 from agents import planner
 from agents.hindsight import Futures
-from model import compiled, digits, unfelt_steps, window_tallies
+from model import compiled, digits, surge_chains, unfelt_steps, window_tallies
 from model.averages import average_of_known, exponential_averages
 from model.contract import Forecaster
 from model.network import serving
@@ -59,6 +59,7 @@ def _warm_up_plans() -> None:
     planner.warm_up()
     window_tallies.warm_up()
     unfelt_steps.warm_up()
+    surge_chains.warm_up()
     digits.warm_up()
     Futures(torch.ones(1, 3, 2, 1), [2.0], torch.zeros(1), torch.ones(1)).values(0)
     rows, paths = np.zeros(1, np.float32), np.zeros((1, 2, 3), np.float32)

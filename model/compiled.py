@@ -48,7 +48,7 @@ _SOURCES: Final = (
     "averages", "backlog", "capacity_grid", "chance", "counted_misses", "digits", "expected_misses", "levels",
     "load_evidence", "load_rates", "miss_curve", "need_counts", "peaks", "posterior_draws", "powers", "queue_paths",
     "ridge_column", "ridge_paths", "ridge_residuals", "risk_calibration", "row_context", "row_draws", "row_paths",
-    "season_rows", "smoothing_paths", "surge_steps", "unfelt_steps", "widening", "window_tallies",
+    "season_rows", "smoothing_paths", "surge_chains", "surge_steps", "unfelt_steps", "widening", "window_tallies",
     "network/atom_groups", "network/atom_quantiles", "network/joint_paths", "network/linear_fits",
     "network/token_forecasts",
 )  # fmt: skip

@@ -119,7 +119,7 @@ def read_rates(
     prompt: Tokens = Tokens(1000, 0.6),
     output: Tokens = Tokens(200, 0.6),
 ) -> RateProfile:
-    """Read a rate file, or a built-in one by name (`ramp`, `flash-crowd`, `regime-shift`).
+    """Read a rate file, or a built-in one by name (`ramp`, `flash-crowd`, `regime-shift`, `hourly`).
 
     Args:
         prompt, output: token laws of layouts that say nothing of tokens.

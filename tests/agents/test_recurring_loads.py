@@ -1,0 +1,86 @@
+"""A load that surges every hour is prepared for in time and let go at once, from the third surge on; in closed loop."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from agents.felt_rows import felt_rows
+from agents.policy import GuardLimits
+from infra.replay.loop import MemoryLoop
+from model.ridge import RidgeForecaster
+from streams.config import StreamConfig
+from streams.fact_ring import RecentFacts
+from streams.pages import FleetFacts
+from streams.records import encode_fleet, encode_sample
+from streams.window_table import Window
+from tests.agents.plan_samples import policy, spec
+
+STEP_MS, HOUR, LENGTH = 15_000, 120, 8
+HALF_HOUR, START_MS = HOUR // 2, 1_763_636_400_000
+
+
+def held(hours: float, *, expecting: bool) -> list[int]:
+    """Replicas slot by slot: 2 requests/s, but 10 in the first two minutes of every half hour."""
+    declared = policy(
+        spec("w", capacity_rps=2.0, lead_time_s=60.0, max_replicas=32), guards=GuardLimits(warm_up_steps=16)
+    )
+    declared = replace(declared, recurring_surges=expecting)
+    stream = StreamConfig(step_ms=STEP_MS, grace_ms=0, skew_ms=0, context_steps=128)
+    loop = MemoryLoop(declared, stream, RidgeForecaster())
+    rng, started, good, replicas, found = random.Random(1), 0.0, 0.0, 2, []
+    for k in range(round(hours * HOUR)):
+        end, times = START_MS + (k + 1) * STEP_MS, 5 if k % HALF_HOUR < LENGTH else 1
+        arrived = sum(rng.random() < 0.025 * times for _ in range(1_200))
+        started, good = started + arrived, good + min(arrived, 2.4 * replicas * STEP_MS / 1000)
+        told = {
+            "requests_started_total": started, "generation_tokens_total": 200 * started, "slo_good_total": good,
+            "slo_total": started, "num_requests_running": 4.0 * times, "num_requests_waiting": 0.0,
+        }  # fmt: skip
+        values = [encode_sample("requests", "w", "engine", end - 100, told)]
+        values.append(encode_fleet("w", "k8s", FleetFacts(end - 100, replicas, 0, 0)))
+        commands = loop.close_slot("w", values, end)
+        replicas = commands[-1].replicas if commands else replicas
+        found.append(replicas)
+    loop.close()
+    return found
+
+
+def half_hours(counts: Sequence[int], first: int) -> list[Sequence[int]]:
+    return [counts[k : k + HALF_HOUR] for k in range(first * HALF_HOUR, len(counts), HALF_HOUR)]
+
+
+def test_replicas_stand_when_it_begins_and_are_given_up_when_it_is_over() -> None:
+    known = half_hours(held(4.0, expecting=True), 6)
+    assert len(known) == 2
+    for counts in known:
+        assert min(counts[:LENGTH]) >= 4
+        assert max(counts[LENGTH + 16 : HALF_HOUR - 16]) <= 2
+        assert counts[-1] >= 4
+
+
+def test_without_expecting_it_replicas_come_late_and_stay() -> None:
+    counts = half_hours(held(4.0, expecting=False), 6)[-1]
+    assert counts[0] < max(counts)
+    assert max(counts[LENGTH + 16 :]) > 2
+
+
+def window(length: int = 96) -> Window:
+    values, observed = np.ones((length, 4), np.float32), np.ones((length, 4), np.bool_)
+    columns = {"request.arrival_rate": 0, "engine.running": 2}
+    return Window("w", columns, values, observed, RecentFacts(None, None, {}, {}), lambda: (values, observed))
+
+
+@pytest.mark.parametrize(("times", "hidden"), [
+    ([], []), ([(START_MS - 4 * STEP_MS, START_MS - 2 * STEP_MS)], [92, 93]),
+    ([(START_MS - 2 * STEP_MS, START_MS)], [94, 95]), ([(START_MS - 200 * STEP_MS, START_MS - 95 * STEP_MS)], [0]),
+    ([(START_MS - 40 * STEP_MS, START_MS)], []),  # too little would be left
+])  # fmt: skip
+def test_a_forecaster_is_not_told_of_them(times: list[tuple[int, int]], hidden: list[int]) -> None:
+    (row,) = felt_rows([window()], [times], START_MS, 2, STEP_MS, 64)
+    assert np.flatnonzero(~row.observed[:, 0]).tolist() == hidden
+    assert (row.observed[:, 0] == row.observed[:, 1]).all()

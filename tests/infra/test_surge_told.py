@@ -1,0 +1,46 @@
+"""A surge that is expected again in words: in `harmony explain`, and in the page's answer to why that many."""
+
+from __future__ import annotations
+
+import msgspec
+from rich.console import Console
+
+from agents.records import Decision, LevelRisk, SurgeAhead
+from infra.operate_views import explanation
+from infra.page.words import why_this_count
+from tests.agents.decide_runs import run
+from tests.agents.plan_samples import log, plan, policy, record, spec
+
+AHEAD = SurgeAhead(1_763_640_000_000, begun=False, chance=0.8, period_s=3600.0, length_s=300.0, arrival_rate=6.04,
+                   seen=4, due=4)  # fmt: skip
+WORDS = (
+    "a surge every 1 h is expected at 12:00:00Z with probability 80 %: "
+    "6.04 requests/s more for 5 min, came 4 of 4 times"
+)
+
+
+def decided(surge: SurgeAhead | None) -> Decision:
+    risks = (LevelRisk(4, 0.3, 0.01, 4.0, 0.004), LevelRisk(5, 0.02, 0.004, 5.0, 0.0005))
+    (decision,), _ = run(log(record(0, plan("a", 4, 5, risks=risks, surge=surge, epsilon=0.2))), policy(spec("a")))
+    return decision
+
+
+def shown(surge: SurgeAhead | None) -> str:
+    console = Console(width=240, force_terminal=False, color_system=None)
+    with console.capture() as captured:
+        console.print(explanation(decided(surge)))
+    return captured.get()
+
+
+def test_it_is_told_what_comes_again_and_how_often_it_came() -> None:
+    assert decided(AHEAD).forecast.surge == AHEAD
+    assert WORDS in shown(AHEAD)
+    assert why_this_count(decided(AHEAD)).endswith(f"; 4 would miss it with 30 %; {WORDS}")
+    assert "surge" not in shown(None)
+    assert "surge" not in why_this_count(decided(None))
+
+
+def test_one_under_way_and_long_periods_have_words_of_their_own() -> None:
+    begun = msgspec.structs.replace(AHEAD, begun=True, chance=1.0, period_s=86_400.0 * 7, length_s=45.0)
+    assert "a surge every 7 days is under way since 12:00:00Z: 6.04 requests/s more for 45 s" in shown(begun)
+    assert "every 24 h" in shown(msgspec.structs.replace(AHEAD, period_s=86_400.0))
