@@ -66,6 +66,12 @@ def replay(
     day: Annotated[
         int | None, typer.Option(help="Day of a rate file of days, from 0; the one before is tuned on.")
     ] = None,
+    past_days: Annotated[
+        int,
+        typer.Option(
+            min=0, max=7, help="With --day: so many days before it stand in HARMONY's week, as in a worker's."
+        ),
+    ] = 0,
     mean_rate: Annotated[
         float | None, typer.Option(callback=finite, help="Thin a rate file to this mean, requests/s.")
     ] = None,
@@ -128,6 +134,7 @@ def replay(
             delay=delay,
             noise=noise,
             faults=faults,
+            past_days=past_days,
             train_share=train_share,
             day=day,
             mean_rate=mean_rate,

@@ -95,6 +95,7 @@ class HarmonyController:
         self._guard = ApplyGuard(setting.max_replicas)
         self._slot = 0
         self._phase = 0
+        self._past = setting.past
         self._faults = setting.telemetry.faults
         self._facts: tuple[bytes, ...] = ()
         self._sent: OnItsWay[tuple[bytes, ...]] = OnItsWay(self._faults)
@@ -146,7 +147,11 @@ class HarmonyController:
         self._slot += 1
         end_ms = self._start_ts_ms + self._slot * self._step_ms
         telemetry = [value for values in (*self._sent.arrived(self.next_s), self._facts) for value in values]
-        for command in self._loop.close_slot(WORKLOAD, telemetry, end_ms):
+        commands = self._loop.close_slot(WORKLOAD, telemetry, end_ms)
+        if self._past is not None and WORKLOAD in self._loop.forecast.table:
+            self._loop.know_past(WORKLOAD, self._past, self._start_ts_ms)
+            self._past = None
+        for command in commands:
             verdict = self._guard.check(command, end_ms, self._cluster.num_current)
             if verdict.apply:
                 change = self._cluster.set_replicas(command.replicas, self._cluster.now_s)

@@ -18,8 +18,6 @@ from model.network.packaged import NO_NETWORK
 from model.network.serving import serving_forecaster, worker_forecaster
 from model.seasonal_naive import SeasonalNaiveForecaster
 
-START_TS_MS = 1_704_067_200_000  # midnight, so that the time of day of a load is the time of day of its file
-
 
 def _shipped(_: Setting) -> Forecaster:
     """What `harmony worker` runs."""
@@ -70,7 +68,7 @@ HARMONY_VARIANTS: dict[str, Variant] = {
     "harmony-baselines": Variant(forecaster=lambda _: serving_forecaster(NO_NETWORK)),
     "harmony-marginal": Variant(forecaster=lambda s: Marginal(_shipped(s))),
     "harmony-seasonal-naive": Variant(forecaster=lambda _: SeasonalNaiveForecaster()),
-    "harmony-perfect": Variant(forecaster=lambda s: Perfect(s.load.arrivals, START_TS_MS)),
+    "harmony-perfect": Variant(forecaster=lambda s: Perfect(s.load.arrivals, s.start_ts_ms)),
     "harmony-fixed-capacity": Variant(certainty=capacity_is_declared),
     "harmony-fixed-lead": Variant(certainty=lead_time_is_declared),
     "harmony-unverified": Variant(policy={"paths_verify": Policy().paths_screen}),
@@ -113,7 +111,7 @@ def harmony_controller(
     def new(setting: Setting, cluster: Cluster, seed: int) -> Controller:
         policy = policy_of(setting, capacity_rps, base, off_by, **({"seed": seed} | variant.policy | dict(changes)))
         return HarmonyController(
-            setting, cluster, policy, variant.forecaster(setting), seed, START_TS_MS, variant.certainty
+            setting, cluster, policy, variant.forecaster(setting), seed, setting.start_ts_ms, variant.certainty
         )
 
     return new

@@ -57,6 +57,7 @@ class Request:
     faults: str | None
     train_share: float | None
     day: int | None
+    past_days: int
     mean_rate: float | None
     prompt_tokens: str | None
     output_tokens: str | None
@@ -93,7 +94,7 @@ def run_replay(q: Request) -> None:
     try:
         options = Options(
             named_profile(q.profile), Objective(q.slo_ttft, q.slo_tpot), q.objective, lead_s, sigma,
-            q.min_replicas, q.max_replicas, q.step, q.scrape_interval, q.delay, q.noise, kinds,
+            q.min_replicas, q.max_replicas, q.step, q.scrape_interval, q.delay, q.noise, kinds, q.past_days,
         )  # fmt: skip
         if q.requests is not None:
             cell = trace_cell(read_trace(q.requests), options, train_share)
@@ -120,6 +121,7 @@ def run_replay(q: Request) -> None:
         "first_seed": q.first_seed,
         "told_capacity": q.told_capacity,
         "faults": [asdict(fault) for fault in faults],
+        "past_days": q.past_days,
     }
     write_json(q.json_out, body)
     title = f"{cell.name}, lead time {q.lead_time} s"
@@ -134,6 +136,8 @@ def run_replay(q: Request) -> None:
 
 def _check_load(q: Request) -> None:
     """One load, and no option that is of the other kind: it would be ignored."""
+    if q.past_days and q.day is None:
+        raise HarmonyError("--past-days are those before --day: name the day of a rate file.", 2)
     if (q.requests is None) == (q.rate is None):
         raise HarmonyError("Give the load: either --requests FILE or --rate FILE.", 2)
     if q.requests is None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from agents.decide_kernel import DecideKernel
 from agents.decide_records import decode_command, decode_decision
@@ -23,6 +25,7 @@ from agents.subject import ForecastEngine
 from infra.replay.certainties import CertainEngine, Certainty
 from model.contract import ContextBatch, ForecastBatch, Forecaster
 from streams.catalogue import DEFAULT_CATALOGUE
+from streams.coarse_ring import COARSE_STEP_MS, CoarseRow
 from streams.config import StreamConfig
 from streams.ingest import IngestKernel
 from streams.log import LogRecord, OutRecord
@@ -78,6 +81,19 @@ class MemoryLoop:
                     elif out.value is not None and out.topic == _TOPICS.decisions:
                         self.decisions.append(decode_decision(out.value))
         return commands
+
+    def know_past(self, workload: str, means: NDArray[np.float64], start_ts_ms: int) -> None:
+        """Fill the week's ring with what came before the first slot, which has been closed.
+
+        Args:
+            means: [R, C], ten-minute means of the demand indicators, the newest ten minutes last.
+            start_ts_ms: when these end; a full ten minutes.
+        """
+        table, after = self._forecast.table, start_ts_ms // COARSE_STEP_MS
+        names = tuple(indicator.name for indicator in table.catalogue if indicator.level == 1)
+        for index, row in zip(range(after - len(means), after), means.astype(np.float32), strict=True):
+            seen = np.ones((1, len(names)), np.bool_)
+            table.write_coarse(CoarseRow(index, (workload,), names, row[None], seen))
 
     def close(self) -> None:
         """End the event loop."""

@@ -12,7 +12,6 @@ from agents.policy import Policy
 from infra.replay.calibration import Stated, stated_risks
 from infra.replay.catalogue import Choice, controller_of
 from infra.replay.controllers import Controller, HarmonyController
-from infra.replay.harmony import START_TS_MS
 from infra.replay.live import Lived, live
 from infra.replay.oracle import carry_out, find_schedule, schedule_for_rate
 from infra.replay.prepare import Cell
@@ -149,7 +148,7 @@ def _stated(lived: Lived, controller: Controller) -> list[Stated]:
         return []
     s = lived.setting
     return stated_risks(
-        controller.decisions, lived.requests, s.objective, s.share, s.load.score, START_TS_MS, Policy().commit_s
+        controller.decisions, lived.requests, s.objective, s.share, s.load.score, s.start_ts_ms, Policy().commit_s
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from infra.errors import HarmonyError
 from infra.replay.benchmark import benchmark_rps, lone_attainment
@@ -18,18 +19,21 @@ from infra.replay.catalogue import Knowledge
 from infra.replay.harmony import EARLY_STEPS
 from infra.replay.policies.predictive import BIN_S
 from infra.replay.rates import DAY_S, RateProfile
-from infra.replay.setting import Load, Setting, Telemetry
+from infra.replay.setting import START_TS_MS, Load, Setting, Telemetry
 from infra.simulator.arrivals import Arrivals, Trace
 from infra.simulator.lead_time import MixedStarts
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import Profile
 from infra.simulator.sizing import fixed_need
+from streams.coarse_ring import COARSE_STEP_MS
 
 LEAD_IN_S = 1_200.0
 DAY_LEAD_IN_S = 7_200.0
 TRAIN_FROM_S = 120.0
 LONGEST_S = 366 * DAY_S
 _TRAIN_SEED = 10_007
+_PAST_SEED = 20_011
+_PAST_BIN_S = COARSE_STEP_MS / 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,7 @@ class Options:
     delay_s: float = 0.0
     noise: float = 0.0
     mixed_starts: MixedStarts | None = None
+    past_days: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,21 +133,39 @@ def day_cell(profile: RateProfile, day: int, mean_rps: float | None, options: Op
     def load(start_s: float, end_s: float, score: tuple[float, float], seed: int) -> Load:
         return Load(name, profile.between(start_s, end_s).arrivals(seed), score)
 
+    def after(setting: Setting, start_s: float, seed: int) -> Setting:
+        """With what HARMONY has seen by then, and the file's time of day; without, its clock begins at midnight."""
+        from_s = max(start_s - options.past_days * DAY_S, 0.0)
+        if from_s >= start_s:
+            return setting
+        past = _ten_minute_means(profile.between(from_s, start_s), seed + _PAST_SEED)
+        return replace(setting, start_ts_ms=START_TS_MS + round(start_s * 1000), past=past)
+
     first = day * DAY_S - DAY_LEAD_IN_S
     # A third of the day before, its middle, costs a third and holds its peak.
     training = load(first - DAY_S / 2, first - DAY_S / 6, (TRAIN_FROM_S, DAY_S / 3), _TRAIN_SEED)
-    past = profile.between(0.0, first)
-    bins = np.arange(0.0, past.end_s, BIN_S)[-round(8 * DAY_S / BIN_S) :]
-    place = np.clip(np.searchsorted(past.edges_s, bins, side="right") - 1, 0, len(past.rates_rps) - 1)
+    before = profile.between(0.0, first)
+    bins = np.arange(0.0, before.end_s, BIN_S)[-round(8 * DAY_S / BIN_S) :]
+    place = np.clip(np.searchsorted(before.edges_s, bins, side="right") - 1, 0, len(before.rates_rps) - 1)
     base = _setting(training, options, training.arrivals.between(0.0, 600.0))
-    known = _knowledge(base, training.arrivals, past.rates_rps[place], DAY_S - DAY_LEAD_IN_S)
+    base = after(base, first - DAY_S / 2, _TRAIN_SEED)
+    known = _knowledge(base, training.arrivals, before.rates_rps[place], DAY_S - DAY_LEAD_IN_S)
     score = (DAY_LEAD_IN_S, DAY_LEAD_IN_S + DAY_S)
 
     def scored(seed: int) -> Setting:
         whole = load(first, first + DAY_LEAD_IN_S + DAY_S, score, seed)
-        return _setting(whole, options, whole.arrivals.between(0.0, 600.0))
+        return after(_setting(whole, options, whole.arrivals.between(0.0, 600.0)), first, seed)
 
     return Cell(name, base, scored, known)
+
+
+def _ten_minute_means(profile: RateProfile, seed: int) -> NDArray[np.float64]:
+    """Requests, prompt and generated tokens per second of one draw, by ten minutes, [R, 3]; the last end with it."""
+    drawn, number = profile.arrivals(seed), int(profile.end_s // _PAST_BIN_S)
+    edges = profile.end_s - _PAST_BIN_S * np.arange(number, -1, -1)
+    weights = (np.ones(len(drawn)), drawn.prompt_tokens, drawn.output_tokens)
+    sums = [np.histogram(drawn.arrival_s, edges, weights=weight)[0] for weight in weights]
+    return np.stack(sums, axis=1) / _PAST_BIN_S
 
 
 def _shifted(arrivals: Arrivals, by_s: float) -> Arrivals:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from infra.replay.certainties import FixedCapacity, fixed_lead_time
 from infra.replay.controllers import HarmonyController
-from infra.replay.harmony import HARMONY_VARIANTS, START_TS_MS, policy_of
+from infra.replay.harmony import HARMONY_VARIANTS, policy_of
 from infra.simulator.cluster import Cluster
 from model.capacity import SPACING, CapacityPosterior
 from model.posterior_tables import CapacityTable, LeadTable
@@ -43,7 +43,7 @@ def test_decisions_rest_on_what_the_planner_was_told(name: str, capacity_is_fixe
     cluster = Cluster(s.profile, s.initial_replicas, s.lead_time(0), s.objective)
     cluster.feed(s.load.arrivals)
     policy = policy_of(s, declared_rps, paths_verify=256, paths_screen=64)
-    controller = HarmonyController(s, cluster, policy, variant.forecaster(s), 0, START_TS_MS, variant.certainty)
+    controller = HarmonyController(s, cluster, policy, variant.forecaster(s), 0, s.start_ts_ms, variant.certainty)
     while controller.next_s < 400.0:
         cluster.advance(controller.next_s)
         controller.act()

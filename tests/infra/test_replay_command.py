@@ -202,3 +202,9 @@ def test_who_sees_less_far_than_a_start_takes_is_told(tmp_path: Path) -> None:
     assert "gives no replica up" in run(*common, "--policies", "harmony", "--lead-time", "4000")[1]
     assert "gives no replica up" not in run(*common, "--policies", "harmony", "--lead-time", "3000")[1]
     assert "gives no replica up" not in run(*common, "--policies", "hpa", "--lead-time", "4000")[1]
+
+
+def test_days_before_need_a_day() -> None:
+    assert run("--rate", "ramp", "--past-days", "2") == (
+        2, "--past-days are those before --day: name the day of a rate file.",
+    )  # fmt: skip
