@@ -16,6 +16,7 @@ from itertools import islice
 from typing import TypeVar
 
 from agents.forecast_commit import CommitBody, StateSnapshot
+from agents.forecast_state import WorkloadState
 from agents.forecasts import Forecasts
 from agents.known_workloads import KnownWorkloads
 from agents.live_scoring import ForecastScorer
@@ -205,6 +206,10 @@ class ForecastKernel:
     def closed_slots(self) -> dict[Source, int]:
         """Newest closed slot of each source of which this life has read a page."""
         return self._join.closed_slots()
+
+    def state_of(self, workload: str) -> WorkloadState:
+        """What was learned of a workload; replays may begin with what an earlier life would have."""
+        return self._known.state_of(workload)
 
     def needed_bytes(self) -> dict[str, int]:
         """By topic, what it should keep of this partition for a restart, going by the newest records."""

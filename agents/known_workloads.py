@@ -112,6 +112,10 @@ class KnownWorkloads:
                 state.last_proposed, state.tried = plan.proposed, plan.trial is not None
                 state.expect(plan, record.origin_ts_ms, self._policy.commit_s)
 
+    def state_of(self, workload: str) -> WorkloadState:
+        """What was learned of a workload that is known."""
+        return self._states[workload]
+
     def names(self) -> list[str]:
         """Workloads that have state, in the order of a commit record."""
         return sorted(self._states)

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from agents.decide_kernel import DecideKernel
 from agents.decide_records import decode_command, decode_decision
@@ -23,7 +22,9 @@ from agents.policy import Policy
 from agents.records import Command, Decision
 from agents.subject import ForecastEngine
 from infra.replay.certainties import CertainEngine, Certainty
+from infra.replay.past import Past
 from model.contract import ContextBatch, ForecastBatch, Forecaster
+from model.recurring_surges import RecurringSurges
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.coarse_ring import COARSE_STEP_MS, CoarseRow
 from streams.config import StreamConfig
@@ -82,18 +83,18 @@ class MemoryLoop:
                         self.decisions.append(decode_decision(out.value))
         return commands
 
-    def know_past(self, workload: str, means: NDArray[np.float64], start_ts_ms: int) -> None:
-        """Fill the week's ring with what came before the first slot, which has been closed.
+    def know_past(self, workload: str, past: Past, start_ts_ms: int) -> None:
+        """Begin with what came before the first slot, once the workload is known.
 
         Args:
-            means: [R, C], ten-minute means of the demand indicators, the newest ten minutes last.
-            start_ts_ms: when these end; a full ten minutes.
+            start_ts_ms: when the past ends; a full ten minutes.
         """
         table, after = self._forecast.table, start_ts_ms // COARSE_STEP_MS
         names = tuple(indicator.name for indicator in table.catalogue if indicator.level == 1)
-        for index, row in zip(range(after - len(means), after), means.astype(np.float32), strict=True):
-            seen = np.ones((1, len(names)), np.bool_)
+        seen = np.ones((1, len(names)), np.bool_)
+        for index, row in zip(range(after - len(past.means), after), past.means.astype(np.float32), strict=True):
             table.write_coarse(CoarseRow(index, (workload,), names, row[None], seen))
+        self._forecast.state_of(workload).surges = RecurringSurges.restore(past.surges)
 
     def close(self) -> None:
         """End the event loop."""

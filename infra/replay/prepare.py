@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from infra.errors import HarmonyError
 from infra.replay.benchmark import benchmark_rps, lone_attainment
 from infra.replay.catalogue import Knowledge
 from infra.replay.harmony import EARLY_STEPS
+from infra.replay.past import past_of
 from infra.replay.policies.predictive import BIN_S
 from infra.replay.rates import DAY_S, RateProfile
 from infra.replay.setting import START_TS_MS, Load, Setting, Telemetry
@@ -25,7 +25,6 @@ from infra.simulator.lead_time import MixedStarts
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import Profile
 from infra.simulator.sizing import fixed_need
-from streams.coarse_ring import COARSE_STEP_MS
 
 LEAD_IN_S = 1_200.0
 DAY_LEAD_IN_S = 7_200.0
@@ -33,7 +32,6 @@ TRAIN_FROM_S = 120.0
 LONGEST_S = 366 * DAY_S
 _TRAIN_SEED = 10_007
 _PAST_SEED = 20_011
-_PAST_BIN_S = COARSE_STEP_MS / 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +136,9 @@ def day_cell(profile: RateProfile, day: int, mean_rps: float | None, options: Op
         from_s = max(start_s - options.past_days * DAY_S, 0.0)
         if from_s >= start_s:
             return setting
-        past = _ten_minute_means(profile.between(from_s, start_s), seed + _PAST_SEED)
-        return replace(setting, start_ts_ms=START_TS_MS + round(start_s * 1000), past=past)
+        start_ts_ms = START_TS_MS + round(start_s * 1000)
+        past = past_of(profile.between(from_s, start_s), seed + _PAST_SEED, options.step_s, start_ts_ms)
+        return replace(setting, start_ts_ms=start_ts_ms, past=past)
 
     first = day * DAY_S - DAY_LEAD_IN_S
     # A third of the day before, its middle, costs a third and holds its peak.
@@ -157,15 +156,6 @@ def day_cell(profile: RateProfile, day: int, mean_rps: float | None, options: Op
         return after(_setting(whole, options, whole.arrivals.between(0.0, 600.0)), first, seed)
 
     return Cell(name, base, scored, known)
-
-
-def _ten_minute_means(profile: RateProfile, seed: int) -> NDArray[np.float64]:
-    """Requests, prompt and generated tokens per second of one draw, by ten minutes, [R, 3]; the last end with it."""
-    drawn, number = profile.arrivals(seed), int(profile.end_s // _PAST_BIN_S)
-    edges = profile.end_s - _PAST_BIN_S * np.arange(number, -1, -1)
-    weights = (np.ones(len(drawn)), drawn.prompt_tokens, drawn.output_tokens)
-    sums = [np.histogram(drawn.arrival_s, edges, weights=weight)[0] for weight in weights]
-    return np.stack(sums, axis=1) / _PAST_BIN_S
 
 
 def _shifted(arrivals: Arrivals, by_s: float) -> Arrivals:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
+from infra.replay.past import Past
 from infra.replay.telemetry_faults import TelemetryFault, shifted
 from infra.simulator.arrivals import Arrivals
 from infra.simulator.lead_time import ConstantLeadTime, LeadTime, LognormalLeadTime, MixedLeadTime, MixedStarts
@@ -62,8 +60,7 @@ class Setting:
         initial_replicas: ready at second 0, the same for every policy.
         step_s: slot length of HARMONY's telemetry.
         start_ts_ms: event time of second 0; a full ten minutes.
-        past: float64 [R, 3], requests, prompt and generated tokens per second by ten minutes before second 0, newest
-            last: of the days that HARMONY has already seen.
+        past: what HARMONY has seen before second 0; None = nothing.
     """
 
     load: Load
@@ -79,7 +76,7 @@ class Setting:
     step_s: float = 5.0
     telemetry: Telemetry = field(default_factory=Telemetry)
     start_ts_ms: int = START_TS_MS
-    past: NDArray[np.float64] | None = None
+    past: Past | None = None
 
     def lead_time(self, seed: int) -> LeadTime:
         """Lead times of one run; the same seed gives the same draws launch by launch."""

@@ -10,12 +10,14 @@ import pytest
 
 from infra.replay.controllers import HarmonyController
 from infra.replay.harmony import policy_of
+from infra.replay.past import Past, past_of
 from infra.replay.prepare import Options, day_cell
 from infra.replay.rates import read_rates
 from infra.replay.setting import START_TS_MS
 from infra.simulator.cluster import Cluster
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import named_profile
+from model.recurring_surges import RecurringSurges
 from model.ridge import RidgeForecaster
 from tests.infra.replay_setting import setting
 
@@ -26,8 +28,8 @@ def test_they_are_another_draw_of_the_file_up_to_the_lead_in(tmp_path: Path) -> 
     path.write_text("\n".join(["start_s,rate_rps", *hours, "259200,0"]))
     options = Options(named_profile("dense-70b"), Objective(5.0, 0.2), 0.99, 100.0, 0.0, 1, 8, 15.0, past_days=7)
     made = day_cell(read_rates(path), 2, None, options).scored(0)
-    past = made.past
-    assert past is not None
+    assert made.past is not None
+    past = made.past.means
     assert past.shape == (46 * 6, 3)  # two days but for the lead-in
     assert past[9 * 6 : 11 * 6, 0].mean() == pytest.approx(2.0, rel=0.1)
     assert past[11 * 6 : 32 * 6, 0].mean() == pytest.approx(0.5, rel=0.1)
@@ -37,14 +39,16 @@ def test_they_are_another_draw_of_the_file_up_to_the_lead_in(tmp_path: Path) -> 
     assert made.start_ts_ms - START_TS_MS == 46 * 3_600_000
     one = day_cell(read_rates(path), 2, None, replace(options, past_days=1)).scored(0).past
     assert one is not None
-    assert len(one) == 24 * 6
+    assert len(one.means) == 24 * 6
     alone = day_cell(read_rates(path), 2, None, replace(options, past_days=0)).scored(0)
     assert (alone.past, alone.start_ts_ms) == (None, START_TS_MS)
 
 
 def test_they_stand_in_the_week_of_the_loop() -> None:
     past = np.arange(36, dtype=np.float64).reshape(12, 3) / 8
-    s = setting(step_s=5.0, past=past)
+    surges = [[], *([float(START_TS_MS - hour * 3_600_000), float(START_TS_MS - hour * 3_600_000 + 300_000), 0.1, 6.0,
+                     0.0, 0.0] for hour in (4, 3, 2, 1))]  # fmt: skip
+    s = setting(step_s=5.0, past=Past(past, surges))
     cluster = Cluster(s.profile, s.initial_replicas, s.lead_time(0), s.objective)
     cluster.feed(s.load.arrivals)
     controller = HarmonyController(s, cluster, policy_of(s, 1.1), RidgeForecaster(), 0, s.start_ts_ms)
@@ -53,9 +57,20 @@ def test_they_stand_in_the_week_of_the_loop() -> None:
         controller.act()
     table = controller.loop.forecast.table
     (window,) = table.windows(list(table))
+    (known,) = controller.loop.forecast.state_of(window.workload).surges.recurrences(5_000)
     controller.close()
+    assert (known.period_ms, [surge.start_ms for surge in known.surges]) == (3_600_000, [row[0] for row in surges[1:]])
     means, seen = window.read_coarse()
     assert np.array_equal(means[-13:-1], past.astype(np.float32))  # then come the first ten minutes of its own
     assert seen[-13:].all()
     assert not seen[:-13].any()
     assert means[-1, 0] == pytest.approx(3.0, rel=0.2)
+
+
+def test_surges_of_the_days_before_are_remembered() -> None:
+    past = past_of(read_rates("hourly"), 3, 15.0, START_TS_MS)
+    (known,) = RecurringSurges.restore(past.surges).recurrences(15_000)
+    assert (known.period_ms, len(known.surges)) == (3_600_000, 24)
+    # It ended at a midnight: the last one was at half past eleven.
+    assert known.surges[-1].start_ms == START_TS_MS - 1_800_000
+    assert known.surges[-1].extra == pytest.approx((6.0, 6.0 * 900, 6.0 * 200), rel=0.15)
