@@ -13,8 +13,9 @@ from model.surge_chains import period_chains
 
 MINUTE_MS: Final = 60_000
 PERIODS_MS: Final = tuple(MINUTE_MS * n for n in (10, 15, 20, 30, 60, 90, 120, 180, 240, 360, 480, 720, 1440, 10_080))
-_MIN_MEMBERS: Final = 3  # two are a distance, not yet a period
 _BY_CHANCE: Final = 0.02  # at most, that so many keep one of the periods by chance
+_PAIR_BY_CHANCE: Final = 0.1  # of the newest two, a mere distance; that clocks start work is not rare,
+_PAIR_BELIEF: Final = 0.7  # so that a distance like theirs is more often a period than not
 _KEPT: Final = 0.6  # of those that were due came
 _ON_TIME_STEPS: Final = 1.5  # near enough to where it is expected; also tried is
 _LATE_PART: Final = 60  # this part of the period, for what clocks start does not always start at once,
@@ -65,17 +66,23 @@ class Recurrence:
         return max(now_ms - latest_ms - self.surges[-1].start_ms, 0) // self.period_ms
 
     def chance(self, now_ms: int) -> float:
-        """That the next one comes: of one more than came in two more than were due; 0 where it is over."""
+        """That the next one comes: of one more than came in two more than were due; 0 where it is over.
+
+        Two alone keep a period with a probability of their own.
+        """
         missed = self.places_over(now_ms)
         due, came = self.due + missed, len(self.surges) - 1
         if missed >= _patience(self.period_ms) or came < _KEPT * due:
             return 0.0
-        return (came + 1) / (due + 2)
+        return (came + 1) / (due + 2) * (_PAIR_BELIEF if came == 1 else 1.0)
 
 
 def find_recurrences(surges: Sequence[Surge], step_ms: int) -> tuple[Recurrence, ...]:
-    """Chains of surges that chance would hardly make, each surge in one of them at most."""
-    if len(surges) < _MIN_MEMBERS:
+    """Chains of surges that chance would hardly make, each surge in one of them at most.
+
+    The newest two alone are one where they began on time; one that stays away then ends it.
+    """
+    if len(surges) < 2:
         return ()
     starts = np.array([surge.start_ms for surge in surges], np.int64)
     punctual_ms = round(_ON_TIME_STEPS * step_ms)
@@ -92,11 +99,18 @@ def find_recurrences(surges: Sequence[Surge], step_ms: int) -> tuple[Recurrence,
     places = 2 * (tolerances // step_ms) + 1  # steps that are near enough
     near = np.minimum((number - 1) * places * step_ms / span_ms, 1.0).tolist()
     candidates = []
-    for last, k in np.argwhere(hits >= _MIN_MEMBERS - 1).tolist():
+    for last, k in np.argwhere(hits >= 2).tolist():
         came, asked = int(hits[last, k]), int(due[last, k])
         luck = hits.size * _at_least(came, asked, near[k])
         if came >= _KEPT * asked and luck <= _BY_CHANCE:
             candidates.append((luck, kinds[k], last, k))
+    pair_luck = _of_a_pair(int(starts[-1] - starts[-2]), step_ms * int(places[0]))
+    if pair_luck <= _PAIR_BY_CHANCE:
+        newest = slice(0, len(PERIODS_MS))  # those that began on time
+        pairs = (hits[-1, newest] == 1) & (due[-1, newest] == 1) & (linked[-1, newest, -2] == 1)
+        candidates += [
+            (1.0 + pair_luck, kinds[k], number - 1, k) for k in np.flatnonzero(pairs).tolist()
+        ]  # after chains
     taken: set[int] = set()
     found = []
     for _, (period_ms, tolerance_ms), last, kind in sorted(candidates):
@@ -106,6 +120,11 @@ def find_recurrences(surges: Sequence[Surge], step_ms: int) -> tuple[Recurrence,
             its, late_by = tuple(surges[m] for m in members), tuple(int(phases[last, kind, m]) for m in members)
             found.append(Recurrence(period_ms, tolerance_ms, its, late_by, int(due[last, kind])))
     return tuple(found)
+
+
+def _of_a_pair(gap_ms: int, near_ms: int) -> float:
+    """That a gap at random, exponential with this one as its mean, comes so near to any of the periods."""
+    return math.fsum(near_ms / gap_ms * math.exp(-period_ms / gap_ms) for period_ms in PERIODS_MS)
 
 
 def _at_least(came: int, asked: int, probability: float) -> float:

@@ -2,7 +2,7 @@
 
 RATE is a rate file of `harmony replay`, or one that is built in. One draw of its arrivals is counted by steps of 15 s
 and shown to what remembers surges, as a worker would. On loads of people nothing should be believed to keep a period
-by the clock; on `hourly` the fourth surge should be expected.
+by the clock; on `hourly` the third surge should be expected.
 """
 
 from __future__ import annotations
