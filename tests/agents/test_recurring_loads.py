@@ -1,4 +1,4 @@
-"""A load that surges every hour is prepared for in time and let go at once, from the third surge on; in closed loop."""
+"""A load that surges every hour is prepared for in time and let go at once, from the third one on; in closed loop."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
 from agents.felt_rows import felt_rows
+from agents.forecast_commit import StateSnapshot, restore_state, snapshot_state
+from agents.forecast_state import new_state
 from agents.policy import GuardLimits
 from infra.replay.loop import MemoryLoop
+from model.recurring_surges import RecurringSurges
 from model.ridge import RidgeForecaster
 from streams.config import StreamConfig
 from streams.fact_ring import RecentFacts
+from streams.log import OtherSettings
 from streams.pages import FleetFacts
 from streams.records import encode_fleet, encode_sample
 from streams.window_table import Window
@@ -84,3 +89,21 @@ def test_a_forecaster_is_not_told_of_them(times: list[tuple[int, int]], hidden: 
     (row,) = felt_rows([window()], [times], START_MS, 2, STEP_MS, 64)
     assert np.flatnonzero(~row.observed[:, 0]).tolist() == hidden
     assert (row.observed[:, 0] == row.observed[:, 1]).all()
+
+
+def test_a_commit_record_remembers_them() -> None:
+    declared, hour_ms = policy(spec("w")), 3_600_000
+    state = new_state("w", declared, 0)
+    rows = [[float(START_MS + k * hour_ms), float(START_MS + k * hour_ms + 300_000), 0.1, 6.0, 600.0, 60.0]
+            for k in range(4)]  # fmt: skip
+    state.surges = RecurringSurges.restore([[float(START_MS + 4 * hour_ms), 5.5], *rows])
+    stored = msgspec.msgpack.decode(msgspec.msgpack.encode(snapshot_state(state)), type=StateSnapshot)
+    again = restore_state("w", stored, declared).surges
+    assert again.snapshot() == state.surges.snapshot()
+    assert [one.begun for one in again.expected(START_MS + 4 * hour_ms + 60_000, START_MS + 4 * hour_ms, STEP_MS)] == [
+        True
+    ]
+    before = msgspec.structs.replace(stored, surges=[])  # of a release that remembered none
+    assert restore_state("w", before, declared).surges.snapshot() == []
+    with pytest.raises(OtherSettings, match="surges are not stored"):
+        restore_state("w", msgspec.structs.replace(stored, surges=[[1.0]]), declared)

@@ -18,7 +18,7 @@ from aiokafka.partitioner import murmur2
 from streams.log import LogRecord, OutRecord
 from streams.log_reader import LogReader
 from streams.meter import NullMeter
-from streams.stage import Lane
+from streams.stage import Lane, PatientKernel
 from streams.stage_app import Stage
 from tests.faults.hostile import HostilePipeline
 from tests.faults.logs import Entry
@@ -152,10 +152,16 @@ class Life:
                     await lane.put(records)
                     fed = True
             await asyncio.sleep(0)
-            if not fed and all(lane._queue.empty() and lane.waits_for == "" for lane in self._lanes.values()):
+            if not fed and all(_at_rest(lane) for lane in self._lanes.values()):
                 return
             if not fed:
                 await asyncio.sleep(0.001)
 
     async def end(self) -> None:
         await asyncio.gather(*(lane.close() for lane in self._lanes.values()))
+
+
+def _at_rest(lane: Lane) -> bool:
+    """Whether a lane has nothing left to do: one that waits for a good moment for what it had put off has."""
+    patient = lane.kernel if isinstance(lane.kernel, PatientKernel) else None
+    return lane._queue.empty() and not lane._left and lane.waits_for == "" and (patient is None or not patient.put_off)

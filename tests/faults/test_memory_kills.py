@@ -38,6 +38,7 @@ from tests.integration.pipeline import PARTITIONS, START_TS_MS, STREAM, policy_f
 
 FIRST_SEED = int(os.environ.get("HARMONY_TEST_SEED", "1"))
 SEEDS = range(FIRST_SEED, FIRST_SEED + 8)
+_FEWEST_KILLS = 10  # how far a life gets depends on the machine, and so how many of them die
 
 
 def declared_in_full(policy: Policy) -> Policy:
@@ -103,7 +104,7 @@ async def hunt(pipeline: MemoryPipeline, inference: InferenceWorker, rng: random
     sleeping: list[tuple[Life, Fate]] = []
     forever = Fate(10**9, sleeps=False)
     while True:
-        done = pipeline.num_slots >= pipeline.full_course and not pipeline.stalled
+        done = pipeline.num_slots >= pipeline.full_course and not pipeline.stalled and kills > _FEWEST_KILLS
         for _ in range(0 if done else rng.randint(1, 5)):
             pipeline.publish_slot()
         for _ in range(rng.randint(0, 3)):
@@ -227,4 +228,4 @@ def test_deaths_and_zombies_anywhere_change_nothing(seed: int, tmp_path: Path) -
     finally:
         inference.close()
     print(f"seed {seed}: {kills} kills, {zombies} zombies; {proof}")
-    assert kills > 10 < proof.compared["plans"]
+    assert kills > _FEWEST_KILLS < proof.compared["plans"]
