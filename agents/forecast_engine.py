@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from agents.collate import collate
-from agents.felt_rows import felt_rows
 from agents.forecasts import QUANTILE_LEVELS, Forecasts
 from agents.hindsight import Futures, outlooks_of
 from agents.horizons import padded_horizon
@@ -28,9 +27,10 @@ from agents.policy import Policy
 from agents.precedence import Precedence
 from agents.proposal import Proposer, with_proposals
 from agents.recent_levels import recent_levels
-from agents.records import SurgeAhead, WorkloadPlan
+from agents.records import WorkloadPlan
 from agents.subject import Answers, Subject
 from agents.surges_ahead import surge_times, with_surges
+from agents.told_rows import told_rows
 from model.contract import ContextBatch, ForecastBatch, Forecaster, quantiles_of_ordered, quantiles_of_paths
 from model.digits import six_digits
 from model.forecast_trust import REACTIVE, TIERS
@@ -159,7 +159,7 @@ class Engine:
         subjects, step_ms = [subject for subject, _ in group], self._step_ms
         again = [surge_times(s, origin_ts_ms, step_ms) if self._policy.recurring_surges else [] for s in subjects]
         windows = [subject.window for subject in subjects]
-        rows = felt_rows(windows, again, origin_ts_ms, width, step_ms, self._min_context)
+        rows = told_rows(windows, again, origin_ts_ms, width, step_ms, self._min_context)
         batch = collate(rows, self._catalogue[:width], self._step_ms)
         forecast = await batcher.forecast(batch, horizon, self._policy.paths_screen)
         # Planning is numeric work of many milliseconds; the loop must keep fetching meanwhile.
@@ -177,9 +177,8 @@ class Engine:
         group, targets = [subject for subject, _ in described], [columns for _, columns in described]
         plannable = [b for b, subject in enumerate(group) if subject.refused is None]
         with torch.inference_mode():
-            ahead: Sequence[SurgeAhead | None] = [None] * len(group)
-            if self._policy.recurring_surges:
-                ahead = with_surges(forecast, group, batch, origin_ts_ms)
+            expecting = self._policy.recurring_surges
+            ahead = with_surges(forecast, group, batch, origin_ts_ms) if expecting else [None] * len(group)
             read = sorted({_DEMAND, *(n for columns in targets for n in columns)})
             said = [(subject.state.trust, source) for subject, source in zip(group, forecast.sources, strict=True)]
             factors = [trust.factor(source) for trust, source in said]

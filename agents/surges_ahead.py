@@ -26,10 +26,10 @@ def with_surges(
 ) -> list[SurgeAhead | None]:
     """Add to the paths of a forecast, in place, what comes again within its horizon; returns the first of each row."""
     num_paths, horizon, width = forecast.paths.shape[1:]
+    until_ms = origin_ts_ms + horizon * batch.step_ms
     columns = [batch.indicators.index(n) if n in batch.indicators else -1 for n in INDICATOR_OF.values()]
     ahead: list[SurgeAhead | None] = []
     for b, subject in enumerate(subjects):
-        until_ms = origin_ts_ms + horizon * batch.step_ms
         expected = subject.state.surges.expected(origin_ts_ms, until_ms, batch.step_ms)
         ahead.append(_told(expected[0]) if expected else None)
         if expected:

@@ -65,7 +65,7 @@ def surge_words(surge: SurgeAhead) -> str:
     period, length = (_span(seconds) for seconds in (surge.period_s, surge.length_s))
     when = datetime.fromtimestamp(surge.start_ts_ms / 1000, UTC).strftime("%H:%M:%SZ")
     comes = (
-        f"under way since {when}" if surge.begun else f"expected at {when} with probability {100 * surge.chance:.0f} %"
+        f"under way since {when}" if surge.begun else f"expected at {when} with probability {_percent(surge.chance)}"
     )
     return (
         f"a surge every {period} is {comes}: {surge.arrival_rate:.3g} requests/s more for {length}, "

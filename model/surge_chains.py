@@ -12,7 +12,6 @@ from model.compiled import compiled
 
 Values = NDArray[np.float32]
 Seen = NDArray[np.bool_]
-Float = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
 _MIN_STEPS: Final = 32  # fewest steps of a window that say what is usual

@@ -74,13 +74,12 @@ class HarmonyController:
         policy: Policy,
         forecaster: Forecaster,
         seed: int,
-        start_ts_ms: int,
         certainty: Certainty | None = None,
     ) -> None:
         step_ms = round(setting.step_s * 1000)
         stream = StreamConfig(step_ms=step_ms, grace_ms=0, skew_ms=0)
         self._cluster, self._step_s, self._step_ms = cluster, setting.step_s, step_ms
-        self._start_ts_ms = start_ts_ms - start_ts_ms % step_ms
+        self._start_ts_ms = setting.start_ts_ms - setting.start_ts_ms % step_ms
         self._sampler = TelemetrySampler(
             WORKLOAD,
             cluster,

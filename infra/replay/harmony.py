@@ -110,8 +110,6 @@ def harmony_controller(
 
     def new(setting: Setting, cluster: Cluster, seed: int) -> Controller:
         policy = policy_of(setting, capacity_rps, base, off_by, **({"seed": seed} | variant.policy | dict(changes)))
-        return HarmonyController(
-            setting, cluster, policy, variant.forecaster(setting), seed, setting.start_ts_ms, variant.certainty
-        )
+        return HarmonyController(setting, cluster, policy, variant.forecaster(setting), seed, variant.certainty)
 
     return new

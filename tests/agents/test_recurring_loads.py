@@ -10,23 +10,19 @@ import msgspec
 import numpy as np
 import pytest
 
-from agents.felt_rows import felt_rows
 from agents.forecast_commit import StateSnapshot, restore_state, snapshot_state
 from agents.forecast_state import new_state
 from agents.policy import GuardLimits
-from infra.replay.loop import MemoryLoop
+from agents.told_rows import told_rows
 from model.recurring_surges import RecurringSurges
-from model.ridge import RidgeForecaster
-from streams.config import StreamConfig
 from streams.fact_ring import RecentFacts
 from streams.log import OtherSettings
-from streams.pages import FleetFacts
-from streams.records import encode_fleet, encode_sample
 from streams.window_table import Window
+from tests.agents.closed_loop import START_MS, STEP_MS, ClosedLoop
 from tests.agents.plan_samples import policy, spec
 
-STEP_MS, HOUR, LENGTH = 15_000, 120, 8
-HALF_HOUR, START_MS = HOUR // 2, 1_763_636_400_000
+HOUR, LENGTH = 120, 8
+HALF_HOUR = HOUR // 2
 
 
 def held(hours: float, *, expecting: bool) -> list[int]:
@@ -35,22 +31,12 @@ def held(hours: float, *, expecting: bool) -> list[int]:
         spec("w", capacity_rps=2.0, lead_time_s=60.0, max_replicas=32), guards=GuardLimits(warm_up_steps=16)
     )
     declared = replace(declared, recurring_surges=expecting)
-    stream = StreamConfig(step_ms=STEP_MS, grace_ms=0, skew_ms=0, context_steps=128)
-    loop = MemoryLoop(declared, stream, RidgeForecaster())
-    rng, started, good, replicas, found = random.Random(1), 0.0, 0.0, 2, []
+    loop, rng, found = ClosedLoop(declared, 2), random.Random(1), []
     for k in range(round(hours * HOUR)):
-        end, times = START_MS + (k + 1) * STEP_MS, 5 if k % HALF_HOUR < LENGTH else 1
+        times = 5 if k % HALF_HOUR < LENGTH else 1
         arrived = sum(rng.random() < 0.025 * times for _ in range(1_200))
-        started, good = started + arrived, good + min(arrived, 2.4 * replicas * STEP_MS / 1000)
-        told = {
-            "requests_started_total": started, "generation_tokens_total": 200 * started, "slo_good_total": good,
-            "slo_total": started, "num_requests_running": 4.0 * times, "num_requests_waiting": 0.0,
-        }  # fmt: skip
-        values = [encode_sample("requests", "w", "engine", end - 100, told)]
-        values.append(encode_fleet("w", "k8s", FleetFacts(end - 100, replicas, 0, 0)))
-        commands = loop.close_slot("w", values, end)
-        replicas = commands[-1].replicas if commands else replicas
-        found.append(replicas)
+        good = min(arrived, 2.4 * loop.replicas * STEP_MS / 1000)
+        found.append(loop.slot(arrived, running=4.0 * times, good=good))
     loop.close()
     return found
 
@@ -86,7 +72,7 @@ def window(length: int = 96) -> Window:
     ([(START_MS - 40 * STEP_MS, START_MS)], []),  # too little would be left
 ])  # fmt: skip
 def test_a_forecaster_is_not_told_of_them(times: list[tuple[int, int]], hidden: list[int]) -> None:
-    (row,) = felt_rows([window()], [times], START_MS, 2, STEP_MS, 64)
+    (row,) = told_rows([window()], [times], START_MS, 2, STEP_MS, 64)
     assert np.flatnonzero(~row.observed[:, 0]).tolist() == hidden
     assert (row.observed[:, 0] == row.observed[:, 1]).all()
 

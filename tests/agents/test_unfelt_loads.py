@@ -7,14 +7,10 @@ import random
 import pytest
 
 from agents.policy import GuardLimits
-from infra.replay.loop import MemoryLoop
-from model.ridge import RidgeForecaster
-from streams.config import StreamConfig
-from streams.pages import FleetFacts
-from streams.records import encode_fleet, encode_sample
+from tests.agents.closed_loop import ClosedLoop
 from tests.agents.plan_samples import policy, spec
 
-STEP_MS, AT, SLOTS = 15_000, 140, 190
+AT, SLOTS = 140, 190
 
 
 def counts(times: float, *, felt: bool) -> list[int]:
@@ -22,21 +18,11 @@ def counts(times: float, *, felt: bool) -> list[int]:
     declared = policy(
         spec("w", capacity_rps=2.0, lead_time_s=100.0, max_replicas=64), guards=GuardLimits(warm_up_steps=16)
     )
-    stream = StreamConfig(step_ms=STEP_MS, grace_ms=0, skew_ms=0, context_steps=128)
-    loop = MemoryLoop(declared, stream, RidgeForecaster())
-    rng, start, started, replicas, held = random.Random(1), 1_763_636_400_000, 0.0, 3, []
+    loop, rng, held = ClosedLoop(declared, 3), random.Random(1), []
     for k in range(SLOTS):
-        end, much = start + (k + 1) * STEP_MS, times if k == AT else 1.0
-        started += much * sum(rng.random() < 0.05 for _ in range(1_200))
-        told = {
-            "requests_started_total": started, "generation_tokens_total": 200 * started, "slo_good_total": started,
-            "slo_total": started, "num_requests_running": 20.0 * (much if felt else 1.0), "num_requests_waiting": 0.0,
-        }  # fmt: skip
-        values = [encode_sample("requests", "w", "engine", end - 100, told)]
-        values.append(encode_fleet("w", "k8s", FleetFacts(end - 100, replicas, 0, 0)))
-        commands = loop.close_slot("w", values, end)
-        replicas = commands[-1].replicas if commands else replicas
-        held.append(replicas)
+        much = times if k == AT else 1.0
+        arrived = much * sum(rng.random() < 0.05 for _ in range(1_200))
+        held.append(loop.slot(arrived, running=20.0 * (much if felt else 1.0)))
     loop.close()
     return held
 

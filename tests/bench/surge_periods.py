@@ -10,12 +10,12 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 
-import numpy as np
-
+from infra.replay.past import observing, rates_of
 from infra.replay.rates import read_rates
 from model.recurring_surges import RecurringSurges
 
-STEP_MS, CONTEXT, AHEAD_STEPS = 15_000, 128, 16
+STEP_MS, AHEAD_STEPS = 15_000, 16
+LOOK_MS = 1_920_000  # before the oldest of those remembered is forgotten
 
 
 def main() -> None:
@@ -26,21 +26,18 @@ def main() -> None:
     asked = parser.parse_args()
     profile = read_rates(asked.rate)
     profile = profile.between(0.0, min(profile.end_s, asked.days * 86_400.0))
-    arrivals = (profile if asked.mean_rate is None else profile.thinned(asked.mean_rate)).arrivals(0).arrival_s
+    drawn = (profile if asked.mean_rate is None else profile.thinned(asked.mean_rate)).arrivals(0)
     steps = int(profile.end_s * 1000) // STEP_MS
-    counts = np.histogram(arrivals * 1000, np.arange(steps + 1) * STEP_MS)[0]
-    rates = np.concatenate([np.zeros(CONTEXT), counts / (STEP_MS / 1000)]).astype(np.float32)[:, None]
-    known = (np.arange(len(rates)) >= CONTEXT)[:, None]
-    surges, remembered, expecting, periods = RecurringSurges(), set[float](), 0, Counter[int]()
-    for step in range(1, steps + 1):
-        window, now_ms = slice(step, step + CONTEXT), step * STEP_MS
-        surges.observe(rates[window], known[window], (0,), now_ms, STEP_MS)
-        expected = surges.expected(now_ms, now_ms + AHEAD_STEPS * STEP_MS, STEP_MS)
+    rates = rates_of(drawn, profile.end_s, STEP_MS / 1000)
+    starts, expecting, periods = set[float](), 0, Counter[int]()
+    surges = RecurringSurges()
+    for end_ms in observing(surges, rates, steps * STEP_MS, STEP_MS):
+        expected = surges.expected(end_ms, end_ms + AHEAD_STEPS * STEP_MS, STEP_MS)
         expecting += bool(expected)
         periods.update({one.recurrence.period_ms // 60_000 for one in expected})
-        if step % CONTEXT == 0 or step == steps:
-            remembered.update(row[0] for row in surges.snapshot()[1:])
-    print(f"{steps:,} steps of {STEP_MS / 1000:g} s, {len(remembered)} surges, {expecting:,} steps with one expected")
+        if end_ms % LOOK_MS == 0 or end_ms == steps * STEP_MS:
+            starts.update(row[0] for row in surges.snapshot()[1:])
+    print(f"{steps:,} steps of {STEP_MS / 1000:g} s, {len(starts)} surges, {expecting:,} steps with one expected")
     for minutes, number in sorted(periods.items()):
         print(f"  period of {minutes} min: {number:,} steps")
 

@@ -51,7 +51,7 @@ def test_they_stand_in_the_week_of_the_loop() -> None:
     s = setting(step_s=5.0, past=Past(past, surges))
     cluster = Cluster(s.profile, s.initial_replicas, s.lead_time(0), s.objective)
     cluster.feed(s.load.arrivals)
-    controller = HarmonyController(s, cluster, policy_of(s, 1.1), RidgeForecaster(), 0, s.start_ts_ms)
+    controller = HarmonyController(s, cluster, policy_of(s, 1.1), RidgeForecaster(), 0)
     while controller.next_s < 700.0:
         cluster.advance(controller.next_s)
         controller.act()

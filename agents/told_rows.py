@@ -18,7 +18,7 @@ from streams.window_table import Window
 _TOLD = (ARRIVAL_RATE, "engine.running", "engine.waiting_max", "slo.miss_ratio")
 
 
-def felt_rows(
+def told_rows(
     windows: Sequence[Window],
     explained: Sequence[Sequence[tuple[int, int]]],
     origin_ts_ms: int,
