@@ -22,7 +22,8 @@ from infra.replay.lead_text import read_lead_time
 from infra.replay.matrix import CellResult, run_cell
 from infra.replay.plot import pareto_svg, write_plot
 from infra.replay.prepare import Cell, Options, day_cell, rate_cell, trace_cell
-from infra.replay.rates import DAY_S, Tokens, read_rates
+from infra.replay.rate_files import read_rates
+from infra.replay.rates import DAY_S, Tokens
 from infra.replay.records import Row, paired_interval
 from infra.replay.reliability_plot import draw
 from infra.replay.setting import Setting

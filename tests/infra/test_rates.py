@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from infra.replay.rates import read_rates
+from infra.replay.rate_files import read_rates
 from infra.simulator.arrivals import TraceError
 
-HEADERS = ("start_s,rate_rps,prompt_tokens", "period,count", "category,chunk,timestamp,rate")
+HEADERS = ("start_s,rate_rps,prompt_tokens", "period,count", "timestamp,value", "category,chunk,timestamp,rate")
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,9 @@ HEADERS = ("start_s,rate_rps,prompt_tokens", "period,count", "category,chunk,tim
         ("period,count\n1998-05-01 00:00,3\n1998-05-01 00:01\n", "line 3: has 1 of 2 columns"),
         ("period,count\n1998-05-01 00:00,3\n1998-05-01 00:01Z,3\n", "line 3, column period: .* has an offset"),
         ("period,count\n1998-05-01 00:00,3\n3998-05-01 00:01,3\n", "line 3, column period: .* ten years or more"),
+        ("timestamp,value\n2026-05-01 00:05,3\n2026-05-01 00:05,3\n", "line 3, column timestamp: does not increase"),
+        ("timestamp,value\n2026-05-01 00:05,3\n1e300,3\n", "line 3, column timestamp: '1e300' is not a time; write"),
+        ("timestamp,value\n0,3\n60,-3\n", "line 3, column value: '-3' is not a finite number >= 0"),
         ("chunk,timestamp,rate\na,0,1\nb\n", "line 3: has 1 of 3 columns"),
         ("chunk,timestamp,rate\na,0,x\n", "line 2, column rate: 'x' is not a number"),
     ],
@@ -32,6 +35,32 @@ def test_a_bad_rate_file_is_named_with_place_and_remedy(tmp_path: Path, body: st
     (tmp_path / "rates.csv").write_text(body)
     with pytest.raises(TraceError, match=rf"rates\.csv, {complaint}"):
         read_rates(tmp_path / "rates.csv")
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        ("2026-05-01 00:00", "2026-05-01 00:05", "2026-05-01 00:15:30", "2026-05-01 00:20:30"),
+        ("2026-05-01T00:00:00Z", "2026-05-01T02:05:00+02:00", "2026-05-01T00:15:30Z", "2026-05-01T00:20:30Z"),
+        ("1777593600", "1777593900", "1777594530", "1777594830.0"),
+    ],
+)
+def test_an_exported_series_holds_each_value_until_the_next(tmp_path: Path, times: tuple[str, ...]) -> None:
+    body = "".join(f"{time},{value}\n" for time, value in zip(times, (3, 0.5, 0, 8), strict=True))
+    (tmp_path / "series.csv").write_text(f"timestamp,value\n{body}")
+    read = read_rates(tmp_path / "series.csv")
+    assert read.edges_s.tolist() == [0.0, 300.0, 930.0, 1230.0, 1530.0]  # the last for the median of the others
+    assert read.rates_rps.tolist() == [3.0, 0.5, 0.0, 8.0]
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [("0,1\n", "needs at least two rows"), ("0,0\n300,0\n", "holds no request")],
+)
+def test_a_series_without_a_load_is_refused(tmp_path: Path, body: str, complaint: str) -> None:
+    (tmp_path / "series.csv").write_text(f"timestamp,value\n{body}")
+    with pytest.raises(TraceError, match=rf"series\.csv: {complaint}"):
+        read_rates(tmp_path / "series.csv")
 
 
 def test_a_bad_summary_of_tokens_is_named(tmp_path: Path) -> None:

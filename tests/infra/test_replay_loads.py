@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infra.replay.rates import Tokens, read_rates
+from infra.replay.rate_files import read_rates
+from infra.replay.rates import Tokens
 from infra.simulator.arrivals import TraceError
 
 

@@ -12,7 +12,7 @@ from infra.replay.controllers import HarmonyController
 from infra.replay.harmony import policy_of
 from infra.replay.past import Past, past_of
 from infra.replay.prepare import Options, day_cell
-from infra.replay.rates import read_rates
+from infra.replay.rate_files import read_rates
 from infra.replay.setting import START_TS_MS
 from infra.simulator.cluster import Cluster
 from infra.simulator.ledger import Objective
