@@ -40,7 +40,9 @@ _SLOTS: Final = 40  # whose mean is how many tokens a request has
 _SURE_SIGMAS: Final = 2.0
 _P95_MISSES: Final = 0.05  # a 95th percentile above the limit says that at least so many missed
 _ENOUGH: Final = 200  # requests whose lengths differ by tenfold have a mean within a fifth
+_SETTLED: Final = 0.25  # of the requests that came: so many more or fewer than before are in the system
 _FEW_SLOTS: Final = 24  # looked back; all of them where these hold too few requests
+_WAITING: Final = "engine.waiting"
 _LENGTHS: Final = (ARRIVAL_RATE, INDICATOR_OF["prompt_tokens"], INDICATOR_OF["output_tokens"], "engine.running")
 
 
@@ -157,12 +159,14 @@ def recent_lengths(window: Window, step_s: float) -> Lengths | None:
         columns = _columns(*map(window.columns.__getitem__, _LENGTHS))
     except KeyError:
         return None
-    told = recent_sums(window.values, window.observed, columns, _FEW_SLOTS, step_s, _ENOUGH)
+    waiting = window.columns.get(_WAITING, -1)
+    told = recent_sums(window.values, window.observed, columns, waiting, _FEW_SLOTS, step_s, _ENOUGH)
     requests, prompt, output, before, now = told
     if requests <= 0:
         return None
     most = output / (requests - min(now, 0.5 * requests))
-    return Lengths(prompt / requests, output / requests, output / (requests + before), most)
+    settled = abs(now - before) <= _SETTLED * requests
+    return Lengths(prompt / requests, output / requests, output / (requests + before), most, settled)
 
 
 @lru_cache(8)

@@ -183,7 +183,7 @@ class Engine:
             said = [(subject.state.trust, source) for subject, source in zip(group, forecast.sources, strict=True)]
             factors = [trust.factor(source) for trust, source in said]
             distrusted = [not trust.trusts(source) for trust, source in said]
-            futures = Futures(forecast.paths, factors, batch.lower, batch.upper)
+            futures = Futures(forecast.paths, factors, batch)
             planned = _Planned(futures, group, distrusted, plannable, frozenset(read))
             found = self._rows.results(
                 [group[b] for b in plannable], planned.paths(_DEMAND), planned.others, origin_ts_ms

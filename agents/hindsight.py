@@ -7,10 +7,11 @@ from typing import Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from agents.subject import Subject
-from model.contract import ordered_paths, quantiles_of_ordered
+from model.contract import ContextBatch, ordered_paths, quantiles_of_ordered
 from model.digits import six_digits
 from model.forecast_trust import Outlook
 from model.widening import widen
@@ -51,13 +52,14 @@ class Futures:
     Args:
         paths: [B, S, H, N]; not changed.
         factors: B of them.
-        lower, upper: [N].
+        batch: what they were forecast from.
     """
 
-    def __init__(self, paths: Tensor, factors: Sequence[float], lower: Tensor, upper: Tensor) -> None:
+    def __init__(self, paths: Tensor, factors: Sequence[float], batch: ContextBatch) -> None:
         self._paths = paths
         self._factors = np.array(factors, np.float32)
-        self._bounds = lower.cpu().numpy(), upper.cpu().numpy()
+        self._batch = batch
+        self._bounds = batch.lower.cpu().numpy(), batch.upper.cpu().numpy()
         self._known: dict[int, tuple[Tensor, Tensor]] = {}
 
     def values(self, indicator: int) -> Tensor:
@@ -81,6 +83,15 @@ class Futures:
         if (self._factors != 1.0).any():
             middle = quantiles_of_ordered(ordered, torch.tensor([_MID]))[..., 0].numpy()
             lower, upper = (bounds[indicator] for bounds in self._bounds)
+            reach = _range_seen(self._batch, indicator)
             for numbers in (values, ordered):
-                widen(numbers.numpy(), middle, self._factors, lower, upper)
+                widen(numbers.numpy(), middle, self._factors, reach, lower, upper)
         return values, ordered
+
+
+def _range_seen(batch: ContextBatch, indicator: int) -> NDArray[np.float32]:
+    """Highest less lowest value of one indicator in the fine rows of each context, [B]; 0 where none is known."""
+    values = batch.values[..., indicator]
+    known = batch.observed[..., indicator] & values.isfinite()
+    apart = values.masked_fill(~known, -torch.inf).amax(1) - values.masked_fill(~known, torch.inf).amin(1)
+    return apart.clamp(min=0.0).to("cpu", torch.float32).numpy()

@@ -9,11 +9,9 @@ import time
 
 import numpy as np
 import structlog
-import torch
 
 from agents import planner
-from agents.hindsight import Futures
-from model import compiled, digits, surge_chains, unfelt_steps, window_tallies
+from model import compiled, digits, surge_chains, unfelt_steps, widening, window_tallies
 from model.averages import average_of_known, exponential_averages
 from model.contract import Forecaster
 from model.network import serving
@@ -61,7 +59,7 @@ def _warm_up_plans() -> None:
     unfelt_steps.warm_up()
     surge_chains.warm_up()
     digits.warm_up()
-    Futures(torch.ones(1, 3, 2, 1), [2.0], torch.zeros(1), torch.ones(1)).values(0)
+    widening.warm_up()
     rows, paths = np.zeros(1, np.float32), np.zeros((1, 2, 3), np.float32)
     exponential_averages(paths, rows, rows, np.empty_like(paths))
     average_of_known(np.ones((2, 1), np.float32), np.ones((2, 1), np.bool_), 0, 0.1)

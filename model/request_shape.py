@@ -22,12 +22,18 @@ _GAP_MS: Final = 600_000  # time not seen counts as no more than this
 
 
 class Lengths(NamedTuple):
-    """Mean tokens of recent requests: of their prompts, and generated; surely no fewer and no more of these."""
+    """Mean tokens of recent requests: of their prompts, and generated; surely no fewer and no more of these.
+
+    Attributes:
+        settled: about as many requests came as were answered, so that the means are those of a request. While a queue
+            grows the generated tokens of most are still to come, and while it shrinks there are those of others.
+    """
 
     prompt: float
     output: float
     least_output: float
     most_output: float
+    settled: bool = True
 
 
 class RequestShape:
@@ -54,7 +60,7 @@ class RequestShape:
         """
         elapsed_ms = 0 if self._end_ts_ms is None else min(max(end_ts_ms - self._end_ts_ms, 0), _GAP_MS)
         self._end_ts_ms = end_ts_ms
-        if lengths is not None and lengths.output > 0:
+        if lengths is not None and lengths.output > 0 and (lengths.settled or self._usual is not None):
             now = math.log(lengths.output), math.log(lengths.output + _PROMPT_SHARE * lengths.prompt)
             usual = self._usual or now
             change = _change(lengths, usual)

@@ -37,17 +37,17 @@ def sums_of_two(values: Values, observed: Seen, one: int, other: int, slots: int
 @compiled
 def sums_of_all(
     values: Values, observed: Seen, columns: NDArray[np.int64], slots: int, sums: NDArray[np.float64]
-) -> tuple[int, float, float]:
+) -> tuple[int, int]:
     """Of columns [K], over the last rows in which all of them were observed.
 
     Args:
         sums: float64 [K], filled.
 
     Returns:
-        How many such rows there are, and what the last column held in the first and in the last of them.
+        The first and the last of these rows; -1 where there are none.
     """
     sums[:] = 0.0
-    rows, before, now = 0, 0.0, 0.0
+    first, last = -1, -1
     for row in range(max(len(values) - slots, 0), len(values)):
         known = True
         for column in columns:
@@ -55,28 +55,33 @@ def sums_of_all(
         if known:
             for k in range(len(columns)):
                 sums[k] += np.float64(values[row, columns[k]])
-            now = np.float64(values[row, columns[-1]])
-            before = now if rows == 0 else before
-            rows += 1
-    return rows, before, now
+            first = row if first < 0 else first
+            last = row
+    return first, last
 
 
 @compiled
 def recent_sums(
-    values: Values, observed: Seen, columns: NDArray[np.int64], few: int, scale: float, least: float
+    values: Values, observed: Seen, columns: NDArray[np.int64], waiting: int, few: int, scale: float, least: float
 ) -> tuple[float, float, float, float, float]:
     """Scaled sums of columns [4] over the last `few` rows, or over all of them where the first column's is too small.
 
     Args:
+        columns: the last one holds the requests that run.
+        waiting: the column of those that wait, -1 without; what is not observed of it counts as none.
         least: of the first column's sum; where all rows hold less of it, all numbers are 0.
 
     Returns:
-        The first three columns' sums; what the last column held in the first and in the last row that counts.
+        The first three columns' sums; how many requests were in the system in the first and the last row that counts.
     """
     sums = np.empty(len(columns))
     for slots in (few, len(values)):
-        rows, before, now = sums_of_all(values, observed, columns, slots, sums)
-        if rows > 0 and sums[0] * scale >= least:
+        first, last = sums_of_all(values, observed, columns, slots, sums)
+        if first >= 0 and sums[0] * scale >= least:
+            before, now = np.float64(values[first, columns[-1]]), np.float64(values[last, columns[-1]])
+            if waiting >= 0:
+                before += np.float64(values[first, waiting]) if observed[first, waiting] else 0.0
+                now += np.float64(values[last, waiting]) if observed[last, waiting] else 0.0
             return sums[0] * scale, sums[1] * scale, sums[2] * scale, before, now
     return 0.0, 0.0, 0.0, 0.0, 0.0
 
@@ -198,6 +203,6 @@ def warm_up() -> None:
     """Compile or load all of it."""
     values, seen = np.ones((2, 4), np.float32), np.ones((2, 4), np.bool_)
     sums_of_two(values, seen, 0, 1, 2)
-    recent_sums(values, seen, np.arange(4), 1, 1.0, 1.0)
+    recent_sums(values, seen, np.arange(4), 0, 1, 1.0, 1.0)
     finished_within(values, seen, (0, 1), (2, 1, 0, 2))
     signals(values, seen, 2, 3, 1.0, 0.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -26,36 +27,39 @@ from tests.agents.plan_samples import policy, spec
 
 CALM, LONG = 50.0, 400.0  # tokens of an answer
 TOKEN_S = 0.05
+_REQUEST = ("request.arrival_rate", "request.prompt_token_rate", "request.output_token_rate")
+TOLD = (*_REQUEST, "engine.running", "engine.waiting")
 
 
 class Service:
-    """Ten replicas that serve all at once: requests stay as long as their answers take, tokens come meanwhile."""
+    """Replicas that serve so many requests at once: these stay as long as their answers take, tokens come meanwhile."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, at_once: int = 1_000_000) -> None:
+        self._at_once = at_once
         self._rng = np.random.default_rng(seed)
         self._present: list[list[float]] = []  # seconds left
-        self.rows: list[tuple[float, float, float, float]] = []
+        self.rows: list[tuple[float, ...]] = []
         self.end_ts_ms = 0
 
     def slot(self, rate: float, tokens: float) -> None:
-        arrived, generated, at_once = 0, 0.0, 0.0
+        arrived, generated, running, waiting = 0, 0.0, 0.0, 0.0
         for _ in range(15):
             new = int(self._rng.poisson(rate))
             arrived += new
             self._present += [[tokens * TOKEN_S] for _ in range(new)]
-            for one in self._present:
+            for one in self._present[: self._at_once]:
                 served_s = min(one[0], 1.0)
                 generated += served_s / TOKEN_S
                 one[0] -= served_s
-            at_once += len(self._present) / 15
+            running += min(len(self._present), self._at_once) / 15
+            waiting += max(len(self._present) - self._at_once, 0) / 15
             self._present = [one for one in self._present if one[0] > 0]
-        self.rows.append((arrived / 15, arrived * 800 / 15, generated / 15, at_once))
+        self.rows.append((arrived / 15, arrived * 800 / 15, generated / 15, running, waiting))
         self.end_ts_ms += STEP_MS
 
     def window(self, context: int = 128, without: str = "", gap: int = 0) -> Window:
         """The last slots as telemetry tells them; the column `without` is missing in the newest `gap` of them."""
-        names = ("request.arrival_rate", "request.prompt_token_rate", "request.output_token_rate", "engine.running")
-        columns = [COLUMNS[name] for name in names]
+        columns = [COLUMNS[name] for name in TOLD]
         values, observed = np.zeros((context, len(COLUMNS)), np.float32), np.zeros((context, len(COLUMNS)), np.bool_)
         rows = self.rows[-context:]
         values[-len(rows) :, columns], observed[-len(rows) :, [*columns, COLUMNS["slo.miss_ratio"]]] = rows, True
@@ -66,19 +70,34 @@ class Service:
         )
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_lengths_hold_while_loads_come_and_go(seed: int) -> None:
-    """Answers stay as they are: no burst, lull or standstill of arrivals may look like a change of them."""
-    rng, service, shape = np.random.default_rng(seed), Service(seed), RequestShape()
-    for _ in range(12):
-        rate = float(rng.choice([0.0, 0.3, 2.0, 8.0]))
-        for _ in range(int(rng.integers(2, 40))):
+def _seem_the_same(service: Service, phases: Iterable[tuple[float, int]], least_share: float) -> None:
+    """Live through phases of a rate and its slots in which answers are as long as ever."""
+    shape = RequestShape()
+    for rate, slots in phases:
+        for _ in range(slots):
             service.slot(rate, LONG)
             found = recent_lengths(service.window(), 15.0)
             if found is not None:
                 assert found.least_output <= 1.15 * LONG, "tokens of those who came before"
-                assert found.most_output >= 0.85 * LONG, "tokens still to come"
+                assert found.most_output >= least_share * LONG, "tokens still to come"
             assert not shape.observe(service.end_ts_ms, found)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_lengths_hold_while_loads_come_and_go(seed: int) -> None:
+    """Answers stay as they are: no burst, lull or standstill of arrivals may look like a change of them."""
+    rng = np.random.default_rng(seed)
+    phases = [(float(rng.choice([0.0, 0.3, 2.0, 8.0])), int(rng.integers(2, 40))) for _ in range(12)]
+    _seem_the_same(Service(seed), phases, 0.85)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("calm", [0, 10, 60])
+def test_lengths_hold_while_queues_come_and_go(seed: int, calm: int) -> None:
+    """Neither the first requests of a service, if they come faster than it serves them, nor later ones look changed."""
+    last = float(np.random.default_rng(seed).uniform(0, 6))
+    phases = [(1.0, calm), (0.0, calm), (6.0, 24), (1.0, 80), (last, 20), (0.5, 120)]  # served: 2 a second
+    _seem_the_same(Service(seed, at_once=40), phases, 0.45)
 
 
 def test_no_lengths_without_requests_or_columns() -> None:

@@ -5,9 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agents.hindsight import Futures
+from model.contract import ContextBatch
 from tests.model.batches import random_batch
+
+
+def _batch(seen: float, **bounds: torch.Tensor) -> ContextBatch:
+    """Three rows of four columns, each of which has been as low as -1 and as high as `seen` - 1."""
+    batch = random_batch(3, seed=1)
+    values, observed = torch.full_like(batch.values, -1.0), torch.zeros_like(batch.observed)
+    values[:, 1], observed[:, :2] = seen - 1.0, True
+    values[:, 2] = 1e9  # never observed
+    return replace(batch, values=values, observed=observed, **bounds)
 
 
 def _forecast(rows: int = 3) -> torch.Tensor:
@@ -20,9 +32,8 @@ def _paths(futures: Futures) -> torch.Tensor:
 
 
 def test_only_rows_that_have_missed_are_widened() -> None:
-    batch = replace(random_batch(3, seed=1), lower=torch.full((4,), -torch.inf))
     before = _forecast()
-    futures = Futures(before, [1.0, 2.0, 1.0], batch.lower, batch.upper)
+    futures = Futures(before, [1.0, 2.0, 1.0], _batch(100.0, lower=torch.full((4,), -torch.inf)))
     after = _paths(futures)
     assert torch.equal(after[[0, 2]], before[[0, 2]])
     middle = before[1].median(dim=0).values
@@ -33,11 +44,25 @@ def test_only_rows_that_have_missed_are_widened() -> None:
 
 
 def test_each_indicator_keeps_its_own_bounds() -> None:
-    batch, before = random_batch(3, seed=1), _forecast()
+    before = _forecast()
     lower, upper = torch.tensor([0.0, 9.0, -torch.inf, 5.0]), torch.tensor([11.0, torch.inf, torch.inf, 20.0])
-    after = _paths(Futures(before, [20.0] * 3, lower, upper))
+    after = _paths(Futures(before, [20.0] * 3, _batch(100.0, lower=lower, upper=upper)))
     assert after.amin((0, 1, 2))[[0, 1, 3]].tolist() == [0.0, 9.0, 5.0]
     assert after[..., 2].min() < 0.0
     assert after.amax((0, 1, 2))[[0, 3]].tolist() == [11.0, 20.0]
-    assert torch.equal(_paths(Futures(before, [1.0] * 3, batch.lower, batch.upper)), before)
+    assert torch.equal(_paths(Futures(before, [1.0] * 3, random_batch(3, seed=1))), before)
     assert torch.equal(before, _forecast())  # what the forecaster made is not touched
+
+
+@given(st.floats(0.0, 5.0), st.floats(1.0, 4.0))
+def test_widening_reaches_no_further_from_the_median_than_the_context_did_from_end_to_end(
+    seen: float, factor: float
+) -> None:
+    before = _forecast()
+    futures = Futures(before, [factor] * 3, _batch(seen, lower=torch.full((4,), -torch.inf)))
+    after, middle = _paths(futures), before.median(dim=1, keepdim=True).values
+    apart, wider = before - middle, after - middle
+    expected = torch.maximum((factor * apart.abs()).clamp(max=seen), apart.abs())
+    assert torch.allclose(wider, apart.sign() * expected, atol=1e-4)
+    for n in range(4):
+        assert torch.equal(futures.ordered(n), futures.values(n).sort(dim=-1)[0])

@@ -49,6 +49,15 @@ def test_what_may_be_chance_is_no_change() -> None:
     assert all(lived(shape, Lengths(800.0, 400.0, 300.0, 500.0), 1, HOUR + 9))
 
 
+def test_the_usual_begins_with_requests_of_which_as_many_were_answered_as_came() -> None:
+    shape = RequestShape()
+    assert not any(lived(shape, exactly(20.0)._replace(settled=False), 20))  # the answers of most are still to come
+    assert shape.output_tokens is None
+    assert not any(lived(shape, exactly(50.0), HOUR, 20))
+    assert shape.output_tokens == pytest.approx(50.0)
+    assert all(lived(shape, exactly(400.0)._replace(settled=False), 1, HOUR + 20)), "answers that grow queue up"
+
+
 def test_where_prompts_are_most_of_the_work_answers_tell_little() -> None:
     shape = RequestShape()
     lived(shape, exactly(40.0, prompt=2_400.0), HOUR)  # 200 of 240
