@@ -10,6 +10,7 @@ from agents.demand_units import Unit, declared_capacity, fixed_unit
 from agents.forecast_state import WorkloadState, new_capacity, spec_of
 from agents.own_fleet import check_fleet
 from agents.policy import Policy, WorkloadSpec
+from agents.silent_sources import SilentSources
 from agents.slo_classes import Classes, ClassesSnapshot
 from model.capacity import CapacityPosterior
 from model.error_budget import ErrorBudget
@@ -45,6 +46,7 @@ class StateSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     power_w: float | None = None
     tried: bool = False
     surges: list[list[float]] = []
+    silent: list[list[int | None]] = []
 
 
 class CommitBody(msgspec.Struct, frozen=True):
@@ -117,6 +119,7 @@ def snapshot_state(state: WorkloadState) -> StateSnapshot:
         power_w=state.power_w,
         tried=state.tried,
         surges=state.surges.snapshot(),
+        silent=state.silent.snapshot(),
     )
 
 
@@ -172,4 +175,5 @@ def _restored(workload: str, snapshot: StateSnapshot, policy: Policy) -> Workloa
         power_w=snapshot.power_w,
         tried=snapshot.tried,
         surges=RecurringSurges.restore(snapshot.surges),
+        silent=SilentSources.restore(snapshot.silent),
     )

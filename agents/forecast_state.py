@@ -24,6 +24,7 @@ from agents.policy import Policy, WorkloadSpec
 from agents.power_draw import measured_draw_w
 from agents.records import WorkloadPlan
 from agents.signals import residence_s
+from agents.silent_sources import SilentSources
 from agents.slo_classes import Classes
 from model.capacity import CapacityPosterior, SlotEvidence
 from model.error_budget import ErrorBudget
@@ -68,6 +69,7 @@ class WorkloadState:
     power_w: float | None = None
     tried: bool = False
     surges: RecurringSurges = field(default_factory=RecurringSurges)
+    silent: SilentSources = field(default_factory=SilentSources)
 
     def learn(
         self,
@@ -97,7 +99,8 @@ class WorkloadState:
             self.event_loads = loads_before_events(self.event_loads, self.spec.schedule, window, end_ts_ms, column)
         demand = [window.columns.get(name, -1) for name in INDICATOR_OF.values()]
         self.surges.observe(window.values, window.observed, demand, end_ts_ms, step_ms)
-        self.idle_since_ms = idle_since(self.idle_since_ms, window, fleet, end_ts_ms, step_ms)
+        present = None if self.silent.missing else fleet
+        self.idle_since_ms = idle_since(self.idle_since_ms, window, present, end_ts_ms, step_ms)
         self.power_w = measured_draw_w(self.power_w, window, fleet, step_ms / 1000)
         residence, replicas = residence_s(window), None
         if fleet is not None:
@@ -114,7 +117,8 @@ class WorkloadState:
             arrival_rate=rate,
             miss_ratio=miss_ratio,
             waiting=window.newest("engine.waiting"),
-            ready=fleet.ready if fleet is not None else None,
+            # What the silent serve is no measurement: such a slot says nothing of a replica.
+            ready=present.ready if present is not None else None,
             pending=fleet.pending if fleet is not None else 0,
             draining=fleet.draining if fleet is not None else 0,
             ttft_s=self.spec.slo.ttft_s,

@@ -91,7 +91,7 @@ class InputFacts(msgspec.Struct, frozen=True):
         observed_ratio: share of the context's steps in which what the workload is planned by was observed.
         observed_steps: steps with an observed arrival rate in the context.
         oldest_age_ms: origin minus the oldest of the known sources' newest sample times.
-        coverage_ratio: sources seen in the last slot / sources known.
+        coverage_ratio: sources heard in the last slot / sources due, of requests or of GPUs, whichever is less.
         censored: the arrival rate is known from completions only.
         flat: the arrival rate has not moved for a suspicious time.
         cliff: it fell by more than the policy's cliff ratio within one step.

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.records import InputFacts
-from streams.pages import OutcomeFact
+from streams.pages import OutcomeFact, WorkloadFacts
 from streams.window_table import Window
 
 _RESIDENCE_SLOTS = 24
@@ -49,6 +49,11 @@ def outcomes_now(window: Window) -> list[OutcomeFact]:
     return sorted(found, key=lambda o: (o.ts_ms, o.command_id, o.status))
 
 
+def _heard_ratio(facts: WorkloadFacts, missing: int) -> float:
+    due = facts.sources_known + missing
+    return facts.sources_seen / due if due else 0.0
+
+
 def input_facts(
     window: Window,
     origin_ts_ms: int,
@@ -57,6 +62,7 @@ def input_facts(
     limits: SignalLimits,
     offsets: dict[str, int],
     planned_steps: int,
+    missing: int = 0,
 ) -> InputFacts:
     """Summarise one workload's inputs at the origin.
 
@@ -64,6 +70,7 @@ def input_facts(
         window: the workload's view; column 0 is the arrival rate, the first `num_targets` columns are level 1.
         offsets: per source, the offset at which the slot closed.
         planned_steps: of the context, in which what the workload is planned by was observed.
+        missing: sources of requests that are silent though their replicas are there.
     """
     from model.window_tallies import signals
 
@@ -71,7 +78,6 @@ def input_facts(
     now = window.facts.now
     requests = now.get("requests")
     heard = [h.ts_ms for h in window.facts.heard.values()]
-    known = sum(f.sources_known for f in now.values())
     running = window.columns.get("engine.running", -1)
     flat, cliff, sudden = signals(values, seen, num_targets, running, step_s, limits.cliff_ratio)
     return InputFacts(
@@ -79,7 +85,7 @@ def input_facts(
         observed_ratio=planned_steps / len(values),
         observed_steps=window.observed_steps[0],
         oldest_age_ms=origin_ts_ms - min(heard) if heard else None,
-        coverage_ratio=sum(f.sources_seen for f in now.values()) / known if known else 0.0,
+        coverage_ratio=min((_heard_ratio(f, missing * (name == "requests")) for name, f in now.items()), default=0.0),
         censored=requests.censored if requests is not None else False,
         flat=flat,
         cliff=cliff,

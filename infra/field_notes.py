@@ -192,7 +192,9 @@ NOTES: dict[type[msgspec.Struct], dict[str, Note]] = {
         "observed_ratio": Note("1", "Share of the context's steps with what the workload is planned by.", _RATIO),
         "observed_steps": Note("", "Steps of the context with an observed arrival rate.", _NOT_NEGATIVE),
         "oldest_age_ms": Note("ms", "Age at the origin of the newest sample of the quietest source; null: no source."),
-        "coverage_ratio": Note("1", "Sources heard in the last slot over sources known.", _RATIO),
+        "coverage_ratio": Note(
+            "1", "Sources heard in the last slot over sources due, of requests or of GPUs, whichever is less.", _RATIO
+        ),
         "censored": Note("", "The arrival rate is known from completed requests only."),
         "flat": Note("", "The arrival rate has not moved for a suspicious time."),
         "cliff": Note("", "The arrival rate fell suspiciously far within one step."),

@@ -255,6 +255,12 @@ METRICS: tuple[Metric, ...] = (
         (_WORKLOAD,),
     ),
     Metric("p_miss_allowed", "gauge", "Probability of a miss that the last plan was allowed, 0 to 1.", (_WORKLOAD,)),
+    Metric(
+        "telemetry_coverage_ratio",
+        "gauge",
+        "Share of the telemetry sources due that the newest slot heard, of requests or of GPUs, whichever is less.",
+        (_WORKLOAD,),
+    ),
     Metric("acting", "gauge", "1 where decisions are commanded (mode act), 0 in observe.", (_WORKLOAD,)),
     Metric(
         "workload_gauges_dropped_total",

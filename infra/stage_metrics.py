@@ -91,6 +91,10 @@ class _Risk(msgspec.Struct):
         return self.p_miss.get(str(replicas))
 
 
+class _Inputs(msgspec.Struct):
+    coverage_ratio: float | None = None
+
+
 class _DecisionGlance(msgspec.Struct):
     """The few fields of a decision that metrics need."""
 
@@ -99,6 +103,7 @@ class _DecisionGlance(msgspec.Struct):
     reason: str
     replicas: _Replicas
     risk: _Risk
+    inputs: _Inputs
     command_id: str | None
     mode: str = "observe"
     origin_ts_ms: int = 0
@@ -163,6 +168,7 @@ class DecideMetrics:
         self._meter.gauge("p_miss", _known(risk), workload=workload)
         allowed = None if risk is None else decision.risk.epsilon
         self._meter.gauge("p_miss_allowed", _known(allowed), workload=workload)
+        self._meter.gauge("telemetry_coverage_ratio", _known(decision.inputs.coverage_ratio), workload=workload)
         self._meter.gauge("acting", float(decision.mode == "act"), workload=workload)
 
     def _is_new(self, decision: _DecisionGlance) -> bool:

@@ -35,6 +35,17 @@ WORKLOADS = DashboardSpec(
             ),
         ),
         RowSpec(
+            "Telemetry",
+            (
+                PanelSpec(
+                    "Sources heard",
+                    "Of those due, of requests or of GPUs, whichever is less; below 1 some are silent or stuck.",
+                    "percentunit",
+                    (Query(f"min by (workload) (harmony_telemetry_coverage_ratio{_CHOSEN})", "{{workload}}"),),
+                ),
+            ),
+        ),
+        RowSpec(
             "Forecasts of all workloads",
             (
                 PanelSpec(

@@ -54,7 +54,8 @@ def replay(
     faults: Annotated[
         str | None,
         typer.Option(
-            help="Times in which engines' telemetry fails for all: gap@600+300, frozen@600+300, delayed@600+300:60."
+            help="Times in which engines' telemetry fails for all: gap@600+300, silent@600+300:0.25 (of a quarter), "
+            "frozen@600+300, delayed@600+300:60."
         ),
     ] = None,
     train_share: Annotated[

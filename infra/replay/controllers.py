@@ -131,8 +131,10 @@ class HarmonyController:
 
     def _sample(self) -> None:
         fault = fault_at(self._faults, self.next_s)
-        if fault is None or fault.kind == "delayed":
+        if fault is None:
             self._sampler.sample()
+        elif fault.kind in ("delayed", "silent"):
+            self._sampler.sample(fault.hears)
         elif fault.kind == "frozen":
             self._sampler.repeat()
 

@@ -1,4 +1,4 @@
-"""Telemetry that fails for a while: not there, stuck, or late. Every policy lives through the same."""
+"""Telemetry that fails for a while: not there, of some, stuck, or late. Every policy lives through the same."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Final, Generic, Literal, TypeVar, cast, get_args
 
 from infra.errors import HarmonyError
 
-Kind = Literal["gap", "frozen", "delayed"]
+Kind = Literal["gap", "silent", "frozen", "delayed"]
 T = TypeVar("T")
-_TEXT: Final = re.compile(r"(gap|frozen|delayed)@([\d.]+)\+([\d.]+)(?::([\d.]+))?")
+_TEXT: Final = re.compile(r"(gap|silent|frozen|delayed)@([\d.]+)\+([\d.]+)(?::([\d.]+))?")
 _LATEST_S: Final = 366 * 86_400.0
+_WITH_MORE: Final = {"delayed": _LATEST_S, "silent": 1.0}  # kinds that say how much, and the most that it may be
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +23,22 @@ class TelemetryFault:
     """One time in which engines are read as they should not be; how many replicas there are stays known.
 
     Attributes:
-        kind: `gap`: nothing is read; `frozen`: what was read last is read again; `delayed`: what is read comes later.
+        kind: `gap`: nothing is read; `silent`: some replicas are not; `frozen`: what was read last is read again;
+            `delayed`: what is read comes later.
         start_s, end_s: when, end excluded.
         delay_s: by how much later.
+        share: of the replicas, which are silent; others are that are added meanwhile, in the same proportion.
     """
 
     kind: Kind
     start_s: float
     end_s: float
     delay_s: float = 0.0
+    share: float = 1.0
+
+    def hears(self, replica_id: int) -> bool:
+        """Whether a replica is read."""
+        return self.kind != "silent" or math.floor((replica_id + 1) * self.share) == math.floor(replica_id * self.share)
 
 
 def fault_at(faults: Sequence[TelemetryFault], now_s: float) -> TelemetryFault | None:
@@ -75,7 +83,7 @@ def shifted(faults: Sequence[TelemetryFault], by_s: float) -> tuple[TelemetryFau
 
 
 def read_faults(text: str | None) -> tuple[TelemetryFault, ...]:
-    """`KIND@START+LENGTH`, several with commas between; a delay also says by how much: `delayed@START+LENGTH:BY`.
+    """`KIND@START+LENGTH`, several with commas between; a delay also says by how much, silence of what share: `:BY`.
 
     Raises:
         HarmonyError: it says nothing of the kind.
@@ -86,14 +94,16 @@ def read_faults(text: str | None) -> tuple[TelemetryFault, ...]:
 def _read_fault(text: str) -> TelemetryFault:
     told = _TEXT.fullmatch(text)
     if told is not None:
-        kind, start, length, delay = told.groups()
-        start_s, length_s, delay_s = _seconds(start), _seconds(length), _seconds(delay or "0")
-        in_order = start_s >= 0 and length_s > 0 and (delay_s > 0) == (kind == "delayed")
-        if in_order and start_s + length_s <= _LATEST_S and delay_s <= _LATEST_S:
-            return TelemetryFault(cast(Kind, kind), start_s, start_s + length_s, delay_s)
+        kind, start, length, by = told.groups()
+        start_s, length_s, much = _seconds(start), _seconds(length), _seconds(by or "0")
+        in_order = start_s >= 0 and length_s > 0 and (much > 0) == (kind in _WITH_MORE)
+        if in_order and start_s + length_s <= _LATEST_S and much <= _WITH_MORE.get(kind, 0.0):
+            delay_s, share = (much, 1.0) if kind == "delayed" else (0.0, much or 1.0)
+            return TelemetryFault(cast(Kind, kind), start_s, start_s + length_s, delay_s, share)
     raise HarmonyError(
         f"--faults must be of {', '.join(get_args(Kind))}, with seconds after scoring begins and how long it lasts, "
-        f"such as gap@600+300, frozen@600+300 or delayed@600+300:60 (by 60 s), got {text!r}.",
+        "such as gap@600+300, silent@600+300:0.25 (a quarter of the replicas), frozen@600+300 or delayed@600+300:60 "
+        f"(by 60 s), got {text!r}.",
         2,
     )
 

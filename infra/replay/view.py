@@ -82,14 +82,18 @@ class View:
         if fault is not None and fault.kind == "frozen" and self._last is not None:
             self._send(replace(self._last, at_s=c.now_s, ttfts_s=(), tpots_s=(), ended=()))
             return
-        states = [c.state_of(r) for r in c.ready]
+        ready = [(r.replica_id, c.state_of(r)) for r in c.ready]
+        states = [state for replica_id, state in ready if fault is None or fault.hears(replica_id)]
+        serving = sum(state.running + state.waiting for _, state in ready)
         noise = self._telemetry.noise
         jitter = np.maximum(0.0, 1 + noise * self._noise.standard_normal(2 * len(states))) if noise > 0 else None
 
         def shown(value: int, k: int) -> int:
             return value if jitter is None else round(value * float(jitter[k]))
 
-        ends = self._ends
+        firsts, ends = (
+            [r for r in seen if fault is None or fault.hears(r.replica_id)] for seen in (self._firsts, self._ends)
+        )
         self._send(
             Reading(
                 at_s=c.now_s,
@@ -97,9 +101,9 @@ class View:
                 waiting=tuple(shown(s.waiting, k + len(states)) for k, s in enumerate(states)),
                 kv_ratio=tuple(s.kv_usage_ratio for s in states),
                 gateway=len(c.gateway),
-                draining_outstanding=c.outstanding - len(c.gateway) - sum(s.running + s.waiting for s in states),
+                draining_outstanding=c.outstanding - len(c.gateway) - serving,
                 arrived_total=c.num_arrived,
-                ttfts_s=tuple(r.ttft_s for r in self._firsts),
+                ttfts_s=tuple(r.ttft_s for r in firsts),
                 tpots_s=tuple(r.tpot_s for r in ends),
                 ended=tuple((r.prompt_tokens, r.output_tokens) for r in ends),
             )

@@ -108,15 +108,19 @@ class TelemetrySampler:
         """Event time of an instant; one within a millisecond counts as its end."""
         return self._start_ts_ms + math.ceil(round(at_s * 1000, 6))
 
-    def sample(self) -> None:
-        """Read every replica and device at the cluster's present instant."""
+    def sample(self, hears: Callable[[int], bool] = lambda _: True) -> None:
+        """Read every replica and device at the cluster's present instant.
+
+        Args:
+            hears: whether the engine of a replica is read, by its id.
+        """
         now_ms = self.ts_ms(self._cluster.now_s)
         if self._with_gateway:
             self._gateway_waiting = len(self._cluster.gateway)
             self._gateway.append((now_ms, self._gateway_waiting))
         rows: list[_RequestRow] = []
         for replica in self._open_replicas():
-            if self._is_up(replica):
+            if self._is_up(replica) and hears(replica.replica_id):
                 rows.append(self._request_row(replica, now_ms))
             if self._with_devices and math.isnan(replica.release_s):
                 self._read_devices(replica, now_ms)

@@ -136,7 +136,7 @@ def test_the_command_tells_what_knowing_the_rate_is_worth(tmp_path: Path) -> Non
         (["--rate", "ramp", "--plot-risk", "risk.bmp"], "must end in .png"),
         (["--rate", "ramp", "--no-tune", "--epsilon", "5"], "--epsilon must be between 0 and 1"),
         (["--rate", "ramp", "--epsilon", "0.05"], "give --no-tune"),
-        (["--rate", "ramp", "--faults", "gap@1"], "--faults must be of gap, frozen, delayed"),
+        (["--rate", "ramp", "--faults", "gap@1"], "--faults must be of gap, silent, frozen, delayed"),
         (["--rate", "ramp", "--told-capacity", "half"], "--told-capacity must be times of the load test's figure"),
         (["--rate", "ramp", "--told-capacity", "2:9"], "a factor of 1.01 to 2.5 that it may be off by, got '2:9'"),
         (["--rate", "ramp", "--lead-time", "100~1e300"], "a sigma of at most 5"),

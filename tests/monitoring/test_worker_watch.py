@@ -63,6 +63,9 @@ def test_a_number_that_is_no_longer_known_has_no_series() -> None:
     metrics(emission(decision("a", 1)))
     gauges = ("p_miss", "p_miss_allowed", "replicas_ready", "replicas_wanted")
     assert told(meter, *gauges).keys() == {f"{name} a" for name in gauges}
+    assert told(meter, "telemetry_coverage_ratio") == {
+        "telemetry_coverage_ratio a": decision("a", 1).inputs.coverage_ratio
+    }
     # Telemetry falls silent: the count is held, and nobody states a risk.
     last = decision("a", 2)
     held = ReplicaView(None, None, 4, None, 4)
