@@ -18,9 +18,9 @@ from streams.catalogue import Indicator
 from streams.pages import FleetFacts
 from streams.window_table import Window
 
-_JOIN_MS: Final = 600_000  # heard beyond those due before they are due: replicas that are leaving still speak
+_JOIN_MS: Final = 600_000  # heard beyond those due before they are due
 _BACK_MS: Final = 300_000  # while replicas are pending whose sources may speak already, in place of the silent
-_GONE_MS: Final = 3_600_000
+_GONE_MS: Final = 3_600_000  # as long, too, until more are due than the fleet accounts for: who is leaving still speaks
 
 
 @dataclass(slots=True)
@@ -33,11 +33,13 @@ class SilentSources:
 
     missing: int = 0
     _due: int | None = None
+    _most: int = 0  # that the fleet accounts for; of those who were never heard none is due
     _per_replica: int | None = None
     _rest_ready: int = 0  # replicas when the fleet came to rest
     _ready: int | None = None
     _rest: int = 0  # slots since it changed
     _more: int = 0  # slots in which more were heard than are due
+    _same: int = 0  # slots in which as many were
     _back: int = 0  # slots in which fewer seemed missing than before
     _since_slot: int | None = None
     _short: list[tuple[int, int, int, int]] = field(default_factory=list)  # first and last slot, sources due, known
@@ -58,7 +60,7 @@ class SilentSources:
         if settled == 1:
             self._come_to_rest(known, fleet.ready)
         elif settled > 1:
-            self._let_join(known, _JOIN_MS // step_ms)
+            self._let_join(known, fleet.ready, _JOIN_MS // step_ms, _GONE_MS // step_ms)
         if settled >= 1 and self._due is not None:
             short = max(self._due - known, 0)
             self._back = self._back + 1 if short < self.missing and fleet.pending else 0
@@ -71,20 +73,31 @@ class SilentSources:
 
     def _come_to_rest(self, known: int, ready: int) -> None:
         if self._due is None:
-            self._due = known
+            self._most, self._per_replica = known, known // ready if ready > 1 else None
         else:
-            moved = (self._per_replica or 0) * (ready - self._rest_ready)
-            self._due = min(self._due + moved, known + self.missing)
-        self._rest_ready, self._more = ready, 0
-        if ready:
-            # With others beside them (a gateway) fewest where replicas are many.
-            each = self._due // ready
-            self._per_replica = each if self._per_replica is None else min(self._per_replica, each)
+            each = self._per_replica
+            if each is None:
+                # Of a single replica it is not known whether all are its own, or one is a gateway's: the fewer are due.
+                each = 1 if ready > self._rest_ready else -(-self._most // max(self._rest_ready, 1))
+            self._most = max(self._most + each * (ready - self._rest_ready), 0)
+        self._due = min(self._most, known + self.missing)
+        self._rest_ready, self._more, self._same = ready, 0, 0
 
-    def _let_join(self, known: int, after_slots: int) -> None:
-        self._more = self._more + 1 if self._due is not None and known > self._due else 0
-        if self._more >= after_slots:
-            self._due, self._more = known, 0
+    def _let_join(self, known: int, ready: int, join_slots: int, gone_slots: int) -> None:
+        due = self._due
+        if due is None:
+            return
+        self._more = self._more + 1 if known > due else 0
+        self._same = self._same + 1 if known == due else 0
+        each = known // ready if ready > 1 else None
+        if self._more >= (join_slots if known <= self._most or self._per_replica is None else gone_slots):
+            if known > self._most:
+                self._per_replica = each
+            self._due, self._most, self._more = known, max(self._most, known), 0
+        elif self._same == join_slots:
+            self._most = due
+            if each is not None:
+                self._per_replica = each if self._per_replica is None else min(self._per_replica, each)
 
     def _forget(self, known: int, slot: int, gone_slots: int) -> None:
         if self.missing == 0:
@@ -92,7 +105,7 @@ class SilentSources:
         elif self._since_slot is None:
             self._since_slot = slot
         elif slot - self._since_slot >= gone_slots:
-            self.missing, self._due, self._per_replica, self._since_slot = 0, known, None, None
+            self.missing, self._due, self._most, self._per_replica, self._since_slot = 0, known, known, None, None
 
     def _fall_short(self, first: int, slot: int, known: int) -> None:
         due = known + self.missing
@@ -118,8 +131,8 @@ class SilentSources:
         if self._ready is None:
             return []
         now = [
-            *(self.missing, self._due, self._per_replica, self._rest_ready, self._ready),
-            *(self._rest, self._more, self._back, self._since_slot),
+            *(self.missing, self._due, self._most, self._per_replica, self._rest_ready, self._ready),
+            *(self._rest, self._more, self._same, self._back, self._since_slot),
         ]
         runs: list[list[int | None]] = [list(run) for run in self._short]
         return [now, *runs]
@@ -134,9 +147,9 @@ class SilentSources:
         found = SilentSources()
         if snapshot:
             now, *runs = snapshot
-            missing, found._due, found._per_replica, at, found._ready, rest, more, back, found._since_slot = now
-            found.missing, found._rest_ready, found._rest = missing or 0, at or 0, rest or 0
-            found._more, found._back = more or 0, back or 0
+            missing, found._due, most, found._per_replica, at, found._ready, rest, more, same, back, since = now
+            found.missing, found._most, found._rest_ready, found._since_slot = missing or 0, most or 0, at or 0, since
+            found._rest, found._more, found._same, found._back = rest or 0, more or 0, same or 0, back or 0
             found._short = [(int(a or 0), int(b or 0), int(c or 0), int(d or 0)) for a, b, c, d in runs]
         return found
 

@@ -57,13 +57,17 @@ class Fleet:
     def scale(self, to: int, joins_after: int = 0) -> None:
         """Order as many; replicas are heard so many slots after they are ready, or before."""
         while len(self.replicas) > to:
-            gone = self.replicas.pop()
-            gone.until = self.slot + self.leave_slots
-            self.leaving.append(gone)
-            self.silent.discard(len(self.replicas))
+            self.retire(len(self.replicas) - 1)
         while len(self.replicas) < to:
             ready_from = self.slot + (self.start_slots if self.slot else 0)
             self.replicas.append(Replica(ready_from, max(ready_from + joins_after, self.slot)))
+
+    def retire(self, place: int) -> None:
+        """Take one away."""
+        gone = self.replicas.pop(place)
+        gone.until = self.slot + self.leave_slots
+        self.leaving.append(gone)
+        self.silent.discard(place)
 
     def live(self, slots: int) -> Iterator[tuple[int, FleetFacts]]:
         """Sources known and what is told of the fleet, slot by slot."""
@@ -109,6 +113,25 @@ def test_nobody_is_missing_while_replicas_come_and_go(
     for to, joins_after, slots in changes:
         fleet.scale(to, joins_after)
         assert not any(observe(silent, fleet, slots))
+
+
+@given(FLEETS, st.sampled_from((1, 2, 4, 8, 20)), st.integers(-2, 3), st.booleans(), st.integers(0, 3))
+def test_a_rollout_leaves_nobody_missing(
+    fleet: Fleet, replicas: int, joins_after: int, one_more: bool, pause: int
+) -> None:
+    """Each is replaced by another, which is ordered before it is gone or after; then an hour of rest."""
+    silent, found = SilentSources(), []
+    fleet.scale(replicas)
+    observe(silent, fleet, 50)
+    for _ in range(replicas):
+        if not one_more:
+            fleet.retire(0)
+        fleet.scale(len(fleet.replicas) + 1, joins_after)
+        found += observe(silent, fleet, fleet.start_slots + 1)
+        if one_more:
+            fleet.retire(0)
+        found += observe(silent, fleet, pause)
+    assert not any(found + observe(silent, fleet, HOUR + 60))
 
 
 @given(st.integers(1, 8), st.integers(1, 9), st.lists(st.tuples(st.integers(1, 9), st.integers(0, 8)), max_size=9))
@@ -240,6 +263,6 @@ def test_it_goes_on_from_a_snapshot(fleet: Fleet, first: int, changes: list[tupl
 
 def test_a_damaged_snapshot_is_refused() -> None:
     assert SilentSources.restore([]).snapshot() == []
-    for damaged in ([[1, 2]], [[0, 1, 1, 1, 1, 1, 0, 0, None], [1, 2]]):
+    for damaged in ([[1, 2]], [[0, 1, 1, 1, 1, 1, 1, 0, 0, 0, None], [1, 2]]):
         with pytest.raises(ValueError, match="unpack"):
             SilentSources.restore(damaged)
