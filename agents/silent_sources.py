@@ -10,7 +10,7 @@ the silent are taken to be gone: telemetry may have been set up anew. Pure: slot
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -42,7 +42,7 @@ class SilentSources:
     _same: int = 0  # slots in which as many were
     _back: int = 0  # slots in which fewer seemed missing than before
     _since_slot: int | None = None
-    _short: list[tuple[int, int, int, int]] = field(default_factory=list)  # first and last slot, sources due, known
+    _short: tuple[tuple[int, int, int, int], ...] = ()  # first and last slot, sources due, known
 
     def observe(self, known: int, fleet: FleetFacts | None, slot: int, step_ms: int, silence_steps: int) -> None:
         """Fold a closed slot.
@@ -112,12 +112,13 @@ class SilentSources:
         kept = [run if run[1] < first else (run[0], first - 1, *run[2:]) for run in self._short if run[0] < first]
         if kept and kept[-1][1:] == (first - 1, due, known):
             first = kept.pop()[0]
-        self._short = [*kept, (first, slot, due, known)]
+        self._short = (*kept, (first, slot, due, known))
 
     def in_full(self, window: Window, catalogue: Sequence[Indicator], slot: int) -> Window:
         """The window, whose newest slot is `slot`, with what the silent served in proportion to what others did."""
         begin = slot - len(window.values) + 1
-        self._short = [run for run in self._short if run[1] >= begin]
+        if self._short:
+            self._short = tuple(run for run in self._short if run[1] >= begin)
         if not self._short:
             return window
         values, columns = window.values.copy(), list(_summed(tuple(catalogue)))
@@ -150,7 +151,7 @@ class SilentSources:
             missing, found._due, most, found._per_replica, at, found._ready, rest, more, same, back, since = now
             found.missing, found._most, found._rest_ready, found._since_slot = missing or 0, most or 0, at or 0, since
             found._rest, found._more, found._same, found._back = rest or 0, more or 0, same or 0, back or 0
-            found._short = [(int(a or 0), int(b or 0), int(c or 0), int(d or 0)) for a, b, c, d in runs]
+            found._short = tuple((int(a or 0), int(b or 0), int(c or 0), int(d or 0)) for a, b, c, d in runs)
         return found
 
 
