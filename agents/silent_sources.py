@@ -4,7 +4,8 @@ A source that ended with its replica is no loss. One that fell silent while the 
 what it serves is missing from the load. So it is remembered how many were heard while the fleet was at rest. When it
 changes, as many more or fewer are due as stand for the replicas added or removed, but of those added only such as have
 been heard. The load of steps in which some are missing is taken to be spread over all that are due. After an hour
-the silent are taken to be gone: telemetry may have been set up anew. Pure: slots are the time.
+the silent are taken to be gone: telemetry may have been set up anew. Sources that do not come and go with replicas (the
+pods of a gateway) are none of this: they may be fewer for reasons of their own. Pure: slots are the time.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class SilentSources:
     _due: int | None = None
     _most: int = 0  # that the fleet accounts for; of those who were never heard none is due
     _per_replica: int | None = None
+    _tied: bool = False  # as many for each replica, and one beside them at most
     _rest_ready: int = 0  # replicas when the fleet came to rest
     _ready: int | None = None
     _rest: int = 0  # slots since it changed
@@ -62,7 +64,7 @@ class SilentSources:
         elif settled > 1:
             self._let_join(known, fleet.ready, _JOIN_MS // step_ms, _GONE_MS // step_ms)
         if settled >= 1 and self._due is not None:
-            short = max(self._due - known, 0)
+            short = max(self._due - known, 0) if self._tied else 0
             self._back = self._back + 1 if short < self.missing and fleet.pending else 0
             self.missing = self.missing if 0 < self._back < _BACK_MS // step_ms else short
         self._forget(known, slot, _GONE_MS // step_ms)
@@ -74,12 +76,15 @@ class SilentSources:
     def _come_to_rest(self, known: int, ready: int) -> None:
         if self._due is None:
             self._most, self._per_replica = known, known // ready if ready > 1 else None
+            self._tied = _tied(known, ready)
         else:
             each = self._per_replica
             if each is None:
                 # Of a single replica it is not known whether all are its own, or one is a gateway's: the fewer are due.
                 each = 1 if ready > self._rest_ready else -(-self._most // max(self._rest_ready, 1))
             self._most = max(self._most + each * (ready - self._rest_ready), 0)
+            if not self.missing and known < self._most:
+                self._tied = False  # they have not come with the replicas, or not yet
         self._due = min(self._most, known + self.missing)
         self._rest_ready, self._more, self._same = ready, 0, 0
 
@@ -95,7 +100,7 @@ class SilentSources:
                 self._per_replica = each
             self._due, self._most, self._more = known, max(self._most, known), 0
         elif self._same == join_slots:
-            self._most = due
+            self._most, self._tied = due, _tied(due, ready)
             if each is not None:
                 self._per_replica = each if self._per_replica is None else min(self._per_replica, each)
 
@@ -133,7 +138,7 @@ class SilentSources:
             return []
         now = [
             *(self.missing, self._due, self._most, self._per_replica, self._rest_ready, self._ready),
-            *(self._rest, self._more, self._same, self._back, self._since_slot),
+            *(self._rest, self._more, self._same, self._back, self._since_slot, int(self._tied)),
         ]
         runs: list[list[int | None]] = [list(run) for run in self._short]
         return [now, *runs]
@@ -148,11 +153,17 @@ class SilentSources:
         found = SilentSources()
         if snapshot:
             now, *runs = snapshot
-            missing, found._due, most, found._per_replica, at, found._ready, rest, more, same, back, since = now
+            missing, found._due, most, found._per_replica, at, found._ready, rest, more, same, back, since, tied = now
             found.missing, found._most, found._rest_ready, found._since_slot = missing or 0, most or 0, at or 0, since
+            found._tied = bool(tied)
             found._rest, found._more, found._same, found._back = rest or 0, more or 0, same or 0, back or 0
             found._short = tuple((int(a or 0), int(b or 0), int(c or 0), int(d or 0)) for a, b, c, d in runs)
         return found
+
+
+def _tied(sources: int, replicas: int) -> bool:
+    """Whether so many are as many for each replica and one beside them at most; of one replica that cannot be told."""
+    return replicas > 1 and sources >= replicas and sources % replicas <= 1
 
 
 @lru_cache(8)

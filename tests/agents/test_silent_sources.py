@@ -202,6 +202,26 @@ def test_the_silent_replica_that_is_removed_is_missed_no_longer() -> None:
     assert observe(silent, fleet, 10)[-1] == 0
 
 
+@pytest.mark.parametrize("replicas", [1, 3, 4])
+def test_sources_that_are_not_the_replicas_may_be_fewer_for_reasons_of_their_own(replicas: int) -> None:
+    """Ten pods of a gateway that tell of requests, of which half go for the night."""
+    silent, fleet = SilentSources(), Fleet(per_replica=0, beside=11 if replicas == 3 else 10)
+    fleet.scale(replicas)
+    assert not any(observe(silent, fleet, 60))
+    fleet.beside = 5
+    assert not any(observe(silent, fleet, HOUR))
+
+
+def test_as_many_by_chance_are_known_once_replicas_come_without_them() -> None:
+    silent, fleet = SilentSources(), Fleet(per_replica=0, beside=4)
+    fleet.scale(4)
+    observe(silent, fleet, 60)
+    fleet.scale(6)
+    observe(silent, fleet, 60)
+    fleet.beside = 2
+    assert not any(observe(silent, fleet, HOUR))
+
+
 def test_after_an_hour_the_silent_are_gone() -> None:
     silent, fleet = SilentSources(), Fleet()
     fleet.scale(4)
@@ -264,6 +284,6 @@ def test_it_goes_on_from_a_snapshot(fleet: Fleet, first: int, changes: list[tupl
 
 def test_a_damaged_snapshot_is_refused() -> None:
     assert SilentSources.restore([]).snapshot() == []
-    for damaged in ([[1, 2]], [[0, 1, 1, 1, 1, 1, 1, 0, 0, 0, None], [1, 2]]):
+    for damaged in ([[1, 2]], [[0, 1, 1, 1, 1, 1, 1, 0, 0, 0, None, 1], [1, 2]]):
         with pytest.raises(ValueError, match="unpack"):
             SilentSources.restore(damaged)
