@@ -15,6 +15,7 @@ from model.contract import ContextBatch, ordered_paths, quantiles_of_ordered
 from model.digits import six_digits
 from model.forecast_trust import Outlook
 from model.widening import widen
+from model.windows import seen_range
 
 DEMAND: Final = "request.arrival_rate"
 STEPS_AHEAD: Final = 4
@@ -91,7 +92,5 @@ class Futures:
 
 def _range_seen(batch: ContextBatch, indicator: int) -> NDArray[np.float32]:
     """Highest less lowest value of one indicator in the fine rows of each context, [B]; 0 where none is known."""
-    values = batch.values[..., indicator]
-    known = batch.observed[..., indicator] & values.isfinite()
-    apart = values.masked_fill(~known, -torch.inf).amax(1) - values.masked_fill(~known, torch.inf).amin(1)
-    return apart.clamp(min=0.0).to("cpu", torch.float32).numpy()
+    low, high = seen_range(batch.values[..., indicator], batch.observed[..., indicator])
+    return (high - low).clamp(min=0.0).to("cpu", torch.float32).numpy()

@@ -165,22 +165,21 @@ class KnownWorkloads:
             state.idle_since_ms = None
 
     def _subject(self, window: Window, slot: int, origin_ts_ms: int, offsets: dict[str, int]) -> Subject:
-        state = self._states[window.workload]
+        state, step_ms = self._states[window.workload], self._config.step_ms
         told = window.facts.now.get("requests")
         if told is not None:
-            step_ms, silence_steps = self._config.step_ms, self._config.source_silence_steps
-            state.silent.observe(told.sources_known, window.facts.fleet, slot, step_ms, silence_steps)
+            state.silent.observe(told.sources_known, window.facts.fleet, slot, step_ms, self._limits.silence_steps)
         window = state.silent.in_full(window, self.table.catalogue, slot)
         self._learn(window, slot)
         steps = demand_steps(state.unit, window)
         inputs = input_facts(
-            window, origin_ts_ms, self._config.step_ms, self.table.num_coarse, self._limits, offsets, steps,
+            window, origin_ts_ms, step_ms, self.table.num_coarse, self._limits, offsets, steps,
             state.silent.missing,
         )  # fmt: skip
         fleet, pending_since_ms = window.facts.fleet, window.facts.pending_since_ms
         age_ms = origin_ts_ms - fleet.ts_ms if fleet is not None else None
         refused = self._refusal(window, slot, min(inputs.observed_steps, steps), fleet)
-        standing = limits_of(state, window, fleet, origin_ts_ms, self._config.step_ms)
+        standing = limits_of(state, window, fleet, origin_ts_ms, step_ms)
         return Subject(window, state, inputs, fleet, age_ms, pending_since_ms, refused, standing)
 
     def _refusal(self, window: Window, slot: int, steps: int, fleet: FleetFacts | None) -> str | None:

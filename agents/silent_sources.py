@@ -119,14 +119,14 @@ class SilentSources:
             first = kept.pop()[0]
         self._short = (*kept, (first, slot, due, known))
 
-    def in_full(self, window: Window, catalogue: Sequence[Indicator], slot: int) -> Window:
+    def in_full(self, window: Window, catalogue: tuple[Indicator, ...], slot: int) -> Window:
         """The window, whose newest slot is `slot`, with what the silent served in proportion to what others did."""
         begin = slot - len(window.values) + 1
         if self._short:
             self._short = tuple(run for run in self._short if run[1] >= begin)
         if not self._short:
             return window
-        values, columns = window.values.copy(), list(_summed(tuple(catalogue)))
+        values, columns = window.values.copy(), list(_summed(catalogue))
         for first, last, due, known in self._short:
             rows = slice(max(first - begin, 0), last - begin + 1)
             values[rows, columns] *= values.dtype.type(due / known)

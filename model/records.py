@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from model.contract import ContextBatch, ForecastBatch, Forecaster
+from model.windows import seen_range
 from model.wrapped import WrappedForecaster
 
 _HALVING_ROWS = 341  # rows of context after which half of what lies beyond the record is kept
@@ -66,14 +67,13 @@ def _record(batch: ContextBatch, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
 
     A column that is nowhere observed keeps its paths as they are.
     """
-    values, known = batch.values[rows], batch.observed[rows] & batch.values[rows].isfinite()
-    count = known.sum(1).clamp(max=_MOST_ROWS)
+    values, observed = batch.values[rows], batch.observed[rows]
+    count = (observed & values.isfinite()).sum(1).clamp(max=_MOST_ROWS)
     kept = 1 / (1 + count.to(values.dtype) / _HALVING_ROWS)
-    low = values.masked_fill(~known, torch.inf).amin(1)
-    high = values.masked_fill(~known, -torch.inf).amax(1)
+    low, high = seen_range(values, observed)
     c = batch.coarse.shape[2]
     if c and batch.coarse.shape[1]:
-        ring, seen = batch.coarse[rows], batch.coarse_observed[rows] & batch.coarse[rows].isfinite()
-        low[:, :c] = torch.minimum(low[:, :c], ring.masked_fill(~seen, torch.inf).amin(1))
-        high[:, :c] = torch.maximum(high[:, :c], ring.masked_fill(~seen, -torch.inf).amax(1))
+        lowest, highest = seen_range(batch.coarse[rows], batch.coarse_observed[rows])
+        low[:, :c] = torch.minimum(low[:, :c], lowest)
+        high[:, :c] = torch.maximum(high[:, :c], highest)
     return low, high, kept

@@ -34,6 +34,12 @@ class FilledContext:
         return self.spread > 0
 
 
+def seen_range(values: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+    """Lowest and highest value that was observed over the steps [B, L, ...]; inf and -inf where none was."""
+    unknown = ~(observed & values.isfinite())
+    return values.masked_fill(unknown, torch.inf).amin(1), values.masked_fill(unknown, -torch.inf).amax(1)
+
+
 def check_request(batch: ContextBatch, horizon: int, num_paths: int, max_horizon: int) -> None:
     """Refuse what no forecaster can answer.
 

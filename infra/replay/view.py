@@ -82,9 +82,9 @@ class View:
         if fault is not None and fault.kind == "frozen" and self._last is not None:
             self._send(replace(self._last, at_s=c.now_s, ttfts_s=(), tpots_s=(), ended=()))
             return
-        ready = [(r.replica_id, c.state_of(r)) for r in c.ready]
-        states = [state for replica_id, state in ready if fault is None or fault.hears(replica_id)]
-        serving = sum(state.running + state.waiting for _, state in ready)
+        read = [(c.state_of(r), fault is None or fault.hears(r.replica_id)) for r in c.ready]
+        states = [state for state, heard in read if heard]
+        serving = sum(state.running + state.waiting for state, _ in read)
         noise = self._telemetry.noise
         jitter = np.maximum(0.0, 1 + noise * self._noise.standard_normal(2 * len(states))) if noise > 0 else None
 

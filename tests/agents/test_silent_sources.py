@@ -261,7 +261,8 @@ def test_what_the_silent_serve_is_taken_from_the_others() -> None:
         if summed:
             expected[first - begin : first + 8 - begin] = 4.0
         assert full.values[:, column].tolist() == expected.tolist()
-    assert silent.in_full(window(told.values[-4:]), DEFAULT_CATALOGUE, newest).values is not None
+    heard_again = SilentSources.restore(silent.snapshot()).in_full(window(told.values[-4:]), DEFAULT_CATALOGUE, newest)
+    assert (heard_again.values == 3.0).all()
     later = silent.in_full(told, DEFAULT_CATALOGUE, newest + 60)
     assert (later.values == 3.0).all()
 

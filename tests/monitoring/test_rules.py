@@ -52,7 +52,7 @@ CASES = (
          'harmony_sample_lateness_seconds_count{source="requests"}': "0+600x30",
          'harmony_sample_lateness_seconds_count{source="gpu"}': "0+300x10 3000x15"}, "19m", {"source": "gpu"},
          "No gpu sample for 5 minutes while the other source goes on", "12m"),
-    # One that is read every other minute is heard; and a worker that has just taken over knows less than the other.
+    # One that is read every other minute is heard.
     Case("HarmonyTelemetryPartial", {'harmony_telemetry_coverage_ratio{workload="a",instance="a"}': "1x5 0.75x30",
          'harmony_telemetry_coverage_ratio{workload="b"}': " ".join(["1 0.5"] * 15)},
          "18m", {"workload": "a"}, "Of the engines or GPUs of a only 75% are heard", "14m"),
