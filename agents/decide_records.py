@@ -90,6 +90,7 @@ def build_decision(
             plan.window_s,
             plan.peak,
             plan.surge,
+            plan.jumps,
         ),
         capacity_per_replica=plan.capacity,
         lead_time_s=plan.lead_time_s,

@@ -15,6 +15,7 @@ from agents.slo_classes import Classes, ClassesSnapshot
 from model.capacity import CapacityPosterior
 from model.error_budget import ErrorBudget
 from model.forecast_trust import ForecastTrust
+from model.jumps import Jumps
 from model.lead_time import LeadTimePosterior
 from model.recurring_surges import RecurringSurges
 from model.request_shape import RequestShape
@@ -46,6 +47,7 @@ class StateSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     power_w: float | None = None
     tried: bool = False
     surges: list[list[float]] = []
+    jumps: list[list[float]] = []
     silent: list[list[int | None]] = []
 
 
@@ -119,6 +121,7 @@ def snapshot_state(state: WorkloadState) -> StateSnapshot:
         power_w=state.power_w,
         tried=state.tried,
         surges=state.surges.snapshot(),
+        jumps=state.jumps.snapshot(),
         silent=state.silent.snapshot(),
     )
 
@@ -175,5 +178,6 @@ def _restored(workload: str, snapshot: StateSnapshot, policy: Policy) -> Workloa
         power_w=snapshot.power_w,
         tried=snapshot.tried,
         surges=RecurringSurges.restore(snapshot.surges),
+        jumps=Jumps.restore(snapshot.jumps),
         silent=SilentSources.restore(snapshot.silent),
     )

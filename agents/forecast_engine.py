@@ -21,13 +21,14 @@ from agents.collate import collate
 from agents.forecasts import QUANTILE_LEVELS, Forecasts
 from agents.hindsight import Futures, outlooks_of
 from agents.horizons import padded_horizon
+from agents.jumps_ahead import with_jumps
 from agents.micro_batcher import MicroBatcher
 from agents.plan_rows import RowPlanner, bare_plan
 from agents.policy import Policy
 from agents.precedence import Precedence
 from agents.proposal import Proposer, with_proposals
 from agents.recent_levels import recent_levels
-from agents.records import WorkloadPlan
+from agents.records import JumpsAhead, WorkloadPlan
 from agents.subject import Answers, Subject
 from agents.surges_ahead import surge_times, with_surges
 from agents.told_rows import told_rows
@@ -179,6 +180,9 @@ class Engine:
         with torch.inference_mode():
             expecting = self._policy.recurring_surges
             ahead = with_surges(forecast, group, batch, origin_ts_ms) if expecting else [None] * len(group)
+            jumping: Sequence[JumpsAhead | None] = [None] * len(group)
+            if self._policy.jumps:
+                jumping = with_jumps(forecast, group, batch, origin_ts_ms, recurring=expecting)
             read = sorted({_DEMAND, *(n for columns in targets for n in columns)})
             said = [(subject.state.trust, source) for subject, source in zip(group, forecast.sources, strict=True)]
             factors = [trust.factor(source) for trust, source in said]
@@ -195,15 +199,15 @@ class Engine:
         for source, number in sorted(Counter(forecast.sources).items()):
             self._meter.count("forecasts_total", number, source=source)
         plans = []
-        for b, (subject, source, outlook, surge) in enumerate(
-            zip(group, forecast.sources, outlooks, ahead, strict=True)
+        for b, (subject, source, outlook, surge, jumps) in enumerate(
+            zip(group, forecast.sources, outlooks, ahead, jumping, strict=True)
         ):
             result = results.get(b)
             if result is not None:
                 source = TIERS[REACTIVE] if distrusted[b] else source
-                plans.append(self._rows.workload_plan(subject, result, source, outlook, surge))
+                plans.append(self._rows.workload_plan(subject, result, source, outlook, surge, jumps))
             else:
-                plans.append(bare_plan(subject, subject.refused, outlook=outlook, surge=surge))
+                plans.append(bare_plan(subject, subject.refused, outlook=outlook, surge=surge, jumps=jumps))
         if self._proposer is not None:
             arrivals = futures.values(_DEMAND).transpose(1, 2)
             with self._proposing:  # a plug-in is asked one question at a time

@@ -29,6 +29,7 @@ from agents.slo_classes import Classes
 from model.capacity import CapacityPosterior, SlotEvidence
 from model.error_budget import ErrorBudget
 from model.forecast_trust import ForecastTrust
+from model.jumps import Jumps
 from model.lead_time import LeadTimePosterior
 from model.recurring_surges import RecurringSurges
 from model.request_shape import Lengths, RequestShape
@@ -69,6 +70,7 @@ class WorkloadState:
     power_w: float | None = None
     tried: bool = False
     surges: RecurringSurges = field(default_factory=RecurringSurges)
+    jumps: Jumps = field(default_factory=Jumps)
     silent: SilentSources = field(default_factory=SilentSources)
 
     def learn(

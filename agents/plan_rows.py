@@ -16,7 +16,7 @@ from agents.plan_limits import counts_of, reach_s, sight_limit
 from agents.plan_request import PlanInput, PlanResult
 from agents.planner import plan, reactive_replicas
 from agents.policy import Policy
-from agents.records import Limit, SurgeAhead, WorkloadPlan
+from agents.records import JumpsAhead, Limit, SurgeAhead, WorkloadPlan
 from agents.served_load import served_load
 from agents.slo_classes import ClassRow, bound_by, class_rows
 from agents.subject import Subject
@@ -92,6 +92,7 @@ class RowPlanner:
         source: str,
         outlook: Outlook | None = None,
         surge: SurgeAhead | None = None,
+        jumps: JumpsAhead | None = None,
     ) -> WorkloadPlan:
         """What an answer says."""
         bound = next((c for c in result.classes if c.name == result.slo_class), None)
@@ -118,6 +119,7 @@ class RowPlanner:
             class_risks=result.class_risks,
             outlook=outlook,
             surge=surge,
+            jumps=jumps,
         )
 
     def _input(self, subject: Subject, origin_ts_ms: int) -> PlanInput:

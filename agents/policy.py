@@ -196,6 +196,7 @@ class Policy:
     `doubt_ratio`: while budget is to spare, fewer replicas are tried where they would do if each carries no less than
     this quantile of what is believed possible, or one of four times the risk accepted where that is lower; 0 = never.
     `recurring_surges`: surges that have kept a period are expected again.
+    `jumps`: jumps that no forecast had in it are expected as often as they came.
     `proposer` names the policy of somebody's own (name, package, version, options) that may propose other counts.
     """
 
@@ -205,6 +206,7 @@ class Policy:
     bearable_ratio: float = 0.5
     doubt_ratio: float = 0.5
     recurring_surges: bool = True
+    jumps: bool = True
     commit_s: float = 60.0
     plan_every: int = 1
     max_horizon: int = 64

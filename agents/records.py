@@ -53,6 +53,17 @@ class SurgeAhead(msgspec.Struct, frozen=True):
     due: int
 
 
+class JumpsAhead(msgspec.Struct, frozen=True):
+    """Jumps that no forecast has in it, of which some of the paths have one: as often as they came of late.
+
+    `arrival_rate` is what the median of those on the paths adds to the requests of now; `seen` are remembered.
+    """
+
+    per_hour: float
+    arrival_rate: float
+    seen: int
+
+
 class Quantiles(msgspec.Struct, frozen=True, gc=False):
     """Quantiles of one scalar; `levels` ascending, `values` aligned."""
 
@@ -148,6 +159,7 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     trial: Trial | None = None
     proposals: dict[str, int] = {}  # replicas by proposer, within bounds
     surge: SurgeAhead | None = None  # the first to come again
+    jumps: JumpsAhead | None = None
 
 
 class PlanRecord(msgspec.Struct, frozen=True):
@@ -228,6 +240,7 @@ class ForecastView(msgspec.Struct, frozen=True):
     window_s: float | None
     peak: Quantiles | None
     surge: SurgeAhead | None = None
+    jumps: JumpsAhead | None = None
 
 
 class Fingerprint(msgspec.Struct, frozen=True):

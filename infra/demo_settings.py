@@ -15,7 +15,7 @@ from streams.config import StreamConfig
 from streams.topics import Topics
 
 _PLANNING = (
-    "epoch", "commit_s", "bearable_ratio", "doubt_ratio", "recurring_surges", "plan_every", "max_horizon",
+    "epoch", "commit_s", "bearable_ratio", "doubt_ratio", "recurring_surges", "jumps", "plan_every", "max_horizon",
     "paths_screen", "paths_verify", "seed",
 )  # fmt: skip
 _HEADER = "# Written by `harmony run` for its workers; `harmony init` writes a commented one to start from.\n"

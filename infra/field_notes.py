@@ -16,6 +16,7 @@ from agents.records import (
     ForecastView,
     GuardStep,
     InputFacts,
+    JumpsAhead,
     Quantiles,
     ReplicaView,
     RiskView,
@@ -54,6 +55,7 @@ SUMMARIES: dict[type[msgspec.Struct], str] = {
     RiskView: "The stated risk and what each replica count would run.",
     Trial: "Fewer replicas than the allowed risk asks for, to learn whether they carry the load.",
     ForecastView: "The forecast that the plan rests on.",
+    JumpsAhead: "Jumps that no forecast has in it, expected as often as they came of late.",
     SurgeAhead: "A surge that has kept a period and is expected again, or is under way.",
     GuardStep: "One guard that spoke.",
     InputFacts: "The telemetry behind the plan.",
@@ -170,6 +172,12 @@ NOTES: dict[type[msgspec.Struct], dict[str, Note]] = {
         "window_s": Note("s", "Time after the origin that the peak covers; null: no plan.", _NOT_NEGATIVE),
         "peak": Note("the indicator's", "Highest demand within the window; null: no plan."),
         "surge": Note("", "The first surge that comes again within the horizon, or is under way; null: none."),
+        "jumps": Note("", "Jumps that are in some of the futures of this plan; null: none."),
+    },
+    JumpsAhead: {
+        "per_hour": Note("1/h", "How often one is expected.", _NOT_NEGATIVE),
+        "arrival_rate": Note("1/s", "Requests that one adds to those of now, the median.", _NOT_NEGATIVE),
+        "seen": Note("", "How many are remembered.", _NOT_NEGATIVE),
     },
     SurgeAhead: {
         "start_ts_ms": Note("ms", "When it is expected to begin, or began.", _NOT_NEGATIVE),

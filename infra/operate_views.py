@@ -12,7 +12,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from agents.records import Command, Decision, Quantiles, SurgeAhead, Trial
+from agents.records import Command, Decision, JumpsAhead, Quantiles, SurgeAhead, Trial
 from infra.printable import printable
 from streams.catalogue import ARRIVAL_RATE
 
@@ -71,6 +71,13 @@ def surge_words(surge: SurgeAhead) -> str:
         f"a surge every {period} is {comes}: {surge.arrival_rate:.3g} requests/s more for {length}, "
         f"came {surge.seen} of {surge.due} times"
     )
+
+
+def jumps_words(jumps: JumpsAhead) -> str:
+    """What a plan expects of jumps that no forecast has in it."""
+    often = f"{jumps.per_hour:.2g} an hour" if jumps.per_hour >= 1.0 else f"one in {1 / jumps.per_hour:.2g} h"
+    more = f"{jumps.arrival_rate:.3g} requests/s more"
+    return f"jumps that nothing foretells come {often}, {more} ({jumps.seen} remembered)"
 
 
 def newest_by_workload(decisions: Iterable[Decision]) -> dict[str, Decision]:
@@ -224,6 +231,8 @@ def _evidence(d: Decision) -> list[str]:
         lines.append(f"forecast peak{window} ({d.forecast.source or 'unknown'}): {_quantiles(d.forecast.peak)} {unit}")
     if d.forecast.surge is not None:
         lines.append(surge_words(d.forecast.surge))
+    if d.forecast.jumps is not None:
+        lines.append(jumps_words(d.forecast.jumps))
     if d.capacity_per_replica is not None:
         lines.append(f"one replica carries {_quantiles(d.capacity_per_replica)} {unit}")
     if d.lead_time_s is not None:

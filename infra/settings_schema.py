@@ -192,6 +192,7 @@ class PlanningSection(Section):
     recurring_surges: bool = _key(
         _POLICY.recurring_surges, "Expect surges again that have kept a period, such as an hour or a day."
     )
+    jumps: bool = _key(_POLICY.jumps, "Expect jumps that no forecast had in it, as often as they came.")
     plan_every: int = _key(_POLICY.plan_every, "Forecast and plan every so many steps.", ge=1)
     max_horizon: int = _key(_POLICY.max_horizon, "Longest forecast in steps; what lies beyond is not seen.", ge=1)
     paths_screen: int = _key(_POLICY.paths_screen, "Sample paths of a forecast.", ge=16)

@@ -132,6 +132,10 @@ class ForecastTrust:
         if isfinite(outlook.low) and isfinite(outlook.mid) and isfinite(outlook.high) and isfinite(outlook.last):
             self.waiting.append(outlook)
 
+    def said_of(self, slot: int) -> Outlook | None:
+        """What was said last of a slot, until it is observed."""
+        return next((outlook for outlook in reversed(self.waiting) if outlook.due == slot), None)
+
     def observe(self, slot: int, value: float | None) -> list[int]:
         """Score what was said of `slot`, unless it was not observed.
 

@@ -73,6 +73,7 @@ HARMONY_VARIANTS: dict[str, Variant] = {
     "harmony-fixed-lead": Variant(certainty=lead_time_is_declared),
     "harmony-unverified": Variant(policy={"paths_verify": Policy().paths_screen}),
     "harmony-no-recurrence": Variant(policy={"recurring_surges": False}),
+    "harmony-no-jumps": Variant(policy={"jumps": False}),
     "harmony-no-trials": Variant(policy={"doubt_ratio": 0.0}),
 }
 
