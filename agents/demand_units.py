@@ -9,7 +9,7 @@ tokens too, by how many a request has of late.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal
@@ -57,6 +57,11 @@ def fixed_unit(spec: WorkloadSpec) -> Unit | None:
 def demand_column(unit: Unit, window: Window) -> int:
     """Column of what the workload is planned by; the arrival rate where the catalogue has no tokens."""
     return window.columns.get(INDICATOR_OF[unit], 0)
+
+
+def demand_columns(columns: Mapping[str, int]) -> list[int]:
+    """Where requests and tokens stand, requests first; -1 for those that are not there."""
+    return [columns.get(name, -1) for name in INDICATOR_OF.values()]
 
 
 def demand_steps(unit: Unit, window: Window) -> int:

@@ -28,7 +28,7 @@ from agents.policy import Policy
 from agents.precedence import Precedence
 from agents.proposal import Proposer, with_proposals
 from agents.recent_levels import recent_levels
-from agents.records import JumpsAhead, WorkloadPlan
+from agents.records import WorkloadPlan
 from agents.subject import Answers, Subject
 from agents.surges_ahead import surge_times, with_surges
 from agents.told_rows import told_rows
@@ -180,9 +180,11 @@ class Engine:
         with torch.inference_mode():
             expecting = self._policy.recurring_surges
             ahead = with_surges(forecast, group, batch, origin_ts_ms) if expecting else [None] * len(group)
-            jumping: Sequence[JumpsAhead | None] = [None] * len(group)
-            if self._policy.jumps:
-                jumping = with_jumps(forecast, group, batch, origin_ts_ms, recurring=expecting)
+            jumping = (
+                with_jumps(forecast, group, batch, origin_ts_ms, recurring=expecting)
+                if self._policy.jumps
+                else [None] * len(group)
+            )
             read = sorted({_DEMAND, *(n for columns in targets for n in columns)})
             said = [(subject.state.trust, source) for subject, source in zip(group, forecast.sources, strict=True)]
             factors = [trust.factor(source) for trust, source in said]

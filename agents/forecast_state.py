@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from agents.demand_units import (
-    INDICATOR_OF,
     Unit,
     declared_capacity,
     demand_column,
+    demand_columns,
     demand_steps,
     fixed_unit,
     recent_lengths,
@@ -99,8 +99,8 @@ class WorkloadState:
         if self.spec.schedule.events:
             column = demand_column(self.unit, window)
             self.event_loads = loads_before_events(self.event_loads, self.spec.schedule, window, end_ts_ms, column)
-        demand = [window.columns.get(name, -1) for name in INDICATOR_OF.values()]
-        self.surges.observe(window.values, window.observed, demand, end_ts_ms, step_ms)
+        columns = demand_columns(window.columns)
+        self.surges.observe(window.values, window.observed, columns, end_ts_ms, step_ms)
         present = None if self.silent.missing else fleet
         self.idle_since_ms = idle_since(self.idle_since_ms, window, present, end_ts_ms, step_ms)
         self.power_w = measured_draw_w(self.power_w, window, fleet, step_ms / 1000)

@@ -13,13 +13,11 @@ from torch import Tensor
 from agents.subject import Subject
 from model.contract import ContextBatch, ordered_paths, quantiles_of_ordered
 from model.digits import six_digits
-from model.forecast_trust import Outlook
+from model.forecast_trust import SAID, STEPS_AHEAD, Outlook
 from model.widening import widen
 from model.windows import seen_range
 
 DEMAND: Final = "request.arrival_rate"
-STEPS_AHEAD: Final = 4
-_SAID: Final = (0.05, 0.5, 0.95)
 _MID: Final = 0.5
 
 
@@ -34,7 +32,7 @@ def outlooks_of(
             slot, too.
     """
     ahead = min(STEPS_AHEAD, ordered.shape[1])
-    said = quantiles_of_ordered(ordered[:, ahead - 1], torch.tensor(_SAID))  # [B, 3]
+    said = quantiles_of_ordered(ordered[:, ahead - 1], torch.tensor(SAID))  # [B, 3]
     numbers = six_digits(said.numpy().astype(np.float64)).tolist()
     due = origin_ts_ms // step_ms - 1 + ahead
     lasts = [None if subject is None else subject.window.newest(DEMAND) for subject in spoken]

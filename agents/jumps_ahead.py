@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from agents.demand_units import INDICATOR_OF
+from agents.demand_units import demand_columns
 from agents.records import JumpsAhead
+from agents.signals import ratio_of_sums
 from agents.subject import Subject
 from model.contract import ContextBatch, ForecastBatch
-from model.jumps import Jump, jump_paths
+from model.jumps import jump_paths
+from model.windows import seen_range
 
 _SECONDS_PER_HOUR = 3600.0
 
@@ -27,38 +28,39 @@ def with_jumps(
     Args:
         recurring: surges that come again are in the paths already, and are no jumps.
     """
-    if INDICATOR_OF["requests"] not in batch.indicators:
-        return [None] * len(subjects)
-    columns = [batch.indicators.index(name) for name in INDICATOR_OF.values() if name in batch.indicators]
-    demand = batch.indicators.index(INDICATOR_OF["requests"])
-    ahead: list[JumpsAhead | None] = []
-    for b, subject in enumerate(subjects):
-        jumps, added = subject.state.jumps, None
-        expected: tuple[Jump, ...] = ()
-        per_s = 0.0
-        if len(jumps) > 1:
-            again = subject.state.surges.explained(origin_ts_ms, 0, batch.step_ms) if recurring else ()
-            expected, per_s = jumps.expected(origin_ts_ms, again)
-        if expected:
-            values, observed = batch.values[b].cpu(), batch.observed[b].cpu()
-            seen = values[observed[:, demand], demand]
-            highest = float(seen.max()) if len(seen) else 0.0
-            paths = forecast.paths[b, :, :, demand].cpu().numpy()
-            item_id = subject.window.workload
-            added = jump_paths(expected, per_s, paths, highest, item_id, origin_ts_ms, batch.step_ms)
-        if added is None:
-            ahead.append(None)
-            continue
-        more = torch.from_numpy(added).to(forecast.paths.device)
-        for column in columns:
-            forecast.paths[b, :, :, column] += more * _per_request(values, observed, column, demand)
-        ends = added[:, -1]
-        ahead.append(JumpsAhead(per_s * _SECONDS_PER_HOUR, float(np.median(ends[ends > 0.0])), len(expected) + 1))
-    return ahead
+    columns = demand_columns(batch.columns)
+    return [
+        _let_jump(forecast, batch, b, subject, columns, origin_ts_ms, recurring) for b, subject in enumerate(subjects)
+    ]
 
 
-def _per_request(values: Tensor, observed: Tensor, column: int, demand: int) -> float:
-    """How much of a column came with each request, where both were observed; 0 without any."""
-    both = observed[:, column] & observed[:, demand]
-    requests = float(values[both, demand].sum())
-    return float(values[both, column].sum()) / requests if requests > 0.0 else float(column == demand)
+def _let_jump(
+    forecast: ForecastBatch,
+    batch: ContextBatch,
+    row: int,
+    subject: Subject,
+    columns: Sequence[int],
+    origin_ts_ms: int,
+    recurring: bool,
+) -> JumpsAhead | None:
+    """One row."""
+    state, requests = subject.state, columns[0]
+    if requests < 0 or len(state.jumps) < 2:
+        return None
+    again = state.surges.explained(origin_ts_ms, 0, batch.step_ms) if recurring else ()
+    expected, per_s = state.jumps.expected(origin_ts_ms, again)
+    if not expected:
+        return None
+    paths, values, observed = forecast.paths[row], batch.values[row].cpu(), batch.observed[row].cpu()
+    _, highest = seen_range(values[None, :, requests], observed[None, :, requests])
+    demand, item_id = paths[..., requests].cpu().numpy(), subject.window.workload
+    added = jump_paths(expected, per_s, demand, float(highest), item_id, origin_ts_ms, batch.step_ms)
+    if added is None:
+        return None
+    more = torch.from_numpy(added).to(paths.device)
+    paths[..., requests] += more
+    for column in [column for column in columns[1:] if column >= 0]:
+        each = ratio_of_sums(values.numpy(), observed.numpy(), column, requests, len(values))
+        paths[..., column] += more * (each or 0.0)
+    ends = added[:, -1]
+    return JumpsAhead(per_s * _SECONDS_PER_HOUR, float(np.median(ends[ends > 0.0])), len(expected) + 1)

@@ -155,16 +155,14 @@ class KnownWorkloads:
     def _learn(self, window: Window, slot: int) -> None:
         """Update the posteriors with what the slot says of capacity and lead times."""
         state, seen = self._states[window.workload], self.table.last_seen(window.workload) == slot
-        step_ms, every = self._config.step_ms, self._policy.plan_every
+        end_ts_ms, step_ms, every = self._config.slot_end_ms(slot), self._config.step_ms, self._policy.plan_every
         value, said = window.newest(DEMAND) if seen else None, state.trust.said_of(slot)
         if value is not None and said is not None:
-            now_ms = self._config.slot_end_ms(slot)
-            state.jumps.observe(said.mid, said.high, value, now_ms, every * step_ms, step_ms)
+            state.jumps.observe(said.mid, said.high, value, end_ts_ms, every * step_ms, step_ms)
         for moved in state.trust.observe(slot, value):
             self._meter.count("forecast_tier_changes_total", tier=TIERS[moved])
         if seen:
-            end_ts_ms, outcomes = self._config.slot_end_ms(slot), outcomes_now(window)
-            state.learn(window, window.facts.fleet, outcomes, end_ts_ms, step_ms, every)
+            state.learn(window, window.facts.fleet, outcomes_now(window), end_ts_ms, step_ms, every)
         else:
             state.idle_since_ms = None
 

@@ -7,7 +7,7 @@ from statistics import median
 
 import torch
 
-from agents.demand_units import INDICATOR_OF
+from agents.demand_units import demand_columns
 from agents.records import SurgeAhead
 from agents.subject import Subject
 from model.contract import ContextBatch, ForecastBatch
@@ -27,7 +27,7 @@ def with_surges(
     """Add to the paths of a forecast, in place, what comes again within its horizon; returns the first of each row."""
     num_paths, horizon, width = forecast.paths.shape[1:]
     until_ms = origin_ts_ms + horizon * batch.step_ms
-    columns = [batch.indicators.index(n) if n in batch.indicators else -1 for n in INDICATOR_OF.values()]
+    columns = demand_columns(batch.columns)
     ahead: list[SurgeAhead | None] = []
     for b, subject in enumerate(subjects):
         expected = subject.state.surges.expected(origin_ts_ms, until_ms, batch.step_ms)

@@ -12,7 +12,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from agents.records import Command, Decision, JumpsAhead, Quantiles, SurgeAhead, Trial
+from agents.records import Command, Decision, ForecastView, JumpsAhead, Quantiles, SurgeAhead, Trial
 from infra.printable import printable
 from streams.catalogue import ARRIVAL_RATE
 
@@ -78,6 +78,12 @@ def jumps_words(jumps: JumpsAhead) -> str:
     often = f"{jumps.per_hour:.2g} an hour" if jumps.per_hour >= 1.0 else f"one in {1 / jumps.per_hour:.2g} h"
     more = f"{jumps.arrival_rate:.3g} requests/s more"
     return f"jumps that nothing foretells come {often}, {more} ({jumps.seen} remembered)"
+
+
+def words_of_expected(forecast: ForecastView) -> list[str]:
+    """What a plan expects beyond its forecast, a sentence each."""
+    words = [] if forecast.surge is None else [surge_words(forecast.surge)]
+    return words if forecast.jumps is None else [*words, jumps_words(forecast.jumps)]
 
 
 def newest_by_workload(decisions: Iterable[Decision]) -> dict[str, Decision]:
@@ -229,10 +235,7 @@ def _evidence(d: Decision) -> list[str]:
     if d.forecast.peak is not None:
         window = "" if d.forecast.window_s is None else f" over {d.forecast.window_s:g} s"
         lines.append(f"forecast peak{window} ({d.forecast.source or 'unknown'}): {_quantiles(d.forecast.peak)} {unit}")
-    if d.forecast.surge is not None:
-        lines.append(surge_words(d.forecast.surge))
-    if d.forecast.jumps is not None:
-        lines.append(jumps_words(d.forecast.jumps))
+    lines += words_of_expected(d.forecast)
     if d.capacity_per_replica is not None:
         lines.append(f"one replica carries {_quantiles(d.capacity_per_replica)} {unit}")
     if d.lead_time_s is not None:

@@ -50,6 +50,11 @@ class ContextBatch:
     def __len__(self) -> int:
         return len(self.item_ids)
 
+    @property
+    def columns(self) -> dict[str, int]:
+        """Where each indicator stands among the N."""
+        return {name: n for n, name in enumerate(self.indicators)}
+
 
 @dataclass(frozen=True, slots=True)
 class ForecastBatch:

@@ -16,6 +16,8 @@ from typing import Any, Final
 
 NETWORK, BASELINES, REACTIVE = 0, 1, 2
 TIERS: Final = ("network", "baselines", "reactive")
+STEPS_AHEAD: Final = 4  # whose demand an outlook is of
+SAID: Final = (0.05, 0.5, 0.95)  # levels of its low, mid and high
 # What the baselines call themselves; any other source is the network's, or a forecaster of somebody's own.
 _BASELINE_SOURCES: Final = frozenset(("pool", "ridge", "seasonal_naive"))
 _TOLERATED: Final = 0.15  # share of values outside a 90 % interval that widens nothing

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.draws import row_seed
+from model.forecast_trust import SAID, STEPS_AHEAD
 from model.row_draws import uniforms
 
 _SEED: Final = 3
@@ -29,8 +30,6 @@ _MEMORY_MS: Final = 86_400_000.0  # time constant of what is forgotten
 _WATCHED_MS: Final = 3_600_000.0  # without a jump, that is taken to have been before the first forecast
 _BEYOND: Final = 1.0  # times what lies between the median and the upper end, beyond that end,
 _AT_LEAST: Final = 1.25  # and times the median, at least
-_UPPER: Final = 0.95
-_STEPS_AHEAD: Final = 4  # whose forecast says what stands out
 _MOST_PER_STEP: Final = 0.25
 _REQUESTS: Final = 4.0  # of a step, added to both ends of a ratio: from next to nothing anything is a multiple
 
@@ -168,23 +167,22 @@ def jump_paths(
         return None
     num_paths, horizon = demand.shape
     few, highest = _few(step_ms), max(highest, *(jump.end for jump in expected))
-    soon = np.sort(demand[:, min(_STEPS_AHEAD, horizon) - 1]).astype(np.float64)
-    mid, high = float(soon[num_paths // 2]), float(soon[round(_UPPER * (num_paths - 1))])
+    soon = np.sort(demand[:, min(STEPS_AHEAD, horizon) - 1]).astype(np.float64)
+    mid, high = float(soon[num_paths // 2]), float(soon[round(SAID[2] * (num_paths - 1))])
     limit = _limit(mid, high)
     fit = [jump.reach(mid, few) > limit for jump in expected]
     drawn = np.empty(2 * num_paths)
     uniforms(np.uint64(row_seed(item_id, origin_ts_ms, _SEED)), 0, drawn)
     starts = np.log1p(-drawn[:num_paths]) / math.log1p(-chance)
     which = (drawn[num_paths:] * len(expected)).astype(np.int64)
-    added, any_jumps = np.zeros((num_paths, horizon), np.float32), False
+    added = np.zeros((num_paths, horizon), np.float32)
     for path in np.flatnonzero(starts < horizon).tolist():
         if fit[which[path]]:
             start = int(starts[path])
             level = float(demand[path, start])
             beyond = min(expected[which[path]].reach(level, few), highest) - level
-            if beyond > 0.0:
-                added[path, start:], any_jumps = beyond, True
-    return added if any_jumps else None
+            added[path, start:] = max(beyond, 0.0)
+    return added if added.any() else None
 
 
 def _jump(row: Sequence[float]) -> Jump:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agents.records import Decision
-from infra.operate_views import GUARD_WORDS, if_it_carries, jumps_words, surge_words
+from infra.operate_views import GUARD_WORDS, if_it_carries, words_of_expected
 from infra.printable import printable
 
 _LONGEST = 300
@@ -41,15 +41,8 @@ def because(decision: Decision) -> str:
 
 def why_this_count(decision: Decision) -> str:
     """Why the count that was proposed and not one fewer, from the risks that the planner measured; "" if unknown."""
-    why, surge, jumps = _by_risks(decision), decision.forecast.surge, decision.forecast.jumps
-    if not why:
-        return why
-    reasons = [why]
-    if surge is not None:
-        reasons.append(surge_words(surge))
-    if jumps is not None:
-        reasons.append(jumps_words(jumps))
-    return "; ".join(reasons)
+    why = _by_risks(decision)
+    return "; ".join((why, *words_of_expected(decision.forecast))) if why else why
 
 
 def _by_risks(decision: Decision) -> str:
