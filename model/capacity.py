@@ -10,6 +10,7 @@ Pure: float64 arithmetic, no clock.
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
@@ -43,6 +44,7 @@ _LESS: Final = 0.9  # of the capacity believed, below which what a fleet takes i
 _BROKEN: Final = 0.05  # of it, below which such a fleet does not serve at all
 _LIGHTER: Final = 0.5  # share of the evidence that stays where a fleet at its limit contradicts it
 _EVIDENCE_S: Final = 15.0  # slots shorter than this count in proportion: neighbours are not independent
+_KEPT: Final = 1024  # grids, 5 KiB each: of a larger fleet they are computed again in the next slot
 
 
 class CapacityPosterior:
@@ -71,7 +73,7 @@ class CapacityPosterior:
     """
 
     __slots__ = (
-        "_allowed", "_cache", "_declared_rps", "_evidence", "_fall", "_fleet", "_last_ts_ms", "_least_evidence",
+        "_allowed", "_declared_rps", "_evidence", "_fall", "_fleet", "_last_ts_ms", "_least_evidence",
         "_off_by", "_overload_rps", "_rates", "_settle_ms", "_smoothing_s", "_standing", "_waiting",
     )  # fmt: skip
 
@@ -102,7 +104,6 @@ class CapacityPosterior:
         self._waiting: float | None = None
         self._overload_rps = 0.0
         self._standing = NONE
-        self._cache: GridPosterior | None = None
 
     @property
     def known(self) -> bool:
@@ -177,7 +178,7 @@ class CapacityPosterior:
         if not bad and self._fall is not None:
             step_ms, median = slot.step_s * 1000.0, self._log_median()
             self._fall = after_good_slot(self._fall, slot.end_ts_ms, step_ms, median, self._evidence)
-            self._cache = None
+            _posteriors.pop(self, None)
         return "bad" if bad else "good"
 
     def quantiles(self, levels: Sequence[float] | Float) -> Float:
@@ -333,11 +334,17 @@ class CapacityPosterior:
         shift = None if factor is None else math.log(factor) / SPACING
         place = math.log(load) / SPACING - LOWEST
         self._evidence.add(place, requests * (1.0 - missed), requests * missed, shift)
-        self._cache = None
+        _posteriors.pop(self, None)
 
     def _posterior(self) -> GridPosterior:
-        if self._cache is None:
-            first, counts = self._evidence.stretch
+        posterior = _posteriors.get(self)
+        if posterior is None:
             prior = prior_of(self._declared_rps, self._evidence, self._off_by)
-            self._cache = grid_posterior(counts, first + LOWEST, curves_of(self._allowed).log_evidence, prior)
-        return self._cache
+            log_evidence = curves_of(self._allowed).log_evidence
+            posterior = _posteriors[self] = grid_posterior(self._evidence.cells, LOWEST, log_evidence, prior)
+            if len(_posteriors) > _KEPT:
+                _posteriors.popitem(last=False)
+        return posterior
+
+
+_posteriors: OrderedDict[CapacityPosterior, GridPosterior] = OrderedDict()  # oldest first

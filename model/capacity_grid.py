@@ -1,7 +1,7 @@
 """The posterior over (steepness, capacity) on a grid, computed from decayed counts of requests; compiled.
 
 Of the lattice of loads a workload has seen a dozen places, so only these are counted in, one after the other: the same
-bits whatever stretch of the lattice is kept, and in any batch.
+bits in any batch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from model.compiled import compiled
 
 Float = NDArray[np.float64]
-Counts = NDArray[np.float32]
+Cells = NDArray[np.float32]
 
 SPACING: Final = 0.03  # of the lattice of loads and capacities, in their logarithm: 3 %
 GRID: Final = 128  # capacities under consideration at once: a factor of 47 from the lowest to the highest
@@ -56,19 +56,19 @@ class GridPosterior(NamedTuple):
     steepness: float
 
 
-def grid_posterior(counts: Counts, lowest: int, log_evidence: Float, prior: Prior) -> GridPosterior:
+def grid_posterior(cells: Cells, lowest: int, log_evidence: Float, prior: Prior) -> GridPosterior:
     """The posterior on a grid around its median.
 
     Args:
-        counts: [2, M], requests that were good, and that missed, at each of M loads, `SPACING` apart.
-        lowest: of the first of these loads, in cells from a load of one.
+        cells: [3, M], places of M loads on a lattice, `SPACING` apart; requests that were good there; that missed.
+        lowest: of the lattice's place 0, in cells from a load of one.
         log_evidence: [2 * G, W * G], what a good one, and one that missed, says of each steepness and capacity, load
             by load of the grid.
     """
     weights, cumulative = np.empty((len(STEEPNESS), GRID)), np.empty(GRID + 1)
     first = round(prior.centre / SPACING) - GRID // 2
     for move in range(_MOVES + 1):
-        median, steepness = _fill(counts, lowest - first, log_evidence, _prior_at(first, prior), weights, cumulative)
+        median, steepness = _fill(cells, lowest - first, log_evidence, _prior_at(first, prior), weights, cumulative)
         if _EDGE <= median < GRID - _EDGE or move == _MOVES:  # some grids would move to and fro for ever
             break
         first += median - GRID // 2
@@ -97,12 +97,12 @@ def _prior_at(first: int, prior: Prior) -> Float:
 
 @compiled
 def _fill(
-    counts: Counts, start: int, log_evidence: Float, log_prior: Float, weights: Float, cumulative: Float
+    cells: Cells, start: int, log_evidence: Float, log_prior: Float, weights: Float, cumulative: Float
 ) -> tuple[int, float]:
-    """Weights on one grid, whose first load is `start` before that of the counts; the median's cell, and steepness."""
+    """Weights on one grid, whose first load is `start` before place 0; the median's cell, and steepness."""
     for w in range(len(weights)):
         weights[w] = _LOG_STEEPNESS_PRIOR[w]
-    _count_in(counts, start, log_evidence, weights.reshape(-1))
+    _count_in(cells, start, log_evidence, weights.reshape(-1))
     for w in range(len(weights)):
         weights[w] += log_prior
     median = _normalise(weights, cumulative)
@@ -113,13 +113,13 @@ def _fill(
 
 
 @compiled
-def _count_in(counts: Counts, start: int, log_evidence: Float, log_weights: Float) -> None:
+def _count_in(cells: Cells, start: int, log_evidence: Float, log_weights: Float) -> None:
     """Add what the counts say; loads beyond the grid pull the posterior to its end, from where the grid moves on."""
     for label in range(2):
-        for k in range(counts.shape[1]):
-            count = np.float64(counts[label, k])
+        for k in range(cells.shape[1]):
+            count = np.float64(cells[1 + label, k])
             if count != 0.0:
-                said = log_evidence[label * GRID + min(max(start + k, 0), GRID - 1)]
+                said = log_evidence[label * GRID + min(max(start + int(cells[0, k]), 0), GRID - 1)]
                 for c in range(len(log_weights)):
                     log_weights[c] += count * said[c]
 

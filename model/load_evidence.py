@@ -1,7 +1,7 @@
 """Decayed counts of requests that were good and that missed, on a fixed lattice of log loads.
 
-A workload sees loads within a factor of a few, so only the stretch of the lattice that holds any is kept. Sums over it
-are exactly rounded: what was restored, on a stretch cut anew, adds up to the same bits.
+A workload sees loads within a factor of a few, a dozen of the lattice's hundreds, so only those that hold any are kept.
+Sums over them are exactly rounded: what was restored adds up to the same bits.
 
 Where a load may come to be counted in another unit, the same counts are also kept at what the loads were in that: no
 one factor turns requests/s into tokens/s once requests have had this length and that.
@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from model.compiled import compiled
 
-Float = NDArray[np.float64]
-Counts = NDArray[np.float32]
+Cells = NDArray[np.float32]
 
 BINS: Final = 701
 _NOTHING: Final = 1e-4  # of a request: less is forgotten
@@ -28,25 +27,30 @@ _NOTHING: Final = 1e-4  # of a request: less is forgotten
 class LoadEvidence:
     """Counts of one workload, lattice index by lattice index of 0..`BINS` - 1."""
 
-    __slots__ = ("_counts", "_first", "_other", "_total")
+    __slots__ = ("_cells", "_other", "_total")
 
     def __init__(self) -> None:
-        self._first = 0
-        self._counts = np.zeros((2, 0), dtype=np.float32)  # requests that were good, and that missed
+        self._cells = np.zeros((3, 0), dtype=np.float32)
         self._total: float | None = None  # None = it has changed
         self._other: LoadEvidence | None = None  # in the other unit; None = there is none
+
+    @property
+    def cells(self) -> Cells:
+        """[3, M], not to be changed: indices that hold anything, ascending; requests there that were good; missed."""
+        return self._cells
 
     @property
     def total(self) -> float:
         """Requests held."""
         if self._total is None:
-            self._total = math.fsum(self._counts.ravel().tolist())
+            self._total = math.fsum(self._cells[1:].ravel().tolist())
         return self._total
 
     def fade(self, keep: float) -> None:
         """Multiply every count."""
         self._total = None
-        _fade(self._counts, np.float32(keep))
+        if _fade(self._cells, np.float32(keep)):
+            self._cells = _in_use(self._cells)
         if self._other is not None:
             self._other.fade(keep)
 
@@ -64,20 +68,20 @@ class LoadEvidence:
         self._total = None
         place = min(max(place, 0.0), BINS - 1.001)
         low = int(place)
-        self._reach(low, low + 2)
-        _add(self._counts, low - self._first, place - low, good, missed)
+        if not _add(self._cells, low, place - low, good, missed):
+            self._cells = _reaching(self._cells, np.asarray((low, low + 1), np.float32))
+            _add(self._cells, low, place - low, good, missed)
+            self._cells = _in_use(self._cells)
 
     def replace(self, share: float, other: LoadEvidence) -> None:
         """Put so large a share of other counts in the place of as large a share of these."""
         if self._other is not None and other._other is not None:
             self._other.replace(share, other._other)
         self._total = None
-        _fade(self._counts, np.float32(1.0 - share))
-        width = other._counts.shape[1]
-        if width:
-            self._reach(other._first, other._end)
-            at = other._first - self._first
-            self._counts[:, at : at + width] += np.float32(share) * other._counts
+        _fade(self._cells, np.float32(1.0 - share))
+        cells = _reaching(self._cells, other._cells[0])
+        cells[1:, np.searchsorted(cells[0], other._cells[0])] += np.float32(share) * other._cells[1:]
+        self._cells = _in_use(cells)
 
     def copy(self) -> LoadEvidence:
         """The same counts, to be changed apart from these."""
@@ -91,103 +95,97 @@ class LoadEvidence:
 
     def _at(self, shift: int) -> LoadEvidence:
         """The same counts so many indices higher; what would lie outside the lattice is left out."""
-        moved, width = LoadEvidence(), self._counts.shape[1]
-        low, high = max(self._first + shift, 0), min(self._first + shift + width, BINS)
-        if low < high:
-            begin = low - self._first - shift
-            moved._first, moved._counts = low, self._counts[:, begin : begin + high - low].copy()
+        moved, indices = LoadEvidence(), self._cells[0] + shift
+        inside = (indices >= 0) & (indices < BINS)
+        moved._cells = np.vstack((indices[inside], self._cells[1:, inside]), dtype=np.float32)
         return moved
-
-    @property
-    def stretch(self) -> tuple[int, NDArray[np.float32]]:
-        """Index of the first load held, and the counts [2, ...] from there on; not to be changed."""
-        return self._first, self._counts
 
     def highest_good(self, least: float) -> int | None:
         """Highest index at or above which this many good requests were seen."""
-        enough = np.cumsum(self._counts[0, ::-1], dtype=np.float64)[::-1] >= least
-        return self._first + int(np.flatnonzero(enough)[-1]) if enough.any() else None
+        enough = np.cumsum(self._cells[1, ::-1], dtype=np.float64)[::-1] >= least
+        return int(self._cells[0, np.flatnonzero(enough)[-1]]) if enough.any() else None
 
     def lowest_missed(self, least: float) -> int | None:
         """Lowest index at or below which this many requests missed."""
-        enough = np.cumsum(self._counts[1], dtype=np.float64) >= least
-        return self._first + int(np.flatnonzero(enough)[0]) if enough.any() else None
+        enough = np.cumsum(self._cells[2], dtype=np.float64) >= least
+        return int(self._cells[0, np.flatnonzero(enough)[0]]) if enough.any() else None
 
     def mean(self) -> float | None:
         """Mean index of the requests; None where none is held."""
-        each = self._counts.sum(axis=0, dtype=np.float64).tolist()
+        each = self._cells[1:].sum(axis=0, dtype=np.float64).tolist()
         total = math.fsum(each)
-        return math.fsum(n * (self._first + k) for k, n in enumerate(each)) / total if total > 0 else None
+        indices = self._cells[0].tolist()
+        return math.fsum(n * k for k, n in zip(indices, each, strict=True)) / total if total > 0 else None
 
     def stored(self) -> list[bytes]:
-        """Indices in use as int16, and their counts as float32 [2, ...], both little-endian; then the other unit's."""
-        bins, counts = np.empty(self._counts.shape[1], "<i2"), np.empty(self._counts.size, "<f4")
-        used = _used(self._counts, self._first, bins, counts)
+        """Indices in use as int16, and their counts as float32 [2, M], both little-endian; then the other unit's."""
         others = [] if self._other is None else self._other.stored()
-        return [bins[:used].tobytes(), counts[: 2 * used].tobytes(), *others]
+        return [self._cells[0].astype("<i2").tobytes(), self._cells[1:].astype("<f4").tobytes(), *others]
 
     @classmethod
     def of(cls, stored: Sequence[bytes]) -> LoadEvidence:
         """What `stored` was told of.
 
         Raises:
-            ValueError: lengths that do not fit, or indices outside the lattice.
+            ValueError: lengths that do not fit, or indices that are not ascending ones of the lattice.
         """
-        bins, weights, *others = stored
-        used = np.frombuffer(bins, dtype="<i2").astype(np.int64)
+        bins, counts, *others = stored
+        indices = np.frombuffer(bins, dtype="<i2")
+        if len(indices) and (indices.min() < 0 or indices.max() >= BINS):
+            raise ValueError(f"evidence of capacity has indices outside 0..{BINS - 1}")
+        if (np.diff(indices) <= 0).any():
+            raise ValueError("evidence of capacity has indices that are not ascending")
         evidence = cls()
-        if len(used):
-            if used.min() < 0 or used.max() >= BINS:
-                raise ValueError(f"evidence of capacity has indices outside 0..{BINS - 1}")
-            evidence._first = int(used.min())
-            evidence._counts = np.zeros((2, int(used.max()) + 1 - evidence._first), dtype=np.float32)
-            evidence._counts[:, used - evidence._first] = np.frombuffer(weights, dtype="<f4").reshape(2, len(used))
+        rows = np.frombuffer(counts, dtype="<f4").reshape(2, len(indices))
+        evidence._cells = _in_use(np.vstack((indices, rows), dtype=np.float32))
         if others:
             evidence._other = cls.of(others)
         return evidence
 
-    @property
-    def _end(self) -> int:
-        return self._first + self._counts.shape[1]
 
-    def _reach(self, low: int, high: int) -> None:
-        """Hold the indices from low to high - 1, too."""
-        if self._counts.shape[1] == 0:
-            self._first = low
-        before, after = max(self._first - low, 0), max(high - self._end, 0)
-        if before or after:
-            self._counts = np.pad(self._counts, ((0, 0), (before, after)))
-            self._first -= before
+def _reaching(cells: Cells, indices: Cells) -> Cells:
+    """A copy that has columns of these indices, too."""
+    union = np.union1d(cells[0], indices)
+    wider = np.zeros((3, len(union)), np.float32)
+    wider[0] = union
+    wider[1:, np.searchsorted(union, cells[0])] = cells[1:]
+    return wider
 
 
-@compiled
-def _fade(counts: Counts, keep: np.float32) -> None:
-    """Multiply, and forget what is next to nothing."""
-    nothing = np.float32(_NOTHING)
-    for label in range(counts.shape[0]):
-        for k in range(counts.shape[1]):
-            count = counts[label, k] * keep
-            counts[label, k] = np.float32(0.0) if count < nothing else count
+def _in_use(cells: Cells) -> Cells:
+    """Without the columns that hold nothing."""
+    used = cells[1:].any(axis=0)
+    return cells if used.all() else np.ascontiguousarray(cells[:, used])
 
 
 @compiled
-def _add(counts: Counts, at: int, above: float, good: float, missed: float) -> None:
-    """Share good and missed requests between a column and the next one, which gets the part `above`."""
-    counts[0, at] += np.float32(good * (1.0 - above))
-    counts[0, at + 1] += np.float32(good * above)
-    counts[1, at] += np.float32(missed * (1.0 - above))
-    counts[1, at + 1] += np.float32(missed * above)
+def _fade(cells: Cells, keep: np.float32) -> bool:
+    """Multiply, and forget what is next to nothing; whether a column holds nothing now."""
+    nothing, empty = np.float32(_NOTHING), False
+    for k in range(cells.shape[1]):
+        for label in range(1, 3):
+            count = cells[label, k] * keep
+            cells[label, k] = np.float32(0.0) if count < nothing else count
+        empty |= cells[1, k] == 0.0 and cells[2, k] == 0.0
+    return empty
 
 
 @compiled
-def _used(counts: Counts, first: int, bins: NDArray[np.int16], stored: Counts) -> int:
-    """How many columns hold anything; their indices, and their counts [2, used] one after the other."""
-    used = 0
-    for k in range(counts.shape[1]):
-        if counts[0, k] + counts[1, k] != 0:
-            bins[used] = first + k
-            used += 1
-    for u in range(used):
-        stored[u] = counts[0, bins[u] - first]
-        stored[used + u] = counts[1, bins[u] - first]
-    return used
+def _add(cells: Cells, low: int, above: float, good: float, missed: float) -> bool:
+    """Share requests between an index and the next one, which gets the part `above`; false: there is a column to add.
+
+    Nothing is counted then.
+    """
+    at, found = 0, cells.shape[1]
+    while at < found and cells[0, at] < low:
+        at += 1
+    if at == found or cells[0, at] != low:
+        return False
+    if above > 0.0 and (at + 1 == found or cells[0, at + 1] != low + 1):
+        return False
+    cells[1, at] += np.float32(good * (1.0 - above))
+    cells[2, at] += np.float32(missed * (1.0 - above))
+    if above > 0.0:
+        cells[1, at + 1] += np.float32(good * above)
+        cells[2, at + 1] += np.float32(missed * above)
+    return True

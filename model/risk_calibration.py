@@ -12,6 +12,7 @@ steering a level by its own errors. Pure: float64 arithmetic, no clock.
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -69,14 +70,17 @@ class Finished:
 
 
 class RiskCalibration:
-    """The shift of one workload, and the stated risks whose windows have not ended yet."""
+    """The shift of one workload, and the stated risks whose windows have not ended yet.
+
+    Of a fleet they are the most of what planning keeps, so they are held as bare numbers, a tenth of as many tuples.
+    """
 
     __slots__ = ("_offered", "_open", "_shift")
 
     def __init__(self) -> None:
         self._shift = _FIRST_SHIFT
-        self._offered: tuple[int, int, tuple[tuple[int, float], ...]] | None = None
-        self._open: list[tuple[int, int, float]] = []
+        self._offered: tuple[int, int, array[float]] | None = None  # begin, end; count and risk, count and risk, ...
+        self._open = array("d")  # begin, end, risk, begin, end, risk, ...
 
     @property
     def shift(self) -> float:
@@ -91,11 +95,12 @@ class RiskCalibration:
     def oldest_begin_ms(self) -> int | None:
         """Before which no window begins that is still to be judged; None = there is none."""
         offered = () if self._offered is None else (self._offered[0],)
-        return min((*offered, *(begin for begin, _, _ in self._open)), default=None)
+        oldest = min((*offered, *self._open[::3]), default=None)
+        return None if oldest is None else int(oldest)
 
     def offer(self, begin_ts_ms: int, end_ts_ms: int, risks: Sequence[tuple[int, float]]) -> None:
         """Remember the stated risks of a plan by replica count, until it is known which count came into force."""
-        self._offered = (begin_ts_ms, end_ts_ms, tuple(risks))
+        self._offered = (begin_ts_ms, end_ts_ms, array("d", [number for risk in risks for number in risk]))
 
     def settle(
         self,
@@ -116,17 +121,21 @@ class RiskCalibration:
         """
         if self._offered is not None:
             begin, end, risks = self._offered
-            self._open += [(begin, end, p) for count, p in risks if count == replicas]
+            for count, p in _risks(risks):
+                if count == replicas:
+                    self._open.extend((begin, end, p))
             self._offered = None
         judged_ms, between_s = now_ms - round(finished.delay_s * 1000.0), step_s * steps_between_plans
-        telling, ended = 0.0, [entry for entry in self._open if entry[1] <= judged_ms]
+        telling, windows = 0.0, _windows(self._open)
+        ended = [window for window in windows if window[1] <= judged_ms]
         for begin, end, p in ended:
             missed = finished.missed(begin, end, objective)
             if missed is not None:
                 worth = min(1.0, between_s * 1000.0 / max(end - begin, 1))
                 self._shift += _RATE * worth * (missed - p)
                 telling = max(telling, p)
-        self._open = [entry for entry in self._open if entry[1] > judged_ms]
+        if ended:
+            self._open = array("d", [number for window in windows if window[1] > judged_ms for number in window])
         # Between the windows of two plans nothing could be told, so the time until the next one fades with it.
         between = steps_between_plans > 1 and self._open and not ended
         faded_s = between_s if ended else 0.0 if between else step_s
@@ -135,7 +144,11 @@ class RiskCalibration:
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values; `restore` gives back the same bits."""
-        return {"v": 1, "shift": self._shift, "offered": self._offered, "open": list(self._open)}
+        offered = None
+        if self._offered is not None:
+            begin, end, risks = self._offered
+            offered = begin, end, tuple(_risks(risks))
+        return {"v": 1, "shift": self._shift, "offered": offered, "open": _windows(self._open)}
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> RiskCalibration:
@@ -151,10 +164,19 @@ class RiskCalibration:
             raise ValueError(f"risk calibration snapshot has version {state.get('v')!r}, this program reads 1")
         known._shift = state["shift"]
         if state["offered"] is not None:
-            begin, end, risks = state["offered"]
-            known._offered = (begin, end, tuple((count, p) for count, p in risks))
-        known._open = [(begin, end, p) for begin, end, p in state["open"]]
+            known.offer(*state["offered"])
+        known._open = array("d", [number for begin, end, p in state["open"] for number in (begin, end, p)])
         return known
+
+
+def _risks(numbers: array[float]) -> list[tuple[int, float]]:
+    """Counts, and the risk stated of each."""
+    return list(zip(map(int, numbers[::2]), numbers[1::2], strict=True))
+
+
+def _windows(numbers: array[float]) -> list[tuple[int, int, float]]:
+    """Begin and end of each window, and the risk stated of it."""
+    return list(zip(map(int, numbers[::3]), map(int, numbers[1::3]), numbers[2::3], strict=True))
 
 
 @compiled

@@ -126,7 +126,8 @@ class SeriesIndex:
         """Number of the series of a record, -1 when its names or its key are not as they must be."""
         if not self.proper(key, workload, source):
             return -1
-        number = self.by_record[key, workload, source] = self.series(workload, source)
+        number, publisher = self.series(workload, source), self.publishers[workload]
+        self.by_record[publisher.key, publisher.name, self._sources[number]] = number  # not the record's own copies
         return number
 
     def _new(self, publisher: Publisher, source: str) -> int:

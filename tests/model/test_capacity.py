@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from model import capacity
 from model.capacity import CapacityPosterior
 from tests.model.taught import SLOT, STEP_MS, Truth, taught
 
@@ -278,3 +279,14 @@ def test_how_far_it_may_be_off_is_kept_in_another_unit_and_read_with_a_snapshot(
     for wrong in (1.0, 0.5, math.nan, math.inf):
         with pytest.raises(ValueError, match="off_by must be a factor above 1"):
             CapacityPosterior(2.0, off_by=wrong)
+
+
+def test_a_fleet_keeps_few_grids_and_answers_the_same_without() -> None:
+    fleet = [CapacityPosterior(1.0 + n / 100) for n in range(1100)]
+    first = [posterior.cumulative()[1] for posterior in fleet]
+    assert len(capacity._posteriors) == 1024
+    assert fleet[0] not in capacity._posteriors
+    assert fleet[-1].cumulative()[1] is first[-1]
+    again = fleet[0].cumulative()[1]
+    assert again is not first[0]
+    assert (again == first[0]).all()

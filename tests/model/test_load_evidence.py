@@ -34,11 +34,12 @@ def whole(added: list[tuple[float, float, float]]) -> np.ndarray:
 
 
 @given(additions)
-def test_a_stretch_of_the_lattice_holds_all_there_is(added: list[tuple[float, float, float]]) -> None:
+def test_the_loads_seen_hold_all_there_is(added: list[tuple[float, float, float]]) -> None:
     counts, evidence = whole(added), made(added)
-    first, held = evidence.stretch
     kept = np.zeros((2, BINS))
-    kept[:, first : first + held.shape[1]] = held
+    kept[:, evidence.cells[0].astype(int)] = evidence.cells[1:]
+    assert evidence.cells[1:].any(axis=0).all()
+    assert (np.diff(evidence.cells[0]) > 0).all()
     assert kept == pytest.approx(counts, rel=1e-5, abs=1e-4)
     assert evidence.total == pytest.approx(counts.sum(), rel=1e-5)
 
@@ -114,10 +115,9 @@ def test_what_came_before_the_other_unit_was_told_is_as_far_away_as_the_first_th
     evidence.add(310.0, 2.0, 0.0, 50.0)
     evidence.add(320.0, 4.0, 0.0)  # not told: not counted there
     evidence.add(310.0, 4.0, 0.0, 60.0)
-    first, counts = evidence.converted(0).stretch
-    assert first == 350
-    assert counts[0, [0, 10, 20]].tolist() == [8.0, 2.0, 4.0]
-    assert counts.sum() == 15.0
+    cells = evidence.converted(0).cells
+    assert cells[:2].T.tolist() == [[350.0, 8.0], [360.0, 2.0], [370.0, 4.0]]
+    assert cells[2].sum() == 1.0
 
 
 def test_shares_are_replaced_in_both_units() -> None:
@@ -125,8 +125,7 @@ def test_shares_are_replaced_in_both_units() -> None:
     these.add(300.0, 100.0, 20.0, 50.0)
     those.add(320.0, 40.0, 0.0, 90.0)
     these.replace(0.25, those)
-    first, counts = these.converted(0).stretch
-    assert (first, counts[:, 0].tolist(), counts[:, 60].tolist()) == (350, [75.0, 15.0], [10.0, 0.0])
+    assert these.converted(0).cells.T.tolist() == [[350.0, 75.0, 15.0], [410.0, 10.0, 0.0]]
 
 
 def test_little_is_forgotten_and_a_damaged_store_refused() -> None:
@@ -139,19 +138,22 @@ def test_little_is_forgotten_and_a_damaged_store_refused() -> None:
     with pytest.raises(ValueError, match="reshape"):
         LoadEvidence.of([np.array([5], "<i2").tobytes(), np.zeros(3, "<f4").tobytes()])
 
+    with pytest.raises(ValueError, match="not ascending"):
+        LoadEvidence.of([np.array([6, 5], "<i2").tobytes(), np.ones(4, "<f4").tobytes()])
 
-def test_a_workload_holds_the_stretch_of_loads_it_has_seen() -> None:
-    evidence = made([(300.0 + k / 10, 1.0, 0.1) for k in range(100)])
-    assert evidence.stretch[1].shape == (2, 11)
+
+def test_a_workload_holds_the_loads_it_has_seen() -> None:
+    evidence = made([(at + k / 10, 1.0, 0.1) for at in (300.0, 600.0) for k in range(50)])
+    assert evidence.cells.shape == (3, 12)
 
 
 @given(additions, st.floats(0.0, 1.0))
 def test_fading_and_storing_are_what_numpy_makes_of_them(added: list[tuple[float, float, float]], keep: float) -> None:
     evidence = made(added)
-    first, counts = evidence.stretch
-    faded = counts * np.float32(keep)
-    faded[faded < 1e-4] = 0.0
+    faded = evidence.cells.copy()
+    faded[1:] *= np.float32(keep)
+    faded[1:][faded[1:] < 1e-4] = 0.0
+    faded = faded[:, faded[1:].any(axis=0)]
     evidence.fade(keep)
-    assert np.array_equal(evidence.stretch[1], faded)
-    used = np.flatnonzero(faded.sum(axis=0))
-    assert evidence.stored() == [(used + first).astype("<i2").tobytes(), faded[:, used].astype("<f4").tobytes()]
+    assert np.array_equal(evidence.cells, faded)
+    assert evidence.stored() == [faded[0].astype("<i2").tobytes(), faded[1:].astype("<f4").tobytes()]
