@@ -200,6 +200,8 @@ class Engine:
             outlooks = outlooks_of(demand, spoken, forecast.sources, origin_ts_ms, self._step_ms)
         for source, number in sorted(Counter(forecast.sources).items()):
             self._meter.count("forecasts_total", number, source=source)
+        self._meter.count("expected_bursts_total", sum(surge is not None for surge in ahead), kind="surge")
+        self._meter.count("expected_bursts_total", sum(jumps is not None for jumps in jumping), kind="jumps")
         plans = []
         for b, (subject, source, outlook, surge, jumps) in enumerate(
             zip(group, forecast.sources, outlooks, ahead, jumping, strict=True)

@@ -203,6 +203,12 @@ METRICS: tuple[Metric, ...] = (
         (Label("source", FORECASTERS, "open"),),
     ),
     Metric(
+        "expected_bursts_total",
+        "counter",
+        "Plans for a burst that their forecast has not: a surge that keeps a period, or jumps as often as of late.",
+        (Label("kind", ("surge", "jumps")),),
+    ),
+    Metric(
         "forecast_tier_changes_total",
         "counter",
         "Forecasters demoted for a workload, or tried again after a pause, by whose word its plans take since.",

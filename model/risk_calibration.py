@@ -121,21 +121,21 @@ class RiskCalibration:
         """
         if self._offered is not None:
             begin, end, risks = self._offered
-            for count, p in _risks(risks):
+            for k, count in enumerate(risks[::2]):
                 if count == replicas:
-                    self._open.extend((begin, end, p))
+                    self._open.extend((begin, end, risks[2 * k + 1]))
             self._offered = None
         judged_ms, between_s = now_ms - round(finished.delay_s * 1000.0), step_s * steps_between_plans
-        telling, windows = 0.0, _windows(self._open)
-        ended = [window for window in windows if window[1] <= judged_ms]
-        for begin, end, p in ended:
-            missed = finished.missed(begin, end, objective)
+        telling, ended = 0.0, [3 * k for k, until in enumerate(self._open[1::3]) if until <= judged_ms]
+        for k in ended:
+            begin_ms, end_ms, p = self._open[k : k + 3]
+            missed = finished.missed(int(begin_ms), int(end_ms), objective)
             if missed is not None:
-                worth = min(1.0, between_s * 1000.0 / max(end - begin, 1))
+                worth = min(1.0, between_s * 1000.0 / max(end_ms - begin_ms, 1.0))
                 self._shift += _RATE * worth * (missed - p)
                 telling = max(telling, p)
-        if ended:
-            self._open = array("d", [number for window in windows if window[1] > judged_ms for number in window])
+        for k in reversed(ended):
+            del self._open[k : k + 3]
         # Between the windows of two plans nothing could be told, so the time until the next one fades with it.
         between = steps_between_plans > 1 and self._open and not ended
         faded_s = between_s if ended else 0.0 if between else step_s

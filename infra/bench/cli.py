@@ -105,7 +105,7 @@ def scale(
     slots: Annotated[int, typer.Option(min=1, help="Slots to measure per fleet.")] = 3,
     out: _OutOption = None,
 ) -> None:
-    """CPU per sample and per workload, and memory, of stages 1 and 2 for growing fleets, without model and planner."""
+    """CPU per sample and workload, and memory: growing fleets in stages 1 and 2, then fleets planned and decided."""
     from infra.bench.scale import ScaleBench, run_scale_bench
 
     run_scale_bench(ScaleBench(tuple(sorted(_sizes(workloads))), slots), out)

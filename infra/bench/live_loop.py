@@ -111,7 +111,7 @@ class LiveLoop:
         self._port = free_port()
         create_topics(brokers, self.topics.specs())
         guards = GuardLimits(warm_up_steps=8, stabilization_down_s=60.0)
-        specs = tuple(_spec(name) for name in self.names)
+        specs = tuple(spec_of(name) for name in self.names)
         write_settings(self._config, Policy(fleet="bench", workloads=specs, guards=guards), job.stream, self.topics)
 
     def sample(self, name: str, source: int, slot: int) -> tuple[bytes, bytes]:
@@ -223,7 +223,8 @@ def stop(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _spec(name: str) -> WorkloadSpec:
+def spec_of(name: str, lead_time_s: float = 20.0) -> WorkloadSpec:
+    """A workload that is scaled, its capacity declared."""
     return WorkloadSpec(
         id=name,
         target=TargetRef(name=name.rsplit("/", 1)[-1]),
@@ -232,5 +233,5 @@ def _spec(name: str) -> WorkloadSpec:
         slo=Slo(2.0, 0.2, 0.99),
         mode="act",
         capacity_rps=2.0,
-        lead_time_s=20.0,
+        lead_time_s=lead_time_s,
     )

@@ -1,6 +1,7 @@
 """One fleet size of `harmony bench scale`: stages 1 and 2 without Kafka, model and planner, in a process of its own.
 
-Run as `python -m infra.bench.scale_subject '{"workloads": 1000, "slots": 3, "seed": 1}'`; one JSON line on stdout.
+Run as `python -m infra.bench.scale_subject '{"workloads": 1000, "slots": 3, "seed": 1}'`; a JSON line ends its
+stdout. With `"planned": true` every slot is forecast, planned and decided, as in a worker.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from agents.forecast_kernel import ForecastKernel
 from agents.policy import Policy
 from agents.records import WorkloadPlan
 from agents.subject import Answers, Subject
+from infra.bench.live_loop import spec_of
+from infra.bench.planning import Planning
 from infra.bench.report import status_mib
 from streams.catalogue import DEFAULT_CATALOGUE, Source, of_source
 from streams.coarse_ring import COARSE_ROWS, COARSE_STEP_MS, CoarseRow
@@ -33,6 +36,7 @@ from streams.topics import Topics
 
 _FIRST_SLOT = 117_000_000
 _FETCH = 2_048
+_LEAD_S = 100.0  # the longer, the more stated risks wait for their windows to end
 _VALUES: dict[Source, tuple[str, ...]] = {
     "requests": (
         "requests_started_total", "prompt_tokens_total", "generation_tokens_total", "num_requests_running",
@@ -56,16 +60,22 @@ class _NoModel:
 class _Fleet:
     """One partition: its kernels, filled as after a week of telemetry."""
 
-    def __init__(self, workloads: int, seed: int) -> None:
+    def __init__(self, workloads: int, seed: int, planned: bool) -> None:
         self.config = StreamConfig(max_workloads=workloads + 1)
         self.names = [f"prod/llm/service-{n:06d}" for n in range(workloads)]
         self.slot = _FIRST_SLOT
         self._rng = np.random.default_rng(seed)
-        topics = Topics(partitions=1)
+        self.topics = topics = Topics(partitions=1)
         self.ingest: dict[Source, IngestKernel] = {
             source: IngestKernel(0, source, self.config, DEFAULT_CATALOGUE, topics) for source in _VALUES
         }
-        self.forecast = ForecastKernel(0, self.config, DEFAULT_CATALOGUE, topics, Policy(), _NoModel(), NullMeter())
+        specs = [spec_of(name, _LEAD_S) for name in self.names]
+        self.planning = Planning(specs, self.config, topics) if planned else None
+        self.forecast = (
+            ForecastKernel(0, self.config, DEFAULT_CATALOGUE, topics, Policy(), _NoModel(), NullMeter())
+            if self.planning is None
+            else self.planning.forecast
+        )
         self._offsets = dict.fromkeys(_VALUES, 0)
         self._pages = 0
 
@@ -127,10 +137,18 @@ def _fold(kernel: IngestKernel, records: Sequence[LogRecord]) -> tuple[list[Emis
     return emissions, process_time() - started
 
 
-async def _answer(kernel: ForecastKernel, pages: Sequence[LogRecord]) -> tuple[int, float]:
+async def _answer(fleet: _Fleet, pages: Sequence[LogRecord]) -> tuple[int, float]:
+    """How many emissions answered the slot, and the CPU seconds of stage 2."""
     started = process_time()
-    answers = [emission async for emission in kernel.fold(pages)]
-    return len(answers), process_time() - started
+    answers = [emission async for emission in fleet.forecast.fold(pages)]
+    spent = process_time() - started
+    if fleet.planning is not None:
+        for plan in fleet.planning.plans_of(answers, fleet.config.slot_end_ms(fleet.slot)):
+            decided = fleet.planning.decide.fold(plan)
+            commands = sum(out.topic == fleet.topics.commands for group in decided.outputs for out in group)
+            if commands != len(fleet.names):
+                raise RuntimeError("stage 3 did not command every workload")
+    return len(answers), spent
 
 
 def _resident_kb() -> int:
@@ -140,11 +158,15 @@ def _resident_kb() -> int:
     return int(1024 * status_mib("VmRSS"))
 
 
-def measure(workloads: int, slots: int, seed: int) -> dict[str, Any]:
-    """CPU seconds of both stages per slot, and memory, for one fleet in one partition."""
+def measure(workloads: int, slots: int, seed: int, planned: bool = False) -> dict[str, Any]:
+    """CPU seconds of both stages per slot, and memory, for one fleet in one partition.
+
+    Args:
+        planned: forecast, plan and decide too; the memory is then that of all three stages.
+    """
     empty_kb = _resident_kb()
     gc.freeze()  # as a worker does with what it has imported
-    fleet = _Fleet(workloads, seed)
+    fleet = _Fleet(workloads, seed, planned)
     fleet.fill_rings()
     ingest_s, forecast_s, samples = [], [], 0
     for number in range(slots + 1):
@@ -157,7 +179,7 @@ def measure(workloads: int, slots: int, seed: int) -> dict[str, Any]:
             folded_s += spent
             pages += fleet.page_records(emissions)
             del records, emissions
-        answers, answered_s = asyncio.run(_answer(fleet.forecast, pages))
+        answers, answered_s = asyncio.run(_answer(fleet, pages))
         pages.clear()
         fleet.slot += 1
         # The first slot meets every name for the first time.
@@ -166,6 +188,7 @@ def measure(workloads: int, slots: int, seed: int) -> dict[str, Any]:
                 raise RuntimeError("stage 2 did not answer the slot")
             ingest_s.append(folded_s)
             forecast_s.append(answered_s)
+    resident_kb = _resident_kb() - empty_kb
     held = fleet.forecast.table[fleet.names[-1]]
     if len(fleet.forecast.table) != workloads or not held.observed[: -slots - 1].all():
         raise RuntimeError("the rings are not full")
@@ -174,7 +197,7 @@ def measure(workloads: int, slots: int, seed: int) -> dict[str, Any]:
         "samples_per_slot": samples,
         "ingest_s": ingest_s,
         "forecast_s": forecast_s,
-        "resident_kb": _resident_kb() - empty_kb,
+        "resident_kb": resident_kb,
     }
 
 

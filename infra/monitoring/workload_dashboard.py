@@ -85,6 +85,18 @@ WORKLOADS = DashboardSpec(
                     "stacked",
                 ),
                 PanelSpec(
+                    "Bursts expected",
+                    "Share of plans for a burst that no forecast has: a surge that keeps a period, or jumps.",
+                    "percentunit",
+                    (
+                        Query(
+                            f"sum by (kind) (rate(harmony_expected_bursts_total[{RATE}]))"
+                            f" / on () group_left () sum(rate(harmony_forecasts_total[{RATE}]))",
+                            "{{kind}}",
+                        ),
+                    ),
+                ),
+                PanelSpec(
                     "Demotions and trials",
                     "Workloads that were handed to this tier, down for bad forecasts or up on trial.",
                     "short",

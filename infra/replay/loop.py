@@ -30,7 +30,7 @@ from streams.coarse_ring import COARSE_STEP_MS, CoarseRow
 from streams.config import StreamConfig
 from streams.ingest import IngestKernel
 from streams.log import LogRecord, OutRecord
-from streams.meter import NullMeter
+from streams.meter import Meter, NullMeter
 from streams.records import encode_tick, record_key
 from streams.topics import Topics
 
@@ -44,18 +44,25 @@ class MemoryLoop:
         policy: as the worker would load it.
         stream: grace and skew 0 are right here: nothing is late.
         certainty: what the planner is told in place of what was learned, for ablations.
+        meter: of stage 2; None: nothing is measured.
     """
 
     def __init__(
-        self, policy: Policy, stream: StreamConfig, forecaster: Forecaster, certainty: Certainty | None = None
+        self,
+        policy: Policy,
+        stream: StreamConfig,
+        forecaster: Forecaster,
+        certainty: Certainty | None = None,
+        meter: Meter | None = None,
     ) -> None:
         self._stream = stream
+        meter = meter or NullMeter()
         self._ingest = IngestKernel(0, "requests", stream, DEFAULT_CATALOGUE, _TOPICS)
         batcher = MicroBatcher(_direct(forecaster), deadline_s=0.0, buckets=())
-        engine: ForecastEngine = Engine(forecaster, batcher, policy, DEFAULT_CATALOGUE, stream.step_ms, NullMeter())
+        engine: ForecastEngine = Engine(forecaster, batcher, policy, DEFAULT_CATALOGUE, stream.step_ms, meter)
         if certainty is not None:
             engine = CertainEngine(engine, certainty)
-        self._forecast = ForecastKernel(0, stream, DEFAULT_CATALOGUE, _TOPICS, policy, engine, NullMeter())
+        self._forecast = ForecastKernel(0, stream, DEFAULT_CATALOGUE, _TOPICS, policy, engine, meter)
         self._decide = DecideKernel(policy, stream, _TOPICS)
         self._offsets = {"telemetry": 0, "pages": 0, "plans": 0}
         self._loop = asyncio.new_event_loop()

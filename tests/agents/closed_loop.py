@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from agents.policy import Policy
+from infra.metrics import PrometheusMeter
 from infra.replay.loop import MemoryLoop
 from model.ridge import RidgeForecaster
 from streams.config import StreamConfig
@@ -25,7 +26,8 @@ class ClosedLoop:
     def __init__(self, policy: Policy, replicas: int) -> None:
         stream = StreamConfig(step_ms=STEP_MS, grace_ms=0, skew_ms=0, context_steps=128)
         self.replicas = replicas
-        self._loop = MemoryLoop(policy, stream, RidgeForecaster())
+        self._meter = PrometheusMeter(strict=True)
+        self._loop = MemoryLoop(policy, stream, RidgeForecaster(), meter=self._meter)
         self._end_ms, self._started, self._good = START_MS, 0.0, 0.0
 
     def slot(self, arrived: float, running: float, good: float | None = None) -> int:
@@ -44,6 +46,12 @@ class ClosedLoop:
         commands = self._loop.close_slot("w", values, self._end_ms)
         self.replicas = commands[-1].replicas if commands else self.replicas
         return self.replicas
+
+    def expected_bursts(self, kind: str) -> tuple[int, float]:
+        """Slots in which a burst of this kind was expected: as their decisions say, and as was counted."""
+        told = [getattr(decision.forecast, kind) for decision in self._loop.decisions]
+        counted = self._meter.registry.get_sample_value("harmony_expected_bursts_total", {"kind": kind})
+        return sum(burst is not None for burst in told), counted or 0.0
 
     def close(self) -> None:
         """End its event loop."""

@@ -43,6 +43,9 @@ def held_before_the_last(*, expecting: bool) -> int:
             good = min(arrived, 2.4 * loop.replicas * STEP_MS / 1000)
             loop.slot(arrived, running=4.0 * times, good=good)
     loop.close()
+    said, counted = loop.expected_bursts("jumps")
+    assert said == counted
+    assert (said > 0) == expecting
     return loop.replicas
 
 

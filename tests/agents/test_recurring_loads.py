@@ -38,6 +38,9 @@ def held(hours: float, *, expecting: bool) -> list[int]:
         good = min(arrived, 2.4 * loop.replicas * STEP_MS / 1000)
         found.append(loop.slot(arrived, running=4.0 * times, good=good))
     loop.close()
+    said, counted = loop.expected_bursts("surge")
+    assert said == counted
+    assert (said > 0) == expecting
     return found
 
 

@@ -60,7 +60,7 @@ def _answers(results: Results) -> list[Goal]:
 
 def _sizes(results: Results) -> list[Goal]:
     scale = results("scale")["results"]
-    slope = scale["kb_per_workload"][-1]
+    slope, planned = scale["kb_per_workload"][-1], scale["planned"]["kb_per_workload"][-1]
     cost = [f["forecast_us_per_workload"]["median"] for f in scale["fleets"]]
     read = [f["ingest_us_per_sample"]["median"] for f in scale["fleets"]]
     growth = max(max(each) / min(each) for each in (cost, read))
@@ -69,6 +69,7 @@ def _sizes(results: Results) -> list[Goal]:
     )
     return [
         Goal("memory of a further workload, both rings", "24 KB", f"{slope * 1.024:.1f} KB", slope * 1.024 <= 24),
+        Goal("... of one that is planned and decided", "24 KB", f"{planned * 1.024:.1f} KB", planned * 1.024 <= 24),
         Goal(
             "CPU per workload or sample, dearest over cheapest fleet of 100 to 100,000",
             "1.3 ×",

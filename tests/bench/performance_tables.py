@@ -85,22 +85,29 @@ def _plan() -> str:
 
 def _scale() -> str:
     found = results("scale")
-    slopes = ["–", *(f"{kb:.1f}" for kb in found["results"]["kb_per_workload"])]
-    rows = [
+    job, measured = found["job"], found["results"]
+    rows = [*_fleets(measured, ""), *_fleets(measured["planned"], ", planned")]
+    headings = (
+        "workloads", "ingest, µs per sample", "stage 2, µs per workload", "memory, MiB", "KiB per further workload",
+    )  # fmt: skip
+    return (
+        f"{conditions(found)}Medians of {job['slots']} slots, of {job['planned_slots']} where planned; CPU time.\n\n"
+        f"{table(headings, rows)}"
+    )
+
+
+def _fleets(measured: Mapping[str, Any], how: str) -> list[tuple[str, ...]]:
+    slopes = ["–", *(f"{kb:.1f}" for kb in measured["kb_per_workload"])]
+    return [
         (
-            f"{f['workloads']:,}",
+            f"{f['workloads']:,}{how}",
             f"{f['ingest_us_per_sample']['median']:.1f}",
             f"{f['forecast_us_per_workload']['median']:.0f}",
             f"{f['resident_kb'] / 1024:,.0f}",
             slope,
         )
-        for f, slope in zip(found["results"]["fleets"], slopes, strict=True)
+        for f, slope in zip(measured["fleets"], slopes, strict=True)
     ]
-    headings = (
-        "workloads", "ingest, µs per sample", "stage 2, µs per workload", "memory, MiB", "KiB per further workload",
-    )  # fmt: skip
-    slots = found["job"]["slots"]
-    return f"{conditions(found)}Medians of {slots} slots, CPU time.\n\n{table(headings, rows)}"
 
 
 def _latency() -> str:

@@ -15,23 +15,16 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-from agents.decide_kernel import DecideKernel
 from agents.forecast_engine import Engine
 from agents.forecast_kernel import ForecastKernel
-from agents.forecasts import QUANTILE_LEVELS
 from agents.known_workloads import KnownWorkloads
 from agents.live_scoring import ForecastScorer, NaiveBaseline
-from agents.micro_batcher import MicroBatcher
-from agents.policy import GuardLimits, Policy
-from agents.scoring import SkillBoard
-from infra.bench.live_loop import LiveJob, LiveLoop, _spec
-from infra.warm_up import warm_up
+from infra.bench.live_loop import LiveJob, LiveLoop, spec_of
+from infra.bench.planning import Planning
 from model.inference import InferenceWorker
-from model.network.serving import baselines
 from streams.catalogue import DEFAULT_CATALOGUE, Source
 from streams.ingest import IngestKernel
-from streams.log import LogRecord, OutRecord
-from streams.meter import NullMeter
+from streams.log import LogRecord
 from streams.records import encode_tick
 from streams.topics import Topics
 from streams.uncollected import collect_seldom
@@ -75,21 +68,10 @@ class _Bench:
         self.job = job = LiveJob(workloads=workloads, samples_per_s=5 * workloads)
         self.feed = object.__new__(LiveLoop)  # its samples alone: it would start a broker
         self.feed.job, self.feed.names = job, [f"bench/service-{n:05d}" for n in range(workloads)]
-        specs = tuple(_spec(name) for name in self.feed.names)
-        policy = Policy(fleet="bench", workloads=specs, guards=GuardLimits(warm_up_steps=8, stabilization_down_s=60.0))
-        topics, meter, step_ms = Topics("bench.", 1), NullMeter(), job.step_ms
-        forecaster = baselines()
-        warm_up(forecaster)
-        self.inference = InferenceWorker(forecaster, "cpu")
-        batcher = MicroBatcher(self.inference.forecast, buckets=())
-        engine = Engine(forecaster, batcher, policy, DEFAULT_CATALOGUE, step_ms, meter)
-        baseline = NaiveBaseline(DEFAULT_CATALOGUE, step_ms, QUANTILE_LEVELS)
-        scorer = ForecastScorer(SkillBoard(QUANTILE_LEVELS), baseline, meter)
+        topics = Topics("bench.", 1)
+        self.planning = Planning([spec_of(name) for name in self.feed.names], job.stream, topics)
         sources: tuple[Source, ...] = ("requests", "gpu")
         self.ingest = {s: IngestKernel(0, s, job.stream, DEFAULT_CATALOGUE, topics) for s in sources}
-        self.forecast = ForecastKernel(0, job.stream, DEFAULT_CATALOGUE, topics, policy, engine, meter, scorer)
-        self.decide = DecideKernel(policy, job.stream, topics)
-        self.plans = topics.plans
         self._offsets: dict[str, int] = defaultdict(int)
         self.costs = _Costs()
 
@@ -111,15 +93,13 @@ class _Bench:
         pages = [out for source in ticks for e in self.ingest[source].fold([ticks[source]]) for out in e.commits]
         self._spent("close", began)
         read = [self.log("pages", closed_ms, out.key, out.value) for out in pages]
-        outs: list[OutRecord] = []
         began = time.process_time()
-        async for emission in self.forecast.fold(read):
-            outs += [out for group in emission.outputs for out in group if out.topic == self.plans]
+        answers = [emission async for emission in self.planning.forecast.fold(read)]
         self._spent("forecast", began)
-        plans = [self.log("plans", closed_ms, out.key, out.value) for out in outs]
+        plans = self.planning.plans_of(answers, closed_ms)
         began = time.process_time()
         for plan in plans:
-            self.decide.fold(plan)
+            self.planning.decide.fold(plan)
         self._spent("decide", began)
 
     def _spent(self, stage: str, began: float) -> float:
@@ -141,7 +121,7 @@ def main(workloads: int) -> None:
     gc.collect()
     collect_seldom()  # as a worker does
     asyncio.run(bench.run())
-    bench.inference.close()
+    bench.planning.close()
     for name, spent in sorted(bench.costs.slots.items(), key=lambda item: (item[0].startswith(" "), item[0])):
         print(f"{name:34s} {1e6 * median(spent[-_MEASURED:]) / workloads:7.1f} us")
 
