@@ -60,9 +60,9 @@ def run_scale_bench(bench: ScaleBench, out: Path | None = None) -> dict[str, Any
     planned = _measured(bench.planned, {"slots": bench.planned_slots, "seed": bench.seed, "planned": True}, loads)
     results = {
         "fleets": fleets,
-        "kb_per_workload": _slopes(fleets),
+        "kb_per_workload": slopes(fleets),
         "ring_kb_per_workload": ring_kb(),
-        "planned": {"fleets": planned, "kb_per_workload": _slopes(planned)},
+        "planned": {"fleets": planned, "kb_per_workload": slopes(planned)},
     }
     body = document("scale", asdict(bench), results, loads)
     write_json(out, body)
@@ -89,7 +89,8 @@ def _measured(sizes: Sequence[int], job: Mapping[str, int], loads: list[float]) 
     return fleets
 
 
-def _slopes(fleets: Sequence[Mapping[str, Any]]) -> list[float]:
+def slopes(fleets: Sequence[Mapping[str, Any]]) -> list[float]:
+    """KiB per further workload, from one fleet to the next."""
     return [(b["resident_kb"] - a["resident_kb"]) / (b["workloads"] - a["workloads"]) for a, b in pairwise(fleets)]
 
 
@@ -128,7 +129,7 @@ def _show(results: dict[str, Any]) -> None:
 
 
 def _rows(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    slopes: Sequence[float | None] = [None, *results["kb_per_workload"]]
+    gained: Sequence[float | None] = [None, *results["kb_per_workload"]]
     return [
         (
             f"{fleet['workloads']:,}",
@@ -137,5 +138,5 @@ def _rows(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
             f"{fleet['resident_kb'] / 1024:.0f}",
             "-" if slope is None else f"{slope:.1f}",
         )
-        for fleet, slope in zip(results["fleets"], slopes, strict=True)
+        for fleet, slope in zip(results["fleets"], gained, strict=True)
     ]

@@ -10,6 +10,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from infra.bench import scale_subject
 from infra.bench.cli import app
 from infra.bench.inference import InferenceBench, _flops_per_window, _subjects, run_inference_bench
 from infra.bench.job import (
@@ -26,7 +27,7 @@ from infra.bench.job import (
 from infra.bench.latency import _by_forecaster, _by_stage
 from infra.bench.preload import partition_of
 from infra.bench.report import percentile, spread
-from infra.bench.scale import ring_kb
+from infra.bench.scale import ring_kb, slopes
 from infra.bench.scale_subject import measure
 from infra.bench.subjects import RIVALS
 from infra.errors import HarmonyError
@@ -107,6 +108,21 @@ def test_a_fleet_fills_its_rings_and_every_slot_is_answered() -> None:
     assert min(told["ingest_s"] + told["forecast_s"]) > 0
     # 128 steps of twelve indicators, and 1,008 rows of three.
     assert ring_kb() == (128 * len(DEFAULT_CATALOGUE) * 4 + 1_008 * 3 * 2) / 1024
+
+
+def test_a_planned_fleet_is_commanded_in_every_slot() -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(scale_subject.Planning, "plans_of", lambda *_: [])
+        with pytest.raises(RuntimeError, match="stage 3 did not command"):
+            measure(workloads=2, slots=1, seed=3, planned=True)
+    told = measure(workloads=2, slots=1, seed=3, planned=True)
+    assert told["samples_per_slot"] == 2 * 3
+    assert len(told["forecast_s"]) == 1
+
+
+def test_slopes_are_between_neighbouring_fleets() -> None:
+    fleets = [{"workloads": n, "resident_kb": kb} for n, kb in ((100, 5_000), (1_100, 30_000), (2_100, 54_000))]
+    assert slopes(fleets) == [25.0, 24.0]
 
 
 def test_stages_are_read_from_the_workers_histogram() -> None:
