@@ -37,8 +37,9 @@ from infra.plugins.installed import identity
 from infra.settings_errors import CONFIG_VARIABLE, ENV_PREFIX, check_environment, explain
 from infra.settings_file import no_file, read_settings_file
 from infra.settings_schedule import batch_of, schedule_of
-from infra.settings_schema import AdvancedSection, Role, SloSection, WorkerSection, WorkloadSection
+from infra.settings_schema import AdvancedSection, Role, WorkerSection
 from infra.settings_section import check_text, check_unique
+from infra.settings_workload import SloSection, WorkloadSection
 from infra.watchdog_rules import WatchdogLimits
 from streams.config import StreamConfig
 from streams.topics import Topics

@@ -10,27 +10,22 @@ Pure: float64 arithmetic, no clock.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
+from model.capacity_belief import CapacityBelief
 from model.capacity_fall import Fall, after_good_slot, after_misses
-from model.capacity_grid import GRID, SPACING, GridPosterior, grid_posterior, missed_share
-from model.capacity_prior import LOWEST, prior_of
+from model.capacity_grid import SPACING
+from model.capacity_prior import LOWEST
 from model.evidence_curves import curves_of
 from model.known_fleet import KnownFleet
 from model.load_evidence import LoadEvidence
-from model.miss_curve import LEAST_ALLOWED, MOST_ALLOWED
 from model.recent_rates import RecentRates
 from model.slot_evidence import CLUMP, SlotEvidence, misses_of, usable
 from model.standing_queue import NONE, StandingQueue
 
 __all__ = ["SPACING", "CapacityPosterior", "SlotEvidence", "Verdict"]
 
-Float = NDArray[np.float64]
 Verdict = Literal["good", "bad", "unobserved", "idle", "fleet_changing", "cold_start", "backlog", "unclear"]
 
 _KNOWN_EVIDENCE: Final = 4.0 * CLUMP  # requests' worth of evidence before an undeclared capacity counts as known
@@ -44,10 +39,9 @@ _LESS: Final = 0.9  # of the capacity believed, below which what a fleet takes i
 _BROKEN: Final = 0.05  # of it, below which such a fleet does not serve at all
 _LIGHTER: Final = 0.5  # share of the evidence that stays where a fleet at its limit contradicts it
 _EVIDENCE_S: Final = 15.0  # slots shorter than this count in proportion: neighbours are not independent
-_KEPT: Final = 1024  # grids, 5 KiB each: of a larger fleet they are computed again in the next slot
 
 
-class CapacityPosterior:
+class CapacityPosterior(CapacityBelief):
     """Posterior of the requests/s that one ready replica carries within the SLO, for one workload.
 
     Slots are refused while the fleet changes or has just changed (cold start), and bad ones, in which more than the
@@ -73,8 +67,8 @@ class CapacityPosterior:
     """
 
     __slots__ = (
-        "_allowed", "_declared_rps", "_evidence", "_fall", "_fleet", "_last_ts_ms", "_least_evidence",
-        "_off_by", "_overload_rps", "_rates", "_settle_ms", "_smoothing_s", "_standing", "_waiting",
+        "_fall", "_fleet", "_last_ts_ms", "_least_evidence", "_overload_rps", "_rates", "_settle_ms", "_smoothing_s",
+        "_standing", "_waiting",
     )  # fmt: skip
 
     def __init__(
@@ -86,17 +80,10 @@ class CapacityPosterior:
         settle_s: float = 60.0,
         smoothing_s: float = 10.0,
     ) -> None:
-        if off_by is not None and not (math.isfinite(off_by) and off_by > 1):
-            raise ValueError(f"off_by must be a factor above 1, got {off_by}")
-        if declared_rps is not None and not (math.isfinite(declared_rps) and declared_rps > 0):
-            raise ValueError(f"declared_rps must be a positive number, got {declared_rps}")
-        self._declared_rps = declared_rps
-        self._off_by = off_by
+        super().__init__(declared_rps, off_by, objective)
         self._least_evidence = 0.0 if declared_rps is not None else _KNOWN_EVIDENCE
-        self._allowed = min(max(1.0 - objective, LEAST_ALLOWED), MOST_ALLOWED)
         self._settle_ms = round(settle_s * 1000)
         self._smoothing_s = smoothing_s
-        self._evidence = LoadEvidence()
         self._fall: Fall | None = None
         self._fleet: KnownFleet | None = None
         self._last_ts_ms: int | None = None
@@ -178,38 +165,8 @@ class CapacityPosterior:
         if not bad and self._fall is not None:
             step_ms, median = slot.step_s * 1000.0, self._log_median()
             self._fall = after_good_slot(self._fall, slot.end_ts_ms, step_ms, median, self._evidence)
-            _posteriors.pop(self, None)
+            self._evidence_changed()
         return "bad" if bad else "good"
-
-    def quantiles(self, levels: Sequence[float] | Float) -> Float:
-        """Quantiles of the capacity in requests/s per replica, aligned with `levels`.
-
-        Raises:
-            ValueError: nothing is declared and no load has been seen yet.
-        """
-        log_first, cells = self.cumulative()
-        edges = log_first + np.arange(GRID + 1) * SPACING
-        return np.asarray(np.exp(np.interp(np.asarray(levels, dtype=np.float64), cells, edges)))
-
-    def cumulative(self) -> tuple[float, Float]:
-        """Log capacity at the lower end of the grid, and the probability up to each cell's end, `SPACING` apart."""
-        posterior = self._posterior()
-        return (posterior.first - 0.5) * SPACING, posterior.cumulative
-
-    def draws(self, num: int, seed: int) -> Float:
-        """Stratified draws [num] in random order, 1/s per replica; the same seed gives the same draws."""
-        rng = np.random.Generator(np.random.PCG64(seed))
-        return self.quantiles((rng.permutation(num) + rng.random(num)) / num)
-
-    def miss_share(self, load_rps: float) -> float:
-        """Expected share of requests that misses at this load per replica; never falls as the load rises."""
-        at = math.log(max(load_rps, 1e-300)) / SPACING
-        return missed_share(self._posterior(), curves_of(self._allowed).missed_at, at)
-
-    @property
-    def steepness(self) -> int:
-        """Of the curve of misses over load, its power: the whole number nearest to the geometric mean."""
-        return round(self._posterior().steepness)
 
     def converted(self, factor: float, declared_rps: float | None) -> CapacityPosterior:
         """What is known, in the other unit; a queue that stands is not carried over.
@@ -334,17 +291,4 @@ class CapacityPosterior:
         shift = None if factor is None else math.log(factor) / SPACING
         place = math.log(load) / SPACING - LOWEST
         self._evidence.add(place, requests * (1.0 - missed), requests * missed, shift)
-        _posteriors.pop(self, None)
-
-    def _posterior(self) -> GridPosterior:
-        posterior = _posteriors.get(self)
-        if posterior is None:
-            prior = prior_of(self._declared_rps, self._evidence, self._off_by)
-            log_evidence = curves_of(self._allowed).log_evidence
-            posterior = _posteriors[self] = grid_posterior(self._evidence.cells, LOWEST, log_evidence, prior)
-            if len(_posteriors) > _KEPT:
-                _posteriors.popitem(last=False)
-        return posterior
-
-
-_posteriors: OrderedDict[CapacityPosterior, GridPosterior] = OrderedDict()  # oldest first
+        self._evidence_changed()

@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from infra.cli import app
 from infra.collect.profile_schema import MappingFile
-from infra.settings_schema import WorkloadSection
+from infra.settings_workload import WorkloadSection
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/collectors.md").read_text(encoding="utf-8")

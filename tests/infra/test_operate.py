@@ -10,9 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 import typer
-from hypothesis import given
-from hypothesis import strategies as st
-from rich.console import Console
 from typer.testing import CliRunner
 
 from agents import guards
@@ -20,18 +17,13 @@ from agents.decide_kernel import DecideKernel
 from agents.decide_records import decode_decision, encode_command, encode_decision
 from agents.records import Command, Decision
 from infra import cli_operate, operate, operate_place
-from infra.dead_letter_box import chosen, letters_table, read_letter, replay
 from infra.errors import HarmonyError
 from infra.kafka_tail import TailRecord
 from infra.operate_views import GUARD_WORDS, decision_line, explanation, newest_commands, status_rows, status_table
-from infra.operator_words import encode_checked, parse_duration_ms, word
-from streams.catalogue import DEFAULT_CATALOGUE
-from streams.dead_letters import DeadLetterBox
-from streams.decode import RecordDecoder
-from streams.log import Emission, LogRecord
+from streams.log import Emission
 from streams.pages import Control
-from streams.records import ControlRecord, DeadLetter
 from tests.agents.plan_samples import STREAM, TOPICS, inputs, log, plan, policy, record, spec
+from tests.infra.shown import text_of
 
 
 def emissions() -> list[Emission]:
@@ -56,80 +48,6 @@ def records_of(topic: str) -> list[TailRecord]:
 
 def decided() -> list[Decision]:
     return operate.decisions_of(records_of(TOPICS.decisions))
-
-
-def text_of(renderable: Any, width: int = 160) -> str:
-    console = Console(width=width, force_terminal=False, color_system=None)
-    with console.capture() as capture:
-        console.print(renderable)
-    return capture.get()
-
-
-@pytest.mark.parametrize(
-    ("text", "ms"), [("30s", 30_000), ("2h", 7_200_000), ("1h30m", 5_400_000), (" 1D ", 86_400_000), ("0.5m", 30_000)]
-)
-def test_durations(text: str, ms: int) -> None:
-    assert parse_duration_ms(text) == ms
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        *((text, "write 90s") for text in ("", "2", "h", "-1h", "2 hours", "1h x", "1h-30m", "1e3s")),
-        ("0s", "positive"),
-        ("9" * 400 + "d", "positive, and shorter"),
-        ("0.0001s", "shorter than a millisecond"),
-    ],
-)
-def test_what_is_no_duration_says_how_to_write_one(text: str, told: str) -> None:
-    with pytest.raises(HarmonyError, match=f"--for: .*{told}") as raised:
-        parse_duration_ms(text)
-    assert raised.value.exit_code == 2
-
-
-@given(st.integers(1, 10**6), st.sampled_from("smhd"))
-def test_any_whole_number_of_a_unit_is_a_duration(number: int, unit: str) -> None:
-    assert parse_duration_ms(f"{number}{unit}") == number * {"s": 1, "m": 60, "h": 3_600, "d": 86_400}[unit] * 1_000
-
-
-@pytest.mark.parametrize(
-    ("action", "workload", "more"),
-    [
-        ("pin", "prod/llm/chat", {"replicas": 3, "until_ts_ms": 9}),
-        ("unpin", "w", {}),
-        ("mode", "w", {"mode": "act"}),
-        ("pause", None, {"reason": "incident 7"}),
-        ("resume", "w", {}),
-    ],
-)
-def test_a_word_is_what_ingest_reads(action: str, workload: str | None, more: dict[str, Any]) -> None:
-    control = word(action, workload, 5, **more)
-    decoder = RecordDecoder(DEFAULT_CATALOGUE, "requests", 65_536)
-    assert decoder.decode(encode_checked(control), None) == ControlRecord(control)
-
-
-def test_words_differ_by_id_only_so_that_the_same_order_can_be_given_again() -> None:
-    first, second = word("pause", None, 5), word("pause", None, 5)
-    assert first.control_id != second.control_id
-    assert msgspec.structs.replace(first, control_id=second.control_id) == second
-
-
-@pytest.mark.parametrize(
-    ("action", "workload", "more", "says"),
-    [
-        ("pin", "w", {}, "needs replicas"),
-        ("pin", None, {"replicas": 1}, "needs a workload"),
-        ("mode", "w", {"mode": "yolo"}, "neither observe nor act"),
-        ("pause", "a\nb", {}, "printable"),
-        ("pause", None, {"reason": "<b>"}, "reason"),
-    ],
-)
-def test_a_word_that_ingest_would_refuse_is_refused_here(
-    action: str, workload: str | None, more: dict[str, Any], says: str
-) -> None:
-    with pytest.raises(HarmonyError, match=says) as raised:
-        encode_checked(word(action, workload, 5, **more))
-    assert raised.value.exit_code == 2
 
 
 def test_foreign_records_on_the_public_topics_are_passed_over() -> None:
@@ -297,45 +215,6 @@ def test_text_from_outside_cannot_move_the_terminal() -> None:
     for shown in (decision_line(bad), text_of(explanation(bad))):
         assert "\x1b" not in shown
         assert "\x07" not in shown
-
-
-def dead_letter(value: bytes, reason: str = "schema", topic: str = "t.telemetry.gpu") -> TailRecord:
-    box = DeadLetterBox("t.dead-letters", topic, 2)
-    box.add(LogRecord(41, 0, b"w", value), DeadLetter(reason, "v is missing"), published_before=False)
-    (out,) = box.take()
-    return TailRecord(1, 7, 99, out.key, out.value, out.headers)
-
-
-def test_a_dead_letter_says_where_it_was_refused_and_keeps_its_bytes() -> None:
-    letter = read_letter(dead_letter(b"\xff\x00"))
-    assert (letter.topic, letter.partition, letter.offset, letter.reason) == ("t.telemetry.gpu", 2, 41, "schema")
-    assert letter.to_dict()["value_base64"] == "/wA="
-    assert read_letter(dead_letter(b"{}")).to_dict()["value"] == "{}"
-    assert "t.telemetry.gpu/2@41" in text_of(letters_table([letter]))
-
-
-def test_a_dead_letter_without_headers_is_still_listed() -> None:
-    letter = read_letter(TailRecord(0, 0, 0, None, None, (("partition", b"x"),)))
-    assert (letter.reason, letter.partition, letter.value) == ("unknown", None, None)
-    assert "no dead letters" in text_of(letters_table([]))
-
-
-def test_a_letter_that_was_cut_says_so_and_is_not_sent_again() -> None:
-    headers = (("reason", b"oversize"), ("topic", b"t.telemetry.gpu"), ("cut", b"48000000"))
-    letter = read_letter(TailRecord(0, 0, 0, b"w", b"{", headers))
-    assert letter.to_dict()["cut_from"] == 48_000_000
-    assert replay([letter], ("t.telemetry.gpu",), "nobody.invalid:9") == 0
-
-
-def test_dead_letters_are_chosen_by_reason_and_topic() -> None:
-    found = [
-        read_letter(dead_letter(b"{}", r, t))
-        for r, t in (("schema", "t.telemetry.gpu"), ("range", "t.telemetry.requests"))
-    ]
-    assert chosen(found, None, None) == found
-    assert chosen(found, "range", None) == found[1:]
-    assert chosen(found, None, "telemetry.gpu") == chosen(found, None, "t.telemetry.gpu") == found[:1]
-    assert chosen(found, "range", "telemetry.gpu") == []
 
 
 def app() -> typer.Typer:

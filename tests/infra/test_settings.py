@@ -14,7 +14,8 @@ from infra.errors import HarmonyError
 from infra.settings import Settings, load_settings
 from infra.settings_errors import variables
 from infra.settings_example import example_yaml, write_example
-from infra.settings_schema import GuardsSection, PlanningSection, StreamSection, WorkloadGuardsSection, WorkloadSection
+from infra.settings_schema import GuardsSection, PlanningSection, StreamSection
+from infra.settings_workload import WorkloadGuardsSection, WorkloadSection
 from streams.config import StreamConfig
 from streams.topics import Topics
 from tests.infra.settings_text import load, mistake

@@ -14,7 +14,7 @@ from infra.errors import HarmonyError
 from infra.settings import Settings, load_settings
 from infra.settings_errors import _place
 from infra.settings_file import SettingsFile
-from infra.settings_schema import WorkloadSection
+from infra.settings_workload import WorkloadSection
 from tests.infra.settings_text import load, mistake
 
 

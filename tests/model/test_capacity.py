@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model import capacity
+from model import capacity_belief
 from model.capacity import CapacityPosterior
 from tests.model.taught import SLOT, STEP_MS, Truth, taught
 
@@ -284,8 +284,8 @@ def test_how_far_it_may_be_off_is_kept_in_another_unit_and_read_with_a_snapshot(
 def test_a_fleet_keeps_few_grids_and_answers_the_same_without() -> None:
     fleet = [CapacityPosterior(1.0 + n / 100) for n in range(1100)]
     first = [posterior.cumulative()[1] for posterior in fleet]
-    assert len(capacity._posteriors) == 1024
-    assert fleet[0] not in capacity._posteriors
+    assert len(capacity_belief._posteriors) == 1024
+    assert fleet[0] not in capacity_belief._posteriors
     assert fleet[-1].cumulative()[1] is first[-1]
     again = fleet[0].cumulative()[1]
     assert again is not first[0]
