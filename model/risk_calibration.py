@@ -72,7 +72,7 @@ class Finished:
 class RiskCalibration:
     """The shift of one workload, and the stated risks whose windows have not ended yet.
 
-    Of a fleet they are the most of what planning keeps, so they are held as bare numbers, a tenth of as many tuples.
+    Every workload holds some, so they are bare numbers: as tuples of objects they take several times the room.
     """
 
     __slots__ = ("_offered", "_open", "_shift")

@@ -110,9 +110,8 @@ class LiveLoop:
         self._config = home / "harmony.yaml"
         self._port = free_port()
         create_topics(brokers, self.topics.specs())
-        guards = GuardLimits(warm_up_steps=8, stabilization_down_s=60.0)
-        specs = tuple(spec_of(name) for name in self.names)
-        write_settings(self._config, Policy(fleet="bench", workloads=specs, guards=guards), job.stream, self.topics)
+        policy = policy_of([spec_of(name) for name in self.names])
+        write_settings(self._config, policy, job.stream, self.topics)
 
     def sample(self, name: str, source: int, slot: int) -> tuple[bytes, bytes]:
         """One source's sample within a slot, as (key, value)."""
@@ -221,6 +220,12 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def policy_of(specs: Sequence[WorkloadSpec]) -> Policy:
+    """A fleet that scales soon after it is first heard of."""
+    guards = GuardLimits(warm_up_steps=8, stabilization_down_s=60.0)
+    return Policy(fleet="bench", workloads=tuple(specs), guards=guards)
 
 
 def spec_of(name: str, lead_time_s: float = 20.0) -> WorkloadSpec:

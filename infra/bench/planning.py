@@ -10,8 +10,9 @@ from agents.forecast_kernel import ForecastKernel
 from agents.forecasts import QUANTILE_LEVELS
 from agents.live_scoring import ForecastScorer, NaiveBaseline
 from agents.micro_batcher import MicroBatcher
-from agents.policy import GuardLimits, Policy, WorkloadSpec
+from agents.policy import WorkloadSpec
 from agents.scoring import SkillBoard
+from infra.bench.live_loop import policy_of
 from infra.warm_up import warm_up
 from model.inference import InferenceWorker
 from model.network.serving import baselines
@@ -27,12 +28,10 @@ class Planning:
 
     Attributes:
         forecast, decide: the kernels.
-        plans: topic between them.
     """
 
     def __init__(self, specs: Sequence[WorkloadSpec], stream: StreamConfig, topics: Topics) -> None:
-        guards = GuardLimits(warm_up_steps=8, stabilization_down_s=60.0)
-        policy = Policy(fleet="bench", workloads=tuple(specs), guards=guards)
+        policy = policy_of(specs)
         forecaster, meter = baselines(), NullMeter()
         warm_up(forecaster)
         self._inference = InferenceWorker(forecaster, "cpu")
@@ -42,12 +41,12 @@ class Planning:
         scorer = ForecastScorer(SkillBoard(QUANTILE_LEVELS), baseline, meter)
         self.forecast = ForecastKernel(0, stream, DEFAULT_CATALOGUE, topics, policy, engine, meter, scorer)
         self.decide = DecideKernel(policy, stream, topics)
-        self.plans = topics.plans
+        self._topic = topics.plans
         self._read = 0
 
     def plans_of(self, emissions: Sequence[Emission], stamp_ms: int) -> list[LogRecord]:
         """Plans among what stage 2 emitted, as stage 3 reads them."""
-        outs = [out for e in emissions for group in e.outputs for out in group if out.topic == self.plans]
+        outs = [out for e in emissions for group in e.outputs for out in group if out.topic == self._topic]
         self._read += len(outs)
         return [LogRecord(self._read - len(outs) + k, stamp_ms, out.key, out.value) for k, out in enumerate(outs)]
 

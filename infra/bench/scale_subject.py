@@ -12,6 +12,7 @@ import gc
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from time import process_time
 from typing import Any
 
@@ -119,6 +120,11 @@ class _Fleet:
         self._offsets[source] += 1
         return LogRecord(self._offsets[source] - 1, stamp_ms, None if name is None else record_key(name), value)
 
+    def close(self) -> None:
+        """Stop the thread that forecasts, where there is one."""
+        if self.planning is not None:
+            self.planning.close()
+
     def page_records(self, emissions: Sequence[Emission]) -> list[LogRecord]:
         """Stage 1's commits as stage 2 reads them."""
         found = []
@@ -165,7 +171,12 @@ def measure(workloads: int, slots: int, seed: int, planned: bool = False) -> dic
     """
     empty_kb = _resident_kb()
     gc.freeze()  # as a worker does with what it has imported
-    fleet = _Fleet(workloads, seed, planned)
+    with closing(_Fleet(workloads, seed, planned)) as fleet:
+        return _measure(fleet, slots, empty_kb)
+
+
+def _measure(fleet: _Fleet, slots: int, empty_kb: int) -> dict[str, Any]:
+    workloads = len(fleet.names)
     fleet.fill_rings()
     ingest_s, forecast_s, samples = [], [], 0
     for number in range(slots + 1):

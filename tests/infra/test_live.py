@@ -14,6 +14,7 @@ from rich.console import Console
 from infra.live import LiveView, plain_line, render, time_of
 from infra.live_state import LiveRow, LiveState, PolicyLine
 from infra.live_table import amount, sparkline
+from tests.infra.shown import text_of
 
 BUSY = LiveRow(
     workload="prod/llm/chat-70b",
@@ -43,10 +44,8 @@ STATE = LiveState(
 
 
 def shown(state: LiveState, width: int, height: int | None = None, unicode: bool = True) -> list[str]:
-    console = Console(width=width, file=io.StringIO(), color_system=None)
-    with console.capture() as capture:
-        console.print(render(state, width=width, height=height, unicode=unicode))
-    return [line.rstrip() for line in capture.get().splitlines()]
+    text = text_of(render(state, width=width, height=height, unicode=unicode), width)
+    return [line.rstrip() for line in text.splitlines()]
 
 
 @pytest.mark.parametrize("width", [60, 80, 84, 100, 110, 140, 200])

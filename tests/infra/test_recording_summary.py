@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
-
-from rich.console import Console
 
 from infra.forecast_score import Example, IndicatorScore, Sums
 from infra.recording_summary import RecordingSummary, render_recording_summary
+from tests.infra.shown import text_of
 
 LEVELS = (0.05, 0.5, 0.95)
 EXAMPLE = Example(
@@ -61,10 +59,7 @@ def test_the_keys_are_those_of_the_contract() -> None:
 
 
 def shown(unicode: bool) -> str:
-    console = Console(width=160, file=io.StringIO(), color_system=None)
-    with console.capture() as capture:
-        console.print(render_recording_summary(SUMMARY, unicode=unicode))
-    return capture.get()
+    return text_of(render_recording_summary(SUMMARY, unicode=unicode), width=160)
 
 
 def test_people_see_counts_scores_and_an_example() -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 
 import pytest
-from rich.console import Console
 
 from infra.summary import PolicyResult, RunSummary, render_summary
+from tests.infra.shown import text_of
 
 SUMMARY = RunSummary(
     trace="daily",
@@ -32,10 +31,7 @@ SUMMARY = RunSummary(
 
 
 def shown(summary: RunSummary, width: int = 100, **options: object) -> str:
-    console = Console(width=width, file=io.StringIO(), color_system=None)
-    with console.capture() as capture:
-        console.print(render_summary(summary, **options))  # type: ignore[arg-type]
-    return capture.get()
+    return text_of(render_summary(summary, **options), width=width)  # type: ignore[arg-type]
 
 
 def test_the_keys_are_those_of_the_contract_in_order() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from rich.console import Console
 
 from agents.records import Decision, JumpsAhead, LevelRisk, SurgeAhead
 from infra.operate_views import explanation
 from infra.page.words import why_this_count
 from tests.agents.decide_runs import run
 from tests.agents.plan_samples import log, plan, policy, record, spec
+from tests.infra.shown import text_of
 
 AHEAD = SurgeAhead(1_763_640_000_000, begun=False, chance=0.8, period_s=3600.0, length_s=300.0, arrival_rate=6.04,
                    seen=4, due=4)  # fmt: skip
@@ -31,10 +31,7 @@ def decided(surge: SurgeAhead | None, jumps: JumpsAhead | None = None) -> Decisi
 
 
 def shown(surge: SurgeAhead | None, jumps: JumpsAhead | None = None) -> str:
-    console = Console(width=240, force_terminal=False, color_system=None)
-    with console.capture() as captured:
-        console.print(explanation(decided(surge, jumps)))
-    return captured.get()
+    return text_of(explanation(decided(surge, jumps)), width=240)
 
 
 def test_it_is_told_what_comes_again_and_how_often_it_came() -> None:

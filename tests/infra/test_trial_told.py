@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import msgspec
-from rich.console import Console
 
 from agents.records import Decision, LevelRisk, Trial
 from infra.operate_views import explanation
 from infra.page.words import because, why_this_count
 from tests.agents.decide_runs import run
 from tests.agents.plan_samples import log, plan, policy, record, spec
+from tests.infra.shown import text_of
 
 HOPED = Trial(replicas=4, p_miss=0.05, p_miss_stderr=0.004, miss_share=0.001, doubt_ratio=0.5)
 RISKS = (LevelRisk(4, 0.3, 0.01, 4.0, 0.004), LevelRisk(5, 0.02, 0.004, 5.0, 0.0005))
@@ -22,10 +22,7 @@ def decided(trial: Trial | None) -> Decision:
 
 
 def shown(decision: Decision) -> str:
-    console = Console(width=240, force_terminal=False, color_system=None)
-    with console.capture() as captured:
-        console.print(explanation(decision))
-    return captured.get()
+    return text_of(explanation(decision), width=240)
 
 
 def test_a_replica_is_given_up_on_trial_though_its_whole_risk_is_above_what_is_allowed() -> None:
