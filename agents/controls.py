@@ -6,10 +6,12 @@ bring it. That is asked of the brokers' clock and of the partitions' progress, n
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from agents.decide_state import DecideState, OperatorWord
-from agents.records import PlanRecord
+from agents.records import PlanOf
 from agents.situation import Pin
 from streams.pages import Control
 from streams.topics import DAY_MS
@@ -22,7 +24,7 @@ _SPREAD_MS = 300_000
 _UNHEARD_MS = 8 * DAY_MS
 
 
-def apply_controls(state: DecideState, plan: PlanRecord) -> None:
+def apply_controls(state: DecideState, plan: PlanOf[Any]) -> None:
     """Take what operators say in a plan into the state (a draft that the caller owns), once per id."""
     if not plan.controls:
         return

@@ -5,7 +5,7 @@ A fold changes the state only when it succeeds, so a plan that breaks the contra
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -23,7 +23,7 @@ from agents.decide_state import (
     notice,
 )
 from agents.guards import run_guards
-from agents.plan_codec import decode_plan
+from agents.plan_codec import PackedPlans, Shown, open_plans
 from agents.policy import Policy
 from agents.records import Decision, WorkloadPlan, decision_id
 from streams.commit_codec import Commit, CommitChain
@@ -122,7 +122,8 @@ class DecideKernel:
         Raises:
             ContractBroken: the record is not a plan of this release, or of another step.
         """
-        plan = decode_plan(record.value, record.offset)
+        packed = open_plans(record.value, record.offset)
+        plan = packed.record
         if plan.step_ms != self._stream.step_ms:
             raise OtherSettings(
                 f"plans/0: offset {record.offset} has a step of {plan.step_ms} ms, this worker runs with "
@@ -138,13 +139,14 @@ class DecideKernel:
         state = self._state.copy()
         apply_controls(state, plan)
         advance_clock(state, frame)
-        decisions, commands = self._decide_all(state, frame, self._overdue_ms(frame, record))
+        shown = packed.shown()
+        decisions, commands = self._decide_all(state, frame, packed, shown, self._overdue_ms(frame, record))
         state.partitions[str(plan.partition)] = PartitionMark(plan.slot, plan.origin_ts_ms)
         forget_controls(state, self._topics.partitions)
         self._state, self._resume_offset = state, after
         self._unsealed.append((state, after))
-        for workload in plan.workloads:
-            self._published.pop((workload.workload, plan.origin_ts_ms), None)
+        for told in shown:
+            self._published.pop((told.workload, plan.origin_ts_ms), None)
         groups = tuple(group for group in (decisions, commands) if group)
         return Emission(groups, (), after, plan.end_stamp_ms)
 
@@ -159,17 +161,19 @@ class DecideKernel:
         return self._commits.append(pack_commit(body))
 
     def _decide_all(
-        self, state: DecideState, frame: Frame, overdue_ms: int | None
+        self, state: DecideState, frame: Frame, packed: PackedPlans, shown: Sequence[Shown], overdue_ms: int | None
     ) -> tuple[list[OutRecord], list[OutRecord]]:
         fleet_name = self._policy.fleet
         decisions: dict[str, OutRecord] = {}
         commands: dict[str, OutRecord] = {}
-        notice(state, frame)
+        notice(state, frame, shown)
         fleet = Fleet(state, frame)
-        for plan in sorted(frame.plan.workloads, key=lambda p: (-_priority(fleet, p), p.workload)):
-            known = state.workloads.get(plan.workload)
+        ranks = [(-_priority(fleet, told.workload), told.workload) for told in shown]
+        for number in sorted(range(len(shown)), key=ranks.__getitem__):
+            known = state.workloads.get(shown[number].workload)
             if known is not None and known.origin_ts_ms == frame.origin_ts_ms:
                 continue  # decided from another partition's plan: the first decision of an origin stands
+            plan = packed.plan(number)
             decision = self._published.get((plan.workload, frame.origin_ts_ms))
             if decision is None:
                 decision = self._decide(state, fleet, plan, frame, overdue_ms)
@@ -226,6 +230,6 @@ class DecideKernel:
         self._published.setdefault((decision.workload, decision.origin_ts_ms), decision)
 
 
-def _priority(fleet: Fleet, plan: WorkloadPlan) -> int:
-    spec = fleet.spec(plan.workload)
+def _priority(fleet: Fleet, workload: str) -> int:
+    spec = fleet.spec(workload)
     return 0 if spec is None else spec.priority

@@ -6,13 +6,15 @@ adoption after a crash reach the same state.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
 
 from agents.claims import Claim, claim_of
+from agents.plan_codec import Shown
 from agents.policy import Policy
-from agents.records import Decision, PlanRecord, WorkloadPlan
+from agents.records import Decision, PlanOf, WorkloadPlan
 from agents.situation import Pin
 from streams.config import StreamConfig
 from streams.pages import FleetFacts
@@ -117,9 +119,9 @@ class DecideState(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What all workloads of one plan share."""
+    """What all workloads of one plan share; `plan` for what it says of all, not for theirs."""
 
-    plan: PlanRecord
+    plan: PlanOf[msgspec.Raw]
     policy: Policy
     policy_fingerprint: str
     stream: StreamConfig
@@ -186,17 +188,16 @@ def measured_w(state: WorkloadState | None, plan: WorkloadPlan) -> float | None:
     return state.power_w if plan.power_w is None and state is not None else plan.power_w
 
 
-def notice(state: DecideState, frame: Frame) -> None:
+def notice(state: DecideState, frame: Frame, shown: Iterable[Shown]) -> None:
     """Take in the replica counts a plan brings, before its first workload is decided: the budgets need all of them."""
-    for plan in frame.plan.workloads:
-        observed = observed_replicas(plan.fleet)
+    for workload, observed in ((told.workload, observed_replicas(told.fleet)) for told in shown):
         if observed is None:
             continue
-        known = state.workloads.get(plan.workload)
+        known = state.workloads.get(workload)
         if known is None:
-            state.workloads[plan.workload] = WorkloadState(-1, frame.plan.partition, observed)
+            state.workloads[workload] = WorkloadState(-1, frame.plan.partition, observed)
         elif known.origin_ts_ms < frame.origin_ts_ms:
-            state.workloads[plan.workload] = msgspec.structs.replace(known, observed=observed)
+            state.workloads[workload] = msgspec.structs.replace(known, observed=observed)
 
 
 def apply(state: DecideState, plan: WorkloadPlan, decision: Decision, frame: Frame) -> None:

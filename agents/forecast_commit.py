@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -23,6 +23,8 @@ from model.risk_calibration import RiskCalibration
 from streams.coarse_ring import COARSE_STEP_MS, RunningCoarse
 from streams.config import StreamConfig
 from streams.log import ContractBroken, OtherSettings
+
+S = TypeVar("S")
 
 # Releases that know no units must not take tokens for requests: they refuse this version of a capacity.
 _CONVERTED: Final = {"v": 3}
@@ -51,8 +53,8 @@ class StateSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     silent: list[list[int | None]] = []
 
 
-class CommitBody(msgspec.Struct, frozen=True):
-    """Stage 2's commit: every number the next output reads that is not in the last L pages.
+class CommitOf(msgspec.Struct, Generic[S], frozen=True):
+    """Stage 2's commit: every number the next output reads that is not in the last L pages, its snapshots as S.
 
     `pages_from` is the offset of the oldest page that restoring `context_steps` slots needs, `resume_offset` that of
     the next one to read.
@@ -65,7 +67,7 @@ class CommitBody(msgspec.Struct, frozen=True):
     grace_ms: int
     policy: str
     model: str
-    states: dict[str, StateSnapshot]
+    states: dict[str, S]
     running_coarse: RunningCoarse
     context_steps: int
     fleet: str = ""  # in records of releases that did not tell
@@ -75,28 +77,31 @@ class CommitBody(msgspec.Struct, frozen=True):
         """Index of the last ten minutes that were complete by then."""
         return (self.slot + 1) * self.step_ms // COARSE_STEP_MS - 1
 
-    @staticmethod
-    def decode(body: bytes, config: StreamConfig, partition: int, fleet: str) -> CommitBody:
-        """Decode and check against the configuration.
 
-        Raises:
-            ContractBroken: another fleet, step or grace, or foreign bytes.
-        """
-        try:
-            commit = msgspec.msgpack.decode(body, type=CommitBody)
-        except msgspec.MsgspecError as error:
-            raise ContractBroken(
-                f"commits/{partition}: not a commit of the forecast stage of this release ({error}); run the release "
-                "that wrote it, or `harmony state reset`"
-            ) from error
-        if (commit.step_ms, commit.grace_ms) != (config.step_ms, config.grace_ms):
-            raise OtherSettings(
-                f"commits/{partition}: the state was built with step {commit.step_ms} ms and grace "
-                f"{commit.grace_ms} ms, the configuration says {config.step_ms} and {config.grace_ms}; go back, or run "
-                "`harmony state reset`"
-            )
-        check_fleet(commit.fleet or fleet, fleet, f"commits/{partition}")
-        return commit
+CommitBody = CommitOf[StateSnapshot]
+
+
+def decode_commit(body: bytes, config: StreamConfig, partition: int, fleet: str) -> CommitBody:
+    """Decode and check against the configuration.
+
+    Raises:
+        ContractBroken: another fleet, step or grace, or foreign bytes.
+    """
+    try:
+        commit = msgspec.msgpack.decode(body, type=CommitBody)
+    except msgspec.MsgspecError as error:
+        raise ContractBroken(
+            f"commits/{partition}: not a commit of the forecast stage of this release ({error}); run the release "
+            "that wrote it, or `harmony state reset`"
+        ) from error
+    if (commit.step_ms, commit.grace_ms) != (config.step_ms, config.grace_ms):
+        raise OtherSettings(
+            f"commits/{partition}: the state was built with step {commit.step_ms} ms and grace "
+            f"{commit.grace_ms} ms, the configuration says {config.step_ms} and {config.grace_ms}; go back, or run "
+            "`harmony state reset`"
+        )
+    check_fleet(commit.fleet or fleet, fleet, f"commits/{partition}")
+    return commit
 
 
 def _is_converted(spec: WorkloadSpec, unit: Unit) -> bool:

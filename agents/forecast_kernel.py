@@ -15,15 +15,17 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
 
-from agents.forecast_commit import CommitBody, StateSnapshot
+import msgspec
+
+from agents.forecast_commit import CommitBody, CommitOf, decode_commit
 from agents.forecast_state import WorkloadState
 from agents.forecasts import Forecasts
 from agents.known_workloads import KnownWorkloads
 from agents.live_scoring import ForecastScorer
-from agents.plan_codec import decode_plan, encode_plan, plan_key, slot_of_plan
+from agents.plan_codec import PlanWriter, decode_plan, plan_key, slot_of_plan
 from agents.policy import Policy
 from agents.precedence import Precedence
-from agents.records import PlanRecord, WorkloadPlan
+from agents.records import PlanRecord
 from agents.subject import ForecastEngine
 from streams.catalogue import Indicator, Source
 from streams.coarse_log import StoredRow
@@ -54,9 +56,8 @@ def batched(names: Iterable[T], size: int) -> Iterator[list[T]]:
 
 @dataclass(slots=True)
 class _Answer:
-    """Of one slot: plans, what makes the forecasts, and what a scorer needs: the windows."""
+    """Of one slot: what makes the forecasts, and what a scorer needs: the windows."""
 
-    plans: list[WorkloadPlan] = field(default_factory=list)
     forecasts: list[Callable[[], Awaitable[list[Forecasts]]]] = field(default_factory=list)
     windows: dict[str, Window] = field(default_factory=dict)
 
@@ -139,15 +140,19 @@ class ForecastKernel:
             self._meter.count("slots_total")
             adopted = self._adopted.pop(slot, None)
             retired = self._known.retire(adopted)
-            answer = await self._answer(joined, origin_ts_ms)
-            record = adopted or self._plan_record(joined, [*answer.plans, *retired], origin_ts_ms)
-            self._late_controls = ()
             if adopted is None:
-                plan = encode_plan(record)
+                head = self._plan_head(joined, origin_ts_ms)
+                writer = PlanWriter(head, len(self.table) + len(retired))
+                answer = await self._answer(joined, origin_ts_ms, writer)
+                writer.add(retired)
+                plan = writer.close()
                 self._precedence.expect(plan)
                 plans = [OutRecord(self._topics.plans, plan_key(self.partition), plan, 0)]
                 yield Emission([plans], (), resume_offset, closed_stamp_ms, urgent=True)
-        self._known.remember(record)
+            else:
+                answer = await self._answer(joined, origin_ts_ms, None)
+                self._known.remember(adopted.workloads, origin_ts_ms)
+            self._late_controls = ()
         forecasts = [made for make in answer.forecasts for made in await make()]
         if self._scorer is not None:
             self._scorer.settle(slot, self.table)
@@ -171,25 +176,30 @@ class ForecastKernel:
             self._sizes.coarse.add(coarse.index, part)
         return [OutRecord(self._topics.pages_coarse, key, part, self.partition) for part in parts]
 
-    async def _answer(self, joined: JoinedSlot, origin_ts_ms: int) -> _Answer:
+    async def _answer(self, joined: JoinedSlot, origin_ts_ms: int, writer: PlanWriter | None) -> _Answer:
+        """Plan, into the writer; without one an earlier life's plans stand, and only forecasts are wanted."""
         offsets: dict[str, int] = {source: page.end_offset for source, page in joined.pages.items()}
         with_forecast = joined.slot % self._policy.plan_every == 0
         answer = _Answer()
         names = list(self.table)
         scored = set(self._scorer.chosen(joined.slot, names)) if self._scorer is not None else set()
-        # Windows and futures are large: so many at a time bound the memory of a large fleet.
+        refused: Counter[str] = Counter()
+        # Windows, futures and plans are large: so many at a time bound the memory of a large fleet.
         for workloads in batched(names, _MOST_SUBJECTS):
             subjects = self._known.subjects(workloads, joined.slot, origin_ts_ms, offsets)
             answers = await self._engine.plan(subjects, origin_ts_ms, with_forecast)
-            answer.plans += answers.plans
+            if writer is not None:
+                writer.add(answers.plans)
+                self._known.remember(answers.plans, origin_ts_ms)
+            refused.update(plan.refused for plan in answers.plans if plan.refused is not None)
             answer.forecasts.append(answers.forecasts)
             answer.windows.update((s.window.workload, s.window) for s in subjects if s.window.workload in scored)
-        refused = Counter(plan.refused for plan in answer.plans if plan.refused is not None)
         for reason, number in sorted(refused.items()):
             self._meter.count("refusals_total", number, reason=reason)
         return answer
 
-    def _plan_record(self, joined: JoinedSlot, plans: Sequence[WorkloadPlan], origin_ts_ms: int) -> PlanRecord:
+    def _plan_head(self, joined: JoinedSlot, origin_ts_ms: int) -> PlanRecord:
+        """The slot's record without its plans."""
         pages: list[Page] = list(joined.pages.values())
         return PlanRecord(
             partition=self.partition,
@@ -198,7 +208,7 @@ class ForecastKernel:
             step_ms=self._config.step_ms,
             model_fingerprint=self._engine.fingerprint,
             policy_fingerprint=self._policy_fingerprint,
-            workloads=tuple(plans),
+            workloads=(),
             controls=(*self._late_controls, *(c for page in pages for c in page.controls)),
             end_stamp_ms=max(page.end_stamp_ms for page in pages),
         )
@@ -218,14 +228,15 @@ class ForecastKernel:
     # Commit and restore.
 
     async def _commit(self, slot: int, resume_offset: int) -> list[OutRecord]:
-        states: dict[str, StateSnapshot] = {}
+        # As bytes, which take a fraction of a snapshot's room.
+        states: dict[str, msgspec.Raw] = {}
         for workloads in batched(self._known.names(), _SLICE):
             await self._precedence.clear()
-            states |= self._known.snapshots(workloads)
+            states |= {w: msgspec.Raw(pack(its)) for w, its in self._known.snapshots(workloads).items()}
         pending = self._join.first_pending_offset()
         partial = self._assembler.first_pending_offset()
         reach = [resume_offset, *self._page_offsets.values(), *(o for o in (pending, partial) if o is not None)]
-        body = CommitBody(
+        body = CommitOf(
             slot=slot,
             resume_offset=resume_offset,
             pages_from=min(reach),
@@ -251,7 +262,7 @@ class ForecastKernel:
         Raises:
             ContractBroken: the record was written for another fleet, or with another step or grace.
         """
-        body = CommitBody.decode(commit.body, self._config, self.partition, self._policy.fleet)
+        body = decode_commit(commit.body, self._config, self.partition, self._policy.fleet)
         self._commits.follow(commit)
         self._known.restore(body.states, body.slot)
         self._join.restore(body.slot, body.slot - self._config.context_steps + 1)

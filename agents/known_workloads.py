@@ -102,15 +102,15 @@ class KnownWorkloads:
         told = dict(offsets)
         return [self._subject(window, slot, origin_ts_ms, told) for window in self.table.windows(workloads)]
 
-    def remember(self, record: PlanRecord) -> None:
-        """What later plans read of this one; the same for a plan just made and for an adopted one."""
-        for plan in record.workloads:
+    def remember(self, plans: Sequence[WorkloadPlan], origin_ts_ms: int) -> None:
+        """What later plans read of these; the same for plans just made and for adopted ones."""
+        for plan in plans:
             state = self._states.get(plan.workload)
             if state is not None and plan.outlook is not None:
                 state.trust.expect(plan.outlook)
             if state is not None and plan.proposed is not None:
                 state.last_proposed, state.tried = plan.proposed, plan.trial is not None
-                state.expect(plan, record.origin_ts_ms, self._policy.commit_s)
+                state.expect(plan, origin_ts_ms, self._policy.commit_s)
 
     def state_of(self, workload: str) -> WorkloadState:
         """What was learned of a workload that is known."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Generic, TypeVar
 
 import msgspec
 
 from model.forecast_trust import Outlook
 from streams.pages import Control, FleetFacts
+
+P = TypeVar("P")
 
 
 class LevelRisk(msgspec.Struct, frozen=True, gc=False):
@@ -162,8 +165,8 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     jumps: JumpsAhead | None = None
 
 
-class PlanRecord(msgspec.Struct, frozen=True):
-    """One record of the `plans` log: everything one pages partition says at one origin."""
+class PlanOf(msgspec.Struct, Generic[P], frozen=True):
+    """One record of the `plans` log: everything one pages partition says at one origin, its plans as P."""
 
     partition: int
     slot: int
@@ -171,10 +174,13 @@ class PlanRecord(msgspec.Struct, frozen=True):
     step_ms: int
     model_fingerprint: str
     policy_fingerprint: str
-    workloads: tuple[WorkloadPlan, ...]
+    workloads: tuple[P, ...]
     controls: tuple[Control, ...] = ()
     end_stamp_ms: int = 0
     v: int = 1
+
+
+PlanRecord = PlanOf[WorkloadPlan]
 
 
 class ForecastRecord(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from agents.forecast_commit import CommitBody
+from agents.forecast_commit import decode_commit
 from streams.log import OtherSettings
 from tests.golden import specimens as sp
 
@@ -16,11 +16,11 @@ def stored(fleet: str) -> bytes:
 
 def test_the_state_of_another_fleet_is_refused_with_the_remedy() -> None:
     with pytest.raises(OtherSettings, match=r"fleet 'east', the settings name 'west': .* prefix of its own"):
-        CommitBody.decode(stored("east"), sp.STREAM, 1, "west")
+        decode_commit(stored("east"), sp.STREAM, 1, "west")
 
 
 def test_the_state_of_its_own_and_of_releases_that_told_no_fleet_are_taken_over() -> None:
-    assert CommitBody.decode(stored("east"), sp.STREAM, 1, "east").fleet == "east"
+    assert decode_commit(stored("east"), sp.STREAM, 1, "east").fleet == "east"
     untold = msgspec.msgpack.decode(stored(""))
     del untold["fleet"]
-    assert CommitBody.decode(msgspec.msgpack.encode(untold), sp.STREAM, 1, "west").states
+    assert decode_commit(msgspec.msgpack.encode(untold), sp.STREAM, 1, "west").states

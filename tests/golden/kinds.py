@@ -15,7 +15,7 @@ from agents.apply_guard import ApplyGuard, Lease
 from agents.apply_limits import Words
 from agents.decide_commit import pack_commit, unpack_commit
 from agents.decide_records import command_record, decision_record, decode_command, decode_decision
-from agents.forecast_commit import CommitBody, restore_state, snapshot_state
+from agents.forecast_commit import CommitBody, decode_commit, restore_state, snapshot_state
 from agents.plan_codec import decode_plan, encode_plan
 from agents.records import ForecastRecord
 from agents.situation import Pin
@@ -203,7 +203,7 @@ def _internal() -> list[Kind]:
 
     def read_learned(wires: Sequence[Wire]) -> Any:
         commit = _commit("forecast", 1, wires)
-        return _as_then(plain(_restored(commit)), plain(CommitBody.decode(commit.body, sp.STREAM, 1, sp.POLICY.fleet)))
+        return _as_then(plain(_restored(commit)), plain(decode_commit(commit.body, sp.STREAM, 1, sp.POLICY.fleet)))
 
     def write_learned(stored: Sequence[Wire]) -> list[Wire]:
         return _forecast_commit(_restored(_commit("forecast", 1, stored)))
@@ -250,7 +250,7 @@ def _commit(stage: str, partition: int, wires: Sequence[Wire]) -> Any:
 
 def _restored(commit: Any) -> CommitBody:
     """The body after its numbers were taken into a worker and out again."""
-    body = CommitBody.decode(commit.body, sp.STREAM, 1, sp.POLICY.fleet)
+    body = decode_commit(commit.body, sp.STREAM, 1, sp.POLICY.fleet)
     states = {w: snapshot_state(restore_state(w, s, sp.POLICY)) for w, s in body.states.items()}
     return msgspec.structs.replace(body, states=states)
 
