@@ -102,10 +102,10 @@ def recovery(
 @app.command()
 def scale(
     workloads: Annotated[str, typer.Option(help="Fleet sizes, separated by commas.")] = "100,1000,10000,100000",
-    slots: Annotated[int, typer.Option(min=1, help="Slots to measure per fleet.")] = 3,
+    slots: Annotated[int, typer.Option(min=1, help="Slots to measure per fleet without planner.")] = 3,
     out: _OutOption = None,
 ) -> None:
-    """CPU per sample and workload, and memory: growing fleets in stages 1 and 2, then fleets planned and decided."""
+    """CPU per sample and workload, and memory: growing fleets, without model and planner and with both."""
     from infra.bench.scale import ScaleBench, run_scale_bench
 
     run_scale_bench(ScaleBench(tuple(sorted(_sizes(workloads))), slots), out)

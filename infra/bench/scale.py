@@ -1,7 +1,6 @@
 """`harmony bench scale`: what a workload and a sample cost as the fleet grows, in CPU time and in memory.
 
-Stages 1 and 2 alone with fleets of every size; then smaller ones that are planned and decided too, for the memory that
-this leaves with a workload.
+Fleets of every size without model and planner, which shows what the streams cost; then all that a worker does for them.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from infra.bench.report import document, load_average, print_table, spread
@@ -27,7 +25,10 @@ from streams.config import StreamConfig
 
 _FINE_CELL_BYTES, _COARSE_CELL_BYTES = 4, 2
 _TIMEOUT_S = 1_800.0
-_HEADINGS = ("workloads", "ingest us/sample", "stage 2 us/workload", "MiB", "KiB per further workload")
+_SMALL = 10_000  # workloads
+_HEADINGS = (
+    "workloads", "ingest us/sample", "stage 2 us/workload", "stage 3 us/workload", "MiB", "KiB per further workload",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +36,16 @@ class ScaleBench:
     """What to measure.
 
     Attributes:
-        workloads: fleet sizes, ascending; each in one partition and in a process of its own.
+        workloads: fleet sizes, ascending; each in one partition and in a process of its own, once without model and
+            planner, once forecast, planned and decided.
         slots: measured per fleet, after one in which every name is new.
-        planned: fleet sizes, ascending, of which every slot is forecast, planned and decided; above the number up to
-            which grids of capacity are kept, which would count as a further workload's.
-        planned_slots: of these; enough that as many stated risks end as begin.
+        planned_slots: likewise where it is planned; of small fleets up to ten times as many, for a slot of theirs is
+            over in a fraction of a second.
     """
 
     workloads: tuple[int, ...] = (100, 1_000, 10_000, 100_000)
     slots: int = 3
-    planned: tuple[int, ...] = (2_000, 6_000)
-    planned_slots: int = 20
+    planned_slots: int = 2
     seed: int = 1
 
 
@@ -56,8 +56,11 @@ def run_scale_bench(bench: ScaleBench, out: Path | None = None) -> dict[str, Any
         HarmonyError: a fleet could not be measured, for instance for want of memory.
     """
     loads = [load_average()]
-    fleets = _measured(bench.workloads, {"slots": bench.slots, "seed": bench.seed}, loads)
-    planned = _measured(bench.planned, {"slots": bench.planned_slots, "seed": bench.seed, "planned": True}, loads)
+    fleets = [_measured({"workloads": n, "slots": bench.slots, "seed": bench.seed}, loads) for n in bench.workloads]
+    planned = [
+        _measured({"workloads": n, "slots": _planned_slots(bench, n), "seed": bench.seed, "planned": True}, loads)
+        for n in bench.workloads
+    ]
     results = {
         "fleets": fleets,
         "kb_per_workload": slopes(fleets),
@@ -70,23 +73,24 @@ def run_scale_bench(bench: ScaleBench, out: Path | None = None) -> dict[str, Any
     return body
 
 
-def _measured(sizes: Sequence[int], job: Mapping[str, int], loads: list[float]) -> list[dict[str, Any]]:
-    fleets = []
-    for workloads in sizes:
-        say(f"{workloads:,} workloads{', planned' if 'planned' in job else ''} ...")
-        told = _run({"workloads": workloads, **job})
-        samples = told["samples_per_slot"]
-        fleets.append(
-            {
-                "workloads": workloads,
-                "samples_per_slot": samples,
-                "ingest_us_per_sample": spread([1e6 * s / samples for s in told["ingest_s"]]),
-                "forecast_us_per_workload": spread([1e6 * s / workloads for s in told["forecast_s"]]),
-                "resident_kb": told["resident_kb"],
-            }
-        )
-        loads.append(load_average())
-    return fleets
+def _planned_slots(bench: ScaleBench, workloads: int) -> int:
+    return bench.planned_slots * min(max(_SMALL // workloads, 1), 10)
+
+
+def _measured(job: Mapping[str, int], loads: list[float]) -> dict[str, Any]:
+    workloads = job["workloads"]
+    say(f"{workloads:,} workloads{', planned' if 'planned' in job else ''} ...")
+    told = _run(job)
+    samples = told["samples_per_slot"]
+    loads.append(load_average())
+    return {
+        "workloads": workloads,
+        "samples_per_slot": samples,
+        "ingest_us_per_sample": spread([1e6 * s / samples for s in told["ingest_s"]]),
+        "forecast_us_per_workload": spread([1e6 * s / workloads for s in told["forecast_s"]]),
+        "decide_us_per_workload": spread([1e6 * s / workloads for s in told["decide_s"]]),
+        "resident_kb": told["resident_kb"],
+    }
 
 
 def slopes(fleets: Sequence[Mapping[str, Any]]) -> list[float]:
@@ -116,16 +120,23 @@ def _run(job: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _show(results: dict[str, Any]) -> None:
-    planned = results["planned"]
-    costs = [fleet["forecast_us_per_workload"]["median"] for fleet in results["fleets"]]
-    print_table(_HEADINGS, _rows(results))
+    print_table(_HEADINGS, _rows(results), f"{_spread_of(results)} Without model and planner.\n")
     print_table(
         _HEADINGS,
-        _rows(planned),
-        f"Both rings alone are {results['ring_kb_per_workload']:.1f} KiB per workload; the dearest fleet's stage 2 "
-        f"costs {max(costs) / median(costs):.2f} x the median. The first table is without model and planner, the "
-        "second with both.",
+        _rows(results["planned"]),
+        f"{_spread_of(results['planned'])} Planned and decided. Both rings alone are "
+        f"{results['ring_kb_per_workload']:.1f} KiB per workload.",
     )
+
+
+def _spread_of(results: Mapping[str, Any]) -> str:
+    costs = [workload_us(fleet) for fleet in results["fleets"]]
+    return f"A workload of the dearest fleet costs {max(costs) / min(costs):.2f} x one of the cheapest."
+
+
+def workload_us(fleet: Mapping[str, Any]) -> float:
+    """What a workload costs in stages 2 and 3 per slot, in microseconds of CPU time."""
+    return float(fleet["forecast_us_per_workload"]["median"] + fleet["decide_us_per_workload"]["median"])
 
 
 def _rows(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
@@ -135,6 +146,7 @@ def _rows(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
             f"{fleet['workloads']:,}",
             f"{fleet['ingest_us_per_sample']['median']:.1f}",
             f"{fleet['forecast_us_per_workload']['median']:.0f}",
+            f"{fleet['decide_us_per_workload']['median']:.0f}",
             f"{fleet['resident_kb'] / 1024:.0f}",
             "-" if slope is None else f"{slope:.1f}",
         )

@@ -13,6 +13,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from statistics import median
 from time import process_time
 from typing import Any
 
@@ -37,6 +38,7 @@ from streams.topics import Topics
 
 _FIRST_SLOT = 117_000_000
 _FETCH = 2_048
+_WEIGHED = 5  # slots after which the memory is taken, the last ones: what is on its way differs from one to the next
 _LEAD_S = 100.0  # the longer, the more stated risks wait for their windows to end
 _VALUES: dict[Source, tuple[str, ...]] = {
     "requests": (
@@ -143,17 +145,20 @@ def _fold(kernel: IngestKernel, records: Sequence[LogRecord]) -> tuple[list[Emis
     return emissions, process_time() - started
 
 
-async def _answer(fleet: _Fleet, pages: Sequence[LogRecord]) -> tuple[int, float]:
-    """How many emissions answered the slot, and the CPU seconds of stage 2."""
+async def _answer(fleet: _Fleet, pages: Sequence[LogRecord]) -> tuple[int, float, float]:
+    """How many emissions answered the slot, and the CPU seconds of stages 2 and 3."""
     started = process_time()
     answers = [emission async for emission in fleet.forecast.fold(pages)]
-    spent = process_time() - started
+    forecast_s, decide_s = process_time() - started, 0.0
     if fleet.planning is not None:
         plans = fleet.planning.plans_of(answers, fleet.config.slot_end_ms(fleet.slot))
-        decided = [out for plan in plans for group in fleet.planning.decide.fold(plan).outputs for out in group]
+        started = process_time()
+        emissions = [fleet.planning.decide.fold(plan) for plan in plans]
+        decide_s = process_time() - started
+        decided = [out for emission in emissions for group in emission.outputs for out in group]
         if sum(out.topic == fleet.topics.commands for out in decided) < len(fleet.names):
             raise RuntimeError("stage 3 did not command every workload")
-    return len(answers), spent
+    return len(answers), forecast_s, decide_s
 
 
 def _resident_kb() -> int:
@@ -178,7 +183,7 @@ def measure(workloads: int, slots: int, seed: int, planned: bool = False) -> dic
 def _measure(fleet: _Fleet, slots: int, empty_kb: int) -> dict[str, Any]:
     workloads = len(fleet.names)
     fleet.fill_rings()
-    ingest_s, forecast_s, samples = [], [], 0
+    ingest_s, forecast_s, decide_s, resident_kb, samples = [], [], [], [], 0
     for number in range(slots + 1):
         pages: list[LogRecord] = []
         folded_s, samples = 0.0, 0
@@ -189,7 +194,7 @@ def _measure(fleet: _Fleet, slots: int, empty_kb: int) -> dict[str, Any]:
             folded_s += spent
             pages += fleet.page_records(emissions)
             del records, emissions
-        answers, answered_s = asyncio.run(_answer(fleet, pages))
+        answers, forecast, decided = asyncio.run(_answer(fleet, pages))
         pages.clear()
         fleet.slot += 1
         # The first slot meets every name for the first time.
@@ -197,8 +202,10 @@ def _measure(fleet: _Fleet, slots: int, empty_kb: int) -> dict[str, Any]:
             if not answers:
                 raise RuntimeError("stage 2 did not answer the slot")
             ingest_s.append(folded_s)
-            forecast_s.append(answered_s)
-    resident_kb = _resident_kb() - empty_kb
+            forecast_s.append(forecast)
+            decide_s.append(decided)
+        if number > slots - _WEIGHED:
+            resident_kb.append(_resident_kb() - empty_kb)
     held = fleet.forecast.table[fleet.names[-1]]
     if len(fleet.forecast.table) != workloads or not held.observed[: -slots - 1].all():
         raise RuntimeError("the rings are not full")
@@ -207,7 +214,8 @@ def _measure(fleet: _Fleet, slots: int, empty_kb: int) -> dict[str, Any]:
         "samples_per_slot": samples,
         "ingest_s": ingest_s,
         "forecast_s": forecast_s,
-        "resident_kb": resident_kb,
+        "decide_s": decide_s,
+        "resident_kb": median(resident_kb),
     }
 
 

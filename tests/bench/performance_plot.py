@@ -22,7 +22,7 @@ def draw(where: Path, results: Results) -> Path:
     figure, axes = plt.subplots(2, 2, figsize=(9.2, 6.4))
     _ingest(axes[0, 0], results("ingest")["results"])
     _latency(axes[0, 1], results("latency")["results"])
-    _scale(axes[1, 0], results("scale")["results"]["fleets"])
+    _scale(axes[1, 0], results("scale")["results"])
     _recovery(axes[1, 1], [r for name in ("recovery", "recovery-10000") for r in results(name)["results"]])
     figure.tight_layout(h_pad=2.0, w_pad=2.0)
     saved: Path = save(figure, where)
@@ -65,20 +65,24 @@ def _latency(axis: Any, measured: list[Mapping[str, Any]]) -> None:
     axis.legend(fontsize=7, loc="upper left", ncols=2, columnspacing=1.0)
 
 
-def _scale(axis: Any, fleets: list[Mapping[str, Any]]) -> None:
-    at = [f["workloads"] for f in fleets]
-    for key, name, colour in (
-        ("forecast_us_per_workload", "stage 2, per workload", OURS),
-        ("ingest_us_per_sample", "ingest, per sample", PALETTE[1]),
+def _scale(axis: Any, measured: Mapping[str, Any]) -> None:
+    planned, bare = measured["planned"]["fleets"], measured["fleets"]
+    for fleets, key, name, colour in (
+        (planned, "forecast_us_per_workload", "forecast and plan, per workload", OURS),
+        (bare, "forecast_us_per_workload", "... without model and planner", PALETTE[8]),
+        (planned, "decide_us_per_workload", "decide, per workload", PALETTE[2]),
+        (bare, "ingest_us_per_sample", "ingest, per sample", PALETTE[1]),
     ):
+        at = [f["workloads"] for f in fleets]
         middle = [f[key]["median"] for f in fleets]
         axis.plot(at, middle, "o-", color=colour, label=name)
         axis.fill_between(at, [f[key]["min"] for f in fleets], [f[key]["max"] for f in fleets], color=colour, alpha=0.2)
     axis.set(xscale="log", yscale="log", xlabel="workloads", ylabel="CPU µs", title="Cost of a slot as the fleet grows")
     axis.set_xticks(at, [f"{n:,}" for n in at])
+    axis.set_ylim(5, 1.5e4)
     axis.set_yticks([10, 100, 1000], ["10", "100", "1,000"])
     axis.minorticks_off()
-    axis.legend(fontsize=7.5)
+    axis.legend(fontsize=7, loc="upper left", ncols=2, columnspacing=1.0)
 
 
 def _recovery(axis: Any, measured: list[Mapping[str, Any]]) -> None:

@@ -86,12 +86,14 @@ def _plan() -> str:
 def _scale() -> str:
     found = results("scale")
     job, measured = found["job"], found["results"]
-    rows = [*_fleets(measured, ""), *_fleets(measured["planned"], ", planned")]
+    rows = [*_fleets(measured, ""), *_fleets(measured["planned"], "planned")]
     headings = (
-        "workloads", "ingest, µs per sample", "stage 2, µs per workload", "memory, MiB", "KiB per further workload",
+        "workloads", "", "ingest, µs per sample", "stage 2, µs per workload", "stage 3", "memory, MiB",
+        "KiB per further workload",
     )  # fmt: skip
     return (
-        f"{conditions(found)}Medians of {job['slots']} slots, of {job['planned_slots']} where planned; CPU time.\n\n"
+        f"{conditions(found)}Medians of {job['slots']} slots; where planned of {job['planned_slots']}, with up to "
+        f"1,000 workloads of {10 * job['planned_slots']}; CPU time.\n\n"
         f"{table(headings, rows)}"
     )
 
@@ -100,9 +102,11 @@ def _fleets(measured: Mapping[str, Any], how: str) -> list[tuple[str, ...]]:
     slopes = ["–", *(f"{kb:.1f}" for kb in measured["kb_per_workload"])]
     return [
         (
-            f"{f['workloads']:,}{how}",
+            f"{f['workloads']:,}",
+            how,
             f"{f['ingest_us_per_sample']['median']:.1f}",
             f"{f['forecast_us_per_workload']['median']:.0f}",
+            f"{f['decide_us_per_workload']['median']:.0f}" if how else "–",
             f"{f['resident_kb'] / 1024:,.0f}",
             slope,
         )

@@ -6,9 +6,9 @@ no Kafka. CPU of all threads per workload and slot, medians over the last slots;
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import gc
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -127,4 +127,6 @@ def main(workloads: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 250)
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.slot_cost", description=__doc__)
+    parser.add_argument("workloads", type=int, nargs="?", default=250)
+    main(parser.parse_args().workloads)

@@ -52,7 +52,7 @@ def test_figures_in_prose_are_those_of_the_results() -> None:
 
 def test_a_goal_is_kept_or_missed_by_what_was_measured() -> None:
     found = {goal.what: goal for goal in goals(results)}
-    assert len(found) == 11
+    assert len(found) == 12
     rate = results("ingest")["results"]["single"]["subjects"]["harmony"]["samples_per_s"]["median"]
     assert found["one JSON record per sample"].kept == (rate >= 200_000)
 

@@ -117,7 +117,8 @@ def test_a_planned_fleet_is_commanded_in_every_slot() -> None:
             measure(workloads=2, slots=1, seed=3, planned=True)
     told = measure(workloads=2, slots=1, seed=3, planned=True)
     assert told["samples_per_slot"] == 2 * 3
-    assert len(told["forecast_s"]) == 1
+    assert len(told["forecast_s"]) == len(told["decide_s"]) == 1
+    assert min(told["forecast_s"] + told["decide_s"]) > 0
 
 
 def test_slopes_are_between_neighbouring_fleets() -> None:
