@@ -10,6 +10,7 @@ from agents.policy import Policy
 from streams.commit_codec import Commit, pack
 from streams.config import StreamConfig
 from streams.log import ContractBroken, OtherSettings
+from streams.unreadable import UNREADABLE
 
 STAGE = "decide"
 _REMEDY = ", or accept a new start with `harmony state reset`"
@@ -43,7 +44,7 @@ def unpack_commit(commit: Commit, policy: Policy, stream: StreamConfig) -> Decid
     """
     try:
         body = _DECODER.decode(commit.body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise ContractBroken(
             f"the decide stage's commit record cannot be read ({error}): run the release that wrote it{_REMEDY}"
         ) from error

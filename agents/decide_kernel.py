@@ -30,6 +30,7 @@ from streams.commit_codec import Commit, CommitChain
 from streams.config import StreamConfig
 from streams.log import Emission, LogRecord, OtherSettings, OutRecord
 from streams.topics import Topics
+from streams.unreadable import UNREADABLE
 
 __all__ = ["STAGE", "DecideKernel"]
 
@@ -216,7 +217,7 @@ class DecideKernel:
             if known is not None and place.origin_ts_ms <= known.origin_ts_ms:
                 return  # as nearly all that are read, for clocks of brokers may differ by a minute
             decision = decode_decision(value)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             return  # anyone's bytes on a public topic must not stop the stage
         mine = decision_id(
             self._policy.fleet,

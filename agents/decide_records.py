@@ -178,6 +178,8 @@ def _of_this_version(decoder: msgspec.json.Decoder[_Record], value: bytes) -> _R
         record = decoder.decode(value)
     except UnicodeDecodeError as error:  # of a string inside, which is none of msgspec's own errors
         raise msgspec.ValidationError(f"it is not UTF-8: {error.reason}") from None
+    except RecursionError:
+        raise msgspec.ValidationError("it is nested too deep") from None
     if record.v != 1:
         # The same names may mean something else there, and nobody may obey what he does not understand.
         raise msgspec.ValidationError(f"its version is {record.v}, this release reads 1")

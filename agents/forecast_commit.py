@@ -23,6 +23,7 @@ from model.risk_calibration import RiskCalibration
 from streams.coarse_ring import COARSE_STEP_MS, RunningCoarse
 from streams.config import StreamConfig
 from streams.log import ContractBroken, OtherSettings
+from streams.unreadable import UNREADABLE
 
 S = TypeVar("S")
 
@@ -89,7 +90,7 @@ def decode_commit(body: bytes, config: StreamConfig, partition: int, fleet: str)
     """
     try:
         commit = msgspec.msgpack.decode(body, type=CommitBody)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise ContractBroken(
             f"commits/{partition}: not a commit of the forecast stage of this release ({error}); run the release "
             "that wrote it, or `harmony state reset`"

@@ -16,6 +16,7 @@ import msgspec
 from agents.records import PlanOf, PlanRecord, WorkloadPlan
 from streams.log import ContractBroken, OtherSettings
 from streams.pages import FleetFacts
+from streams.unreadable import UNREADABLE
 
 MAGIC = b"HPL1"
 _LEVEL = 1  # of deflation
@@ -37,6 +38,7 @@ class Shown(msgspec.Struct, frozen=True):
     fleet: FleetFacts | None = None
 
 
+_NO_PLAN = (*UNREADABLE, ValueError, zlib.error)
 _encode = msgspec.msgpack.encode
 _DECODER = msgspec.msgpack.Decoder(PlanRecord)
 _PACKED = msgspec.msgpack.Decoder(PlanOf[msgspec.Raw])
@@ -135,7 +137,7 @@ class PackedPlans:
     def _read(self, decoder: msgspec.msgpack.Decoder[_Part], raw: msgspec.Raw) -> _Part:
         try:
             return decoder.decode(raw)
-        except ValueError as error:  # msgspec's errors are ValueErrors
+        except _NO_PLAN as error:
             raise _no_plan(self.offset, error) from error
 
 
@@ -172,7 +174,7 @@ def _decoded(decoder: msgspec.msgpack.Decoder[_Plan], value: bytes | None, offse
         if value is None or value[:4] != MAGIC:
             raise ValueError("it does not start with the plan magic")
         plan = decoder.decode(zlib.decompress(value[4:]))
-    except (ValueError, zlib.error) as error:
+    except _NO_PLAN as error:
         raise _no_plan(offset, error) from error
     if plan.v != 1:
         raise OtherSettings(

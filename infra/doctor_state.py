@@ -24,6 +24,7 @@ from streams.commit_codec import CommitAssembler
 from streams.log import ContractBroken, LogRecord
 from streams.page_codec import slot_of_page
 from streams.read_back import ReadBackSizes, shortages
+from streams.unreadable import UNREADABLE
 
 _SKEW_S = 2.0
 # Looks back at most so many stretches for a newest record.
@@ -107,7 +108,7 @@ def _state(settings: Settings, tail: TopicTail) -> Finding:
 def _judged(settings: Settings, body: bytes, stamp_ms: int) -> Finding:
     try:
         commit = msgspec.msgpack.decode(body, type=DecideCommit)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         return Finding("state", "fail", "written by another release", "run that one, or `harmony state reset`")
     wrong = [
         f"{name} is {wanted}, the state has {found}"

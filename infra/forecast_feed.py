@@ -22,6 +22,7 @@ from streams.log import ContractBroken, LogRecord
 from streams.page_codec import PageAssembler
 from streams.pages import Page
 from streams.topics import Topics
+from streams.unreadable import UNREADABLE
 
 
 class _Committed(msgspec.Struct):
@@ -125,7 +126,7 @@ class ForecastFeed:
     def _take_forecast(self, value: bytes) -> None:
         try:
             forecast = msgspec.json.decode(value, type=ForecastRecord)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise self._complaint(f"a forecast is not as expected: {error}") from None
         if forecast.workload == self._workload:
             self.scorecard.offer(forecast)

@@ -33,6 +33,7 @@ from infra.topic_admin import create_topics, patiently
 from streams.commit_codec import CommitAssembler
 from streams.log import ContractBroken, LogRecord
 from streams.topics import Topics, TopicSpec
+from streams.unreadable import UNREADABLE
 
 _TIMEOUT_MS = 30_000
 _DELETED_WITHIN_S = 30.0
@@ -108,7 +109,7 @@ class StateReset:
             return None
         try:
             return msgspec.msgpack.decode(assembler.newest.body, type=DecideCommit).epoch
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except UNREADABLE:
             return None
 
     def reset(self) -> None:

@@ -57,7 +57,7 @@ def _read_task(folder: Path) -> Task:
         return _task(folder, spec)
     except OSError as error:
         raise HarmonyError(f"{where}: cannot be read ({error.strerror}); check the path.", 2) from error
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise HarmonyError(f"{where}: is not JSON ({error}); correct the file.", 2) from error
     except (KeyError, TypeError, ValueError) as error:
         raise HarmonyError(

@@ -21,6 +21,7 @@ from streams.limits import refuse_instant
 from streams.records import MAX_NUMBER, VERSION
 from streams.sample_run import Floats, Ints
 from streams.strict_json import MalformedError
+from streams.unreadable import UNREADABLE
 
 MAGIC = b"HTB1"
 _LENGTH = struct.Struct("<I")
@@ -113,7 +114,7 @@ def read_binary(value: bytes) -> BinarySamples:
 def _read_header(text: bytes) -> BinaryHeader:
     try:
         header = _decode_header(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         strict_json.read(text)
         raise MalformedError("schema", str(error)) from None
     # All that the decoder lets pass is a key that stands twice, which has a colon of its own.

@@ -17,6 +17,7 @@ import numpy as np
 
 from streams.coarse_ring import CoarseRow
 from streams.log import ContractBroken, LogRecord, OtherSettings, OutRecord
+from streams.unreadable import UNREADABLE
 
 CHUNK_BYTES = 900_000
 _PART_WORKLOADS = 5_000  # of a coarse row
@@ -129,7 +130,7 @@ class CommitAssembler:
             return
         try:
             chunk = msgspec.msgpack.decode(record.value or b"", type=_Chunk)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise ContractBroken(f"{where} is not a commit record ({error}); {_FOREIGN}") from error
         if chunk.version != VERSION:
             raise OtherSettings(f"{where} {_other_version(chunk.version)}")
@@ -233,7 +234,7 @@ def decode_coarse(value: bytes | None, where: str = "pages.coarse") -> CoarseRow
         shape = (len(wire.workloads), len(wire.indicators))
         values = np.frombuffer(wire.values, np.float32).reshape(shape)
         observed = np.frombuffer(wire.observed, np.bool_).reshape(shape)
-    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
+    except (*UNREADABLE, ValueError) as error:
         raise ContractBroken(f"{where} is not ten minutes of means ({error}); {_FOREIGN}") from error
     return CoarseRow(wire.index, wire.workloads, wire.indicators, values, observed)
 

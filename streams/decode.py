@@ -29,6 +29,7 @@ from streams.records import (
 )
 from streams.refusal import explain_refusal
 from streams.strict_json import MalformedError
+from streams.unreadable import UNREADABLE
 from streams.wire import (
     KINDS,
     BatchWire,
@@ -93,7 +94,7 @@ class RecordDecoder:
                 return self._binary(read_binary(value), key)
             try:
                 wire = self._parse(value)
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            except UNREADABLE as error:
                 if not explain:
                     return _NOT_EXPLAINED
                 explain_refusal(value, error, self._source)

@@ -16,6 +16,7 @@ from streams.facts_codec import PageFacts, PageSeries
 from streams.log import ContractBroken, LogRecord, OtherSettings
 from streams.page_seal import CHUNK_HEAD, FORMAT, KEY, LENGTH, MAGIC, PageHeader, digest_of
 from streams.pages import Page
+from streams.unreadable import UNREADABLE
 
 _FOREIGN = "something else writes to the pages topic; stop it, then `harmony state reset`"
 _OTHER_SHAPE = "settings changed under existing state; restore the old value or run `harmony state reset`"
@@ -44,7 +45,7 @@ def decode_page(body: bytes, config: StreamConfig, num_partitions: int) -> Page:
         (length,) = LENGTH.unpack_from(body)
         start = LENGTH.size + length
         header = _decode_header(body[LENGTH.size : start])
-    except (msgspec.MsgspecError, UnicodeDecodeError, struct.error) as error:
+    except (*UNREADABLE, struct.error) as error:
         raise ContractBroken(f"a page header cannot be read ({error}); {_OTHER_SHAPE}") from None
     for name, found, wanted in (
         ("format version", header.v, FORMAT),
@@ -56,7 +57,7 @@ def decode_page(body: bytes, config: StreamConfig, num_partitions: int) -> Page:
             raise OtherSettings(f"pages hold {name} {found}, the settings say {wanted}; {_OTHER_SHAPE}")
     try:
         return _page_of(header, body, start)
-    except (ValueError, IndexError, TypeError, msgspec.MsgspecError) as error:
+    except (*UNREADABLE, ValueError, IndexError, TypeError) as error:
         raise ContractBroken(f"the parts of a page do not fit each other ({error}); {_FOREIGN}") from None
 
 

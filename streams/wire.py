@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from streams.catalogue import Source
+from streams.unreadable import UNREADABLE
 
 
 class HistogramWire(msgspec.Struct, gc=False):
@@ -108,7 +109,7 @@ KINDS: dict[Source, tuple[str, ...]] = {
 }
 
 # What a parser says of a text that is not of its layout.
-REFUSED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError)
+REFUSED = (*UNREADABLE, TypeError)
 # Colons between the keys and values of a record without any name of its own: v, kind, workload, source, ts_ms, values.
 FRAME_COLONS = 6
 

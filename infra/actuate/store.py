@@ -21,6 +21,7 @@ from agents.apply_guard import ApplyGuard
 from agents.apply_limits import RateCaps, Words
 from infra.errors import HarmonyError
 from infra.printable import printable
+from streams.unreadable import UNREADABLE
 
 
 def words_path(state_dir: Path, given: Path | None = None) -> Path:
@@ -70,7 +71,7 @@ class WordsFile:
                 self._stat = stat
         except FileNotFoundError:
             self._stat = self._words = None
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (OSError, *UNREADABLE) as error:
             self._stat = None
             return Words(stopped=f"{self.path} cannot be read: {printable(str(error), 120)}")
         return self._words
@@ -86,7 +87,7 @@ class WordsFile:
                 words = msgspec.json.decode(self.path.read_bytes(), type=Words)
             except FileNotFoundError:
                 words = Words()
-            except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            except (OSError, *UNREADABLE) as error:
                 raise HarmonyError(
                     f"{self.path} cannot be read ({printable(str(error), 120)}); actuators count it as a thrown kill "
                     "switch. Correct it, or remove it and give the words again."
@@ -148,7 +149,7 @@ class Store:
             return ApplyGuard.restore(path.read_bytes(), max_replicas, caps=caps, max_ahead_ms=max_ahead_ms)
         except FileNotFoundError:
             return ApplyGuard(max_replicas, caps=caps, max_ahead_ms=max_ahead_ms)
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (OSError, *UNREADABLE) as error:
             raise HarmonyError(
                 f"{path} is damaged ({printable(str(error), 120)}), and without it an old command could be obeyed "
                 "again. Remove it once no lease published before now is in force."

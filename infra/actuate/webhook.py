@@ -30,6 +30,7 @@ from infra.errors import HarmonyError
 from infra.printable import printable
 from infra.probes import names_loopback
 from infra.web_address import split_url
+from streams.unreadable import UNREADABLE
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
@@ -217,7 +218,7 @@ async def _beginning(content: aiohttp.StreamReader) -> bytes:
 def _count(answer: bytes, ordered: int) -> int:
     try:
         said = msgspec.json.decode(answer, type=_Answer).replicas
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         return ordered
     return ordered if said is None or said < 0 else said
 

@@ -14,6 +14,7 @@ from agents.records import Decision
 from infra.page.history import LoadForecast, WorkloadHistory
 from streams.log import ContractBroken
 from streams.topics import Topics
+from streams.unreadable import UNREADABLE
 
 # About 60 KB each; what goes beyond is counted, not kept.
 MAX_WORKLOADS: Final = 2_000
@@ -64,7 +65,7 @@ class FleetMemory:
                 self._fold_forecast(value)
             elif topic == self._topics.plans:
                 self._fold_plan(value)
-        except (msgspec.MsgspecError, ContractBroken, UnicodeDecodeError, ValueError, OverflowError):
+        except (*UNREADABLE, ContractBroken, ValueError, OverflowError):
             self.unreadable += 1
 
     def get(self, workload: str) -> WorkloadHistory | None:

@@ -101,7 +101,7 @@ def load(folder: Path) -> Checkpoint:
 def _read_spec(path: Path) -> tuple[NetworkSpec, str, dict[str, Any]]:
     try:
         body = json.loads(_read(path))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CheckpointError(f"{path}: not JSON ({error})") from None
     if not isinstance(body, dict) or not isinstance(body.get("spec"), dict) or not isinstance(body.get("sha256"), str):
         raise CheckpointError(f"{path}: wanted an object with spec and sha256")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.plan_codec import MAGIC, PlanWriter, Shown, decode_plan, encode_plan, open_plans
+from agents.plan_codec import MAGIC, PlanWriter, Shown, decode_plan, encode_plan, open_plans, slot_of_plan
 from agents.records import PlanOf, WorkloadPlan
 from streams.log import ContractBroken
 from tests.agents.decide_runs import control
@@ -72,3 +72,11 @@ def test_a_plan_that_is_none_is_refused_where_it_is_read() -> None:
     for bad in (value[:-3], MAGIC, None):
         with pytest.raises(ContractBroken, match=r"offset 7 is not a plan.*state reset"):
             open_plans(bad, 7)
+
+
+def test_what_is_nested_too_deep_is_no_plan() -> None:
+    deep = b"\x91" * 200_000 + b"\xc0"
+    value = MAGIC + zlib.compress(b"\x81" + msgspec.msgpack.encode("workloads") + deep)
+    for read in (decode_plan, open_plans, slot_of_plan):
+        with pytest.raises(ContractBroken, match=r"offset 7 is not a plan.*state reset"):
+            read(value, 7)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from agents.decide_records import decode_command, decode_decision
-from agents.plan_codec import decode_plan
+from agents.plan_codec import decode_plan, open_plans
 from infra.collect.exposition import UnreadableError, read_exposition
 from infra.collect.raw_record import UNFORESEEN, read_raw
 from infra.collect.remote_write import read_remote_write
@@ -91,10 +91,17 @@ def targets() -> tuple[Target, ...]:
         Target("page body", _page_body, tuple(page[24:] for page in pages), timed=False),
         Target("coarse rows", _refusing(decode_coarse, ContractBroken), coarse, timed=False),
         Target("plans", _refusing(decode_plan, ContractBroken), answers[TOPICS.plans], timed=False),
+        Target("plans, one at a time", _refusing(_each_plan, ContractBroken), answers[TOPICS.plans], timed=False),
         Target("decisions", _refusing(decode_decision, *_NOT_OURS), answers[TOPICS.decisions], timed=False),
         Target("commands", _refusing(decode_command, *_NOT_OURS), answers[TOPICS.decisions], timed=False),
         *(Target(f"page of {t.rsplit('.', 1)[-1]}", _shown(t), seeds, timed=False) for t, seeds in answers.items()),
     )
+
+
+def _each_plan(value: bytes) -> None:
+    packed = open_plans(value)
+    for number in range(len(packed.shown())):
+        packed.plan(number)
 
 
 def _decoder(source: Source) -> Callable[[bytes], str]:
