@@ -56,9 +56,10 @@ def run_scale_bench(bench: ScaleBench, out: Path | None = None) -> dict[str, Any
         HarmonyError: a fleet could not be measured, for instance for want of memory.
     """
     loads = [load_average()]
-    fleets = [_measured({"workloads": n, "slots": bench.slots, "seed": bench.seed}, loads) for n in bench.workloads]
+    job = {"seed": bench.seed}
+    fleets = [_measured({"workloads": n, "slots": bench.slots, **job}, loads) for n in bench.workloads]
     planned = [
-        _measured({"workloads": n, "slots": _planned_slots(bench, n), "seed": bench.seed, "planned": True}, loads)
+        _measured({"workloads": n, "slots": planned_slots(bench.planned_slots, n), **job, "planned": True}, loads)
         for n in bench.workloads
     ]
     results = {
@@ -73,8 +74,9 @@ def run_scale_bench(bench: ScaleBench, out: Path | None = None) -> dict[str, Any
     return body
 
 
-def _planned_slots(bench: ScaleBench, workloads: int) -> int:
-    return bench.planned_slots * min(max(_SMALL // workloads, 1), 10)
+def planned_slots(least: int, workloads: int) -> int:
+    """Slots of a planned fleet of this size, where a large one has the least."""
+    return least * min(max(_SMALL // workloads, 1), 10)
 
 
 def _measured(job: Mapping[str, int], loads: list[float]) -> dict[str, Any]:

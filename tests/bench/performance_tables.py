@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from infra.bench.scale import planned_slots
 from tests.bench.markdown import conditions, table
 from tests.bench.performance_goals import goals
 from tests.bench.stored import results
@@ -93,7 +94,7 @@ def _scale() -> str:
     )  # fmt: skip
     return (
         f"{conditions(found)}Medians of {job['slots']} slots; where planned of {job['planned_slots']}, with up to "
-        f"1,000 workloads of {10 * job['planned_slots']}; CPU time.\n\n"
+        f"1,000 workloads of {planned_slots(job['planned_slots'], 1_000)}; CPU time.\n\n"
         f"{table(headings, rows)}"
     )
 
