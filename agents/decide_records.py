@@ -187,38 +187,39 @@ def _of_this_version(decoder: msgspec.json.Decoder[_Record], value: bytes) -> _R
 
 
 def decision_record(topic: str, fleet: str, decision: Decision) -> OutRecord:
-    headers = _headers("harmony.decision.v1", decision.decision_id, fleet, decision.workload, decision.origin_ts_ms)
-    return OutRecord(topic, decision.workload.encode(), encode_decision(decision), headers=headers)
+    key = decision.workload.encode()
+    headers = _headers("harmony.decision.v1", decision.decision_id, fleet, key, decision.origin_ts_ms)
+    return OutRecord(topic, key, encode_decision(decision), headers=headers)
 
 
 def command_record(topic: str, fleet: str, command: Command) -> OutRecord:
     identity = f"{command.command_id}-{command.epoch}-{command.sequence}"
-    headers = _headers("harmony.command.v1", identity, fleet, command.workload, command.issued_ts_ms)
-    return OutRecord(topic, command.workload.encode(), encode_command(command), headers=headers)
+    key = command.workload.encode()
+    headers = _headers("harmony.command.v1", identity, fleet, key, command.issued_ts_ms)
+    return OutRecord(topic, key, encode_command(command), headers=headers)
 
 
-def _headers(kind: str, identity: str, fleet: str, workload: str, ts_ms: int) -> tuple[tuple[str, bytes], ...]:
+def _headers(kind: str, identity: str, fleet: str, subject: bytes, ts_ms: int) -> tuple[tuple[str, bytes], ...]:
     """CloudEvents 1.0, binary mode of the Kafka binding: the body stays plain JSON, the key stays the key.
 
     Time is event time, so that a replay of the log gives the same headers too.
     """
+    version, what, whence, when, form = _shared_headers(kind, fleet, ts_ms)
+    return version, what, ("ce_id", identity.encode()), whence, ("ce_subject", subject), when, form
+
+
+@lru_cache(64)
+def _shared_headers(kind: str, fleet: str, ts_ms: int) -> tuple[tuple[str, bytes], ...]:
+    """Those that all workloads of a fleet have in common at a time: of a large fleet they are held once."""
     return (
         ("ce_specversion", b"1.0"),
         ("ce_type", kind.encode()),
-        ("ce_id", identity.encode()),
-        ("ce_source", _source(fleet)),
-        ("ce_subject", workload.encode()),
+        # A URI reference by the specification, so a fleet's name needs its odd characters escaped.
+        ("ce_source", quote(f"harmony/{fleet}", safe="/-._~").encode()),
         ("ce_time", _rfc3339(ts_ms).encode()),
         ("content-type", b"application/json"),
     )
 
 
-@lru_cache(8)
-def _source(fleet: str) -> bytes:
-    """A URI reference by the specification, so a fleet's name needs its odd characters escaped."""
-    return quote(f"harmony/{fleet}", safe="/-._~").encode()
-
-
-@lru_cache(64)
 def _rfc3339(ts_ms: int) -> str:
     return datetime.fromtimestamp(ts_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from time import perf_counter
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,15 +25,13 @@ from agents.jumps_ahead import with_jumps
 from agents.micro_batcher import MicroBatcher
 from agents.plan_rows import RowPlanner, bare_plan
 from agents.policy import Policy
-from agents.precedence import Precedence
 from agents.proposal import Proposer, with_proposals
 from agents.recent_levels import recent_levels
 from agents.records import WorkloadPlan
-from agents.subject import Answers, Subject
+from agents.subject import Answers, Making, Subject
 from agents.surges_ahead import surge_times, with_surges
 from agents.told_rows import told_rows
 from model.contract import ContextBatch, ForecastBatch, Forecaster, quantiles_of_ordered, quantiles_of_paths
-from model.digits import six_digits
 from model.forecast_trust import REACTIVE, TIERS
 from streams.catalogue import Indicator
 from streams.meter import Meter
@@ -70,7 +68,6 @@ class Engine:
         demand_alone: demand is forecast from demand, a fraction of the work of forecasting every indicator; only
             workloads without any are forecast in full.
         plan_threads: partitions that are planned at a time.
-        precedence: what forecasts give way to before they are told.
     """
 
     def __init__(
@@ -85,7 +82,6 @@ class Engine:
         proposer: Proposer | None = None,
         demand_alone: bool = True,
         plan_threads: int = 1,
-        precedence: Precedence | None = None,
     ) -> None:
         self._forecaster = forecaster
         self._min_context = forecaster.min_context  # asked for of every workload, and of many forecasters in one
@@ -102,7 +98,6 @@ class Engine:
         # Each with one torch thread, as for inference: nothing that runs beside it can change a number.
         self._threads = ThreadPoolExecutor(plan_threads, "plan", initializer=torch.set_num_threads, initargs=(1,))
         self._proposing = Lock()
-        self._precedence = precedence or Precedence()
 
     @property
     def fingerprint(self) -> str:
@@ -112,13 +107,15 @@ class Engine:
     def min_context(self) -> int:
         return self._min_context
 
-    async def plan(self, subjects: Sequence[Subject], origin_ts_ms: int, with_forecast: bool) -> Answers:
+    async def plan(
+        self, subjects: Sequence[Subject], origin_ts_ms: int, with_forecast: bool, partition_size: int
+    ) -> Answers:
         """Forecast and plan; between planning slots only the reactive rule looks at the load."""
         if not with_forecast:
             return Answers([self._rows.between(subject, origin_ts_ms) for subject in subjects])
         plans = [bare_plan(subject, subject.refused) for subject in subjects]
         groups: dict[tuple[int, bool, int], list[int]] = {}
-        crowded = self._crowd is not None and len(subjects) > self._crowd[0]
+        crowded = self._crowd is not None and partition_size > self._crowd[0]
         least, reach = self.min_context, min(self._policy.max_horizon, self._forecaster.max_horizon)
         targets = [self._target_columns(subject, least) for subject in subjects]
         for i, subject in enumerate(subjects):
@@ -126,20 +123,14 @@ class Engine:
                 simple = crowded or not subject.state.trust.asks_network
                 groups.setdefault((self._horizon(subject, reach), simple, self._width(targets[i])), []).append(i)
         loop = asyncio.get_running_loop()
-        made = []
+        forecasts: list[Making] = []
         for (horizon, simple, width), indices in sorted(groups.items()):
             batcher = self._crowd[1] if simple and self._crowd is not None else self._batcher
             group = [(subjects[i], targets[i]) for i in indices]
             done, told = await self._plan_group(group, origin_ts_ms, horizon, width, batcher)
-            # Soon, for futures are large; the plan goes out meanwhile.
-            made.append(loop.run_in_executor(self._threads, self._forecasts, told, origin_ts_ms))
+            forecasts.append(partial(loop.run_in_executor, self._threads, self._forecasts, told, origin_ts_ms))
             for i, answer in zip(indices, done, strict=True):
                 plans[i] = answer
-
-        async def forecasts() -> list[Forecasts]:
-            await self._precedence.clear()
-            return list(await asyncio.gather(*made))
-
         return Answers(plans, forecasts)
 
     def _target_columns(self, subject: Subject, least: int) -> list[int]:
@@ -237,8 +228,8 @@ class Engine:
             model=told.fingerprint,
             indicators=tuple(self._catalogue[n].name for n in told.columns),
             published=told.published,
-            steps=six_digits(steps.numpy().astype(np.float64)),
-            peaks=six_digits(peaks.numpy().astype(np.float64)),
+            steps=steps.numpy(),
+            peaks=peaks.numpy(),
         )
 
 

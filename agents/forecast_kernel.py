@@ -9,7 +9,7 @@ last commit record are adopted, so that GPU noise cannot split history.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import islice
@@ -19,14 +19,13 @@ import msgspec
 
 from agents.forecast_commit import CommitBody, CommitOf, decode_commit
 from agents.forecast_state import WorkloadState
-from agents.forecasts import Forecasts
 from agents.known_workloads import KnownWorkloads
 from agents.live_scoring import ForecastScorer
 from agents.plan_codec import PlanWriter, decode_plan, plan_key, slot_of_plan
 from agents.policy import Policy
 from agents.precedence import Precedence
 from agents.records import PlanRecord
-from agents.subject import ForecastEngine
+from agents.subject import ForecastEngine, Making
 from streams.catalogue import Indicator, Source
 from streams.coarse_log import StoredRow
 from streams.commit_codec import Commit, CommitChain, encode_coarse, pack
@@ -41,9 +40,12 @@ from streams.topics import Topics
 from streams.window_table import Window
 
 STAGE = "forecast"
-_MOST_SUBJECTS = 1024
+# Windows, futures and plans are large: so many workloads at a time bound the memory of a large fleet.
+_AT_A_TIME = 256
+_MOST_FUTURES = 1024  # workloads of a partition whose forecasts may wait, as futures, until the plan is out
 # What nobody waits for gives way to the other lanes after so many workloads, a millisecond or two.
 _SLICE = 16
+_PIECE = 128  # records that are published at a time, a megabyte: those of a large partition are never all in memory
 T = TypeVar("T")
 
 
@@ -54,11 +56,17 @@ def batched(names: Iterable[T], size: int) -> Iterator[list[T]]:
         yield some
 
 
+def _begun(make: Making) -> Making:
+    """The same, already on its way."""
+    made = make()
+    return lambda: made
+
+
 @dataclass(slots=True)
 class _Answer:
-    """Of one slot: what makes the forecasts, and what a scorer needs: the windows."""
+    """Of one slot: what makes its forecasts, and what a scorer needs: the windows."""
 
-    forecasts: list[Callable[[], Awaitable[list[Forecasts]]]] = field(default_factory=list)
+    forecasts: list[Making] = field(default_factory=list)
     windows: dict[str, Window] = field(default_factory=dict)
 
 
@@ -153,7 +161,10 @@ class ForecastKernel:
                 answer = await self._answer(joined, origin_ts_ms, None)
                 self._known.remember(adopted.workloads, origin_ts_ms)
             self._late_controls = ()
-        forecasts = [made for make in answer.forecasts for made in await make()]
+        forecasts = []
+        while answer.forecasts:  # none is kept with its futures
+            await self._precedence.clear()
+            forecasts.append(await answer.forecasts.pop(0)())
         if self._scorer is not None:
             self._scorer.settle(slot, self.table)
             self._scorer.offer(slot, origin_ts_ms, forecasts, answer.windows)
@@ -161,6 +172,9 @@ class ForecastKernel:
             for rows in batched(range(len(made)), _SLICE):
                 await self._precedence.clear()
                 outputs += made.records(self._topics.forecasts, rows)
+                if len(outputs) >= _PIECE:
+                    yield Emission([outputs], (), resume_offset)
+                    outputs = []
         yield Emission([outputs], await self._commit(slot, resume_offset), resume_offset)
 
     def _fill(self, joined: JoinedSlot) -> list[OutRecord]:
@@ -184,15 +198,15 @@ class ForecastKernel:
         names = list(self.table)
         scored = set(self._scorer.chosen(joined.slot, names)) if self._scorer is not None else set()
         refused: Counter[str] = Counter()
-        # Windows, futures and plans are large: so many at a time bound the memory of a large fleet.
-        for workloads in batched(names, _MOST_SUBJECTS):
+        for workloads in batched(names, _AT_A_TIME):
             subjects = self._known.subjects(workloads, joined.slot, origin_ts_ms, offsets)
-            answers = await self._engine.plan(subjects, origin_ts_ms, with_forecast)
+            answers = await self._engine.plan(subjects, origin_ts_ms, with_forecast, len(names))
             if writer is not None:
                 writer.add(answers.plans)
                 self._known.remember(answers.plans, origin_ts_ms)
             refused.update(plan.refused for plan in answers.plans if plan.refused is not None)
-            answer.forecasts.append(answers.forecasts)
+            # Of many workloads these become quantiles while others are planned; of few, when the plan is out.
+            answer.forecasts += map(_begun, answers.forecasts) if len(names) > _MOST_FUTURES else answers.forecasts
             answer.windows.update((s.window.workload, s.window) for s in subjects if s.window.workload in scored)
         for reason, number in sorted(refused.items()):
             self._meter.count("refusals_total", number, reason=reason)

@@ -6,7 +6,7 @@ A plan does not wait for them, so nothing is made of them but numbers until it i
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,11 +14,10 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from model.digits import six_digits
 from streams.log import OutRecord
 
 QUANTILE_LEVELS: Final = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.99)
-
-Float = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,8 +29,8 @@ class Forecasts:
         model: fingerprint.
         indicators: names of the C columns.
         published: B lists of the columns that are published of a workload, ascending.
-        steps: float64 [B, C, H, Q], aligned with `QUANTILE_LEVELS`, rounded as by `six_digits`.
-        peaks: float64 [B, C, Q], of the largest step; likewise.
+        steps: float32 [B, C, H, Q], aligned with `QUANTILE_LEVELS`.
+        peaks: float32 [B, C, Q], of the largest step; likewise.
     """
 
     fleet: str
@@ -42,17 +41,22 @@ class Forecasts:
     model: str
     indicators: tuple[str, ...]
     published: Sequence[Sequence[int]]
-    steps: Float
-    peaks: Float
+    steps: NDArray[np.float32]
+    peaks: NDArray[np.float32]
 
     def __len__(self) -> int:
         return len(self.workloads)
 
-    def records(self, topic: str, rows: Iterable[int]) -> list[OutRecord]:
+    def told(self, row: int, column: int) -> NDArray[np.float64]:
+        """The quantiles [H, Q] as they are published of one workload, to six digits."""
+        return six_digits(self.steps[row, column].astype(np.float64))
+
+    def records(self, topic: str, rows: Sequence[int]) -> list[OutRecord]:
         """A record of `agents.records.ForecastRecord` for each of these workloads."""
         horizon_s = self.steps.shape[2] * self.step_ms / 1000
+        steps, peaks = (six_digits(numbers[rows].astype(np.float64)) for numbers in (self.steps, self.peaks))
         made = []
-        for b in rows:
+        for k, b in enumerate(rows):
             workload = self.workloads[b]
             columns = self.published[b]
             body = {
@@ -63,8 +67,8 @@ class Forecasts:
                 "source": self.sources[b],
                 "model": self.model,
                 "quantile_levels": QUANTILE_LEVELS,
-                "targets": {self.indicators[c]: self.steps[b, c] for c in columns},
-                "peaks": {self.indicators[c]: self.peaks[b, c] for c in columns},
+                "targets": {self.indicators[c]: steps[k, c] for c in columns},
+                "peaks": {self.indicators[c]: peaks[k, c] for c in columns},
                 "peak_window_s": horizon_s,
                 "v": 1,
             }

@@ -97,7 +97,7 @@ class ForecastScorer:
                     rows.append(windows[workload])
                     for column in its.published[b]:
                         target = its.indicators[column]
-                        offered.setdefault((its.sources[b], target), {})[workload] = its.steps[b, column]
+                        offered.setdefault((its.sources[b], target), {})[workload] = its.told(b, column)
         if not rows:
             return
         for (source, target), quantiles in offered.items():

@@ -31,8 +31,8 @@ class Subject:
     standing: tuple[Limit, ...] = ()
 
 
-async def _none() -> list[Forecasts]:
-    return []
+# Makes what is published of some workloads' forecasts, when it is asked to; once.
+Making = Callable[[], Awaitable[Forecasts]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,11 @@ class Answers:
 
     Attributes:
         plans: one per subject, in their order.
-        forecasts: makes what is published of the forecasts, when it is asked to: commands do not wait for it.
+        forecasts: commands do not wait for them. Until they are made, each holds futures, a hundred times as large.
     """
 
     plans: list[WorkloadPlan]
-    forecasts: Callable[[], Awaitable[list[Forecasts]]] = _none
+    forecasts: Sequence[Making] = ()
 
 
 class ForecastEngine(Protocol):
@@ -57,4 +57,8 @@ class ForecastEngine(Protocol):
     @property
     def min_context(self) -> int: ...
 
-    async def plan(self, subjects: Sequence[Subject], origin_ts_ms: int, with_forecast: bool) -> Answers: ...
+    async def plan(
+        self, subjects: Sequence[Subject], origin_ts_ms: int, with_forecast: bool, partition_size: int
+    ) -> Answers:
+        """`partition_size` is the number of the partition's workloads, of which these are some or all."""
+        ...

@@ -23,7 +23,7 @@ class ForecastRole:
     """
 
     def __init__(self, settings: Settings, meter: Meter, precedence: Precedence) -> None:
-        self._inference, engine = host_model(settings, DEFAULT_CATALOGUE, meter, precedence)
+        self._inference, engine = host_model(settings, DEFAULT_CATALOGUE, meter)
         board = SkillBoard(QUANTILE_LEVELS)
         baseline = NaiveBaseline(DEFAULT_CATALOGUE, settings.stream.step_ms, QUANTILE_LEVELS)
 

@@ -9,7 +9,6 @@ import structlog
 
 from agents.forecast_engine import Engine
 from agents.micro_batcher import MicroBatcher
-from agents.precedence import Precedence
 from infra.plugins.serving import own_policy, with_own_forecaster
 from infra.settings import Settings
 from infra.warm_up import warm_up
@@ -28,9 +27,7 @@ def _refused(reason: str) -> None:
     log.warning("model_refused", reason=reason)
 
 
-def host_model(
-    settings: Settings, catalogue: tuple[Indicator, ...], meter: Meter, precedence: Precedence | None = None
-) -> tuple[InferenceWorker, Engine]:
+def host_model(settings: Settings, catalogue: tuple[Indicator, ...], meter: Meter) -> tuple[InferenceWorker, Engine]:
     """The thread, to be closed by the caller, and the engine.
 
     A partition with more workloads than `advanced.model.max_network_workloads` is forecast by the baselines: a window
@@ -68,7 +65,6 @@ def host_model(
         proposer=own_policy(settings, meter),
         demand_alone=not settings.advanced.plugins.forecaster,
         plan_threads=min(_PLAN_THREADS, os.cpu_count() or 1),
-        precedence=precedence,
     )
     meter.gauge("model_info", 1, fingerprint=engine.fingerprint)
     return inference, engine

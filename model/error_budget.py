@@ -39,8 +39,8 @@ class ErrorBudget:
         self._requests = [0.0, 0.0]
         self._misses = [0.0, 0.0]
         self._last_ts_ms: int | None = None
-        # By objective, since the last slot: a plan asks often.
-        self._daring: dict[float, tuple[float, float, float]] = {}
+        # Of one objective, which comes first, since the last slot: a plan asks often.
+        self._daring: tuple[float, float, float, float] | None = None
 
     def observe(self, end_ts_ms: int, requests: float | None, miss_ratio: float | None) -> None:
         """Count one closed slot; an unobserved one, or one not newer than the last, only lets time pass."""
@@ -52,7 +52,7 @@ class ErrorBudget:
                 self._requests[k] *= keep
                 self._misses[k] *= keep
         self._last_ts_ms = end_ts_ms
-        self._daring.clear()
+        self._daring = None
         if requests is None or miss_ratio is None or not (math.isfinite(requests) and math.isfinite(miss_ratio)):
             return
         if requests > 0:
@@ -66,22 +66,24 @@ class ErrorBudget:
 
     def dared(self, declared: float, objective: float) -> float:
         """What a plan may dare where this probability, or share, is declared; never falls as more budget is left."""
-        more, less, _ = self._daring.get(objective) or self._dared(objective)
+        _, more, less, _ = self._dared(objective)
         return min(max(declared, _MOST), declared * more * less)
 
     def tried(self, declared: float, objective: float) -> float:
         """How much doubt a trial may leave out where this much is declared: none until budget is to spare."""
-        _, _, spare = self._daring.get(objective) or self._dared(objective)
+        _, _, _, spare = self._dared(objective)
         return declared if spare >= _TO_TRY else 0.0
 
-    def _dared(self, objective: float) -> tuple[float, float, float]:
-        """What calm and what spending multiply whatever is declared by, and how much there is to spare, 0 to 1."""
+    def _dared(self, objective: float) -> tuple[float, float, float, float]:
+        """The objective; what calm and what spending multiply whatever is declared by; how much is to spare, 0 to 1."""
+        if self._daring is not None and self._daring[0] == objective:
+            return self._daring
         long, short = self._left(_LONG, objective), self._left(_SHORT, objective)
         calm = min(max((short - _BURNING) / (0.5 - _BURNING), 0.0), 1.0)
         spare = max(2.0 * self._left(_LONG, objective, _PRIOR_MISSES_TO_DARE) - 1.0, 0.0) * calm
         spent = min(max(1.0 - 2.0 * max(long, short), 0.0), 1.0)  # of the second half, by the word of both
-        known = self._daring[objective] = math.pow(_MORE, spare), math.pow(_LESS, -spent), spare
-        return known
+        self._daring = objective, math.pow(_MORE, spare), math.pow(_LESS, -spent), spare
+        return self._daring
 
     def _left(self, time: int, objective: float, prior_misses: float = _PRIOR_MISSES) -> float:
         allowed = max(1.0 - objective, 1e-9)

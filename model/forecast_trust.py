@@ -10,6 +10,8 @@ Source: I. Gibbs, E. Candes, "Adaptive conformal inference under distribution sh
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import exp, isfinite
 from typing import Any, Final
@@ -28,6 +30,7 @@ _ENOUGH: Final = 30.0  # faded scores before a forecaster is judged
 _MISSES: Final = (0.4, 0.5)  # share of misses beyond which the network and the baselines are demoted
 _WORSE: Final = (1.5, 2.5)  # error of the median over that of the last value, likewise
 _PAUSE_SLOTS: Final = 480
+_NUMBERS: Final = 5  # of an outlook, beside its source
 _LONGEST_PAUSE_SLOTS: Final = 16 * _PAUSE_SLOTS
 
 
@@ -106,13 +109,27 @@ class Standing:
 class ForecastTrust:
     """One workload's record; every number of it stands in the commit record.
 
+    Every workload holds some outlooks, so they are bare numbers: as objects they take five times the room.
+
     Attributes:
         standings: of each forecaster that was heard, by its source.
-        waiting: outlooks not yet due.
     """
 
     standings: dict[str, Standing] = field(default_factory=dict)
-    waiting: list[Outlook] = field(default_factory=list)
+    _numbers: array[float] = field(default_factory=lambda: array("d"))  # due, low, mid, high, last, due, low, ...
+    _sources: tuple[str, ...] = ()
+
+    @property
+    def waiting(self) -> list[Outlook]:
+        """Outlooks not yet due, oldest first."""
+        return [self._outlook(k) for k in range(len(self._sources))]
+
+    def _dues(self) -> array[float]:
+        return self._numbers[::_NUMBERS]
+
+    def _outlook(self, k: int) -> Outlook:
+        due, low, mid, high, last = self._numbers[_NUMBERS * k : _NUMBERS * (k + 1)]
+        return Outlook(int(due), low, mid, high, last, self._sources[k])
 
     @property
     def asks_network(self) -> bool:
@@ -132,11 +149,18 @@ class ForecastTrust:
     def expect(self, outlook: Outlook) -> None:
         """Keep what a forecast said until its slot is observed."""
         if isfinite(outlook.low) and isfinite(outlook.mid) and isfinite(outlook.high) and isfinite(outlook.last):
-            self.waiting.append(outlook)
+            self._numbers.extend((outlook.due, outlook.low, outlook.mid, outlook.high, outlook.last))
+            self._sources += (outlook.source,)
 
     def said_of(self, slot: int) -> Outlook | None:
         """What was said last of a slot, until it is observed."""
-        return next((outlook for outlook in reversed(self.waiting) if outlook.due == slot), None)
+        last = len(self._sources) - 1
+        return next((self._outlook(last - k) for k, due in enumerate(reversed(self._dues())) if due == slot), None)
+
+    def _forget(self, which: Sequence[int]) -> None:
+        for k in reversed(which):
+            del self._numbers[_NUMBERS * k : _NUMBERS * (k + 1)]
+        self._sources = tuple(source for k, source in enumerate(self._sources) if k not in which)
 
     def observe(self, slot: int, value: float | None) -> list[int]:
         """Score what was said of `slot`, unless it was not observed.
@@ -144,8 +168,9 @@ class ForecastTrust:
         Returns:
             For each forecaster that is demoted or tried again: the tier that answers from now on.
         """
-        due = [outlook for outlook in self.waiting if outlook.due == slot]
-        self.waiting = [outlook for outlook in self.waiting if outlook.due > slot]
+        past = [k for k, due in enumerate(self._dues()) if due <= slot]
+        due = [outlook for outlook in map(self._outlook, past) if outlook.due == slot]
+        self._forget(past)
         if value is not None:
             for outlook in due:
                 self.standings.setdefault(outlook.source, Standing()).score(outlook, value)
@@ -153,7 +178,7 @@ class ForecastTrust:
         for source, standing in self.standings.items():
             tier = tier_of(source)
             if standing.judge(slot, _MISSES[tier], _WORSE[tier]):
-                self.waiting = [outlook for outlook in self.waiting if outlook.source != source]
+                self._forget([k for k, of in enumerate(self._sources) if of == source])
                 changed.append(tier if standing.trusted else tier + 1)
         return changed
 
@@ -193,7 +218,7 @@ class ForecastTrust:
             return ForecastTrust()
         if snapshot.get("v") != 2:
             raise ValueError(f"forecast trust snapshot has version {snapshot.get('v')!r}, this program reads 2")
-        return ForecastTrust(
-            {source: Standing(**numbers) for source, numbers in snapshot["standings"].items()},
-            [Outlook(**outlook) for outlook in snapshot["waiting"]],
-        )
+        trust = ForecastTrust({source: Standing(**numbers) for source, numbers in snapshot["standings"].items()})
+        for outlook in snapshot["waiting"]:
+            trust.expect(Outlook(**outlook))
+        return trust

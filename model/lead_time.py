@@ -47,7 +47,7 @@ class LeadTimePosterior:
         ValueError: it is not a positive number.
     """
 
-    __slots__ = ("_count", "_declared_s", "_mean", "_num_outcomes", "_quantiles", "_scale", "_shape")
+    __slots__ = ("_count", "_declared_s", "_mean", "_num_outcomes", "_scale", "_shape")
 
     def __init__(self, declared_s: float) -> None:
         if not (math.isfinite(declared_s) and declared_s > 0):
@@ -58,7 +58,6 @@ class LeadTimePosterior:
         self._shape = _PRIOR_SHAPE
         self._scale = (_PRIOR_SHAPE - 1.0) * _PRIOR_SIGMA**2
         self._num_outcomes = 0
-        self._quantiles: dict[float, float] = {}  # since the last outcome; they are asked for in every slot
 
     @property
     def num_outcomes(self) -> int:
@@ -69,7 +68,6 @@ class LeadTimePosterior:
         """Fold one outcome; False when the figure is not a positive number and was ignored."""
         if not (math.isfinite(lead_time_s) and lead_time_s > 0):
             return False
-        self._quantiles.clear()
         gap = _log(lead_time_s) - self._mean
         gap = min(max(gap, -_MAX_LOG_JUMP), _MAX_LOG_JUMP)
         if self._count + 1.0 > _MAX_COUNT:
@@ -86,17 +84,11 @@ class LeadTimePosterior:
 
     def quantile(self, level: float) -> float:
         """Quantile of the next replica's lead time, in seconds."""
-        known = self._quantiles.get(level)
-        if known is None:
-            known = self._quantiles[level] = float(self.quantiles((level,))[0])
-        return known
+        return _quantile(*self.student(), level)
 
     def quantiles(self, levels: Sequence[float] | Float) -> Float:
         """Quantiles of the next replica's lead time in seconds, aligned with `levels`."""
-        location, scale, freedom = self.student()
-        probability, value = student_table(freedom)
-        t = np.interp(np.asarray(levels, dtype=np.float64), probability, value)
-        return np.exp(np.clip(location + scale * t, -20.0, 20.0))
+        return _quantiles(*self.student(), levels)
 
     def student(self) -> tuple[float, float, float]:
         """Location, scale and degrees of freedom of the Student t that the log of the next lead time follows."""
@@ -162,6 +154,18 @@ class LeadTimePosterior:
         spread = max(self._scale - between * (told - old) ** 2, least)
         self._scale = spread + between * (told - new) ** 2
         self._mean = (prior * new + counted * told) / self._count
+
+
+@lru_cache(1 << 14)
+def _quantile(location: float, scale: float, freedom: float, level: float) -> float:
+    """Asked for in every slot, of workloads of which most have the same lead time."""
+    return float(_quantiles(location, scale, freedom, (level,))[0])
+
+
+def _quantiles(location: float, scale: float, freedom: float, levels: Sequence[float] | Float) -> Float:
+    probability, value = student_table(freedom)
+    t = np.interp(np.asarray(levels, dtype=np.float64), probability, value)
+    return np.exp(np.clip(location + scale * t, -20.0, 20.0))
 
 
 def _log(seconds: float) -> float:

@@ -11,7 +11,7 @@ import ctypes
 import gc
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from statistics import median
 from time import process_time
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from agents.forecast_kernel import ForecastKernel
+from agents.forecast_kernel import ForecastKernel, batched
 from agents.policy import Policy
 from agents.records import WorkloadPlan
 from agents.subject import Answers, Subject
@@ -55,8 +55,10 @@ class _NoModel:
     fingerprint = "none"
     min_context = 1_000_000
 
-    async def plan(self, subjects: Sequence[Subject], origin_ts_ms: int, with_forecast: bool) -> Answers:
-        del origin_ts_ms, with_forecast
+    async def plan(
+        self, subjects: Sequence[Subject], origin_ts_ms: int, with_forecast: bool, partition_size: int
+    ) -> Answers:
+        del origin_ts_ms, with_forecast, partition_size
         return Answers([WorkloadPlan(s.window.workload, s.refused, s.inputs) for s in subjects])
 
 
@@ -137,28 +139,34 @@ class _Fleet:
         return found
 
 
-def _fold(kernel: IngestKernel, records: Sequence[LogRecord]) -> tuple[list[Emission], float]:
-    started = process_time()
+def _fold(kernel: IngestKernel, records: Iterable[LogRecord]) -> tuple[list[Emission], float, int]:
+    """What a source's records come to, fetch by fetch, in how many CPU seconds, and how many records these were."""
     emissions: list[Emission] = []
-    for first in range(0, len(records), _FETCH):
-        emissions += kernel.fold(records[first : first + _FETCH])
-    return emissions, process_time() - started
+    spent_s, number = 0.0, 0
+    for fetched in batched(records, _FETCH):
+        started = process_time()
+        emissions += kernel.fold(fetched)
+        spent_s += process_time() - started
+        number += len(fetched)
+    return emissions, spent_s, number
 
 
 async def _answer(fleet: _Fleet, pages: Sequence[LogRecord]) -> tuple[int, float, float]:
     """How many emissions answered the slot, and the CPU seconds of stages 2 and 3."""
-    started = process_time()
-    answers = [emission async for emission in fleet.forecast.fold(pages)]
+    started, number, plans = process_time(), 0, []
+    async for emission in fleet.forecast.fold(pages):
+        number += 1
+        if fleet.planning is not None:  # of the rest nothing is kept, as where it is published
+            plans += fleet.planning.plans_of([emission], fleet.config.slot_end_ms(fleet.slot))
     forecast_s, decide_s = process_time() - started, 0.0
     if fleet.planning is not None:
-        plans = fleet.planning.plans_of(answers, fleet.config.slot_end_ms(fleet.slot))
         started = process_time()
         emissions = [fleet.planning.decide.fold(plan) for plan in plans]
         decide_s = process_time() - started
         decided = [out for emission in emissions for group in emission.outputs for out in group]
         if sum(out.topic == fleet.topics.commands for out in decided) < len(fleet.names):
             raise RuntimeError("stage 3 did not command every workload")
-    return len(answers), forecast_s, decide_s
+    return number, forecast_s, decide_s
 
 
 def _resident_kb() -> int:
@@ -188,12 +196,11 @@ def _measure(fleet: _Fleet, slots: int, empty_kb: int) -> dict[str, Any]:
         pages: list[LogRecord] = []
         folded_s, samples = 0.0, 0
         for source, kernel in fleet.ingest.items():
-            records = list(fleet.records(source))
-            samples += len(records) - 1
-            emissions, spent = _fold(kernel, records)
-            folded_s += spent
+            emissions, spent_s, number_read = _fold(kernel, fleet.records(source))
+            samples += number_read - 1  # the tick is none
+            folded_s += spent_s
             pages += fleet.page_records(emissions)
-            del records, emissions
+            del emissions
         answers, forecast, decided = asyncio.run(_answer(fleet, pages))
         pages.clear()
         fleet.slot += 1

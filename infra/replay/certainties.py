@@ -66,7 +66,9 @@ class CertainEngine:
     def min_context(self) -> int:
         return self._inner.min_context
 
-    async def plan(self, subjects: Sequence[Subject], origin_ts_ms: int, with_forecast: bool) -> Answers:
+    async def plan(
+        self, subjects: Sequence[Subject], origin_ts_ms: int, with_forecast: bool, partition_size: int
+    ) -> Answers:
         """As an engine does."""
         told = [replace(subject, state=self._certainty(subject.state)) for subject in subjects]
-        return await self._inner.plan(told, origin_ts_ms, with_forecast)
+        return await self._inner.plan(told, origin_ts_ms, with_forecast, partition_size)

@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
+from agents import forecast_kernel
 from agents.micro_batcher import MicroBatcher
 from agents.records import ForecastRecord
 from model.contract import ContextBatch, ForecastBatch
@@ -18,8 +19,13 @@ async def _naive(batch: ContextBatch, horizon: int, num_paths: int) -> ForecastB
     return SeasonalNaiveForecaster().forecast(batch, horizon, num_paths)
 
 
+@pytest.mark.parametrize("at_a_time", [1, 256])
 @pytest.mark.parametrize(("limit", "source"), [(1, "seasonal_naive"), (2, "last_value")])
-def test_the_number_of_workloads_decides_who_forecasts(limit: int, source: str) -> None:
+def test_the_number_of_workloads_decides_who_forecasts(
+    monkeypatch: pytest.MonkeyPatch, limit: int, source: str, at_a_time: int
+) -> None:
+    monkeypatch.setattr(forecast_kernel, "_AT_A_TIME", at_a_time)
+
     async def scene() -> set[str]:
         loop = MemoryLoop(("a", "b"))
         engine = loop.forecast._engine
