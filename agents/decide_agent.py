@@ -15,6 +15,7 @@ from streams.stage_app import StageHost
 from streams.topics import Topics
 
 _CLOCK_SLACK_MS = 60_000
+_MOST_UNTOLD = 16  # emissions, of a thousand decisions at most, that are kept until nobody waits
 
 EmissionObserver = Callable[[Emission], None]
 
@@ -24,7 +25,7 @@ class DecideLane:
     for when nothing else is asked of it.
 
     Args:
-        observe: told of each plan's emission, some time after it is out.
+        observe: told of all that is decided, some time after it is out.
         precedence: nobody else's work that can wait stands in the way from a plan to its decisions.
     """
 
@@ -32,7 +33,8 @@ class DecideLane:
         self.kernel = kernel
         self._observe = observe
         self._precedence = precedence or Precedence()
-        self._unsealed: list[Emission] = []
+        self._unsealed: list[int] = []  # where each of these plans lets a later life resume
+        self._untold: list[Emission] = []
 
     @property
     def resume_offset(self) -> int | None:
@@ -46,10 +48,15 @@ class DecideLane:
     async def fold(self, records: Sequence[LogRecord]) -> AsyncGenerator[Emission, None]:
         with self._precedence.ahead():
             for record in records:
-                emission = self.kernel.decide(record)
-                self._unsealed.append(emission)
-                # The last of them brings the others along, and the way is free when they are out.
-                yield emission._replace(urgent=record is records[-1])
+                for piece in self.kernel.decide(record):
+                    last = piece.resume_offset > record.offset
+                    if last:
+                        self._unsealed.append(piece.resume_offset)
+                    # The last plan brings the others along, and the way is free when they are out.
+                    yield piece._replace(urgent=not last or record is records[-1])
+                    self._untold.append(piece)
+                    if len(self._untold) > _MOST_UNTOLD:
+                        self._observe(self._untold.pop(0))
             for record in records:
                 self._precedence.answered(record.value)
 
@@ -59,11 +66,12 @@ class DecideLane:
 
     async def settle(self) -> AsyncGenerator[Emission, None]:
         """The commit records of all that was decided meanwhile, and what is told of it."""
-        settled, self._unsealed = self._unsealed, []
+        offsets, self._unsealed = self._unsealed, []
         commits = self.kernel.seal()
         if commits:
-            yield Emission((), commits, settled[-1].resume_offset, urgent=True)
-        for emission in settled:
+            yield Emission((), commits, offsets[-1], urgent=True)
+        untold, self._untold = self._untold, []
+        for emission in untold:
             self._observe(emission)
 
 

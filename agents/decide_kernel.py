@@ -5,7 +5,7 @@ A fold changes the state only when it succeeds, so a plan that breaks the contra
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -26,6 +26,7 @@ from agents.guards import run_guards
 from agents.plan_codec import PackedPlans, Shown, open_plans
 from agents.policy import Policy
 from agents.records import Decision, WorkloadPlan, decision_id
+from streams.batched import batched
 from streams.commit_codec import Commit, CommitChain
 from streams.config import StreamConfig
 from streams.log import Emission, LogRecord, OtherSettings, OutRecord
@@ -43,6 +44,7 @@ class _Place(msgspec.Struct):
 
 
 _PLACES = msgspec.json.Decoder(_Place)
+_PIECE = 1024  # workloads whose decisions are published at a time, three megabytes
 
 
 class DecideKernel:
@@ -113,12 +115,16 @@ class DecideKernel:
         Raises:
             ContractBroken: as `decide`.
         """
-        before = self._state
-        emission = self.decide(record)
-        return emission if self._state is before else emission._replace(commits=self.seal())
+        before, pieces = self._state, list(self.decide(record))
+        if self._state is before:
+            return pieces[-1]
+        outputs = self._by_kind([(out,) for piece in pieces for group in piece.outputs for out in group])
+        return pieces[-1]._replace(outputs=outputs, commits=self.seal())
 
-    def decide(self, record: LogRecord) -> Emission:
-        """Decide every workload of one plan; whoever asks seals it when its outputs are out.
+    def decide(self, record: LogRecord) -> Iterator[Emission]:
+        """Decide every workload of one plan, of a large one so many at a time; whoever asks seals it when all is out.
+
+        Until the last of them a crash must read the plan again, and the state is that of before.
 
         Raises:
             ContractBroken: the record is not a plan of this release, or of another step.
@@ -135,21 +141,25 @@ class DecideKernel:
         seen = self._resume_offset is not None and record.offset < self._resume_offset
         if seen or (mark is not None and plan.slot <= mark.slot):
             self._resume_offset = max(self._resume_offset or 0, after)
-            return Emission((), (), self._resume_offset)
+            yield Emission((), (), self._resume_offset)
+            return
         frame = Frame(plan, self._policy, self._fingerprint, self._stream)
         state = self._state.copy()
         apply_controls(state, plan)
         advance_clock(state, frame)
         shown = packed.shown()
-        decisions, commands = self._decide_all(state, frame, packed, shown, self._overdue_ms(frame, record))
+        outputs: tuple[list[OutRecord], ...] = ()
+        for some in batched(self._decide_all(state, frame, packed, shown, self._overdue_ms(frame, record)), _PIECE):
+            if outputs:
+                yield Emission(outputs, (), record.offset)
+            outputs = self._by_kind(some)
         state.partitions[str(plan.partition)] = PartitionMark(plan.slot, plan.origin_ts_ms)
         forget_controls(state, self._topics.partitions)
         self._state, self._resume_offset = state, after
         self._unsealed.append((state, after))
         for told in shown:
             self._published.pop((told.workload, plan.origin_ts_ms), None)
-        groups = tuple(group for group in (decisions, commands) if group)
-        return Emission(groups, (), after, plan.end_stamp_ms)
+        yield Emission(outputs, (), after, plan.end_stamp_ms)
 
     def seal(self) -> list[OutRecord]:
         """A commit record for each plan decided since the last time; each packs the whole fleet."""
@@ -163,10 +173,9 @@ class DecideKernel:
 
     def _decide_all(
         self, state: DecideState, frame: Frame, packed: PackedPlans, shown: Sequence[Shown], overdue_ms: int | None
-    ) -> tuple[list[OutRecord], list[OutRecord]]:
+    ) -> Iterator[tuple[OutRecord, ...]]:
+        """The records of one workload after the other."""
         fleet_name = self._policy.fleet
-        decisions: dict[str, OutRecord] = {}
-        commands: dict[str, OutRecord] = {}
         notice(state, frame, shown)
         fleet = Fleet(state, frame)
         ranks = [(-_priority(fleet, told.workload), told.workload) for told in shown]
@@ -175,18 +184,25 @@ class DecideKernel:
             if known is not None and known.origin_ts_ms == frame.origin_ts_ms:
                 continue  # decided from another partition's plan: the first decision of an origin stands
             plan = packed.plan(number)
+            made: tuple[OutRecord, ...] = ()
             decision = self._published.get((plan.workload, frame.origin_ts_ms))
             if decision is None:
                 decision = self._decide(state, fleet, plan, frame, overdue_ms)
-                decisions[plan.workload] = decision_record(self._topics.decisions, fleet_name, decision)
+                made += (decision_record(self._topics.decisions, fleet_name, decision),)
             command = build_command(frame, plan, decision, fleet.spec(plan.workload))
             if command is not None:
-                commands[plan.workload] = command_record(self._topics.commands, fleet_name, command)
+                made += (command_record(self._topics.commands, fleet_name, command),)
             claim = state.claims.get(plan.workload)
             apply(state, plan, decision, frame)
             fleet.claims.replace(claim, state.claims.get(plan.workload))
             fleet.replace(plan.workload, known, state.workloads.get(plan.workload))
-        return [decisions[w] for w in sorted(decisions)], [commands[w] for w in sorted(commands)]
+            yield made
+
+    def _by_kind(self, made: Iterable[tuple[OutRecord, ...]]) -> tuple[list[OutRecord], ...]:
+        """Decisions, then the commands that rest on them, each in the order of the workloads."""
+        outs = sorted((out for its in made for out in its), key=_key)
+        topics = self._topics.decisions, self._topics.commands
+        return tuple(group for group in ([out for out in outs if out.topic == topic] for topic in topics) if group)
 
     def _decide(
         self, state: DecideState, fleet: Fleet, plan: WorkloadPlan, frame: Frame, overdue_ms: int | None
@@ -229,6 +245,10 @@ class DecideKernel:
         if decision.decision_id != mine:
             return
         self._published.setdefault((decision.workload, decision.origin_ts_ms), decision)
+
+
+def _key(out: OutRecord) -> bytes:
+    return out.key or b""
 
 
 def _priority(fleet: Fleet, workload: str) -> int:

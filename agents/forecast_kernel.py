@@ -9,11 +9,9 @@ last commit record are adopted, so that GPU noise cannot split history.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import TypeVar
 
 import msgspec
 
@@ -26,6 +24,7 @@ from agents.policy import Policy
 from agents.precedence import Precedence
 from agents.records import PlanRecord
 from agents.subject import ForecastEngine, Making
+from streams.batched import batched
 from streams.catalogue import Indicator, Source
 from streams.coarse_log import StoredRow
 from streams.commit_codec import Commit, CommitChain, encode_coarse, pack
@@ -46,14 +45,6 @@ _MOST_FUTURES = 1024  # workloads of a partition whose forecasts may wait, as fu
 # What nobody waits for gives way to the other lanes after so many workloads, a millisecond or two.
 _SLICE = 16
 _PIECE = 128  # records that are published at a time, a megabyte: those of a large partition are never all in memory
-T = TypeVar("T")
-
-
-def batched(names: Iterable[T], size: int) -> Iterator[list[T]]:
-    """So many of them at a time, the last time perhaps fewer."""
-    rest = iter(names)
-    while some := list(islice(rest, size)):
-        yield some
 
 
 def _begun(make: Making) -> Making:

@@ -135,9 +135,10 @@ class DecideMetrics:
         self._step_s, self._hold_ms = step_s, round(hold_s * 1000)
         self._proposals: dict[str, deque[tuple[int, int]]] = {}
         self._newest: dict[str, _Replicas] = {}
+        self._totals = dict.fromkeys(_STATES, 0)  # of the newest; a large fleet is not added up for each emission
 
     def __call__(self, emission: Emission) -> None:
-        """Report the decisions made of one plan record."""
+        """Report its decisions."""
         seen = False
         for group in emission.outputs:
             for record in group:
@@ -146,18 +147,18 @@ class DecideMetrics:
                     seen = True
         if not seen:
             return
-        for state, name in _STATES.items():
-            self._meter.gauge("replicas", sum(getattr(r, name) or 0 for r in self._newest.values()), state=state)
+        for state, number in self._totals.items():
+            self._meter.gauge("replicas", number, state=state)
 
     def _decision(self, decision: _DecisionGlance) -> None:
         workload, replicas = decision.workload, decision.replicas
         self._meter.count("decisions_total", action=decision.action, reason=decision.reason)
         if decision.action == "retired":
-            self._newest.pop(workload, None)
+            self._replace(workload, None)
             self._proposals.pop(workload, None)
             self._meter.forget_workload(workload)
             return
-        self._newest[workload] = replicas
+        self._replace(workload, replicas)
         self._count_time(decision)
         if self._is_new(decision):
             self._meter.count("commands_total")
@@ -170,6 +171,15 @@ class DecideMetrics:
         self._meter.gauge("p_miss_allowed", _known(allowed), workload=workload)
         self._meter.gauge("telemetry_coverage_ratio", _known(decision.inputs.coverage_ratio), workload=workload)
         self._meter.gauge("acting", float(decision.mode == "act"), workload=workload)
+
+    def _replace(self, workload: str, replicas: _Replicas | None) -> None:
+        """Its newest replicas; None = it has retired."""
+        before = self._newest.pop(workload, None)
+        if replicas is not None:
+            self._newest[workload] = replicas
+        for state, name in _STATES.items():
+            was, now = (getattr(r, name, None) or 0 for r in (before, replicas))
+            self._totals[state] += now - was
 
     def _is_new(self, decision: _DecisionGlance) -> bool:
         """Whether it ordered its command first: the id tells, also to a worker that knows of no decision before."""
@@ -186,6 +196,7 @@ class DecideMetrics:
         for state in _STATES:
             self._meter.gauge("replicas", math.nan, state=state)
         self._newest.clear()
+        self._totals = dict.fromkeys(_STATES, 0)
         self._proposals.clear()
 
     def _count_time(self, decision: _DecisionGlance) -> None:

@@ -11,6 +11,7 @@ Pure: float64 arithmetic, no clock.
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -36,8 +37,8 @@ class ErrorBudget:
     __slots__ = ("_daring", "_last_ts_ms", "_misses", "_requests")
 
     def __init__(self) -> None:
-        self._requests = [0.0, 0.0]
-        self._misses = [0.0, 0.0]
+        self._requests = array("d", (0.0, 0.0))
+        self._misses = array("d", (0.0, 0.0))
         self._last_ts_ms: int | None = None
         # Of one objective, which comes first, since the last slot: a plan asks often.
         self._daring: tuple[float, float, float, float] | None = None
@@ -112,7 +113,7 @@ class ErrorBudget:
         if state.get("v") not in (1, 2):
             raise ValueError(f"error budget snapshot has version {state.get('v')!r}, this program reads 1 and 2")
         one = state["v"] == 1  # counted over the long time only
-        budget._requests = [state["requests"], 0.0] if one else list(state["requests"])
-        budget._misses = [state["misses"], 0.0] if one else list(state["misses"])
+        budget._requests = array("d", [state["requests"], 0.0] if one else state["requests"])
+        budget._misses = array("d", [state["misses"], 0.0] if one else state["misses"])
         budget._last_ts_ms = state["last_ts_ms"]
         return budget

@@ -79,7 +79,7 @@ class RiskCalibration:
 
     def __init__(self) -> None:
         self._shift = _FIRST_SHIFT
-        self._offered: tuple[int, int, array[float]] | None = None  # begin, end; count and risk, count and risk, ...
+        self._offered: array[float] | None = None  # begin, end, count, risk, count, risk, ...
         self._open = array("d")  # begin, end, risk, begin, end, risk, ...
 
     @property
@@ -94,13 +94,13 @@ class RiskCalibration:
     @property
     def oldest_begin_ms(self) -> int | None:
         """Before which no window begins that is still to be judged; None = there is none."""
-        offered = () if self._offered is None else (self._offered[0],)
+        offered = () if self._offered is None else self._offered[:1]
         oldest = min((*offered, *self._open[::3]), default=None)
         return None if oldest is None else int(oldest)
 
     def offer(self, begin_ts_ms: int, end_ts_ms: int, risks: Sequence[tuple[int, float]]) -> None:
         """Remember the stated risks of a plan by replica count, until it is known which count came into force."""
-        self._offered = (begin_ts_ms, end_ts_ms, array("d", [number for risk in risks for number in risk]))
+        self._offered = array("d", [begin_ts_ms, end_ts_ms, *(number for risk in risks for number in risk)])
 
     def settle(
         self,
@@ -120,7 +120,7 @@ class RiskCalibration:
             steps_between_plans: by which windows follow each other, so that neighbours share their evidence.
         """
         if self._offered is not None:
-            begin, end, risks = self._offered
+            begin, end, *risks = self._offered
             for k, count in enumerate(risks[::2]):
                 if count == replicas:
                     self._open.extend((begin, end, risks[2 * k + 1]))
@@ -146,8 +146,8 @@ class RiskCalibration:
         """The whole state as plain values; `restore` gives back the same bits."""
         offered = None
         if self._offered is not None:
-            begin, end, risks = self._offered
-            offered = begin, end, tuple(_risks(risks))
+            begin, end, *risks = self._offered
+            offered = int(begin), int(end), tuple(_risks(risks))
         return {"v": 1, "shift": self._shift, "offered": offered, "open": _windows(self._open)}
 
     @classmethod
@@ -169,7 +169,7 @@ class RiskCalibration:
         return known
 
 
-def _risks(numbers: array[float]) -> list[tuple[int, float]]:
+def _risks(numbers: Sequence[float]) -> list[tuple[int, float]]:
     """Counts, and the risk stated of each."""
     return list(zip(map(int, numbers[::2]), numbers[1::2], strict=True))
 

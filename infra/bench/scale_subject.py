@@ -19,13 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from agents.forecast_kernel import ForecastKernel, batched
+from agents.forecast_kernel import ForecastKernel
 from agents.policy import Policy
 from agents.records import WorkloadPlan
 from agents.subject import Answers, Subject
 from infra.bench.live_loop import spec_of
 from infra.bench.planning import Planning
 from infra.bench.report import status_mib
+from streams.batched import batched
 from streams.catalogue import DEFAULT_CATALOGUE, Source, of_source
 from streams.coarse_ring import COARSE_ROWS, COARSE_STEP_MS, CoarseRow
 from streams.config import StreamConfig
@@ -161,10 +162,12 @@ async def _answer(fleet: _Fleet, pages: Sequence[LogRecord]) -> tuple[int, float
     forecast_s, decide_s = process_time() - started, 0.0
     if fleet.planning is not None:
         started = process_time()
-        emissions = [fleet.planning.decide.fold(plan) for plan in plans]
+        commands = 0
+        for piece in (piece for plan in plans for piece in fleet.planning.decide.decide(plan)):
+            commands += sum(out.topic == fleet.topics.commands for group in piece.outputs for out in group)
+        fleet.planning.decide.seal()
         decide_s = process_time() - started
-        decided = [out for emission in emissions for group in emission.outputs for out in group]
-        if sum(out.topic == fleet.topics.commands for out in decided) < len(fleet.names):
+        if commands < len(fleet.names):
             raise RuntimeError("stage 3 did not command every workload")
     return number, forecast_s, decide_s
 

@@ -66,7 +66,7 @@ def test_plans_sealed_late_leave_the_commit_records_of_plans_sealed_one_by_one()
     one_by_one, together = kernel(), kernel()
     each = [commit for r in rows for commit in one_by_one.fold(r).commits]
     for r in rows:
-        together.decide(r)
+        list(together.decide(r))
     assert together.seal() == each
     assert len(each) == 3
     assert together.seal() == []

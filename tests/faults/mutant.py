@@ -34,7 +34,7 @@ async def _commit_first(lane: Lane, group: list[Emission]) -> None:
 
 async def _sealed_first(lane: DecideLane, records: Sequence[LogRecord]) -> AsyncGenerator[Emission, None]:
     for record in records:
-        emission = lane.kernel.decide(record)
+        *_, emission = lane.kernel.decide(record)
         yield Emission((), lane.kernel.seal(), emission.resume_offset, urgent=True)
         yield emission._replace(urgent=True)
 
