@@ -1,6 +1,7 @@
 """The decide stage without its log: plans in, decisions and leases and one commit record out.
 
-A fold changes the state only when it succeeds, so a plan that breaks the contract leaves nothing half done.
+A fold changes the state only when it succeeds, so a plan that breaks the contract leaves no state half done. Of a large
+one some decisions may be out by then, as after a crash: they are adopted when it is read again.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from streams.pages import FleetFacts
 MINUTE_MS = 60_000
 
 
-class LastCommand(msgspec.Struct, frozen=True, array_like=True):
+class LastCommand(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The lease in force.
 
     `changed_ts_ms` is of its last change; `observed` the count seen then, or `replicas` from the time it was seen on.
@@ -39,7 +39,7 @@ class LastCommand(msgspec.Struct, frozen=True, array_like=True):
     observed: int
 
 
-class WorkloadState(msgspec.Struct, frozen=True, array_like=True):
+class WorkloadState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One workload.
 
     Attributes:

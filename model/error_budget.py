@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 _HALF_LIVES_MS: Final = (24 * 3_600_000, 600_000)
-_LONG, _SHORT = 0, 1
+_LONG, _SHORT, _TIMES = 0, 1, 2
 # Half the misses allowed in as many requests as the prior counts for: a quiet minute says little of the next, and it
 # takes more of them to dare more than to dare less.
 _PRIOR_MISSES: Final = 50.0
@@ -34,14 +35,11 @@ _MOST: Final = 0.9  # an untouched budget alone raises a probability no further 
 class ErrorBudget:
     """Decayed counts of requests and misses of one workload."""
 
-    __slots__ = ("_daring", "_last_ts_ms", "_misses", "_requests")
+    __slots__ = ("_counts", "_last_ts_ms")
 
     def __init__(self) -> None:
-        self._requests = array("d", (0.0, 0.0))
-        self._misses = array("d", (0.0, 0.0))
+        self._counts = array("d", (0.0, 0.0, 0.0, 0.0))  # requests over the long and the short time, misses likewise
         self._last_ts_ms: int | None = None
-        # Of one objective, which comes first, since the last slot: a plan asks often.
-        self._daring: tuple[float, float, float, float] | None = None
 
     def observe(self, end_ts_ms: int, requests: float | None, miss_ratio: float | None) -> None:
         """Count one closed slot; an unobserved one, or one not newer than the last, only lets time pass."""
@@ -50,53 +48,36 @@ class ErrorBudget:
                 return
             for k, half_life_ms in enumerate(_HALF_LIVES_MS):
                 keep = 0.5 ** ((end_ts_ms - self._last_ts_ms) / half_life_ms)
-                self._requests[k] *= keep
-                self._misses[k] *= keep
+                self._counts[k] *= keep
+                self._counts[_TIMES + k] *= keep
         self._last_ts_ms = end_ts_ms
-        self._daring = None
         if requests is None or miss_ratio is None or not (math.isfinite(requests) and math.isfinite(miss_ratio)):
             return
         if requests > 0:
-            for k in range(len(_HALF_LIVES_MS)):
-                self._requests[k] += requests
-                self._misses[k] += requests * min(max(miss_ratio, 0.0), 1.0)
+            for k in range(_TIMES):
+                self._counts[k] += requests
+                self._counts[_TIMES + k] += requests * min(max(miss_ratio, 0.0), 1.0)
 
     def left_ratio(self, objective: float) -> float:
         """Share of the budget left over the long time, by the posterior mean; 1 untouched, below 0 overspent."""
-        return self._left(_LONG, objective)
+        return _left(self._counts, _LONG, objective)
 
     def dared(self, declared: float, objective: float) -> float:
         """What a plan may dare where this probability, or share, is declared; never falls as more budget is left."""
-        _, more, less, _ = self._dared(objective)
+        more, less, _ = _daring(*self._counts, objective)
         return min(max(declared, _MOST), declared * more * less)
 
     def tried(self, declared: float, objective: float) -> float:
         """How much doubt a trial may leave out where this much is declared: none until budget is to spare."""
-        _, _, _, spare = self._dared(objective)
+        _, _, spare = _daring(*self._counts, objective)
         return declared if spare >= _TO_TRY else 0.0
-
-    def _dared(self, objective: float) -> tuple[float, float, float, float]:
-        """The objective; what calm and what spending multiply whatever is declared by; how much is to spare, 0 to 1."""
-        if self._daring is not None and self._daring[0] == objective:
-            return self._daring
-        long, short = self._left(_LONG, objective), self._left(_SHORT, objective)
-        calm = min(max((short - _BURNING) / (0.5 - _BURNING), 0.0), 1.0)
-        spare = max(2.0 * self._left(_LONG, objective, _PRIOR_MISSES_TO_DARE) - 1.0, 0.0) * calm
-        spent = min(max(1.0 - 2.0 * max(long, short), 0.0), 1.0)  # of the second half, by the word of both
-        self._daring = objective, math.pow(_MORE, spare), math.pow(_LESS, -spent), spare
-        return self._daring
-
-    def _left(self, time: int, objective: float, prior_misses: float = _PRIOR_MISSES) -> float:
-        allowed = max(1.0 - objective, 1e-9)
-        requests, misses = self._requests[time], self._misses[time]
-        return 1.0 - (misses + prior_misses) / (requests + 2.0 * prior_misses / allowed) / allowed
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values; `restore` gives back the same bits."""
         return {
             "v": 2,
-            "requests": list(self._requests),
-            "misses": list(self._misses),
+            "requests": list(self._counts[:_TIMES]),
+            "misses": list(self._counts[_TIMES:]),
             "last_ts_ms": self._last_ts_ms,
         }
 
@@ -113,7 +94,26 @@ class ErrorBudget:
         if state.get("v") not in (1, 2):
             raise ValueError(f"error budget snapshot has version {state.get('v')!r}, this program reads 1 and 2")
         one = state["v"] == 1  # counted over the long time only
-        budget._requests = array("d", [state["requests"], 0.0] if one else state["requests"])
-        budget._misses = array("d", [state["misses"], 0.0] if one else state["misses"])
+        counts = (state["requests"], 0.0, state["misses"], 0.0) if one else (*state["requests"], *state["misses"])
+        budget._counts = array("d", counts)
         budget._last_ts_ms = state["last_ts_ms"]
         return budget
+
+
+@lru_cache(1024)  # a plan asks several times, of the workloads planned together
+def _daring(
+    requests_long: float, requests_short: float, misses_long: float, misses_short: float, objective: float
+) -> tuple[float, float, float]:
+    """What calm and what spending multiply whatever is declared by, and how much there is to spare, 0 to 1."""
+    counts = requests_long, requests_short, misses_long, misses_short
+    long, short = _left(counts, _LONG, objective), _left(counts, _SHORT, objective)
+    calm = min(max((short - _BURNING) / (0.5 - _BURNING), 0.0), 1.0)
+    spare = max(2.0 * _left(counts, _LONG, objective, _PRIOR_MISSES_TO_DARE) - 1.0, 0.0) * calm
+    spent = min(max(1.0 - 2.0 * max(long, short), 0.0), 1.0)  # of the second half, by the word of both
+    return math.pow(_MORE, spare), math.pow(_LESS, -spent), spare
+
+
+def _left(counts: Sequence[float], time: int, objective: float, prior_misses: float = _PRIOR_MISSES) -> float:
+    allowed = max(1.0 - objective, 1e-9)
+    requests, misses = counts[time], counts[_TIMES + time]
+    return 1.0 - (misses + prior_misses) / (requests + 2.0 * prior_misses / allowed) / allowed

@@ -13,6 +13,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import exp, isfinite
 from typing import Any, Final
 
@@ -32,6 +33,12 @@ _WORSE: Final = (1.5, 2.5)  # error of the median over that of the last value, l
 _PAUSE_SLOTS: Final = 480
 _NUMBERS: Final = 5  # of an outlook, beside its source
 _LONGEST_PAUSE_SLOTS: Final = 16 * _PAUSE_SLOTS
+
+
+@lru_cache(256)
+def _shared(sources: tuple[str, ...]) -> tuple[str, ...]:
+    """The same for all workloads that are forecast alike."""
+    return sources
 
 
 def tier_of(source: str) -> int:
@@ -150,7 +157,7 @@ class ForecastTrust:
         """Keep what a forecast said until its slot is observed."""
         if isfinite(outlook.low) and isfinite(outlook.mid) and isfinite(outlook.high) and isfinite(outlook.last):
             self._numbers.extend((outlook.due, outlook.low, outlook.mid, outlook.high, outlook.last))
-            self._sources += (outlook.source,)
+            self._sources = _shared((*self._sources, outlook.source))
 
     def said_of(self, slot: int) -> Outlook | None:
         """What was said last of a slot, until it is observed."""
@@ -160,7 +167,7 @@ class ForecastTrust:
     def _forget(self, which: Sequence[int]) -> None:
         for k in reversed(which):
             del self._numbers[_NUMBERS * k : _NUMBERS * (k + 1)]
-        self._sources = tuple(source for k, source in enumerate(self._sources) if k not in which)
+        self._sources = _shared(tuple(source for k, source in enumerate(self._sources) if k not in which))
 
     def observe(self, slot: int, value: float | None) -> list[int]:
         """Score what was said of `slot`, unless it was not observed.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from streams.catalogue import Source
 
 
-class FleetFacts(msgspec.Struct, frozen=True):
+class FleetFacts(msgspec.Struct, frozen=True, gc=False):
     """What the fleet says of itself: replica counts as last reported within the slot."""
 
     ts_ms: int
@@ -80,7 +80,7 @@ class Control(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-class WorkloadFacts(msgspec.Struct, frozen=True):
+class WorkloadFacts(msgspec.Struct, frozen=True, gc=False):
     """What one slot says about one workload beside its indicator values.
 
     `newest_ts_ms` is the newest sample's time, or the newest fact's where `num_samples` is 0.
