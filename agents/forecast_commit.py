@@ -11,7 +11,7 @@ from agents.forecast_state import WorkloadState, new_capacity, spec_of
 from agents.own_fleet import check_fleet
 from agents.policy import Policy, WorkloadSpec
 from agents.silent_sources import SilentSources
-from agents.slo_classes import Classes, ClassesSnapshot
+from agents.slo_classes import NO_CLASSES, Classes, ClassesSnapshot
 from model.capacity import CapacityPosterior
 from model.error_budget import ErrorBudget
 from model.forecast_trust import ForecastTrust
@@ -118,7 +118,7 @@ def snapshot_state(state: WorkloadState) -> StateSnapshot:
         budget=state.budget.snapshot(),
         trust=state.trust.snapshot(),
         calibration=state.calibration.snapshot(),
-        event_loads=state.event_loads,
+        event_loads=dict(state.event_loads),
         idle_since_ms=state.idle_since_ms,
         classes=state.classes.snapshot(),
         unit=state.unit,
@@ -177,7 +177,7 @@ def _restored(workload: str, snapshot: StateSnapshot, policy: Policy) -> Workloa
         calibration=RiskCalibration.restore(snapshot.calibration),
         event_loads=loads,
         idle_since_ms=snapshot.idle_since_ms,
-        classes=Classes.restore(snapshot.classes, spec),
+        classes=Classes.restore(snapshot.classes, spec) if spec.slo.classes else NO_CLASSES,
         unit=unit,
         per_request=tokens,
         shape=RequestShape.restore(snapshot.shape),

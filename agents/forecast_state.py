@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -25,7 +25,7 @@ from agents.power_draw import measured_draw_w
 from agents.records import WorkloadPlan
 from agents.signals import residence_s
 from agents.silent_sources import SilentSources
-from agents.slo_classes import Classes
+from agents.slo_classes import NO_CLASSES, Classes
 from model.capacity import CapacityPosterior, SlotEvidence
 from model.error_budget import ErrorBudget
 from model.forecast_trust import ForecastTrust
@@ -37,6 +37,7 @@ from model.risk_calibration import RiskCalibration
 from streams.pages import FleetFacts, OutcomeFact
 from streams.window_table import Window
 
+_NO_LOADS: Final[Mapping[str, float]] = {}  # one for all workloads: nearly none declares events
 _FEW: Final = 2  # slots without tokens; where more are missing, requests tell more of the load
 
 
@@ -46,6 +47,7 @@ class WorkloadState:
 
     Attributes:
         since_slot: in which it was first seen (again).
+        event_loads: of `unit`/s just before known events, by their names.
         unit: what loads and capacity are counted in.
         per_request: tokens of a request when it became tokens; kept while telemetry of them is away. None = never.
         power_w: measured draw of one replica; None = not yet.
@@ -61,9 +63,9 @@ class WorkloadState:
     budget: ErrorBudget = field(default_factory=ErrorBudget)
     trust: ForecastTrust = field(default_factory=ForecastTrust)
     calibration: RiskCalibration = field(default_factory=RiskCalibration)
-    event_loads: dict[str, float] = field(default_factory=dict)  # of `unit`/s just before known events, by their name
+    event_loads: Mapping[str, float] = field(default_factory=lambda: _NO_LOADS)
     idle_since_ms: int | None = None
-    classes: Classes = field(default_factory=Classes)
+    classes: Classes = field(default_factory=lambda: NO_CLASSES)
     unit: Unit = "requests"
     per_request: float | None = None
     shape: RequestShape = field(default_factory=RequestShape)
@@ -180,4 +182,5 @@ def new_state(workload: str, policy: Policy, slot: int) -> WorkloadState:
         capacity=new_capacity(spec),
         lead=LeadTimePosterior(spec.lead_time_s),
         unit=fixed_unit(spec) or "requests",
+        classes=Classes() if spec.slo.classes else NO_CLASSES,
     )

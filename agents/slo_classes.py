@@ -173,6 +173,9 @@ class Classes:
         return cls(known, {word.source: word for word in snapshot.counts})
 
 
+NO_CLASSES: Final = Classes()  # of all workloads that declare none: they never learn of any
+
+
 @dataclass(frozen=True, slots=True)
 class ClassRow:
     """What the planner is asked for one class, and what its risk rests on."""
