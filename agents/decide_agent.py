@@ -52,7 +52,8 @@ class DecideLane:
                     last = piece.resume_offset > record.offset
                     if last:
                         self._unsealed.append(piece.resume_offset)
-                    # The last plan brings the others along, and the way is free when they are out.
+                    # A piece of a large plan leaves at once. The last plan brings the others along, and the way is free
+                    # when they are out.
                     yield piece._replace(urgent=not last or record is records[-1])
                     self._untold.append(piece)
                     if len(self._untold) > _MOST_UNTOLD:
