@@ -119,7 +119,7 @@ class DecideKernel:
         before, pieces = self._state, list(self.decide(record))
         if self._state is before:
             return pieces[-1]
-        outputs = self._by_kind([(out,) for piece in pieces for group in piece.outputs for out in group])
+        outputs = self._by_kind(out for piece in pieces for group in piece.outputs for out in group)
         return pieces[-1]._replace(outputs=outputs, commits=self.seal())
 
     def decide(self, record: LogRecord) -> Iterator[Emission]:
@@ -153,7 +153,7 @@ class DecideKernel:
         for some in batched(self._decide_all(state, frame, packed, shown, self._overdue_ms(frame, record)), _PIECE):
             if outputs:
                 yield Emission(outputs, (), record.offset)
-            outputs = self._by_kind(some)
+            outputs = self._by_kind(out for made in some for out in made)
         state.partitions[str(plan.partition)] = PartitionMark(plan.slot, plan.origin_ts_ms)
         forget_controls(state, self._topics.partitions)
         self._state, self._resume_offset = state, after
@@ -199,11 +199,10 @@ class DecideKernel:
             fleet.replace(plan.workload, known, state.workloads.get(plan.workload))
             yield made
 
-    def _by_kind(self, made: Iterable[tuple[OutRecord, ...]]) -> tuple[list[OutRecord], ...]:
+    def _by_kind(self, outs: Iterable[OutRecord]) -> tuple[list[OutRecord], ...]:
         """Decisions, then the commands that rest on them, each in the order of the workloads."""
-        outs = sorted((out for its in made for out in its), key=_key)
-        topics = self._topics.decisions, self._topics.commands
-        return tuple(group for group in ([out for out in outs if out.topic == topic] for topic in topics) if group)
+        ordered, topics = sorted(outs, key=_key), (self._topics.decisions, self._topics.commands)
+        return tuple(group for group in ([out for out in ordered if out.topic == topic] for topic in topics) if group)
 
     def _decide(
         self, state: DecideState, fleet: Fleet, plan: WorkloadPlan, frame: Frame, overdue_ms: int | None

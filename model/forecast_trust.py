@@ -31,8 +31,8 @@ _ENOUGH: Final = 30.0  # faded scores before a forecaster is judged
 _MISSES: Final = (0.4, 0.5)  # share of misses beyond which the network and the baselines are demoted
 _WORSE: Final = (1.5, 2.5)  # error of the median over that of the last value, likewise
 _PAUSE_SLOTS: Final = 480
-_NUMBERS: Final = 5  # of an outlook, beside its source
 _LONGEST_PAUSE_SLOTS: Final = 16 * _PAUSE_SLOTS
+_NUMBERS: Final = 5  # of an outlook, beside its source
 
 
 @lru_cache(256)
@@ -131,13 +131,6 @@ class ForecastTrust:
         """Outlooks not yet due, oldest first."""
         return [self._outlook(k) for k in range(len(self._sources))]
 
-    def _dues(self) -> array[float]:
-        return self._numbers[::_NUMBERS]
-
-    def _outlook(self, k: int) -> Outlook:
-        due, low, mid, high, last = self._numbers[_NUMBERS * k : _NUMBERS * (k + 1)]
-        return Outlook(int(due), low, mid, high, last, self._sources[k])
-
     @property
     def asks_network(self) -> bool:
         """Whether the network, or a forecaster of somebody's own, is asked at all."""
@@ -163,11 +156,6 @@ class ForecastTrust:
         """What was said last of a slot, until it is observed."""
         last = len(self._sources) - 1
         return next((self._outlook(last - k) for k, due in enumerate(reversed(self._dues())) if due == slot), None)
-
-    def _forget(self, which: Sequence[int]) -> None:
-        for k in reversed(which):
-            del self._numbers[_NUMBERS * k : _NUMBERS * (k + 1)]
-        self._sources = _shared(tuple(source for k, source in enumerate(self._sources) if k not in which))
 
     def observe(self, slot: int, value: float | None) -> list[int]:
         """Score what was said of `slot`, unless it was not observed.
@@ -229,3 +217,15 @@ class ForecastTrust:
         for outlook in snapshot["waiting"]:
             trust.expect(Outlook(**outlook))
         return trust
+
+    def _dues(self) -> array[float]:
+        return self._numbers[::_NUMBERS]
+
+    def _outlook(self, k: int) -> Outlook:
+        due, low, mid, high, last = self._numbers[_NUMBERS * k : _NUMBERS * (k + 1)]
+        return Outlook(int(due), low, mid, high, last, self._sources[k])
+
+    def _forget(self, which: Sequence[int]) -> None:
+        for k in reversed(which):
+            del self._numbers[_NUMBERS * k : _NUMBERS * (k + 1)]
+        self._sources = _shared(tuple(source for k, source in enumerate(self._sources) if k not in which))

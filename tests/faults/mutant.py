@@ -34,9 +34,10 @@ async def _commit_first(lane: Lane, group: list[Emission]) -> None:
 
 async def _sealed_first(lane: DecideLane, records: Sequence[LogRecord]) -> AsyncGenerator[Emission, None]:
     for record in records:
-        *_, emission = lane.kernel.decide(record)
-        yield Emission((), lane.kernel.seal(), emission.resume_offset, urgent=True)
-        yield emission._replace(urgent=True)
+        pieces = list(lane.kernel.decide(record))
+        yield Emission((), lane.kernel.seal(), pieces[-1].resume_offset, urgent=True)
+        for piece in pieces:
+            yield piece._replace(urgent=True)
 
 
 def main() -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 
 import pytest
 
+from streams.batched import batched
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.config import StreamConfig
 from streams.ingest import IngestKernel
@@ -59,8 +59,7 @@ def test_a_million_names_take_no_more_than_the_limits(kind: str, names: int) -> 
     kernel = IngestKernel(0, "requests", CONFIG, DEFAULT_CATALOGUE, Topics())
     after: list[float] = []
     pages, commits = 0, list[OutRecord]()
-    records = flood(kind, names)
-    while batch := list(islice(records, 5_000)):
+    for batch in batched(flood(kind, names), 5_000):
         for emission in kernel.fold(batch):
             pages += len(emission.commits) > 0
             commits = list(emission.commits) or commits
