@@ -146,11 +146,10 @@ class PackedReader:
 
     def _series_of(self, key: bytes | None, workload: str, sources: Sequence[str]) -> Ints | None:
         """Series numbers of sources; None when a name or the key is not as it must be."""
-        publisher = self._index.publishers.get(workload)
-        known = publisher.series if publisher is not None and publisher.key == key else {}
-        numbers = list(map(known.get, sources))
+        known = self._index.by_record.get
+        numbers = [known((key, workload, source)) for source in sources]
         if None in numbers:
-            new = [source for source in dict.fromkeys(sources) if source not in known]
+            new = {source for source, number in zip(sources, numbers, strict=True) if number is None}
             if not all(self._index.proper(key, workload, source) for source in new):
                 return None
             numbers = [self._index.series(workload, source) for source in sources]

@@ -16,15 +16,15 @@ _SLACK = 65_536
 
 
 class Publisher:
-    """A workload as its records name it: Kafka key, number, and the series numbers of its sources."""
+    """A workload as its records name it: Kafka key, number, and how many series it has."""
 
-    __slots__ = ("key", "name", "number", "series")
+    __slots__ = ("key", "name", "num_series", "number")
 
     def __init__(self, name: str, number: int) -> None:
         self.name = name
         self.key = name.encode()
         self.number = number
-        self.series: dict[str, int] = {}
+        self.num_series = 0
 
 
 class SeriesIndex:
@@ -32,7 +32,7 @@ class SeriesIndex:
 
     Attributes:
         publishers: by workload.
-        by_record: (Kafka key, workload, source) of good records -> series; the fast way in.
+        by_record: (Kafka key, workload, source) -> series; a record that names one of these is as it must be.
         workload_of: [capacity] workload number of each series.
         colons_of: [capacity] colons in the labels of each series.
         most_sources: no workload has more series than this.
@@ -110,7 +110,7 @@ class SeriesIndex:
     def series(self, workload: str, source: str) -> int:
         """Number of a series; names that were checked elsewhere."""
         publisher = self.publisher(workload)
-        number = publisher.series.get(source)
+        number = self.by_record.get((publisher.key, publisher.name, source))
         return self._new(publisher, source) if number is None else number
 
     def proper(self, key: bytes | None, workload: str, source: str) -> bool:
@@ -126,9 +126,7 @@ class SeriesIndex:
         """Number of the series of a record, -1 when its names or its key are not as they must be."""
         if not self.proper(key, workload, source):
             return -1
-        number, publisher = self.series(workload, source), self.publishers[workload]
-        self.by_record[publisher.key, publisher.name, self._sources[number]] = number  # not the record's own copies
-        return number
+        return self.series(workload, source)
 
     def _new(self, publisher: Publisher, source: str) -> int:
         if self._free:
@@ -140,18 +138,18 @@ class SeriesIndex:
             if number >= self.capacity:
                 self.workload_of = np.concatenate((self.workload_of, np.zeros(self.capacity, np.int64)))
                 self.colons_of = np.concatenate((self.colons_of, np.zeros(len(self.colons_of), np.int64)))
-        publisher.series[source] = number
+        self.by_record[publisher.key, publisher.name, source] = number  # the key and the name of all its series
+        publisher.num_series += 1
         self.workload_of[number] = publisher.number
         self.colons_of[number] = publisher.name.count(":") + source.count(":")
-        self.most_sources = max(self.most_sources, len(publisher.series))
+        self.most_sources = max(self.most_sources, publisher.num_series)
         self._ranks = None
         return number
 
     def ranks(self) -> Ints:
         """[capacity] place of each series when they are ordered by workload, then by source."""
         if self._ranks is None or len(self._ranks) < self.capacity:
-            pairs = [(p.name, s, n) for p in self.publishers.values() for s, n in p.series.items()]
-            pairs.sort()
+            pairs = sorted((name, source, number) for (_, name, source), number in self.by_record.items())
             self._ranks = np.zeros(self.capacity, np.int64)
             self._ranks[[n for _, _, n in pairs]] = np.arange(len(pairs))
         return self._ranks
@@ -185,19 +183,16 @@ class SeriesIndex:
         for numbers in living:
             alive[numbers] = True
         held = set(workloads)
-        gone: list[int] = []
+        dead = [names for names, number in self.by_record.items() if not alive[number]]
+        for _, workload, _ in dead:
+            self.publishers[workload].num_series -= 1
+        gone = [self.by_record.pop(names) for names in dead]
         for publisher in list(self.publishers.values()):
-            dead = [(s, n) for s, n in publisher.series.items() if not alive[n]]
-            for source, number in dead:
-                del publisher.series[source]
-                gone.append(number)
-            if not publisher.series and publisher.name not in held:
+            if not publisher.num_series and publisher.name not in held:
                 del self.publishers[publisher.name]
                 self._free_names.append(publisher.number)
-        if gone:
-            self.by_record.clear()
         self._free += gone
-        self.most_sources = max((len(p.series) for p in self.publishers.values()), default=0)
+        self.most_sources = max((p.num_series for p in self.publishers.values()), default=0)
         self._sweep_at = _SLACK + 2 * self.num_series
         self._sweep_names_at = 2 * self.num_workloads
         self._ranks = self._name_ranks = None
