@@ -43,6 +43,7 @@ from infra.settings_workload import SloSection, WorkloadSection
 from infra.watchdog_rules import WatchdogLimits
 from streams.config import StreamConfig
 from streams.topics import Topics
+from streams.uncollected import uncollected
 
 DEFAULT_FILE = "harmony.yaml"
 
@@ -208,6 +209,7 @@ class Settings(BaseSettings):
         return options
 
 
+@uncollected()
 def load_settings(
     path: Path | None = None,
     overrides: Mapping[str, Any] | None = None,

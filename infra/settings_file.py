@@ -4,24 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from infra.errors import HarmonyError
+from infra.plain_yaml import NotPlainError, read_plain
 from infra.yaml_text import load_yaml
 
 KeyPath = tuple[str | int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, for where keys stand is worked out once
 class SettingsFile:
-    """A file's content, and the line on which each key path begins (1-based)."""
+    """A file's path, text and content."""
 
     path: Path | None
+    text: str
     content: dict[str, Any]
-    lines: dict[KeyPath, int]
+
+    @cached_property
+    def lines(self) -> dict[KeyPath, int]:
+        """On which each key path begins, 1-based. Only who has found a mistake asks."""
+        lines: dict[KeyPath, int] = {}
+        if self.path is not None:
+            _walk(load_yaml(self.text, self.path)[0], (), lines, self.path)
+        return lines
 
     def where(self, path: Sequence[str | int]) -> str:
         """`file:line`, of the nearest enclosing key that stands in the file."""
@@ -33,7 +43,7 @@ class SettingsFile:
 
 
 def no_file() -> SettingsFile:
-    return SettingsFile(None, {}, {})
+    return SettingsFile(None, "", {})
 
 
 def key_text(path: Sequence[str | int]) -> str:
@@ -56,17 +66,20 @@ def read_settings_file(path: Path) -> SettingsFile:
         raise HarmonyError(f"There is no file {path}. `harmony init` writes one to start from.", 2) from error
     except (OSError, UnicodeDecodeError) as error:
         raise HarmonyError(f"Cannot read {path}: {getattr(error, 'strerror', None) or error}.", 2) from error
-    root, content = load_yaml(text, path)
+    try:
+        content = read_plain(text)
+    except NotPlainError:
+        root, content = load_yaml(text, path)
+        _walk(root, (), {}, path)
     if content is None:
-        return SettingsFile(path, {}, {})
+        return SettingsFile(path, text, {})
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise HarmonyError(f"{path}: the file must hold keys and values, such as `brokers: 127.0.0.1:9092`.", 2)
-    lines: dict[KeyPath, int] = {}
-    _walk(root, (), lines, path)
-    return SettingsFile(path, content, lines)
+    return SettingsFile(path, text, content)
 
 
 def _walk(node: yaml.Node | None, at: KeyPath, lines: dict[KeyPath, int], path: Path) -> None:
+    """Note the line of every key; raises HarmonyError for one that is given twice."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             name = str(key.value)

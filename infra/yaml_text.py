@@ -10,13 +10,12 @@ import yaml
 
 from infra.errors import HarmonyError
 
-_TEXT, _LIST, _MAPPING = (f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map"))
 # The deepest file that means something has ten levels; libyaml goes down one level of C's stack for each.
 MOST_LEVELS = 32
 # Ten thousand workloads with everything that can be said of them have half as many.
 MOST_NODES = 1_000_000
 # Of a value that its tag does not fit, such as `!!int ''`, PyYAML's constructors raise whatever comes.
-_UNREADABLE = (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
+UNREADABLE = (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 def load_yaml(text: str, path: Path) -> tuple[yaml.Node | None, Any]:
@@ -38,7 +37,7 @@ def load_yaml(text: str, path: Path) -> tuple[yaml.Node | None, Any]:
             return _load_by(fast, text)
         except yaml.YAMLError:
             return _load_by(yaml.SafeLoader, text)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise HarmonyError(f"{path}{_mark(error)}: not valid YAML: {_problem(error)}.", 2) from error
 
 
@@ -94,33 +93,9 @@ def _load_by(reader: Any, text: str) -> tuple[yaml.Node | None, Any]:
     loader = reader(text)
     try:
         root = loader.get_single_node()
-        return root, None if root is None else _content(root, loader)
+        return root, None if root is None else loader.construct_document(root)
     finally:
         loader.dispose()
-
-
-def _content(root: yaml.Node, loader: Any) -> Any:
-    """What the nodes say; in half the time that the loader takes where they are no more than lists, keys and values."""
-    try:
-        return _plain(root, loader)
-    except _NotPlainError:
-        return loader.construct_document(root)
-
-
-class _NotPlainError(Exception):
-    """Merges, keys that are no text, tags of somebody's own."""
-
-
-def _plain(node: yaml.Node, loader: Any) -> Any:
-    if node.tag == _TEXT:
-        return node.value
-    if isinstance(node, yaml.ScalarNode):
-        return loader.construct_object(node)
-    if node.tag == _LIST:
-        return [_plain(entry, loader) for entry in node.value]
-    if node.tag == _MAPPING and all(key.tag == _TEXT for key, _ in node.value):
-        return {key.value: _plain(value, loader) for key, value in node.value}
-    raise _NotPlainError
 
 
 def _at(event: Any) -> str:
