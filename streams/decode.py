@@ -34,6 +34,7 @@ from streams.wire import (
     KINDS,
     BatchWire,
     ControlWire,
+    FleetWire,
     GpuTopicWire,
     HistogramWire,
     OutcomeWire,
@@ -44,7 +45,6 @@ from streams.wire import (
 )
 
 _MAX_DETAIL_CHARS = 200
-_TICK_COLONS = 3
 # Stands for a reason that nobody has looked for: nothing but counters shows it.
 UNEXPLAINED = "flood"
 _NOT_EXPLAINED = DeadLetter(UNEXPLAINED, "")
@@ -100,15 +100,12 @@ class RecordDecoder:
                 explain_refusal(value, error, self._source)
             if wire.v != VERSION:
                 raise MalformedError("version", f"v is {wire.v}, this reader knows {VERSION}")
+            # The fast parser skips unknown fields unread and keeps the last of two equal keys.
+            if _colons_of(wire) != value.count(b":") or b"\\" in value:
+                strict_json.read(value)
             if isinstance(wire, SamplesWire):
-                # The fast parser skips unknown fields unread and keeps the last of two equal keys.
-                if _colons_of(wire) != value.count(b":") or b"\\" in value:
-                    strict_json.read(value)
                 self._check_workload(wire.workload, key)
                 return self._single(wire, stamp_ms) if type(wire.source) is str else self._packed(wire)
-            # A tick has no text of its own, so three colons are its three fields.
-            if not (isinstance(wire, TickWire) and value.count(b":") == _TICK_COLONS):
-                strict_json.read(value)
             return self._facts(wire, key, stamp_ms)
         except MalformedError as error:
             return DeadLetter(error.code, ascii(error.detail)[1:-1][:_MAX_DETAIL_CHARS])
@@ -260,17 +257,21 @@ def _default_decoder(source: Source, max_bytes: int) -> RecordDecoder:
     return RecordDecoder(DEFAULT_CATALOGUE, source, max_bytes)
 
 
-def _colons_of(wire: SamplesWire) -> int:
-    """Colons that the record's text has if no key stands twice and none is unknown.
+def _colons_of(wire: Any) -> int:
+    """Colons that the record's text has if no key stands twice and none is unknown; -1 of the rarer kinds.
 
     In every other case the text has more (escaped characters aside): equality proves that there is nothing to look for.
     """
+    if isinstance(wire, TickWire):
+        return 3
+    if not isinstance(wire, SamplesWire | FleetWire):
+        return -1
     source = wire.source
     colons = 5 + len(wire.values) + wire.workload.count(":")
     colons += source.count(":") if type(source) is str else sum([s.count(":") for s in source])
     if wire.ts_ms is not UNSET:
         colons += 1
-    if wire.hist is not None:
+    if isinstance(wire, SamplesWire) and wire.hist is not None:
         colons += 1 + len(wire.hist)
         for states in wire.hist.values():
             if type(states) is list:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from streams.limits import MAX_TEXT_CHARS, instant, is_plain, replicas
+from msgspec import UNSET
+
+from streams.limits import MAX_REPLICAS, MAX_TEXT_CHARS, instant, is_plain, replicas
 from streams.pages import BatchJob, BatchQueue, ClassCounts, Control, FleetFacts, OutcomeFact, SloCounts
 from streams.records import CONTROL_ACTIONS, MAX_CLASSES, MAX_JOBS, MAX_NUMBER, OUTCOME_STATUSES, FleetRecord
 from streams.strict_json import MalformedError
@@ -23,6 +25,9 @@ def fleet_record(wire: FleetWire, stamp_ms: int | None, check_label: CheckLabel)
     Raises:
         MalformedError: `schema`, `labels`, `range` or `future`.
     """
+    found = _nothing_but_counts(wire, stamp_ms, check_label)
+    if found is not None:
+        return found
     single = isinstance(wire.source, str)
     sources, instants = _column(wire.source), _column(wire.ts_ms)
     size = len(sources)
@@ -46,6 +51,24 @@ def fleet_record(wire: FleetWire, stamp_ms: int | None, check_label: CheckLabel)
     desired = columns.get(_DESIRED, [None] * size)
     facts = [FleetFacts(*row) for row in zip(times, *told, desired, strict=True)]
     return FleetRecord(wire.workload, list(zip(sources, facts, strict=True)), unknown)
+
+
+def _nothing_but_counts(wire: FleetWire, stamp_ms: int | None, check_label: CheckLabel) -> FleetRecord | None:
+    """The record if it is as nearly all of them are: one source, its counts, and nothing to find fault with."""
+    source: Any = wire.source
+    values: dict[str, Any] = wire.values
+    ts_ms = stamp_ms if wire.ts_ms is UNSET else wire.ts_ms
+    if type(source) is not str or type(ts_ms) is not int or not 0 <= ts_ms < MAX_NUMBER:
+        return None
+    counts: list[Any] = [values.get(name) for name in _REQUIRED]
+    ready, pending, draining = counts
+    desired: Any = values.get(_DESIRED)
+    if not all(map(_is_count, counts)) or not (desired is None or _is_count(desired)):
+        return None
+    if len(values) > len(_REQUIRED) + (_DESIRED in values):
+        return None
+    check_label("source", source)
+    return FleetRecord(wire.workload, [(source, FleetFacts(ts_ms, ready, pending, draining, desired))])
 
 
 def batch_queue(wire: BatchWire, stamp_ms: int | None, check_label: CheckLabel) -> BatchQueue:
@@ -138,6 +161,10 @@ def control(wire: ControlWire, stamp_ms: int | None, check_label: CheckLabel) ->
         by=wire.by,
         reason=wire.reason,
     )
+
+
+def _is_count(number: Any) -> bool:
+    return type(number) is int and 0 <= number <= MAX_REPLICAS
 
 
 def _column(value: Any) -> list[Any]:

@@ -152,6 +152,8 @@ class _Waiting:
 
     def take(self, end_offset: int | None = None) -> Iterator[Stretch]:
         """What waits, at most up to this offset; of the last run, what lies beyond it goes on waiting."""
+        if not (self._runs or self._slow or self.asides):
+            return
         runs, self._runs = self._runs, []
         if end_offset is not None and runs:
             last = runs.pop()

@@ -65,6 +65,8 @@ class WorkloadNews:
         return tuple(word for word in self._newest(SloCounts) if isinstance(word, SloCounts))
 
     def _newest(self, kind: type) -> list[BatchQueue | SloCounts]:
+        if not self.words:
+            return []
         newest = {key[1]: word for key, word in sorted(self.words.items(), key=lambda e: e[0][0]) if key[2] is kind}
         return [newest[source] for source in sorted(newest)]
 

@@ -230,6 +230,46 @@ def test_packed_fleet_facts() -> None:
     assert found == FleetRecord(W, facts, unknown_names=1)
 
 
+COUNT_NAMES = st.sampled_from(["replicas_ready", "replicas_pending", "replicas_draining", "replicas_desired", "new"])
+TOLD_COUNTS = st.sampled_from([0, 3, MAX_REPLICAS, None, -1, MAX_REPLICAS + 1])
+THREE = {"replicas_ready": 1, "replicas_pending": 0, "replicas_draining": 0}
+
+
+@given(
+    st.dictionaries(COUNT_NAMES, TOLD_COUNTS)
+    | st.dictionaries(COUNT_NAMES, TOLD_COUNTS).map(lambda told: THREE | told),
+    st.sampled_from(["k8s", "a:b", "", "<b>"]),
+    st.sampled_from([T, 0, -1, 1 << 60]),
+)
+def test_fleet_facts_are_what_a_pack_of_one_says(values: dict[str, int | None], source: str, ts_ms: int) -> None:
+    """Single ones are mostly read in a way of their own."""
+    alone = decode(record(kind="fleet", source=source, ts_ms=ts_ms, values=values), KEY, "requests")
+    columns = {name: [count] for name, count in values.items()}
+    packed = decode(record(kind="fleet", source=[source], ts_ms=[ts_ms], values=columns), KEY, "requests")
+    assert alone == packed
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code"),
+    [
+        ('"replicas_ready":1', '"replicas_ready":1,"replicas_ready":2', "schema"),
+        ('"v":1', '"v":1,"v":1', "schema"),
+        # What is escaped in a name could stand in for a colon that should not be there.
+        ('"v":1,', '"v":1,"v":1,"x\\u003a":1,', "schema"),
+        ('"v":1', '"v":1,"more":[1e999]', "non_finite"),
+        ('"v":1', '"v":1,"more":' + "[" * 40 + "]" * 40, "nesting"),
+    ],
+)
+def test_what_the_fast_parser_passes_over_is_found_in_fleet_facts_too(old: str, new: str, code: str) -> None:
+    good = record(kind="fleet", source="k8s", ts_ms=T, values=THREE).replace(b" ", b"")
+    bad = good.replace(old.encode(), new.encode())
+    assert isinstance(decode(good, KEY, "requests"), FleetRecord)
+    assert bad != good
+    found = decode(bad, KEY, "requests")
+    assert isinstance(found, DeadLetter)
+    assert found.code == code, found
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_publishers_cannot_encode_what_is_no_number(bad: float) -> None:
     with pytest.raises(ValueError, match="use None"):
