@@ -66,6 +66,7 @@ class Standing:
     """One forecaster's record with one workload.
 
     Attributes:
+        source: its name.
         trusted: whether plans may rest on it.
         widening: logarithm of the factor on the distance of paths from their median, 0 or above.
         count, misses, error, naive_error: faded sums of scores since it was last demoted or tried again.
@@ -73,6 +74,7 @@ class Standing:
         pause: slots until it is tried again once it is demoted.
     """
 
+    source: str
     trusted: bool = True
     widening: float = 0.0
     count: float = 0.0
@@ -119,10 +121,10 @@ class ForecastTrust:
     Every workload holds some outlooks, so they are bare numbers: as objects they take five times the room.
 
     Attributes:
-        standings: of each forecaster that was heard, by its source.
+        standings: of each forecaster that was heard; hardly ever more than two.
     """
 
-    standings: dict[str, Standing] = field(default_factory=dict)
+    standings: tuple[Standing, ...] = ()
     _numbers: array[float] = field(default_factory=lambda: array("d"))  # due, low, mid, high, last, due, low, ...
     _sources: tuple[str, ...] = ()
 
@@ -134,16 +136,16 @@ class ForecastTrust:
     @property
     def asks_network(self) -> bool:
         """Whether the network, or a forecaster of somebody's own, is asked at all."""
-        return all(known.trusted for source, known in self.standings.items() if tier_of(source) == NETWORK)
+        return all(known.trusted for known in self.standings if tier_of(known.source) == NETWORK)
 
     def factor(self, source: str) -> float:
         """On the distance of every path from the median."""
-        known = self.standings.get(source)
+        known = self._standing(source)
         return 1.0 if known is None else exp(known.widening)
 
     def trusts(self, source: str) -> bool:
         """Whether plans may rest on a forecast of this source; the reactive rule answers where they may not."""
-        known = self.standings.get(source)
+        known = self._standing(source)
         return known is None or known.trusted
 
     def expect(self, outlook: Outlook) -> None:
@@ -168,12 +170,16 @@ class ForecastTrust:
         self._forget(past)
         if value is not None:
             for outlook in due:
-                self.standings.setdefault(outlook.source, Standing()).score(outlook, value)
+                standing = self._standing(outlook.source)
+                if standing is None:
+                    standing = Standing(outlook.source)
+                    self.standings += (standing,)
+                standing.score(outlook, value)
         changed = []
-        for source, standing in self.standings.items():
-            tier = tier_of(source)
+        for standing in self.standings:
+            tier = tier_of(standing.source)
             if standing.judge(slot, _MISSES[tier], _WORSE[tier]):
-                self._forget([k for k, of in enumerate(self._sources) if of == source])
+                self._forget([k for k, of in enumerate(self._sources) if of == standing.source])
                 changed.append(tier if standing.trusted else tier + 1)
         return changed
 
@@ -182,7 +188,7 @@ class ForecastTrust:
         # Field by field: in every slot of every workload, and asking the classes for their fields takes six times as
         # long (`asdict`, which copies in depth, a hundred times).
         standings = {
-            source: {
+            s.source: {
                 "trusted": s.trusted,
                 "widening": s.widening,
                 "count": s.count,
@@ -192,7 +198,7 @@ class ForecastTrust:
                 "changed": s.changed,
                 "pause": s.pause,
             }
-            for source, s in self.standings.items()
+            for s in self.standings
         }
         waiting = [
             {"due": o.due, "low": o.low, "mid": o.mid, "high": o.high, "last": o.last, "source": o.source}
@@ -213,10 +219,13 @@ class ForecastTrust:
             return ForecastTrust()
         if snapshot.get("v") != 2:
             raise ValueError(f"forecast trust snapshot has version {snapshot.get('v')!r}, this program reads 2")
-        trust = ForecastTrust({source: Standing(**numbers) for source, numbers in snapshot["standings"].items()})
+        trust = ForecastTrust(tuple(Standing(source, **numbers) for source, numbers in snapshot["standings"].items()))
         for outlook in snapshot["waiting"]:
             trust.expect(Outlook(**outlook))
         return trust
+
+    def _standing(self, source: str) -> Standing | None:
+        return next((known for known in self.standings if known.source == source), None)
 
     def _dues(self) -> array[float]:
         return self._numbers[::_NUMBERS]

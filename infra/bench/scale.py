@@ -38,9 +38,9 @@ class ScaleBench:
     Attributes:
         workloads: fleet sizes, ascending; each in one partition and in a process of its own, once without model and
             planner, once forecast, planned and decided.
-        slots: measured per fleet, after one in which every name is new.
-        planned_slots: likewise where it is planned; of small fleets up to ten times as many, for a slot of theirs is
-            over in a fraction of a second.
+        slots: measured per fleet, after one in which every name is new; of small fleets up to ten times as many, for a
+            slot of theirs is over in milliseconds.
+        planned_slots: likewise where it is planned.
     """
 
     workloads: tuple[int, ...] = (100, 1_000, 10_000, 100_000)
@@ -57,9 +57,9 @@ def run_scale_bench(bench: ScaleBench, out: Path | None = None) -> dict[str, Any
     """
     loads = [load_average()]
     job = {"seed": bench.seed}
-    fleets = [_measured({"workloads": n, "slots": bench.slots, **job}, loads) for n in bench.workloads]
+    fleets = [_measured({"workloads": n, "slots": slots_of(bench.slots, n), **job}, loads) for n in bench.workloads]
     planned = [
-        _measured({"workloads": n, "slots": planned_slots(bench.planned_slots, n), **job, "planned": True}, loads)
+        _measured({"workloads": n, "slots": slots_of(bench.planned_slots, n), **job, "planned": True}, loads)
         for n in bench.workloads
     ]
     results = {
@@ -74,8 +74,8 @@ def run_scale_bench(bench: ScaleBench, out: Path | None = None) -> dict[str, Any
     return body
 
 
-def planned_slots(least: int, workloads: int) -> int:
-    """Slots of a planned fleet of this size, where a large one has the least."""
+def slots_of(least: int, workloads: int) -> int:
+    """Slots of a fleet of this size, where a large one has the least."""
     return least * min(max(_SMALL // workloads, 1), 10)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from infra.bench.scale import planned_slots
+from infra.bench.scale import slots_of
 from tests.bench.markdown import conditions, table
 from tests.bench.performance_goals import goals
 from tests.bench.stored import results
@@ -93,8 +93,9 @@ def _scale() -> str:
         "KiB per further workload",
     )  # fmt: skip
     return (
-        f"{conditions(found)}Medians of {job['slots']} slots; where planned of {job['planned_slots']}, with up to "
-        f"1,000 workloads of {planned_slots(job['planned_slots'], 1_000)}; CPU time.\n\n"
+        f"{conditions(found)}Medians of {job['slots']} slots, with up to 1,000 workloads of "
+        f"{slots_of(job['slots'], 1_000)}; where planned of {job['planned_slots']} and "
+        f"{slots_of(job['planned_slots'], 1_000)}; CPU time.\n\n"
         f"{table(headings, rows)}"
     )
 

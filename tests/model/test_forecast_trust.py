@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from model.forecast_trust import BASELINES, NETWORK, REACTIVE, TIERS, ForecastTrust, Outlook, tier_of
+from model.forecast_trust import BASELINES, NETWORK, REACTIVE, TIERS, ForecastTrust, Outlook, Standing, tier_of
 from model.network.serving import baselines, combined, network_forecaster
 from tests.model.batches import random_batch
 
@@ -35,6 +35,11 @@ def _run(
         changes += [(slot, tier) for tier in trust.observe(slot, value)]
         trust.expect(Outlook(slot + AHEAD, -1.0, 0.0, 1.0, last=1.5, source=by or _asked(trust)))
     return changes
+
+
+def standing_of(trust: ForecastTrust, source: str) -> Standing:
+    (found,) = (known for known in trust.standings if known.source == source)
+    return found
 
 
 def test_a_calibrated_forecast_is_left_alone() -> None:
@@ -75,10 +80,10 @@ def test_nobody_pays_for_what_another_forecast(by: str) -> None:
 def test_the_network_begins_with_a_clean_record_where_baselines_answered_before() -> None:
     trust = ForecastTrust()
     _run(trust, range(200), 0.45, POOL)
-    before = trust.standings[POOL]
+    before = standing_of(trust, POOL)
     assert before.misses > 0.35 * before.count  # which might have ended the network
     assert _run(trust, range(200, 400), 0.05, NET) == []
-    assert trust.standings[NET].misses < 0.2 * trust.standings[NET].count
+    assert standing_of(trust, NET).misses < 0.2 * standing_of(trust, NET).count
 
 
 def test_a_median_worse_than_the_last_value_is_demoted() -> None:
