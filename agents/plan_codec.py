@@ -38,14 +38,22 @@ class Shown(msgspec.Struct, frozen=True):
     fleet: FleetFacts | None = None
 
 
+class Missed(msgspec.Struct, frozen=True, gc=False):
+    """What a plan says of its workload's newest slot: the share of requests outside the SLO."""
+
+    workload: str
+    slo_miss_ratio: float | None = None
+
+
 _NO_PLAN = (*UNREADABLE, ValueError, zlib.error)
 _encode = msgspec.msgpack.encode
 _DECODER = msgspec.msgpack.Decoder(PlanRecord)
 _PACKED = msgspec.msgpack.Decoder(PlanOf[msgspec.Raw])
 _GLANCES = msgspec.msgpack.Decoder(_Glance)
+_MISSED = msgspec.msgpack.Decoder(PlanOf[Missed])
 _SHOWN = msgspec.msgpack.Decoder(Shown)
 _PLANS = msgspec.msgpack.Decoder(WorkloadPlan)
-_Plan = TypeVar("_Plan", PlanRecord, PlanOf[msgspec.Raw], _Glance)
+_Plan = TypeVar("_Plan", PlanRecord, PlanOf[msgspec.Raw], PlanOf[Missed], _Glance)
 _Part = TypeVar("_Part", Shown, WorkloadPlan)
 
 
@@ -158,6 +166,15 @@ def open_plans(value: bytes | None, offset: int = -1) -> PackedPlans:
         ContractBroken: as `decode_plan`.
     """
     return PackedPlans(_decoded(_PACKED, value, offset), offset)
+
+
+def misses_of_plan(value: bytes | None, offset: int = -1) -> PlanOf[Missed]:
+    """Read one record of the `plans` log, of its plans nothing but what was missed: in half the time.
+
+    Raises:
+        ContractBroken: as `decode_plan`.
+    """
+    return _decoded(_MISSED, value, offset)
 
 
 def slot_of_plan(value: bytes | None, offset: int = -1) -> int:

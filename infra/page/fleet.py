@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from agents.decide_records import decode_decision
-from agents.plan_codec import decode_plan
+from agents.plan_codec import misses_of_plan
 from agents.records import Decision
 from infra.page.history import LoadForecast, WorkloadHistory
 from streams.log import ContractBroken
@@ -143,7 +143,7 @@ class FleetMemory:
             self._touch(forecast.workload)
 
     def _fold_plan(self, value: bytes) -> None:
-        plan = decode_plan(value)
+        plan = misses_of_plan(value)
         for told in plan.workloads:
             # Plans precede the decisions, whose arrival makes the change seen.
             history = self._history(told.workload)

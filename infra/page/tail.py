@@ -25,10 +25,11 @@ DECISIONS_BACK: Final = 10_000
 FORECASTS_BACK: Final = 2_000
 PLANS_BACK: Final = 2_000
 LETTERS_BACK: Final = MAX_LETTERS
+# ... and no more of them than so many bytes: a record of plans holds a workload or thousands.
+BACK_BYTES: Final = 64 << 20
 _FETCH_BYTES = 1 << 20
 _POLL_RECORDS = 400
-# Folding gives way to the stages of the same event loop after so many records, 3 ms or so.
-_SLICE = 50
+_SLICE_S = 0.003  # after which folding gives way to the stages of the same event loop
 _LONGEST_PAUSE_S = 30.0
 _LONGEST_WAIT_S = 0.5  # with what was read, for the stages
 _LOOK_S = 0.02
@@ -119,7 +120,12 @@ class PageTail:
                 if batches:
                     await self._give_way()
                 for tp, records in batches.items():
-                    await self._fold(tp, records)
+                    nearer = _nearer(records, ends[tp])
+                    if nearer is None:
+                        await self._fold(tp, records)
+                    else:
+                        consumer.seek(tp, nearer)
+                        self._positions[tp] = nearer
                 if self.state != "live" and await _reached(consumer, ends):
                     self.state, self.note = "live", ""
                 self._memory.sweep()
@@ -145,13 +151,15 @@ class PageTail:
 
     async def _fold(self, tp: TopicPartition, records: list[Any]) -> None:
         fold: Callable[[str, bytes | None], None] = self._memory.fold
-        for start in range(0, len(records), _SLICE):
-            for record in records[start : start + _SLICE]:
-                if tp.topic != self._letters_topic:
-                    fold(tp.topic, record.value)
-                elif self._letters is not None:
-                    self._letters.take(tail_record(record))
-            await asyncio.sleep(0)
+        since_s = monotonic()
+        for record in records:
+            if tp.topic != self._letters_topic:
+                fold(tp.topic, record.value)
+            elif self._letters is not None:
+                self._letters.take(tail_record(record))
+            if monotonic() - since_s > _SLICE_S:
+                await asyncio.sleep(0)
+                since_s = monotonic()
         self._positions[tp] = records[-1].offset + 1
 
 
@@ -160,3 +168,10 @@ async def _reached(consumer: Any, ends: Mapping[TopicPartition, int]) -> bool:
         if await consumer.position(tp) < end:
             return False
     return True
+
+
+def _nearer(records: list[Any], end: int) -> int | None:
+    """From where reading goes on, where records as large as these are too much up to the end; None = it is not."""
+    largest = max(len(record.value or b"") for record in records)
+    nearest = end - max(1, BACK_BYTES // max(1, largest))
+    return nearest if records[-1].offset < nearest else None

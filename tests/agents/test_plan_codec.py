@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.plan_codec import MAGIC, PlanWriter, Shown, decode_plan, encode_plan, open_plans, slot_of_plan
+from agents.plan_codec import (
+    MAGIC,
+    Missed,
+    PlanWriter,
+    Shown,
+    decode_plan,
+    encode_plan,
+    misses_of_plan,
+    open_plans,
+    slot_of_plan,
+)
 from agents.records import PlanOf, WorkloadPlan
 from streams.log import ContractBroken
 from tests.agents.decide_runs import control
@@ -50,6 +60,14 @@ def test_every_size_has_its_head_and_plans_are_read_one_at_a_time(number: int) -
         assert shown[k] == Shown(packed.plan(k).workload, packed.plan(k).fleet)
 
 
+@given(st.lists(st.none() | st.floats(0, 1), max_size=5))
+def test_what_was_missed_is_read_without_the_rest(misses: list[float | None]) -> None:
+    plans = tuple(msgspec.structs.replace(plan(f"w{k}"), slo_miss_ratio=miss) for k, miss in enumerate(misses))
+    whole = msgspec.structs.replace(HEAD, workloads=plans)
+    told = tuple(Missed(f"w{k}", miss) for k, miss in enumerate(misses))
+    assert misses_of_plan(encode_plan(whole)) == msgspec.structs.replace(HEAD, workloads=told)
+
+
 @pytest.mark.parametrize("added", [0, 2])
 def test_another_number_of_plans_than_was_said_is_no_record(added: int) -> None:
     writer = PlanWriter(HEAD, 1)
@@ -77,6 +95,6 @@ def test_a_plan_that_is_none_is_refused_where_it_is_read() -> None:
 def test_what_is_nested_too_deep_is_no_plan() -> None:
     deep = b"\x91" * 200_000 + b"\xc0"
     value = MAGIC + zlib.compress(b"\x81" + msgspec.msgpack.encode("workloads") + deep)
-    for read in (decode_plan, open_plans, slot_of_plan):
+    for read in (decode_plan, open_plans, slot_of_plan, misses_of_plan):
         with pytest.raises(ContractBroken, match=r"offset 7 is not a plan.*state reset"):
             read(value, 7)
