@@ -34,7 +34,6 @@ from streams.wire import (
     KINDS,
     BatchWire,
     ControlWire,
-    FleetWire,
     GpuTopicWire,
     HistogramWire,
     OutcomeWire,
@@ -258,19 +257,24 @@ def _default_decoder(source: Source, max_bytes: int) -> RecordDecoder:
 
 
 def _colons_of(wire: Any) -> int:
-    """Colons that the record's text has if no key stands twice and none is unknown; -1 of the rarer kinds.
+    """Colons that the record's text has if no key stands twice and none is unknown; -1 where that cannot be told.
 
     In every other case the text has more (escaped characters aside): equality proves that there is nothing to look for.
     """
     if isinstance(wire, TickWire):
         return 3
-    if not isinstance(wire, SamplesWire | FleetWire):
-        return -1
+    if isinstance(wire, OutcomeWire | ControlWire):
+        return -1  # of their fields any may be left out
     source = wire.source
-    colons = 5 + len(wire.values) + wire.workload.count(":")
+    colons: int = 5 + wire.workload.count(":")
     colons += source.count(":") if type(source) is str else sum([s.count(":") for s in source])
     if wire.ts_ms is not UNSET:
         colons += 1
+    if isinstance(wire, BatchWire):
+        return colons + 2 * len(wire.jobs)
+    if isinstance(wire, SloWire):
+        return colons + sum([3 + name.count(":") for name in wire.classes])
+    colons += len(wire.values)
     if isinstance(wire, SamplesWire) and wire.hist is not None:
         colons += 1 + len(wire.hist)
         for states in wire.hist.values():

@@ -270,6 +270,42 @@ def test_what_the_fast_parser_passes_over_is_found_in_fleet_facts_too(old: str, 
     assert found.code == code, found
 
 
+@given(st.lists(st.sampled_from(["a", "b:c", "::"]), max_size=3, unique=True), st.sampled_from(["s", "s:t"]))
+def test_good_records_of_what_workloads_are_told_are_read_once(names: list[str], source: str) -> None:
+    """The slow reading is for what may be wrong."""
+    classes = tuple(ClassCounts(name, 1.0, 2.0) for name in sorted(names))
+    jobs = tuple(BatchJob(T + n, 5.0) for n in range(len(names)))
+    facts = FleetFacts(T, 1, 0, 0, len(names) or None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("streams.strict_json.read", lambda _: pytest.fail("read twice"))
+        for value in (
+            encode_slo(W, source, T, classes),
+            encode_batch(W, source, T, jobs),
+            encode_fleet(W, source, facts),
+            encode_tick(T),
+        ):
+            assert not isinstance(decode(value, KEY, "requests"), DeadLetter)
+
+
+@pytest.mark.parametrize(
+    ("kind", "told", "old", "new"),
+    [
+        ("slo", {"classes": {"a": {"good_total": 1, "total": 2}}}, '"total":2', '"total":2,"total":3'),
+        ("slo", {"classes": {"a:b": {"good_total": 1, "total": 2}}}, '"total":2', '"total":2,"total":3'),
+        ("batch", {"jobs": [{"due_ts_ms": T, "tokens": 2}]}, '"tokens":2', '"tokens":2,"tokens":3'),
+        ("outcome", {"command_id": "c", "status": "ready"}, '"status":"ready"', '"status":"ready","status":"ready"'),
+    ],
+)
+def test_a_key_that_stands_twice_is_found_in_every_kind(kind: str, told: dict[str, Any], old: str, new: str) -> None:
+    good = record(kind=kind, source="k8s", ts_ms=T, values=..., **told).replace(b" ", b"")
+    assert not isinstance(decode(good, KEY, "requests"), DeadLetter)
+    bad = good.replace(old.encode(), new.encode())
+    assert bad != good
+    found = decode(bad, KEY, "requests")
+    assert isinstance(found, DeadLetter)
+    assert found.code == "schema"
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_publishers_cannot_encode_what_is_no_number(bad: float) -> None:
     with pytest.raises(ValueError, match="use None"):
