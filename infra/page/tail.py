@@ -172,6 +172,6 @@ async def _reached(consumer: Any, ends: Mapping[TopicPartition, int]) -> bool:
 
 def _nearer(records: list[Any], end: int) -> int | None:
     """From where reading goes on, where records as large as these are too much up to the end; None = it is not."""
-    largest = max(len(record.value or b"") for record in records)
-    nearest = end - max(1, BACK_BYTES // max(1, largest))
+    size = sum(len(record.value or b"") for record in records) // len(records)
+    nearest = end - max(1, BACK_BYTES // max(1, size))
     return nearest if records[-1].offset < nearest else None
