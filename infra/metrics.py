@@ -21,6 +21,10 @@ _LONGEST_TEXT = 200
 _MOST_SERIES_AT_START = 40
 
 
+# What to add, by name and labels.
+Counts = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
 class MeterMisuseError(Exception):
     """A measurement that no declaration in `infra.metric_catalogue` allows: a programming error."""
 
@@ -68,6 +72,11 @@ class PrometheusMeter:
         counter = self._counters[name]
         (counter.labels(*values) if values else counter).inc(value)
 
+    def count_all(self, counts: Counts) -> None:
+        """Add what was counted elsewhere."""
+        for (name, labels), value in counts.items():
+            self.count(name, value, **dict(labels))
+
     def gauge(self, name: str, value: float, **labels: str) -> None:
         """Set a gauge, or the one series of an info metric."""
         try:
@@ -89,6 +98,18 @@ class PrometheusMeter:
             gauge.labels(*values).set(value)
         else:
             self.count("workload_gauges_dropped_total")
+
+    def workload_gauges(self, workload: str, values: Mapping[str, float]) -> None:
+        """Set gauges that have a workload for their only label; those of one too many are dropped at once."""
+        dropped = 0
+        room = workload in self._workloads or len(self._workloads) < self._max_workload_series
+        for name, value in values.items():
+            if room or math.isnan(value):
+                self.gauge(name, value, workload=workload)
+            else:
+                dropped += 1
+        if dropped:
+            self.count("workload_gauges_dropped_total", dropped)
 
     def observe(self, name: str, value: float, **labels: str) -> None:
         """Record one value in a histogram."""
@@ -174,6 +195,22 @@ class PrometheusMeter:
                         return False
                     self._workloads.add(value)
         return True
+
+
+class TallyingMeter:
+    """Adds counts up before a meter is told: of a thousand decisions most add to the same few counters.
+
+    Attributes:
+        counts: so far.
+    """
+
+    def __init__(self) -> None:
+        self.counts: Counts = {}
+
+    def count(self, name: str, value: float = 1.0, **labels: str) -> None:
+        """Add to a counter."""
+        key = name, tuple(labels.items())
+        self.counts[key] = self.counts.get(key, 0.0) + value
 
 
 def _declared(metric: Metric) -> tuple[str, str, tuple[str, ...]]:

@@ -10,7 +10,7 @@ import msgspec
 
 from agents.decide_records import command_id
 from agents.policy import GuardLimits
-from infra.metrics import PrometheusMeter
+from infra.metrics import PrometheusMeter, TallyingMeter
 from streams.log import Emission
 from streams.pages import Counters
 
@@ -110,6 +110,9 @@ class _DecisionGlance(msgspec.Struct):
     shadow: dict[str, int] = {}
 
 
+_GLANCES = msgspec.json.Decoder(_DecisionGlance)
+
+
 class DecideMetrics:
     """Reads the decisions of an emission; fleet totals are sums over the newest decision of each workload.
 
@@ -139,38 +142,43 @@ class DecideMetrics:
 
     def __call__(self, emission: Emission) -> None:
         """Report its decisions."""
-        seen = False
+        meter = TallyingMeter()
         for group in emission.outputs:
             for record in group:
                 if record.topic == self._decisions_topic and record.value is not None:
-                    self._decision(msgspec.json.decode(record.value, type=_DecisionGlance))
-                    seen = True
-        if not seen:
+                    self._decision(_GLANCES.decode(record.value), meter)
+        if not meter.counts:
             return
+        self._meter.count_all(meter.counts)
         for state, number in self._totals.items():
             self._meter.gauge("replicas", number, state=state)
 
-    def _decision(self, decision: _DecisionGlance) -> None:
+    def _decision(self, decision: _DecisionGlance, meter: TallyingMeter) -> None:
         workload, replicas = decision.workload, decision.replicas
-        self._meter.count("decisions_total", action=decision.action, reason=decision.reason)
+        meter.count("decisions_total", action=decision.action, reason=decision.reason)
         if decision.action == "retired":
             self._replace(workload, None)
             self._proposals.pop(workload, None)
             self._meter.forget_workload(workload)
             return
         self._replace(workload, replicas)
-        self._count_time(decision)
+        self._count_time(decision, meter)
         if self._is_new(decision):
-            self._meter.count("commands_total")
+            meter.count("commands_total")
         risk = decision.risk.held_to(replicas.final)
-        # What this decision does not know must not go on as an earlier one knew it.
-        self._meter.gauge("replicas_ready", _known(replicas.ready), workload=workload)
-        self._meter.gauge("replicas_wanted", _known(replicas.final), workload=workload)
-        self._meter.gauge("p_miss", _known(risk), workload=workload)
         allowed = None if risk is None else decision.risk.epsilon
-        self._meter.gauge("p_miss_allowed", _known(allowed), workload=workload)
-        self._meter.gauge("telemetry_coverage_ratio", _known(decision.inputs.coverage_ratio), workload=workload)
-        self._meter.gauge("acting", float(decision.mode == "act"), workload=workload)
+        # What this decision does not know must not go on as an earlier one knew it.
+        self._meter.workload_gauges(
+            workload,
+            {
+                "replicas_ready": _known(replicas.ready),
+                "replicas_wanted": _known(replicas.final),
+                "p_miss": _known(risk),
+                "p_miss_allowed": _known(allowed),
+                "telemetry_coverage_ratio": _known(decision.inputs.coverage_ratio),
+                "acting": float(decision.mode == "act"),
+            },
+        )
 
     def _replace(self, workload: str, replicas: _Replicas | None) -> None:
         """Its newest replicas; None = it has retired."""
@@ -199,7 +207,7 @@ class DecideMetrics:
         self._totals = dict.fromkeys(_STATES, 0)
         self._proposals.clear()
 
-    def _count_time(self, decision: _DecisionGlance) -> None:
+    def _count_time(self, decision: _DecisionGlance, meter: TallyingMeter) -> None:
         """Replica-seconds of the step: held, wanted by HARMONY, needed by the load, and the surplus and the lack."""
         replicas = decision.replicas
         wanted, needed = self._wanted(decision), decision.shadow.get("reactive")
@@ -214,7 +222,7 @@ class DecideMetrics:
             "below": max(-surplus, 0),
         }
         for part, count in parts.items():
-            self._meter.count("replica_seconds_total", count * self._step_s, mode=decision.mode, part=part)
+            meter.count("replica_seconds_total", count * self._step_s, mode=decision.mode, part=part)
 
     def _wanted(self, decision: _DecisionGlance) -> int | None:
         replicas = decision.replicas

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
+from operator import itemgetter
 from typing import Annotated, Final
 
 import msgspec
@@ -151,7 +154,8 @@ class WorkloadHistory:
             return False
         if any(len(row) != len(forecast.quantile_levels) for row in rows):
             return False
-        quantiles = np.array(rows, np.float64)[:, picked]  # [H, 5]
+        told = chain.from_iterable(map(picked, rows))
+        quantiles = np.fromiter(told, np.float64, len(rows) * len(LEVELS)).reshape(-1, len(LEVELS))  # [H, 5]
         if self.fan is None or forecast.origin_ts_ms >= self.fan.origin_ts_ms:
             self.fan = Fan(forecast.origin_ts_ms, forecast.step_ms, forecast.source, forecast.model, quantiles)
         origin = forecast.origin_ts_ms // self.step_ms
@@ -189,9 +193,9 @@ def attainment(rows: Floats) -> float | None:
 
 
 @lru_cache(maxsize=64)
-def _places(levels: tuple[float, ...]) -> list[int] | None:
-    """Where the levels of the page stand among these; None where one is missing."""
-    return None if any(q not in levels for q in LEVELS) else [levels.index(q) for q in LEVELS]
+def _places(levels: tuple[float, ...]) -> Callable[[tuple[float, ...]], tuple[float, ...]] | None:
+    """Picks the levels of the page out of a row of these; None where one is missing."""
+    return None if any(q not in levels for q in LEVELS) else itemgetter(*(levels.index(q) for q in LEVELS))
 
 
 def _number(value: float | None) -> float:

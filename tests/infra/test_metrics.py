@@ -7,6 +7,7 @@ import math
 import re
 import subprocess
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_pro
 from agents.guards import GATES
 from agents.guards import GUARDS as CHAIN
 from infra.metric_catalogue import GUARDS, METRICS, OTHER, STAGES, Label, Metric
-from infra.metrics import PREFIX, MeterMisuseError, PrometheusMeter
+from infra.metrics import PREFIX, MeterMisuseError, PrometheusMeter, TallyingMeter
 from infra.monitoring import metrics_page
 from tests.programs import ROOT, needs
 
@@ -240,6 +241,50 @@ def test_every_measurement_in_the_source_is_declared() -> None:
             value = given.get(label.name)
             if isinstance(value, ast.Constant):
                 assert _shown(label, str(value.value)) != OTHER, f"{where}: {value.value!r} would be shown as other"
+
+
+def test_every_gauge_of_workloads_in_the_source_is_declared() -> None:
+    """Those that are told of together."""
+    told = []
+    for path in sorted((ROOT / "infra").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            method = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+            if method == "workload_gauges":
+                told += [ast.literal_eval(key) for key in node.args[1].keys]
+    assert told
+    for name in told:
+        assert BY_NAME[name].kind == "gauge", name
+        assert [label.name for label in BY_NAME[name].labels] == ["workload"], name
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from([1.0, math.nan])), max_size=12), st.integers(0, 3))
+def test_gauges_told_together_are_those_told_one_by_one(told: list[tuple[str, float]], most: int) -> None:
+    together, apart = (PrometheusMeter(strict=True, max_workload_series=most) for _ in range(2))
+    for workload, value in told:
+        gauges = {"replicas_ready": value, "acting": 1.0}
+        together.workload_gauges(workload, gauges)
+        for name, number in gauges.items():
+            apart.gauge(name, number, workload=workload)
+    assert _of_workloads(scrape(together)) == _of_workloads(scrape(apart))
+
+
+def _of_workloads(samples: dict[Any, float]) -> dict[Any, float]:
+    return {
+        k: v for k, v in samples.items() if k[0] == "harmony_workload_gauges_dropped_total" or "workload" in dict(k[1])
+    }
+
+
+def test_counts_added_up_are_those_told_one_by_one() -> None:
+    together, apart, tally = PrometheusMeter(strict=True), PrometheusMeter(strict=True), TallyingMeter()
+    for n in range(7):
+        for meter in (apart, tally):
+            meter.count("replica_seconds_total", n * 15.0, mode="act", part=("held", "wanted")[n % 2])
+            meter.count("commands_total")
+    together.count_all(tally.counts)
+    names = ("harmony_replica_seconds_total", "harmony_commands_total")
+    first, second = ({k: v for k, v in scrape(m).items() if k[0] in names} for m in (together, apart))
+    assert first == second
+    assert sum(first.values()) == 7 + 15.0 * 21
 
 
 def _shown(label: Label, value: str) -> str:
