@@ -160,6 +160,7 @@ class PageTail:
             if monotonic() - since_s > _SLICE_S:
                 await asyncio.sleep(0)
                 since_s = monotonic()
+        await asyncio.sleep(0)
         self._positions[tp] = records[-1].offset + 1
 
 

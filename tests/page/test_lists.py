@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from pathlib import Path
@@ -154,6 +155,25 @@ async def test_no_dead_letter_ends_the_reader_of_the_page(headers: list[tuple[st
     record = SimpleNamespace(partition=0, offset=3, timestamp=1_000, key=b"w", value=b"{", headers=headers)
     await tail._fold(place, [record])
     assert len(json.loads(orjson.dumps(letters.told()))["letters"]) == 1
+
+
+async def test_the_reader_gives_way_however_few_records_it_was_given() -> None:
+    """A reader that always finds records waiting would else keep the event loop for itself."""
+    tail = PageTail(FleetMemory(TOPICS, STEP_MS), TOPICS, {}, None)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(others())
+    for offset in range(5):
+        before = turns
+        await tail._fold(TopicPartition(TOPICS.decisions, 0), [SimpleNamespace(value=None, offset=offset)])
+        assert turns > before
+    beside.cancel()
 
 
 def test_settings_in_force_show_what_differs_and_no_secret(tmp_path: Path) -> None:
