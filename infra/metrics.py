@@ -20,7 +20,6 @@ PREFIX = "harmony_"
 _LONGEST_TEXT = 200
 _MOST_SERIES_AT_START = 40
 
-
 # What to add, by name and labels.
 Counts = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -101,8 +100,7 @@ class PrometheusMeter:
 
     def workload_gauges(self, workload: str, values: Mapping[str, float]) -> None:
         """Set gauges that have a workload for their only label; those of one too many are dropped at once."""
-        dropped = 0
-        room = workload in self._workloads or len(self._workloads) < self._max_workload_series
+        dropped, room = 0, self._fits(workload)
         for name, value in values.items():
             if room or math.isnan(value):
                 self.gauge(name, value, workload=workload)
@@ -187,11 +185,14 @@ class PrometheusMeter:
             raise error
         self._counters["meter_errors_total"].inc()
 
+    def _fits(self, workload: str) -> bool:
+        return workload in self._workloads or len(self._workloads) < self._max_workload_series
+
     def _has_room(self, metric: Metric, values: tuple[str, ...]) -> bool:
         for label, value in zip(metric.labels, values, strict=True):
             if label.domain == "workload":
                 with self._lock:
-                    if value not in self._workloads and len(self._workloads) >= self._max_workload_series:
+                    if not self._fits(value):
                         return False
                     self._workloads.add(value)
         return True

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import yaml
 
-from infra.yaml_text import MOST_LEVELS, MOST_NODES, UNREADABLE
+from infra.yaml_text import MOST_LEVELS, MOST_NODES, UNREADABLE, fastest_loader
 
 _TEXT: Final = "tag:yaml.org,2002:str"
 
@@ -37,7 +37,7 @@ def read_plain(text: str) -> Any:
 
 class _Reader:
     def __init__(self, text: str) -> None:
-        self._loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+        self._loader: Any = fastest_loader()(text)
         self._next = self._loader.get_event
         self._left = MOST_NODES
         self._meant: dict[str, Any] = {}  # what stands without quotes, mostly the same few words and numbers

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from streams.limits import MAX_REPLICAS, MAX_TEXT_CHARS, instant, is_plain, replicas
+from streams.limits import MAX_TEXT_CHARS, instant, is_count, is_plain, replicas
 from streams.pages import BatchJob, BatchQueue, ClassCounts, Control, FleetFacts, OutcomeFact, SloCounts
 from streams.records import CONTROL_ACTIONS, MAX_CLASSES, MAX_JOBS, MAX_NUMBER, OUTCOME_STATUSES, FleetRecord
 from streams.strict_json import MalformedError
@@ -63,7 +63,7 @@ def _nothing_but_counts(wire: FleetWire, stamp_ms: int | None, check_label: Chec
     counts: list[Any] = [values.get(name) for name in _REQUIRED]
     ready, pending, draining = counts
     desired: Any = values.get(_DESIRED)
-    if not all(map(_is_count, counts)) or not (desired is None or _is_count(desired)):
+    if not all(map(is_count, counts)) or not (desired is None or is_count(desired)):
         return None
     if len(values) > len(_REQUIRED) + (_DESIRED in values):
         return None
@@ -161,10 +161,6 @@ def control(wire: ControlWire, stamp_ms: int | None, check_label: CheckLabel) ->
         by=wire.by,
         reason=wire.reason,
     )
-
-
-def _is_count(number: Any) -> bool:
-    return type(number) is int and 0 <= number <= MAX_REPLICAS
 
 
 def _column(value: Any) -> list[Any]:

@@ -109,13 +109,18 @@ def refuse_instant(ts_ms: int | HugeInt) -> NoReturn:
     raise MalformedError("future", f"ts_ms {digits} lies beyond any calendar; is it in nanoseconds?")
 
 
+def is_count(number: Any) -> bool:
+    """Whether it may be a number of replicas."""
+    return type(number) is int and 0 <= number <= MAX_REPLICAS
+
+
 def replicas(name: str, number: int | None) -> int | None:
     """A replica count.
 
     Raises:
         MalformedError: `range`.
     """
-    if number is not None and not 0 <= number <= MAX_REPLICAS:
+    if number is not None and not is_count(number):
         raise MalformedError("range", f"{name} must lie in [0, {MAX_REPLICAS}]")
     return number
 

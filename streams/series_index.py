@@ -57,7 +57,7 @@ class SeriesIndex:
     @property
     def num_series(self) -> int:
         """Series known now."""
-        return len(self._sources) - len(self._free)
+        return len(self.by_record)
 
     @property
     def num_workloads(self) -> int:

@@ -149,12 +149,12 @@ class WorkloadHistory:
 
     def forecast(self, forecast: LoadForecast) -> bool:
         """Take in a forecast; False for one without the load, or not of this step."""
-        rows, picked = forecast.targets.rows, _places(forecast.quantile_levels)
-        if not rows or forecast.step_ms != self.step_ms or picked is None:
+        rows, pick = forecast.targets.rows, _picker(forecast.quantile_levels)
+        if not rows or forecast.step_ms != self.step_ms or pick is None:
             return False
         if any(len(row) != len(forecast.quantile_levels) for row in rows):
             return False
-        told = chain.from_iterable(map(picked, rows))
+        told = chain.from_iterable(map(pick, rows))
         quantiles = np.fromiter(told, np.float64, len(rows) * len(LEVELS)).reshape(-1, len(LEVELS))  # [H, 5]
         if self.fan is None or forecast.origin_ts_ms >= self.fan.origin_ts_ms:
             self.fan = Fan(forecast.origin_ts_ms, forecast.step_ms, forecast.source, forecast.model, quantiles)
@@ -193,7 +193,7 @@ def attainment(rows: Floats) -> float | None:
 
 
 @lru_cache(maxsize=64)
-def _places(levels: tuple[float, ...]) -> Callable[[tuple[float, ...]], tuple[float, ...]] | None:
+def _picker(levels: tuple[float, ...]) -> Callable[[tuple[float, ...]], tuple[float, ...]] | None:
     """Picks the levels of the page out of a row of these; None where one is missing."""
     return None if any(q not in levels for q in LEVELS) else itemgetter(*(levels.index(q) for q in LEVELS))
 

@@ -14,12 +14,9 @@ from infra import plain_yaml
 from infra.errors import HarmonyError
 from infra.plain_yaml import NotPlainError, read_plain
 from infra.yaml_text import MOST_LEVELS, load_yaml
+from tests.infra.yaml_documents import SCALARS, nested
 
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8) | st.dates()
-NAMES = st.text("abcdef", min_size=1, max_size=4)
-DOCUMENTS = st.recursive(
-    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3), max_leaves=12
-)
+DOCUMENTS = st.recursive(SCALARS, nested, max_leaves=12)
 # Of these most that can be told apart by a reader of YAML is made.
 PIECES = st.sampled_from(
     ["a", "b", "on", "~", "1_0", "0x1f", "1:30", ".inf", "2026-11-24", "<<", "=", "!!str ", "!x ", "! ", "&a ", "*a",

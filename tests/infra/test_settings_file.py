@@ -12,13 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infra.settings_file import read_settings_file
-
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8) | st.dates()
-NAMES = st.text("abcdef", min_size=1, max_size=4)
-
-
-def nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3)
+from tests.infra.yaml_documents import NAMES, SCALARS, nested
 
 
 def read(text: str) -> Any:

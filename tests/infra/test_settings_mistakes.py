@@ -179,9 +179,10 @@ def test_the_command_line_is_blamed_for_what_it_gave_alone(path: list[str], valu
     for part in reversed(path[:-1]):
         overrides = {part: overrides}
     file = SettingsFile(Path("a.yaml"), "", {})
+    vars(file)["lines"] = {(): 1}
     assert _place(path, file, {}, overrides) == _place([*path, 0], file, {}, overrides) == "command line"
     for other in (path[:-1], [*path[:-1], "other"], ["other", *path], []):
-        assert _place(other, file, {}, overrides) == "a.yaml"
+        assert _place(other, file, {}, overrides) == "a.yaml:1"
 
 
 def test_a_flag_in_the_same_section_is_not_to_blame_for_the_file(tmp_path: Path) -> None:
