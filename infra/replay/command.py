@@ -98,6 +98,13 @@ def replay(
             min=0, help="Schedules tried for one who knows the rate, not its draw; 3 or 10 simulations each, 0 = none."
         ),
     ] = 0,
+    surprise: Annotated[
+        str | None,
+        typer.Option(
+            help="Of one to whom these come without a word: seconds of what is scored, 36000,51300, or x1.33 for "
+            "wherever a rate file rises so many times within the lead time. Built-in loads know theirs."
+        ),
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, max=256, help="Processes side by side.")] = 1,
     json_out: Annotated[
         Path | None, typer.Option("--json", callback=writable, help="Write the results here; - = stdout.")
@@ -147,6 +154,7 @@ def replay(
             guards=guards,
             oracle=oracle,
             oracle_rate=oracle_rate,
+            surprise=surprise,
             jobs=jobs,
             json_out=json_out,
             log_dir=log_dir,

@@ -6,33 +6,29 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
-
-from rich.console import Console
-from rich.table import Table
 
 from infra.cli_options import say
 from infra.errors import HarmonyError
-from infra.json_report import STDOUT, plain, write_json
+from infra.json_report import STDOUT, write_json
 from infra.plot_style import pyplot
-from infra.replay.calibration import pooled_interval, reliability
+from infra.replay.calibration import reliability
 from infra.replay.checks import check_numbers, named_policies, policy_with, short_sight, token_law, told_capacity
 from infra.replay.defaults import OUTPUT_TOKENS, PROMPT_TOKENS, TRAIN_SHARE
 from infra.replay.lead_text import read_lead_time
-from infra.replay.matrix import CellResult, run_cell
+from infra.replay.matrix import run_cell
 from infra.replay.plot import pareto_svg, write_plot
 from infra.replay.prepare import Cell, Options, day_cell, rate_cell, trace_cell
 from infra.replay.rate_files import read_rates
 from infra.replay.rates import DAY_S, Tokens
-from infra.replay.records import Row, paired_interval
+from infra.replay.records import Row
 from infra.replay.reliability_plot import draw
+from infra.replay.report import as_json, mean_of, print_table
 from infra.replay.setting import Setting
+from infra.replay.surprises import asked_for, surprise_times
 from infra.replay.telemetry_faults import TelemetryFault, read_faults
 from infra.simulator.arrivals import TraceError, read_trace
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import ProfileError, named_profile
-
-_BOUND = ("attainment", "gpu_hours", "mean_replicas")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +64,7 @@ class Request:
     guards: str
     oracle: int
     oracle_rate: int
+    surprise: str | None
     jobs: int
     json_out: Path | None
     log_dir: Path | None
@@ -92,6 +89,7 @@ def run_replay(q: Request) -> None:
     policy = policy_with(q.epsilon, q.guards, tuned=q.tune)
     times, off_by = told_capacity(q.told_capacity)
     faults = read_faults(q.faults)
+    surprises = asked_for(q.surprise, q.rate)
     try:
         options = Options(
             named_profile(q.profile), Objective(q.slo_ttft, q.slo_tpot), q.objective, lead_s, sigma,
@@ -112,9 +110,12 @@ def run_replay(q: Request) -> None:
         say(short)
     known = replace(cell.known, policy=policy, told_times=times, told_off_by=off_by)
     cell = replace(cell, known=known, scored=_as_told(cell.scored, q.first_seed, faults))
+    first = cell.scored(0)
+    begin_s, end_s = first.load.score
+    surprises_s = surprise_times(surprises, cell.rates, end_s - begin_s, first.careful_lead_s)
     result = run_cell(
-        cell, wanted, q.seeds, tuned=q.tune, oracle_budget=q.oracle, rate_budget=q.oracle_rate, log_dir=q.log_dir,
-        jobs=q.jobs, progress=lambda what: say(f"{cell.name}: {what}"),
+        cell, wanted, q.seeds, tuned=q.tune, oracle_budget=q.oracle, rate_budget=q.oracle_rate,
+        surprises_s=surprises_s, log_dir=q.log_dir, jobs=q.jobs, progress=lambda what: say(f"{cell.name}: {what}"),
     )  # fmt: skip
     guards = {"named": q.guards, **asdict(policy.guards)}
     body = as_json(result, options) | {
@@ -127,12 +128,12 @@ def run_replay(q: Request) -> None:
     write_json(q.json_out, body)
     title = f"{cell.name}, lead time {q.lead_time} s"
     if q.plot is not None:
-        bound = _mean([b.gpu_hours for b in result.oracle.values()])
+        bound = mean_of([b.gpu_hours for b in result.oracle.values()])
         write_plot(q.plot, pareto_svg(_per_policy(result.rows), bound, q.objective, title))
     if q.plot_risk is not None and result.stated:
         draw(q.plot_risk, {p: reliability(risks) for p, risks in result.stated.items()}, title)
     if q.json_out != STDOUT:
-        _print_table(result, q.objective)
+        print_table(result, q.objective)
 
 
 def _check_load(q: Request) -> None:
@@ -172,119 +173,5 @@ def _rate_cell(
     return rate_cell(rates if mean_rate is None else rates.thinned(mean_rate), options)
 
 
-def as_json(result: CellResult, options: Options) -> dict[str, Any]:
-    """The results as other programs read them."""
-    return plain(
-        {
-            "trace": result.name,
-            "slo": {
-                "ttft_s": options.objective.ttft_s,
-                "tpot_s": options.objective.tpot_s,
-                "objective": options.share,
-            },
-            "lead_time_s": {
-                "mean": options.lead_s,
-                "sigma_log": options.lead_sigma_log,
-                **({} if options.mixed_starts is None else {"mixed_starts": asdict(options.mixed_starts)}),
-            },
-            "profile": options.profile.name,
-            "benchmark_rps": result.benchmark_rps,
-            "policies": [asdict(row) for row in result.rows],
-            "oracle": {
-                "lead_constrained": {str(seed): asdict(b) for seed, b in result.oracle.items()},
-                "free_moves": None if result.free_oracle is None else asdict(result.free_oracle),
-                "rate_known": {str(seed): asdict(b) for seed, b in result.rate_known.items()},
-            },
-            "tuning": {
-                p: [{"params": str(t.choice), "attainment": t.attainment, "gpu_hours": t.gpu_hours} for t in trials]
-                for p, trials in result.trials.items()
-            },
-            "against_hpa": _against(result.rows, "hpa"),
-            "calibration": {
-                p: {
-                    "bins": [asdict(b) for b in reliability(risks)],
-                    "stated": sum(s.p_miss for s in risks) / len(risks),
-                    "realized_and_interval": pooled_interval(risks),
-                }
-                for p, risks in result.stated.items()
-            },
-        }
-    )
-
-
-def _against(rows: Sequence[Row], peer: str) -> dict[str, Any] | None:
-    """95 % intervals of HARMONY minus a peer, paired by seed; None with fewer than two pairs."""
-    ours = {r.seed: r for r in rows if r.policy == "harmony"}
-    theirs = {r.seed: r for r in rows if r.policy == peer}
-    seeds = sorted(ours.keys() & theirs.keys())
-    if len(seeds) < 2:
-        return None
-    return {
-        name: paired_interval([getattr(ours[s], name) for s in seeds], [getattr(theirs[s], name) for s in seeds])
-        for name in ("attainment", "gpu_hours")
-    }
-
-
 def _per_policy(rows: Sequence[Row]) -> list[Row]:
     return sorted(rows, key=lambda r: (r.policy != "harmony", r.policy, r.seed))
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
-
-
-def _print_table(result: CellResult, share: float) -> None:
-    bound = _mean([b.gpu_hours for b in result.oracle.values()])
-    table = Table(box=None, pad_edge=False, title=result.name)
-    for heading in (
-        "policy",
-        "attainment",
-        "worst window",
-        "GPU-hours",
-        "of oracle",
-        "replicas",
-        "switches/h",
-        "tuned",
-    ):
-        table.add_column(heading, justify="left" if heading in ("policy", "tuned") else "right")
-    for policy in dict.fromkeys(r.policy for r in result.rows):
-        mine = [r for r in result.rows if r.policy == policy]
-        n = len(mine)
-        attained, hours = sum(r.attainment for r in mine) / n, sum(r.gpu_hours for r in mine) / n
-        table.add_row(
-            policy,
-            f"{attained:.2%}" + ("" if attained >= share else " !"),
-            f"{min(r.worst_window_attainment for r in mine):.2%}",
-            f"{hours:.3f}",
-            f"{hours / bound:.2f}" if bound else "",
-            f"{sum(r.mean_replicas for r in mine) / n:.2f}",
-            f"{sum(r.switches_per_hour for r in mine) / n:.1f}",
-            mine[0].params,
-        )
-    free = [] if result.free_oracle is None else [result.free_oracle]
-    known = list(result.rate_known.values())
-    bounds = {"oracle": [*result.oracle.values()][:1], "oracle, free moves": free, "oracle, rate known": known}
-    for name, found in bounds.items():
-        if found:
-            kept, hours, held = (_mean([getattr(b, what) for b in found]) or 0.0 for what in _BOUND)
-            table.add_row(
-                name, f"{kept:.2%}", "", f"{hours:.3f}", f"{hours / bound:.2f}" if bound else "", f"{held:.2f}"
-            )
-    Console(width=150).print(table)
-    harmony = [r for r in result.rows if r.policy == "harmony"]
-    if harmony:
-        say(
-            f"holds of harmony by reason: {_shares(harmony, 'holds')}; "
-            f"forecasts by source: {_shares(harmony, 'forecasts')}"
-        )
-
-
-def _shares(rows: Sequence[Row], what: str) -> str:
-    total: dict[str, int] = {}
-    for row in rows:
-        for name, count in getattr(row, what).items():
-            total[name] = total.get(name, 0) + count
-    whole = max(1, sum(total.values()))
-    return (
-        ", ".join(f"{name} {count / whole:.0%}" for name, count in sorted(total.items(), key=lambda x: -x[1])) or "none"
-    )

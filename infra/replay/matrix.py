@@ -11,6 +11,7 @@ from pathlib import Path
 from agents.policy import Policy
 from infra.replay.calibration import Stated, stated_risks
 from infra.replay.catalogue import Choice, controller_of
+from infra.replay.causal import Surprised, causal_bound
 from infra.replay.controllers import Controller, HarmonyController
 from infra.replay.live import Lived, live
 from infra.replay.oracle import carry_out, find_schedule, schedule_for_rate
@@ -34,6 +35,20 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
+class CausalBounds:
+    """Of one seed, for one to whom the load's surprises come without a word.
+
+    Attributes:
+        unready: holds nothing ready for them.
+        ready: keeps the objective; None where nobody can. It holds `held_ready` of its replicas more than `unready`.
+    """
+
+    unready: Bound
+    ready: Bound | None
+    held_ready: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class CellResult:
     """Everything measured of a cell.
 
@@ -42,6 +57,8 @@ class CellResult:
         stated: risks that HARMONY stated and what came of them, over all seeds, by variant.
         oracle: lead-constrained, by seed; `free_oracle`: with free instant moves, of the first seed; `rate_known`: the
             best schedule for the rate alone, by seed, empty where it was not searched or the load has but one draw.
+        surprises_s: seconds of what is scored at which something begins that nothing announces; `causal`: by seed, what
+            is possible to who does not know; empty without.
     """
 
     name: str
@@ -52,6 +69,8 @@ class CellResult:
     oracle: dict[int, Bound]
     free_oracle: Bound | None
     rate_known: dict[int, Bound]
+    surprises_s: tuple[float, ...]
+    causal: dict[int, CausalBounds]
     stated: dict[str, list[Stated]]
 
 
@@ -63,6 +82,7 @@ def run_cell(
     tuned: bool,
     oracle_budget: int,
     rate_budget: int,
+    surprises_s: tuple[float, ...],
     log_dir: Path | None,
     jobs: int,
     progress: Progress,
@@ -105,7 +125,13 @@ def run_cell(
     if rate_budget > 0:
         progress("oracle that knows the rate alone")
     known = _rate_bounds(cell.scored, settings, rate_budget)
-    return CellResult(cell.name, cell.known.benchmark_rps, rows, chosen, trials, oracle, free, known, stated)
+    causal: dict[int, CausalBounds] = {}
+    if surprises_s and oracle_budget > 0:
+        progress("oracle to whom surprises come without a word")
+        causal = _causal_bounds(settings, surprises_s, oracle_budget, jobs)
+    return CellResult(
+        cell.name, cell.known.benchmark_rps, rows, chosen, trials, oracle, free, known, surprises_s, causal, stated
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +211,35 @@ def _rate_bounds(scored: Callable[[int], Setting], settings: list[Setting], budg
         return {}
     runs = [carry_out(found.schedule, setting, seed) for seed, setting in enumerate(settings)]
     return {seed: _bound_of(lived, found.simulations) for seed, lived in enumerate(runs)}
+
+
+def _causal_bounds(
+    settings: list[Setting], surprises_s: tuple[float, ...], budget: int, jobs: int
+) -> dict[int, CausalBounds]:
+    distinct = _distinct(settings)
+    questions = [(setting, seed, surprises_s, budget) for seed, setting in enumerate(distinct)]
+    if jobs > 1 and len(distinct) > 1:
+        with ProcessPoolExecutor(jobs, initializer=_one_thread) as pool:
+            found = list(pool.map(_causal_bound, questions))
+    else:
+        found = [_causal_bound(question) for question in questions]
+    answers = found if len(distinct) > 1 else found * len(settings)
+    return {seed: bounds for seed, bounds in enumerate(answers) if bounds is not None}
+
+
+def _causal_bound(question: tuple[Setting, int, tuple[float, ...], int]) -> CausalBounds | None:
+    setting, seed, surprises_s, budget = question
+    begin_s = setting.load.score[0]
+    found = causal_bound(setting, seed, [begin_s + at_s for at_s in surprises_s], budget)
+    if found is None:
+        return None
+
+    def bound(surprised: Surprised) -> Bound:
+        return _bound_of(surprised.lived, found.simulations)
+
+    if found.ready is None:
+        return CausalBounds(bound(found.unready), None, None)
+    return CausalBounds(bound(found.unready), bound(found.ready), found.ready.held_ready)
 
 
 def _bound_of(lived: Lived, simulations: int) -> Bound:

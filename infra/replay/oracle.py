@@ -116,16 +116,19 @@ def carry_out(schedule: Schedule, setting: Setting, seed: int) -> Lived:
     return live(setting, controller, seed)
 
 
-def find_schedule(setting: Setting, seed: int, *, free_moves: bool = False, budget: int = 200) -> Oracle | None:
+def find_schedule(
+    setting: Setting, seed: int, *, free_moves: bool = False, budget: int = 200, bin_s: float | None = None
+) -> Oracle | None:
     """The cheapest schedule found that keeps the objective; None when even the most replicas do not.
 
     Args:
         free_moves: moves are instant and cost nothing.
         budget: simulations, at most about this many.
+        bin_s: of the schedule; None: as long as suits the load.
     """
     if free_moves:
         setting = replace(setting, lead_s=0.0, lead_sigma_log=0.0, mixed_starts=None)
-    bin_s = _bin_s(setting)
+    bin_s = _bin_s(setting) if bin_s is None else bin_s
     return _found(_Search([(seed, setting)], bin_s, budget), _work_per_bin(setting, bin_s))
 
 

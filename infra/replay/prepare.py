@@ -55,12 +55,18 @@ class Options:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cell:
-    """One load and lead time, ready to replay. `scored` gives the setting of a seed."""
+    """One load and lead time, ready to replay.
+
+    Attributes:
+        scored: the setting of a seed.
+        rates: of what is scored, from its beginning; None where requests were recorded.
+    """
 
     name: str
     training: Setting
     scored: Callable[[int], Setting]
     known: Knowledge
+    rates: RateProfile | None = None
 
 
 def trace_cell(trace: Trace, options: Options, train_share: float) -> Cell:
@@ -106,7 +112,7 @@ def rate_cell(profile: RateProfile, options: Options) -> Cell:
     training = load(_TRAIN_SEED)
     base = _setting(training, options, training.arrivals.between(0.0, LEAD_IN_S))
     known = _knowledge(base, training.arrivals, np.empty(0))
-    return Cell(profile.name, base, lambda seed: base.with_load(load(seed)), known)
+    return Cell(profile.name, base, lambda seed: base.with_load(load(seed)), known, profile)
 
 
 def day_cell(profile: RateProfile, day: int, mean_rps: float | None, options: Options) -> Cell:
@@ -125,7 +131,8 @@ def day_cell(profile: RateProfile, day: int, mean_rps: float | None, options: Op
         raise HarmonyError(f"Day {day} of {profile.name} holds no request: choose another with --day.", 2)
     scale = 1.0 if mean_rps is None else mean_rps / core.mean_rps
     profile = replace(profile, rates_rps=profile.rates_rps * scale)
-    profile.between(day * DAY_S, (day + 1) * DAY_S).refuse_too_many()
+    rates = profile.between(day * DAY_S, (day + 1) * DAY_S)
+    rates.refuse_too_many()
     name = f"{profile.name}-day{day}"
 
     def load(start_s: float, end_s: float, score: tuple[float, float], seed: int) -> Load:
@@ -155,7 +162,7 @@ def day_cell(profile: RateProfile, day: int, mean_rps: float | None, options: Op
         whole = load(first, first + DAY_LEAD_IN_S + DAY_S, score, seed)
         return after(_setting(whole, options, whole.arrivals.between(0.0, 600.0)), first, seed)
 
-    return Cell(name, base, scored, known)
+    return Cell(name, base, scored, known, rates)
 
 
 def _shifted(arrivals: Arrivals, by_s: float) -> Arrivals:

@@ -117,12 +117,35 @@ def test_the_command_tells_what_knowing_the_rate_is_worth(tmp_path: Path) -> Non
     assert all(bound["gpu_hours"] > 0 and bound["simulations"] <= 10 for bound in bounds.values())
 
 
+def test_the_command_tells_what_is_possible_where_nothing_announces_a_jump(tmp_path: Path) -> None:
+    load_file(tmp_path)
+    rates = "start_s,rate_rps,prompt_tokens,output_tokens\n0,2,20,8\n1860,8,20,8\n2100,2,20,8\n2400,0,20,8\n"
+    (tmp_path / "rate.csv").write_text(rates)
+    for option, causal in (("x1.33", {"0"}), ("x9", set())):
+        code, told = run(
+            "--rate", str(tmp_path / "rate.csv"), "--profile", str(tmp_path / "half.json"), "--slo-tpot", "1",
+            "--policies", "static-peak", "--seeds", "1", "--oracle", "20", "--lead-time", "60", "--surprise", option,
+            "--json", str(tmp_path / "out.json"),
+        )  # fmt: skip
+        assert code == 0, told
+        body = json.loads((tmp_path / "out.json").read_text())
+        assert body["surprises_s"] == [1860.0] * len(causal)
+        assert set(body["oracle"]["causal"]) == causal
+        assert ("oracle, surprised" in told) == bool(causal)
+        for bounds in body["oracle"]["causal"].values():
+            assert bounds["unready"]["attainment"] < 0.99
+            assert bounds["ready"] is None or bounds["ready"]["attainment"] >= 0.99
+            assert (bounds["ready"] is None) == (bounds["held_ready"] is None)
+
+
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
         ([], "either --requests"),
         (["--rate", "ramp", "--policies", "hpa,nonsense"], "Unknown policy 'nonsense'"),
         (["--rate", "ramp", "--min-replicas", "5", "--max-replicas", "2"], "min <= max"),
+        (["--rate", "ramp", "--surprise", "soon"], "--surprise must be seconds"),
+        (["--rate", "ramp", "--surprise", "9e9", "--policies", "hpa"], "ends after"),
         (["--rate", "ramp", "--lead-time", "soon"], "--lead-time must be"),
         (["--rate", "ramp", "--lead-time", "-5"], "--lead-time must be"),
         (["--rate", "ramp", "--lead-time", "40/300"], "--lead-time must be"),
