@@ -8,6 +8,7 @@ import msgspec
 
 from agents.demand_units import Unit, declared_capacity, fixed_unit
 from agents.forecast_state import WorkloadState, new_capacity, spec_of
+from agents.gpu_types import OnOneGpu, put_aside
 from agents.own_fleet import check_fleet
 from agents.policy import Policy, WorkloadSpec
 from agents.silent_sources import SilentSources
@@ -52,6 +53,8 @@ class StateSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     surges: list[list[float]] = []
     jumps: list[list[float]] = []
     silent: list[list[int | None]] = []
+    gpu_type: str = ""
+    elsewhere: tuple[OnOneGpu, ...] = ()
 
 
 class CommitOf(msgspec.Struct, Generic[S], frozen=True):
@@ -129,6 +132,8 @@ def snapshot_state(state: WorkloadState) -> StateSnapshot:
         surges=state.surges.snapshot(),
         jumps=state.jumps.snapshot(),
         silent=state.silent.snapshot(),
+        gpu_type=state.gpu_type,
+        elsewhere=state.elsewhere,
     )
 
 
@@ -149,6 +154,7 @@ def restore_state(workload: str, snapshot: StateSnapshot, policy: Policy) -> Wor
 
 def _restored(workload: str, snapshot: StateSnapshot, policy: Policy) -> WorkloadState:
     spec, declared = spec_of(workload, policy)
+    snapshot = _on_its_gpu(snapshot, spec)
     stored, unit, tokens = snapshot.capacity, snapshot.unit, snapshot.per_request
     if stored.get("v") == _CONVERTED["v"]:
         stored = stored | {"v": 2}
@@ -186,4 +192,48 @@ def _restored(workload: str, snapshot: StateSnapshot, policy: Policy) -> Workloa
         surges=RecurringSurges.restore(snapshot.surges),
         jumps=Jumps.restore(snapshot.jumps),
         silent=SilentSources.restore(snapshot.silent),
+        gpu_type=snapshot.gpu_type,
+        elsewhere=snapshot.elsewhere,
+    )
+
+
+def _on_its_gpu(snapshot: StateSnapshot, spec: WorkloadSpec) -> StateSnapshot:
+    """What was learned of a replica on the GPU declared now, and the rest as it was."""
+    before, now = snapshot.gpu_type, spec.gpu_type
+    if not now or now == before:
+        return snapshot
+    if not before:
+        return msgspec.structs.replace(snapshot, gpu_type=now)
+    nothing = CapacityPosterior().snapshot()
+    lead = LeadTimePosterior(spec.lead_time_s).snapshot()
+    new = OnOneGpu(now, nothing, lead, snapshot.unit, snapshot.per_request)
+    its, classes = next((gpu for gpu in snapshot.elsewhere if gpu.gpu_type == now), new), snapshot.classes
+    others = [gpu for gpu in snapshot.elsewhere if gpu is not its]
+    if classes is not None:
+        capacity = {name: its.classes.get(name, nothing) for name in classes.capacity}
+        classes = msgspec.structs.replace(classes, capacity=capacity)
+    return msgspec.structs.replace(
+        snapshot,
+        gpu_type=now,
+        elsewhere=put_aside(others, _one_gpu(snapshot)),
+        capacity=its.capacity,
+        lead=its.lead,
+        unit=its.unit,
+        per_request=its.per_request,
+        power_w=its.power_w,
+        classes=classes,
+        event_loads=snapshot.event_loads if its.unit == snapshot.unit else {},  # else they are in another unit
+        tried=False,
+    )
+
+
+def _one_gpu(snapshot: StateSnapshot) -> OnOneGpu:
+    return OnOneGpu(
+        snapshot.gpu_type,
+        snapshot.capacity,
+        snapshot.lead,
+        snapshot.unit,
+        snapshot.per_request,
+        snapshot.power_w,
+        {} if snapshot.classes is None else snapshot.classes.capacity,
     )

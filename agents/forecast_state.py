@@ -18,6 +18,7 @@ from agents.demand_units import (
     unit_evidence,
 )
 from agents.finished_requests import finished_requests
+from agents.gpu_types import OnOneGpu
 from agents.idleness import idle_since
 from agents.known_events import loads_before_events
 from agents.policy import Policy, WorkloadSpec
@@ -52,6 +53,8 @@ class WorkloadState:
         per_request: tokens of a request when it became tokens; kept while telemetry of them is away. None = never.
         power_w: measured draw of one replica; None = not yet.
         tried: whether the last plan was a trial.
+        gpu_type: on which capacity, lead time and draw were learned; empty = never told.
+        elsewhere: these as they were on other GPUs, the one left last at the end, for when they are declared again.
     """
 
     spec: WorkloadSpec
@@ -74,6 +77,8 @@ class WorkloadState:
     surges: RecurringSurges = field(default_factory=RecurringSurges)
     jumps: Jumps = field(default_factory=Jumps)
     silent: SilentSources = field(default_factory=SilentSources)
+    gpu_type: str = ""
+    elsewhere: tuple[OnOneGpu, ...] = ()
 
     def learn(
         self,
@@ -183,4 +188,5 @@ def new_state(workload: str, policy: Policy, slot: int) -> WorkloadState:
         lead=LeadTimePosterior(spec.lead_time_s),
         unit=fixed_unit(spec) or "requests",
         classes=Classes() if spec.slo.classes else NO_CLASSES,
+        gpu_type=spec.gpu_type,
     )

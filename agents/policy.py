@@ -134,6 +134,8 @@ class WorkloadSpec:
         role: which half of the work its replicas do; one of a half is planned by its tokens.
         capacity_tokens_per_s: in place of `capacity_rps` for such a one.
         guards: limits of its own.
+        gpu_type: what its replicas run on, by a name of the operator's; what a replica carries and draws, and how long
+            it takes to start, is learned for each apart. Empty = not told.
     """
 
     id: str
@@ -155,6 +157,7 @@ class WorkloadSpec:
     capacity_tokens_per_s: float | None = None
     capacity_off_by: float | None = None
     guards: WorkloadGuards = field(default_factory=WorkloadGuards)
+    gpu_type: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,7 @@ def _workload(spec: WorkloadSpec) -> dict[str, Any]:
         "lead_time_s": spec.lead_time_s,
         "priority": spec.priority,
         "power_w_per_replica": spec.power_w_per_replica,
+        **({"gpu_type": spec.gpu_type} if spec.gpu_type else {}),
         **({"role": spec.role} if spec.role != "both" else {}),
         **({"capacity_tokens_per_s": spec.capacity_tokens_per_s} if spec.capacity_tokens_per_s else {}),
         **({"capacity_off_by": spec.capacity_off_by} if spec.capacity_off_by else {}),

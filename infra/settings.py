@@ -286,6 +286,7 @@ def _workload(section: WorkloadSection) -> WorkloadSpec:
         min_replicas=section.replicas.min if section.replicas else defaults.min_replicas,
         max_replicas=section.replicas.max if section.replicas else defaults.max_replicas,
         gpus_per_replica=section.gpus_per_replica,
+        gpu_type=section.gpu_type,
         price_per_gpu_hour=section.price_per_gpu_hour,
         slo=_slo(section.slo) if section.slo else defaults.slo,
         mode=section.mode,

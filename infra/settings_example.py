@@ -31,6 +31,7 @@ workloads:
     replicas: {min: 1, max: 16}   # required for act, as are target and slo
     gpus_per_replica: 2
     price_per_gpu_hour: 2.5       # in any currency; only ratios matter
+    # gpu_type: h100              # any name; on another GPU, what one replica does is learned anew
     slo: {ttft_s: 2.0, tpot_s: 0.2, objective: 0.99}
     # slo: {classes: [{name: chat, ttft_s: 1, objective: 0.995}, {name: bulk, ttft_s: 20, epsilon: 0.05}]}   # instead
     # match: {namespace: prod, model_name: chat-70b}   # labels that name it in third-party telemetry

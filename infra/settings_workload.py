@@ -14,6 +14,7 @@ from streams.limits import MAX_REPLICAS
 
 Mode = Literal["observe", "act"]
 ClassName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,60}$")]
+GpuType = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{0,60}$")]
 WorkloadId = Annotated[str, StringConstraints(pattern=r"^[^\s\x00-\x1f]{1,200}$")]
 
 _WORKLOAD = WorkloadSpec("")
@@ -88,6 +89,7 @@ class WorkloadSection(Section):
     target: TargetSection | None = _key(None, "What a command scales.")
     replicas: ReplicasSection | None = _key(None, "Bounds.")
     gpus_per_replica: int = _key(_WORKLOAD.gpus_per_replica, "GPUs that one replica holds.", ge=1)
+    gpu_type: GpuType = _key(_WORKLOAD.gpu_type, "Name of the GPU they are; what a replica does is learned for each.")
     price_per_gpu_hour: float = _key(_WORKLOAD.price_per_gpu_hour, "In any currency; only ratios matter.", ge=0)
     slo: SloSection | None = _key(None, "What its users are promised.")
     mode: Mode = _key(_WORKLOAD.mode, "observe = decide and record only; act = publish commands.")

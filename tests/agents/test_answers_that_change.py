@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 
 from agents.demand_units import recent_lengths, unit_input
 from agents.forecast_commit import StateSnapshot, restore_state, snapshot_state
-from agents.forecast_state import WorkloadState, new_state
+from agents.forecast_state import new_state
 from agents.policy import Policy, Slo, SloClass
 from infra.replay.loop import MemoryLoop
 from model.capacity import CapacityPosterior
@@ -22,52 +21,8 @@ from streams.fact_ring import RecentFacts
 from streams.pages import FleetFacts
 from streams.records import encode_fleet, encode_sample
 from streams.window_table import Window
-from tests.agents.demand_samples import COLUMNS, FIVE, STEP_MS, pool, request
+from tests.agents.demand_samples import CALM, FIVE, LONG, STEP_MS, Service, grown, pool, request
 from tests.agents.plan_samples import policy, spec
-
-CALM, LONG = 50.0, 400.0  # tokens of an answer
-TOKEN_S = 0.05
-_REQUEST = ("request.arrival_rate", "request.prompt_token_rate", "request.output_token_rate")
-TOLD = (*_REQUEST, "engine.running", "engine.waiting")
-
-
-class Service:
-    """Replicas that serve so many requests at once: these stay as long as their answers take, tokens come meanwhile."""
-
-    def __init__(self, seed: int = 0, at_once: int = 1_000_000) -> None:
-        self._at_once = at_once
-        self._rng = np.random.default_rng(seed)
-        self._present: list[list[float]] = []  # seconds left
-        self.rows: list[tuple[float, ...]] = []
-        self.end_ts_ms = 0
-
-    def slot(self, rate: float, tokens: float) -> None:
-        arrived, generated, running, waiting = 0, 0.0, 0.0, 0.0
-        for _ in range(15):
-            new = int(self._rng.poisson(rate))
-            arrived += new
-            self._present += [[tokens * TOKEN_S] for _ in range(new)]
-            for one in self._present[: self._at_once]:
-                served_s = min(one[0], 1.0)
-                generated += served_s / TOKEN_S
-                one[0] -= served_s
-            running += min(len(self._present), self._at_once) / 15
-            waiting += max(len(self._present) - self._at_once, 0) / 15
-            self._present = [one for one in self._present if one[0] > 0]
-        self.rows.append((arrived / 15, arrived * 800 / 15, generated / 15, running, waiting))
-        self.end_ts_ms += STEP_MS
-
-    def window(self, context: int = 128, without: str = "", gap: int = 0) -> Window:
-        """The last slots as telemetry tells them; the column `without` is missing in the newest `gap` of them."""
-        columns = [COLUMNS[name] for name in TOLD]
-        values, observed = np.zeros((context, len(COLUMNS)), np.float32), np.zeros((context, len(COLUMNS)), np.bool_)
-        rows = self.rows[-context:]
-        values[-len(rows) :, columns], observed[-len(rows) :, [*columns, COLUMNS["slo.miss_ratio"]]] = rows, True
-        if gap:
-            observed[-gap:, COLUMNS[without]] = False
-        return Window(
-            "w", COLUMNS, values, observed, RecentFacts(None, None, {}, {}), lambda: (values[:0], observed[:0])
-        )
 
 
 def _seem_the_same(service: Service, phases: Iterable[tuple[float, int]], least_share: float) -> None:
@@ -115,12 +70,6 @@ def test_no_lengths_without_requests_or_columns() -> None:
     bare = Window("w", {"request.arrival_rate": 0}, np.ones((9, 1), np.float32), np.ones((9, 1), np.bool_),
                   RecentFacts(None, None, {}, {}), lambda: (np.zeros((0, 1)), np.zeros((0, 1))))  # fmt: skip
     assert recent_lengths(bare, 15.0) is None
-
-
-def grown(state: WorkloadState, service: Service, slots: int, tokens: float, **gap: Any) -> None:
-    for _ in range(slots):
-        service.slot(4.0, tokens)
-        state.learn(service.window(**gap), FIVE, (), service.end_ts_ms, STEP_MS)
 
 
 def test_where_answers_have_grown_load_and_capacity_are_tokens() -> None:
