@@ -15,8 +15,8 @@ from infra.backtest.history import BIN_S, History
 from infra.backtest.judge import Judged
 from infra.errors import HarmonyError
 from infra.json_report import plain
+from infra.replay.intervals import paired_interval
 from infra.replay.live import Lived
-from infra.replay.records import paired_interval
 
 PLOT, PAGE, TEXT = "backtest.png", "report.html", "report.md"
 _CLOSE = 0.02

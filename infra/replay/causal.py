@@ -30,8 +30,11 @@ _LOOKS_AHEAD_S: Final = 120.0  # half of the longest window over which schedules
 _BEFORE_S: Final = 600.0  # what is ready for a surprise is what was in these seconds at most
 # Parts of the misses allowed that the schedule may use up where nothing surprises.
 _SPENT: Final = (1.0, 0.25)
+_FOR_GOOD: Final = 1e9
 # Replicas more, and for how many seconds, once the first can be there.
-_CLEARING: Final = ((0, 0.0), (2, 120.0), (4, 120.0), (8, 120.0), (4, 300.0), (16, 120.0))
+_CLEARING: Final = (
+    (0, 0.0), (2, 120.0), (4, 120.0), (8, 120.0), (4, 300.0), (16, 120.0), (1, _FOR_GOOD), (3, _FOR_GOOD),
+)  # fmt: skip
 _AS_GOOD: Final = 0.001  # of the attainment
 _RATIO: Final = 1.1  # shares held ready are powers of this, less one
 
@@ -63,7 +66,7 @@ def causal_bound(setting: Setting, seed: int, surprises_s: Sequence[float], budg
 
     Args:
         surprises_s: seconds of the load, ascending, at least a lead time apart.
-        budget: simulations of the search for schedules, about; carrying them out takes some seventy more.
+        budget: simulations of the search for schedules, about; carrying them out takes some hundred more.
 
     Returns:
         None where even the most replicas do not keep the objective without any surprise.

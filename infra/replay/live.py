@@ -61,8 +61,7 @@ def score(setting: Setting, cluster: Cluster, seed: int) -> Lived:
     scored = [r for r in cluster.requests if start_s <= r.arrival_s < end_s]
     good = sum(setting.objective.met(r) for r in scored)
     gpu_s = cluster.gpu_seconds(start_s, end_s)
-    window_s = 600.0 if end_s - start_s < 2 * HOUR_S else HOUR_S
-    worst = worst_window_attainment(scored, setting.objective, start_s, end_s, window_s)
+    worst = worst_window_attainment(scored, setting.objective, start_s, end_s, window_s(start_s, end_s))
     ttfts = [r.ttft_s for r in scored if not math.isnan(r.first_token_s)]
     tpots = [r.tpot_s for r in scored if not math.isnan(r.finish_s)]
     return Lived(
@@ -78,6 +77,11 @@ def score(setting: Setting, cluster: Cluster, seed: int) -> Lived:
         requests=cluster.requests,
         replicas=cluster.replicas,
     )
+
+
+def window_s(start_s: float, end_s: float) -> float:
+    """Length of the windows that a load is looked at in."""
+    return 600.0 if end_s - start_s < 2 * HOUR_S else HOUR_S
 
 
 def _switches(replicas: list[Replica], start_s: float, end_s: float) -> int:

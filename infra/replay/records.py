@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
+from infra.replay.intervals import Window, windows_of
 from infra.replay.live import Lived
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One policy and seed of one cell, without its requests. `params` is what tuning chose."""
+    """One policy and seed of one cell, without its requests.
+
+    Attributes:
+        params: what tuning chose.
+        windows: of what is scored, one after the other.
+    """
 
     policy: str
     seed: int
@@ -31,6 +34,7 @@ class Row:
     tpot_p99_s: float
     holds: dict[str, int]
     forecasts: dict[str, int]
+    windows: tuple[Window, ...] = ()
 
 
 def row_of(policy: str, params: str, lived: Lived, holds: dict[str, int], forecasts: dict[str, int]) -> Row:
@@ -48,6 +52,7 @@ def row_of(policy: str, params: str, lived: Lived, holds: dict[str, int], foreca
         *lived.tpot_s,
         holds,
         forecasts,
+        windows_of(lived),
     )
 
 
@@ -73,14 +78,3 @@ def write_logs(directory: Path, policy: str, lived: Lived) -> None:
 
 def _time(value: float) -> str:
     return "" if math.isnan(value) else repr(value)
-
-
-def paired_interval(
-    ours: Sequence[float], theirs: Sequence[float], seed: int = 0, draws: int = 2_000
-) -> tuple[float, float]:
-    """95 % bootstrap interval of the mean difference of paired values (one pair per seed)."""
-    gaps = np.asarray(ours, dtype=np.float64) - np.asarray(theirs, dtype=np.float64)
-    rng = np.random.default_rng(seed)
-    means = gaps[rng.integers(0, len(gaps), (draws, len(gaps)))].mean(axis=1)
-    low, high = np.quantile(means, (0.025, 0.975))
-    return float(low), float(high)

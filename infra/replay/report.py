@@ -12,9 +12,10 @@ from rich.table import Table
 from infra.cli_options import say
 from infra.json_report import plain
 from infra.replay.calibration import pooled_interval, reliability
+from infra.replay.intervals import paired_interval, paired_windows
 from infra.replay.matrix import Bound, CellResult
 from infra.replay.prepare import Options
-from infra.replay.records import Row, paired_interval
+from infra.replay.records import Row
 
 _BOUND: Final = ("attainment", "gpu_hours", "mean_replicas")
 
@@ -62,16 +63,19 @@ def as_json(result: CellResult, options: Options) -> dict[str, Any]:
 
 
 def _against(rows: Sequence[Row], peer: str) -> dict[str, Any] | None:
-    """95 % intervals of HARMONY minus a peer, paired by seed; None with fewer than two pairs."""
+    """95 % intervals of HARMONY minus a peer, paired by seed and by window of time; None without one of both."""
     ours = {r.seed: r for r in rows if r.policy == "harmony"}
     theirs = {r.seed: r for r in rows if r.policy == peer}
     seeds = sorted(ours.keys() & theirs.keys())
-    if len(seeds) < 2:
+    if not seeds:
         return None
-    return {
+    windows = paired_windows([ours[s].windows for s in seeds], [theirs[s].windows for s in seeds])
+    by_seed = {
         name: paired_interval([getattr(ours[s], name) for s in seeds], [getattr(theirs[s], name) for s in seeds])
         for name in ("attainment", "gpu_hours")
+        if len(seeds) > 1
     }
+    return {**by_seed, "by_window": None if windows is None else windows._asdict()}
 
 
 def mean_of(values: Sequence[float]) -> float | None:

@@ -23,6 +23,7 @@ from typing import Any
 
 from infra.bench.report import document, load_average, print_table
 from infra.json_report import write_json
+from infra.replay.intervals import Window, paired_windows
 
 LEADS_S = (30, 100, 300)
 OBJECTIVE = 0.99
@@ -50,7 +51,8 @@ SHIPPED = "harmony, as shipped"
 # What stands in the name of a cell's file, and how its replay is asked for.
 _TUNED = ("", ("--oracle", _ORACLE))
 _ALONE = ("--oracle", "0", "--policies", "harmony")
-_TUNED_ALONE = ("-alone", _ALONE)
+# With the HPA, by whose windows HARMONY's are judged: it takes a fraction of the time.
+_TUNED_ALONE = ("-alone", ("--oracle", "0", "--policies", "harmony,hpa"))
 _NOT_TUNED = (*_ALONE, "--no-tune")
 _OF_HARMONY = {UNTUNED: ("-untuned", _NOT_TUNED), SHIPPED: ("-shipped", (*_NOT_TUNED, "--guards", "shipped"))}
 
@@ -59,7 +61,8 @@ _OF_HARMONY = {UNTUNED: ("-untuned", _NOT_TUNED), SHIPPED: ("-shipped", (*_NOT_T
 class Scored:
     """One policy on one cell, means over seeds; `ratio` is of GPU-hours, to the best schedule found.
 
-    Of HARMONY also the mean stated P(miss), and the share of windows missed with its 95 % interval.
+    Of HARMONY also the mean stated P(miss), the share of windows missed with its 95 % interval, and those of its
+    attainment less the tuned HPA's, and of its GPU-hours by the HPA's, less one.
     """
 
     attainment: float
@@ -71,6 +74,12 @@ class Scored:
     settings: str
     stated: float | None = None
     realized: tuple[float, float, float] | None = None
+    against_hpa: tuple[float, float, float, float] | None = None
+
+    @property
+    def worse_than_hpa(self) -> bool:
+        """Whether it surely misses more than the HPA, and surely costs more."""
+        return self.against_hpa is not None and self.against_hpa[1] < 0.0 < self.against_hpa[2]
 
     @property
     def kept(self) -> bool:
@@ -117,9 +126,25 @@ def scored(
             fmean(row["switches_per_hour"] for row in mine),
             fmean(row["mean_replicas"] for row in mine),
             mine[0]["params"],
-            *((told[policy]["stated"], tuple(told[policy]["realized_and_interval"])) if policy in told else ()),
+            *(
+                (told[policy]["stated"], tuple(told[policy]["realized_and_interval"]), _against_hpa(rows, policy))
+                if policy in told
+                else ()
+            ),
         )
     return found
+
+
+def _against_hpa(rows: Sequence[Mapping[str, Any]], policy: str) -> tuple[float, float, float, float] | None:
+    """Intervals over paired windows of all seeds; None without an HPA, or where windows are not told."""
+    windows = {
+        (row["policy"], row["seed"]): [Window(*its) for its in row["windows"]]
+        for row in rows
+        if row["policy"] in (policy, "hpa") and row.get("windows")
+    }
+    seeds = sorted(seed for name, seed in windows if name == policy and ("hpa", seed) in windows)
+    found = paired_windows([windows[policy, seed] for seed in seeds], [windows["hpa", seed] for seed in seeds])
+    return None if found is None else (*found.attainment, *found.gpu_hours_ratio)
 
 
 def standings(cells: Mapping[str, Mapping[str, Scored]]) -> list[Standing]:

@@ -12,8 +12,9 @@ import pytest
 from infra.replay.benchmark import benchmark_rps
 from infra.replay.catalogue import TRIALS, Choice, candidates, controller_of
 from infra.replay.harmony import HARMONY_VARIANTS, harmony_controller
+from infra.replay.intervals import paired_interval
 from infra.replay.live import live
-from infra.replay.records import paired_interval, write_logs
+from infra.replay.records import write_logs
 from infra.replay.tuning import Trial, best_of
 from infra.simulator.ledger import Objective
 from tests.infra.replay_setting import HALF, KNOWN, OBJECTIVE, poisson, setting

@@ -87,3 +87,26 @@ def test_with_harmony_alone_the_day_of_the_others_stays() -> None:
         "2026-01-02",
         "2026-01-01",
     )
+
+
+def _windows(row: dict[str, Any], seed: int, good: list[int], gpu_s: float) -> dict[str, Any]:
+    return row | {"seed": seed, "windows": [[100, its, gpu_s] for its in good]}
+
+
+def test_harmony_is_held_against_the_windows_of_the_hpa_that_was_tuned() -> None:
+    hpa = [_windows(_row("hpa", 0.99, 3.0), seed, [99, 98, 100, 99], 10.0) for seed in (0, 1)]
+    worse = [_windows(_row("harmony", 0.9, 3.0), seed, [95, 90, 96, 97], 12.0) for seed in (0, 1)]
+    cheaper = [_windows(_row("harmony", 0.9, 3.0), seed, [95, 90, 96, 97], 8.0) for seed in (0, 1)]
+    found = scored(_cell(*hpa, *cheaper, oracle=(1.0,)), {UNTUNED: _cell(*worse, oracle=())})
+    missed, least, dearer, most = found[UNTUNED].against_hpa or ()
+    assert -0.08 <= missed < least < 0.0
+    assert dearer == most
+    assert abs(dearer - 0.2) < 1e-9
+    assert found[UNTUNED].worse_than_hpa
+    assert not found["harmony"].worse_than_hpa, "it costs less"
+    assert found["hpa"].against_hpa is None
+    before = scored(
+        _cell(_row("hpa", 0.99, 3.0), oracle=(1.0,)), {UNTUNED: _cell(_row("harmony", 1.0, 6.0), oracle=())}
+    )
+    assert before[UNTUNED].against_hpa is None
+    assert not before[UNTUNED].worse_than_hpa

@@ -1,0 +1,88 @@
+"""How sure is a difference between two policies? Bootstrap intervals over paired seeds, and over paired windows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from infra.replay.live import Lived, window_s
+
+Interval = tuple[float, float]
+
+
+class Window(NamedTuple):
+    """What one policy did in one window: requests that arrived, those of them that were good, and GPU-seconds held."""
+
+    requests: int
+    good: int
+    gpu_s: float
+
+
+class Difference(NamedTuple):
+    """95 % intervals of one policy less another: of the attainment, and of the GPU-hours in parts of the other's."""
+
+    attainment: Interval
+    gpu_hours_ratio: Interval
+
+
+def windows_of(lived: Lived) -> tuple[Window, ...]:
+    """Those of the scored interval: ten minutes in loads of about an hour, else an hour; the last may be shorter."""
+    start_s, end_s = lived.setting.load.score
+    length_s = window_s(start_s, end_s)
+    edges = [*np.arange(start_s, end_s - 1e-6, length_s).tolist(), end_s]
+    objective = lived.setting.objective
+    scored = [request for request in lived.requests if start_s <= request.arrival_s < end_s]
+    place = np.searchsorted(edges, [request.arrival_s for request in scored], side="right") - 1
+    num = len(edges) - 1
+    requests = np.bincount(place, minlength=num)
+    good = np.bincount(place, weights=[objective.met(request) for request in scored], minlength=num)
+    command_s = np.asarray([replica.command_s for replica in lived.replicas])
+    release_s = np.asarray([math.inf if math.isnan(r.release_s) else r.release_s for r in lived.replicas])
+    gpus = lived.setting.profile.gpus_per_replica
+    held_s = [
+        float(np.maximum(np.minimum(release_s, end) - np.maximum(command_s, begin), 0.0).sum())
+        for begin, end in pairwise(edges)
+    ]
+    told = zip(requests.tolist(), good.tolist(), held_s, strict=True)
+    return tuple(Window(count, round(kept), gpus * its_s) for count, kept, its_s in told)
+
+
+def paired_windows(
+    ours: Sequence[Sequence[Window]], theirs: Sequence[Sequence[Window]], seed: int = 0, draws: int = 2_000
+) -> Difference | None:
+    """Intervals over windows, each with the other policy's of the same seed and time; None with fewer than two.
+
+    What misses, misses in landslides, so that requests are no independent draws; windows nearly are.
+
+    Args:
+        ours, theirs: per seed the windows of a run, in pairs.
+    """
+    pairs = [
+        (*mine, *its) for one, other in zip(ours, theirs, strict=True) for mine, its in zip(one, other, strict=True)
+    ]
+    if len(pairs) < 2:
+        return None
+    facts = np.asarray(pairs, dtype=np.float64)
+    rng = np.random.default_rng(seed)
+    drawn = facts[rng.integers(0, len(facts), (draws, len(facts)))].sum(axis=1)
+    drawn = drawn[(drawn[:, 0] > 0) & (drawn[:, 3] > 0) & (drawn[:, 5] > 0)]
+    if not len(drawn):
+        return None
+    attainment = drawn[:, 1] / drawn[:, 0] - drawn[:, 4] / drawn[:, 3]
+    return Difference(_middle(attainment), _middle(drawn[:, 2] / drawn[:, 5] - 1.0))
+
+
+def paired_interval(ours: Sequence[float], theirs: Sequence[float], seed: int = 0, draws: int = 2_000) -> Interval:
+    """95 % bootstrap interval of the mean difference of paired values (one pair per seed)."""
+    gaps = np.asarray(ours, dtype=np.float64) - np.asarray(theirs, dtype=np.float64)
+    rng = np.random.default_rng(seed)
+    return _middle(gaps[rng.integers(0, len(gaps), (draws, len(gaps)))].mean(axis=1))
+
+
+def _middle(drawn: np.ndarray) -> Interval:
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    return float(low), float(high)
