@@ -127,7 +127,7 @@ def scored(
             fmean(row["mean_replicas"] for row in mine),
             mine[0]["params"],
             *(
-                (told[policy]["stated"], tuple(told[policy]["realized_and_interval"]), _against_hpa(rows, policy))
+                (told[policy]["stated"], tuple(told[policy]["realized_and_interval"]), against_hpa(rows, policy))
                 if policy in told
                 else ()
             ),
@@ -135,7 +135,7 @@ def scored(
     return found
 
 
-def _against_hpa(rows: Sequence[Mapping[str, Any]], policy: str) -> tuple[float, float, float, float] | None:
+def against_hpa(rows: Sequence[Mapping[str, Any]], policy: str) -> tuple[float, float, float, float] | None:
     """Intervals over paired windows of all seeds; None without an HPA, or where windows are not told."""
     windows = {
         (row["policy"], row["seed"]): [Window(*its) for its in row["windows"]]
@@ -181,7 +181,8 @@ def summary(cells: Mapping[str, Mapping[str, Scored]]) -> list[list[str]]:
     ]
 
 
-def _replay(data: Path, folder: Path, load: str, lead_s: int, asked: tuple[str, tuple[str, ...]]) -> Any:
+def replayed(data: Path, folder: Path, load: str, lead_s: int, asked: tuple[str, tuple[str, ...]]) -> Any:
+    """What `harmony replay --json` says of a cell with these options; from the folder if it is there."""
     name, effort = asked
     where = folder / f"{load}-{lead_s}{name}.json"
     if not where.exists():
@@ -197,8 +198,8 @@ def _cell(
     data: Path, folder: Path, load: str, lead_s: int, beside: Mapping[str, Mapping[str, Any]] | None
 ) -> dict[str, Scored]:
     """`beside`: what is known of the cell, where HARMONY alone is run."""
-    tuned = _replay(data, folder, load, lead_s, _TUNED if beside is None else _TUNED_ALONE)
-    alone = {name: _replay(data, folder, load, lead_s, asked) for name, asked in _OF_HARMONY.items()}
+    tuned = replayed(data, folder, load, lead_s, _TUNED if beside is None else _TUNED_ALONE)
+    alone = {name: replayed(data, folder, load, lead_s, asked) for name, asked in _OF_HARMONY.items()}
     sys.stderr.write(f"{load}, {lead_s} s\n")
     return scored(tuned, alone) if beside is None else with_harmony(beside, tuned, alone)
 

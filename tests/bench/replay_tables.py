@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 from typing import Final
 
 from tests.bench.markdown import table
-from tests.bench.replay_cells import SHIPPED, UNTUNED, Scored, standings
+from tests.bench.replay_cells import OBJECTIVE, SHIPPED, UNTUNED, Scored, standings
 from tests.bench.stored import results
 
 _NAMES: Final = {
@@ -107,6 +109,40 @@ def _harmony() -> str:
     return table(("cell", "tuned ε, ratio", "attainment", "worst window", "replicas", *own, "as shipped", *own), rows)
 
 
+def _against_hpa() -> str:
+    """Less the tuned HPA, in points of attainment and percent of GPU-hours: 95 % intervals over paired windows."""
+    headings = [text for name in (SHIPPED, UNTUNED, "harmony") for text in (_NAMES[name], "GPU-hours")]
+    rows = []
+    for name, cell in _cells().items():
+        texts = []
+        for policy in (SHIPPED, UNTUNED, "harmony"):
+            missed, kept, cheaper, dearer = cell[policy].against_hpa or (math.nan,) * 4
+            mark = "!" if cell[policy].worse_than_hpa else ""
+            texts += [
+                f"{100 * missed:+.1f} to {100 * kept:+.1f}{mark}",
+                f"{100 * cheaper:+.0f} to {100 * dearer:+.0f} %{mark}",
+            ]
+        rows.append((name, *texts))
+    return table(("cell", *headings), rows)
+
+
+def _draws() -> str:
+    """HARMONY as shipped beside the tuned HPA, over several draws of each day."""
+    rows = []
+    for name, cell in results("replay_draws")["results"].items():
+        missed, kept, cheaper, dearer = cell["against_hpa"]
+        its = [_spread(cell[policy]["attainment"]) for policy in ("harmony", "hpa")]
+        change = f"{100 * missed:+.1f} to {100 * kept:+.1f}", f"{100 * cheaper:+.0f} to {100 * dearer:+.0f} %"
+        rows.append((name, *its, *change))
+    return table(("cell", "HARMONY as shipped", "HPA, tuned", "points more kept", "GPU-hours more"), rows)
+
+
+def _spread(attained: Sequence[float]) -> str:
+    kept = sum(its >= OBJECTIVE for its in attained)
+    least, most = 100 * min(attained), 100 * max(attained)
+    return f"{100 * fmean(attained):.2f} % ({least:.1f}–{most:.1f}), {kept} of {len(attained)}"
+
+
 def _its_own(its: Scored) -> Sequence[str]:
     assert its.stated is not None
     assert its.realized is not None
@@ -124,4 +160,6 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "replay_summary": _summary,
     "replay_by_cell": _by_cell,
     "replay_harmony": _harmony,
+    "replay_against_hpa": _against_hpa,
+    "replay_draws": _draws,
 }

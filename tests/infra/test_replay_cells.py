@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tests.bench.replay_cells import LOADS, SHIPPED, UNTUNED, scored, summary, with_harmony, with_others
+from tests.bench.replay_draws import draws_of
 
 
 def _row(policy: str, attainment: float, hours: float) -> dict[str, Any]:
@@ -110,3 +111,15 @@ def test_harmony_is_held_against_the_windows_of_the_hpa_that_was_tuned() -> None
     )
     assert before[UNTUNED].against_hpa is None
     assert not before[UNTUNED].worse_than_hpa
+
+
+def test_draws_are_told_one_by_one_and_held_against_each_other() -> None:
+    ours = [_windows(_row("harmony", kept, 4.0), seed, [99, 99, 98], 9.0) for seed, kept in enumerate((0.99, 0.98))]
+    theirs = [_windows(_row("hpa", 0.97, 5.0), seed, [97, 98, 96], 10.0) for seed in (0, 1)]
+    found = draws_of(_cell(*ours, oracle=()), _cell(*theirs, oracle=()))
+    assert found["harmony"] == {"attainment": [0.99, 0.98], "gpu_hours": [4.0, 4.0]}
+    assert found["hpa"] == {"attainment": [0.97, 0.97], "gpu_hours": [5.0, 5.0]}
+    missed, kept, cheaper, dearer = found["against_hpa"]
+    assert 0.0099 < missed <= kept < 0.0201
+    assert cheaper == dearer
+    assert abs(cheaper + 0.1) < 1e-9
