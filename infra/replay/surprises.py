@@ -87,7 +87,7 @@ def rises(rates: RateProfile, factor: float, within_s: float) -> list[float]:
             continue
         first = int(np.searchsorted(edges, begin_s - _CALM_S, side="right")) - 1
         most = float(values[first:k].max())
-        end = int(np.searchsorted(edges, begin_s + within_s, side="left"))
+        end = max(int(np.searchsorted(edges, begin_s + within_s, side="left")), k + 1)
         if values[k] > most > 0.0 and float(values[k:end].max()) >= factor * most:
             found.append(begin_s)
     if len(found) > _MOST:

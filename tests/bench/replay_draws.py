@@ -46,16 +46,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--leads", nargs="*", type=int, choices=LEADS_S, default=list(LEADS_S))
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args(arguments)
     asked.folder.mkdir(parents=True, exist_ok=True)
-    wanted = [(load, lead_s) for load in DAYS for lead_s in LEADS_S]
+    wanted = [(load, lead_s) for load in DAYS for lead_s in asked.leads]
     loads = [load_average()]
     with ThreadPoolExecutor(asked.jobs) as pool:
         made = list(pool.map(lambda one: _cell(asked.data, asked.folder, *one), wanted))
     loads.append(load_average())
     results = {f"{load}, {lead_s} s": its for (load, lead_s), its in zip(wanted, made, strict=True)}
-    job = {"leads_s": LEADS_S, "loads": {load: LOADS[load] for load in DAYS}, "draws": _DRAWS}
+    job = {"leads_s": asked.leads, "loads": {load: LOADS[load] for load in DAYS}, "draws": _DRAWS}
     write_json(asked.json, document("replay_draws", job, results, loads))
 
 

@@ -112,6 +112,7 @@ def test_a_rise_is_measured_from_the_half_hour_before() -> None:
     assert rises(profile([10.0 * 1.01**k for k in range(200)], 60.0), 1.33, 100.0) == [], "slowly"
     assert rises(profile([*calm, 14.0, 20.0, 30.0], 60.0), 1.33, 600.0) == [3600.0], "one of several steps"
     assert rises(profile([10.0, 20.0], 60.0), 1.33, 100.0) == [], "nothing is known of before"
+    assert rises(profile([*calm, 14.0], 60.0), 1.33, 0.0) == [3600.0], "also where replicas start at once"
     assert rises(profile([0.0] * 60 + [5.0], 60.0), 1.33, 100.0) == [], "from nothing there is no factor"
 
 
