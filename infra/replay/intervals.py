@@ -54,19 +54,18 @@ def windows_of(lived: Lived) -> tuple[Window, ...]:
 def paired_windows(
     ours: Sequence[Sequence[Window]], theirs: Sequence[Sequence[Window]], seed: int = 0, draws: int = 2_000
 ) -> Difference | None:
-    """Intervals over windows, each with the other policy's of the same seed and time; None with fewer than two.
+    """Intervals over windows of time, in each of them all runs of both policies; None with fewer than two.
 
-    What misses, misses in landslides, so that requests are no independent draws; windows nearly are.
+    What misses, misses in landslides, so that requests are no independent draws; windows nearly are. One hour of
+    several draws of a day is one window: what the day does in it they have in common.
 
     Args:
-        ours, theirs: per seed the windows of a run, in pairs.
+        ours, theirs: per seed the windows of a run, of the same times.
     """
-    pairs = [
-        (*mine, *its) for one, other in zip(ours, theirs, strict=True) for mine, its in zip(one, other, strict=True)
-    ]
-    if len(pairs) < 2:
+    runs = [(*mine, *its) for mine, its in zip(_by_time(ours), _by_time(theirs), strict=True)]
+    if len(runs) < 2:
         return None
-    facts = np.asarray(pairs, dtype=np.float64)
+    facts = np.asarray(runs, dtype=np.float64)
     rng = np.random.default_rng(seed)
     drawn = facts[rng.integers(0, len(facts), (draws, len(facts)))].sum(axis=1)
     drawn = drawn[(drawn[:, 0] > 0) & (drawn[:, 3] > 0) & (drawn[:, 5] > 0)]
@@ -74,6 +73,11 @@ def paired_windows(
         return None
     attainment = drawn[:, 1] / drawn[:, 0] - drawn[:, 4] / drawn[:, 3]
     return Difference(_middle(attainment), _middle(drawn[:, 2] / drawn[:, 5] - 1.0))
+
+
+def _by_time(runs: Sequence[Sequence[Window]]) -> list[tuple[float, ...]]:
+    """Sums over runs, window by window."""
+    return [tuple(map(sum, zip(*windows, strict=True))) for windows in zip(*runs, strict=True)]
 
 
 def paired_interval(ours: Sequence[float], theirs: Sequence[float], seed: int = 0, draws: int = 2_000) -> Interval:

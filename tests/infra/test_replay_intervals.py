@@ -71,6 +71,20 @@ def test_intervals_cover_a_known_difference_about_as_often_as_they_say() -> None
     assert 0.88 * 200 <= covered <= 0.99 * 200
 
 
+@settings(max_examples=30, deadline=None)
+@given(WINDOWS, WINDOWS, st.integers(2, 5))
+def test_a_day_that_is_run_again_with_the_same_end_makes_nothing_surer(
+    facts: list[tuple[int, float, float]], others: list[tuple[int, float, float]], times: int
+) -> None:
+    num = min(len(facts), len(others))
+    one, two = windows(facts[:num]), windows(others[:num])
+    once, again = paired_windows([one], [two]), paired_windows([one] * times, [two] * times)
+    assert once is not None
+    assert again is not None
+    assert again.attainment == pytest.approx(once.attainment)
+    assert again.gpu_hours_ratio == pytest.approx(once.gpu_hours_ratio)
+
+
 def test_of_less_than_two_windows_nothing_is_known() -> None:
     one = [Window(10, 9, 1.0)]
     assert paired_windows([one], [one]) is None
