@@ -111,17 +111,15 @@ def _harmony() -> str:
 
 def _against_hpa() -> str:
     """Less the tuned HPA, in points of attainment and percent of GPU-hours: 95 % intervals over paired windows."""
-    headings = [text for name in (SHIPPED, UNTUNED, "harmony") for text in (_NAMES[name], "GPU-hours")]
+    headings = [_NAMES[name] for name in (SHIPPED, UNTUNED, "harmony")]
     rows = []
     for name, cell in _cells().items():
         texts = []
         for policy in (SHIPPED, UNTUNED, "harmony"):
             missed, kept, cheaper, dearer = cell[policy].against_hpa or (math.nan,) * 4
             mark = "!" if cell[policy].worse_than_hpa else ""
-            texts += [
-                f"{100 * missed:+.1f} to {100 * kept:+.1f}{mark}",
-                f"{100 * cheaper:+.0f} to {100 * dearer:+.0f} %{mark}",
-            ]
+            points = f"{100 * missed:+.1f} to {100 * kept:+.1f}"
+            texts.append(f"{points}{mark} / {100 * cheaper:+.0f} to {100 * dearer:+.0f} %")
         rows.append((name, *texts))
     return table(("cell", *headings), rows)
 
