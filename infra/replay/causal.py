@@ -53,7 +53,7 @@ class Causal:
 
     Attributes:
         unready: keeps the most of those that hold nothing ready, for the least of those that keep as much.
-        ready: keeps the objective for the least; None where not even the most replicas at all times do.
+        ready: keeps the objective for the least; None where none was found.
     """
 
     unready: Surprised

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -10,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from infra.replay.live import Lived, window_s
+from infra.simulator.cluster import held_seconds
 
 Interval = tuple[float, float]
 
@@ -40,13 +40,8 @@ def windows_of(lived: Lived) -> tuple[Window, ...]:
     num = len(edges) - 1
     requests = np.bincount(place, minlength=num)
     good = np.bincount(place, weights=[objective.met(request) for request in scored], minlength=num)
-    command_s = np.asarray([replica.command_s for replica in lived.replicas])
-    release_s = np.asarray([math.inf if math.isnan(r.release_s) else r.release_s for r in lived.replicas])
     gpus = lived.setting.profile.gpus_per_replica
-    held_s = [
-        float(np.maximum(np.minimum(release_s, end) - np.maximum(command_s, begin), 0.0).sum())
-        for begin, end in pairwise(edges)
-    ]
+    held_s = [held_seconds(lived.replicas, begin_s, until_s) for begin_s, until_s in pairwise(edges)]
     told = zip(requests.tolist(), good.tolist(), held_s, strict=True)
     return tuple(Window(count, round(kept), gpus * its_s) for count, kept, its_s in told)
 

@@ -24,7 +24,7 @@ from infra.replay.records import Row
 from infra.replay.reliability_plot import draw
 from infra.replay.report import as_json, mean_of, print_table
 from infra.replay.setting import Setting
-from infra.replay.surprises import asked_for, surprise_times
+from infra.replay.surprises import asked_for
 from infra.replay.telemetry_faults import TelemetryFault, read_faults
 from infra.simulator.arrivals import TraceError, read_trace
 from infra.simulator.ledger import Objective
@@ -110,12 +110,9 @@ def run_replay(q: Request) -> None:
         say(short)
     known = replace(cell.known, policy=policy, told_times=times, told_off_by=off_by)
     cell = replace(cell, known=known, scored=_as_told(cell.scored, q.first_seed, faults))
-    first = cell.scored(0)
-    begin_s, end_s = first.load.score
-    surprises_s = surprise_times(surprises, cell.rates, end_s - begin_s, first.careful_lead_s)
     result = run_cell(
         cell, wanted, q.seeds, tuned=q.tune, oracle_budget=q.oracle, rate_budget=q.oracle_rate,
-        surprises_s=surprises_s, log_dir=q.log_dir, jobs=q.jobs, progress=lambda what: say(f"{cell.name}: {what}"),
+        surprises=surprises, log_dir=q.log_dir, jobs=q.jobs, progress=lambda what: say(f"{cell.name}: {what}"),
     )  # fmt: skip
     guards = {"named": q.guards, **asdict(policy.guards)}
     body = as_json(result, options) | {

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from agents.policy import Policy
 from infra.replay.calibration import Stated, stated_risks
 from infra.replay.catalogue import Choice, controller_of
-from infra.replay.causal import Surprised, causal_bound
+from infra.replay.causal import causal_bound
 from infra.replay.controllers import Controller, HarmonyController
 from infra.replay.live import Lived, live
 from infra.replay.oracle import carry_out, find_schedule, schedule_for_rate
 from infra.replay.prepare import Cell
 from infra.replay.records import Row, row_of, write_logs
 from infra.replay.setting import Setting
+from infra.replay.surprises import Asked, surprise_times
 from infra.replay.tuning import Trial, tune
 from infra.simulator.cluster import Cluster
 
 Progress = Callable[[str], None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class CausalBounds:
 
     Attributes:
         unready: holds nothing ready for them.
-        ready: keeps the objective; None where nobody can. It holds `held_ready` of its replicas more than `unready`.
+        ready: keeps the objective, and holds a share of `held_ready` more than `unready`; None: none was found.
     """
 
     unready: Bound
@@ -82,7 +85,7 @@ def run_cell(
     tuned: bool,
     oracle_budget: int,
     rate_budget: int,
-    surprises_s: tuple[float, ...],
+    surprises: Asked,
     log_dir: Path | None,
     jobs: int,
     progress: Progress,
@@ -90,18 +93,23 @@ def run_cell(
     """Replay a cell; `jobs` above 1 runs policies side by side."""
     _one_thread()  # tensors here are small: a second thread would only spin
     settings = [cell.scored(seed) for seed in range(seeds)]
+    begin_s, end_s = settings[0].load.score
+    surprises_s = surprise_times(surprises, cell.rates, end_s - begin_s, settings[0].careful_lead_s)
     rows: list[Row] = []
     chosen: dict[str, Choice] = {}
     trials: dict[str, list[Trial]] = {}
-    oracle: dict[int, Bound] = {}
     free: Bound | None = None
     tasks = [_PolicyTask(p, cell.training, settings, cell, tuned, log_dir) for p in policies]
     if jobs > 1:
         with ProcessPoolExecutor(jobs, initializer=_one_thread) as pool:
             bounds = [pool.submit(_bound, s, k, oracle_budget) for k, s in enumerate(_distinct(settings))]
+            surprised = [
+                pool.submit(_causal, s, k, surprises_s, oracle_budget) for k, s in enumerate(_distinct(settings))
+            ]
             answers = [pool.submit(_run_policy, task.portable()) for task in tasks]
             done = [answer.result() for answer in answers]
             found = [bound.result() for bound in bounds]
+            causal = [bound.result() for bound in surprised]
     else:
         done = []
         for task in tasks:
@@ -109,29 +117,25 @@ def run_cell(
             done.append(_run_policy(task.portable()))
         progress("oracle")
         found = [_bound(s, k, oracle_budget) for k, s in enumerate(_distinct(settings))]
+        if surprises_s and oracle_budget > 0:
+            progress("oracle to whom surprises come without a word")
+        causal = [_causal(s, k, surprises_s, oracle_budget) for k, s in enumerate(_distinct(settings))]
     stated: dict[str, list[Stated]] = {}
     for policy, (choice, tried, found_rows, risks) in zip(policies, done, strict=True):
         chosen[policy], trials[policy] = choice, tried
         rows += found_rows
         if risks:
             stated[policy] = risks
-    for seed in range(seeds):
-        bound = found[seed if len(found) > 1 else 0] if found else None
-        if bound is not None:
-            oracle[seed] = bound
     if oracle_budget > 0:
         progress("oracle with free moves")
         free = _bound(settings[0], 0, max(20, oracle_budget // 2), free_moves=True)
     if rate_budget > 0:
         progress("oracle that knows the rate alone")
     known = _rate_bounds(cell.scored, settings, rate_budget)
-    causal: dict[int, CausalBounds] = {}
-    if surprises_s and oracle_budget > 0:
-        progress("oracle to whom surprises come without a word")
-        causal = _causal_bounds(settings, surprises_s, oracle_budget, jobs)
     return CellResult(
-        cell.name, cell.known.benchmark_rps, rows, chosen, trials, oracle, free, known, surprises_s, causal, stated
-    )
+        cell.name, cell.known.benchmark_rps, rows, chosen, trials, _by_seed(found, seeds), free, known, surprises_s,
+        _by_seed(causal, seeds), stated,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,33 +217,23 @@ def _rate_bounds(scored: Callable[[int], Setting], settings: list[Setting], budg
     return {seed: _bound_of(lived, found.simulations) for seed, lived in enumerate(runs)}
 
 
-def _causal_bounds(
-    settings: list[Setting], surprises_s: tuple[float, ...], budget: int, jobs: int
-) -> dict[int, CausalBounds]:
-    distinct = _distinct(settings)
-    questions = [(setting, seed, surprises_s, budget) for seed, setting in enumerate(distinct)]
-    if jobs > 1 and len(distinct) > 1:
-        with ProcessPoolExecutor(jobs, initializer=_one_thread) as pool:
-            found = list(pool.map(_causal_bound, questions))
-    else:
-        found = [_causal_bound(question) for question in questions]
-    answers = found if len(distinct) > 1 else found * len(settings)
-    return {seed: bounds for seed, bounds in enumerate(answers) if bounds is not None}
+def _by_seed(found: Sequence[T | None], seeds: int) -> dict[int, T]:
+    """What was found of each seed, of one for all where all are alike."""
+    answers = found if len(found) > 1 else [*found] * seeds
+    return {seed: its for seed, its in enumerate(answers) if its is not None}
 
 
-def _causal_bound(question: tuple[Setting, int, tuple[float, ...], int]) -> CausalBounds | None:
-    setting, seed, surprises_s, budget = question
+def _causal(setting: Setting, seed: int, surprises_s: Sequence[float], budget: int) -> CausalBounds | None:
+    if budget <= 0 or not surprises_s:
+        return None
     begin_s = setting.load.score[0]
     found = causal_bound(setting, seed, [begin_s + at_s for at_s in surprises_s], budget)
     if found is None:
         return None
-
-    def bound(surprised: Surprised) -> Bound:
-        return _bound_of(surprised.lived, found.simulations)
-
-    if found.ready is None:
-        return CausalBounds(bound(found.unready), None, None)
-    return CausalBounds(bound(found.unready), bound(found.ready), found.ready.held_ready)
+    unready, ready = _bound_of(found.unready.lived, found.simulations), found.ready
+    if ready is None:
+        return CausalBounds(unready, None, None)
+    return CausalBounds(unready, _bound_of(ready.lived, found.simulations), ready.held_ready)
 
 
 def _bound_of(lived: Lived, simulations: int) -> Bound:

@@ -79,10 +79,12 @@ def _against(rows: Sequence[Row], peer: str) -> dict[str, Any] | None:
 
 
 def mean_of(values: Sequence[float]) -> float | None:
+    """None of nothing."""
     return sum(values) / len(values) if values else None
 
 
 def print_table(result: CellResult, share: float) -> None:
+    """The policies, then the bounds; `share` is the objective."""
     bound = mean_of([b.gpu_hours for b in result.oracle.values()])
     table = Table(box=None, pad_edge=False, title=result.name)
     for heading in (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Final
@@ -116,10 +115,10 @@ def _against_hpa() -> str:
     for name, cell in _cells().items():
         texts = []
         for policy in (SHIPPED, UNTUNED, "harmony"):
-            missed, kept, cheaper, dearer = cell[policy].against_hpa or (math.nan,) * 4
-            mark = "!" if cell[policy].worse_than_hpa else ""
-            points = f"{100 * missed:+.1f} to {100 * kept:+.1f}"
-            texts.append(f"{points}{mark} / {100 * cheaper:+.0f} to {100 * dearer:+.0f} %")
+            its = cell[policy]
+            assert its.against_hpa is not None
+            points, hours = _apart(its.against_hpa)
+            texts.append(f"{points}{'!' if its.worse_than_hpa else ''} / {hours}")
         rows.append((name, *texts))
     return table(("cell", *headings), rows)
 
@@ -128,11 +127,15 @@ def _draws() -> str:
     """HARMONY as shipped beside the tuned HPA, over several draws of each day."""
     rows = []
     for name, cell in results("replay_draws")["results"].items():
-        missed, kept, cheaper, dearer = cell["against_hpa"]
         its = [_spread(cell[policy]["attainment"]) for policy in ("harmony", "hpa")]
-        change = f"{100 * missed:+.1f} to {100 * kept:+.1f}", f"{100 * cheaper:+.0f} to {100 * dearer:+.0f} %"
-        rows.append((name, *its, *change))
+        rows.append((name, *its, *_apart(cell["against_hpa"])))
     return table(("cell", "HARMONY as shipped", "HPA, tuned", "points more kept", "GPU-hours more"), rows)
+
+
+def _apart(intervals: Sequence[float]) -> tuple[str, str]:
+    """Of points of attainment, and of percent of GPU-hours."""
+    missed, kept, cheaper, dearer = (100 * its for its in intervals)
+    return f"{missed:+.1f} to {kept:+.1f}", f"{cheaper:+.0f} to {dearer:+.0f} %"
 
 
 def _spread(attained: Sequence[float]) -> str:
