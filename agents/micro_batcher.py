@@ -1,7 +1,7 @@
 """Joins the requests of several partitions into batches for the one inference thread.
 
 `Assembly` is the pure part: who waits, which requests go together, and when they must go. `MicroBatcher` binds it to
-asyncio: it sets the timer, pads a batch to its bucket, hands it over, and gives every waiter its own rows back.
+asyncio: it sets the timer, hands a batch over, and gives every waiter its own rows back.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from model.contract import ContextBatch, ForecastBatch
-from model.rows import join_forecasts, join_rows, pad_rows, slice_forecast, take_rows
+from model.rows import join_forecasts, join_rows, slice_forecast, take_rows
 from streams.meter import Meter, NullMeter
 
 Forecast = Callable[[ContextBatch, int, int], Awaitable[ForecastBatch]]
@@ -87,16 +87,6 @@ class Assembly(Generic[K]):
         return Group(key, tuple(self._open.pop(key)))
 
 
-def buckets_up_to(max_rows: int) -> tuple[int, ...]:
-    """Batch sizes 1, 2, 4, ... and the maximum: few shapes for compiled kernels."""
-    return (*(1 << k for k in range((max_rows - 1).bit_length())), max_rows)
-
-
-def bucket_of(num_rows: int, buckets: Sequence[int]) -> int:
-    """The smallest bucket that holds the rows; the rows themselves where none does."""
-    return next((size for size in buckets if size >= num_rows), num_rows)
-
-
 @dataclass(frozen=True, slots=True)
 class ShapeKey:
     """What requests must share to stand in one batch."""
@@ -122,8 +112,6 @@ class MicroBatcher:
         forecast: answers a batch, usually `InferenceWorker.forecast`; its back-pressure is ours.
         max_rows: rows of one batch; larger requests are cut.
         deadline_s: longest time a request waits for company.
-        buckets: batch sizes to pad to, None = 1, 2, 4, ... max_rows; empty = no padding (right for the CPU baselines,
-            which compile nothing and pay for every row).
         idle_at_once: a request that finds nothing under way goes alone and at once, those that come meanwhile go
             together after it. Right where a fuller batch saves little: waiting for company, the forecaster idles first.
         meter: gets `batch_rows`, `batch_wait_seconds` (per request) and `inference_seconds` (handing over to answer).
@@ -134,7 +122,6 @@ class MicroBatcher:
         forecast: Forecast,
         max_rows: int = 256,
         deadline_s: float = 0.010,
-        buckets: Sequence[int] | None = None,
         meter: Meter | None = None,
         *,
         idle_at_once: bool = False,
@@ -143,7 +130,6 @@ class MicroBatcher:
             raise ValueError(f"max_rows {max_rows} must be at least 1 and deadline_s {deadline_s} not negative")
         self._forecast = forecast
         self._assembly: Assembly[ShapeKey] = Assembly(max_rows, deadline_s)
-        self._buckets = tuple(sorted(buckets_up_to(max_rows) if buckets is None else buckets))
         self._meter: Meter = meter or NullMeter()
         self._waiters: dict[int, _Waiter] = {}
         self._next_token = 0
@@ -216,10 +202,9 @@ class MicroBatcher:
         try:
             batch = join_rows([waiter.rows for waiter in waiters])
             self._meter.observe("batch_rows", float(len(batch)))
-            padded = pad_rows(batch, bucket_of(len(batch), self._buckets))
-            result = await self._forecast(padded, key.horizon, key.num_paths)
-            if len(result.sources) != len(padded):
-                raise RuntimeError(f"the forecaster answered {len(result.sources)} rows of {len(padded)}")
+            result = await self._forecast(batch, key.horizon, key.num_paths)
+            if len(result.sources) != len(batch):
+                raise RuntimeError(f"the forecaster answered {len(result.sources)} rows of {len(batch)}")
         except asyncio.CancelledError:
             for waiter in waiters:
                 waiter.answer.cancel()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from functools import partial
+from typing import Literal
 
 import structlog
+import torch
 
 from agents.forecast_engine import Engine
 from agents.micro_batcher import MicroBatcher
+from infra.errors import HarmonyError
 from infra.plugins.serving import own_policy, with_own_forecaster
 from infra.settings import Settings
 from infra.warm_up import warm_up
@@ -27,6 +30,21 @@ def _refused(reason: str) -> None:
     log.warning("model_refused", reason=reason)
 
 
+def network_device(chosen: Literal["auto", "cpu", "cuda"]) -> torch.device | None:
+    """Where the network computes, as `worker.device` says; None = on the CPU.
+
+    Raises:
+        HarmonyError: a GPU is asked for that is not there; exit code 2.
+    """
+    if chosen == "cuda" and not torch.cuda.is_available():
+        raise HarmonyError(
+            "worker.device is cuda, and torch finds no GPU here: see that `nvidia-smi` lists one and that the driver is"
+            f" one for CUDA {torch.version.cuda}, or set it to auto or cpu.",
+            2,
+        )
+    return torch.device("cuda") if chosen != "cpu" and torch.cuda.is_available() else None
+
+
 def host_model(settings: Settings, catalogue: tuple[Indicator, ...], meter: Meter) -> tuple[InferenceWorker, Engine]:
     """The thread, to be closed by the caller, and the engine.
 
@@ -34,24 +52,23 @@ def host_model(settings: Settings, catalogue: tuple[Indicator, ...], meter: Mete
     takes the network some 1.5 ms of a core, and slots must not wait for each other.
     """
     chosen, worker = settings.advanced.model, settings.worker
-    ours = worker_forecaster(allowed_weights(chosen.weights, chosen.allowed_digests, _refused), _refused)
+    device = network_device(worker.device)
+    ours = worker_forecaster(allowed_weights(chosen.weights, chosen.allowed_digests, _refused), _refused, device)
     forecaster = with_own_forecaster(settings, ours, meter)
-    inference = InferenceWorker(
-        forecaster, None if worker.device == "auto" else worker.device, num_threads=worker.inference_threads
-    )
-    on_cpu = inference.device.type == "cpu"
-    warm_up(*([ours] if on_cpu else []))
+    inference = InferenceWorker(forecaster, num_threads=worker.inference_threads)
+    warm_up(ours)
     batcher, simple = (
         MicroBatcher(
             forecast,
             max_rows=worker.batch_max_workloads,
             deadline_s=worker.batch_deadline_ms / 1000,
-            # Nothing is compiled, so padding rows would only cost time on a CPU.
-            buckets=() if on_cpu else None,
             meter=meter,
-            idle_at_once=on_cpu,
+            idle_at_once=at_once,  # a fuller batch saves a CPU little
         )
-        for forecast in (inference.forecast, partial(inference.forecast, forecaster=baselines()))
+        for forecast, at_once in (
+            (inference.forecast, device is None),
+            (partial(inference.forecast, forecaster=baselines()), True),
+        )
     )
     most = chosen.max_network_workloads
     engine = Engine(

@@ -142,7 +142,7 @@ class WorkerSection(Section):
     batch_deadline_ms: int = _key(10, "Longest wait for a fuller inference batch; on a CPU only while one runs.", ge=0)
     batch_max_workloads: int = _key(1024, "Largest inference batch.", ge=1)
     inference_threads: int = _key(1, "CPU threads of the model; part of what makes numbers repeatable.", ge=1)
-    device: Literal["auto", "cpu", "cuda"] = _key("auto", "Where the model runs; auto = a GPU if there is one.")
+    device: Literal["auto", "cpu", "cuda"] = _key("auto", "Where the network alone runs; auto = a GPU if there is one.")
     session_timeout_s: float = _key(15.0, "Kafka takes a silent worker's partitions after this time.", ge=1, le=300)
     kill_file: str | None = _key(None, "While this file exists, nothing is published to `commands`.")
     metrics_max_workloads: int = _key(100, "Workloads with metrics of their own; the rest are counted.", ge=0)

@@ -13,12 +13,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
 from model.contract import ContextBatch, ForecastBatch, Forecaster
-from model.rows import to_device
 
 
 class InferenceClosedError(RuntimeError):
@@ -87,9 +86,9 @@ class InferenceWorker:
     place; from asyncio use `await forecast(...)`, which waits without blocking the loop.
 
     Args:
-        forecaster: used by the worker's thread alone; its parameters must already lie on `device`.
-        device: where batches are moved; None = CUDA when there is one, else CPU. Paths come back on the CPU, as
-            inference tensors: read, slice and copy them, but do not write into them.
+        forecaster: used by the worker's thread alone. Batches and paths lie on the host; a forecaster that computes
+            elsewhere moves them itself. Paths may be inference tensors: read, slice and copy them, but do not write
+            into them.
         max_pending: batches queued or running.
         num_threads: torch threads of the worker. One by default: on a host whose cores are shared with a broker,
             threads that wait for each other at the end of every small operation take many times longer than one.
@@ -99,7 +98,6 @@ class InferenceWorker:
     def __init__(
         self,
         forecaster: Forecaster,
-        device: torch.device | str | None = None,
         max_pending: int = 4,
         num_threads: int = 1,
         on_inference_seconds: Callable[[float], None] | None = None,
@@ -107,7 +105,6 @@ class InferenceWorker:
         if max_pending < 1 or num_threads < 1:
             raise ValueError(f"max_pending {max_pending} and num_threads {num_threads} must be at least 1")
         self.forecaster = forecaster
-        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self._num_threads = num_threads
         self._on_inference_seconds = on_inference_seconds
         self._slots = _Slots(max_pending)
@@ -180,8 +177,7 @@ class InferenceWorker:
         started = time.perf_counter()
         try:
             with torch.inference_mode():
-                result = job.forecaster.forecast(to_device(job.batch, self.device), job.horizon, job.num_paths)
-                result = replace(result, paths=result.paths.cpu())
+                result = job.forecaster.forecast(job.batch, job.horizon, job.num_paths)
         except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the one who asked
             job.answer.set_exception(error)
             return

@@ -61,16 +61,6 @@ def slice_forecast(forecast: ForecastBatch, start: int, stop: int) -> ForecastBa
     return replace(forecast, paths=forecast.paths[start:stop], sources=forecast.sources[start:stop])
 
 
-def to_device(batch: ContextBatch, device: torch.device) -> ContextBatch:
-    """The batch with all tensors on one device."""
-    if batch.values.device == device:
-        return batch
-    names = (
-        "origin_ts_ms", "values", "observed", "coarse", "coarse_observed", "levels", "lower", "upper",
-    )  # fmt: skip
-    return replace(batch, **{name: getattr(batch, name).to(device, non_blocking=True) for name in names})
-
-
 def join_forecasts(forecasts: Sequence[ForecastBatch]) -> ForecastBatch:
     """All rows of forecasts of the same horizon, paths and indicators; the fingerprint of the first."""
     first = forecasts[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -23,7 +23,8 @@ from model.network.network import Network
 _STEP_MS = 15_000
 _ORIGIN_TS_MS = 1_763_636_400_000
 _NAMES = ("request.arrival_rate", "request.prompt_token_rate", "request.output_token_rate")
-_SQUARE = 768  # of the products that tell the device's rate
+_SQUARE = {"cpu": 768, "cuda": 8192}  # of the products that tell a device's rate
+_COPIED_MIB = {"cpu": 64, "cuda": 512}
 _Subject = Callable[[ContextBatch, int, int], object]
 
 
@@ -48,12 +49,13 @@ def run_inference_bench(bench: InferenceBench, out: Path | None = None) -> dict[
     torch.set_num_threads(1)
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     rows: list[dict[str, Any]] = []
-    loads = [load_average()]
+    loads, ceilings = [load_average()], []
     for device in devices:
         network, subjects = _subjects(torch.device(device))
+        ceilings.append(_ceilings(torch.device(device)))
         flops = _flops_per_window(network, len(_NAMES), bench.horizon)
         for size in bench.batches:
-            batch = _batch(size, bench, torch.device(device))
+            batch = _batch(size, bench)
             say(f"  {device}, {size:,} windows ...")
             taken: dict[str, list[float]] = {name: [] for name in (*subjects, "floor")}
             for subject in subjects.values():  # compiled, cached and allocated before anything is timed
@@ -86,6 +88,7 @@ def run_inference_bench(bench: InferenceBench, out: Path | None = None) -> dict[
         "paths": bench.paths,
         "threads": 1,
         "devices": [torch.cuda.get_device_name() if d == "cuda" else "cpu" for d in devices],
+        "ceilings": ceilings,
     }
     body = document("inference", job, rows, loads)
     write_json(out, body)
@@ -104,13 +107,21 @@ def run_inference_bench(bench: InferenceBench, out: Path | None = None) -> dict[
             for row in rows
         ],
         "floor: the network's matrix products alone, at the rate this device reaches on large ones in the same round;"
-        " eager: the network as plain PyTorch, the whole batch at once",
+        " eager: the network as plain PyTorch, the whole batch at once. All but the floor begin and end on the host",
     )
+    for device, ceiling in zip(devices, ceilings, strict=True):
+        say(
+            f"  {device}: {ceiling['gemm_gflop_per_s']:,.0f} GFLOP/s in large products,"
+            f" {ceiling['memory_gb_per_s']:,.1f} GB/s in its memory, {ceiling['copy_gb_per_s']:,.1f} GB/s from the host"
+        )
     return body
 
 
 def _subjects(device: torch.device) -> tuple[Network, dict[str, _Subject]]:
-    """The shipped network on a device, and what is measured there: the first of them finds its weights in place."""
+    """The shipped network on a device, and what is measured there: the first of them finds its weights in place.
+
+    Of an accelerator the network alone makes use: the baselines, and what joins them, run on the host.
+    """
     from model.network.checkpoint import load
     from model.network.forecaster import NetworkForecaster
     from model.network.packaged import SHIPPED
@@ -118,7 +129,8 @@ def _subjects(device: torch.device) -> tuple[Network, dict[str, _Subject]]:
 
     checkpoint = load(SHIPPED)
     network = checkpoint.network.to(device)
-    forecaster = NetworkForecaster(network, checkpoint.digest)
+    engine = device if device.type == "cuda" else None
+    forecaster = NetworkForecaster(load(SHIPPED).network, checkpoint.digest, on_refusal=say, device=engine)
     return network, {
         "eager": partial(_eager, network),
         "network": forecaster.forecast,
@@ -129,10 +141,16 @@ def _subjects(device: torch.device) -> tuple[Network, dict[str, _Subject]]:
 
 def _eager(network: Network, batch: ContextBatch, horizon: int, paths: int) -> Tensor:
     """What the network would be without an engine: tensors throughout, one product per layer for the whole batch."""
-    noise = torch.randn((*batch.values.shape[::2], horizon, paths), device=batch.values.device)
+    device = network.trust.device
+    noise = torch.randn((*batch.values.shape[::2], horizon, paths), device=device)
+    moved: dict[str, Any] = {
+        part.name: getattr(batch, part.name).to(device)
+        for part in fields(batch)
+        if isinstance(getattr(batch, part.name), Tensor)
+    }
     with torch.enable_grad():  # else its layers multiply row by row; nothing here has a gradient
-        law = network(describe(batch, network.spec, loops=False), horizon)
-    return law.sample(noise, loops=False).permute(0, 3, 2, 1)
+        law = network(describe(replace(batch, **moved), network.spec, loops=False), horizon)
+    return law.sample(noise, loops=False).permute(0, 3, 2, 1).float().cpu()
 
 
 def _seconds(work: Callable[[], object], device: torch.device) -> float:
@@ -148,14 +166,28 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _matrix_flops_per_s(device: torch.device) -> float:
-    a = torch.randn(_SQUARE, _SQUARE, device=device)
-
-    def work() -> Tensor:
-        return a @ a
-
+def _fastest(work: Callable[[], object], device: torch.device) -> float:
+    """Seconds of the quickest of five, after one that is not timed."""
     work()
-    return 2 * _SQUARE**3 / min(_seconds(work, device) for _ in range(5))
+    return min(_seconds(work, device) for _ in range(5))
+
+
+def _matrix_flops_per_s(device: torch.device) -> float:
+    side = _SQUARE[device.type]
+    a = torch.randn(side, side, device=device)
+    return 2 * side**3 / _fastest(lambda: a @ a, device)
+
+
+def _ceilings(device: torch.device) -> dict[str, float]:
+    """What the device can do at most: multiply, move within its memory (read and written), take from the host."""
+    count = _COPIED_MIB[device.type] << 20
+    here = torch.zeros(count, dtype=torch.uint8, pin_memory=device.type == "cuda")
+    there, other = (torch.zeros(count, dtype=torch.uint8, device=device) for _ in range(2))
+    return {
+        "gemm_gflop_per_s": _matrix_flops_per_s(device) / 1e9,
+        "memory_gb_per_s": 2 * count / _fastest(lambda: other.copy_(there), device) / 1e9,
+        "copy_gb_per_s": count / _fastest(lambda: there.copy_(here, non_blocking=True), device) / 1e9,
+    }
 
 
 def _flops_per_window(network: torch.nn.Module, columns: int, horizon: int) -> float:
@@ -168,7 +200,7 @@ def _flops_per_window(network: torch.nn.Module, columns: int, horizon: int) -> f
     return float(columns * (once + horizon * stepwise))
 
 
-def _batch(size: int, bench: InferenceBench, device: torch.device) -> ContextBatch:
+def _batch(size: int, bench: InferenceBench) -> ContextBatch:
     """Windows of a daily wave with noise, each at another time of day, with a week of ten-minute means."""
     draw = torch.Generator().manual_seed(11)
     n = len(_NAMES)
@@ -177,19 +209,19 @@ def _batch(size: int, bench: InferenceBench, device: torch.device) -> ContextBat
         ago_s = torch.arange(rows - 1, -1, -1) * step_s
         phase = torch.arange(size)[:, None] * 137.0 - ago_s
         course = 20 + 8 * torch.sin(phase * (2 * torch.pi / 86_400))  # [B, rows]
-        return (course[..., None] + torch.randn(size, rows, n, generator=draw)).clamp(min=0).to(device)
+        return (course[..., None] + torch.randn(size, rows, n, generator=draw)).clamp(min=0)
 
     values, coarse = wave(bench.rows, _STEP_MS / 1000), wave(COARSE_ROWS, 600.0)
     return ContextBatch(
         item_ids=tuple(f"bench/service-{k}" for k in range(size)),
-        origin_ts_ms=_ORIGIN_TS_MS + _STEP_MS * torch.arange(size, device=device),
+        origin_ts_ms=_ORIGIN_TS_MS + _STEP_MS * torch.arange(size),
         step_ms=_STEP_MS,
         values=values,
         observed=torch.ones_like(values, dtype=torch.bool),
         coarse=coarse,
         coarse_observed=torch.ones_like(coarse, dtype=torch.bool),
-        levels=torch.ones(n, dtype=torch.int64, device=device),
+        levels=torch.ones(n, dtype=torch.int64),
         indicators=_NAMES,
-        lower=torch.zeros(n, device=device),
-        upper=torch.full((n,), torch.inf, device=device),
+        lower=torch.zeros(n),
+        upper=torch.full((n,), torch.inf),
     )

@@ -58,7 +58,7 @@ class MemoryLoop:
         self._stream = stream
         meter = meter or NullMeter()
         self._ingest = IngestKernel(0, "requests", stream, DEFAULT_CATALOGUE, _TOPICS)
-        batcher = MicroBatcher(_direct(forecaster), deadline_s=0.0, buckets=())
+        batcher = MicroBatcher(_direct(forecaster), deadline_s=0.0)
         engine: ForecastEngine = Engine(forecaster, batcher, policy, DEFAULT_CATALOGUE, stream.step_ms, meter)
         if certainty is not None:
             engine = CertainEngine(engine, certainty)

@@ -24,10 +24,17 @@ def visible(levels: Tensor, kind: Literal["cascade", "flat", "none"]) -> Tensor:
         return own
     if kind == "flat":
         return torch.ones_like(own)
-    rank = torch.unique(levels, return_inverse=True)[1]  # levels may have holes: what counts is which comes before
+    rank = ranks(levels)
     gap = rank[:, None] - rank[None, :]
     seen: Tensor = own | (gap == 0) | (gap == 1)
     return seen
+
+
+def ranks(levels: Tensor) -> Tensor:
+    """How many levels come before each one's, int64 [T]: levels may have holes, what counts is which comes before."""
+    alike = levels[:, None] == levels
+    first = ~alike.tril(-1).any(1)
+    return ((levels < levels[:, None]) & first).sum(1)
 
 
 class IndicatorAttention(nn.Module):

@@ -44,17 +44,17 @@ class Fitted:
 
     def forecast(self, z: Tensor, horizon: int) -> Tensor:
         """Forecasts [M, H] from the end of `z` [M, L]."""
-        return self.from_ends(z, torch.tensor([z.shape[1]]), horizon)[:, 0]
+        return self.from_ends(z, torch.full((1,), z.shape[1], device=z.device), horizon)[:, 0]
 
     def from_ends(self, z: Tensor, ends: Tensor, horizon: int) -> Tensor:
         """Forecasts [M, P, H] that read the rows before each of `ends` [P]."""
         order = self.coefficients.shape[-1]
         x = torch.nn.functional.pad(z.diff(dim=-1), (1, 0)) if self.changes else z - self.mean[:, None]
-        lags = ends.to(z.device)[:, None] - 1 - torch.arange(order, device=z.device)  # [P, p]
+        lags = ends[:, None] - 1 - torch.arange(order, device=z.device)  # [P, p]
         state = torch.where(lags >= 0, x[:, lags.clamp(min=0)], 0.0)  # [M, P, p]
         steps = _iterate(state, self.coefficients[:, None], horizon, self.low[:, None], self.high[:, None])
         if self.changes:
-            return z[:, (ends - 1).to(z.device)][..., None] + steps.cumsum(-1)
+            return z[:, ends - 1][..., None] + steps.cumsum(-1)
         return steps + self.mean[:, None, None]
 
 
@@ -98,8 +98,7 @@ def yule_walker(z: Tensor, known: Tensor) -> Fitted:
     toeplitz = covariance[:, (lag[:, None] - lag[None, :]).abs()]  # [M, p, p]
     power = covariance[:, :1, None] + 1e-6
     unit = torch.eye(LONG_ORDER, dtype=toeplitz.dtype, device=z.device)
-    factor = torch.linalg.cholesky_ex(toeplitz + LONG_PENALTY * power * unit)[0]
-    coefficients = torch.cholesky_solve(covariance[:, 1:, None], factor)[..., 0].float()  # [M, p]
+    coefficients = _solved(toeplitz + LONG_PENALTY * power * unit, covariance[:, 1:, None])[..., 0].float()  # [M, p]
     low, high = _bounds(x, 0.3)
     return Fitted(coefficients, mean, low, high, known.sum(-1) >= 3 * LONG_ORDER)
 
@@ -116,13 +115,16 @@ def _ridge(x: Tensor, known: Tensor, order: int, penalties: tuple[float, ...]) -
     cross = wide.mT @ target[..., None]  # [M, p, 1]
     power = gram.diagonal(dim1=-2, dim2=-1).mean(-1) + 1e-6
     unit = torch.eye(order, dtype=gram.dtype, device=gram.device)
-    coefficients = torch.stack(
-        [
-            torch.cholesky_solve(cross, torch.linalg.cholesky_ex(gram + (penalty * power)[:, None, None] * unit)[0])
-            for penalty in penalties
-        ]
-    )[..., 0].float()
-    return coefficients, lags, weight
+    each = [_solved(gram + (penalty * power)[:, None, None] * unit, cross) for penalty in penalties]
+    return torch.stack(each)[..., 0].float(), lags, weight
+
+
+def _solved(matrix: Tensor, right: Tensor) -> Tensor:
+    """Of positive definite systems, by their factors: `cholesky_solve` may wait for the host between them."""
+    factor = torch.linalg.cholesky_ex(matrix)[0]
+    half = torch.linalg.solve_triangular(factor, right, upper=False)
+    solved: Tensor = torch.linalg.solve_triangular(factor.mT, half, upper=True)
+    return solved
 
 
 def _centred(z: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from model.network.analogs import analogs
 from model.network.autoregression import Fitted
+from model.network.constants import numbers
 from model.network.scaled import RECENT
 from model.network.token_forecasts import JUDGED_ROWS, ORIGINS, SHORT, STEPS
 
@@ -38,7 +39,7 @@ def errors_in_context(
         shifted.
     """
     length = z.shape[1]
-    ends = torch.tensor([length - d for d in ORIGINS], device=z.device)
+    ends = numbers([length - d for d in ORIGINS], torch.int64, z.device)
     at = ends[:, None] + torch.arange(STEPS, device=z.device)  # [P, H]
     truth = z[:, at.clamp(max=length - 1)]  # [M, P, H]
     scored = known[:, at.clamp(max=length - 1)] & (at < length)

@@ -16,7 +16,7 @@ from model.network.backtest import NUM_BANDS
 from model.network.candidates import NAMES, NUM_CANDIDATES, NUM_SCALES, Candidates, candidates
 from model.network.correlation import innovation_correlation
 from model.network.scaled import RECENT, ScaledContext, rescale
-from model.network.seasons import BEFORE, Seasons, seasons
+from model.network.seasons import BEFORE, DAYS, Seasons, seasons
 from model.network.spec import MAX_HORIZON, NetworkSpec
 
 _BLOCK, _BLOCKS = 12, 24
@@ -29,6 +29,7 @@ _READ = tuple(
     )
 )  # fmt: skip
 _OFFERED = tuple(NAMES.index(name) for name in ("ar", "yule_walker", "analog", "day", "week"))
+_DAY_AND_WEEK = slice(None, None, DAYS - 1)  # the first and the last of one to seven days ago
 _EXTREMES = (0.0, 0.02, 0.1, 0.9, 0.98, 1.0)
 _RISE_STEPS, _EXTREME_ROWS = 12, 384
 NUM_STATISTICS = 2 * NUM_SCALES + len(_OFFERED) + 13
@@ -122,16 +123,15 @@ def _around_season(context: ScaledContext, season: Seasons | None) -> Tensor:
     b, n, _ = context.z.shape
     if season is None:
         return context.z.new_zeros(b, n, 2 * 2 * BEFORE)
-    days = season.z[:, :, (0, -1), :BEFORE].reshape(b, n, -1)
-    known = season.known[:, :, (0, -1), :BEFORE].reshape(b, n, -1)
+    days = season.z[:, :, _DAY_AND_WEEK, :BEFORE].reshape(b, n, -1)
+    known = season.known[:, :, _DAY_AND_WEEK, :BEFORE].reshape(b, n, -1)
     return torch.cat((torch.asinh(days), known.float()), dim=-1)
 
 
 def _probes(offered: Candidates, horizon: int) -> Tensor:
-    steps = [min(step, horizon - 1) for step in _PROBES]
-    z = offered.z[:, :, _READ][..., steps]
-    inside = torch.tensor([step < horizon for step in _PROBES], device=z.device)
-    return torch.asinh(z * inside).flatten(2)
+    read = torch.stack([offered.z[:, :, k] for k in _READ], dim=2)
+    steps = [read[..., min(step, horizon - 1)] * (step < horizon) for step in _PROBES]
+    return torch.asinh(torch.stack(steps, dim=-1)).flatten(2)
 
 
 def _statistics(batch: ContextBatch, context: ScaledContext, offered: Candidates, season: Seasons | None) -> Tensor:
@@ -157,7 +157,7 @@ def _statistics(batch: ContextBatch, context: ScaledContext, offered: Candidates
         torch.asinh(center), spread.log(), *autocorrelation, kurtosis.log1p(), (total + 1).log() / 4,
         known[..., -RECENT:].float().mean(-1), known[..., -1].float(), day, week, low / 10, high / 10,
     )  # fmt: skip
-    offered_share = offered.offered[:, :, _OFFERED, 0].float()
+    offered_share = torch.stack([offered.offered[:, :, k, 0] for k in _OFFERED], dim=-1).float()
     return torch.cat((log_scales, ratios, offered_share, torch.stack(singles, dim=-1)), dim=-1)
 
 

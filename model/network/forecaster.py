@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from model.contract import ContextBatch, ForecastBatch
 from model.draws import row_seed
 from model.network.features import describe
 from model.network.network import Network
+from model.network.on_device import DeviceEngine
 from model.network.spec import MAX_HORIZON, MAX_INDICATORS
 from model.paths import empty_paths
 from model.rows import take_rows
@@ -36,13 +38,20 @@ class NetworkForecaster:
         network: trained; used for reading only.
         digest: of its weights, for the fingerprint.
         seed: of the draws.
-        on_refusal: told, in a sentence, about rows without a finite forecast.
+        on_refusal: told, in a sentence, about rows without a finite forecast, and about a device that fails.
+        device: on which batches of the host are forecast; None: on the host itself, or wherever a batch lies.
     """
 
     def __init__(
-        self, network: Network, digest: str, seed: int = 0, on_refusal: Callable[[str], None] | None = None
+        self,
+        network: Network,
+        digest: str,
+        seed: int = 0,
+        on_refusal: Callable[[str], None] | None = None,
+        device: torch.device | None = None,
     ) -> None:
         self._network = network.eval().requires_grad_(requires_grad=False)
+        self._engine = None if device is None else DeviceEngine(self._network, device, on_refusal or (lambda _: None))
         self._seed = seed
         self._on_refusal = on_refusal
         self._fingerprint = f"harmony-{digest[:12]}-{seed}"
@@ -71,34 +80,56 @@ class NetworkForecaster:
             raise ValueError(f"the network reads up to {MAX_INDICATORS} indicators, this batch has {n}")
         if n and int(batch.levels.min()) < 1:
             raise ValueError("levels of indicators start at 1 (demand)")
-        device = batch.values.device
-        self._network.to(device)
-        out = empty_paths(b, num_paths, horizon, n, device)
         if n == 0:
+            out = empty_paths(b, num_paths, horizon, n, batch.values.device)
             return ForecastBatch(out, ("harmony",) * b, self._fingerprint)
         ordered, back = in_canonical_order(batch)
+        paths = self._on_device(ordered, back, horizon, num_paths)
+        out = self._where_it_lies(ordered, back, horizon, num_paths) if paths is None else paths
+        self._report(batch, out)
+        return ForecastBatch(out, ("harmony",) * b, self._fingerprint)
+
+    def _on_device(self, ordered: ContextBatch, back: list[int], horizon: int, num_paths: int) -> Tensor | None:
+        """Paths [B, S, H, N] by the engine; None where there is none, any more, or the batch is not on the host."""
+        if self._engine is None or ordered.values.device.type != "cpu":
+            return None
+        try:
+            return self._engine.paths(ordered, back, horizon, num_paths, partial(self._draw, ordered))
+        except RuntimeError as error:  # of memory that is gone, or a device that is lost: the host answers from now on
+            self._engine = None
+            if self._on_refusal is not None:
+                self._on_refusal(f"the network runs on the CPU from now on, its device failed: {error}")
+            return None
+
+    def _where_it_lies(self, ordered: ContextBatch, back: list[int], horizon: int, num_paths: int) -> Tensor:
+        """Paths [B, S, H, N] in chunks of rows, on the batch's own device."""
+        b, device = len(ordered), ordered.values.device
+        self._network.to(device)
+        out = empty_paths(b, num_paths, horizon, len(back), device)
         with torch.no_grad():
             for start in range(0, b, CHUNK_ROWS):
                 stop = min(start + CHUNK_ROWS, b)
                 rows = take_rows(ordered, [min(r, stop - 1) for r in range(start, stop + _IDLE_ROWS)])
                 paths = self._chunk(rows, stop - start, horizon, num_paths)
-                out[start:stop] = paths[..., back].clamp(batch.lower, batch.upper)
-        self._report(batch, out)
-        return ForecastBatch(out, ("harmony",) * b, self._fingerprint)
+                out[start:stop] = paths.clamp(ordered.lower, ordered.upper)[..., back]
+        return out
 
     def _chunk(self, rows: ContextBatch, count: int, horizon: int, num_paths: int) -> Tensor:
         """Paths of the first `count` rows [R, S, H, N]."""
         features = describe(rows, self._network.spec)
         laws = self._network(features, horizon).rows(0, count)
         context, n = laws.context, rows.values.shape[2]
-        noise = torch.stack([self._noise(rows, r, (n, horizon, num_paths)) for r in range(count)])
+        noise = torch.empty(count, n, horizon, num_paths)
+        for r in range(count):
+            self._draw(rows, r, noise[r])
         values = laws.sample(noise.to(rows.values.device))  # [R, N, H, S]
         paths = torch.where(context.moving[..., None, None], values, context.newest[..., None, None])
         return paths.permute(0, 3, 2, 1)
 
-    def _noise(self, rows: ContextBatch, r: int, shape: tuple[int, ...]) -> Tensor:
+    def _draw(self, rows: ContextBatch, r: int, noise: Tensor) -> None:
+        """Write the standard normals [N, H, S] of a row; on the host, the same for every device."""
         seed = row_seed(rows.item_ids[r], int(rows.origin_ts_ms[r]), self._seed)
-        return torch.randn(shape, generator=torch.Generator().manual_seed(seed & 0x7FFF_FFFF_FFFF_FFFF))
+        torch.randn(noise.shape, generator=torch.Generator().manual_seed(seed & 0x7FFF_FFFF_FFFF_FFFF), out=noise)
 
     def _report(self, batch: ContextBatch, paths: Tensor) -> None:
         if self._on_refusal is None or bool(paths.sum().isfinite()):

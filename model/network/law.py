@@ -93,19 +93,20 @@ class JointLaw:
             z[:, j:] = z[:, j:] + mixing[:, :, j:, j].transpose(1, 2)[..., None] * noise[:, j, None]
         return from_noise(z.transpose(2, 3), self.coupling[:, :, None], where).transpose(2, 3)
 
-    def sample(self, noise: Tensor, *, loops: bool = True) -> Tensor:
+    def sample(self, noise: Tensor, *, loops: bool = True, fixed: bool = False) -> Tensor:
         """Futures in the rows' units, from independent standard normals.
 
         Args:
             noise: [B, N, H, S].
             loops: on a CPU by compiled loops, not in batches of tensors.
+            fixed: no shape may depend on data, see `Marginal.from_normal`.
 
         Returns:
             [B, N, H, S].
         """
         if loops and noise.device.type == "cpu":
             return self._compiled(noise)
-        values = self.marginal.from_normal(stratified(self.normals(noise)).contiguous())
+        values = self.marginal.from_normal(stratified(self.normals(noise)).contiguous(), fixed=fixed)
         return values.double() * self.context.scale[..., None, None] + self.context.center[..., None, None]
 
     def _compiled(self, noise: Tensor) -> Tensor:
@@ -122,7 +123,9 @@ class JointLaw:
         laws = Laws(*(part.contiguous().numpy() for part in (m.spline.x.nan_to_num(), *law_and_units)))
         order = torch.cat(where.layers)
         steps = Steps(*(part.numpy() for part in (order, where.left, where.right, where.stride)))
-        paths = torch.from_numpy(joint_paths(laws, steps, noise.contiguous().numpy(), _slices(noise.shape[-1]).numpy()))
+        paths = torch.from_numpy(
+            joint_paths(laws, steps, noise.contiguous().numpy(), _known_slices(noise.shape[-1]).numpy())
+        )
         return paths if sound.all() else paths.where(_along(sound, paths), torch.nan)
 
 
@@ -144,7 +147,7 @@ def stratified(e: Tensor) -> Tensor:
         e: standard normals [..., S], independent over paths; fewer than 16 stay as they are.
     """
     paths = e.shape[-1]
-    normals = _slices(paths).to(e)
+    normals = _slices(paths, e.device).to(e)
     if not len(normals):
         return e
     rank = e.argsort(dim=-1, stable=True).argsort(dim=-1)
@@ -154,10 +157,14 @@ def stratified(e: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=8)
-def _slices(paths: int) -> Tensor:
+def _known_slices(paths: int) -> Tensor:
+    return _slices(paths)
+
+
+def _slices(paths: int, device: torch.device | None = None) -> Tensor:
     """A standard normal in each sixteenth of each slice, ascending [16 S]; empty for fewer than 16 paths."""
     if paths < _FEWEST:
-        return torch.empty(0, dtype=torch.float64)
+        return torch.empty(0, dtype=torch.float64, device=device)
     count = SUBSLICES * paths
-    normals: Tensor = torch.special.ndtri((torch.arange(count, dtype=torch.float64) + 0.5) / count)
+    normals: Tensor = torch.special.ndtri((torch.arange(count, dtype=torch.float64, device=device) + 0.5) / count)
     return normals

@@ -43,8 +43,9 @@ def tree(horizon: int, device: torch.device | None = None) -> Tree:
     half = step & -step
     right = torch.where(step + half <= horizon, step + half, 0)
     stride = half.double().log2().round().long()
-    layers = tuple((stride == k).nonzero()[:, 0] for k in range(NUM_STRIDES - 1, -1, -1))
-    return Tree(step - half, right, stride, tuple(layer for layer in layers if len(layer)))
+    distances = [1 << k for k in range(NUM_STRIDES - 1, -1, -1) if 1 << k <= horizon]
+    layers = tuple(torch.arange(s - 1, horizon, 2 * s, device=device) for s in distances)
+    return Tree(step - half, right, stride, layers)
 
 
 def _moments(

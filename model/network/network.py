@@ -11,7 +11,7 @@ from torch.nn.functional import pad, softplus
 
 from model.network.atom_groups import NUM_ATOM_FEATURES
 from model.network.atoms import MOST_PLACED, NUM_PLACES, Atoms, places
-from model.network.attention import IndicatorAttention, visible
+from model.network.attention import IndicatorAttention, ranks, visible
 from model.network.candidates import NUM_CANDIDATES, NUM_SCALES
 from model.network.features import NUM_CALENDAR, NUM_FEATURES, Features
 from model.network.law import JointLaw
@@ -91,7 +91,7 @@ class Network(nn.Module):
         marginal = self._marginal(tokens, features, outputs, horizon)
         share = torch.sigmoid(self.mixing(tokens)).transpose(1, 2) * 0.98  # [B, 7, N]
         kind = [0 if stride < _LONG_STRIDES else 1 for stride in range(NUM_STRIDES)]
-        correlation = features.correlation[:, kind]  # [B, 7, N, N]
+        correlation = torch.stack([features.correlation[:, k] for k in kind], dim=1)  # [B, 7, N, N]
         mixed = correlation * share[..., :, None] * share[..., None, :]
         n = share.shape[-1]
         mixed = mixed - torch.diag_embed(mixed.diagonal(dim1=-2, dim2=-1))
@@ -116,7 +116,7 @@ class Network(nn.Module):
         x = self.enter(features.tokens)
         for block in self.blocks:
             x = x + block(x)
-        rank = torch.unique(features.levels, return_inverse=True)[1].clamp(max=_NUM_LEVELS - 1)
+        rank = ranks(features.levels).clamp(max=_NUM_LEVELS - 1)
         tokens = self.to_token(x) + self.level(rank)
         calendar = self.calendar(features.calendar)[:, None]
         b = tokens.shape[0]

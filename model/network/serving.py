@@ -74,31 +74,39 @@ def combined(network: Forecaster) -> Forecaster:
     return RecordForecaster(PoolForecaster([(network, _SHARES[0]), (ridge, _SHARES[1])], COMBINED))
 
 
-def network_forecaster(weights: str = SHIPPED_NAME, on_refusal: Callable[[str], None] | None = None) -> Forecaster:
+def network_forecaster(
+    weights: str = SHIPPED_NAME, on_refusal: Callable[[str], None] | None = None, device: torch.device | None = None
+) -> Forecaster:
     """The network alone.
 
     Args:
         weights: "shipped", or the folder of a checkpoint.
         on_refusal: told about rows without a finite forecast.
+        device: where it computes; None = on the CPU.
 
     Raises:
         CheckpointError: weights that must not be used.
     """
     checkpoint = load(weights_folder(weights))
-    return NetworkForecaster(checkpoint.network, checkpoint.digest, on_refusal=on_refusal)
+    return NetworkForecaster(checkpoint.network, checkpoint.digest, on_refusal=on_refusal, device=device)
 
 
-def worker_forecaster(weights: str = SHIPPED_NAME, on_refusal: Callable[[str], None] | None = None) -> Forecaster:
+def worker_forecaster(
+    weights: str = SHIPPED_NAME, on_refusal: Callable[[str], None] | None = None, device: torch.device | None = None
+) -> Forecaster:
     """What a worker plans by: `serving_forecaster`, the shipped network where its plans cost no more and move less.
 
     The baselines forecast workloads of which less than six hours are known, and more than 240 s ahead. Weights of
     somebody's own forecast wherever they can.
     """
-    return serving_forecaster(weights, on_refusal, _KNOWN_LOADS if weights == SHIPPED_NAME else None)
+    return serving_forecaster(weights, on_refusal, _KNOWN_LOADS if weights == SHIPPED_NAME else None, device)
 
 
 def serving_forecaster(
-    weights: str = SHIPPED_NAME, on_refusal: Callable[[str], None] | None = None, where: Where | None = None
+    weights: str = SHIPPED_NAME,
+    on_refusal: Callable[[str], None] | None = None,
+    where: Where | None = None,
+    device: torch.device | None = None,
 ) -> Forecaster:
     """The network with the ridge, the network alone behind it, then the baselines; those alone without weights.
 
@@ -108,6 +116,7 @@ def serving_forecaster(
         weights: "shipped", "none" (baselines only), or the folder of a checkpoint.
         on_refusal: told, in sentences, why the network does not answer: at once about its weights, later about rows.
         where: the network is asked for no other rows; None: wherever it can answer.
+        device: where the network computes, and it alone; None = on the CPU.
     """
     if weights == NO_NETWORK:
         return baselines()
@@ -117,7 +126,7 @@ def serving_forecaster(
             on_refusal(what)
 
     try:
-        network = network_forecaster(weights, on_refusal)
+        network = network_forecaster(weights, on_refusal, device)
     except CheckpointError as error:
         tell(f"{error}; the baselines forecast in its place")
         return baselines()

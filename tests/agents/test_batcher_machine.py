@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from agents.micro_batcher import MicroBatcher, bucket_of, buckets_up_to
+from agents.micro_batcher import MicroBatcher
 from model.contract import ContextBatch, ForecastBatch
 from tests.model.batches import context_batch
 
@@ -55,9 +55,8 @@ class BatcherMachine(RuleBasedStateMachine):
         self.batcher = MicroBatcher(self._forecast, MAX_ROWS, DEADLINE_S)
 
     async def _forecast(self, batch: ContextBatch, horizon: int, num_paths: int) -> ForecastBatch:
-        rows = list(dict.fromkeys(batch.item_ids))
-        assert len(rows) <= MAX_ROWS
-        assert len(batch) == bucket_of(len(rows), buckets_up_to(MAX_ROWS)), "padded to a size of the list"
+        rows = list(batch.item_ids)
+        assert len(set(rows)) == len(rows) <= MAX_ROWS
         self.seen.update(rows)
         self.held |= set(rows)
         await self.open.wait()

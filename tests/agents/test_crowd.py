@@ -29,7 +29,7 @@ def test_the_number_of_workloads_decides_who_forecasts(
     async def scene() -> set[str]:
         loop = MemoryLoop(("a", "b"))
         engine = loop.forecast._engine
-        engine._crowd = (limit, MicroBatcher(_naive, deadline_s=0, buckets=()))  # type: ignore[attr-defined]
+        engine._crowd = (limit, MicroBatcher(_naive, deadline_s=0))  # type: ignore[attr-defined]
         for _ in range(4):
             await loop.publish_slot()
         records = [msgspec.json.decode(r.value or b"", type=ForecastRecord) for r in loop.logs[loop.topics.forecasts]]

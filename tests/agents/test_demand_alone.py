@@ -37,7 +37,7 @@ def test_what_the_forecaster_is_told(demand_alone: bool, rate: float | None, tol
     async def scene() -> list[ForecastRecord]:
         loop = MemoryLoop(("a", "b"))
         engine = loop.forecast._engine
-        engine._batcher = MicroBatcher(watched, deadline_s=0, buckets=())  # type: ignore[attr-defined]
+        engine._batcher = MicroBatcher(watched, deadline_s=0)  # type: ignore[attr-defined]
         engine._demand_alone = demand_alone  # type: ignore[attr-defined]
         for _ in range(4):
             await loop.publish_slot(rate)

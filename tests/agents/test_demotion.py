@@ -28,7 +28,7 @@ async def _naive(batch: ContextBatch, horizon: int, num_paths: int) -> ForecastB
 def test_from_the_first_forecaster_to_the_second_to_the_reactive_rule() -> None:
     async def scene() -> MemoryLoop:
         loop = MemoryLoop(("a",))
-        loop.forecast._engine._crowd = (10, MicroBatcher(_naive, deadline_s=0, buckets=()))  # type: ignore[attr-defined]
+        loop.forecast._engine._crowd = (10, MicroBatcher(_naive, deadline_s=0))  # type: ignore[attr-defined]
         for slot in range(SLOTS):
             await loop.publish_slot(rate=10.0 + 5.0 * (slot % 3))
         return loop
@@ -46,7 +46,7 @@ def test_from_the_first_forecaster_to_the_second_to_the_reactive_rule() -> None:
 def test_without_a_trusted_forecaster_the_plan_follows_the_load_down_again() -> None:
     async def scene() -> MemoryLoop:
         loop = MemoryLoop(("a",))
-        loop.forecast._engine._crowd = (10, MicroBatcher(_naive, deadline_s=0, buckets=()))  # type: ignore[attr-defined]
+        loop.forecast._engine._crowd = (10, MicroBatcher(_naive, deadline_s=0))  # type: ignore[attr-defined]
         for slot in range(SLOTS):
             await loop.publish_slot(rate=10.0 + 5.0 * (slot % 3))
         assert not loop.forecast._known._states["a"].trust.trusts("seasonal_naive")

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.micro_batcher import Assembly, Group, MicroBatcher, Ticket, bucket_of, buckets_up_to
+from agents.micro_batcher import Assembly, Group, MicroBatcher, Ticket
 from model.contract import ContextBatch, ForecastBatch
 from streams.meter import NullMeter
 from tests.model.batches import random_batch
@@ -70,14 +70,6 @@ def test_a_full_group_leaves_at_once_and_an_overfull_one_first() -> None:
             assembly.offer("a", Ticket(4, size, 0.0))
 
 
-def test_buckets() -> None:
-    assert buckets_up_to(1) == (1,)
-    assert buckets_up_to(8) == (1, 2, 4, 8)
-    assert buckets_up_to(200) == (1, 2, 4, 8, 16, 32, 64, 128, 200)
-    assert [bucket_of(n, buckets_up_to(8)) for n in range(1, 9)] == [1, 2, 4, 4, 8, 8, 8, 8]
-    assert bucket_of(5, ()) == 5
-
-
 class Echo:
     """Answers every row with its first value; remembers the batches; fails or waits when told to."""
 
@@ -124,22 +116,16 @@ async def echo(virtual_time: Callable[[], float]) -> Echo:
     return Echo()
 
 
-async def test_requests_of_several_partitions_share_a_padded_batch(echo: Echo) -> None:
+async def test_requests_of_several_partitions_share_a_batch(echo: Echo) -> None:
     meter = Recorder()
     batcher = MicroBatcher(echo, max_rows=16, deadline_s=DEADLINE_S, meter=meter)
     results = await asyncio.gather(*(batcher.forecast(rows(names), 3, 5) for names in ("abc", "d", "ef")))
     assert [answers(r) for r in results] == ["abc", "d", "ef"]
-    assert echo.batches == [tuple("abcdefff")]
+    assert echo.batches == [tuple("abcdef")]
     assert meter.seen["batch_rows"] == [6.0]
     assert len(meter.seen["inference_seconds"]) == 1
     assert len(meter.seen["batch_wait_seconds"]) == 3
     assert all(wait >= 0 for wait in meter.seen["batch_wait_seconds"])
-
-
-async def test_no_buckets_no_padding(echo: Echo) -> None:
-    batcher = MicroBatcher(echo, max_rows=16, deadline_s=0, buckets=())
-    assert answers(await batcher.forecast(rows("abc"), 3, 5)) == "abc"
-    assert echo.batches == [tuple("abc")]
 
 
 async def test_different_shapes_go_apart(echo: Echo) -> None:
@@ -208,7 +194,7 @@ async def test_a_cancelled_waiter_harms_no_other(echo: Echo, *, flushed: bool) -
 
 
 async def test_an_idle_forecaster_is_asked_at_once_and_a_busy_one_for_all_that_came_meanwhile(echo: Echo) -> None:
-    batcher = MicroBatcher(echo, max_rows=16, deadline_s=60.0, buckets=(), idle_at_once=True)
+    batcher = MicroBatcher(echo, max_rows=16, deadline_s=60.0, idle_at_once=True)
     echo.gate = asyncio.Event()
     first = batcher.forecast(rows("ab"), 3, 5)
     first.send(None)  # runs up to its first wait, without a turn of the loop
@@ -223,7 +209,7 @@ async def test_an_idle_forecaster_is_asked_at_once_and_a_busy_one_for_all_that_c
 
 
 async def test_an_error_of_a_batch_lets_those_go_that_waited_for_it(echo: Echo) -> None:
-    batcher = MicroBatcher(echo, max_rows=16, deadline_s=60.0, buckets=(), idle_at_once=True)
+    batcher = MicroBatcher(echo, max_rows=16, deadline_s=60.0, idle_at_once=True)
     echo.gate, echo.error = asyncio.Event(), RuntimeError("device lost")
     tasks = [asyncio.create_task(batcher.forecast(rows(names), 3, 5)) for names in "ab"]
     await asyncio.sleep(0)

@@ -57,7 +57,7 @@ def declared_in_full(policy: Policy) -> Policy:
 def stages_of(pipeline: MemoryPipeline, inference: InferenceWorker, roles: Sequence[str]) -> list[Stage]:
     stream, topics = pipeline.stream, pipeline.topics
     policy = declared_in_full(replace(policy_for(pipeline.declared), paths_screen=32, paths_verify=64))
-    batcher = MicroBatcher(inference.forecast, deadline_s=0.0, buckets=())
+    batcher = MicroBatcher(inference.forecast, deadline_s=0.0)
     engine = Engine(inference.forecaster, batcher, policy, DEFAULT_CATALOGUE, stream.step_ms, NullMeter())
 
     def forecast_kernel(partition: int) -> ForecastKernel:
@@ -216,7 +216,7 @@ def test_deaths_and_zombies_anywhere_change_nothing(seed: int, tmp_path: Path) -
     rng = random.Random(seed)
     stream = replace(STREAM, context_steps=20, step_ms=15_000, grace_ms=15_000)
     pipeline = MemoryPipeline(tmp_path / "hunted", seed, stream)
-    inference = InferenceWorker(FallbackForecaster(RidgeForecaster(), SeasonalNaiveForecaster()), "cpu")
+    inference = InferenceWorker(FallbackForecaster(RidgeForecaster(), SeasonalNaiveForecaster()))
     proof = Proof()
     try:
         kills, zombies = asyncio.run(hunt(pipeline, inference, rng))

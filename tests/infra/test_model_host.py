@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from infra.model_host import host_model
+from infra.errors import HarmonyError
+from infra.model_host import host_model, network_device
 from infra.settings import Settings
 from model.contract import COARSE_ROWS
 from streams.catalogue import DEFAULT_CATALOGUE
@@ -43,3 +44,14 @@ def test_as_shipped_the_network_forecasts_what_has_been_known_for_six_hours() ->
         assert engine._forecaster.forecast(batch, 17, 8).sources == ("pool", "pool", "pool")
     finally:
         inference.close()
+
+
+def test_a_gpu_that_is_asked_for_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert network_device("auto") is None
+    assert network_device("cpu") is None
+    with pytest.raises(HarmonyError, match="torch finds no GPU here") as refused:
+        network_device("cuda")
+    assert refused.value.exit_code == 2
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert (network_device("auto"), network_device("cpu")) == (torch.device("cuda"), None)

@@ -46,7 +46,7 @@ def gated() -> Gated:
 
 @pytest.fixture
 def worker(gated: Gated) -> Iterator[InferenceWorker]:
-    made = InferenceWorker(gated, device="cpu", max_pending=2)
+    made = InferenceWorker(gated, max_pending=2)
     yield made
     gated.gate.release(100)
     made.close()
@@ -121,7 +121,7 @@ class HandedOver(Future[None]):
 async def test_a_caller_cancelled_while_its_place_is_on_its_way_leaks_none(
     gated: Gated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker, place = InferenceWorker(gated, device="cpu", max_pending=1), HandedOver()
+    worker, place = InferenceWorker(gated, max_pending=1), HandedOver()
     running = worker.submit(BATCH, 2, 3)
     with monkeypatch.context() as patched:
         patched.setattr("model.inference.Future", lambda: place)
@@ -138,7 +138,7 @@ async def test_a_caller_cancelled_while_its_place_is_on_its_way_leaks_none(
 
 
 def test_closing_fails_those_that_wait_and_refuses_new_ones(gated: Gated) -> None:
-    worker = InferenceWorker(gated, device="cpu", max_pending=2)
+    worker = InferenceWorker(gated, max_pending=2)
     running, waiting = worker.submit(BATCH, 2, 3), worker.submit(BATCH, 2, 3)
     assert gated.started.acquire(timeout=10)
     with ThreadPoolExecutor(1) as pool:
@@ -160,21 +160,9 @@ def test_closing_fails_those_that_wait_and_refuses_new_ones(gated: Gated) -> Non
 def test_reports_seconds_and_equals_the_plain_forecast() -> None:
     seconds: list[float] = []
     batch = random_batch(9, seed=2)
-    worker = InferenceWorker(RidgeForecaster(), device="cpu", on_inference_seconds=seconds.append)
+    worker = InferenceWorker(RidgeForecaster(), on_inference_seconds=seconds.append)
     paths = worker.submit(batch, 5, 20).result(30).paths
     worker.close()
     assert torch.equal(paths, RidgeForecaster().forecast(batch, 5, 20).paths)
     assert len(seconds) == 1
     assert seconds[0] > 0
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_a_cuda_forecast_is_near_the_cpus() -> None:
-    batch = random_batch(40, seed=3)
-    worker = InferenceWorker(RidgeForecaster())
-    assert worker.device.type == "cuda"
-    paths = worker.submit(batch, 12, 64).result(60).paths
-    worker.close()
-    assert paths.device.type == "cpu"
-    torch.testing.assert_close(paths, RidgeForecaster().forecast(batch, 12, 64).paths, rtol=1e-3, atol=1e-3)

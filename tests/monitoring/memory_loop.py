@@ -53,7 +53,7 @@ class MemoryLoop:
             s: IngestLane(IngestKernel(0, s, STREAM, DEFAULT_CATALOGUE, self.topics), observe) for s in SOURCES
         }
         forecaster = LastValue()
-        batcher = MicroBatcher(_inline(forecaster), deadline_s=0, buckets=(), meter=self.meter)
+        batcher = MicroBatcher(_inline(forecaster), deadline_s=0, meter=self.meter)
         engine = Engine(forecaster, batcher, policy, DEFAULT_CATALOGUE, STREAM.step_ms, self.meter)
         baseline = NaiveBaseline(DEFAULT_CATALOGUE, STREAM.step_ms, QUANTILE_LEVELS)
         scorer = ForecastScorer(SkillBoard(QUANTILE_LEVELS), baseline, self.meter)
