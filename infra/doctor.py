@@ -26,6 +26,8 @@ from infra.web_tls import web_tls
 
 _CACHE_BYTES = 100 << 20
 _SHOWN = 3
+_FEW_STEPS = 4  # of a start: by when a jump is seen and a replica ordered, much of it has been missed
+_ENOUGH_STEPS = 6
 
 
 def examine(settings: Settings, brokers: str | None) -> Iterator[Finding]:
@@ -41,6 +43,7 @@ def examine(settings: Settings, brokers: str | None) -> Iterator[Finding]:
     yield examine_model(settings)
     yield from _plugins(settings)
     yield _sight(settings)
+    yield _step(settings)
     yield _capacity(settings)
     yield from _cluster(settings, brokers)
 
@@ -133,6 +136,28 @@ def _sight(settings: Settings) -> Finding:
         f"{reach}, starts take longer: {shown}; until they are seen to be faster these give no replica up",
         f"set advanced.planning.max_horizon to {math.ceil(late[0].lead_time_s / step_s)} or more",
     )
+
+
+def _step(settings: Settings) -> Finding:
+    """Whether a step is short beside a start: what jumps is seen at its end (docs/replay.md, "Short steps")."""
+    step_s = settings.stream.step_ms / 1000
+    quick = sorted(
+        (w for w in settings.policy.workloads if w.lead_time_s < _FEW_STEPS * step_s), key=lambda w: w.lead_time_s
+    )
+    if not quick:
+        return Finding("step", "ok", f"{step_s:g} s, short beside declared starts")
+    shown = some([f"{w.id} ({w.lead_time_s:g} s)" for w in quick], _SHOWN)
+    return Finding(
+        "step",
+        "note",
+        f"of {step_s:g} s is long beside starts of {shown}: jumps of their load are seen late",
+        f"set step_s to {_short(quick[0].lead_time_s / _ENOUGH_STEPS)} or less, if sources report as often",
+    )
+
+
+def _short(seconds: float) -> str:
+    """A step in whole seconds, from one on."""
+    return f"{math.floor(seconds) if seconds >= 1 else seconds:g}"
 
 
 def _capacity(settings: Settings) -> Finding:

@@ -65,6 +65,24 @@ def test_starts_that_take_longer_than_forecasts_reach_are_noticed(tmp_path: Path
     assert (enough.status, enough.remedy) == ("ok", "")
 
 
+def test_steps_that_are_long_beside_starts_are_noticed(tmp_path: Path) -> None:
+    def found(text: str) -> Finding:
+        config = tmp_path / "harmony.yaml"
+        config.write_text(text, encoding="utf-8")
+        return next(f for f in examine(load_settings(config, environ={}), None) if f.check == "step")
+
+    workloads = "workloads: [{id: a, lead_time_s: 59}, {id: b, lead_time_s: 30}, {id: c, lead_time_s: 60}]\n"
+    note = found(f"step_s: 15\n{workloads}")
+    assert (note.status, note.detail) == (
+        "note",
+        "of 15 s is long beside starts of b (30 s), a (59 s): jumps of their load are seen late",
+    )
+    assert note.remedy == "set step_s to 5 or less, if sources report as often"
+    assert found(f"step_s: 5\n{workloads}").status == "ok"
+    assert found("step_s: 15\n").status == "ok"
+    assert "set step_s to 0.5 or less" in found("step_s: 1\nworkloads: [{id: a, lead_time_s: 3}]\n").remedy
+
+
 def test_workloads_whose_capacity_nobody_declares_are_noticed(tmp_path: Path) -> None:
     def found(text: str) -> Finding:
         config = tmp_path / "harmony.yaml"

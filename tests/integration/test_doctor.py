@@ -22,8 +22,8 @@ from tests.integration.pipeline import Pipeline
 pytestmark = pytest.mark.slow
 
 ALL = {
-    "python", "java", "kafka jars", "state disk", "cache disk", "web port", "gpu", "model", "sight", "capacity",
-    "brokers", "topics", "rights", "workers", "lag", "state", "retention", "clock",
+    "python", "java", "kafka jars", "state disk", "cache disk", "web port", "gpu", "model", "sight", "step",
+    "capacity", "brokers", "topics", "rights", "workers", "lag", "state", "retention", "clock",
 }  # fmt: skip
 
 
