@@ -127,6 +127,7 @@ def _risk(plan: WorkloadPlan, epsilon: float, objective: float, final: int | Non
         miss_share={str(r.replicas): r.miss_share for r in levels if math.isfinite(r.miss_share)},
         bearable_share=plan.bearable_share,
         trial=plan.trial,
+        promises=plan.promises,
     )
 
 

@@ -23,6 +23,7 @@ from agents.idleness import idle_since
 from agents.known_events import loads_before_events
 from agents.policy import Policy, WorkloadSpec
 from agents.power_draw import measured_draw_w
+from agents.promises import strain_of
 from agents.records import WorkloadPlan
 from agents.signals import residence_s
 from agents.silent_sources import SilentSources
@@ -133,6 +134,7 @@ class WorkloadState:
             ttft_s=self.spec.slo.ttft_s,
             objective=self.spec.slo.objective,
             residence_s=residence,
+            strain=strain_of(self.spec, window),
         )
         self.capacity.observe(unit_evidence(self.spec, self.unit, window, evidence, lengths))
         told = window.facts.now.get("requests")

@@ -16,6 +16,7 @@ from agents.plan_limits import counts_of, reach_s, sight_limit
 from agents.plan_request import PlanInput, PlanResult
 from agents.planner import plan, reactive_replicas
 from agents.policy import Policy
+from agents.promises import promise_capacities
 from agents.records import JumpsAhead, Limit, SurgeAhead, WorkloadPlan
 from agents.served_load import served_load
 from agents.slo_classes import ClassRow, bound_by, class_rows
@@ -95,7 +96,7 @@ class RowPlanner:
         jumps: JumpsAhead | None = None,
     ) -> WorkloadPlan:
         """What an answer says."""
-        bound = next((c for c in result.classes if c.name == result.slo_class), None)
+        bound, state = next((c for c in result.classes if c.name == result.slo_class), None), subject.state
         return bare_plan(
             subject,
             result.refused,
@@ -103,7 +104,7 @@ class RowPlanner:
             reactive_replicas=result.reactive_replicas,
             proposed=result.proposed,
             proposer=result.proposer,
-            epsilon=bound.epsilon if bound is not None else self._allowed(subject.state),
+            epsilon=bound.epsilon if bound is not None else self._allowed(state),
             bearable_share=result.bearable_share,
             trial=result.trial,
             proposals=result.proposals,
@@ -112,6 +113,7 @@ class RowPlanner:
             peak=result.peak,
             window_s=result.window_s,
             capacity=result.capacity,
+            promises=() if result.capacity is None else promise_capacities(state.spec, state.capacity),
             lead_time_s=result.lead_time_s,
             p_needed=result.p_needed,
             slo_class=result.slo_class,

@@ -74,6 +74,13 @@ class Quantiles(msgspec.Struct, frozen=True, gc=False):
     values: tuple[float, ...]
 
 
+class PromiseCapacity(msgspec.Struct, frozen=True, gc=False):
+    """What one replica carries within one promise of the SLO, `ttft` or `tpot`: estimated from percentiles."""
+
+    promise: str
+    capacity: Quantiles
+
+
 class Limit(msgspec.Struct, frozen=True, gc=False):
     """A bound that holds beside the declared ones: the guard that keeps it, and why it is there."""
 
@@ -163,6 +170,7 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     proposals: dict[str, int] = {}  # replicas by proposer, within bounds
     surge: SurgeAhead | None = None  # the first to come again
     jumps: JumpsAhead | None = None
+    promises: tuple[PromiseCapacity, ...] = ()  # those known to have been missed, the one that gives way first first
 
 
 class PlanOf(msgspec.Struct, Generic[P], frozen=True):
@@ -220,7 +228,7 @@ class RiskView(msgspec.Struct, frozen=True):
     """`p_miss` maps a replica count (as text) to its probability; `p_miss_stderr` belongs to the final count.
 
     `miss_share` maps it to the share of requests expected to miss, of which `bearable_share` was allowed. `trial` is of
-    the proposed count where that is tried.
+    the proposed count where that is tried. `promises` are as those of a plan.
 
     Epsilon, objective and risks are those of the SLO class `slo_class`, which asked for most, where there are several.
     """
@@ -236,6 +244,7 @@ class RiskView(msgspec.Struct, frozen=True):
     miss_share: dict[str, float] = {}
     bearable_share: float | None = None
     trial: Trial | None = None
+    promises: tuple[PromiseCapacity, ...] = ()
 
 
 class ForecastView(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ from agents.records import (
     GuardStep,
     InputFacts,
     JumpsAhead,
+    PromiseCapacity,
     Quantiles,
     ReplicaView,
     RiskView,
@@ -50,6 +51,7 @@ SUMMARIES: dict[type[msgspec.Struct], str] = {
     Decision: "One decision of one workload at one origin, holds included.",
     Command: "The lease in force for one workload: safe to obey late, twice or out of order.",
     Quantiles: "Quantiles of one number.",
+    PromiseCapacity: "What one replica carries within one promise of the SLO, estimated.",
     ReplicaView: "Replica counts before and after the decision.",
     ClassRisk: "What one SLO class asks for.",
     RiskView: "The stated risk and what each replica count would run.",
@@ -127,6 +129,10 @@ NOTES: dict[type[msgspec.Struct], dict[str, Note]] = {
         "levels": Note("1", "Levels, ascending.", {"items": {"type": "number", **_RATIO}}),
         "values": Note("the field's", "One value per level."),
     },
+    PromiseCapacity: {
+        "promise": Note("", "Time to first token, or time per token.", {"enum": ["ttft", "tpot"]}),
+        "capacity": Note("1/s", "Load at which just the allowed share misses it, of the forecast's indicator."),
+    },
     ReplicaView: {
         "ready": Note("", "Serving; null: not reported.", _NOT_NEGATIVE),
         "pending": Note("", "Ordered, not serving yet; null: not reported.", _NOT_NEGATIVE),
@@ -148,6 +154,9 @@ NOTES: dict[type[msgspec.Struct], dict[str, Note]] = {
         "miss_share": Note("1", "Replica count (as text) to the share of requests expected to miss the SLO."),
         "bearable_share": Note("1", "Share of requests that the plan might expect to miss; null: no plan.", _RATIO),
         "trial": Note("", "What is hoped for of the proposed count, where it is tried; null: it is not."),
+        "promises": Note(
+            "", "What one replica carries within each promise known to have been missed, the first to give way first."
+        ),
     },
     Trial: {
         "replicas": Note("", "Fewer than the allowed risk asks for.", _NOT_NEGATIVE),

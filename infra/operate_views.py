@@ -14,7 +14,7 @@ from rich.text import Text
 
 from agents.records import Command, Decision, ForecastView, JumpsAhead, Quantiles, SurgeAhead, Trial
 from infra.printable import printable
-from streams.catalogue import ARRIVAL_RATE
+from infra.promise_words import load_unit, words_of_promises
 
 _ARROWS = {"up": "▲", "down": "▼", "hold": "=", "retired": "×"}
 
@@ -231,13 +231,14 @@ def _evidence(d: Decision) -> list[str]:
         lines.append(f"replicas by SLO class: {asked}; risks are those of {printable(d.risk.slo_class or 'all')}")
     if d.risk.p_needed is not None:
         lines.append(f"a request comes before a replica could come back: {_percent(d.risk.p_needed)}")
-    unit = "req/s" if d.forecast.indicator == ARRIVAL_RATE else "tokens/s"
+    unit = load_unit(d)
     if d.forecast.peak is not None:
         window = "" if d.forecast.window_s is None else f" over {d.forecast.window_s:g} s"
         lines.append(f"forecast peak{window} ({d.forecast.source or 'unknown'}): {_quantiles(d.forecast.peak)} {unit}")
     lines += words_of_expected(d.forecast)
     if d.capacity_per_replica is not None:
         lines.append(f"one replica carries {_quantiles(d.capacity_per_replica)} {unit}")
+    lines += words_of_promises(d)
     if d.lead_time_s is not None:
         lines.append(f"a new replica serves after {_quantiles(d.lead_time_s)} s")
     rate = "not observed" if d.inputs.arrival_rate is None else f"{d.inputs.arrival_rate:.4g} req/s"

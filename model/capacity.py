@@ -20,6 +20,7 @@ from model.capacity_prior import LOWEST
 from model.evidence_curves import curves_of
 from model.known_fleet import KnownFleet
 from model.load_evidence import LoadEvidence
+from model.promises import UNTOLD, MissedBy, missed_by
 from model.recent_rates import RecentRates
 from model.slot_evidence import CLUMP, SlotEvidence, misses_of, usable
 from model.standing_queue import NONE, StandingQueue
@@ -143,7 +144,7 @@ class CapacityPosterior(CapacityBelief):
         if self._contradicted(slot.ready, residence_s):
             self._overload_rps = load
             self._fall = after_misses(self._fall, slot.end_ts_ms, self._log_median(), self._evidence)
-            self._start_over(self._standing.rate(slot.ready))
+            self._start_over(self._standing.rate(slot.ready), missed_by(slot.strain, queued=True))
             self._standing = NONE
             return "bad"
         changing = self._fleet.refuses(slot, self._settle_ms, residence_s)
@@ -161,7 +162,8 @@ class CapacityPosterior(CapacityBelief):
         if bad and (keep < 1.0 or self._fall is not None):
             self._fall = after_misses(self._fall, slot.end_ts_ms, self._log_median(), self._evidence)
         self._evidence.fade(keep * 0.5 ** (elapsed_ms / _HALF_LIFE_MS))
-        self._fold(load, min(misses.share, curves_of(self._allowed).most), worth, None if bad else slot.others_per_unit)
+        share, at_most = min(misses.share, curves_of(self._allowed).most), None if bad else slot.others_per_unit
+        self._fold(load, share, worth, at_most, missed_by(slot.strain, misses.queued) if share > 0.0 else UNTOLD)
         if not bad and self._fall is not None:
             step_ms, median = slot.step_s * 1000.0, self._log_median()
             self._fall = after_good_slot(self._fall, slot.end_ts_ms, step_ms, median, self._evidence)
@@ -262,10 +264,10 @@ class CapacityPosterior(CapacityBelief):
         believed = float(self.quantiles((0.5,))[0])
         return at_most < _LESS * believed and self._standing.rate(ready) > _BROKEN * believed
 
-    def _start_over(self, at_limit: float) -> None:
+    def _start_over(self, at_limit: float, by: MissedBy) -> None:
         """Leave half of the evidence, of requests that were lighter, and count a clump that misses at the limit."""
         self._evidence.fade(max(_LIGHTER, min(1.0, _KNOWN_EVIDENCE / max(self.evidence, 1.0))))
-        self._fold(at_limit, 1.0, CLUMP)
+        self._fold(at_limit, 1.0, CLUMP, None, by)
 
     def _kept(self, load: float, share: float, requests: float) -> float:
         """Share of the evidence that a slot leaves, by how surprising it is."""
@@ -281,7 +283,7 @@ class CapacityPosterior(CapacityBelief):
     def _log_median(self) -> float:
         return math.log(float(self.quantiles((0.5,))[0]))
 
-    def _fold(self, load: float, missed: float, requests: float, at_most: float | None = None) -> None:
+    def _fold(self, load: float, missed: float, requests: float, at_most: float | None, by: MissedBy) -> None:
         """Count a slot; `at_most` of the other unit for one of this, however many were measured.
 
         What is carried counts as no more than requests were found to be: answers that have just become longer are still
@@ -290,5 +292,5 @@ class CapacityPosterior(CapacityBelief):
         factor = self._rates.others_per_unit(at_most)
         shift = None if factor is None else math.log(factor) / SPACING
         place = math.log(load) / SPACING - LOWEST
-        self._evidence.add(place, requests * (1.0 - missed), requests * missed, shift)
+        self._evidence.add(place, requests * (1.0 - missed), requests * missed, shift, by)
         self._evidence_changed()

@@ -5,6 +5,9 @@ Sums over them are exactly rounded: what was restored adds up to the same bits.
 
 Where a load may come to be counted in another unit, the same counts are also kept at what the loads were in that: no
 one factor turns requests/s into tokens/s once requests have had this length and that.
+
+Beside those that missed are counted which promise they missed, as far as that is known (`model.promises`): rows of the
+same lattice, which fade and move with the others, and which nothing reads that is told of both promises together.
 """
 
 from __future__ import annotations
@@ -17,11 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.compiled import compiled
+from model.promises import UNTOLD, MissedBy
 
 Cells = NDArray[np.float32]
 
 BINS: Final = 701
 _NOTHING: Final = 1e-4  # of a request: less is forgotten
+_JOINT: Final = 3  # rows: indices, good, missed; behind them what missed each promise
+_ROWS: Final = 5
 
 
 class LoadEvidence:
@@ -30,20 +36,25 @@ class LoadEvidence:
     __slots__ = ("_cells", "_other", "_total")
 
     def __init__(self) -> None:
-        self._cells = np.zeros((3, 0), dtype=np.float32)
+        self._cells = np.zeros((_ROWS, 0), dtype=np.float32)
         self._total: float | None = None  # None = it has changed
         self._other: LoadEvidence | None = None  # in the other unit; None = there is none
 
     @property
     def cells(self) -> Cells:
         """[3, M], not to be changed: indices that hold anything, ascending; requests there that were good; missed."""
+        return self._cells[:_JOINT]
+
+    @property
+    def cells_by_promise(self) -> Cells:
+        """[5, M], not to be changed: as `cells`; those known to have missed the first token's promise, the tokens'."""
         return self._cells
 
     @property
     def total(self) -> float:
         """Requests held."""
         if self._total is None:
-            self._total = math.fsum(self._cells[1:].ravel().tolist())
+            self._total = math.fsum(self.cells[1:].ravel().tolist())
         return self._total
 
     def fade(self, keep: float) -> None:
@@ -54,23 +65,25 @@ class LoadEvidence:
         if self._other is not None:
             self._other.fade(keep)
 
-    def add(self, place: float, good: float, missed: float, shift: float | None = None) -> None:
+    def add(self, place: float, good: float, missed: float, shift: float | None = None, by: MissedBy = UNTOLD) -> None:
         """Count requests at a place of the lattice, shared between the two indices beside it.
 
         Args:
             shift: how much higher their place is in the other unit; what was counted before it was told first is taken
                 to be as far away. None = unknown: they are not counted there.
+            by: which promise was missed.
         """
         if shift is not None:
             if self._other is None:
                 self._other = self._at(round(shift))
-            self._other.add(place + shift, good, missed)
+            self._other.add(place + shift, good, missed, None, by)
         self._total = None
         place = min(max(place, 0.0), BINS - 1.001)
         low = int(place)
-        if not _add(self._cells, low, place - low, good, missed):
+        ttft, tpot = missed * by.ttft, missed * by.tpot
+        if not _add(self._cells, low, place - low, good, missed, ttft, tpot):
             self._cells = _reaching(self._cells, np.asarray((low, low + 1), np.float32))
-            _add(self._cells, low, place - low, good, missed)
+            _add(self._cells, low, place - low, good, missed, ttft, tpot)
             self._cells = _in_use(self._cells)
 
     def replace(self, share: float, other: LoadEvidence) -> None:
@@ -97,7 +110,8 @@ class LoadEvidence:
         """The same counts so many indices higher; what would lie outside the lattice is left out."""
         moved, indices = LoadEvidence(), self._cells[0] + shift
         inside = (indices >= 0) & (indices < BINS)
-        moved._cells = np.vstack((indices[inside], self._cells[1:, inside]), dtype=np.float32)
+        # In rows: numpy keeps the order of a choice of columns, for which loops would be compiled once more.
+        moved._cells = np.ascontiguousarray(np.vstack((indices[inside], self._cells[1:, inside])), np.float32)
         return moved
 
     def highest_good(self, least: float) -> int | None:
@@ -112,15 +126,23 @@ class LoadEvidence:
 
     def mean(self) -> float | None:
         """Mean index of the requests; None where none is held."""
-        each = self._cells[1:].sum(axis=0, dtype=np.float64).tolist()
+        each = self.cells[1:].sum(axis=0, dtype=np.float64).tolist()
         total = math.fsum(each)
         indices = self._cells[0].tolist()
         return math.fsum(n * k for k, n in zip(indices, each, strict=True)) / total if total > 0 else None
 
     def stored(self) -> list[bytes]:
-        """Indices in use as int16, and their counts as float32 [2, M], both little-endian; then the other unit's."""
+        """Indices in use as int16, and their counts as float32, both little-endian; then the other unit's.
+
+        Counts are [2, M], or [4, M] where it is known of some what they missed.
+        """
         others = [] if self._other is None else self._other.stored()
-        return [self._cells[0].astype("<i2").tobytes(), self._cells[1:].astype("<f4").tobytes(), *others]
+        counts = self._cells[1:].astype("<f4").tobytes()
+        joint = len(counts) // 2
+        # Bytes are looked at in a tenth of the time of numbers, and a commit stores them of every workload.
+        if not counts[joint:].strip(b"\0"):
+            counts = counts[:joint]
+        return [self._cells[0].astype("<i2").tobytes(), counts, *others]
 
     @classmethod
     def of(cls, stored: Sequence[bytes]) -> LoadEvidence:
@@ -136,8 +158,12 @@ class LoadEvidence:
         if (np.diff(indices) <= 0).any():
             raise ValueError("evidence of capacity has indices that are not ascending")
         evidence = cls()
-        rows = np.frombuffer(counts, dtype="<f4").reshape(2, len(indices))
-        evidence._cells = _in_use(np.vstack((indices, rows), dtype=np.float32))
+        numbers = np.frombuffer(counts, dtype="<f4")
+        by_promise = len(numbers) == (_ROWS - 1) * len(indices)
+        rows = numbers.reshape(_ROWS - 1 if by_promise else _JOINT - 1, len(indices))
+        cells = np.zeros((_ROWS, len(indices)), np.float32)
+        cells[0], cells[1 : 1 + len(rows)] = indices, rows
+        evidence._cells = _in_use(cells)
         if others:
             evidence._other = cls.of(others)
         return evidence
@@ -146,15 +172,15 @@ class LoadEvidence:
 def _reaching(cells: Cells, indices: Cells) -> Cells:
     """A copy that has columns of these indices, too."""
     union = np.union1d(cells[0], indices)
-    wider = np.zeros((3, len(union)), np.float32)
+    wider = np.zeros((_ROWS, len(union)), np.float32)
     wider[0] = union
     wider[1:, np.searchsorted(union, cells[0])] = cells[1:]
     return wider
 
 
 def _in_use(cells: Cells) -> Cells:
-    """Without the columns that hold nothing."""
-    used = cells[1:].any(axis=0)
+    """Without the columns that hold nothing: no promise was missed by more than missed any."""
+    used = cells[1:_JOINT].any(axis=0)
     return cells if used.all() else np.ascontiguousarray(cells[:, used])
 
 
@@ -163,7 +189,7 @@ def _fade(cells: Cells, keep: np.float32) -> bool:
     """Multiply, and forget what is next to nothing; whether a column holds nothing now."""
     nothing, empty = np.float32(_NOTHING), False
     for k in range(cells.shape[1]):
-        for label in range(1, 3):
+        for label in range(1, _ROWS):
             count = cells[label, k] * keep
             cells[label, k] = np.float32(0.0) if count < nothing else count
         empty |= cells[1, k] == 0.0 and cells[2, k] == 0.0
@@ -171,7 +197,15 @@ def _fade(cells: Cells, keep: np.float32) -> bool:
 
 
 @compiled
-def _add(cells: Cells, low: int, above: float, good: float, missed: float) -> bool:
+def _add_to(counts: Cells, part: float, good: float, missed: float, ttft: float, tpot: float) -> None:
+    counts[0] += np.float32(good * part)
+    counts[1] += np.float32(missed * part)
+    counts[2] += np.float32(ttft * part)
+    counts[3] += np.float32(tpot * part)
+
+
+@compiled
+def _add(cells: Cells, low: int, above: float, good: float, missed: float, ttft: float, tpot: float) -> bool:
     """Share requests between an index and the next one, which gets the part `above`; false: there is a column to add.
 
     Nothing is counted then.
@@ -183,9 +217,7 @@ def _add(cells: Cells, low: int, above: float, good: float, missed: float) -> bo
         return False
     if above > 0.0 and (at + 1 == found or cells[0, at + 1] != low + 1):
         return False
-    cells[1, at] += np.float32(good * (1.0 - above))
-    cells[2, at] += np.float32(missed * (1.0 - above))
+    _add_to(cells[1:, at], 1.0 - above, good, missed, ttft, tpot)
     if above > 0.0:
-        cells[1, at + 1] += np.float32(good * above)
-        cells[2, at + 1] += np.float32(missed * above)
+        _add_to(cells[1:, at + 1], above, good, missed, ttft, tpot)
     return True

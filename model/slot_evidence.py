@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from model.promises import Strain
+
 CLUMP: Final = 20.0  # requests, beyond which more of the same slot say little more
 
 
@@ -26,6 +28,7 @@ class SlotEvidence:
         other_rate: the same load in the other unit that it may come to be counted in, 1/s; None = there is none, or it
             is not known.
         others_per_unit: how many of it one of this surely is; None = it is not known.
+        strain: of each promise of the SLO; None = they are not told apart.
     """
 
     end_ts_ms: int
@@ -43,6 +46,7 @@ class SlotEvidence:
     in_tokens: bool = False
     other_rate: float | None = None
     others_per_unit: float | None = None
+    strain: Strain | None = None
 
 
 def usable(value: float | None) -> float | None:
@@ -51,10 +55,14 @@ def usable(value: float | None) -> float | None:
 
 
 class Misses(NamedTuple):
-    """Share of a slot's requests that missed, and how many independent requests it is worth."""
+    """Share of a slot's requests that missed, and how many independent requests it is worth.
+
+    `queued`: so many wait that all must miss.
+    """
 
     share: float
     requests: float
+    queued: bool = False
 
 
 def misses_of(slot: SlotEvidence, rate: float, miss_ratio: float | None, waiting: float | None) -> Misses | None:
@@ -69,7 +77,7 @@ def misses_of(slot: SlotEvidence, rate: float, miss_ratio: float | None, waiting
     requests = rate * slot.step_s if finished is None else finished
     worth = requests / (1.0 + requests / CLUMP)
     if wait_s is not None and wait_s > slot.ttft_s:
-        return Misses(1.0, worth)
+        return Misses(1.0, worth, queued=True)
     if miss_ratio is None:
         return Misses(0.0, 0.5 * worth) if wait_s is not None and wait_s < 0.5 * slot.ttft_s else None
     return Misses(min(miss_ratio, 1.0), worth) if requests > 0 else None

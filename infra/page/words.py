@@ -5,6 +5,7 @@ from __future__ import annotations
 from agents.records import Decision
 from infra.operate_views import GUARD_WORDS, if_it_carries, words_of_expected
 from infra.printable import printable
+from infra.promise_words import words_of_promises
 
 _LONGEST = 300
 # Grounds of the planner.
@@ -42,7 +43,7 @@ def because(decision: Decision) -> str:
 def why_this_count(decision: Decision) -> str:
     """Why the count that was proposed and not one fewer, from the risks that the planner measured; "" if unknown."""
     why = _by_risks(decision)
-    return "; ".join((why, *words_of_expected(decision.forecast))) if why else why
+    return "; ".join((why, *words_of_expected(decision.forecast), *words_of_promises(decision))) if why else why
 
 
 def _by_risks(decision: Decision) -> str:
