@@ -113,7 +113,7 @@ class RowPlanner:
             peak=result.peak,
             window_s=result.window_s,
             capacity=result.capacity,
-            promises=() if result.capacity is None else promise_capacities(state.spec, state.capacity),
+            promises=promise_capacities(state.spec, state.capacity, result.proposed, result.peak),
             lead_time_s=result.lead_time_s,
             p_needed=result.p_needed,
             slo_class=result.slo_class,

@@ -29,12 +29,19 @@ def strain_of(spec: WorkloadSpec, window: Window) -> Strain | None:
     return Strain(_over(ttft_s, spec.slo.ttft_s), _over(tpot_s, spec.slo.tpot_s))
 
 
-def promise_capacities(spec: WorkloadSpec, capacity: CapacityPosterior) -> tuple[PromiseCapacity, ...]:
-    """Of each promise that is known to have been missed, the one that gives way first at the head."""
-    if fixed_unit(spec) is not None:
+def promise_capacities(
+    spec: WorkloadSpec, capacity: CapacityPosterior, replicas: int | None, peak: Quantiles | None
+) -> tuple[PromiseCapacity, ...]:
+    """Of each promise that is known to have been missed, the one that gives way first at the head.
+
+    Args:
+        replicas, peak: of the plan; without one, or without replicas, nothing is told.
+    """
+    if fixed_unit(spec) is not None or not replicas or peak is None:
         return ()
+    load = peak.values[peak.levels.index(0.5)] / replicas
     known = [
-        PromiseCapacity(promise, Quantiles(LEVELS, tuple(belief.quantiles(LEVELS).tolist())))
+        PromiseCapacity(promise, Quantiles(LEVELS, tuple(belief.quantiles(LEVELS).tolist())), belief.miss_share(load))
         for promise, belief in capacity.promises().items()
     ]
     return tuple(sorted(known, key=lambda one: one.capacity.values[LEVELS.index(0.5)]))

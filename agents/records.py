@@ -75,10 +75,15 @@ class Quantiles(msgspec.Struct, frozen=True, gc=False):
 
 
 class PromiseCapacity(msgspec.Struct, frozen=True, gc=False):
-    """What one replica carries within one promise of the SLO, `ttft` or `tpot`: estimated from percentiles."""
+    """What one replica carries within one promise of the SLO, `ttft` or `tpot`: estimated from percentiles.
+
+    `miss_share` of the requests are expected to miss it where the proposed count meets the median of the forecast's
+    peak.
+    """
 
     promise: str
     capacity: Quantiles
+    miss_share: float
 
 
 class Limit(msgspec.Struct, frozen=True, gc=False):

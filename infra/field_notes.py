@@ -132,6 +132,9 @@ NOTES: dict[type[msgspec.Struct], dict[str, Note]] = {
     PromiseCapacity: {
         "promise": Note("", "Time to first token, or time per token.", {"enum": ["ttft", "tpot"]}),
         "capacity": Note("1/s", "Load at which just the allowed share misses it, of the forecast's indicator."),
+        "miss_share": Note(
+            "1", "Share expected to miss it at the forecast's median peak on the proposed count.", _RATIO
+        ),
     },
     ReplicaView: {
         "ready": Note("", "Serving; null: not reported.", _NOT_NEGATIVE),

@@ -14,20 +14,26 @@ def load_unit(decision: Decision) -> str:
 
 
 def words_of_promises(decision: Decision) -> list[str]:
-    """`TPOT gives way first: a replica keeps it up to 2.1 req/s (1.9 to 2.4), TTFT up to 3 (2.6 to 3.9)`, if known."""
+    """`TPOT gives way first: a replica keeps it up to 2.1 req/s (1.9 to 2.4), TTFT up to 3 (2.6 to 3.9)`, if known.
+
+    And by what share of requests each is expected to be missed.
+    """
     unit = load_unit(decision)
     match decision.risk.promises:
         case [only]:
             other = next(name for promise, name in _NAMES.items() if promise != only.promise)
             kept = f"a replica keeps it {_up_to(only, unit)}"
-            return [f"{_name(only)} gives way first: {kept}; {other} is not known to have been missed"]
+            told = f"{_name(only)} gives way first: {kept}; {other} is not known to have been missed"
         case [first, second] if _surely(first, second):
             kept = f"a replica keeps it {_up_to(first, unit)}"
-            return [f"{_name(first)} gives way first: {kept}, {_name(second)} {_up_to(second)}"]
+            told = f"{_name(first)} gives way first: {kept}, {_name(second)} {_up_to(second)}"
         case [first, second]:
             kept = f"a replica keeps {_name(first)} {_up_to(first, unit)}"
-            return [f"it is not clear which promise gives way first: {kept}, {_name(second)} {_up_to(second)}"]
-    return []
+            told = f"it is not clear which promise gives way first: {kept}, {_name(second)} {_up_to(second)}"
+        case _:
+            return []
+    missed = ", ".join(f"{_name(one)} by {100 * one.miss_share:.2f} %" for one in decision.risk.promises)
+    return [f"{told}; missed at the expected peak: {missed}"]
 
 
 def _surely(first: PromiseCapacity, second: PromiseCapacity) -> bool:

@@ -192,10 +192,12 @@ class CapacityPosterior(CapacityBelief):
         bins, weights, *others = self._evidence.stored()
         standing = {} if self._standing == NONE else {"standing": self._standing.stored()}
         fall = {} if self._fall is None else {"fall": self._fall.stored()}
+        promises = self._evidence.stored_promises()
         return (
             standing
             | fall
             | ({"others": others} if others else {})
+            | ({"promises": promises} if promises else {})
             | {
                 "v": 2,
                 "bins": bins,
@@ -232,7 +234,9 @@ class CapacityPosterior(CapacityBelief):
             raise ValueError(f"capacity snapshot has version {state.get('v')!r}, this program reads 1 and 2")
         posterior = cls(declared_rps, off_by=off_by, objective=objective, settle_s=settle_s, smoothing_s=smoothing_s)
         if state["v"] == 2:
-            posterior._evidence = LoadEvidence.of([state["bins"], state["weights"], *state.get("others", ())])
+            posterior._evidence = LoadEvidence.of(
+                [state["bins"], state["weights"], *state.get("others", ())], state.get("promises", ())
+            )
         fleet = state["fleet"]
         changed_ts_ms = state["changed_ts_ms"]
         posterior._fleet = None if fleet is None else KnownFleet(fleet[0], fleet[1], fleet[2], changed_ts_ms)

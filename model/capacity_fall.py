@@ -45,7 +45,9 @@ class Fall:
 
     def stored(self) -> dict[str, Any]:
         """Plain values; `of` gives back the same."""
-        return {
+        promises = [] if self.before is None else self.before.stored_promises()
+        known = {"promises": promises} if promises else {}
+        return known | {
             "since_ms": self.since_ms,
             "missed_ms": self.missed_ms,
             "log_before": self.log_before,
@@ -60,8 +62,10 @@ class Fall:
         Raises:
             ValueError: evidence that is damaged.
         """
-        before = stored["before"]
-        fall = cls(stored["since_ms"], stored["log_before"], None if before is None else LoadEvidence.of(before))
+        before = None
+        if stored["before"] is not None:
+            before = LoadEvidence.of(stored["before"], stored.get("promises", ()))
+        fall = cls(stored["since_ms"], stored["log_before"], before)
         fall.missed_ms, fall.doubted = stored["missed_ms"], stored["doubted"]
         return fall
 

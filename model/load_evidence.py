@@ -98,13 +98,15 @@ class LoadEvidence:
 
     def copy(self) -> LoadEvidence:
         """The same counts, to be changed apart from these."""
-        return LoadEvidence.of(self.stored())
+        return LoadEvidence.of(self.stored(), self.stored_promises())
 
     def converted(self, shift: int) -> LoadEvidence:
         """In the other unit, with these beside it; where none has been counted in that, all of them so much higher."""
         if self._other is None:
             return self._at(shift)
-        return LoadEvidence.of([*self._other.stored(), *self.stored()[:2]])
+        own, others = self.stored_promises(), self._other.stored_promises()
+        known = [*(others or [b""]), *(own or [b""])[:1]] if own or others else ()
+        return LoadEvidence.of([*self._other.stored(), *self.stored()[:2]], known)
 
     def _at(self, shift: int) -> LoadEvidence:
         """The same counts so many indices higher; what would lie outside the lattice is left out."""
@@ -132,21 +134,24 @@ class LoadEvidence:
         return math.fsum(n * k for k, n in zip(indices, each, strict=True)) / total if total > 0 else None
 
     def stored(self) -> list[bytes]:
-        """Indices in use as int16, and their counts as float32, both little-endian; then the other unit's.
-
-        Counts are [2, M], or [4, M] where it is known of some what they missed.
-        """
+        """Indices in use as int16, and their counts as float32 [2, M], both little-endian; then the other unit's."""
         others = [] if self._other is None else self._other.stored()
-        counts = self._cells[1:].astype("<f4").tobytes()
-        joint = len(counts) // 2
+        return [self._cells[0].astype("<i2").tobytes(), self.cells[1:].astype("<f4").tobytes(), *others]
+
+    def stored_promises(self) -> list[bytes]:
+        """Counts of what missed each promise as float32 [2, M], little-endian, then the other unit's; none known: [].
+
+        Apart from the others, so that a release that does not know them reads those.
+        """
+        counts = self._cells[_JOINT:].astype("<f4").tobytes()
         # Bytes are looked at in a tenth of the time of numbers, and a commit stores them of every workload.
-        if not counts[joint:].strip(b"\0"):
-            counts = counts[:joint]
-        return [self._cells[0].astype("<i2").tobytes(), counts, *others]
+        own = counts if counts.strip(b"\0") else b""
+        others = [] if self._other is None else self._other.stored_promises()
+        return [own, *others] if own or others else []
 
     @classmethod
-    def of(cls, stored: Sequence[bytes]) -> LoadEvidence:
-        """What `stored` was told of.
+    def of(cls, stored: Sequence[bytes], promises: Sequence[bytes] = ()) -> LoadEvidence:
+        """What `stored` and `stored_promises` were told of.
 
         Raises:
             ValueError: lengths that do not fit, or indices that are not ascending ones of the lattice.
@@ -158,14 +163,13 @@ class LoadEvidence:
         if (np.diff(indices) <= 0).any():
             raise ValueError("evidence of capacity has indices that are not ascending")
         evidence = cls()
-        numbers = np.frombuffer(counts, dtype="<f4")
-        by_promise = len(numbers) == (_ROWS - 1) * len(indices)
-        rows = numbers.reshape(_ROWS - 1 if by_promise else _JOINT - 1, len(indices))
         cells = np.zeros((_ROWS, len(indices)), np.float32)
-        cells[0], cells[1 : 1 + len(rows)] = indices, rows
+        cells[0], cells[1:_JOINT] = indices, np.frombuffer(counts, dtype="<f4").reshape(2, len(indices))
+        if promises and promises[0]:
+            cells[_JOINT:] = np.frombuffer(promises[0], dtype="<f4").reshape(2, len(indices))
         evidence._cells = _in_use(cells)
         if others:
-            evidence._other = cls.of(others)
+            evidence._other = cls.of(others, promises[1:])
         return evidence
 
 

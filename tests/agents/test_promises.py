@@ -10,6 +10,7 @@ from agents.forecast_commit import restore_state, snapshot_state
 from agents.forecast_state import WorkloadState, new_state
 from agents.policy import Slo, SloClass, WorkloadSpec
 from agents.promises import promise_capacities, strain_of
+from agents.records import Quantiles
 from infra.replay.loop import MemoryLoop
 from model.promises import Strain
 from model.seasonal_naive import SeasonalNaiveForecaster
@@ -24,6 +25,7 @@ FIVE: Final = FleetFacts(0, ready=5, pending=0, draining=0, desired=5)
 SLO: Final = Slo(2.0, 0.2, 0.99)
 CLASSED: Final = Slo(2.0, 0.2, 0.99, (SloClass("chat", 2.0, 0.2, 0.99), SloClass("bulk", 9.0, 1.0, 0.9)))
 TELLING: Final = {"ttft": 1.0, "tpot": 0.3}
+PEAK: Final = Quantiles((0.1, 0.5, 0.9), (8.0, 9.5, 12.0))
 
 
 def test_a_slots_percentiles_are_held_against_the_limits() -> None:
@@ -45,8 +47,14 @@ def test_a_slot_in_which_nothing_finished_is_told_of_by_the_others() -> None:
 def test_pools_and_classes_are_not_told_apart(declared: WorkloadSpec) -> None:
     assert strain_of(declared, window_of(**TELLING)) is None
     state = lived()
-    assert promise_capacities(state.spec, state.capacity)
-    assert promise_capacities(declared, state.capacity) == ()
+    assert promise_capacities(state.spec, state.capacity, 5, PEAK)
+    assert promise_capacities(declared, state.capacity, 5, PEAK) == ()
+
+
+def test_nothing_is_told_where_no_load_is_planned_for() -> None:
+    state = lived()
+    assert promise_capacities(state.spec, state.capacity, 0, PEAK) == ()
+    assert promise_capacities(state.spec, state.capacity, 5, None) == ()
 
 
 def lived() -> WorkloadState:
@@ -63,10 +71,14 @@ def lived() -> WorkloadState:
 
 def test_it_is_learned_and_outlives_a_restart() -> None:
     state = lived()
-    (only,) = promise_capacities(state.spec, state.capacity)
+    (only,) = promise_capacities(state.spec, state.capacity, 5, PEAK)
     assert only.promise == "tpot"
     assert only.capacity.values[2] == pytest.approx(2.0, rel=0.1)
     assert only.capacity.values == tuple(state.capacity.quantiles(only.capacity.levels))
+    assert only.miss_share == state.capacity.miss_share(1.9)
+    shares = [promise_capacities(state.spec, state.capacity, n, PEAK)[0].miss_share for n in (7, 6, 5, 4)]
+    assert shares == sorted(shares)
+    assert shares[0] < 0.002 < 0.03 < shares[-1]
 
 
 def histogram(count: float, slow: float, at: float) -> HistogramState:
