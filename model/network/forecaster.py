@@ -51,7 +51,10 @@ class NetworkForecaster:
         device: torch.device | None = None,
     ) -> None:
         self._network = network.eval().requires_grad_(requires_grad=False)
-        self._engine = None if device is None else DeviceEngine(self._network, device, on_refusal or (lambda _: None))
+        self._device = device
+        self._engine: DeviceEngine | None = (
+            None  # made when it is first asked: a device that fails must not end a worker
+        )
         self._seed = seed
         self._on_refusal = on_refusal
         self._fingerprint = f"harmony-{digest[:12]}-{seed}"
@@ -90,16 +93,21 @@ class NetworkForecaster:
         return ForecastBatch(out, ("harmony",) * b, self._fingerprint)
 
     def _on_device(self, ordered: ContextBatch, back: list[int], horizon: int, num_paths: int) -> Tensor | None:
-        """Paths [B, S, H, N] by the engine; None where there is none, any more, or the batch is not on the host."""
-        if self._engine is None or ordered.values.device.type != "cpu":
+        """Paths [B, S, H, N] by the engine; None without a device, a lost one too, or of a batch not on the host."""
+        if self._device is None or ordered.values.device.type != "cpu":
             return None
         try:
+            if self._engine is None:
+                self._engine = DeviceEngine(self._network, self._device, self._tell)
             return self._engine.paths(ordered, back, horizon, num_paths, partial(self._draw, ordered))
         except RuntimeError as error:  # of memory that is gone, or a device that is lost: the host answers from now on
-            self._engine = None
-            if self._on_refusal is not None:
-                self._on_refusal(f"the network runs on the CPU from now on, its device failed: {error}")
+            self._device = self._engine = None
+            self._tell(f"the network runs on the CPU from now on, its device failed: {error}")
             return None
+
+    def _tell(self, what: str) -> None:
+        if self._on_refusal is not None:
+            self._on_refusal(what)
 
     def _where_it_lies(self, ordered: ContextBatch, back: list[int], horizon: int, num_paths: int) -> Tensor:
         """Paths [B, S, H, N] in chunks of rows, on the batch's own device."""

@@ -106,7 +106,7 @@ class DeviceEngine:
         """
         b, _, n = batch.values.shape
         with torch.inference_mode(mode=False):  # whoever gets them may write into them
-            out = torch.empty((b, num_paths, horizon, n), pin_memory=self._cuda is not None)
+            out = _on_host(torch.empty((b, num_paths, horizon, n), device="meta"), pinned=self._cuda is not None)
         busy: list[_Place] = []
         with torch.inference_mode():
             for chunk in chunks(b, _MOST_VALUES // (n * horizon * num_paths)):
@@ -192,6 +192,11 @@ def compute(network: Network, on: Buffers) -> None:
     on.answer.copy_(bounded.index_select(-1, on.back))
 
 
+def _on_host(like: Tensor, *, pinned: bool) -> Tensor:
+    """Memory of the host that is not touched yet; pinned, a device copies from and to it while the host goes on."""
+    return torch.empty_like(like, device="cpu", pin_memory=pinned)
+
+
 class _Place:
     """Buffers on both sides for chunks of one shape, and the graph that was captured on them."""
 
@@ -204,8 +209,7 @@ class _Place:
         on_eager: Callable[[str], None],
     ) -> None:
         self._network, self._cuda, self._on_eager = network, cuda, on_eager
-        pinned = cuda is not None
-        self._host = like.each(lambda part: torch.empty_like(part, device="cpu", pin_memory=pinned))
+        self._host = like.each(lambda part: _on_host(part, pinned=cuda is not None))
         self._there = like.each(lambda part: torch.empty_like(part, device=device))
         self._graph: torch.cuda.CUDAGraph | None = None
         self._tried = False

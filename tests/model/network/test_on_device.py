@@ -13,12 +13,15 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
 from model.contract import COARSE_ROWS, ContextBatch
+from model.network import on_device
 from model.network.checkpoint import load
 from model.network.forecaster import NetworkForecaster
+from model.network.network import Network
 from model.network.on_device import SIZES, Buffers, DeviceEngine, chunks, compute
 from model.network.packaged import SHIPPED
 from tests.model.batches import random_batch
 from tests.model.network.captured import HostIsAskedError, operations_of, pretend_network
+from tests.model.network.recorded import RecordedGraph, pretend_cuda
 from tests.model.network.untrained import small_network
 
 _CPU = torch.device("cpu")
@@ -112,13 +115,73 @@ def test_places_are_made_once_per_shape() -> None:
     assert len(engine._places) == 12
 
 
+def _recorded(network: Network, patch: pytest.MonkeyPatch, said: list[str]) -> NetworkForecaster:
+    """A forecaster whose engine takes the CPU for a GPU."""
+    pretend_cuda(patch)
+    patch.setattr(on_device, "_on_host", lambda like, **_: torch.empty_like(like, device="cpu"))
+    forecaster = NetworkForecaster(network, "0" * 12, on_refusal=said.append, device=_CPU)
+    forecaster._engine = DeviceEngine(network, _CPU, said.append)
+    forecaster._engine._cuda = on_device._Cuda.of(_CPU)
+    return forecaster
+
+
+def test_a_replayed_capture_answers_for_what_has_arrived_since(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other values, gaps, rings, origins, bounds and order of columns than those that it was captured with."""
+    network, said = small_network(5), list[str]()
+    ours, plain = _recorded(network, monkeypatch, said), NetworkForecaster(network, "0" * 12)
+    with torch.inference_mode():
+        for seed, rows in ((1, 8), (2, 16), (3, 5), (4, 19)):
+            batch = _week(random_batch(rows, seed=seed), seed)
+            batch = replace(
+                batch,
+                origin_ts_ms=batch.origin_ts_ms + 3_600_000 * seed,
+                lower=torch.full((4,), -1.0 * seed),
+                upper=torch.tensor([1e9, 30.0 + seed, 1e9, 1e9]),
+            )
+            if seed == 3:  # the second and third change places: another way back
+                batch = replace(batch, indicators=("i0", "i2", "i1", "i3"))
+            assert _close(ours.forecast(batch, 6, 20).paths, plain.forecast(batch, 6, 20).paths)
+    assert said == []
+    engine = ours._engine
+    assert engine is not None
+    graphs = [place._graph for _, pair in engine._places.values() for place in pair]
+    # Seven chunks in turn, and one replay of each to compare.
+    assert [graph.replays for graph in graphs if isinstance(graph, RecordedGraph)] == [4 + 1, 3 + 1]
+
+
+def test_a_capture_that_cannot_be_or_answers_otherwise_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, batch = small_network(6), random_batch(3, seed=1)
+    plain = NetworkForecaster(network, "0" * 12).forecast(batch, 3, 20).paths
+    said: list[str] = []
+    ours = _recorded(network, monkeypatch, said)
+    monkeypatch.setattr(RecordedGraph, "replay", lambda _: None)
+    for _ in range(3):
+        assert _close(ours.forecast(batch, 3, 20).paths, plain)
+    assert len(said) == 2, "once for each place"
+    assert said[0] == "the network runs without a graph for (8, 4, 3, 20): what was captured answers otherwise"
+    said.clear()
+
+    def refused(*_: object, **__: object) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    ours = _recorded(network, monkeypatch, said)
+    monkeypatch.setattr(torch.cuda, "graph", refused)
+    assert _close(ours.forecast(batch, 3, 20).paths, plain)
+    assert "could not be captured: operation not permitted" in said[0]
+
+
 class _Lost(DeviceEngine):
     def paths(self, *_: object) -> Tensor:
         raise RuntimeError("CUDA error: out of memory")
 
 
-def test_a_device_that_fails_is_given_up_and_the_cpu_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("model.network.forecaster.DeviceEngine", _Lost)
+def _busy(*_: object) -> DeviceEngine:
+    raise RuntimeError("CUDA error: out of memory")
+
+
+@pytest.mark.parametrize("engine", [_Lost, _busy])
+def test_a_device_that_fails_is_given_up_and_the_cpu_answers(monkeypatch: pytest.MonkeyPatch, engine: object) -> None:
+    monkeypatch.setattr("model.network.forecaster.DeviceEngine", engine)
     said: list[str] = []
     network, batch = small_network(2), random_batch(3, seed=2)
     ours = NetworkForecaster(network, "0" * 12, on_refusal=said.append, device=_CPU)
