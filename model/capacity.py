@@ -144,7 +144,7 @@ class CapacityPosterior(CapacityBelief):
         if self._contradicted(slot.ready, residence_s):
             self._overload_rps = load
             self._fall = after_misses(self._fall, slot.end_ts_ms, self._log_median(), self._evidence)
-            self._start_over(self._standing.rate(slot.ready), missed_by(slot.strain, queued=True))
+            self._start_over(self._standing.rate(slot.ready), slot.ready, missed_by(slot.strain, queued=True))
             self._standing = NONE
             return "bad"
         changing = self._fleet.refuses(slot, self._settle_ms, residence_s)
@@ -268,10 +268,15 @@ class CapacityPosterior(CapacityBelief):
         believed = float(self.quantiles((0.5,))[0])
         return at_most < _LESS * believed and self._standing.rate(ready) > _BROKEN * believed
 
-    def _start_over(self, at_limit: float, by: MissedBy) -> None:
-        """Leave half of the evidence, of requests that were lighter, and count a clump that misses at the limit."""
+    def _start_over(self, at_limit: float, ready: int, by: MissedBy) -> None:
+        """Leave half of the evidence, of requests that were lighter, and count a clump that misses at the limit.
+
+        In the other unit, generated tokens, that is where what the replicas generate: of requests more come than are
+        taken in, so what comes of one is less than what one is.
+        """
         self._evidence.fade(max(_LIGHTER, min(1.0, _KNOWN_EVIDENCE / max(self.evidence, 1.0))))
-        self._fold(at_limit, 1.0, CLUMP, None, by)
+        other = self._rates.other
+        self._count(at_limit, 1.0, CLUMP, other / (ready * at_limit) if other else None, by)
 
     def _kept(self, load: float, share: float, requests: float) -> float:
         """Share of the evidence that a slot leaves, by how surprising it is."""
@@ -293,7 +298,9 @@ class CapacityPosterior(CapacityBelief):
         What is carried counts as no more than requests were found to be: answers that have just become longer are still
         being generated, and whether they miss is told when they end.
         """
-        factor = self._rates.others_per_unit(at_most)
+        self._count(load, missed, requests, self._rates.others_per_unit(at_most), by)
+
+    def _count(self, load: float, missed: float, requests: float, factor: float | None, by: MissedBy) -> None:
         shift = None if factor is None else math.log(factor) / SPACING
         place = math.log(load) / SPACING - LOWEST
         self._evidence.add(place, requests * (1.0 - missed), requests * missed, shift, by)

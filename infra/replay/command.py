@@ -14,7 +14,10 @@ from infra.replay.defaults import OUTPUT_TOKENS, PROMPT_TOKENS, TRAIN_SHARE
 def replay(
     requests: Annotated[Path | None, typer.Option(help="Recorded requests, CSV, plain or gzip.")] = None,
     rate: Annotated[
-        str | None, typer.Option(help="A rate file, or one that is built in: ramp, flash-crowd, regime-shift, hourly.")
+        str | None,
+        typer.Option(
+            help="A rate file, or one that is built in: ramp, flash-crowd, regime-shift, longer-answers, hourly."
+        ),
     ] = None,
     profile: Annotated[str, typer.Option(help="Engine profile: built-in name or JSON file.")] = "dense-70b",
     policies: Annotated[str | None, typer.Option(help="Separated by commas; default: all public ones.")] = None,

@@ -18,7 +18,7 @@ from infra.replay.rates import RateProfile
 from infra.replay.setting import Load
 from infra.simulator.arrivals import Arrivals
 
-_BUILT_IN: Final = {"flash-crowd": "1800", "regime-shift": "2400"}
+_BUILT_IN: Final = {"flash-crowd": "1800", "regime-shift": "2400", "longer-answers": "7200"}
 _CALM_S: Final = 1_800.0  # whose highest rate a rise is measured from
 _MOST: Final = 1_000  # surprises
 

@@ -119,6 +119,7 @@ def test_a_rise_is_measured_from_the_half_hour_before() -> None:
 def test_built_in_loads_know_their_surprises() -> None:
     assert asked_for(None, "flash-crowd") == Asked((1800.0,))
     assert asked_for(None, "regime-shift") == Asked((2400.0,))
+    assert asked_for(None, "longer-answers") == Asked((7200.0,))
     assert asked_for(None, "ramp") == asked_for(None, None) == Asked()
     assert asked_for("60,90", "flash-crowd") == Asked((60.0, 90.0))
     assert asked_for("x1.5", None) == Asked(factor=1.5)

@@ -87,3 +87,25 @@ def test_the_state_of_a_release_that_kept_one_unit_is_read() -> None:
     assert middle(again) == middle(posterior)
     lived(again, [(20.0, 400.0, 0.0)], first=10)
     assert middle(again.converted(20.0, None)) == pytest.approx(20.0 * middle(again), rel=ONE_AND_THE_SAME)
+
+
+def test_a_queue_that_stands_is_missed_in_tokens_at_what_the_replicas_generate() -> None:
+    """Two requests/s come to ten replicas, of 400 tokens each, then of 4,000.
+
+    They generate 2,000 tokens/s then and take in half a request/s: what they generate per request that comes is a
+    quarter of what a request has.
+    """
+    posterior = CapacityPosterior()
+    few = [replace(SLOT, arrival_rate=2.0, other_rate=800.0, miss_ratio=0.0, waiting=0.0, residence_s=10.0)] * 40
+    waiting = 0.0
+    overloaded = []
+    for _ in range(8):
+        waiting += 1.5 * SLOT.step_s
+        overloaded.append(replace(few[0], other_rate=2_000.0, miss_ratio=0.0, waiting=waiting))
+    verdicts = [
+        posterior.observe(replace(slot, end_ts_ms=(k + 1) * STEP_MS)) for k, slot in enumerate([*few, *overloaded])
+    ]
+    assert "bad" in verdicts[len(few) :]
+    in_tokens = posterior.converted(400.0, None)
+    assert in_tokens.clear_rps == pytest.approx(200.0, rel=0.3), "of each replica"
+    assert middle(in_tokens) > 80.0, "what was carried still is"
