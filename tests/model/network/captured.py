@@ -6,6 +6,7 @@ copied from the host's memory.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -49,8 +50,21 @@ class _DeviceAlone(TorchDispatchMode):
 
 @contextmanager
 def _no_data() -> Iterator[FakeTensorMode]:
-    with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=False) as mode:
+    with _without("triton"), torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=False) as mode:
         yield mode
+
+
+@contextmanager
+def _without(package: str) -> Iterator[None]:
+    """Such tensors load a compiler of kernels that nothing here uses, and that complains when a process ends."""
+    if package in sys.modules:
+        yield
+        return
+    sys.modules[package] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[package]
 
 
 def pretended(mode: FakeTensorMode) -> Callable[[Tensor], Tensor]:
