@@ -96,7 +96,8 @@ class RowPlanner:
         jumps: JumpsAhead | None = None,
     ) -> WorkloadPlan:
         """What an answer says."""
-        bound, state = next((c for c in result.classes if c.name == result.slo_class), None), subject.state
+        state = subject.state
+        bound = next((c for c in result.classes if c.name == result.slo_class), None)
         return bare_plan(
             subject,
             result.refused,

@@ -6,9 +6,10 @@ import math
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from agents.policy import WorkloadSpec
 from infra.data_directory import MIN_FREE_BYTES
 from infra.doctor_state import examine_model, examine_rights, examine_state
 from infra.errors import HarmonyError
@@ -129,11 +130,10 @@ def _sight(settings: Settings) -> Finding:
     reach = f"{settings.policy.max_horizon} steps of {step_s:g} s reach {sight_s:g} s"
     if not late:
         return Finding("sight", "ok", f"{reach}, as far as declared starts take")
-    shown = some([f"{w.id} ({w.lead_time_s:g} s)" for w in late], _SHOWN)
     return Finding(
         "sight",
         "note",
-        f"{reach}, starts take longer: {shown}; until they are seen to be faster these give no replica up",
+        f"{reach}, starts take longer: {_with_starts(late)}; until they are seen to be faster these give no replica up",
         f"set advanced.planning.max_horizon to {math.ceil(late[0].lead_time_s / step_s)} or more",
     )
 
@@ -146,13 +146,17 @@ def _step(settings: Settings) -> Finding:
     )
     if not quick:
         return Finding("step", "ok", f"{step_s:g} s, short beside declared starts")
-    shown = some([f"{w.id} ({w.lead_time_s:g} s)" for w in quick], _SHOWN)
     return Finding(
         "step",
         "note",
-        f"of {step_s:g} s is long beside starts of {shown}: jumps of their load are seen late",
+        f"of {step_s:g} s is long beside starts of {_with_starts(quick)}: jumps of their load are seen late",
         f"set step_s to {_short(quick[0].lead_time_s / _ENOUGH_STEPS)} or less, if sources report as often",
     )
+
+
+def _with_starts(workloads: Sequence[WorkloadSpec]) -> str:
+    """The first of them, with how long their starts take."""
+    return some([f"{w.id} ({w.lead_time_s:g} s)" for w in workloads], _SHOWN)
 
 
 def _short(seconds: float) -> str:

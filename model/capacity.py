@@ -20,7 +20,7 @@ from model.capacity_prior import LOWEST
 from model.evidence_curves import curves_of
 from model.known_fleet import KnownFleet
 from model.load_evidence import LoadEvidence
-from model.promises import UNTOLD, MissedBy, missed_by
+from model.promises import MissedBy, missed_by
 from model.recent_rates import RecentRates
 from model.slot_evidence import CLUMP, SlotEvidence, misses_of, usable
 from model.standing_queue import NONE, StandingQueue
@@ -163,7 +163,7 @@ class CapacityPosterior(CapacityBelief):
             self._fall = after_misses(self._fall, slot.end_ts_ms, self._log_median(), self._evidence)
         self._evidence.fade(keep * 0.5 ** (elapsed_ms / _HALF_LIFE_MS))
         share, at_most = min(misses.share, curves_of(self._allowed).most), None if bad else slot.others_per_unit
-        self._fold(load, share, worth, at_most, missed_by(slot.strain, misses.queued) if share > 0.0 else UNTOLD)
+        self._fold(load, share, worth, at_most, missed_by(slot.strain, misses.queued))
         if not bad and self._fall is not None:
             step_ms, median = slot.step_s * 1000.0, self._log_median()
             self._fall = after_good_slot(self._fall, slot.end_ts_ms, step_ms, median, self._evidence)

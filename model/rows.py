@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any, Final
 
 import torch
+from torch import Tensor
 
 from model.contract import ContextBatch, ForecastBatch
 
@@ -59,6 +61,16 @@ def slice_forecast(forecast: ForecastBatch, start: int, stop: int) -> ForecastBa
     if start == 0 and stop == len(forecast.sources):
         return forecast
     return replace(forecast, paths=forecast.paths[start:stop], sources=forecast.sources[start:stop])
+
+
+PER_ROW: Final = ("origin_ts_ms", "values", "observed", "coarse", "coarse_observed")
+PER_COLUMN: Final = ("levels", "lower", "upper")
+
+
+def each_tensor(batch: ContextBatch, change: Callable[[Tensor], Tensor]) -> ContextBatch:
+    """The batch with the same change of every tensor."""
+    changed: dict[str, Any] = {name: change(getattr(batch, name)) for name in (*PER_ROW, *PER_COLUMN)}
+    return replace(batch, **changed)
 
 
 def join_forecasts(forecasts: Sequence[ForecastBatch]) -> ForecastBatch:

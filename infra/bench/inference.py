@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -19,6 +19,7 @@ from infra.json_report import write_json
 from model.contract import COARSE_ROWS, ContextBatch
 from model.network.features import describe
 from model.network.network import Network
+from model.rows import each_tensor
 
 _STEP_MS = 15_000
 _ORIGIN_TS_MS = 1_763_636_400_000
@@ -143,13 +144,9 @@ def _eager(network: Network, batch: ContextBatch, horizon: int, paths: int) -> T
     """What the network would be without an engine: tensors throughout, one product per layer for the whole batch."""
     device = network.trust.device
     noise = torch.randn((*batch.values.shape[::2], horizon, paths), device=device)
-    moved: dict[str, Any] = {
-        part.name: getattr(batch, part.name).to(device)
-        for part in fields(batch)
-        if isinstance(getattr(batch, part.name), Tensor)
-    }
+    moved = each_tensor(batch, lambda part: part.to(device))
     with torch.enable_grad():  # else its layers multiply row by row; nothing here has a gradient
-        law = network(describe(replace(batch, **moved), network.spec, loops=False), horizon)
+        law = network(describe(moved, network.spec, loops=False), horizon)
     return law.sample(noise, loops=False).permute(0, 3, 2, 1).float().cpu()
 
 

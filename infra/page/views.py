@@ -196,7 +196,10 @@ def _without_noise(d: Decision) -> dict[str, Any]:
     """The decision as published, with numbers rounded for display."""
     told: dict[str, Any] = msgspec.to_builtins(d)
     told["risk"]["p_miss"] = {n: _rounded(p) for n, p in d.risk.p_miss.items()}
-    told["risk"]["promises"] = [{"promise": p.promise, "capacity": _quantiles(p.capacity)} for p in d.risk.promises]
+    told["risk"]["promises"] = [
+        {"promise": p.promise, "capacity": _quantiles(p.capacity), "miss_share": _rounded(p.miss_share)}
+        for p in d.risk.promises
+    ]
     told["forecast"]["peak"] = _quantiles(d.forecast.peak)
     told["capacity_per_replica"] = _quantiles(d.capacity_per_replica)
     told["lead_time_s"] = _quantiles(d.lead_time_s)

@@ -25,6 +25,7 @@ from torch import Tensor
 from model.contract import ContextBatch
 from model.network.features import describe
 from model.network.network import Network
+from model.rows import PER_COLUMN, PER_ROW, each_tensor
 
 SIZES: Final = (8, 32, 128, 512)  # rows of a chunk
 _MOST_VALUES: Final = 1 << 24  # of a chunk's paths: some ten intermediates of theirs stand at once
@@ -157,7 +158,7 @@ class Buffers:
         """For `size` rows like those of a batch, on the host; their memory is not touched."""
         n = batch.values.shape[2]
         rows: dict[str, Any] = {}
-        for name in _PER_ROW:
+        for name in PER_ROW:
             part = getattr(batch, name)
             rows[name] = torch.empty((size, *part.shape[1:]), dtype=part.dtype)
         return cls(
@@ -169,16 +170,11 @@ class Buffers:
 
     def each(self, change: Callable[[Tensor], Tensor]) -> Buffers:
         """The same change of every tensor."""
-        parts: dict[str, Any] = {name: change(getattr(self.batch, name)) for name in (*_PER_ROW, *_PER_COLUMN)}
-        return Buffers(replace(self.batch, **parts), change(self.back), change(self.noise), change(self.answer))
+        return Buffers(each_tensor(self.batch, change), change(self.back), change(self.noise), change(self.answer))
 
     def inputs(self) -> list[Tensor]:
         """All but the answer."""
-        return [*(getattr(self.batch, name) for name in (*_PER_ROW, *_PER_COLUMN)), self.back, self.noise]
-
-
-_PER_ROW: Final = ("origin_ts_ms", "values", "observed", "coarse", "coarse_observed")
-_PER_COLUMN: Final = ("levels", "lower", "upper")
+        return [*(getattr(self.batch, name) for name in (*PER_ROW, *PER_COLUMN)), self.back, self.noise]
 
 
 def compute(network: Network, on: Buffers) -> None:
@@ -220,11 +216,11 @@ class _Place:
         count = chunk.stop - chunk.start
         drawn = [drawers.submit(draw, chunk.start + r, self._host.noise[r]) for r in range(count)]
         self._host.noise[count:].zero_()
-        for name in _PER_ROW:
+        for name in PER_ROW:
             there, rows = getattr(self._host.batch, name), getattr(batch, name)[chunk.start : chunk.stop]
             there[:count] = rows
             there[count:] = rows[-1:]
-        for name in _PER_COLUMN:
+        for name in PER_COLUMN:
             getattr(self._host.batch, name).copy_(getattr(batch, name))
         self._host.back.copy_(torch.tensor(back))
         for row in drawn:

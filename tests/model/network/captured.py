@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-_ASKS = ("prim.device.default",)  # about a tensor, not for what is in it
+ASKS = ("prim.device.default",)  # about a tensor, not for what is in it
 _WAITS = ("aten.cholesky_solve.default",)  # batches of it may be MAGMA's, which waits for the device between kernels
 
 
@@ -38,7 +38,7 @@ class _DeviceAlone(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        if str(func) not in _ASKS:
+        if str(func) not in ASKS:
             tensors = [leaf for leaf in tree_leaves((args, kwargs, out)) if isinstance(leaf, Tensor)]
             if any(tensor.device.type == "cpu" for tensor in tensors):
                 raise HostIsAskedError(f"{func} touches the host's memory")
