@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from streams.close_columns import CELLS, OLDER, PRESENT, ROWS, SERIES, Columns
 from streams.facts_codec import FactColumns, SeriesColumns
 from streams.pages import BatchQueue, FleetFacts, HistogramState, OutcomeFact, SloCounts
-from streams.sample_run import Bools, Singles
+from streams.sample_run import Bools, Ints, Singles
 from streams.series_index import SeriesIndex
 from streams.slots import SlotNews
+
+_NOBODY: Ints = np.zeros(0, np.int64)
 
 # Rows of histograms, and which of them are older than their series' newest sample.
 HistRows = tuple[list[tuple[int, str, HistogramState]], list[tuple[int, str, int]]]
@@ -30,8 +34,11 @@ class BlockOfPages:
         self._cuts: list[list[int]]
         self._same: list[bool]
         self._refused: list[int]
-        self._workloads: tuple[str, ...]
-        self._sources: tuple[str, ...]
+        # Names of the slot looked at last, by their numbers. Its series are remembered, so that none of these numbers
+        # has come to mean anything else when the next slot closes.
+        self._numbers: tuple[Ints, Ints] = _NOBODY, _NOBODY
+        self._workloads: tuple[str, ...] = ()
+        self._sources: tuple[str, ...] = ()
         self._rows: bytes
         self._names_of: dict[bytes, tuple[str, ...]] = {}
 
@@ -46,8 +53,11 @@ class BlockOfPages:
         """Workloads of a slot's page, ascending; slots are looked at in order."""
         if not self._same[at]:
             rows, series = self._part(at, ROWS), self._part(at, SERIES)
-            self._workloads = tuple(self._index.names_of(self._block.workload[rows]))
-            self._sources = tuple(self._index.sources_of(self._block.series[series]))
+            numbers = self._block.workload[rows], self._block.series[series]
+            if not all(map(np.array_equal, numbers, self._numbers)):
+                self._numbers = numbers[0].copy(), numbers[1].copy()
+                self._workloads = tuple(self._index.names_of(numbers[0]))
+                self._sources = tuple(self._index.sources_of(numbers[1]))
             self._rows = self._block.row[series].tobytes()
         return self._workloads
 

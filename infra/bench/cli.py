@@ -73,7 +73,9 @@ def plan(
 def latency(
     workloads: Annotated[str, typer.Option(help="Fleet sizes, separated by commas.")] = "100,1000",
     samples_per_s: Annotated[int, typer.Option(min=1, help="Load, over all workloads.")] = 5_000,
-    slots: Annotated[int, typer.Option(min=1, help="Slots of 5 s to measure per fleet.")] = 10,
+    slots: Annotated[
+        int, typer.Option(min=1, help="Slots to measure per fleet: of 5 s, longer above 1,000 workloads.")
+    ] = 10,
     weights: Annotated[
         str | None,
         typer.Option(help="As `advanced.model.weights`; default: a worker's, which needs six hours."),

@@ -11,14 +11,14 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from infra.bench.live_loop import LiveJob, LiveLoop, measure_fleets
+from infra.bench.live_loop import LiveJob, LiveLoop, measure_fleets, step_ms_for
 from infra.bench.live_watch import DecisionWatch, Publisher
 from infra.bench.report import percentile, print_table
+from infra.bench.stage_stamps import parts_ms, read_stamps
 from infra.cli_options import say
 
-_BUCKET = re.compile(r"^harmony_telemetry_to_command_seconds_bucket\{([^}]*)\} ([0-9.e+]+)$", re.MULTILINE)
+_BATCHES = re.compile(r"^harmony_(batch_wait|inference|plan)_seconds_(sum|count) ([0-9.e+-]+)$", re.MULTILINE)
 _FORECASTS = re.compile(r'^harmony_forecasts_total\{[^}]*source="([^"]*)"[^}]*\} ([0-9.e+]+)$', re.MULTILINE)
-_LABEL = re.compile(r'(\w+)="([^"]*)"')
 _RIVAL = "hpa_loop.py"  # what a scaler by hand does, without nearly all that ours does
 
 
@@ -41,7 +41,7 @@ def run_latency_bench(bench: LatencyBench, out: Path | None = None) -> dict[str,
     """
     runs = [
         (
-            LiveJob(workloads=number, samples_per_s=bench.samples_per_s, weights=bench.weights),
+            LiveJob(number, bench.samples_per_s, step_ms_for(number), weights=bench.weights),
             partial(_measure, slots=bench.slots, rival=rival),
         )
         for number in bench.workloads
@@ -75,11 +75,16 @@ async def _measure(loop: LiveLoop, slots: int, rival: str | None) -> dict[str, A
             finally:
                 publishing.cancel()
     origins = range(last - (slots - 1) * job.step_ms, last + 1, job.step_ms)
+    parts = {}
+    if rival is None:
+        stamps = await read_stamps(loop, min(publisher.ticks[origins[0]].values()))
+        parts = parts_ms(watch.stamps, loop.partition, publisher.ticks, stamps, origins, job.step_ms)
     by_slot = [watch.delays_ms(publisher, (origin,)) for origin in origins]
     delays = [delay for slot in by_slot for delay in slot]
     return {
         "subject": "harmony" if rival is None else Path(rival).stem,
         "workloads": job.workloads,
+        "step_ms": job.step_ms,
         "sources_per_workload": job.sources,
         "samples_per_s": job.workloads * job.sources * 1000 / job.step_ms,
         "decisions": len(delays),
@@ -87,21 +92,23 @@ async def _measure(loop: LiveLoop, slots: int, rival: str | None) -> dict[str, A
         "p50_ms": percentile(delays, 0.5),
         "p99_ms": percentile(delays, 0.99),
         "worst_ms_by_slot": [max(slot) for slot in by_slot],
-        "stages": _by_stage(measured, caught_up),
+        "parts": parts,
+        "batch_ms": _by_batch(measured, caught_up),
         "forecasts": _by_forecaster(measured, caught_up),
         "publisher_behind_ms": round(publisher.behind_ms),
         "catch_up_s": started_s,
     }
 
 
-def _by_stage(metrics: str, before: str) -> dict[str, dict[str, float]]:
-    """Upper bounds of the median and the 99th percentile of the worker's own histogram, by stage, between two looks."""
-    old = dict(_BUCKET.findall(before))
-    buckets: dict[str, list[tuple[float, float]]] = {}
-    for labels, count in _BUCKET.findall(metrics):
-        named = dict(_LABEL.findall(labels))
-        buckets.setdefault(named["stage"], []).append((float(named["le"]), float(count) - float(old.get(labels, 0))))
-    return {stage: {"p50_s": _at(found, 0.5), "p99_s": _at(found, 0.99)} for stage, found in buckets.items()}
+def _by_batch(metrics: str, before: str) -> dict[str, float]:
+    """Mean time that a batch of workloads waited, was forecast and was planned between two looks, ms."""
+    old, new = ({(n, k): float(v) for n, k, v in _BATCHES.findall(text)} for text in (before, metrics))
+    means = {}
+    for name in ("batch_wait", "inference", "plan"):
+        total, count = (new.get((name, key), 0.0) - old.get((name, key), 0.0) for key in ("sum", "count"))
+        if count > 0:
+            means[name] = 1000 * total / count
+    return means
 
 
 def _by_forecaster(metrics: str, before: str) -> dict[str, float]:
@@ -110,12 +117,6 @@ def _by_forecaster(metrics: str, before: str) -> dict[str, float]:
     made = {name: float(count) - float(old.get(name, 0)) for name, count in _FORECASTS.findall(metrics)}
     total = sum(made.values())
     return {name: count / total for name, count in made.items() if count > 0}
-
-
-def _at(buckets: Sequence[tuple[float, float]], level: float) -> float:
-    ordered = sorted(buckets)
-    wanted = level * ordered[-1][1]
-    return next(bound for bound, count in ordered if count >= wanted)
 
 
 def _show(results: Sequence[dict[str, Any]]) -> None:
@@ -128,10 +129,15 @@ def _show(results: Sequence[dict[str, Any]]) -> None:
             f"{r['p50_ms']:.0f}",
             f"{r['p99_ms']:.0f}",
             f"{max(r['worst_ms_by_slot']):.0f}",
+            " ".join(f"{part['p50_ms']:.0f}/{part['p99_ms']:.0f}" for part in r["parts"].values()),
+            " ".join(f"{mean:.0f}" for mean in r["batch_ms"].values()),
             ", ".join(f"{name} {share:.0%}" for name, share in r["forecasts"].items()),
         )
         for r in results
     ]
-    print_table(
-        ("workloads", "subject", "samples/s", "decisions", "p50 ms", "p99 ms", "worst ms", "forecasts by"), rows
-    )
+    headings = (
+        "workloads", "subject", "samples/s", "decisions", "p50 ms", "p99 ms", "worst ms",
+        "to page, plan, decision", "batch waits, forecast, plan", "forecasts by",
+    )  # fmt: skip
+    note = "parts are p50/p99 ms by the broker's stamps; a batch's are means of the worker's own clock, ms"
+    print_table(headings, rows, note)

@@ -33,6 +33,7 @@ from streams.records import encode_fleet, encode_sample, encode_tick, record_key
 from streams.topics import Topics
 
 PARTITIONS = 4
+_WORKLOADS_PER_5S = 1_000  # what one core decides upon in a step, with room for catching up
 
 
 Measure = Callable[["LiveLoop"], Coroutine[Any, Any, dict[str, Any]]]
@@ -201,6 +202,11 @@ class LiveLoop:
         """An error that ends with the worker's last words."""
         lines = (self.home / "worker.log").read_text(errors="replace").strip().splitlines()
         return HarmonyError(f"{what}; the worker's last line: {lines[-1] if lines else 'none'}")
+
+
+def step_ms_for(workloads: int) -> int:
+    """Steps of 5 s, longer where one core needs longer for so many."""
+    return 5_000 * max(1, -(-workloads // _WORKLOADS_PER_5S))
 
 
 @contextmanager

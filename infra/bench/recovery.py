@@ -9,13 +9,12 @@ from pathlib import Path
 from time import time
 from typing import Any
 
-from infra.bench.live_loop import LiveJob, LiveLoop, measure_fleets, stop
+from infra.bench.live_loop import LiveJob, LiveLoop, measure_fleets, step_ms_for, stop
 from infra.bench.live_watch import DecisionWatch, Publisher
 from infra.bench.report import print_table
 from infra.cli_options import say
 
 _BEFORE_S = 0.2
-_WORKLOADS_PER_5S = 1_000  # what one core decides upon in a step, with room for catching up
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +38,9 @@ def run_recovery_bench(bench: RecoveryBench, out: Path | None = None) -> dict[st
 
 
 def _job(workloads: int) -> LiveJob:
-    """One sample per workload and step, steps as long as one core needs for all."""
-    step_s = 5 * max(1, -(-workloads // _WORKLOADS_PER_5S))
-    return LiveJob(workloads=workloads, samples_per_s=max(1, workloads // step_s), step_ms=1_000 * step_s)
+    """One sample per workload and step."""
+    step_ms = step_ms_for(workloads)
+    return LiveJob(workloads=workloads, samples_per_s=max(1, 1_000 * workloads // step_ms), step_ms=step_ms)
 
 
 async def _measure(loop: LiveLoop) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from tests.bench.performance_goals import goals
 from tests.bench.stored import results
 
 _BASELINES = {"single": "aiokafka loop", "packed": "aiokafka loop", "binary": "fetch only"}
-_LATENCIES = ("latency", "latency-50000", "latency-network")
+_LATENCIES = ("latency", "latency-10000", "latency-50000", "latency-network")
 _RECOVERIES = ("recovery", "recovery-10000")
 
 
@@ -118,12 +118,13 @@ def _fleets(measured: Mapping[str, Any], how: str) -> list[tuple[str, ...]]:
 
 def _latency() -> str:
     where = "".join(f"* {_file(name)}: {conditions(results(name))}" for name in _LATENCIES)
-    return f"{_latencies([results(name)['results'] for name in _LATENCIES])}\n{where}"
+    measured = [results(name)["results"] for name in _LATENCIES]
+    return f"{_latencies(measured)}\n{_latency_parts(measured)}\n{where}"
 
 
 def _latencies(runs: Sequence[Sequence[Mapping[str, Any]]]) -> str:
     headings = (
-        "workloads", "samples/s", "forecasts by", "decided", "p50 / p99 ms", "an HPA loop by hand",
+        "workloads", "slots of", "samples/s", "forecasts by", "decided", "p50 / p99 ms", "an HPA loop by hand",
         "caught up with 72 slots after",
     )  # fmt: skip
     rows = []
@@ -132,6 +133,7 @@ def _latencies(runs: Sequence[Sequence[Mapping[str, Any]]]) -> str:
             rows.append(
                 (
                     f"{mine['workloads']:,}",
+                    f"{mine.get('step_ms', 5_000) / 1000:g} s",
                     f"{mine['samples_per_s']:,.0f}",
                     ", ".join(mine["forecasts"]),
                     "all" if mine["decisions"] == mine["expected"] else f"{mine['decisions']} of {mine['expected']}",
@@ -140,6 +142,25 @@ def _latencies(runs: Sequence[Sequence[Mapping[str, Any]]]) -> str:
                     f"{mine['catch_up_s']:.0f} s",
                 )
             )
+    return table(headings, rows)
+
+
+def _latency_parts(runs: Sequence[Sequence[Mapping[str, Any]]]) -> str:
+    headings = (
+        "workloads", "samples/s", "tick to page, ms", "page to plan", "plan to decision", "a batch waits",
+        "is forecast", "is planned",
+    )  # fmt: skip
+    rows = [
+        (
+            f"{mine['workloads']:,}",
+            f"{mine['samples_per_s']:,.0f}",
+            *(f"{part['p50_ms']:,.0f} / {part['p99_ms']:,.0f}" for part in mine["parts"].values()),
+            *(f"{mean_ms:.0f}" for mean_ms in mine["batch_ms"].values()),
+        )
+        for measured in runs
+        for mine, _ in _with_rival(measured)
+        if "parts" in mine
+    ]
     return table(headings, rows)
 
 

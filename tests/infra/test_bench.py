@@ -24,11 +24,13 @@ from infra.bench.job import (
     records,
     samples,
 )
-from infra.bench.latency import _by_forecaster, _by_stage
+from infra.bench.latency import _by_batch, _by_forecaster
+from infra.bench.live_loop import step_ms_for
 from infra.bench.preload import partition_of
 from infra.bench.report import percentile, spread
 from infra.bench.scale import ring_kb, slopes
 from infra.bench.scale_subject import measure
+from infra.bench.stage_stamps import StageStamps, parts_ms
 from infra.bench.subjects import RIVALS
 from infra.errors import HarmonyError
 from streams.catalogue import DEFAULT_CATALOGUE
@@ -126,16 +128,28 @@ def test_slopes_are_between_neighbouring_fleets() -> None:
     assert slopes(fleets) == [25.0, 24.0]
 
 
-def test_stages_are_read_from_the_workers_histogram() -> None:
-    lines = [
-        f'harmony_telemetry_to_command_seconds_bucket{{le="{le}",stage="{stage}"}} {count}'
-        for stage, counts in {"page": (90, 100, 100), "decision": (10, 98, 100)}.items()
-        for le, count in zip(("0.1", "0.5", "+Inf"), counts, strict=True)
-    ]
-    assert _by_stage("\n".join(lines), lines[0].replace(" 90", " 0")) == {
-        "page": {"p50_s": 0.1, "p99_s": 0.5},
-        "decision": {"p50_s": 0.5, "p99_s": float("inf")},
+def test_what_a_batch_takes_is_the_mean_between_two_looks() -> None:
+    text = "\n".join(f"harmony_{name}_seconds_{key} {{}}" for name in ("inference", "plan") for key in ("sum", "count"))
+    assert _by_batch(text.format(7.5, 30.0, 4.0, 40.0), text.format(5.0, 20.0, 4.0, 40.0)) == {"inference": 250.0}
+    assert _by_batch(text.format("5e-01", 2.0, 4.0, 40.0), "") == {"inference": 250.0, "plan": 100.0}
+
+
+def test_a_decision_is_on_its_way_to_its_page_to_its_plan_and_to_itself() -> None:
+    # Slots of 10 ms; workload a is in partition 0, b and c in 1. What is not asked for or has no page is left out.
+    decided = {("a", 20): 1_100, ("b", 20): 1_205, ("c", 20): 1_210, ("a", 30): 9_999, ("b", 40): 9_999}
+    stamps = StageStamps({(0, 1): 1_020, (1, 1): 1_030, (0, 2): 5_000}, {(0, 1): 1_090, (1, 1): 1_200, (0, 2): 5_000})
+    ticks = {20: {0: 1_000, 1: 1_005}, 30: {0: 2_000, 1: 2_000}, 40: {0: 3_000, 1: 3_000}}
+    found = parts_ms(decided, {"a": 0, "b": 1, "c": 1}, ticks, stamps, (20, 40), 10)
+    assert found == {
+        "page": {"p50_ms": 25, "p99_ms": 25},
+        "plan": {"p50_ms": 170, "p99_ms": 170},
+        "decision": {"p50_ms": 10, "p99_ms": 10},
     }
+    assert parts_ms(decided, {"a": 0, "b": 1, "c": 1}, ticks, StageStamps({}, {}), (20,), 10) == {}
+
+
+def test_larger_fleets_have_longer_steps() -> None:
+    assert [step_ms_for(n) for n in (1, 1_000, 1_001, 10_000)] == [5_000, 5_000, 10_000, 50_000]
 
 
 def test_who_forecast_between_two_looks() -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from streams import series_index
 from streams import slots as slots_module
 from streams.binary_form import encode_binary
 from streams.records import encode_packed
@@ -65,3 +68,18 @@ def test_names_of_a_packed_record_that_is_refused_are_not_remembered(
     log.put(packed(form, names, T0 + ahead_ms, share), 0)
     assert (log.kernel.counters.samples, log.kernel.counters.dead) == (1, 1)
     assert log.kernel._index.num_series == 1
+
+
+@given(st.lists(st.sets(st.tuples(st.sampled_from("uvw"), st.sampled_from("abc")), max_size=4), max_size=24))
+def test_pages_name_who_was_heard_however_often_numbers_are_given_anew(heard: list[set[tuple[str, str]]]) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(series_index, "_SLACK", 0)  # forgets whenever it may
+        log = Log()
+        log.sample(0, GAUGE)
+        for slot, pairs in enumerate(heard, 1):
+            for workload, source in sorted(pairs, key=hash):
+                log.sample(1000 * slot, GAUGE, workload=workload, source=source)
+        log.tick(1000 * (len(heard) + 1) + log.config.grace_ms)
+    told = [{(state.workload, state.source) for state in page.series} for page in log.pages]
+    assert told == [{("w", "a")}, *heard][-len(told) :]
+    assert len(told) == len(heard) + 1 or not heard[-1]

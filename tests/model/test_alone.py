@@ -1,0 +1,47 @@
+"""The model, and what measures it, work where nothing of Kafka is installed: on a machine for training, say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+ROOT = Path(__file__).parents[2]
+WITHOUT_KAFKA = dedent("""
+    import importlib, importlib.abc, pkgutil, runpy, sys
+
+    class NotInstalled(importlib.abc.MetaPathFinder):
+        def find_spec(self, name, path=None, target=None):
+            if name.split(".")[0] in ("faust", "mode", "aiokafka", "kafka"):
+                raise ModuleNotFoundError(name)
+
+    sys.meta_path.insert(0, NotInstalled())
+""")
+
+
+def run(program: str, *arguments: str) -> str:
+    command = [sys.executable, "-c", WITHOUT_KAFKA + dedent(program), *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_module_of_the_model_is_imported_without_kafka() -> None:
+    told = run("""
+        import model
+        names = [module.name for module in pkgutil.walk_packages(model.__path__, "model.")]
+        for name in names:
+            importlib.import_module(name)
+        print(len(names))
+    """)
+    assert int(told) > 100
+
+
+def test_the_bench_of_the_model_runs_without_kafka() -> None:
+    told = run("""
+        sys.argv = ["harmony", "bench", "inference", "--batches", "1", "--rounds", "1"]
+        runpy.run_module("infra.cli", run_name="__main__")
+    """)
+    assert "eager" in told
+    assert "pool" in told
