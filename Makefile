@@ -43,9 +43,10 @@ check: setup ## Lint, format, types, import directions
 
 bench: setup ## Measure it beside its rivals, write tests/bench/results and docs/performance.md (a quiet machine, an hour)
 	@run() { echo "== $$*"; name=$$1; shift; $(BIN)/harmony bench "$$@" --json tests/bench/results/$$name.json; }; \
-	run ingest ingest && run plan plan && run inference inference && run scale scale && run workers workers && \
+	run ingest ingest && run plan plan && run inference inference && run scale scale && \
+	run workers workers && run workers-1000 workers --workloads 1000 && \
 	run latency latency --workloads 100,300,1000 && \
-	run latency-10000 latency --workloads 10000 --slots 4 --samples-per-s 5000 && \
+	run latency-10000 latency --workloads 10000 --slots 4 && \
 	run latency-50000 latency --workloads 100,1000 --samples-per-s 50000 && \
 	run latency-network latency --workloads 100 --weights model/weights && \
 	run recovery recovery --workloads 100,1000 && run recovery-10000 recovery --workloads 10000 && \

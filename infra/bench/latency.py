@@ -100,23 +100,27 @@ async def _measure(loop: LiveLoop, slots: int, rival: str | None) -> dict[str, A
     }
 
 
+def _grown(counters: re.Pattern[str], metrics: str, before: str) -> dict[tuple[str, ...], float]:
+    """By how much counters grew between two looks, by the groups of the pattern but the last, their value."""
+    old, new = ({found[:-1]: float(found[-1]) for found in counters.findall(text)} for text in (before, metrics))
+    return {names: value - old.get(names, 0.0) for names, value in new.items()}
+
+
 def _by_batch(metrics: str, before: str) -> dict[str, float]:
     """Mean time that a batch of workloads waited, was forecast and was planned between two looks, ms."""
-    old, new = ({(n, k): float(v) for n, k, v in _BATCHES.findall(text)} for text in (before, metrics))
-    means = {}
-    for name in ("batch_wait", "inference", "plan"):
-        total, count = (new.get((name, key), 0.0) - old.get((name, key), 0.0) for key in ("sum", "count"))
-        if count > 0:
-            means[name] = 1000 * total / count
-    return means
+    grown = _grown(_BATCHES, metrics, before)
+    return {
+        name: 1000 * grown[name, "sum"] / grown[name, "count"]
+        for name in ("batch_wait", "inference", "plan")
+        if grown.get((name, "count"), 0.0) > 0
+    }
 
 
 def _by_forecaster(metrics: str, before: str) -> dict[str, float]:
     """Share of the forecasts that each forecaster made between two looks."""
-    old = dict(_FORECASTS.findall(before))
-    made = {name: float(count) - float(old.get(name, 0)) for name, count in _FORECASTS.findall(metrics)}
+    made = _grown(_FORECASTS, metrics, before)
     total = sum(made.values())
-    return {name: count / total for name, count in made.items() if count > 0}
+    return {name: count / total for (name,), count in made.items() if count > 0}
 
 
 def _show(results: Sequence[dict[str, Any]]) -> None:

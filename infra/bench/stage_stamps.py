@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping
-from typing import Any, NamedTuple
-
-from aiokafka import AIOKafkaConsumer
-from aiokafka.structs import TopicPartition
+from typing import NamedTuple
 
 from agents.plan_codec import slot_of_plan
 from infra.bench.live_loop import PARTITIONS, LiveLoop
 from infra.bench.report import percentile
+from streams.log import LogRecord
+from streams.log_reader import LogReader
 from streams.page_codec import slot_of_page
-
-_SOON_MS = 500
 
 Place = tuple[int, int]
 """A partition of the pages, and a slot."""
@@ -29,33 +26,21 @@ class StageStamps(NamedTuple):
 async def read_stamps(loop: LiveLoop, since_ms: int) -> StageStamps:
     """Those of the records from this stamp on, up to the end of the topics."""
     pages: dict[Place, int] = {}
-    async for record in _records(loop.brokers, loop.topics.pages, range(PARTITIONS), since_ms):
-        place = record.partition, slot_of_page(record.key)
-        pages[place] = max(record.timestamp, pages.get(place, 0))
     plans: dict[Place, int] = {}
-    async for record in _records(loop.brokers, loop.topics.plans, (0,), since_ms):
-        plans.setdefault((int(record.key), slot_of_plan(record.value, record.offset)), record.timestamp)
+    async with LogReader({"bootstrap_servers": loop.brokers}) as reader:
+        for partition in range(PARTITIONS):
+            async for record in _since(reader, loop.topics.pages, partition, since_ms):
+                pages[partition, slot_of_page(record.key)] = record.stamp_ms
+        async for record in _since(reader, loop.topics.plans, 0, since_ms):
+            assert record.key is not None
+            plans[int(record.key), slot_of_plan(record.value, record.offset)] = record.stamp_ms
     return StageStamps(pages, plans)
 
 
-async def _records(brokers: str, topic: str, partitions: Iterable[int], since_ms: int) -> AsyncIterator[Any]:
-    """Every record of the topic that the broker has stamped since, up to its present end."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=brokers, enable_auto_commit=False)
-    await consumer.start()
-    try:
-        places = [TopicPartition(topic, p) for p in partitions]
-        consumer.assign(places)
-        ends = await consumer.end_offsets(places)
-        begins = await consumer.offsets_for_times(dict.fromkeys(places, since_ms))
-        for place in places:
-            consumer.seek(place, begins[place].offset if begins[place] is not None else ends[place])
-        while [p for p in places if await consumer.position(p) < ends[p]]:
-            for place, found in (await consumer.getmany(timeout_ms=_SOON_MS)).items():
-                for record in found:
-                    if record.offset < ends[place]:
-                        yield record
-    finally:
-        await consumer.stop()
+async def _since(reader: LogReader, topic: str, partition: int, since_ms: int) -> AsyncIterator[LogRecord]:
+    start, (_, end) = await reader.offset_at(topic, partition, since_ms), await reader.bounds(topic, partition)
+    async for record in reader.read(topic, partition, start, end):
+        yield record
 
 
 def parts_ms(

@@ -13,6 +13,7 @@ from tests.bench.stored import results
 
 _BASELINES = {"single": "aiokafka loop", "packed": "aiokafka loop", "binary": "fetch only"}
 _LATENCIES = ("latency", "latency-10000", "latency-50000", "latency-network")
+_ARRANGEMENTS = ("workers", "workers-1000")
 _RECOVERIES = ("recovery", "recovery-10000")
 
 
@@ -117,9 +118,8 @@ def _fleets(measured: Mapping[str, Any], how: str) -> list[tuple[str, ...]]:
 
 
 def _latency() -> str:
-    where = "".join(f"* {_file(name)}: {conditions(results(name))}" for name in _LATENCIES)
     measured = [results(name)["results"] for name in _LATENCIES]
-    return f"{_latencies(measured)}\n{_latency_parts(measured)}\n{where}"
+    return f"{_latencies(measured)}\n{_latency_parts(measured)}\n{_sources(_LATENCIES)}"
 
 
 def _latencies(runs: Sequence[Sequence[Mapping[str, Any]]]) -> str:
@@ -171,25 +171,30 @@ def _with_rival(measured: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping
 
 
 def _workers() -> str:
-    found = results("workers")
-    first = found["results"][0]["cpu_us_per_sample"]
+    headings = (
+        "workloads", "arrangement", "CPU µs per sample", "of one worker", "CPU, worker by worker", "partitions", "MiB",
+        "p50 / p99 ms",
+    )  # fmt: skip
     rows = [
         (
+            f"{r['workloads']:,}",
             r["arrangement"],
             f"{r['cpu_us_per_sample']:.0f}",
-            f"{r['cpu_us_per_sample'] / first:.2f}",
+            f"{r['cpu_us_per_sample'] / measured[0]['cpu_us_per_sample']:.2f}",
             ", ".join(f"{100 * share:.0f}" for share in r["cpu_share_by_worker"]) + " %",
             ", ".join(map(str, r["partitions_by_worker"])),
             ", ".join(map(str, r["resident_mib_by_worker"])),
             f"{r['p50_ms']:.0f} / {r['p99_ms']:.0f}",
         )
-        for r in found["results"]
+        for measured in (results(name)["results"] for name in _ARRANGEMENTS)
+        for r in measured
     ]
-    headings = (
-        "arrangement", "CPU µs per sample", "of one worker", "CPU, worker by worker", "partitions", "MiB",
-        "p50 / p99 ms",
-    )  # fmt: skip
-    return f"{conditions(found)}\n{table(headings, rows)}"
+    return f"{table(headings, rows)}\n{_sources(_ARRANGEMENTS)}"
+
+
+def _sources(names: Sequence[str]) -> str:
+    """Where the figures of several files stand, and how they were measured."""
+    return "".join(f"* {_file(name)}: {conditions(results(name))}" for name in names)
 
 
 def _recovery() -> str:
@@ -199,8 +204,7 @@ def _recovery() -> str:
         for r in results(name)["results"]
     ]
     headings = ("workloads", "slots of", "first decision", "last workload's first")
-    where = "".join(f"* {_file(name)}: {conditions(results(name))}" for name in _RECOVERIES)
-    return f"{table(headings, rows)}\n{where}"
+    return f"{table(headings, rows)}\n{_sources(_RECOVERIES)}"
 
 
 def _inference() -> str:
