@@ -41,7 +41,7 @@ check: setup ## Lint, format, types, import directions
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench: setup ## Measure it beside its rivals, write tests/bench/results and docs/performance.md (a quiet machine, an hour)
+bench: setup ## Measure it beside its rivals, write tests/bench/results and docs/lab/performance.md (a quiet machine, an hour)
 	@run() { echo "== $$*"; name=$$1; shift; $(BIN)/harmony bench "$$@" --json tests/bench/results/$$name.json; }; \
 	run ingest ingest && run plan plan && run inference inference && run scale scale && \
 	run workers workers && run workers-1000 workers --workloads 1000 && \

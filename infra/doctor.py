@@ -139,7 +139,7 @@ def _sight(settings: Settings) -> Finding:
 
 
 def _step(settings: Settings) -> Finding:
-    """Whether a step is short beside a start: what jumps is seen at its end (docs/replay.md, "Short steps")."""
+    """Whether a step is short beside a start: what jumps is seen at its end (docs/lab/replay.md, "Short steps")."""
     step_s = settings.stream.step_ms / 1000
     quick = sorted(
         (w for w in settings.policy.workloads if w.lead_time_s < _FEW_STEPS * step_s), key=lambda w: w.lead_time_s

@@ -22,7 +22,7 @@ from model.surges import SurgeForecaster
 COMBINED = "combined"
 _SHARES = (3, 1)  # of the paths: network, ridge
 _KNOWN_ROWS = 36  # six hours
-# Where plans by the shipped network cost as much and move less: measured by replays, see docs/replay.md.
+# Where plans by the shipped network cost as much and move less: measured by replays, see docs/lab/replay.md.
 _KNOWN_LOADS = Where(ring_rows=_KNOWN_ROWS, reach_s=REACH_S)
 _OLD_ENOUGH = Where(ring_rows=_KNOWN_ROWS, reach_s=math.inf)
 

@@ -13,7 +13,7 @@ from tests.bench.performance_plot import draw
 from tests.bench.stored import results
 
 ROOT = Path(__file__).parents[2]
-PAGES = tuple(ROOT / name for name in ("README.md", "docs/performance.md", "docs/replay.md"))
+PAGES = tuple(ROOT / name for name in ("README.md", "docs/lab/performance.md", "docs/lab/replay.md"))
 PICTURE = ROOT / "docs/images/performance.png"
 _BLOCK = re.compile(r"(?<=^<!-- )(?!end )(\w+)( -->\n).*?(?=^<!-- end -->$)", re.DOTALL | re.MULTILINE)
 _BLOCKS = performance_tables.BLOCKS | replay_tables.BLOCKS

@@ -1,4 +1,4 @@
-"""The picture of docs/performance.md: who reads how fast, how soon decisions come, and what a larger fleet costs."""
+"""The picture of docs/lab/performance.md: rates beside rivals, latency, and what a larger fleet costs."""
 
 from __future__ import annotations
 

@@ -232,7 +232,7 @@ def _inference() -> str:
 
 
 def _file(name: str) -> str:
-    return f"[{name}.json](../tests/bench/results/{name}.json)"
+    return f"[{name}.json](../../tests/bench/results/{name}.json)"
 
 
 def _ingest_short() -> str:
