@@ -65,7 +65,7 @@ sbom: setup ## Write what HARMONY consists of to dist/harmony.cdx.json (CycloneD
 	@exec $(BIN)/python -m infra.supply_chain bill
 
 docs: setup ## The documentation as a site, into out/site
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "out/site/index.html"
 
 format: setup ## Put the code into the common format

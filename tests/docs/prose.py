@@ -19,7 +19,7 @@ MAX_SENTENCE_WORDS = 22
 GENERATED = ("settings.md", "metrics.md", "formats/README.md", "measured.md")
 # Words that make a person of a program, or that hide the subject of a sentence.
 DIALECT = re.compile(
-    r"\b(tells?|told|telling|heard|hears?|lives?|lived|whoever|whatever|somebody|nobody|anybody|everybody|mine|ours"
+    r"(?<!-)\b(tells?|told|telling|heard|hears?|lives|lived|whoever|whatever|somebody|nobody|anybody|everybody|mine|ours"
     r"|believes?|believed|forgets?|forgot|forgotten|speaks?|spoke|spoken|knows|knew|says|said|thinks|wants|luck|dared"
     r"|pretends?|pretended|foretells?|in doubt|its word|last word|operator's word|of old|nevertheless|hindsight)\b",
     re.IGNORECASE,

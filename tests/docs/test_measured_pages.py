@@ -18,7 +18,7 @@ def test_the_tables_are_those_of_the_results(path: Path) -> None:
     assert written(path.read_text()) == path.read_text(), "run `python -m tests.bench.measured_pages`"
 
 
-@pytest.mark.parametrize(("path", "count"), list(zip(PAGES, (4, 8, 5), strict=True)), ids=[p.stem for p in PAGES])
+@pytest.mark.parametrize(("path", "count"), list(zip(PAGES, (1, 8, 5), strict=True)), ids=[p.stem for p in PAGES])
 def test_a_figure_changed_by_hand_is_seen(path: Path, count: int) -> None:
     page = path.read_text()
     tables = re.findall(r"^<!-- \w+ -->\n(.*?)^<!-- end -->$", page, re.DOTALL | re.MULTILINE)
@@ -33,19 +33,11 @@ def test_a_figure_changed_by_hand_is_seen(path: Path, count: int) -> None:
 def test_figures_in_prose_are_those_of_the_results() -> None:
     cells = results("replay_cells")["results"]
 
-    def dearer(load: str) -> list[str]:
-        """Percent of GPU-hours above the oracle's, tuned, at 30 and 300 s of lead time."""
-        return [f"{100 * cells[f'{load}, {lead_s} s']['harmony']['ratio'] - 100:.0f}" for lead_s in (30, 300)]
-
     taken = {row["windows"]: row["us_per_window"] / 1000 for row in results("inference")["results"]
              if row["subject"] == "combined" and row["device"] == "cpu"}
-    ramp, trace = dearer("ramp"), dearer("conversation")
     for name, said in (
-        ("docs/choosing.md", f"{ramp[0]} % at a lead time of 30 s and {ramp[1]} % at 300 s, on the trace "
-                             f"{trace[0]} and {trace[1]} %"),
         ("docs/comparison.md", f"the table of {len(cells)} cells"),
-        ("README.md", f"one takes it {taken[64]:.1f} ms of a core"),
-        ("docs/concepts/network.md", f"{taken[64]:.1f} ms of one core per workload in batches, {taken[1]:.0f} ms for one"),
+        ("docs/lab/network.md", f"{taken[64]:.1f} ms of one core per workload in batches, {taken[1]:.0f} ms for one"),
     ):
         assert said in " ".join((ROOT / name).read_text().split()), (name, said)
 
