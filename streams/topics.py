@@ -125,9 +125,14 @@ class Topics:
         """See that a partition is one of those that the settings know; workers look at the counts only as they start.
 
         Raises:
-            OtherSettings: the topic has been given more.
+            OtherSettings: the topic has been given more, or the settings know no such topic.
         """
-        known = next(spec.partitions for spec in self.specs() if spec.name == topic)
+        known = next((spec.partitions for spec in self.specs() if spec.name == topic), None)
+        if known is None:
+            raise OtherSettings(
+                f"{topic} is none of the topics that start with {self.prefix!r}: set `topic_prefix` to what its name "
+                "begins with"
+            )
         if partition >= known:
             raise OtherSettings(
                 f"{topic} has been given more partitions than the {known} of the settings: give the public topics the "

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from time import monotonic, process_time
 from typing import Any
 
@@ -45,12 +46,23 @@ class _Progress:
         self.refused[kernel.partition] = counters.dead + counters.late + counters.duplicate
 
 
+@dataclass(frozen=True, slots=True)
+class _RunTopics(Topics):
+    """Topics of one run, but for the telemetry of requests, which all runs read from the same full topic."""
+
+    telemetry: str = ""
+
+    @property
+    def telemetry_requests(self) -> str:
+        return self.telemetry
+
+
 class _OneTopic(IngestStage):
     """Reads the job's one topic; the pages go to topics of this run."""
 
-    def __init__(self, telemetry: str, topics: Topics, progress: _Progress) -> None:
+    def __init__(self, topics: Topics, progress: _Progress) -> None:
         super().__init__(STREAM, CATALOGUE, topics, progress)
-        self._source_of = {telemetry: "requests"}
+        self._source_of = {topics.telemetry_requests: "requests"}
 
 
 class _TimedHost(StageHost):
@@ -75,8 +87,7 @@ def run_subject(brokers: str, telemetry: str, prefix: str, records: int) -> None
     warm_up()
     meter = PrometheusMeter()
     progress = _Progress()
-    topics = Topics(prefix, PARTITIONS)
-    stage = _OneTopic(telemetry, topics, progress)
+    stage = _OneTopic(_RunTopics(prefix, PARTITIONS, telemetry=telemetry), progress)
     host = _TimedHost(ConnectionConfig(brokers, f"{prefix}workers-{os.getpid()}"), [stage], meter)
     register_ingest_agents(host, stage)
 

@@ -30,3 +30,10 @@ def test_a_partition_that_the_settings_do_not_know_is_refused_by_every_stage(sta
         known = next(spec.partitions for spec in TOPICS.specs() if spec.name == topic)
         with pytest.raises(OtherSettings, match=rf"^{topic} has been given more .* the {known} of .*state reset"):
             asyncio.run(stage.restore(topic, known, cast("LogReader", None)))
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
+def test_a_topic_that_the_settings_do_not_know_is_named_with_the_remedy(stage: Any) -> None:
+    foreign = "other.telemetry.requests"
+    with pytest.raises(OtherSettings, match=rf"^{foreign} is none of the topics that start with 't\.': .*topic_prefix"):
+        asyncio.run(stage.restore(foreign, 0, cast("LogReader", None)))
