@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from model.risk_calibration import Finished
+from model.calibration.risk import Finished
 
 Tally = tuple[int, float, float]  # end of the slot, good ones and all that finished in it
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from agents.decide_state import DecideState, OperatorWord
+from agents.decide.state import DecideState, OperatorWord
 from agents.records import PlanOf
 from agents.situation import Pin
-from streams.pages import Control
+from streams.pages.page import Control
 from streams.topics import DAY_MS
 
 # Ids that are remembered in any case: someone may send a word again.

@@ -1,15 +1,15 @@
-"""The body of the decide stage's commit record: everything the next output reads; `streams.commit_codec` seals it."""
+"""The body of the decide stage's commit record: everything the next output reads; `streams.runtime.commits` seals it."""
 
 from __future__ import annotations
 
 import msgspec
 
-from agents.decide_state import DecideState
+from agents.decide.state import DecideState
 from agents.own_fleet import check_fleet
 from agents.policy import Policy
-from streams.commit_codec import Commit, pack
 from streams.config import StreamConfig
 from streams.log import ContractBroken, OtherSettings
+from streams.runtime.commits import Commit, pack
 from streams.unreadable import UNREADABLE
 
 STAGE = "decide"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from model.risk_calibration import Finished
-from streams.window_table import Window
+from model.calibration.risk import Finished
+from streams.windows.table import Window
 
 
 def finished_requests(window: Window, end_ts_ms: int, step_ms: int, delay_s: float) -> Finished:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from agents.demand_units import Unit
+from agents.workload.units import Unit
 
 _MOST: Final = 4  # types that are remembered beside the present one
 

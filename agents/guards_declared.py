@@ -7,8 +7,8 @@ the pace allow, whatever is risked by it.
 
 from __future__ import annotations
 
-from agents.guards_limits import bounds, fleet_budget, fleet_floor, fleet_power, removal_limit, step_limit
-from agents.guards_safety import DOUBTS
+from agents.decide.guards.gates import DOUBTS
+from agents.decide.guards.limits import bounds, fleet_budget, fleet_floor, fleet_power, removal_limit, step_limit
 from agents.records import GuardStep
 from agents.situation import Situation
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from agents.planner import horizon_steps
+from agents.planning.planner import horizon_steps
 from model.network.packaged import REACH_S
 
 _BUCKETS: Final = (8, 16, 24, 32, 48, 64)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from agents.demand_units import demand_columns
 from agents.records import JumpsAhead
 from agents.signals import ratio_of_sums
-from agents.subject import Subject
+from agents.workload.subject import Subject
+from agents.workload.units import demand_columns
+from model.baselines.context import seen_range
+from model.bursts.jumps import jump_paths
 from model.contract import ContextBatch, ForecastBatch
-from model.jumps import jump_paths
-from model.windows import seen_range
 
 _SECONDS_PER_HOUR = 3600.0
 

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from agents.schedule import Schedule
-from streams.window_table import Window
+from streams.windows.table import Window
 
 _AHEAD_MS: Final = 7_200_000  # before this the load of an event is not looked at yet; longer than any lead time
 _SLOTS: Final = 40  # whose mean is the load

@@ -13,13 +13,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import torch
 
 from agents.collate import WindowRow, collate
-from agents.forecasts import Forecasts
-from agents.scoring import SCORED_STEPS, PendingForecasts, Rows, SkillBoard
+from agents.forecast.publish import Forecasts
+from agents.forecast.scoring import SCORED_STEPS, PendingForecasts, Rows, SkillBoard
 from model.contract import quantiles_of_paths
 from model.seasonal_naive import SeasonalNaiveForecaster
 from streams.catalogue import Indicator
 from streams.meter import Meter
-from streams.window_table import Window, WindowTable
+from streams.windows.table import Window, WindowTable
 
 NAIVE = "seasonal_naive"
 _NAIVE_PATHS = 64

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from agents.batch_work import batch_limit
-from agents.forecast_state import WorkloadState
-from agents.plan_request import PlanResult
+from agents.planning.limits import batch_limit
+from agents.planning.request import PlanResult
 from agents.policy import WorkloadSpec
 from agents.records import Limit
 from agents.schedule import InForce, Schedule, ceiling_at, floor_within, local_text
-from streams.pages import FleetFacts
-from streams.window_table import Window
+from agents.workload.state import WorkloadState
+from streams.pages.page import FleetFacts
+from streams.windows.table import Window
 
 _LEAD_LEVEL: Final = 0.95
 _CAPACITY_LEVEL: Final = 0.1  # what is expected is served by replicas that carry at least this quantile

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from streams.pages import FleetFacts
-from streams.window_table import Window
+from streams.pages.page import FleetFacts
+from streams.windows.table import Window
 
 _POWER: Final = "gpu.power_w"
 _HALF_LIFE_S: Final = 7 * 86_400.0  # a week, so that a quiet weekend is not taken for what the service draws

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from agents.demand_units import fixed_unit
-from agents.plan_request import LEVELS
+from agents.planning.request import LEVELS
 from agents.policy import WorkloadSpec
 from agents.records import PromiseCapacity, Quantiles
-from model.capacity import CapacityPosterior
-from model.promises import Strain
-from streams.window_table import Window
+from agents.workload.units import fixed_unit
+from model.capacity.attribution import Strain
+from model.capacity.posterior import CapacityPosterior
+from streams.windows.table import Window
 
 _P95: Final = ("request.ttft_p95_s", "request.tpot_p95_s")
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from agents.policy import WorkloadSpec
 from agents.records import WorkloadPlan
-from agents.subject import Subject
+from agents.workload.subject import Subject
 
 
 @dataclass(frozen=True, slots=True)

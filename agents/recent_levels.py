@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from streams.window_table import Window
+from streams.windows.table import Window
 
 _SLOTS: Final = 32
 _ARRIVALS: Final = 0

@@ -7,8 +7,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from model.forecast_trust import Outlook
-from streams.pages import Control, FleetFacts
+from model.calibration.trust import Outlook
+from streams.pages.page import Control, FleetFacts
 
 P = TypeVar("P")
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from agents.signals import residence_s
 from model.averages import average_of_known, exponential_averages
-from streams.window_table import Window
+from streams.windows.table import Window
 
 _RELAXATION: Final = 2.0  # of residence times; utilization is about a half where fleets are run
 

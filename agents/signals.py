@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.records import InputFacts
-from streams.pages import OutcomeFact, WorkloadFacts
-from streams.window_table import Window
+from streams.pages.page import OutcomeFact, WorkloadFacts
+from streams.windows.table import Window
 
 _RESIDENCE_SLOTS = 24
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from agents.plan_request import PlanInput
-from streams.coarse_ring import COARSE_STEP_MS
+from agents.planning.request import PlanInput
+from streams.windows.coarse import COARSE_STEP_MS
 
 _SURE_SIGMAS: Final = 2.0  # of a Poisson count, below which a slot's arrivals are surely not chance
 

@@ -9,7 +9,7 @@ import msgspec
 
 from agents.policy import GuardLimits, Mode, WorkloadSpec
 from agents.records import WorkloadPlan
-from streams.limits import MAX_REPLICAS
+from streams.records.limits import MAX_REPLICAS
 
 
 class Pin(msgspec.Struct, frozen=True):

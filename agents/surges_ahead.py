@@ -7,11 +7,11 @@ from statistics import median
 
 import torch
 
-from agents.demand_units import demand_columns
 from agents.records import SurgeAhead
-from agents.subject import Subject
+from agents.workload.subject import Subject
+from agents.workload.units import demand_columns
+from model.bursts.recurring import ExpectedSurge
 from model.contract import ContextBatch, ForecastBatch
-from model.recurring_surges import ExpectedSurge
 from model.surge_paths import surge_paths
 
 

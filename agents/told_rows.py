@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from agents.collate import WindowRow
 from model.unfelt_steps import unfelt_steps
 from streams.catalogue import ARRIVAL_RATE
-from streams.window_table import Window
+from streams.windows.table import Window
 
 _TOLD = (ARRIVAL_RATE, "engine.running", "engine.waiting_max", "slo.miss_ratio")
 

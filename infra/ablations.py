@@ -20,8 +20,8 @@ from infra.json_report import STDOUT, write_json
 if TYPE_CHECKING:
     from infra.series_file import Table
     from model.evaluation.dataset import Task
-    from model.network.prepared import Prepared
     from model.network.spec import NetworkSpec
+    from model.training.examples import Prepared
 
 ARMS: dict[str, dict[str, Any]] = {
     "full": {},
@@ -96,7 +96,7 @@ def train_arms(out: Path, steps: int, seed: int, workers: int) -> None:
     from model.network.checkpoint import SPEC, save
     from model.network.network import Network
     from model.network.spec import NetworkSpec
-    from model.network.training import Trainer, TrainingOptions
+    from model.training.loop import Trainer, TrainingOptions
 
     specs = {arm: NetworkSpec(**changed) for arm, changed in ARMS.items()}
     missing = [arm for arm in ARMS if not (_folder(out, arm, seed) / SPEC).is_file()]
@@ -123,7 +123,7 @@ def train_arms(out: Path, steps: int, seed: int, workers: int) -> None:
 
 
 def _examples(specs: dict[str, NetworkSpec], seed: int, workers: int) -> Iterator[dict[bool, Prepared]]:
-    from model.synthetic.stream import ordered
+    from model.training.synthetic.stream import ordered
 
     kinds = {spec.seasons: spec for spec in specs.values()}
     return ordered(partial(_batches, kinds), seed * 10_000_000, workers)
@@ -131,9 +131,9 @@ def _examples(specs: dict[str, NetworkSpec], seed: int, workers: int) -> Iterato
 
 def _batches(kinds: dict[bool, NetworkSpec], number: int) -> dict[bool, Prepared]:
     """One batch, with the features that each kind of variant reads."""
-    from model.network.training import prepare
-    from model.synthetic.stream import TOKENS
-    from model.synthetic.windows import draw_example
+    from model.training.loop import prepare
+    from model.training.synthetic.stream import TOKENS
+    from model.training.synthetic.windows import draw_example
 
     example = draw_example(number, TOKENS)
     return {seasons: prepare(example, spec) for seasons, spec in kinds.items()}

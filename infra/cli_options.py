@@ -37,7 +37,7 @@ def replica_count(value: int) -> int:
     Raises:
         BadParameter: there are more (exit code 2).
     """
-    from streams.limits import MAX_REPLICAS  # numpy stands behind it, which `--help` does without
+    from streams.records.limits import MAX_REPLICAS  # numpy stands behind it, which `--help` does without
 
     if value > MAX_REPLICAS:
         raise typer.BadParameter(f"{value} is more than the {MAX_REPLICAS} replicas that one workload may have.")

@@ -20,11 +20,11 @@ from infra.topic_admin import TopicAdmin
 from infra.weights_allowed import allowed_weights
 from infra.worker_options import WorkerOptions
 from model.network.packaged import NO_NETWORK, weights_folder
-from streams.commit_codec import CommitAssembler
 from streams.log import ContractBroken, LogRecord
-from streams.page_codec import slot_of_page
-from streams.read_back import ReadBackSizes, shortages
+from streams.pages.codec import slot_of_page
+from streams.runtime.commits import CommitAssembler
 from streams.unreadable import UNREADABLE
+from streams.windows.read_back import ReadBackSizes, shortages
 
 _SKEW_S = 2.0
 # Looks back at most so many stretches for a newest record.

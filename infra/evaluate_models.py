@@ -11,9 +11,9 @@ from infra.errors import HarmonyError
 from model.contract import Forecaster
 from model.evaluation import averages, baselines, fisher_baselines
 from model.evaluation.contestant_errors import NotRun
+from model.evaluation.contestants import ridge
+from model.evaluation.external import FOUNDATION_MODELS, foundation_contestant
 from model.evaluation.fisher import Answer, Asked
-from model.evaluation.foundation import FOUNDATION_MODELS, foundation_contestant
-from model.evaluation.ridge_baseline import ridge
 from model.evaluation.rolling import Paths, Round
 from model.evaluation.served import fisher_contestant, rolling_contestant
 from model.evaluation.statistical import STATISTICAL_MODELS, statistical_contestant
@@ -56,7 +56,7 @@ DEFAULT_MODELS = {
 
 
 def _served_ridge() -> Forecaster:
-    from model.ridge import RidgeForecaster
+    from model.baselines.ridge import RidgeForecaster
 
     return RidgeForecaster()
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agents.apply_guard import Verdict
+from agents.actuation.guard import Verdict
 from agents.records import Decision
 from infra.decision_tally import DecisionTally
 from infra.live_state import LiveRow, LiveState, PolicyLine

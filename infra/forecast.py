@@ -156,9 +156,9 @@ def _lower(column: Floats, given: float | None, where: str) -> float:
 
 
 def _forecaster(name: str) -> Forecaster:
+    from model.baselines.ridge import RidgeForecaster
     from model.network.checkpoint import CheckpointError
     from model.network.serving import baselines, network_forecaster, serving_forecaster
-    from model.ridge import RidgeForecaster
     from model.seasonal_naive import SeasonalNaiveForecaster
 
     if name == "served":

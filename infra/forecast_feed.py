@@ -10,17 +10,17 @@ import msgspec
 import numpy as np
 from kafka.errors import KafkaError
 
-from agents.forecast_kernel import STAGE
+from agents.forecast.kernel import STAGE
 from agents.records import ForecastRecord
 from infra.errors import HarmonyError
 from infra.forecast_score import Scorecard
 from infra.lockstep import POLL_MS, reader_from_now
 from streams.catalogue import DEFAULT_CATALOGUE, SOURCES, Source
-from streams.commit_codec import CommitAssembler
 from streams.config import StreamConfig
 from streams.log import ContractBroken, LogRecord
-from streams.page_codec import PageAssembler
-from streams.pages import Page
+from streams.pages.codec import PageAssembler
+from streams.pages.page import Page
+from streams.runtime.commits import CommitAssembler
 from streams.topics import Topics
 from streams.unreadable import UNREADABLE
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from agents.forecast_agent import ForecastStage, register_forecast_agent
-from agents.forecast_kernel import ForecastKernel
-from agents.forecasts import QUANTILE_LEVELS
+from agents.forecast.agent import ForecastStage, register_forecast_agent
+from agents.forecast.kernel import ForecastKernel
+from agents.forecast.publish import QUANTILE_LEVELS
+from agents.forecast.scoring import SkillBoard
 from agents.live_scoring import ForecastScorer, NaiveBaseline
-from agents.precedence import Precedence
-from agents.scoring import SkillBoard
+from agents.priority import Precedence
 from infra.model_host import host_model
 from infra.settings import Settings
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.meter import Meter
-from streams.stage_app import StageHost
+from streams.runtime.app import StageHost
 
 
 class ForecastRole:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from agents.ingest_agent import IngestStage, register_ingest_agents
+from agents.ingest import IngestStage, register_ingest_agents
 from infra.metrics import PrometheusMeter
 from infra.settings import Settings
 from infra.stage_metrics import IngestMetrics
 from streams.catalogue import DEFAULT_CATALOGUE
-from streams.stage_app import StageHost
-from streams.warm_up import warm_up
+from streams.ingest.warm_up import warm_up
+from streams.runtime.app import StageHost
 
 
 class IngestRole:

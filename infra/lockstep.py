@@ -12,12 +12,12 @@ import msgspec
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
-from agents.decide_records import decode_command, decode_decision
+from agents.decide.records import decode_command, decode_decision
 from agents.records import Command, Decision
 from infra.errors import HarmonyError
 from infra.producers import close_producer
 from infra.simulator.telemetry import SlotTelemetry
-from streams.records import encode_tick, record_key
+from streams.records.schema import encode_tick, record_key
 from streams.topics import Topics
 
 POLL_MS = 100

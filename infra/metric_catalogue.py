@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from agents.scoring import BANDS
+from agents.forecast.scoring import BANDS
 from streams.catalogue import DEFAULT_CATALOGUE
-from streams.decode import UNEXPLAINED
 from streams.lateness import LATENESS_BOUNDS_MS
-from streams.records import DEAD_LETTER_CODES
+from streams.records.decode import UNEXPLAINED
+from streams.records.schema import DEAD_LETTER_CODES
 
 OTHER = "other"
 

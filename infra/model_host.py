@@ -9,8 +9,8 @@ from typing import Literal
 import structlog
 import torch
 
-from agents.forecast_engine import Engine
-from agents.micro_batcher import MicroBatcher
+from agents.forecast.batcher import MicroBatcher
+from agents.forecast.engine import Engine
 from infra.errors import HarmonyError
 from infra.plugins.serving import own_policy, with_own_forecaster
 from infra.settings import Settings

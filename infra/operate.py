@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from agents.decide_records import decode_command, decode_decision
+from agents.decide.records import decode_command, decode_decision
 from agents.records import Command, Decision
 from infra.errors import HarmonyError
 from infra.kafka_tail import TailRecord, TopicTail

@@ -10,7 +10,7 @@ from infra.errors import HarmonyError
 from infra.near_names import nearest
 from infra.operate_place import Place, emit
 from infra.printable import printable
-from streams.records import DEAD_LETTER_CODES
+from streams.records.schema import DEAD_LETTER_CODES
 
 
 def show_letters(place: Place, limit: int, reason: str | None, topic: str | None, *, as_json: bool) -> None:

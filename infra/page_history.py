@@ -20,8 +20,8 @@ from infra.kafka_tail import TailRecord
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.config import StreamConfig
 from streams.log import ContractBroken, LogRecord
-from streams.page_codec import PageAssembler
-from streams.pages import Page
+from streams.pages.codec import PageAssembler
+from streams.pages.page import Page
 
 _COLUMN = {indicator.name: column for column, indicator in enumerate(DEFAULT_CATALOGUE)}
 NAMES = tuple(_COLUMN)

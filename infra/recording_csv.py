@@ -9,8 +9,8 @@ from pathlib import Path
 from infra.csv_rows import csv_rows, named_cells
 from infra.errors import HarmonyError
 from infra.series_cells import missing_cell
-from streams.limits import is_plain
-from streams.records import MAX_LABEL_CHARS
+from streams.records.limits import is_plain
+from streams.records.schema import MAX_LABEL_CHARS
 
 # Seconds beyond this are the year 2286; a file in milliseconds would lie there.
 _LAST_S = 1e10

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from infra.recording_csv import refuse
 from infra.simulator.telemetry import SlotTelemetry
 from streams.catalogue import Source
-from streams.pages import FleetFacts
-from streams.records import encode_fleet, encode_packed
+from streams.pages.page import FleetFacts
+from streams.records.schema import encode_fleet, encode_packed
 
 SOURCE = "recording"
 DAY_MS = 86_400_000

@@ -8,8 +8,8 @@ from typing import Protocol, runtime_checkable
 import structlog
 
 from infra.health import Health
-from streams.read_back import shortages
 from streams.topics import Topics
+from streams.windows.read_back import shortages
 
 RETENTION_REMEDY = (
     "raise retention.bytes of the topic (advanced.kafka.pages_retention_bytes; pages.coarse: "

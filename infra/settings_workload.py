@@ -10,7 +10,7 @@ from agents.policy import IdleRule, Slo, TargetRef, WorkloadSpec
 from infra.settings_schedule import BatchSection, ScheduleSection
 from infra.settings_section import Section, check_unique
 from infra.settings_section import key as _key
-from streams.limits import MAX_REPLICAS
+from streams.records.limits import MAX_REPLICAS
 
 Mode = Literal["observe", "act"]
 ClassName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,60}$")]

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from agents.decide_records import command_id
+from agents.decide.records import command_id
 from agents.policy import GuardLimits
 from infra.metrics import PrometheusMeter, TallyingMeter
 from streams.log import Emission
-from streams.pages import Counters
+from streams.pages.page import Counters
 
 if TYPE_CHECKING:  # the decide role does without its compiled loops
-    from streams.ingest import IngestKernel
+    from streams.ingest.kernel import IngestKernel
 
 # Of the gauge `replicas`, and where a decision says it.
 _STATES = {"ready": "ready", "pending": "pending", "wanted": "final"}

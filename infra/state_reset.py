@@ -30,8 +30,8 @@ from infra.brokers import bootstrap_servers
 from infra.errors import HarmonyError
 from infra.rights import workers_group
 from infra.topic_admin import create_topics, patiently
-from streams.commit_codec import CommitAssembler
 from streams.log import ContractBroken, LogRecord
+from streams.runtime.commits import CommitAssembler
 from streams.topics import Topics, TopicSpec
 from streams.unreadable import UNREADABLE
 

@@ -17,7 +17,7 @@ from infra.errors import HarmonyError
 if TYPE_CHECKING:
     from model.network.history import History
     from model.network.network import Network
-    from model.network.training import Progress, Trainer
+    from model.training.loop import Progress, Trainer
 
 
 _GO_ON_RATE = 6e-4  # of what was trained before: at the first rate it would begin anew
@@ -140,8 +140,8 @@ def _synthetic(base: str | None, steps: int | None, loads: float, seed: int, wor
 
     from model.network.network import Network
     from model.network.spec import NetworkSpec
-    from model.network.training import Trainer, TrainingOptions
-    from model.synthetic.stream import synthetic_stream, synthetic_validation
+    from model.training.loop import Trainer, TrainingOptions
+    from model.training.synthetic.stream import synthetic_stream, synthetic_validation
 
     torch.manual_seed(seed)
     network = _network(base) if base else Network(NetworkSpec())

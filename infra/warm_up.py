@@ -10,12 +10,13 @@ import time
 import numpy as np
 import structlog
 
-from agents import planner
-from model import compiled, digits, surge_chains, unfelt_steps, widening, window_tallies
+from agents.planning import planner
+from model import compiled, digits, unfelt_steps, widening, window_tallies
 from model.averages import average_of_known, exponential_averages
+from model.bursts import kernel as surge_chains
 from model.contract import Forecaster
 from model.network import serving
-from streams.warm_up import warm_up as warm_up_ingest
+from streams.ingest.warm_up import warm_up as warm_up_ingest
 
 log = structlog.get_logger(__name__)
 _FORECASTERS = """

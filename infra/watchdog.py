@@ -21,8 +21,8 @@ from faust.types.tuples import TP
 from infra.health import Health
 from infra.watchdog_rules import LaneView, Phase, Stall, Watch, WatchdogLimits, WorkerView
 from streams.exhaustion import exhausted
-from streams.stage_app import StageHost
-from streams.transport import BatchConsumer, producer_failure
+from streams.runtime.app import StageHost
+from streams.runtime.transport import BatchConsumer, producer_failure
 
 LOOK_S = 0.5
 ASK_S = 2.0

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import structlog
 import uvloop
 
-from agents.decide_agent import DecideStage, register_decide_agent
-from agents.decide_kernel import DecideKernel
-from agents.precedence import Precedence
+from agents.decide.agent import DecideStage, register_decide_agent
+from agents.decide.kernel import DecideKernel
+from agents.priority import Precedence
 from infra.early_worker import EarlyWorker
 from infra.errors import HarmonyError
 from infra.fail_points import fail_points
@@ -34,12 +34,12 @@ from infra.watchdog import Watchdog
 from infra.web_tls import web_tls
 from infra.worker_options import WorkerOptions
 from infra.worker_watch import WorkerWatch
-from streams.commit_codec import Commit
 from streams.connection import ConnectionConfig
 from streams.end_process import end_process
 from streams.log import OutRecord
-from streams.stage_app import Stage, StageHost
-from streams.ticker import Ticker
+from streams.runtime.app import Stage, StageHost
+from streams.runtime.commits import Commit
+from streams.runtime.ticker import Ticker
 from streams.uncollected import collect_seldom
 
 if TYPE_CHECKING:

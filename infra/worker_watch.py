@@ -14,7 +14,7 @@ from infra.settings import Settings
 from infra.source_watch import SourceWatch, closed_slots
 from infra.stage_metrics import DecideMetrics
 from streams.catalogue import SOURCES
-from streams.stage_app import StageHost
+from streams.runtime.app import StageHost
 
 _WATCH_S = 1.0
 

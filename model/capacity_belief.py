@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model.capacity_grid import GRID, SPACING, GridPosterior, grid_posterior, missed_share
+from model.capacity.attribution import Promise, counts_by_promise
+from model.capacity.evidence import LoadEvidence
+from model.capacity.grid import GRID, SPACING, GridPosterior, grid_posterior, missed_share
 from model.capacity_prior import LOWEST, prior_of
 from model.evidence_curves import curves_of
-from model.load_evidence import LoadEvidence
 from model.miss_curve import LEAST_ALLOWED, MOST_ALLOWED
-from model.promises import Promise, counts_by_promise
 
 Float = NDArray[np.float64]
 

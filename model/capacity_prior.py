@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from model.capacity_grid import SPACING, Prior
-from model.load_evidence import LoadEvidence
+from model.capacity.evidence import LoadEvidence
+from model.capacity.grid import SPACING, Prior
 from model.slot_evidence import CLUMP
 
 LOWEST: Final = -310  # lattice index of 9e-5 requests/s; the last one is at 1.2e5

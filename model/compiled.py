@@ -44,14 +44,6 @@ import numba  # noqa: E402
 F = TypeVar("F", bound=Callable[..., object])
 
 _config: Any = numba.config
-_SOURCES: Final = (
-    "averages", "backlog", "capacity_grid", "chance", "counted_misses", "digits", "expected_misses", "levels",
-    "load_evidence", "load_rates", "miss_curve", "need_counts", "peaks", "posterior_draws", "powers", "queue_paths",
-    "ridge_column", "ridge_paths", "ridge_residuals", "risk_calibration", "row_context", "row_draws", "row_paths",
-    "season_rows", "smoothing_paths", "surge_chains", "surge_steps", "unfelt_steps", "widening", "window_tallies",
-    "network/atom_groups", "network/atom_quantiles", "network/joint_paths", "network/linear_fits",
-    "network/token_forecasts",
-)  # fmt: skip
 
 
 def compiled(function: F) -> F:
@@ -72,8 +64,10 @@ def _folder() -> Path | None:
     """
     here = Path(__file__).parent
     digest = hashlib.blake2b(digest_size=8)
-    for name in _SOURCES:
-        digest.update((here / f"{name}.py").read_bytes())
+    for path in sorted(here.rglob("*.py")):
+        source = path.read_bytes()
+        if b"@compiled" in source:
+            digest.update(source)
     beside, folder_name = here / "__pycache__", f"harmony-{digest.hexdigest()}"
     places = [Path(_config.CACHE_DIR)] if _config.CACHE_DIR else [beside, Path.home() / ".cache"]
     for place in places:

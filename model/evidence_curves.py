@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from model.capacity_grid import GRID, SPACING, STEEPNESS
+from model.capacity.grid import GRID, SPACING, STEEPNESS
 
 Float = NDArray[np.float64]
 

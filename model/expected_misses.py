@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model.backlog import Needs
 from model.compiled import compiled
 from model.miss_curve import odds_against, share_missed
-from model.powers import power, raise_all
+from model.numerics import power, raise_all
+from model.planning.queue_kernel import Needs
 from model.queue_paths import larger
 
 Float = NDArray[np.float64]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from model.compiled import compiled
 from model.miss_curve import odds_against
-from model.powers import raise_all, roots_of
+from model.numerics import raise_all, roots_of
 from model.queue_paths import larger
 
 Float = NDArray[np.float64]

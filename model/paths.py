@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from model.baselines.context import check_request
 from model.contract import ContextBatch, ForecastBatch
 from model.draws import row_keys
 from model.row_paths import Rows
-from model.windows import check_request
 
 
 @runtime_checkable

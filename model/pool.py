@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from model.baselines.context import check_request
 from model.contract import ContextBatch, ForecastBatch, Forecaster
 from model.paths import PathWriter, empty_paths, put_paths
-from model.windows import check_request
 
 
 class PoolForecaster:

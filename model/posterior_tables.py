@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from model.capacity import SPACING, CapacityPosterior
-from model.lead_time import LeadTimePosterior, student_table
-from model.posterior_draws import capacity_quantiles
+from model.capacity.draws import capacity_quantiles
+from model.capacity.lead_time import LeadTimePosterior, student_table
+from model.capacity.posterior import SPACING, CapacityPosterior
 
 Float = NDArray[np.float64]
 

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from model.baselines.context import seen_range
 from model.contract import ContextBatch, ForecastBatch, Forecaster
-from model.windows import seen_range
 from model.wrapped import WrappedForecaster
 
 _HALVING_ROWS = 341  # rows of context after which half of what lies beyond the record is kept

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from model.surge_chains import period_chains
+from model.bursts.kernel import period_chains
 
 MINUTE_MS: Final = 60_000
 PERIODS_MS: Final = tuple(MINUTE_MS * n for n in (10, 15, 20, 30, 60, 90, 120, 180, 240, 360, 480, 720, 1440, 10_080))

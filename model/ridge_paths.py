@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model.baselines.context_kernel import RowContext, fill, load, row_context, valid_windows, weigh_windows
+from model.baselines.ridge_kernel import Column, fit, room
 from model.compiled import compiled
-from model.ridge_column import Column, fit, room
 from model.ridge_residuals import WindowTables, doubt_drift, independent_windows, leave_out_neighbours, widen
-from model.row_context import RowContext, fill, load, row_context, valid_windows, weigh_windows
 from model.row_draws import window_draws
 from model.row_paths import Rows, write_paths
 

@@ -1,7 +1,7 @@
 """What becomes of the residual windows of one column, compiled: their drift doubted, their spread widened.
 
-The same as `model.ridge.drift_doubted` and `model.ridge_spread` say for batches of tensors. Comparisons are written out
-in the loops: one machine instruction, where `max` asks for signs and numbers that are none.
+The same as `model.baselines.ridge.drift_doubted` and `model.ridge_spread` say for batches of tensors. Comparisons are
+written out in the loops: one machine instruction, where `max` asks for signs and numbers that are none.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Columns without a season are read as they are. The yardstick of every other fore
 
 from __future__ import annotations
 
-from model.smoothing import SmoothingForecaster
+from model.baselines.smoothing import SmoothingForecaster
 
 NEWEST_VALUE = 1.0
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from model.promises import Strain
+from model.capacity.attribution import Strain
 
 CLUMP: Final = 20.0  # requests, beyond which more of the same slot say little more
 

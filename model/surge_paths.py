@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from model.bursts.recurring import ExpectedSurge
 from model.draws import row_seed
-from model.recurring_surges import ExpectedSurge
 from model.row_draws import uniforms
 
 _SEED: Final = 2

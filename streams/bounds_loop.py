@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from streams.compiled import compiled
-from streams.sample_run import Bools, Floats, Ints
+from streams.records.samples import Bools, Floats, Ints
 
 
 @compiled

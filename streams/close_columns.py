@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from streams.close_order import Scratch
-from streams.close_rules import Heard, Remembered
 from streams.compiled import compiled
-from streams.sample_run import Bools, Bytes, Floats, Ints, Shorts, Singles
+from streams.ingest.aggregate_kernel import Heard, Remembered
+from streams.records.samples import Bools, Bytes, Floats, Ints, Shorts, Singles
 
 CENSORED, RESET = 1, 2
 # Columns of `cuts`: whatever a slot's page has more than one of.

@@ -10,10 +10,19 @@ import numpy as np
 
 from streams.close_columns import ROWS, SAMPLES, SERIES, Columns, is_same, put_counters, put_sources
 from streams.close_order import ABSENT, NEVER, Closing, Limits, Names, Scratch, admit, divide, find, in_order
-from streams.close_rules import Remembered, RuleTables, combine_misses, combine_plain, find_stuck, gauge, grow, tell
 from streams.compiled import compiled
-from streams.pool_loop import PoolRows, release
-from streams.sample_run import Ints, Shorts
+from streams.ingest.aggregate_kernel import (
+    Remembered,
+    RuleTables,
+    combine_misses,
+    combine_plain,
+    find_stuck,
+    gauge,
+    grow,
+    tell,
+)
+from streams.ingest.pool_kernel import PoolRows, release
+from streams.records.samples import Ints, Shorts
 
 
 @compiled

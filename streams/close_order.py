@@ -6,10 +6,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from streams.close_rules import Growth, Heard, Told
 from streams.compiled import compiled
-from streams.pool_loop import PoolRows
-from streams.sample_run import Ints
+from streams.ingest.aggregate_kernel import Growth, Heard, Told
+from streams.ingest.pool_kernel import PoolRows
+from streams.records.samples import Ints
 
 NEVER: Final = -(1 << 62)
 ABSENT: Final = -1

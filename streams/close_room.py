@@ -6,8 +6,8 @@ import numpy as np
 
 from streams.close_columns import Columns
 from streams.close_order import Scratch
-from streams.close_rules import Growth, Heard, Told
 from streams.indicators import IndicatorRules
+from streams.ingest.aggregate_kernel import Growth, Heard, Told
 
 
 class CloseRoom:

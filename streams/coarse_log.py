@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streams.coarse_ring import COARSE_ROWS, CoarseRow
-from streams.commit_codec import decode_coarse
-from streams.log_reader import LogReader
+from streams.runtime.commits import decode_coarse
+from streams.runtime.restore import LogReader
+from streams.windows.coarse import COARSE_ROWS, CoarseRow
 
 
 class StoredRow(NamedTuple):

@@ -42,10 +42,6 @@ import numba  # noqa: E402
 F = TypeVar("F", bound=Callable[..., object])
 
 _config: Any = numba.config
-_SOURCES: Final = (
-    "bounds_loop", "close_columns", "close_loop", "close_order", "close_rules", "packed_lists", "packed_loop",
-    "plain_text", "pool_loop",
-)  # fmt: skip
 
 
 def compiled(function: F) -> F:
@@ -62,8 +58,10 @@ def _folder() -> Path | None:
     """Where this version's code is kept: `NUMBA_CACHE_DIR`, beside the source, or the user's cache; None: nowhere."""
     here = Path(__file__).parent
     digest = hashlib.blake2b(digest_size=8)
-    for name in _SOURCES:
-        digest.update((here / f"{name}.py").read_bytes())
+    for path in sorted(here.rglob("*.py")):
+        source = path.read_bytes()
+        if b"@compiled" in source:
+            digest.update(source)
     beside, folder_name = here / "__pycache__", f"harmony-streams-{digest.hexdigest()}"
     places = [Path(_config.CACHE_DIR)] if _config.CACHE_DIR else [beside, Path.home() / ".cache"]
     for place in places:

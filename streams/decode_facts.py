@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec import UNSET
 
-from streams.limits import MAX_TEXT_CHARS, instant, is_count, is_plain, replicas
-from streams.pages import BatchJob, BatchQueue, ClassCounts, Control, FleetFacts, OutcomeFact, SloCounts
-from streams.records import CONTROL_ACTIONS, MAX_CLASSES, MAX_JOBS, MAX_NUMBER, OUTCOME_STATUSES, FleetRecord
-from streams.strict_json import MalformedError
+from streams.pages.page import BatchJob, BatchQueue, ClassCounts, Control, FleetFacts, OutcomeFact, SloCounts
+from streams.records.limits import MAX_TEXT_CHARS, instant, is_count, is_plain, replicas
+from streams.records.schema import CONTROL_ACTIONS, MAX_CLASSES, MAX_JOBS, MAX_NUMBER, OUTCOME_STATUSES, FleetRecord
+from streams.records.strict_json import MalformedError
 from streams.wire import BatchWire, ControlWire, FleetWire, OutcomeWire, SloWire
 
 CheckLabel = Callable[[str, str], None]

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streams import sparse_cells
 from streams.catalogue import SOURCES, Source
-from streams.facts_codec import PageFacts
-from streams.pages import BatchQueue, FleetFacts, WorkloadFacts
+from streams.pages.facts_codec import PageFacts
+from streams.pages.page import BatchQueue, FleetFacts, WorkloadFacts
+from streams.windows import sparse_cells
 
 _ORDER: tuple[Source, ...] = tuple(sorted(SOURCES))
 _AT = {source: n for n, source in enumerate(_ORDER)}

@@ -1,6 +1,6 @@
 """The thread that fetches: its records are lean, and it looks again when a partition has room for them.
 
-Private hooks of aiokafka and Faust that we rely on (see `streams/transport.py`, contract tests pin them all):
+Private hooks of aiokafka and Faust that we rely on (see `streams/runtime/transport.py`, contract tests pin them all):
 
 | hook | use |
 |---|---|

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from streams.catalogue import GENERATED, RUNNING, Indicator
-from streams.close_rules import MAX, MEAN, OF_MAXIMA, OF_MEANS, OF_RATIOS, SUM, RuleTables
-from streams.histograms import Added, added, capped, merged_quantile
-from streams.pages import HistogramState
-from streams.sample_run import Bools, Bytes, Ints, Shorts, Singles
+from streams.ingest.aggregate_kernel import MAX, MEAN, OF_MAXIMA, OF_MEANS, OF_RATIOS, SUM, RuleTables
+from streams.pages.page import HistogramState
+from streams.records.histograms import Added, added, capped, merged_quantile
+from streams.records.samples import Bools, Bytes, Ints, Shorts, Singles
 
 _P95 = 0.95
 _HOW = {"sum": SUM, "mean": MEAN, "max": MAX}

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from streams.pages import Counters
-from streams.record_sorter import Aside
-from streams.sample_run import Ints, SampleRun
-from streams.slots import VERDICTS
+from streams.ingest.slots import VERDICTS
+from streams.pages.page import Counters
+from streams.records.samples import Ints, SampleRun
+from streams.records.sorter import Aside
 
 
 class IngestCounts:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from streams.commit_codec import Commit, CommitAssembler
 from streams.log import ContractBroken
-from streams.log_reader import LogReader
+from streams.runtime.commits import Commit, CommitAssembler
+from streams.runtime.restore import LogReader
 
 
 async def newest_commit(reader: LogReader, topic: str, stage: str, partition: int) -> Commit | None:

@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 
 from streams.compiled import compiled
-from streams.packed_lists import COUNT, WORKLOAD_FROM, WORKLOAD_TO, read_column, read_instants, read_sources
 from streams.plain_text import CLOSE, COLON, OPEN, OPEN_LIST, expect, member_after, quoted_end, word_at
-from streams.sample_run import Bytes, Floats, Ints
+from streams.records.json_kernel import COUNT, WORKLOAD_FROM, WORKLOAD_TO, read_column, read_instants, read_sources
+from streams.records.samples import Bytes, Floats, Ints
 
 HEAD: Final = ("v", "kind", "workload", "source", "ts_ms", "values")  # words, in the order of these numbers:
 _V, _KIND, _WORKLOAD, _SOURCE, _TS_MS, _VALUES = range(6)

@@ -10,15 +10,15 @@ import msgspec
 import numpy as np
 from msgspec.structs import astuple
 
-from streams.binary_form import MAGIC, read_binary
 from streams.catalogue import Source
 from streams.log import LogRecord
-from streams.packed_lists import NEWEST_MS, NUM_FOUND, NUM_LONG, NUM_SOURCES, WORKLOAD_FROM, WORKLOAD_TO
 from streams.packed_loop import HEAD, scan_packed
+from streams.records.binary import MAGIC, read_binary
+from streams.records.json_kernel import NEWEST_MS, NUM_FOUND, NUM_LONG, NUM_SOURCES, WORKLOAD_FROM, WORKLOAD_TO
+from streams.records.samples import Bools, Floats, Ints
+from streams.records.series_index import SeriesIndex
+from streams.records.strict_json import MalformedError
 from streams.sample_rows import SampleRows
-from streams.sample_run import Bools, Floats, Ints
-from streams.series_index import SeriesIndex
-from streams.strict_json import MalformedError
 from streams.wire import FRAME_COLONS, REFUSED, sample_struct
 
 # Of one plain record; what holds more is read as any other JSON.

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from streams.catalogue import Source
 from streams.log import ContractBroken
-from streams.pages import Page
+from streams.pages.page import Page
 
 
 def newest_chain(

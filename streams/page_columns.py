@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from streams.close_columns import CELLS, OLDER, PRESENT, ROWS, SERIES, Columns
-from streams.facts_codec import FactColumns, SeriesColumns
-from streams.pages import BatchQueue, FleetFacts, HistogramState, OutcomeFact, SloCounts
-from streams.sample_run import Bools, Ints, Singles
-from streams.series_index import SeriesIndex
-from streams.slots import SlotNews
+from streams.ingest.slots import SlotNews
+from streams.pages.facts_codec import FactColumns, SeriesColumns
+from streams.pages.page import BatchQueue, FleetFacts, HistogramState, OutcomeFact, SloCounts
+from streams.records.samples import Bools, Ints, Singles
+from streams.records.series_index import SeriesIndex
 
 _NOBODY: Ints = np.zeros(0, np.int64)
 

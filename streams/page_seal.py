@@ -10,9 +10,9 @@ import msgspec
 import numpy as np
 
 from streams.catalogue import SOURCES, Source
-from streams.facts_codec import FactColumns, SeriesColumns
-from streams.pages import Control, Counters
-from streams.sample_run import Bools, Singles
+from streams.pages.facts_codec import FactColumns, SeriesColumns
+from streams.pages.page import Control, Counters
+from streams.records.samples import Bools, Singles
 
 FORMAT: Final = 1
 CHUNK_BYTES: Final = 900_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streams.compiled import compiled
-from streams.sample_run import Bytes, Ints
+from streams.records.samples import Bytes, Ints
 
 QUOTE, COMMA, COLON, BLANK, OPEN_LIST, OPEN, CLOSE = 34, 44, 58, 32, 91, 123, 125
 _ESCAPE, _LAST_PRINTABLE = 92, 126

@@ -8,9 +8,9 @@ from contextlib import aclosing
 from time import monotonic
 
 from streams.log import ContractBroken
-from streams.log_reader import LogReader
 from streams.meter import Meter
-from streams.stage import ForgivingKernel, Kernel, Lane
+from streams.runtime.lane import ForgivingKernel, Kernel, Lane
+from streams.runtime.restore import LogReader
 
 _SAID_EVERY_S = 60.0
 

@@ -6,11 +6,11 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from streams import strict_json
 from streams.catalogue import Source
-from streams.limits import refuse_instant
-from streams.records import VERSION
-from streams.strict_json import HugeInt, MalformedError
+from streams.records import strict_json
+from streams.records.limits import refuse_instant
+from streams.records.schema import VERSION
+from streams.records.strict_json import HugeInt, MalformedError
 from streams.wire import KINDS
 
 

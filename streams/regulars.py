@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streams.series import Roster
+from streams.ingest.series import Roster
 
 _FROM_THE_START = -1
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from streams.pool_loop import NOBODY, PoolRows, SlotList, index_rows, open_slot, rows_from, take_run
-from streams.sample_run import Ints, SampleRun
+from streams.ingest.pool_kernel import NOBODY, PoolRows, SlotList, index_rows, open_slot, rows_from, take_run
+from streams.records.samples import Ints, SampleRun
 
 _FIRST_ROWS = 1024
 _FIRST_SLOTS = 64

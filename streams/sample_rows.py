@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from streams.log import LogRecord
-from streams.sample_run import SampleRun
+from streams.records.samples import SampleRun
 
 
 class SampleRows:

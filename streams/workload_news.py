@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from streams.pages import BatchQueue, FleetFacts, OutcomeFact, SloCounts
+from streams.pages.page import BatchQueue, FleetFacts, OutcomeFact, SloCounts
 
 # One workload's sources may come and go, but a publisher that invents a new name per sample must not fill the memory.
 MAX_SOURCES_PER_WORKLOAD = 4096

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 
-from agents.apply_guard import ApplyGuard
+from agents.actuation.guard import ApplyGuard
 from agents.apply_limits import RateCaps
 from agents.policy import WorkloadSpec
 from infra.actuate.actuator import Actuator, Event
@@ -25,7 +25,7 @@ from infra.cli_options import say
 from infra.health import Health
 from infra.probes import ProbeServer
 from infra.settings import Settings
-from streams.limits import MAX_REPLICAS
+from streams.records.limits import MAX_REPLICAS
 
 # How far a command may be issued ahead of this machine's clock before it may only scale up.
 MAX_AHEAD_MS = 60_000

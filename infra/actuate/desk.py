@@ -1,6 +1,6 @@
 """The core that all actuators share: a command comes in, is judged at apply time, and is carried out or not.
 
-command ─▶ declared? ─▶ observe ─▶ guard (agents.apply_guard) ─▶ remember on disk ─▶ apply ─▶ event
+command ─▶ declared? ─▶ observe ─▶ guard (agents.actuation.guard) ─▶ remember on disk ─▶ apply ─▶ event
                            ▲                                                           │
                            └────────────── overtaken by another writer: once more ─────┘
 """
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from agents.apply_guard import PIN, ApplyGuard, Verdict
+from agents.actuation.guard import PIN, ApplyGuard, Verdict
 from agents.policy import WorkloadSpec
 from agents.records import Command, Target
 from infra.actuate.actuator import Actuator, Event, NotApplied, Order, Overtaken, Status

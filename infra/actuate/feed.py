@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 from kafka import TopicPartition
 
-from agents.decide_records import decode_command
+from agents.decide.records import decode_command
 from agents.records import Command
 from infra.kafka_tail import TailRecord, TopicTail
 

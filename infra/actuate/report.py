@@ -19,8 +19,8 @@ from infra.brokers import bootstrap_servers
 from infra.errors import HarmonyError
 from infra.printable import printable
 from infra.producers import close_producer
-from streams.pages import FleetFacts, OutcomeFact
-from streams.records import encode_fleet, encode_outcome, record_key
+from streams.pages.page import FleetFacts, OutcomeFact
+from streams.records.schema import encode_fleet, encode_outcome, record_key
 
 _BLOCK_MS = 2_000
 _CLOSE_S = 5.0

@@ -17,7 +17,7 @@ from typing import IO, Any, Self
 import msgspec
 import orjson
 
-from agents.apply_guard import ApplyGuard
+from agents.actuation.guard import ApplyGuard
 from agents.apply_limits import RateCaps, Words
 from infra.errors import HarmonyError
 from infra.printable import printable

@@ -22,8 +22,8 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 
-from agents.apply_guard import PIN
-from agents.decide_records import encode_command
+from agents.actuation.guard import PIN
+from agents.decide.records import encode_command
 from agents.records import Command, Target
 from infra.actuate.actuator import NotApplied, Order
 from infra.errors import HarmonyError

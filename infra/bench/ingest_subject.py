@@ -17,18 +17,18 @@ from typing import Any
 import faust
 import uvloop
 
-from agents.ingest_agent import IngestStage, register_ingest_agents
+from agents.ingest import IngestStage, register_ingest_agents
 from infra.bench.job import CATALOGUE, PARTITIONS, STREAM
 from infra.bench.report import status_mib
 from infra.metrics import PrometheusMeter
 from streams.connection import ConnectionConfig
 from streams.fetched_batch import FetchedBatch
-from streams.ingest import IngestKernel
+from streams.ingest.kernel import IngestKernel
+from streams.ingest.warm_up import warm_up
 from streams.log import OutRecord
-from streams.stage_app import StageHost
+from streams.runtime.app import StageHost
 from streams.topics import Topics
 from streams.uncollected import collect_seldom
-from streams.warm_up import warm_up
 
 
 class _Progress:

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from streams.binary_form import encode_binary
 from streams.catalogue import DEFAULT_CATALOGUE, Indicator
 from streams.config import StreamConfig
-from streams.records import encode_packed, encode_sample, encode_tick, record_key
+from streams.records.binary import encode_binary
+from streams.records.schema import encode_packed, encode_sample, encode_tick, record_key
 
 Form = Literal["single", "packed", "binary"]
 FORMS: tuple[Form, ...] = ("single", "packed", "binary")

@@ -15,7 +15,7 @@ from aiokafka.structs import TopicPartition
 
 from infra.bench.live_loop import PARTITIONS, LiveLoop
 from infra.bench.preload import partition_of
-from streams.records import encode_tick
+from streams.records.schema import encode_tick
 
 
 class _DecisionGlance(msgspec.Struct):

@@ -15,14 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agents.planner import PlanInput, plan, warm_up
+from agents.planning.planner import PlanInput, plan, warm_up
 from agents.policy import Policy, WorkloadSpec
 from infra.bench.plan_check import check_plans
 from infra.bench.report import document, load_average, print_table, spread
 from infra.cli_options import say
 from infra.json_report import write_json
-from model.capacity import CapacityPosterior, SlotEvidence
-from model.lead_time import LeadTimePosterior
+from model.capacity.lead_time import LeadTimePosterior
+from model.capacity.posterior import CapacityPosterior, SlotEvidence
 
 _STEP_MS = 15_000
 _ORIGIN_TS_MS = 1_763_636_400_000

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.plan_request import LEVELS, PlanInput, PlanResult
-from agents.planner import horizon_steps
+from agents.planning.planner import horizon_steps
+from agents.planning.request import LEVELS, PlanInput, PlanResult
 from agents.policy import Policy
 from model.counted_misses import CLUMP
 from model.miss_curve import MOST_ALLOWED

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agents.decide_kernel import DecideKernel
-from agents.forecast_engine import Engine
-from agents.forecast_kernel import ForecastKernel
-from agents.forecasts import QUANTILE_LEVELS
+from agents.decide.kernel import DecideKernel
+from agents.forecast.batcher import MicroBatcher
+from agents.forecast.engine import Engine
+from agents.forecast.kernel import ForecastKernel
+from agents.forecast.publish import QUANTILE_LEVELS
+from agents.forecast.scoring import SkillBoard
 from agents.live_scoring import ForecastScorer, NaiveBaseline
-from agents.micro_batcher import MicroBatcher
 from agents.policy import WorkloadSpec
-from agents.scoring import SkillBoard
 from infra.bench.live_loop import policy_of
 from infra.warm_up import warm_up
 from model.inference import InferenceWorker

@@ -20,8 +20,8 @@ from infra.cli_options import say
 from infra.errors import HarmonyError
 from infra.json_report import write_json
 from streams.catalogue import DEFAULT_CATALOGUE
-from streams.coarse_ring import COARSE_ROWS
 from streams.config import StreamConfig
+from streams.windows.coarse import COARSE_ROWS
 
 _FINE_CELL_BYTES, _COARSE_CELL_BYTES = 4, 2
 _TIMEOUT_S = 1_800.0

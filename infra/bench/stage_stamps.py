@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import NamedTuple
 
-from agents.plan_codec import slot_of_plan
+from agents.planning.codec import slot_of_plan
 from infra.bench.live_loop import PARTITIONS, LiveLoop
 from infra.bench.report import percentile
 from streams.log import LogRecord
-from streams.log_reader import LogReader
-from streams.page_codec import slot_of_page
+from streams.pages.codec import slot_of_page
+from streams.runtime.restore import LogReader
 
 Place = tuple[int, int]
 """A partition of the pages, and a slot."""

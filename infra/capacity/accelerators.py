@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from infra.errors import HarmonyError
-from model.roofline import Accelerator
+from model.capacity.roofline import Accelerator
 
 
 def _sheet(tflops: float, gbytes_per_s: float, gbytes: float) -> Accelerator:

@@ -102,7 +102,7 @@ def _estimated(
     from infra.capacity.found import of_profile, profile_of
     from infra.capacity.model_files import given_size, model_size
     from infra.replay.checks import token_law
-    from model.roofline import iteration_costs
+    from model.capacity.roofline import iteration_costs
 
     accelerator = accelerator_of(gpu)
     size = model_size(model, None if params is None else given_size(params))

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from infra.errors import HarmonyError
-from model.roofline import ModelSize
+from model.capacity.roofline import ModelSize
 
 # Two matrices in a layer's feed-forward part instead of three.
 _NOT_GATED: Final = frozenset(

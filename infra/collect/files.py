@@ -26,7 +26,7 @@ from infra.collect.scrape import Round
 from infra.collect.tables import Table
 from infra.collect.targets import parse_labels
 from infra.errors import HarmonyError
-from streams.strict_json import MalformedError
+from streams.records.strict_json import MalformedError
 
 JSON_FORMATS = tuple(form for form in FORMATS if form not in ("auto", "otlp_proto"))
 FILE_FORMATS = ("auto", "exposition", "csv", *JSON_FORMATS)

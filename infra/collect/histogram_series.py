@@ -6,8 +6,8 @@ from math import isinf
 
 from infra.collect.choices import Group
 from infra.collect.profile_schema import HistogramChoice
-from streams.limits import histogram
-from streams.pages import HistogramState
+from streams.pages.page import HistogramState
+from streams.records.limits import histogram
 from streams.wire import HistogramWire
 
 

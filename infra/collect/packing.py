@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from infra.collect.readings import Reading
 from streams.log import OutRecord
-from streams.pages import FleetFacts
-from streams.records import encode_fleet, encode_packed, record_key
+from streams.pages.page import FleetFacts
+from streams.records.schema import encode_fleet, encode_packed, record_key
 from streams.topics import Topics
 
 # Half of what a record may weigh by default, for readers with a lower limit.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from streams.records import MAX_NUMBER
+from streams.records.schema import MAX_NUMBER
 
 EXPORTED = "exported_"
 

@@ -9,8 +9,8 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from infra.settings_section import Section
 from streams.catalogue import DEFAULT_CATALOGUE, of_source
-from streams.limits import bounds_of
-from streams.records import FleetName
+from streams.records.limits import bounds_of
+from streams.records.schema import FleetName
 
 Kind = Literal["requests", "gpu", "fleet"]
 MetricName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_:][A-Za-z0-9_:.\-]*$", max_length=200)]

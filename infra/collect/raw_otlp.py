@@ -8,7 +8,7 @@ from typing import Any
 from infra.collect.extras import need
 from infra.collect.points import Point
 from infra.collect.raw_values import number, objects_of, text_of, time_ms
-from streams.strict_json import MalformedError
+from streams.records.strict_json import MalformedError
 
 # What the Collector's receivers and processors know, under the names by which Prometheus users know it.
 _LABELS = {

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from infra.collect import raw_otlp, raw_prometheus_adapter, raw_telegraf, raw_vector
 from infra.collect.points import Point
-from streams.strict_json import MalformedError, read
+from streams.records.strict_json import MalformedError, read
 
 FORMATS = ("auto", "otlp_json", "otlp_proto", "telegraf", "prometheus-kafka-adapter", "vector")
 # How a refusal begins that no reader stated in words of its own.

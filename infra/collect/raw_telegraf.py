@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from infra.collect.points import Point
 from infra.collect.raw_values import labels_of, number, objects_of, text_of, time_ms
-from streams.strict_json import HugeInt, MalformedError
+from streams.records.strict_json import HugeInt, MalformedError
 
 # The measurement under which its Prometheus input puts everything with metric_version = 2.
 _PROMETHEUS = "prometheus"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from streams.strict_json import HugeInt, MalformedError
+from streams.records.strict_json import HugeInt, MalformedError
 
 # An integer time is told apart by its size: these are the year 5138 in the unit before.
 _UNITS = ((10**11, 1_000.0), (10**14, 1.0), (10**17, 1e-3), (10**30, 1e-6))

@@ -7,7 +7,7 @@ from typing import Any
 
 from infra.collect.points import Point
 from infra.collect.raw_values import labels_of, number, objects_of, text_of, time_ms
-from streams.strict_json import MalformedError
+from streams.records.strict_json import MalformedError
 
 _SIMPLE = ("counter", "gauge")
 _HISTOGRAM = "aggregated_histogram"

@@ -15,10 +15,10 @@ from infra.collect.profile_schema import Kind, Profile
 from infra.collect.slo_counters import slo_counters
 from infra.collect.workload_rules import Identities, Identity, NoIdentity
 from streams.catalogue import DEFAULT_CATALOGUE
-from streams.limits import MAX_REPLICAS, Bounds, bounds_of, number_within
-from streams.pages import HistogramState
-from streams.records import FleetName
-from streams.strict_json import MalformedError
+from streams.pages.page import HistogramState
+from streams.records.limits import MAX_REPLICAS, Bounds, bounds_of, number_within
+from streams.records.schema import FleetName
+from streams.records.strict_json import MalformedError
 
 _BOUNDS = bounds_of(DEFAULT_CATALOGUE)
 _REPLICAS = Bounds(0.0, MAX_REPLICAS, 0.0)

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from infra.collect.points import own_labels
 from infra.collect.profile_schema import PLACEHOLDER, Profile, WorkloadRule
-from streams.limits import is_plain
-from streams.records import MAX_LABEL_CHARS
+from streams.records.limits import is_plain
+from streams.records.schema import MAX_LABEL_CHARS
 
 POD_OWNER = "pod_owner"
 # The alphabet of Kubernetes' generated suffixes: no vowels, no digits that look like letters.

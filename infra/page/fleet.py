@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from agents.decide_records import decode_decision
-from agents.plan_codec import misses_of_plan
+from agents.decide.records import decode_decision
+from agents.planning.codec import misses_of_plan
 from agents.records import Decision
 from infra.page.history import LoadForecast, WorkloadHistory
 from streams.log import ContractBroken

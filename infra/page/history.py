@@ -14,7 +14,7 @@ from typing import Annotated, Final
 import msgspec
 import numpy as np
 
-from agents.decide_records import decode_decision, encode_decision
+from agents.decide.records import decode_decision, encode_decision
 from agents.records import Decision
 from infra.page.skill import LEVELS, Floats
 from infra.page.slot_ring import SlotRing

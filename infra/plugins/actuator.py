@@ -18,7 +18,7 @@ from infra.errors import HarmonyError
 from infra.plugins.breaker import Breaker
 from infra.plugins.installed import Plugin
 from infra.plugins.limits import PluginLimits
-from streams.limits import MAX_REPLICAS
+from streams.records.limits import MAX_REPLICAS
 
 _CLOSE_S = 3.0
 T = TypeVar("T")

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import torch
 
-from agents.known_workloads import NO_INPUTS
+from agents.forecast.workloads import NO_INPUTS
 from agents.policy import WorkloadSpec
 from agents.proposal import PolicyQuestion
 from agents.records import LevelRisk, WorkloadPlan
@@ -21,7 +21,7 @@ from infra.plugins.limits import PluginLimits
 from model.contract import COARSE_ROWS, ContextBatch
 from model.rows import take_rows
 from streams.catalogue import DEFAULT_CATALOGUE
-from streams.pages import FleetFacts
+from streams.pages.page import FleetFacts
 
 _ROWS, _STEPS, _HORIZON, _PATHS = 7, 128, 8, 64
 _ORIGIN_MS, _STEP_MS = 1_763_636_400_000, 15_000

@@ -11,7 +11,7 @@ from infra.errors import HarmonyError
 from infra.plugins.guarded import Guarded, PluginFailed
 from infra.plugins.installed import Plugin
 from infra.plugins.limits import PluginLimits
-from streams.strict_json import MalformedError
+from streams.records.strict_json import MalformedError
 
 NOT_MEASURED = "not a finite number"
 

@@ -11,8 +11,8 @@ from infra.errors import HarmonyError
 from infra.plugins.guarded import Guarded, PluginFailed
 from infra.plugins.installed import Plugin
 from infra.plugins.limits import PluginLimits
-from streams.limits import MAX_REPLICAS
 from streams.meter import Meter
+from streams.records.limits import MAX_REPLICAS
 
 
 class PluginProposer:

@@ -10,8 +10,8 @@ from infra.plugins.installed import find
 from infra.plugins.limits import PluginLimits
 from infra.plugins.policy import PluginProposer
 from infra.settings import Settings
+from model.baselines.pool import FallbackForecaster
 from model.contract import Forecaster
-from model.fallback import FallbackForecaster
 from streams.meter import Meter
 
 log = structlog.get_logger()

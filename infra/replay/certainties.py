@@ -9,11 +9,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.forecast_state import WorkloadState
-from agents.subject import Answers, ForecastEngine, Subject
-from model.capacity import SPACING, CapacityPosterior
-from model.capacity_grid import GRID
-from model.lead_time import LeadTimePosterior
+from agents.workload.state import WorkloadState
+from agents.workload.subject import Answers, ForecastEngine, Subject
+from model.capacity.grid import GRID
+from model.capacity.lead_time import LeadTimePosterior
+from model.capacity.posterior import SPACING, CapacityPosterior
 
 _AS_GOOD_AS_CERTAIN: Final = 1e9  # outcomes seen, all of them alike
 

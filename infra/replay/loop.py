@@ -13,26 +13,26 @@ from collections.abc import Awaitable, Callable, Sequence
 import numpy as np
 import torch
 
-from agents.decide_kernel import DecideKernel
-from agents.decide_records import decode_command, decode_decision
-from agents.forecast_engine import Engine
-from agents.forecast_kernel import ForecastKernel
-from agents.micro_batcher import MicroBatcher
+from agents.decide.kernel import DecideKernel
+from agents.decide.records import decode_command, decode_decision
+from agents.forecast.batcher import MicroBatcher
+from agents.forecast.engine import Engine
+from agents.forecast.kernel import ForecastKernel
 from agents.policy import Policy
 from agents.records import Command, Decision
-from agents.subject import ForecastEngine
+from agents.workload.subject import ForecastEngine
 from infra.replay.certainties import CertainEngine, Certainty
 from infra.replay.past import Past
+from model.bursts.recurring import RecurringSurges
 from model.contract import ContextBatch, ForecastBatch, Forecaster
-from model.recurring_surges import RecurringSurges
 from streams.catalogue import DEFAULT_CATALOGUE
-from streams.coarse_ring import COARSE_STEP_MS, CoarseRow
 from streams.config import StreamConfig
-from streams.ingest import IngestKernel
+from streams.ingest.kernel import IngestKernel
 from streams.log import LogRecord, OutRecord
 from streams.meter import Meter, NullMeter
-from streams.records import encode_tick, record_key
+from streams.records.schema import encode_tick, record_key
 from streams.topics import Topics
+from streams.windows.coarse import COARSE_STEP_MS, CoarseRow
 
 _TOPICS = Topics(partitions=1)
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from infra.replay.rates import RateProfile
 from infra.simulator.arrivals import Arrivals
-from model.recurring_surges import RecurringSurges
-from streams.coarse_ring import COARSE_STEP_MS
+from model.bursts.recurring import RecurringSurges
+from streams.windows.coarse import COARSE_STEP_MS
 
 _CONTEXT_STEPS = 128
 

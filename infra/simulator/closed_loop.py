@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from agents.apply_guard import ApplyGuard, Verdict
+from agents.actuation.guard import ApplyGuard, Verdict
 from agents.policy import WorkloadSpec
 from agents.records import Command
 from infra.simulator.arrivals import ArrivalSource

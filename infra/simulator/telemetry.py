@@ -10,8 +10,8 @@ from typing import Any
 from infra.simulator.cluster import Cluster, Replica
 from infra.simulator.gpu import Device, DeviceModel, GpuReading
 from infra.simulator.ledger import Histogram
-from streams.pages import FleetFacts, HistogramState, OutcomeFact
-from streams.records import encode_fleet, encode_outcome, encode_packed
+from streams.pages.page import FleetFacts, HistogramState, OutcomeFact
+from streams.records.schema import encode_fleet, encode_outcome, encode_packed
 
 FLEET_SOURCE = "simulator"
 # Well below the record limit of 64 KiB: about 450 bytes a row with both histograms, 100 without.

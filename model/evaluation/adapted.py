@@ -13,10 +13,10 @@ from model.evaluation.fisher import Answer, Asked, indicator_levels
 from model.evaluation.rolling import Paths, Round
 from model.evaluation.served import fisher_contestant, rolling_contestant
 from model.network.adapt import TooShortError, adapt
-from model.network.fleet import FleetOptions, adapt_head, adapt_together, fleet_rows
 from model.network.history import History
 from model.network.network import Network
-from model.network.training import TrainingOptions
+from model.training.adapt import FleetOptions, adapt_head, adapt_together, fleet_rows
+from model.training.loop import TrainingOptions
 
 OPTIONS = TrainingOptions(steps=80, learning_rate=2e-4, validate_every=16, patience=3)
 ONE_STEP = FleetOptions()

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from model.network.history import History, draw_history
 from model.network.network import Network
-from model.network.prepared import Prepared
-from model.network.training import Progress, Trainer, TrainingOptions, prepare
+from model.training.examples import Prepared
+from model.training.loop import Progress, Trainer, TrainingOptions, prepare
 
 ADAPT = TrainingOptions(steps=300, learning_rate=3e-4, validate_every=25, patience=4)
 _CONTEXT = 2048

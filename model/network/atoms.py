@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from model.network.atom_groups import TOLERANCE, atom_groups
-from model.network.scaled import RECENT, ScaledContext
+from model.network.inputs import RECENT, ScaledContext
 
 MOST_PLACED = 8  # atoms of a token that have a place of their own; more are values, not states
 NUM_PLACES = MOST_PLACED * MOST_PLACED

@@ -1,6 +1,6 @@
 """Linear autoregressions fitted in context, one per indicator: least squares on recent rows, Yule-Walker on many.
 
-In batches of tensors, for accelerators; on a CPU `model.network.linear_fits` does the same by compiled loops.
+In batches of tensors, for accelerators; on a CPU `model.network.candidates_kernel` does the same by compiled loops.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from model.network.linear_fits import (
+from model.network.candidates_kernel import (
     CHANGE_ORDER,
     CHANGE_PENALTY,
     LONG_ORDER,

@@ -15,7 +15,7 @@ from torch import Tensor
 from model.network.analogs import analogs
 from model.network.autoregression import Fitted
 from model.network.constants import numbers
-from model.network.scaled import RECENT
+from model.network.inputs import RECENT
 from model.network.token_forecasts import JUDGED_ROWS, ORIGINS, SHORT, STEPS
 
 NUM_BANDS = 2

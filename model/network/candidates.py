@@ -11,7 +11,7 @@ from torch import Tensor
 from model.network.analogs import analogs
 from model.network.autoregression import least_squares, of_changes, yule_walker
 from model.network.backtest import bands, errors_in_context, evidence
-from model.network.scaled import RECENT, ScaledContext
+from model.network.inputs import RECENT, ScaledContext
 from model.network.seasons import BEFORE, Seasons
 from model.network.token_forecasts import token_forecasts
 

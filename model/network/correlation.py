@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from model.network.inputs import ScaledContext
 from model.network.rowwise import aligned
-from model.network.scaled import ScaledContext
 
 _ROWS = 256
 LAGS = (1, 8)  # steps over which a change is measured: short and long

@@ -15,7 +15,7 @@ from model.network.atoms import Atoms, atoms
 from model.network.backtest import NUM_BANDS
 from model.network.candidates import NAMES, NUM_CANDIDATES, NUM_SCALES, Candidates, candidates
 from model.network.correlation import innovation_correlation
-from model.network.scaled import RECENT, ScaledContext, rescale
+from model.network.inputs import RECENT, ScaledContext, rescale
 from model.network.seasons import BEFORE, DAYS, Seasons, seasons
 from model.network.spec import MAX_HORIZON, NetworkSpec
 

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from model.baselines.context import check_request
 from model.contract import ContextBatch, ForecastBatch
 from model.draws import row_seed
+from model.network.cuda import DeviceEngine
 from model.network.features import describe
 from model.network.network import Network
-from model.network.on_device import DeviceEngine
 from model.network.spec import MAX_HORIZON, MAX_INDICATORS
 from model.paths import empty_paths
 from model.rows import take_rows
-from model.windows import check_request
 
 CHUNK_ROWS = 64  # at once, at most: what they need stays within a few ten MiB
 MIN_CONTEXT = 32
@@ -32,7 +32,7 @@ class NetworkForecaster:
     """Joint sample paths from a network. A row's draws are fixed by (item id, origin, seed).
 
     Rows for which the network gives numbers that are not finite come back as NaN for whoever stands behind it
-    (`model.fallback`), and are reported.
+    (`model.baselines.pool`), and are reported.
 
     Args:
         network: trained; used for reading only.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from model.contract import COARSE_ROWS, ContextBatch
 from model.network.spec import MAX_HORIZON
-from model.synthetic.windows import Example
+from model.training.synthetic.windows import Example
 
 Floats = NDArray[np.float64]
 

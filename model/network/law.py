@@ -12,10 +12,10 @@ from math import log, pi
 import torch
 from torch import Tensor
 
-from model.network.joint_paths import SUBSLICES, Laws, Steps, joint_paths
+from model.network.inputs import ScaledContext
+from model.network.law_kernel import SUBSLICES, Laws, Steps, joint_paths
 from model.network.lifting import from_noise, to_noise, tree
 from model.network.marginal import Marginal
-from model.network.scaled import ScaledContext
 from model.network.spline import Spline
 
 _FEWEST = 16  # paths that are stratified

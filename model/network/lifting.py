@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from model.network.joint_paths import MAX_LOG_SPREAD
+from model.network.law_kernel import MAX_LOG_SPREAD
 
 NUM_COEFFICIENTS = 5
 NUM_STRIDES = 7

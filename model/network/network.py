@@ -11,10 +11,10 @@ from torch.nn.functional import pad, softplus
 
 from model.network.atom_groups import NUM_ATOM_FEATURES
 from model.network.atoms import MOST_PLACED, NUM_PLACES, Atoms, places
-from model.network.attention import IndicatorAttention, ranks, visible
 from model.network.candidates import NUM_CANDIDATES, NUM_SCALES
 from model.network.features import NUM_CALENDAR, NUM_FEATURES, Features
 from model.network.law import JointLaw
+from model.network.layers import IndicatorAttention, ranks, visible
 from model.network.lifting import NUM_COEFFICIENTS, NUM_STRIDES
 from model.network.marginal import MIDDLE, NUM_KNOTS, Marginal, knot_positions
 from model.network.rowwise import ALIGNED, RowLinear

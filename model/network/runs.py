@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from model.network.checkpoint import CheckpointError
-from model.network.training import Trainer
+from model.training.loop import Trainer
 
 STATE, COUNTERS = "training.safetensors", "training.json"
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from model.contract import COARSE_STEP_MS, ContextBatch
-from model.network.scaled import ScaledContext
+from model.network.inputs import ScaledContext
 
 DAYS = 7
 BEFORE = 12  # steps before the origin at which the season is compared with what came

@@ -7,16 +7,16 @@ from collections.abc import Callable
 
 import torch
 
+from model.baselines.pool import FallbackForecaster, Where
+from model.baselines.ridge import RidgeForecaster, RidgeOptions
+from model.baselines.smoothing import SmoothingForecaster
 from model.contract import COARSE_ROWS, ContextBatch, Forecaster
-from model.fallback import FallbackForecaster, Where
 from model.network.checkpoint import CheckpointError, load
 from model.network.forecaster import NetworkForecaster
 from model.network.packaged import NO_NETWORK, REACH_S, SHIPPED_NAME, weights_folder
 from model.pool import PoolForecaster
 from model.records import RecordForecaster
-from model.ridge import RidgeForecaster, RidgeOptions
 from model.seasonal_naive import SeasonalNaiveForecaster
-from model.smoothing import SmoothingForecaster
 from model.surges import SurgeForecaster
 
 COMBINED = "combined"

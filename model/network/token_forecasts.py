@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.compiled import compiled
-from model.network.linear_fits import NUM_FITS, Fits, fit, iterate, room
+from model.network.candidates_kernel import NUM_FITS, Fits, fit, iterate, room
 
 Float = NDArray[np.float64]
 Single = NDArray[np.float32]

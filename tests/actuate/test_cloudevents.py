@@ -10,8 +10,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.decide_kernel import DecideKernel
-from agents.decide_records import command_record, encode_command
+from agents.decide.kernel import DecideKernel
+from agents.decide.records import command_record, encode_command
 from agents.records import Command, Target
 from tests.agents.plan_samples import STREAM, TOPICS, log, plan, policy, record, spec
 

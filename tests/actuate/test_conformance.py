@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agents.apply_guard import ApplyGuard, Verdict
+from agents.actuation.guard import ApplyGuard, Verdict
 from infra.actuate.conformance import START_MS, Result, run_kit
 from infra.actuate.conformance_desk import DeskSubject, MemoryWorld, PullWorld, World
 from tests.actuate.worlds import KedaWorld, KubernetesWorld, WebhookWorld

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.apply_guard import ApplyGuard
+from agents.actuation.guard import ApplyGuard
 from agents.apply_limits import RateCaps, Words
 from agents.policy import TargetRef, WorkloadSpec
 from agents.records import Command, Target

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.apply_guard import PIN, ApplyGuard
-from agents.decide_kernel import DecideKernel
-from agents.decide_records import decode_command
+from agents.actuation.guard import PIN, ApplyGuard
+from agents.decide.kernel import DecideKernel
+from agents.decide.records import decode_command
 from agents.records import Command
 from infra.actuate.actuator import Event
 from infra.actuate.desk import Desk
 from infra.actuate.pull import Answers
-from streams.pages import Control
+from streams.pages.page import Control
 from tests.actuate.test_desk import Fleet
 from tests.agents.plan_samples import STEP_MS, STREAM, TOPICS, log, plan, policy, record, spec
 

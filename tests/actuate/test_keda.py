@@ -15,7 +15,7 @@ from aiohttp import ClientSession
 from google.protobuf import descriptor_pb2
 from prometheus_client.parser import text_string_to_metric_families
 
-from agents.apply_guard import ApplyGuard
+from agents.actuation.guard import ApplyGuard
 from agents.apply_limits import Words
 from agents.situation import Pin
 from infra.actuate import keda_messages

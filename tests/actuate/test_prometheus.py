@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agents.apply_guard import ApplyGuard
+from agents.actuation.guard import ApplyGuard
 from infra.actuate.clocks import wall_ms
 from infra.actuate.desk import Desk
 from infra.actuate.gauges import LeaseGauges

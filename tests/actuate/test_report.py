@@ -9,7 +9,7 @@ from kafka.errors import KafkaTimeoutError
 
 from infra.actuate import report
 from infra.actuate.report import OutcomeWriter
-from streams.pages import OutcomeFact
+from streams.pages.page import OutcomeFact
 
 
 class Blocking:

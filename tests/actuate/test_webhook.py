@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from agents.decide_records import decode_command
+from agents.decide.records import decode_command
 from infra.actuate.actuator import NotApplied, Order
 from infra.actuate.webhook import LONGEST_PAUSE_S, Webhook, secret_bytes, sign
 from infra.errors import HarmonyError

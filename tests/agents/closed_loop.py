@@ -7,10 +7,10 @@ from typing import Final
 from agents.policy import Policy
 from infra.metrics import PrometheusMeter
 from infra.replay.loop import MemoryLoop
-from model.ridge import RidgeForecaster
+from model.baselines.ridge import RidgeForecaster
 from streams.config import StreamConfig
-from streams.pages import FleetFacts
-from streams.records import encode_fleet, encode_sample
+from streams.pages.page import FleetFacts
+from streams.records.schema import encode_fleet, encode_sample
 
 STEP_MS: Final = 15_000
 START_MS: Final = 1_763_636_400_000  # on the hour

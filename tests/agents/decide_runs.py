@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from agents.decide_kernel import STAGE, DecideKernel
-from agents.decide_records import decode_command, decode_decision
+from agents.decide.kernel import STAGE, DecideKernel
+from agents.decide.records import decode_command, decode_decision
 from agents.policy import Policy
 from agents.records import Command, Decision
-from streams.commit_codec import Commit, CommitAssembler
 from streams.log import Emission, LogRecord
-from streams.pages import Control
+from streams.pages.page import Control
+from streams.runtime.commits import Commit, CommitAssembler
 from tests.agents.plan_samples import STREAM, TOPICS, policy
 
 

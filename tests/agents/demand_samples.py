@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from agents.forecast_state import WorkloadState
-from agents.plan_request import PlanInput
+from agents.planning.request import PlanInput
 from agents.policy import Role, Slo, WorkloadSpec
-from model.capacity import CapacityPosterior
-from model.lead_time import LeadTimePosterior
+from agents.workload.state import WorkloadState
+from model.capacity.lead_time import LeadTimePosterior
+from model.capacity.posterior import CapacityPosterior
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.fact_ring import RecentFacts
-from streams.pages import FleetFacts
-from streams.window_table import Window
+from streams.pages.page import FleetFacts
+from streams.windows.table import Window
 
 STEP_MS = 15_000
 COLUMNS = {indicator.name: n for n, indicator in enumerate(DEFAULT_CATALOGUE)}

@@ -8,19 +8,19 @@ import msgspec
 import numpy as np
 import pytest
 
-from agents.demand_units import recent_lengths, unit_input
-from agents.forecast_commit import StateSnapshot, restore_state, snapshot_state
-from agents.forecast_state import new_state
+from agents.forecast.commit import StateSnapshot, restore_state, snapshot_state
 from agents.policy import Policy, Slo, SloClass
+from agents.workload.state import new_state
+from agents.workload.units import recent_lengths, unit_input
 from infra.replay.loop import MemoryLoop
-from model.capacity import CapacityPosterior
-from model.request_shape import RequestShape
+from model.capacity.posterior import CapacityPosterior
+from model.capacity.request_shape import RequestShape
 from model.seasonal_naive import SeasonalNaiveForecaster
 from streams.config import StreamConfig
 from streams.fact_ring import RecentFacts
-from streams.pages import FleetFacts
-from streams.records import encode_fleet, encode_sample
-from streams.window_table import Window
+from streams.pages.page import FleetFacts
+from streams.records.schema import encode_fleet, encode_sample
+from streams.windows.table import Window
 from tests.agents.demand_samples import CALM, FIVE, LONG, STEP_MS, Service, grown, pool, request
 from tests.agents.plan_samples import policy, spec
 

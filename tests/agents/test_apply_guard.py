@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.apply_guard import ApplyGuard, Verdict
+from agents.actuation.guard import ApplyGuard, Verdict
 from agents.apply_limits import ChangeWindow, RateCaps, Words
 from agents.records import Command, Target
 from agents.situation import Pin

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from agents.plan_codec import decode_plan, slot_of_plan
+from agents.planning.codec import decode_plan, slot_of_plan
 from streams.log import ContractBroken
 from tests.monitoring.memory_loop import MemoryLoop
 

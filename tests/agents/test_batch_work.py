@@ -9,24 +9,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.batch_work import batch_limit
-from agents.demand_units import UNIT_OF
-from agents.forecast_state import WorkloadState
-from agents.guards import run_guards
+from agents.decide.guards.chain import run_guards
+from agents.planning.limits import batch_limit
 from agents.policy import BatchRule, NightlyBatch, Policy, WorkloadSpec
 from agents.records import Limit
 from agents.schedule import Schedule
+from agents.workload.state import WorkloadState
+from agents.workload.units import UNIT_OF
 from infra.replay.loop import MemoryLoop
-from model.capacity import CapacityPosterior
-from model.lead_time import LeadTimePosterior
-from model.request_shape import Lengths
+from model.capacity.lead_time import LeadTimePosterior
+from model.capacity.posterior import CapacityPosterior
+from model.capacity.request_shape import Lengths
 from model.seasonal_naive import SeasonalNaiveForecaster
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.config import StreamConfig
 from streams.fact_ring import RecentFacts
-from streams.pages import BatchJob, BatchQueue, FleetFacts
-from streams.records import encode_batch, encode_fleet, encode_sample
-from streams.window_table import Window
+from streams.pages.page import BatchJob, BatchQueue, FleetFacts
+from streams.records.schema import encode_batch, encode_fleet, encode_sample
+from streams.windows.table import Window
 from tests.agents.plan_samples import policy, situation, spec
 
 NOW = round(datetime.fromisoformat("2026-03-02T22:00:00+01:00").timestamp() * 1000)

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from agents.micro_batcher import MicroBatcher
+from agents.forecast.batcher import MicroBatcher
 from model.contract import ContextBatch, ForecastBatch
 from tests.model.batches import context_batch
 

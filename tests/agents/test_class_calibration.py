@@ -6,13 +6,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from agents.forecast_commit import StateSnapshot, restore_state, snapshot_state
-from agents.forecast_state import WorkloadState, new_state
+from agents.forecast.commit import StateSnapshot, restore_state, snapshot_state
 from agents.policy import Policy, Slo, SloClass, WorkloadSpec
+from agents.workload.state import WorkloadState, new_state
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.fact_ring import RecentFacts
-from streams.pages import ClassCounts, FleetFacts, SloCounts, WorkloadFacts
-from streams.window_table import Window
+from streams.pages.page import ClassCounts, FleetFacts, SloCounts, WorkloadFacts
+from streams.windows.table import Window
 
 STEP_MS = 15_000
 RATE = 10.0

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.controls import CONTROLS_KEPT, apply_controls, forget_controls
+from agents.decide.kernel import DecideKernel
+from agents.decide.state import DecideState, PartitionMark
 from agents.decide_commit import DecideCommit, unpack_commit
-from agents.decide_kernel import DecideKernel
-from agents.decide_state import DecideState, PartitionMark
 from agents.records import PlanRecord
-from streams.pages import Control
+from streams.pages.page import Control
 from streams.topics import DAY_MS
 from tests.agents.decide_runs import control, kernel, newest_commit, published
 from tests.agents.plan_samples import STEP_MS, STREAM, TOPICS, log, plan, policy, record

@@ -7,8 +7,8 @@ import asyncio
 import msgspec
 import pytest
 
-from agents import forecast_kernel
-from agents.micro_batcher import MicroBatcher
+from agents.forecast import kernel as forecast_kernel
+from agents.forecast.batcher import MicroBatcher
 from agents.records import ForecastRecord
 from model.contract import ContextBatch, ForecastBatch
 from model.seasonal_naive import SeasonalNaiveForecaster

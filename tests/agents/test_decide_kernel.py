@@ -7,9 +7,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from agents.decide_kernel import DecideKernel
-from agents.decide_records import decode_command, decode_decision, encode_command, encode_decision
-from agents.plan_codec import decode_plan, encode_plan
+from agents.decide.kernel import DecideKernel
+from agents.decide.records import decode_command, decode_decision, encode_command, encode_decision
+from agents.planning.codec import decode_plan, encode_plan
 from streams.log import ContractBroken, LogRecord
 from tests.agents.decide_runs import control, kernel, published, run
 from tests.agents.plan_samples import FREE, STEP_MS, STREAM, TOPICS, facts, inputs, log, plan, policy, record, spec

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from agents.decide_agent import DecideLane
-from agents.precedence import Precedence
+from agents.decide.agent import DecideLane
+from agents.priority import Precedence
 from streams.log import OutRecord
 from streams.meter import NullMeter
-from streams.stage import Lane
+from streams.runtime.lane import Lane
 from tests.agents.decide_runs import kernel
 from tests.agents.plan_samples import TOPICS, log, plan, policy, record, spec
 

@@ -9,14 +9,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from agents.apply_guard import ApplyGuard
-from agents.decide_kernel import STAGE, DecideKernel
-from agents.decide_records import decode_command, decode_decision
+from agents.actuation.guard import ApplyGuard
+from agents.decide.kernel import STAGE, DecideKernel
+from agents.decide.records import decode_command, decode_decision
 from agents.policy import Policy
 from agents.records import Command, Decision
-from streams.commit_codec import CommitAssembler
 from streams.log import LogRecord
-from streams.pages import Control
+from streams.pages.page import Control
+from streams.runtime.commits import CommitAssembler
 from tests.agents.plan_samples import FREE, STEP_MS, STREAM, TOPICS, inputs, log, plan, policy, record, spec
 
 NAMES = ("a", "b", "c")

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents import decide_kernel
-from agents.decide_kernel import DecideKernel
-from agents.plan_codec import encode_plan
+from agents.decide import kernel as decide_kernel
+from agents.decide.kernel import DecideKernel
+from agents.planning.codec import encode_plan
 from agents.records import Command
 from streams.log import ContractBroken, Emission, LogRecord
-from streams.pages import Control
+from streams.pages.page import Control
 from tests.agents.decide_runs import control, kernel, newest_commit, published
 from tests.agents.plan_samples import FREE, STEP_MS, STREAM, TOPICS, inputs, log, plan, policy, record, spec
 

@@ -9,10 +9,11 @@ from itertools import pairwise
 
 import pytest
 
-from agents import decide_agent, decide_kernel
-from agents.decide_agent import DecideLane
-from agents.decide_kernel import DecideKernel
-from agents.decide_records import decode_decision
+from agents.decide import agent as decide_agent
+from agents.decide import kernel as decide_kernel
+from agents.decide.agent import DecideLane
+from agents.decide.kernel import DecideKernel
+from agents.decide.records import decode_decision
 from agents.policy import Policy
 from infra.metrics import PrometheusMeter
 from infra.stage_metrics import DecideMetrics

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from agents.forecast_commit import restore_state, snapshot_state
-from agents.forecast_state import new_state
+from agents.forecast.commit import restore_state, snapshot_state
 from agents.policy import Slo, SloClass, WorkloadSpec
-from agents.slo_classes import Classes
-from model.capacity import CapacityPosterior
+from agents.workload.slo_classes import Classes
+from agents.workload.state import new_state
+from model.capacity.posterior import CapacityPosterior
 from model.slot_evidence import SlotEvidence
-from streams.pages import ClassCounts, SloCounts
+from streams.pages.page import ClassCounts, SloCounts
 from tests.agents.plan_samples import policy, spec
 
 

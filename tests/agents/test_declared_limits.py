@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.guards import run_guards
+from agents.decide.guards.chain import run_guards
 from agents.records import Limit
 from agents.situation import Situation
 from tests.agents.plan_samples import FREE, inputs, situation

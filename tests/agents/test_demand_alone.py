@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from agents.micro_batcher import MicroBatcher
+from agents.forecast.batcher import MicroBatcher
 from agents.records import ForecastRecord
 from model.contract import ContextBatch, ForecastBatch
 from streams.catalogue import DEFAULT_CATALOGUE

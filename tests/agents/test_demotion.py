@@ -7,14 +7,14 @@ import asyncio
 import msgspec
 import numpy as np
 
-from agents.micro_batcher import MicroBatcher
-from agents.plan_codec import decode_plan
+from agents.forecast.batcher import MicroBatcher
+from agents.planning.codec import decode_plan
 from agents.recent_levels import recent_levels
 from agents.records import ForecastRecord
 from model.contract import ContextBatch, ForecastBatch
 from model.seasonal_naive import SeasonalNaiveForecaster
 from streams.fact_ring import RecentFacts
-from streams.window_table import Window
+from streams.windows.table import Window
 from tests.monitoring.memory_loop import MemoryLoop
 
 SLOTS = 140

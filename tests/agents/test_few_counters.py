@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from agents.decide_records import decode_decision
-from agents.plan_codec import decode_plan
+from agents.decide.records import decode_decision
+from agents.planning.codec import decode_plan
 from agents.policy import GuardLimits
 from tests.monitoring.memory_loop import STREAM, MemoryLoop
 

@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from agents import forecast_kernel
-from agents.subject import Answers, Making, Subject
+from agents.forecast import kernel as forecast_kernel
+from agents.workload.subject import Answers, Making, Subject
 from streams.log import Emission, LogRecord
 from tests.monitoring.memory_loop import MemoryLoop
 

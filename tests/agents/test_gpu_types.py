@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.forecast_commit import StateSnapshot, restore_state, snapshot_state
-from agents.forecast_state import WorkloadState, new_state
+from agents.forecast.commit import StateSnapshot, restore_state, snapshot_state
 from agents.policy import Policy, Slo, SloClass
-from model.capacity import CapacityPosterior
+from agents.workload.state import WorkloadState, new_state
+from model.capacity.posterior import CapacityPosterior
 from model.slot_evidence import SlotEvidence
-from streams.commit_codec import pack
-from streams.pages import ClassCounts, SloCounts
+from streams.pages.page import ClassCounts, SloCounts
+from streams.runtime.commits import pack
 from tests.agents.demand_samples import CALM, LONG, Service, grown, pool
 from tests.agents.plan_samples import policy, spec
 

@@ -7,7 +7,7 @@ import random
 import msgspec
 import pytest
 
-from agents.decide_kernel import DecideKernel
+from agents.decide.kernel import DecideKernel
 from agents.policy import GuardLimits
 from agents.records import Decision
 from streams.log import LogRecord

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents import guards_declared as declared
-from agents import guards_limits as limits
-from agents import guards_safety as safety
-from agents.guards import GATES, GUARDS, Guard, run_guards
+from agents.decide.guards import gates as safety
+from agents.decide.guards import limits
+from agents.decide.guards.chain import GATES, GUARDS, Guard, run_guards
 from agents.policy import GuardLimits
 from agents.records import GuardStep, Limit, Trial
 from agents.situation import Pin, Situation

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.hindsight import Futures
+from agents.forecast.bursts import Futures
 from model.contract import ContextBatch
 from tests.model.batches import random_batch
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.horizons import padded_horizon
-from agents.planner import horizon_steps
+from agents.planning.planner import horizon_steps
 from model.network.packaged import REACH_S
 
 

@@ -8,12 +8,12 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agents.known_workloads import KnownWorkloads
+from agents.forecast.workloads import KnownWorkloads
 from streams.catalogue import DEFAULT_CATALOGUE
-from streams.coarse_ring import COARSE_ROWS, COARSE_STEP_MS
 from streams.meter import NullMeter
-from streams.page_join import JoinedSlot
-from streams.pages import Page, WorkloadFacts
+from streams.pages.chain import JoinedSlot
+from streams.pages.page import Page, WorkloadFacts
+from streams.windows.coarse import COARSE_ROWS, COARSE_STEP_MS
 from tests.agents.plan_samples import STREAM, plan, policy, record
 
 NAMES = ("a", "b", "c")

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.micro_batcher import Assembly, Group, MicroBatcher, Ticket
+from agents.forecast.batcher import Assembly, Group, MicroBatcher, Ticket
 from model.contract import ContextBatch, ForecastBatch
 from streams.meter import NullMeter
 from tests.model.batches import random_batch

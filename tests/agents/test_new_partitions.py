@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from agents.decide_agent import DecideStage
-from agents.forecast_agent import ForecastStage
-from agents.ingest_agent import IngestStage
+from agents.decide.agent import DecideStage
+from agents.forecast.agent import ForecastStage
+from agents.ingest import IngestStage
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.config import StreamConfig
 from streams.log import OtherSettings
-from streams.log_reader import LogReader
+from streams.runtime.restore import LogReader
 from streams.topics import Topics
 
 TOPICS = Topics("t.", 2)

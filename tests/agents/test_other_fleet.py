@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from agents.forecast_commit import decode_commit
+from agents.forecast.commit import decode_commit
 from streams.log import OtherSettings
 from tests.golden import specimens as sp
 

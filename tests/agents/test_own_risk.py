@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from agents.known_workloads import KnownWorkloads
-from agents.plan_request import PlanResult
-from agents.plan_rows import RowPlanner
+from agents.forecast.workloads import KnownWorkloads
+from agents.planning.request import PlanResult
+from agents.planning.rows import RowPlanner
 from agents.policy import Policy, Slo
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.meter import NullMeter

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.plan_codec import (
+from agents.planning.codec import (
     MAGIC,
     Missed,
     PlanWriter,

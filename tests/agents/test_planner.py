@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from agents.planner import LEVELS, PlanInput, PlanResult, horizon_steps, plan, reactive_replicas
+from agents.planning.planner import LEVELS, PlanInput, PlanResult, horizon_steps, plan, reactive_replicas
 from agents.policy import Policy, Slo, WorkloadSpec
-from model.capacity import CapacityPosterior, SlotEvidence
-from model.lead_time import LeadTimePosterior
+from model.capacity.lead_time import LeadTimePosterior
+from model.capacity.posterior import CapacityPosterior, SlotEvidence
 
 STEP_MS = 15_000
 POLICY = Policy(paths_verify=1024)

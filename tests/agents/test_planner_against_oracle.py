@@ -12,10 +12,10 @@ import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from agents.planner import PlanInput, PlanResult, plan
+from agents.planning.planner import PlanInput, PlanResult, plan
 from agents.policy import Policy, Slo, WorkloadSpec
-from model.capacity import CapacityPosterior, SlotEvidence
-from model.lead_time import LeadTimePosterior
+from model.capacity.lead_time import LeadTimePosterior
+from model.capacity.posterior import CapacityPosterior, SlotEvidence
 from tests.oracles.planner_oracle import (
     Future,
     Risk,

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from torch import Tensor
 
-from agents.planner import PlanInput, PlanResult, plan
+from agents.planning.planner import PlanInput, PlanResult, plan
 from agents.policy import Policy, Slo, WorkloadSpec
-from model.capacity import CapacityPosterior, SlotEvidence
-from model.lead_time import LeadTimePosterior
+from model.capacity.lead_time import LeadTimePosterior
+from model.capacity.posterior import CapacityPosterior, SlotEvidence
 
 STEP_MS = 15_000
 LEAD_TIME_S = 60.0

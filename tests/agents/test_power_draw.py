@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.forecast_commit import StateSnapshot
-from agents.known_workloads import KnownWorkloads
+from agents.forecast.commit import StateSnapshot
+from agents.forecast.workloads import KnownWorkloads
 from streams.catalogue import DEFAULT_CATALOGUE, of_source
 from streams.meter import NullMeter
-from streams.page_join import JoinedSlot
-from streams.pages import FleetFacts, Page, WorkloadFacts
+from streams.pages.chain import JoinedSlot
+from streams.pages.page import FleetFacts, Page, WorkloadFacts
 from tests.agents.plan_samples import STEP_MS, STREAM, policy
 
 GPU = of_source(DEFAULT_CATALOGUE, "gpu")

@@ -7,7 +7,7 @@ import gc
 
 import pytest
 
-from agents.precedence import Precedence
+from agents.priority import Precedence
 from tests.monitoring.memory_loop import MemoryLoop
 from tests.streams.lane_bench import Broker
 

@@ -6,17 +6,17 @@ from typing import Final
 
 import pytest
 
-from agents.forecast_commit import restore_state, snapshot_state
-from agents.forecast_state import WorkloadState, new_state
+from agents.forecast.commit import restore_state, snapshot_state
 from agents.policy import Slo, SloClass, WorkloadSpec
 from agents.promises import promise_capacities, strain_of
 from agents.records import Quantiles
+from agents.workload.state import WorkloadState, new_state
 from infra.replay.loop import MemoryLoop
-from model.promises import Strain
+from model.capacity.attribution import Strain
 from model.seasonal_naive import SeasonalNaiveForecaster
 from streams.config import StreamConfig
-from streams.pages import FleetFacts, HistogramState
-from streams.records import encode_fleet, encode_sample
+from streams.pages.page import FleetFacts, HistogramState
+from streams.records.schema import encode_fleet, encode_sample
 from tests.agents.plan_samples import policy, spec
 from tests.agents.test_demand_units import window_of
 

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.decide_kernel import DecideKernel
+from agents.decide.kernel import DecideKernel
 from agents.policy import GuardLimits, Policy, WorkloadSpec
 from agents.records import Decision, Limit
 from streams.log import LogRecord

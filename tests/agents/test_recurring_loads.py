@@ -10,14 +10,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from agents.forecast_commit import StateSnapshot, restore_state, snapshot_state
-from agents.forecast_state import new_state
+from agents.forecast.commit import StateSnapshot, restore_state, snapshot_state
 from agents.policy import GuardLimits
 from agents.told_rows import told_rows
-from model.recurring_surges import RecurringSurges
+from agents.workload.state import new_state
+from model.bursts.recurring import RecurringSurges
 from streams.fact_ring import RecentFacts
 from streams.log import OtherSettings
-from streams.window_table import Window
+from streams.windows.table import Window
 from tests.agents.closed_loop import START_MS, STEP_MS, ClosedLoop
 from tests.agents.plan_samples import policy, spec
 

@@ -11,27 +11,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.forecast_commit import restore_state, snapshot_state
-from agents.forecast_state import new_state
-from agents.guards import run_guards
-from agents.guards_limits import release
-from agents.guards_safety import missing_metric, sanity
-from agents.idleness import chance_needed, idle_since, with_last_replica
-from agents.plan_request import PlanInput, PlanResult
+from agents.decide.guards.chain import run_guards
+from agents.decide.guards.gates import missing_metric, sanity
+from agents.decide.guards.limits import release
+from agents.forecast.commit import restore_state, snapshot_state
+from agents.planning.idle import chance_needed, idle_since, with_last_replica
+from agents.planning.request import PlanInput, PlanResult
 from agents.policy import GuardLimits, IdleRule, Policy, TargetRef, WorkloadSpec
 from agents.records import Command, Decision, Limit
+from agents.workload.state import new_state
 from infra.replay.loop import MemoryLoop
-from model.capacity import CapacityPosterior
-from model.fallback import FallbackForecaster
-from model.lead_time import LeadTimePosterior
-from model.ridge import RidgeForecaster
+from model.baselines.pool import FallbackForecaster
+from model.baselines.ridge import RidgeForecaster
+from model.capacity.lead_time import LeadTimePosterior
+from model.capacity.posterior import CapacityPosterior
 from model.seasonal_naive import SeasonalNaiveForecaster
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.config import StreamConfig
 from streams.fact_ring import RecentFacts
-from streams.pages import FleetFacts, WorkloadFacts
-from streams.records import encode_fleet, encode_sample
-from streams.window_table import Window
+from streams.pages.page import FleetFacts, WorkloadFacts
+from streams.records.schema import encode_fleet, encode_sample
+from streams.windows.table import Window
 from tests.agents.plan_samples import FREE, inputs, situation, spec
 
 STEP_MS = 5_000

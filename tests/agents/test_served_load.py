@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agents.served_load import served_load
 from model.averages import average_of_known
-from streams.window_table import Window
+from streams.windows.table import Window
 
 STEP_MS = 15_000
 NAMES = {"request.arrival_rate": 0, "engine.running": 1}

@@ -13,9 +13,9 @@ from model.seasonal_naive import SeasonalNaiveForecaster
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.config import StreamConfig
 from streams.fact_ring import RecentFacts
-from streams.pages import FleetFacts, WorkloadFacts
-from streams.records import encode_fleet, encode_sample
-from streams.window_table import Window
+from streams.pages.page import FleetFacts, WorkloadFacts
+from streams.records.schema import encode_fleet, encode_sample
+from streams.windows.table import Window
 from tests.agents.plan_samples import policy, spec
 
 STEP_MS = 5_000

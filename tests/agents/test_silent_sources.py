@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.silent_sources import SilentSources
+from agents.workload.signals import SilentSources
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.fact_ring import RecentFacts
-from streams.pages import FleetFacts
-from streams.window_table import Window
+from streams.pages.page import FleetFacts
+from streams.windows.table import Window
 
 STEP_MS, SILENCE = 15_000, 3
 HOUR = 3_600_000 // STEP_MS

@@ -12,10 +12,10 @@ from agents.records import Decision, LevelRisk
 from agents.simple_rules import simple_proposals
 from infra.replay.loop import MemoryLoop
 from model.seasonal_naive import SeasonalNaiveForecaster
-from streams.coarse_ring import COARSE_STEP_MS, DAY_ROWS
 from streams.config import StreamConfig
-from streams.pages import FleetFacts
-from streams.records import encode_fleet, encode_sample
+from streams.pages.page import FleetFacts
+from streams.records.schema import encode_fleet, encode_sample
+from streams.windows.coarse import COARSE_STEP_MS, DAY_ROWS
 from tests.agents.decide_runs import run
 from tests.agents.plan_samples import log, plan, policy, record, spec
 from tests.agents.test_planner import level, request, single

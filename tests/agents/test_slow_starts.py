@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from agents.guards import run_guards
+from agents.decide.guards.chain import run_guards
 from agents.plan_limits import sight_limit
-from agents.plan_request import PlanResult
+from agents.planning.request import PlanResult
 from agents.policy import GuardLimits
 from agents.records import Limit, Quantiles
 from infra.replay.loop import MemoryLoop
 from model.seasonal_naive import SeasonalNaiveForecaster
 from streams.config import StreamConfig
-from streams.pages import FleetFacts, OutcomeFact
-from streams.records import encode_fleet, encode_outcome, encode_sample
+from streams.pages.page import FleetFacts, OutcomeFact
+from streams.records.schema import encode_fleet, encode_outcome, encode_sample
 from tests.agents.plan_samples import policy, situation, spec
 from tests.agents.test_planner import HORIZON, POLICY, level, punctual, request, single
 

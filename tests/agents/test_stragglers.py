@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from agents.forecast_kernel import STAGE
-from agents.plan_codec import decode_plan
+from agents.forecast.kernel import STAGE
+from agents.planning.codec import decode_plan
 from streams.catalogue import Source
-from streams.commit_codec import CommitAssembler
-from streams.pages import Control
-from streams.records import encode_control, encode_sample, encode_tick
+from streams.pages.page import Control
+from streams.records.schema import encode_control, encode_sample, encode_tick
+from streams.runtime.commits import CommitAssembler
 from tests.monitoring.memory_loop import STREAM, MemoryLoop
 
 AHEAD, SLOTS = 6, 10

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.planner import PlanInput, PlanResult
+from agents.planning.planner import PlanInput, PlanResult
 from agents.policy import Policy
-from model.capacity import CapacityPosterior, SlotEvidence
-from model.error_budget import ErrorBudget
+from model.calibration.budget import ErrorBudget
+from model.capacity.posterior import CapacityPosterior, SlotEvidence
 from tests.agents.test_planner import HORIZON, POLICY, STEP_MS, learned, request, single
 
 BELIEVED = 2.5  # requests/s of a replica, as declared

@@ -22,7 +22,7 @@ from infra.capacity.found import of_profile, profile_of
 from infra.capacity.model_files import size_of
 from infra.replay.rates import Tokens
 from infra.simulator.profiles import Profile, load_profile
-from model.roofline import IterationCosts, iteration_costs
+from model.capacity.roofline import IterationCosts, iteration_costs
 from tests.capacity.configs import PUBLISHED
 
 LLAMA_70B, BLOOM, OPT_13B = (size_of(PUBLISHED[name][0]) for name in ("Llama 2 70B", "BLOOM", "OPT 13B"))

@@ -15,17 +15,17 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-from agents.forecast_engine import Engine
-from agents.forecast_kernel import ForecastKernel
-from agents.known_workloads import KnownWorkloads
+from agents.forecast.engine import Engine
+from agents.forecast.kernel import ForecastKernel
+from agents.forecast.workloads import KnownWorkloads
 from agents.live_scoring import ForecastScorer, NaiveBaseline
 from infra.bench.live_loop import LiveJob, LiveLoop, spec_of
 from infra.bench.planning import Planning
 from model.inference import InferenceWorker
 from streams.catalogue import DEFAULT_CATALOGUE, Source
-from streams.ingest import IngestKernel
+from streams.ingest.kernel import IngestKernel
 from streams.log import LogRecord
-from streams.records import encode_tick
+from streams.records.schema import encode_tick
 from streams.topics import Topics
 from streams.uncollected import collect_seldom
 

@@ -12,7 +12,7 @@ from collections import Counter
 
 from infra.replay.past import observing, rates_of
 from infra.replay.rate_files import read_rates
-from model.recurring_surges import RecurringSurges
+from model.bursts.recurring import RecurringSurges
 
 STEP_MS, AHEAD_STEPS = 15_000, 16
 LOOK_MS = 1_920_000  # before the oldest of those remembered is forgotten

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from agents.apply_guard import ApplyGuard
+from agents.actuation.guard import ApplyGuard
 from agents.records import Command, Target
 from infra.actuate.desk import Desk
 from infra.actuate.keda import KedaScaler, Lookup

@@ -9,9 +9,9 @@ from infra.collect.packing import pack
 from infra.collect.profiles import choose
 from infra.collect.readings import Reader, Reading
 from infra.collect.workload_rules import Identities
-from streams.decode import decode
 from streams.log import OutRecord
-from streams.records import FleetRecord, SampleRecord
+from streams.records.decode import decode
+from streams.records.schema import FleetRecord, SampleRecord
 from streams.topics import Topics
 
 TS_MS = 1_763_636_415_000

@@ -14,7 +14,7 @@ from infra.collect.nvml import Nvml
 from infra.collect.readings import Reader
 from infra.collect.workload_rules import Identities
 from infra.errors import HarmonyError
-from streams.records import SampleRecord
+from streams.records.schema import SampleRecord
 from tests.collect.samples import TS_MS, packed
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from streams.pages import FleetFacts
-from streams.records import FleetRecord, SampleRecord
+from streams.pages.page import FleetFacts
+from streams.records.schema import FleetRecord, SampleRecord
 from tests.collect.samples import TS_MS, packed, reader, readings_of
 
 MIB = 1 << 20

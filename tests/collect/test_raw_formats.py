@@ -14,7 +14,7 @@ from infra.collect.points import Point
 from infra.collect.raw_record import UNFORESEEN, read_raw
 from infra.collect.raw_values import time_ms
 from infra.collect.readings import Reading
-from streams.strict_json import MalformedError
+from streams.records.strict_json import MalformedError
 from tests.collect.samples import TS_MS, VLLM, packed, reader, readings_of
 from tests.collect.writers import (
     LABELS,

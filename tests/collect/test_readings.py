@@ -13,8 +13,8 @@ from infra.collect.points import Point
 from infra.collect.profiles import choose, shipped_profiles
 from infra.collect.readings import Reader, metric_names
 from infra.collect.workload_rules import Identities
-from streams.pages import FleetFacts, HistogramState
-from streams.records import FleetRecord, SampleRecord
+from streams.pages.page import FleetFacts, HistogramState
+from streams.records.schema import FleetRecord, SampleRecord
 from tests.collect.samples import (
     DCGM,
     DYNAMO,

@@ -12,7 +12,7 @@ import pytest
 
 from infra.collect.files import read_file
 from infra.collect.readings import Reading
-from streams.records import SampleRecord
+from streams.records.schema import SampleRecord
 from tests.collect.samples import packed, reader
 
 MIB = 1 << 20

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from infra.collect.profile_schema import WorkloadRule
 from infra.collect.profiles import shipped_profiles
 from infra.collect.workload_rules import Identities, Identity, NoIdentity, matches, pod_owner
-from streams.limits import is_plain
-from streams.records import MAX_LABEL_CHARS
+from streams.records.limits import is_plain
+from streams.records.schema import MAX_LABEL_CHARS
 
 VLLM, DCGM = shipped_profiles()["vllm"], shipped_profiles()["dcgm"]
 

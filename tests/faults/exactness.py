@@ -16,12 +16,12 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from agents.plan_codec import decode_plan
+from agents.planning.codec import decode_plan
 from streams.catalogue import DEFAULT_CATALOGUE, SOURCES
-from streams.commit_codec import decode_coarse
 from streams.config import StreamConfig
 from streams.log import LogRecord
-from streams.page_codec import PageAssembler, StoredPage
+from streams.pages.codec import PageAssembler, StoredPage
+from streams.runtime.commits import decode_coarse
 from tests.faults.hostile import HostilePipeline
 from tests.faults.logs import Entry, Progress, copy_log, read_log
 from tests.integration.pipeline import PARTITIONS, Pipeline, stop

@@ -12,9 +12,9 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
 from agents.decide_commit import DecideCommit
-from agents.forecast_commit import CommitBody
-from streams.commit_codec import CommitAssembler
+from agents.forecast.commit import CommitBody
 from streams.log import LogRecord
+from streams.runtime.commits import CommitAssembler
 from streams.topics import Topics
 
 STAGES = ("forecast", "decide")

@@ -16,10 +16,10 @@ from typing import Any, cast
 from aiokafka.partitioner import murmur2
 
 from streams.log import LogRecord, OutRecord
-from streams.log_reader import LogReader
 from streams.meter import NullMeter
-from streams.stage import Lane, PatientKernel
-from streams.stage_app import Stage
+from streams.runtime.app import Stage
+from streams.runtime.lane import Lane, PatientKernel
+from streams.runtime.restore import LogReader
 from tests.faults.hostile import HostilePipeline
 from tests.faults.logs import Entry
 from tests.integration.pipeline import PARTITIONS, STREAM

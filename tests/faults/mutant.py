@@ -12,12 +12,12 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncGenerator, Sequence
 
-from agents.decide_agent import DecideLane
-from model.fallback import FallbackForecaster
-from model.ridge import RidgeForecaster
+from agents.decide.agent import DecideLane
+from model.baselines.pool import FallbackForecaster
+from model.baselines.ridge import RidgeForecaster
 from model.seasonal_naive import SeasonalNaiveForecaster
 from streams.log import Emission, LogRecord
-from streams.stage import Lane
+from streams.runtime.lane import Lane
 
 
 async def _commit_first(lane: Lane, group: list[Emission]) -> None:

@@ -16,7 +16,7 @@ FOREVER_S = 3_600.0
 
 
 def _loop(ill: Callable[[], bool]) -> None:
-    from streams.stage_app import StageHost
+    from streams.runtime.app import StageHost
 
     healthy = StageHost.accept
 
@@ -55,7 +55,7 @@ def _fetch(ill: Callable[[], bool]) -> None:
 
 
 def _restore(ill: Callable[[], bool]) -> None:
-    from streams.log_reader import LogReader
+    from streams.runtime.restore import LogReader
 
     healthy = LogReader.bounds
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agents.plan_codec import decode_plan
+from agents.planning.codec import decode_plan
 from tests.faults.conftest import Hunt
 from tests.faults.exactness import ANSWERS, ROLES, Proof, answer_all, check_pages, compare, undisturbed
 from tests.faults.logs import ends_of, read_log

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from agents.plan_codec import decode_plan, encode_plan
+from agents.planning.codec import decode_plan, encode_plan
 from agents.records import LevelRisk, Quantiles, WorkloadPlan
 from infra.kafka_embedded import EmbeddedKafka
 from infra.topic_admin import create_topics

@@ -12,8 +12,8 @@ import pytest
 
 from agents.policy import GuardLimits
 from streams.catalogue import SOURCES
-from streams.pages import FleetFacts
-from streams.records import encode_fleet, encode_sample, encode_tick
+from streams.pages.page import FleetFacts
+from streams.records.schema import encode_fleet, encode_sample, encode_tick
 from tests.faults.test_memory_incidents import WARM, commands, decisions
 from tests.monitoring.memory_loop import STREAM, MemoryLoop
 

@@ -11,15 +11,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agents.apply_guard import ApplyGuard
+from agents.actuation.guard import ApplyGuard
 from agents.apply_limits import RateCaps, Words
-from agents.decide_records import decode_command, decode_decision
+from agents.decide.records import decode_command, decode_decision
 from agents.policy import GuardLimits
 from agents.records import Command, Decision
 from infra.errors import HarmonyError
 from infra.settings import load_settings
-from streams.pages import Control, FleetFacts
-from streams.records import encode_control, encode_fleet
+from streams.pages.page import Control, FleetFacts
+from streams.records.schema import encode_control, encode_fleet
 from streams.topics import Topics
 from tests.agents.test_apply_guard import command
 from tests.faults.conftest import HERE
@@ -210,5 +210,5 @@ def test_no_client_of_ours_is_left_to_unsafe_defaults() -> None:
             assert 'acks="all"' in call[:400], f"{path}: producer {number}"
         for call in text.split("KafkaConsumer(")[1:]:
             assert "enable_auto_commit=False" in call[:400] or "group_id=None" in call[:400], path
-    assert "producer_acks=-1" in (root / "streams/stage_app.py").read_text(encoding="utf-8")
+    assert "producer_acks=-1" in (root / "streams/runtime/app.py").read_text(encoding="utf-8")
     assert Topics().specs()[0].config["message.timestamp.type"] == "LogAppendTime"

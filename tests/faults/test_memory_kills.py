@@ -13,25 +13,25 @@ from typing import cast
 
 import pytest
 
-from agents.decide_agent import DecideStage
-from agents.decide_kernel import DecideKernel
-from agents.forecast_agent import ForecastStage
-from agents.forecast_engine import Engine
-from agents.forecast_kernel import ForecastKernel
-from agents.ingest_agent import IngestStage
-from agents.micro_batcher import MicroBatcher
+from agents.decide.agent import DecideStage
+from agents.decide.kernel import DecideKernel
+from agents.forecast.agent import ForecastStage
+from agents.forecast.batcher import MicroBatcher
+from agents.forecast.engine import Engine
+from agents.forecast.kernel import ForecastKernel
+from agents.ingest import IngestStage
 from agents.policy import BatchRule, IdleRule, NightlyBatch, Policy, SloClass
 from agents.schedule import CalendarRule, KnownEvent, Schedule
-from model.fallback import FallbackForecaster
+from model.baselines.pool import FallbackForecaster
+from model.baselines.ridge import RidgeForecaster
 from model.inference import InferenceWorker
-from model.ridge import RidgeForecaster
 from model.seasonal_naive import SeasonalNaiveForecaster
 from streams.catalogue import DEFAULT_CATALOGUE
-from streams.commit_codec import Commit, encode_commit
-from streams.log_reader import LogReader
 from streams.meter import NullMeter
 from streams.newest_commit import newest_commit
-from streams.stage_app import Stage
+from streams.runtime.app import Stage
+from streams.runtime.commits import Commit, encode_commit
+from streams.runtime.restore import LogReader
 from tests.faults.exactness import ANSWERS, ROLES, Proof, check_pages, compare
 from tests.faults.memory import Cluster, Killed, Life, MemoryPipeline, MemoryReader
 from tests.integration.pipeline import PARTITIONS, START_TS_MS, STREAM, policy_for

@@ -10,12 +10,12 @@ import pytest
 from streams.batched import batched
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.config import StreamConfig
-from streams.ingest import IngestKernel
+from streams.ingest.kernel import IngestKernel
+from streams.ingest.slots import MAX_SOURCES_PER_WORKLOAD
 from streams.log import LogRecord, OutRecord
-from streams.page_codec import PageAssembler
-from streams.pages import Page
-from streams.records import encode_sample, encode_tick
-from streams.slots import MAX_SOURCES_PER_WORKLOAD
+from streams.pages.codec import PageAssembler
+from streams.pages.page import Page
+from streams.records.schema import encode_sample, encode_tick
 from streams.topics import Topics
 
 CONFIG = StreamConfig(step_ms=5_000, grace_ms=5_000, skew_ms=2_000, context_steps=16)

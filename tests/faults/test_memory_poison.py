@@ -7,9 +7,9 @@ from time import thread_time
 
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.config import StreamConfig
-from streams.ingest import IngestKernel
+from streams.ingest.kernel import IngestKernel
 from streams.log import LogRecord
-from streams.records import encode_sample, encode_tick
+from streams.records.schema import encode_sample, encode_tick
 from streams.topics import Topics
 from tests.streams.random_logs import POISON
 

@@ -9,26 +9,26 @@ from typing import Any
 
 import msgspec
 
-from agents.decide_records import decode_command, decode_decision
-from agents.plan_codec import decode_plan, open_plans
+from agents.decide.records import decode_command, decode_decision
+from agents.planning.codec import decode_plan, open_plans
 from infra.collect.exposition import UnreadableError, read_exposition
 from infra.collect.raw_record import UNFORESEEN, read_raw
 from infra.collect.remote_write import read_remote_write
 from infra.page.fleet import FleetMemory
-from streams import strict_json
-from streams.binary_form import encode_binary
 from streams.catalogue import DEFAULT_CATALOGUE, SOURCES, Source
-from streams.commit_codec import decode_coarse
 from streams.config import StreamConfig
-from streams.decode import RecordDecoder
-from streams.ingest import IngestKernel
+from streams.ingest.kernel import IngestKernel
 from streams.log import ContractBroken, LogRecord
-from streams.page_codec import PageAssembler, decode_page
 from streams.page_seal import page_key
-from streams.records import DeadLetter
-from streams.sample_reader import SampleReader
-from streams.series_index import SeriesIndex
-from streams.strict_json import MalformedError
+from streams.pages.codec import PageAssembler, decode_page
+from streams.records import strict_json
+from streams.records.binary import encode_binary
+from streams.records.decode import RecordDecoder
+from streams.records.fast_reader import SampleReader
+from streams.records.schema import DeadLetter
+from streams.records.series_index import SeriesIndex
+from streams.records.strict_json import MalformedError
+from streams.runtime.commits import decode_coarse
 from streams.topics import Topics
 from tests.collect.samples import TS_MS as EXPORTED_MS
 from tests.collect.samples import VLLM

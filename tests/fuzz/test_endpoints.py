@@ -22,7 +22,7 @@ from aiohttp import web
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agents.apply_guard import ApplyGuard
+from agents.actuation.guard import ApplyGuard
 from infra.actuate.desk import Desk
 from infra.actuate.gauges import LeaseGauges
 from infra.actuate.keda import KedaScaler, Lookup

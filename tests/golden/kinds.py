@@ -11,26 +11,25 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from agents.apply_guard import ApplyGuard, Lease
+from agents.actuation.guard import ApplyGuard, Lease
 from agents.apply_limits import Words
+from agents.decide.records import command_record, decision_record, decode_command, decode_decision
 from agents.decide_commit import pack_commit, unpack_commit
-from agents.decide_records import command_record, decision_record, decode_command, decode_decision
-from agents.forecast_commit import CommitBody, decode_commit, restore_state, snapshot_state
-from agents.plan_codec import decode_plan, encode_plan
+from agents.forecast.commit import CommitBody, decode_commit, restore_state, snapshot_state
+from agents.planning.codec import decode_plan, encode_plan
 from agents.records import ForecastRecord
 from agents.situation import Pin
 from infra.dead_letter_box import read_letter
 from infra.kafka_tail import TailRecord
-from streams.binary_form import encode_binary
 from streams.catalogue import DEFAULT_CATALOGUE, Source
-from streams.commit_codec import CommitAssembler, decode_coarse, encode_coarse, encode_commit, pack
-from streams.dead_letters import DeadLetterBox
-from streams.decode import decode
-from streams.facts_codec import PageFacts, PageSeries
 from streams.log import LogRecord
-from streams.page_codec import PageAssembler
-from streams.pages import BatchJob, ClassCounts, Control, FleetFacts, HistogramState, OutcomeFact
-from streams.records import (
+from streams.pages.codec import PageAssembler
+from streams.pages.facts_codec import PageFacts, PageSeries
+from streams.pages.page import BatchJob, ClassCounts, Control, FleetFacts, HistogramState, OutcomeFact
+from streams.records.binary import encode_binary
+from streams.records.dead_letters import DeadLetterBox
+from streams.records.decode import decode
+from streams.records.schema import (
     DeadLetter,
     encode_batch,
     encode_control,
@@ -41,6 +40,7 @@ from streams.records import (
     encode_slo,
     encode_tick,
 )
+from streams.runtime.commits import CommitAssembler, decode_coarse, encode_coarse, encode_commit, pack
 from streams.topics import Topics
 from tests.golden import specimens as sp
 from tests.streams.page_bytes import encode_page

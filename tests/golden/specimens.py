@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from agents.decide.state import DecideState, LastCommand, OperatorWord, PartitionMark, WorkloadState
 from agents.decide_commit import DecideCommit
-from agents.decide_state import DecideState, LastCommand, OperatorWord, PartitionMark, WorkloadState
-from agents.forecast_commit import CommitBody, snapshot_state
-from agents.forecast_state import new_state
+from agents.forecast.commit import CommitBody, snapshot_state
 from agents.policy import Policy, Slo, SloClass, TargetRef, WorkloadSpec
 from agents.records import (
     ClassRisk,
@@ -28,11 +27,11 @@ from agents.records import (
     WorkloadPlan,
 )
 from agents.situation import Pin
-from model.forecast_trust import Outlook
+from agents.workload.state import new_state
+from model.calibration.trust import Outlook
 from model.slot_evidence import SlotEvidence
-from streams.coarse_ring import CoarseRow, RunningCoarse
 from streams.config import StreamConfig
-from streams.pages import (
+from streams.pages.page import (
     BatchJob,
     BatchQueue,
     ClassCounts,
@@ -46,6 +45,7 @@ from streams.pages import (
     SloCounts,
     WorkloadFacts,
 )
+from streams.windows.coarse import CoarseRow, RunningCoarse
 
 WORKLOAD = "prod/llm/chat-70b"
 TS_MS = 1_763_636_415_000

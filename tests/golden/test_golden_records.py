@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from streams.commit_codec import encode_commit
 from streams.log import ContractBroken, OtherSettings
+from streams.runtime.commits import encode_commit
 from tests.golden.kinds import Wire, kinds
 from tests.golden.stored import BEFORE, load, wires_of
 

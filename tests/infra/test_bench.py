@@ -34,10 +34,10 @@ from infra.bench.stage_stamps import StageStamps, parts_ms
 from infra.bench.subjects import RIVALS
 from infra.errors import HarmonyError
 from streams.catalogue import DEFAULT_CATALOGUE
-from streams.ingest import IngestKernel
+from streams.ingest.kernel import IngestKernel
 from streams.log import LogRecord
-from streams.page_codec import PageAssembler
-from streams.pages import Page
+from streams.pages.codec import PageAssembler
+from streams.pages.page import Page
 from streams.topics import Topics
 
 COUNT = 8_000

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from infra.dead_letter_box import chosen, letters_table, read_letter, replay
 from infra.kafka_tail import TailRecord
-from streams.dead_letters import DeadLetterBox
 from streams.log import LogRecord
-from streams.records import DeadLetter
+from streams.records.dead_letters import DeadLetterBox
+from streams.records.schema import DeadLetter
 from tests.infra.shown import text_of
 
 

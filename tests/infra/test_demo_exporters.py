@@ -14,7 +14,7 @@ from infra.collect.exposition import read_exposition
 from infra.collect.workload_rules import pod_owner
 from infra.demo import demo_workloads
 from infra.demo_exporters import PAST_S, ExportedWorkload, Exporters, exposition, pod_of, server_of
-from streams.records import FleetRecord, SampleRecord
+from streams.records.schema import FleetRecord, SampleRecord
 from tests.collect.samples import packed, reader, readings_of
 
 

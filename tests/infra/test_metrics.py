@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_prometheus
 
-from agents.guards import GATES
-from agents.guards import GUARDS as CHAIN
+from agents.decide.guards.chain import GATES
+from agents.decide.guards.chain import GUARDS as CHAIN
 from infra.metric_catalogue import GUARDS, METRICS, OTHER, STAGES, Label, Metric
 from infra.metrics import PREFIX, MeterMisuseError, PrometheusMeter, TallyingMeter
 from infra.monitoring import metrics_page

@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agents.decide_kernel import DecideKernel
-from agents.decide_records import decode_command, decode_decision
-from agents.forecast_commit import decode_commit
+from agents.decide.kernel import DecideKernel
+from agents.decide.records import decode_command, decode_decision
+from agents.forecast.commit import decode_commit
 from infra.actuate.store import WordsFile
-from streams.commit_codec import Commit, CommitAssembler
 from streams.log import ContractBroken, LogRecord
+from streams.runtime.commits import Commit, CommitAssembler
 from tests.agents.plan_samples import STREAM, TOPICS, policy
 
 DEEP = 200_000

@@ -12,16 +12,16 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from agents import guards
-from agents.decide_kernel import DecideKernel
-from agents.decide_records import decode_decision, encode_command, encode_decision
+from agents.decide.guards import chain as guards
+from agents.decide.kernel import DecideKernel
+from agents.decide.records import decode_decision, encode_command, encode_decision
 from agents.records import Command, Decision
 from infra import cli_operate, operate, operate_place
 from infra.errors import HarmonyError
 from infra.kafka_tail import TailRecord
 from infra.operate_views import GUARD_WORDS, decision_line, explanation, newest_commands, status_rows, status_table
 from streams.log import Emission
-from streams.pages import Control
+from streams.pages.page import Control
 from tests.agents.plan_samples import STREAM, TOPICS, inputs, log, plan, policy, record, spec
 from tests.infra.shown import text_of
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from infra.errors import HarmonyError
 from infra.operator_words import encode_checked, parse_duration_ms, word
 from streams.catalogue import DEFAULT_CATALOGUE
-from streams.decode import RecordDecoder
-from streams.records import ControlRecord
+from streams.records.decode import RecordDecoder
+from streams.records.schema import ControlRecord
 
 
 @pytest.mark.parametrize(

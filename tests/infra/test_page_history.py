@@ -17,7 +17,7 @@ from infra.page_history import NAMES, PageHistory, write_csv
 from infra.series_file import read_series
 from streams.catalogue import DEFAULT_CATALOGUE, SOURCES, Source, of_source
 from streams.config import StreamConfig
-from streams.pages import Page, WorkloadFacts
+from streams.pages.page import Page, WorkloadFacts
 from tests.streams.page_bytes import encode_page
 
 STREAM = StreamConfig(step_ms=15_000)

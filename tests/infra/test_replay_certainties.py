@@ -11,7 +11,7 @@ from infra.replay.certainties import FixedCapacity, fixed_lead_time
 from infra.replay.controllers import HarmonyController
 from infra.replay.harmony import HARMONY_VARIANTS, policy_of
 from infra.simulator.cluster import Cluster
-from model.capacity import SPACING, CapacityPosterior
+from model.capacity.posterior import SPACING, CapacityPosterior
 from model.posterior_tables import CapacityTable, LeadTable
 from tests.infra.replay_setting import setting
 

@@ -17,8 +17,8 @@ from infra.replay.setting import START_TS_MS
 from infra.simulator.cluster import Cluster
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import named_profile
-from model.recurring_surges import RecurringSurges
-from model.ridge import RidgeForecaster
+from model.baselines.ridge import RidgeForecaster
+from model.bursts.recurring import RecurringSurges
 from tests.infra.replay_setting import setting
 
 

@@ -14,8 +14,8 @@ from agents.records import Command, Decision, ForecastRecord
 from infra.field_notes import NOTES, SUMMARIES
 from infra.schemas import DIALECT, FORMATS, RECORDS, generated_files, main, readme_with_tables, schema_of
 from streams.catalogue import DEFAULT_CATALOGUE, Source
-from streams.decode import decode
-from streams.records import DEAD_LETTER_CODES, DeadLetter
+from streams.records.decode import decode
+from streams.records.schema import DEAD_LETTER_CODES, DeadLetter
 from streams.topics import Topics
 from streams.wire import KINDS
 

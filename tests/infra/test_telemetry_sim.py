@@ -19,12 +19,12 @@ from infra.simulator.profiles import BUILT_IN_PROFILES
 from infra.simulator.telemetry import SlotTelemetry, TelemetrySampler
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.config import StreamConfig
-from streams.decode import RecordDecoder, decode
-from streams.ingest import IngestKernel
+from streams.ingest.kernel import IngestKernel
 from streams.log import LogRecord
-from streams.page_codec import PageAssembler
-from streams.pages import Page
-from streams.records import FleetRecord, OutcomeRecord, SampleRecord, encode_tick
+from streams.pages.codec import PageAssembler
+from streams.pages.page import Page
+from streams.records.decode import RecordDecoder, decode
+from streams.records.schema import FleetRecord, OutcomeRecord, SampleRecord, encode_tick
 from streams.topics import Topics
 
 START_TS_MS = 1_700_000_000_000

@@ -270,7 +270,7 @@ def test_a_stalled_view_ends_the_process_from_the_thread_and_names_the_place() -
 
     class Host:
         app = App()
-        from streams.stage_app import HostStatus
+        from streams.runtime.app import HostStatus
 
         status = HostStatus()
 

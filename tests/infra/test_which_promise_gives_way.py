@@ -14,8 +14,8 @@ import pytest
 from infra.simulator.engine import ReplicaEngine
 from infra.simulator.profiles import BUILT_IN_PROFILES
 from infra.simulator.request import EngineState, Request
-from model.capacity import CapacityPosterior, SlotEvidence
-from model.promises import Strain
+from model.capacity.attribution import Strain
+from model.capacity.posterior import CapacityPosterior, SlotEvidence
 
 PROFILE: Final = BUILT_IN_PROFILES["dense-13b"]
 STEP_S: Final = 15.0

@@ -16,8 +16,8 @@ import yaml
 from kafka import KafkaConsumer, TopicPartition
 
 from infra.topic_admin import create_topics
-from streams.decode import decode
-from streams.records import FleetRecord, SampleRecord
+from streams.records.decode import decode
+from streams.records.schema import FleetRecord, SampleRecord
 from streams.topics import Topics
 
 ROOT = Path(__file__).parents[2]

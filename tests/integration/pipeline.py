@@ -21,8 +21,8 @@ from infra.loopback_port import free_port
 from infra.supervisor import worker_command
 from infra.topic_admin import create_topics
 from streams.config import StreamConfig
-from streams.pages import FleetFacts
-from streams.records import encode_fleet, encode_sample, encode_tick
+from streams.pages.page import FleetFacts
+from streams.records.schema import encode_fleet, encode_sample, encode_tick
 from streams.topics import Topics
 
 STREAM = StreamConfig(step_ms=5_000, grace_ms=5_000, skew_ms=2_000, context_steps=32)

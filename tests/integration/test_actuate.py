@@ -18,15 +18,15 @@ import pytest
 import yaml
 from kafka import KafkaProducer
 
-from agents.decide_records import command_record
+from agents.decide.records import command_record
 from agents.records import Command
 from infra.actuate.feed import CommandFeed
 from infra.kafka_embedded import EmbeddedKafka
 from infra.kafka_tail import TopicTail
 from infra.topic_admin import create_topics
 from streams.catalogue import DEFAULT_CATALOGUE
-from streams.decode import RecordDecoder
-from streams.records import FleetRecord, OutcomeRecord
+from streams.records.decode import RecordDecoder
+from streams.records.schema import FleetRecord, OutcomeRecord
 from streams.topics import Topics
 from tests.actuate.api_server import ApiServer
 from tests.actuate.receiver import Receiver

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import ClientSession
 from kafka import KafkaProducer
 
-from agents.decide_records import command_record
+from agents.decide.records import command_record
 from infra.topic_admin import create_topics
 from streams.topics import Topics
 from tests.brokers import started_broker

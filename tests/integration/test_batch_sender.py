@@ -12,8 +12,8 @@ from kafka.partitioner.default import murmur2
 
 from infra.kafka_embedded import EmbeddedKafka
 from infra.topic_admin import create_topics
-from streams.batch_sender import partition_of, send_batches
 from streams.log import OutRecord
+from streams.runtime.producer import partition_of, send_batches
 from streams.topics import Topics
 
 pytestmark = pytest.mark.kafka

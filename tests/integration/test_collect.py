@@ -16,7 +16,7 @@ from kafka import KafkaProducer
 from agents.records import Decision
 from infra.collect.points import Point
 from infra.kafka_embedded import EmbeddedKafka
-from streams.records import FleetRecord, SampleRecord
+from streams.records.schema import FleetRecord, SampleRecord
 from tests.collect.exporter import answering
 from tests.collect.samples import DCGM, TS_MS, VLLM
 from tests.collect.writers import otlp, samples, telegraf_v1, telegraf_v2, vector

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from kafka import KafkaProducer
 
-from agents.forecast_kernel import STAGE
+from agents.forecast.kernel import STAGE
 from agents.records import ForecastRecord
 from infra.errors import HarmonyError
 from infra.forecast_feed import ForecastFeed
 from infra.kafka_embedded import EmbeddedKafka
 from infra.topic_admin import create_topics
 from streams.catalogue import DEFAULT_CATALOGUE, SOURCES, of_source
-from streams.commit_codec import encode_commit
 from streams.config import StreamConfig
-from streams.pages import Page, WorkloadFacts
+from streams.pages.page import Page, WorkloadFacts
+from streams.runtime.commits import encode_commit
 from streams.topics import Topics
 from tests.streams.page_bytes import encode_page
 

@@ -17,7 +17,7 @@ from infra.loopback_port import free_port
 from infra.supervisor import worker_command
 from streams.catalogue import SOURCES
 from streams.config import StreamConfig
-from streams.records import encode_sample
+from streams.records.schema import encode_sample
 from tests.integration.pipeline import PARTITIONS, Pipeline, stop, workload_names
 
 STREAM = StreamConfig(step_ms=1_000, grace_ms=1_500, skew_ms=1_000, context_steps=16)

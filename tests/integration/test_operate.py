@@ -10,16 +10,16 @@ import typer
 from kafka import KafkaProducer
 from typer.testing import CliRunner, Result
 
-from agents.decide_kernel import DecideKernel
+from agents.decide.kernel import DecideKernel
 from infra import cli_operate
 from infra.dead_letter_box import read_letter
 from infra.kafka_embedded import EmbeddedKafka
 from infra.kafka_tail import TopicTail
 from infra.topic_admin import create_topics
 from streams.catalogue import DEFAULT_CATALOGUE
-from streams.decode import RecordDecoder
 from streams.log import OutRecord
-from streams.records import ControlRecord
+from streams.records.decode import RecordDecoder
+from streams.records.schema import ControlRecord
 from streams.topics import Topics
 from tests.agents.plan_samples import STEP_MS, STREAM, log, plan, policy, record, spec
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from agents.plan_codec import encode_plan, misses_of_plan
+from agents.planning.codec import encode_plan, misses_of_plan
 from infra.kafka_embedded import EmbeddedKafka
 from infra.page import tail
 from infra.page.fleet import FleetMemory

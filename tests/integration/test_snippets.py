@@ -19,12 +19,12 @@ import msgspec
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from agents.decide_records import encode_command, encode_decision
+from agents.decide.records import encode_command, encode_decision
 from agents.records import Command, Target
 from infra.kafka_embedded import EmbeddedKafka
 from infra.topic_admin import create_topics
-from streams.decode import decode
-from streams.records import FleetRecord, SampleRecord
+from streams.records.decode import decode
+from streams.records.schema import FleetRecord, SampleRecord
 from streams.topics import Topics
 from tests.page.fleet_records import LEVELS, decision, forecast, step_records
 from tests.page.page_server import page_server

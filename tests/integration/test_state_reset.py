@@ -12,8 +12,8 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from typer.testing import CliRunner, Result
 
+from agents.decide.state import DecideState
 from agents.decide_commit import DecideCommit, pack_commit
-from agents.decide_state import DecideState
 from agents.policy import Policy
 from infra.cli import app
 from infra.demo_settings import write_settings
@@ -23,8 +23,8 @@ from infra.rights import workers_group
 from infra.settings import load_settings
 from infra.state_reset import raise_epoch
 from infra.topic_admin import create_topics
-from streams.commit_codec import encode_commit
 from streams.config import StreamConfig
+from streams.runtime.commits import encode_commit
 from streams.topics import Topics
 
 Reset = Callable[..., Result]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from model.backlog import Needs, no_needs, queue_needs, row_needs
 from model.counted_misses import LEVELS
+from model.planning.queue_kernel import Needs, no_needs, queue_needs, row_needs
 from model.queue_paths import Place
 
 Whole = NDArray[np.int64]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from model.capacity import CapacityPosterior, SlotEvidence
+from model.capacity.posterior import CapacityPosterior, SlotEvidence
 from model.slot_evidence import CLUMP
 
 STEP_MS = 15_000

@@ -7,12 +7,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from model.baselines.ridge import RidgeForecaster, RidgeOptions
+from model.baselines.smoothing import SmoothingForecaster
 from model.contract import COARSE_ROWS, ContextBatch, Forecaster
 from model.network.serving import baselines
 from model.pool import PoolForecaster
-from model.ridge import RidgeForecaster, RidgeOptions
 from model.seasonal_naive import SeasonalNaiveForecaster
-from model.smoothing import SmoothingForecaster
 from model.surges import SurgeForecaster
 from tests.model.batches import context_batch
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model import capacity_belief
-from model.capacity import CapacityPosterior
+from model.capacity.posterior import CapacityPosterior
 from tests.model.taught import SLOT, STEP_MS, Truth, taught
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from model.capacity import CapacityPosterior, SlotEvidence
-from model.load_evidence import LoadEvidence
+from model.capacity.evidence import LoadEvidence
+from model.capacity.posterior import CapacityPosterior, SlotEvidence
 
 STEP_S, RATE, HEADROOM = 15.0, 16.0, 1.58  # above capacity half of the requests miss, then they queue
 HOUR, LEAD, WINDOW = 240, 4, 20  # in slots

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from model.capacity import CapacityPosterior
+from model.capacity.posterior import CapacityPosterior
 from tests.model.taught import SLOT, STEP_MS, Truth, taught
 
 

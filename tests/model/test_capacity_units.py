@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.capacity import CapacityPosterior
+from model.capacity.posterior import CapacityPosterior
 from tests.model.taught import SLOT, STEP_MS
 
 ONE_AND_THE_SAME = 0.04  # places of the lattice are 3 % apart

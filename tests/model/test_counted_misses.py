@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.counted_misses import CLUMP, LEVELS, level_of, lucks
-from model.powers import power
+from model.numerics import power
 
 numbers = st.floats(1.0, 1e5)
 allowed_shares = st.sampled_from([1e-4, 0.001, 0.01, 0.1])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from model.deadlines import LATE_S, Floor, Job, Means, fewest_in_time, meets
+from model.planning.deadlines import LATE_S, Floor, Job, Means, fewest_in_time, meets
 
 STEP_S = 10.0
 

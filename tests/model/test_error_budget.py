@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.error_budget import ErrorBudget
+from model.calibration.budget import ErrorBudget
 
 HOUR_MS = 3_600_000
 slots = st.lists(st.tuples(st.floats(0, 1e4), st.floats(0, 1)), min_size=1, max_size=30)

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from model.baselines.pool import FallbackForecaster, Where
+from model.baselines.ridge import RidgeForecaster
 from model.contract import ContextBatch, ForecastBatch
-from model.fallback import FallbackForecaster, Where
-from model.ridge import RidgeForecaster
 from model.seasonal_naive import SeasonalNaiveForecaster
 from tests.model.batches import random_batch
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
+from model.baselines.pool import FallbackForecaster
+from model.baselines.ridge import RidgeForecaster
+from model.baselines.smoothing import SmoothingForecaster
 from model.contract import Forecaster
-from model.fallback import FallbackForecaster
 from model.pool import PoolForecaster
-from model.ridge import RidgeForecaster
 from model.seasonal_naive import SeasonalNaiveForecaster
-from model.smoothing import SmoothingForecaster
 from model.surges import SurgeForecaster
 from tests.model.forecaster_contract import LAWS
 

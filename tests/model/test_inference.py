@@ -10,9 +10,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 import torch
 
+from model.baselines.ridge import RidgeForecaster
 from model.contract import ContextBatch, ForecastBatch
 from model.inference import InferenceClosedError, InferenceWorker
-from model.ridge import RidgeForecaster
 from tests.model.batches import random_batch
 
 BATCH = random_batch(1, seed=1)

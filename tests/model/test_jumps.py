@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from model.jumps import Jump, Jumps, jump_paths
+from model.bursts.jumps import Jump, Jumps, jump_paths
 
 STEP_MS, PATHS, HORIZON = 15_000, 8_000, 16
 START_MS = 1_763_636_400_000

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.lead_time import LeadTimePosterior, student_table
+from model.capacity.lead_time import LeadTimePosterior, student_table
 
 
 @pytest.mark.parametrize(

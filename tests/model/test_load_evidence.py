@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.load_evidence import BINS, LoadEvidence
+from model.capacity.evidence import BINS, LoadEvidence
 
 weights = st.floats(0.0, 50.0, width=32)
 additions = st.lists(st.tuples(st.floats(-20.0, BINS + 20.0), weights, weights), max_size=12)

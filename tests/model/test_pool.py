@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from model.baselines.ridge import RidgeForecaster
 from model.pool import PoolForecaster
-from model.ridge import RidgeForecaster
 from model.seasonal_naive import SeasonalNaiveForecaster
 from tests.model.batches import random_batch
 

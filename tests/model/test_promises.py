@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.capacity import CapacityPosterior, SlotEvidence
-from model.load_evidence import LoadEvidence
-from model.promises import UNTOLD, MissedBy, Strain, counts_by_promise, missed_by
+from model.capacity.attribution import UNTOLD, MissedBy, Strain, counts_by_promise, missed_by
+from model.capacity.evidence import LoadEvidence
+from model.capacity.posterior import CapacityPosterior, SlotEvidence
 from model.slot_evidence import misses_of
 from tests.model.taught import SLOT, STEP_MS, Truth
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from model.baselines.ridge import RidgeForecaster
 from model.evaluation.scores import crps_of_paths
-from model.ridge import RidgeForecaster
 from model.seasonal_naive import SeasonalNaiveForecaster
 from tests.model.batches import context_batch
 

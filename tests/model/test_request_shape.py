@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.request_shape import Lengths, RequestShape
+from model.capacity.request_shape import Lengths, RequestShape
 
 STEP_MS = 15_000
 HOUR = 3_600_000 // STEP_MS

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.risk_calibration import Finished, RiskCalibration, state_risks
+from model.calibration.risk import Finished, RiskCalibration, state_risks
 
 STEP_MS = 15_000
 COMMIT_MS = 60_000

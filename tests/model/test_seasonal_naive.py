@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from model.baselines.smoothing import SmoothingForecaster
 from model.contract import COARSE_ROWS, COARSE_STEP_MS, ContextBatch
 from model.seasonal_naive import SeasonalNaiveForecaster
-from model.smoothing import SmoothingForecaster
 from tests.model.batches import ORIGIN_MS, autoregressive, context_batch
 
 DAY_MS = 86_400_000

@@ -7,25 +7,25 @@ from collections.abc import Sequence
 
 import torch
 
-from agents.decide_agent import DecideLane
-from agents.decide_kernel import DecideKernel
-from agents.forecast_engine import QUANTILE_LEVELS, Engine
-from agents.forecast_kernel import ForecastKernel
-from agents.ingest_agent import IngestLane
+from agents.decide.agent import DecideLane
+from agents.decide.kernel import DecideKernel
+from agents.forecast.batcher import MicroBatcher
+from agents.forecast.engine import QUANTILE_LEVELS, Engine
+from agents.forecast.kernel import ForecastKernel
+from agents.forecast.scoring import SkillBoard
+from agents.ingest import IngestLane
 from agents.live_scoring import ForecastScorer, NaiveBaseline
-from agents.micro_batcher import MicroBatcher
 from agents.policy import GuardLimits, Policy, TargetRef, WorkloadSpec
-from agents.scoring import SkillBoard
 from infra.metrics import PrometheusMeter
 from infra.stage_metrics import DecideMetrics, IngestMetrics
 from model.contract import ContextBatch, ForecastBatch, Forecaster
 from streams.catalogue import DEFAULT_CATALOGUE, SOURCES, Source
 from streams.config import StreamConfig
-from streams.ingest import IngestKernel
+from streams.ingest.kernel import IngestKernel
 from streams.log import LogRecord, OutRecord
-from streams.pages import FleetFacts
-from streams.records import encode_fleet, encode_sample, encode_tick
-from streams.stage import Kernel, Lane
+from streams.pages.page import FleetFacts
+from streams.records.schema import encode_fleet, encode_sample, encode_tick
+from streams.runtime.lane import Kernel, Lane
 from streams.topics import Topics
 
 STREAM = StreamConfig(step_ms=5_000, grace_ms=5_000, skew_ms=2_000, context_steps=32)

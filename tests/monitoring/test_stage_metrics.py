@@ -8,19 +8,19 @@ from bisect import bisect_left
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from agents.decide_records import encode_decision
-from agents.ingest_agent import IngestLane
+from agents.decide.records import encode_decision
+from agents.ingest import IngestLane
 from agents.live_scoring import NAIVE
 from agents.records import ReplicaView
 from infra.metrics import PrometheusMeter
 from infra.source_watch import SourceWatch, closed_slots
 from infra.stage_metrics import DecideMetrics, IngestMetrics
 from streams.catalogue import DEFAULT_CATALOGUE
-from streams.ingest import IngestKernel
+from streams.ingest.kernel import IngestKernel
 from streams.lateness import LATENESS_BOUNDS_MS, LatenessTally
 from streams.log import Emission, LogRecord, OutRecord
-from streams.page_codec import PageAssembler
-from streams.records import encode_sample
+from streams.pages.codec import PageAssembler
+from streams.records.schema import encode_sample
 from tests.monitoring.memory_loop import DELAY_MS, START_SLOT, STREAM, MemoryLoop
 from tests.page.fleet_records import TOPICS, decision
 

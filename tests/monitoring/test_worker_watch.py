@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from agents.decide_records import command_id, encode_decision
+from agents.decide.records import command_id, encode_decision
 from agents.records import Decision, ReplicaView, Trial
 from infra.health import Health
 from infra.metrics import PrometheusMeter

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from streams.config import StreamConfig
-from streams.pages import Page
+from streams.pages.page import Page
 from tests.oracles.ingest_oracle import Settings
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from agents.decide_records import encode_decision
-from agents.plan_codec import encode_plan
+from agents.decide.records import encode_decision
+from agents.planning.codec import encode_plan
 from agents.records import (
     Decision,
     Fingerprint,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from agents.decide_records import encode_decision
+from agents.decide.records import encode_decision
 from agents.records import GuardStep
 from infra.page.fleet import GONE_AFTER_STEPS
 from tests.page.browsing import DESKTOP, PHONE, opened, rows

@@ -17,7 +17,7 @@ from aiokafka import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.decide_records import encode_decision
+from agents.decide.records import encode_decision
 from agents.records import ReplicaView, Trial
 from infra.health import Health
 from infra.kafka_tail import TailRecord

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.decide_records import encode_decision
-from agents.plan_codec import encode_plan
+from agents.decide.records import encode_decision
+from agents.planning.codec import encode_plan
 from infra.page import history as h
 from infra.page.fleet import GONE_AFTER_STEPS, RETIRED_AFTER_STEPS, FleetMemory, short_key
 from infra.page.history import SLOTS, TURNS, LoadForecast, WorkloadHistory, attainment

@@ -20,7 +20,7 @@ from infra.plugins.installed import find
 from infra.plugins.limits import PluginLimits
 from infra.settings import Settings
 from streams.log import LogRecord
-from streams.strict_json import MalformedError
+from streams.records.strict_json import MalformedError
 
 LIMITS = PluginLimits(60.0, 3, 2)
 STAMP_MS = 1_763_636_415_000

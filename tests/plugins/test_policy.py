@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from agents.plan_codec import decode_plan
+from agents.planning.codec import decode_plan
 from agents.proposal import PolicyQuestion
 from agents.records import Decision
 from infra.plugins.check import examine

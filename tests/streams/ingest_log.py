@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from streams.catalogue import DEFAULT_CATALOGUE, Source
 from streams.config import StreamConfig
-from streams.ingest import IngestKernel
+from streams.ingest.kernel import IngestKernel
 from streams.log import Emission, LogRecord
-from streams.page_codec import PageAssembler, StoredPage
-from streams.pages import HistogramState, Page, WorkloadFacts
-from streams.records import encode_sample, encode_tick
+from streams.pages.codec import PageAssembler, StoredPage
+from streams.pages.page import HistogramState, Page, WorkloadFacts
+from streams.records.schema import encode_sample, encode_tick
 from streams.topics import Topics
 
 T0 = 1_763_636_400_000  # a slot begins here

@@ -12,7 +12,7 @@ import pytest
 
 from streams.log import Emission, LogRecord, OutRecord
 from streams.meter import NullMeter
-from streams.stage import Kernel, Lane
+from streams.runtime.lane import Kernel, Lane
 
 
 def records(first: int, count: int) -> list[LogRecord]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from streams.facts_codec import PageFacts, PageSeries
 from streams.page_seal import CHUNK_BYTES, FORMAT, EncodedPage, PageHeader, seal_page
-from streams.pages import Page
+from streams.pages.facts_codec import PageFacts, PageSeries
+from streams.pages.page import Page
 
 
 def encode_page(page: Page, num_partitions: int, chunk_bytes: int = CHUNK_BYTES) -> EncodedPage:

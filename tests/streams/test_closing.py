@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams import closing
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.config import StreamConfig
-from streams.ingest import IngestKernel
+from streams.ingest import aggregate as closing
+from streams.ingest.kernel import IngestKernel
 from streams.log import LogRecord
-from streams.records import encode_sample, encode_tick
+from streams.records.schema import encode_sample, encode_tick
 from streams.topics import Topics
 
 STEP_MS = 1_000

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from streams import coarse_log
 from streams.coarse_log import read_coarse_week
-from streams.coarse_ring import COARSE_ROWS, CoarseRow
-from streams.commit_codec import decode_coarse, encode_coarse
 from streams.log import ContractBroken, LogRecord
-from streams.log_reader import LogReader
+from streams.runtime.commits import decode_coarse, encode_coarse
+from streams.runtime.restore import LogReader
+from streams.windows.coarse import COARSE_ROWS, CoarseRow
 
 FIRST = 2_939_000
 TOPIC = "harmony.pages.coarse"

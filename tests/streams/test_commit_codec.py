@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams import commit_codec
-from streams.coarse_ring import CoarseRow
-from streams.commit_codec import CommitAssembler, CommitChain, decode_coarse, encode_coarse, encode_commit
 from streams.log import ContractBroken, LogRecord, OutRecord
+from streams.runtime import commits as commit_codec
+from streams.runtime.commits import CommitAssembler, CommitChain, decode_coarse, encode_coarse, encode_commit
+from streams.windows.coarse import CoarseRow
 
 
 def log_of(records: list[OutRecord], start: int = 0) -> list[LogRecord]:

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.coarse_ring import COARSE_ROWS, COARSE_STEP_MS, DAY_ROWS, CoarseRow
-from streams.window_table import WindowTable
+from streams.windows.coarse import COARSE_ROWS, COARSE_STEP_MS, DAY_ROWS, CoarseRow
+from streams.windows.table import WindowTable
 from tests.streams.test_window_table import CATALOGUE, STEP_MS, page
 
 SLOTS = COARSE_STEP_MS // STEP_MS

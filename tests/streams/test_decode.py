@@ -11,10 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.catalogue import Source
-from streams.decode import decode
-from streams.limits import MAX_REPLICAS
-from streams.pages import BatchJob, BatchQueue, ClassCounts, Control, FleetFacts, HistogramState, OutcomeFact, SloCounts
-from streams.records import (
+from streams.pages.page import (
+    BatchJob,
+    BatchQueue,
+    ClassCounts,
+    Control,
+    FleetFacts,
+    HistogramState,
+    OutcomeFact,
+    SloCounts,
+)
+from streams.records.decode import decode
+from streams.records.limits import MAX_REPLICAS
+from streams.records.schema import (
     DEAD_LETTER_CODES,
     ControlRecord,
     DeadLetter,
@@ -34,7 +43,7 @@ from streams.records import (
     encode_tick,
     record_key,
 )
-from streams.strict_json import depth_of
+from streams.records.strict_json import depth_of
 from tests.streams.bad_records import BAD, BAD_FACTS, HIST, KEY, T, W, hist, record
 
 

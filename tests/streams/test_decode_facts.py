@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.decode import decode
-from streams.limits import MAX_REPLICAS
-from streams.pages import BatchJob, ClassCounts, FleetFacts
-from streams.records import DeadLetter, FleetRecord, encode_batch, encode_fleet, encode_slo, encode_tick
+from streams.pages.page import BatchJob, ClassCounts, FleetFacts
+from streams.records.decode import decode
+from streams.records.limits import MAX_REPLICAS
+from streams.records.schema import DeadLetter, FleetRecord, encode_batch, encode_fleet, encode_slo, encode_tick
 from tests.streams.bad_records import KEY, T, W, record
 
 COUNT_NAMES = st.sampled_from(["replicas_ready", "replicas_pending", "replicas_draining", "replicas_desired", "new"])
@@ -61,7 +61,7 @@ def test_good_records_of_what_workloads_are_told_are_read_once(names: list[str],
     jobs = tuple(BatchJob(T + n, 5.0) for n in range(len(names)))
     facts = FleetFacts(T, 1, 0, 0, len(names) or None)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streams.strict_json.read", lambda _: pytest.fail("read twice"))
+        patch.setattr("streams.records.strict_json.read", lambda _: pytest.fail("read twice"))
         for value in (
             encode_slo(W, source, T, classes),
             encode_batch(W, source, T, jobs),

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from streams import sparse_cells
 from streams.catalogue import Source
 from streams.fact_ring import FactRing
-from streams.pages import BatchJob, BatchQueue, FleetFacts, WorkloadFacts
+from streams.pages.page import BatchJob, BatchQueue, FleetFacts, WorkloadFacts
+from streams.windows import sparse_cells
 
 STEP_MS = 1000
 Entry = tuple[int, Source, WorkloadFacts]

@@ -13,7 +13,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types.tuples import TP
 
 from streams.fetch_thread import FetchThread
-from streams.transport import BatchConsumer
+from streams.runtime.transport import BatchConsumer
 
 A, B = TP("t", 0), TP("t", 1)
 

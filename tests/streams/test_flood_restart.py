@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.catalogue import DEFAULT_CATALOGUE
-from streams.ingest import IngestKernel
+from streams.ingest.kernel import IngestKernel
 from streams.log import LogRecord, OutRecord
-from streams.page_codec import PageAssembler
+from streams.pages.codec import PageAssembler
 from tests.streams.ingest_log import CONFIG, TOPICS, Log
 
 FLOODED = replace(CONFIG, grace_ms=2_000, context_steps=3, max_workloads=1)

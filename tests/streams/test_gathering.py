@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 from streams.log import Emission, LogRecord
-from streams.stage import Gathering, Lane
+from streams.runtime.lane import Gathering, Lane
 from tests.streams.lane_bench import Broker, Echo, records, until
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams import half_cells
+from streams.windows import half_cells
 
 LEAST, MOST = 2.0**-30, 2.0**33
 

@@ -10,11 +10,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from streams.catalogue import DEFAULT_CATALOGUE, SOURCES, Source
 from streams.config import StreamConfig
-from streams.ingest import IngestKernel
+from streams.ingest.kernel import IngestKernel
 from streams.log import LogRecord
-from streams.page_codec import PageAssembler
-from streams.pages import FleetFacts
-from streams.records import encode_fleet, encode_packed, encode_sample, encode_tick
+from streams.pages.codec import PageAssembler
+from streams.pages.page import FleetFacts
+from streams.records.schema import encode_fleet, encode_packed, encode_sample, encode_tick
 from streams.topics import Topics
 from tests.oracles.ingest_oracle import expected_pages
 from tests.oracles.page_check import check_page, oracle_settings

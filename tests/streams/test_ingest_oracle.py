@@ -10,10 +10,10 @@ import pytest
 
 from streams.catalogue import DEFAULT_CATALOGUE, SOURCES, Source
 from streams.config import StreamConfig
-from streams.ingest import IngestKernel
+from streams.ingest.kernel import IngestKernel
 from streams.log import Emission, LogRecord
-from streams.page_codec import PageAssembler, StoredPage
 from streams.page_seal import seal_page
+from streams.pages.codec import PageAssembler, StoredPage
 from streams.topics import Topics
 from tests.oracles.ingest_oracle import expected_pages
 from tests.oracles.page_check import check_page, oracle_settings
@@ -130,7 +130,7 @@ def test_lives_that_end_anywhere_write_the_same_pages(seed: int, source: Source,
 @pytest.mark.parametrize("seed", range(6))
 def test_pages_torn_between_their_chunks_are_written_again(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     config = SETTINGS[seed % len(SETTINGS)]
-    monkeypatch.setattr("streams.page_writer.seal_page", partial(seal_page, chunk_bytes=300))
+    monkeypatch.setattr("streams.ingest.page_writer.seal_page", partial(seal_page, chunk_bytes=300))
     log = log_of(300 + seed, "requests", config)
     unbroken = [
         key + value for key, value in commits_of(kernel_of("requests", config).fold([LogRecord(*r) for r in log]))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from streams.catalogue import DEFAULT_CATALOGUE
-from streams.ingest import IngestKernel
+from streams.ingest.kernel import IngestKernel
 from streams.log import ContractBroken
 from streams.page_chain import newest_chain
-from streams.pages import Page
+from streams.pages.page import Page
 from tests.streams.ingest_log import CONFIG, TOPICS, Log
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams import series_index
-from streams import slots as slots_module
-from streams.binary_form import encode_binary
-from streams.records import encode_packed
+from streams.ingest import slots as slots_module
+from streams.records import series_index
+from streams.records.binary import encode_binary
+from streams.records.schema import encode_packed
 from tests.streams.ingest_log import CONFIG, T0, Log
 
 FEW = 8

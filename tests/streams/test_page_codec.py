@@ -15,8 +15,8 @@ from msgspec import structs
 from streams.catalogue import DEFAULT_CATALOGUE, Indicator, Source, of_source
 from streams.config import StreamConfig
 from streams.log import ContractBroken, LogRecord
-from streams.page_codec import PageAssembler, StoredPage, align_page, decode_page
-from streams.pages import (
+from streams.pages.codec import PageAssembler, StoredPage, align_page, decode_page
+from streams.pages.page import (
     Control,
     Counters,
     FleetFacts,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.facts_codec import PageFacts, pack_facts
-from streams.pages import BatchJob, BatchQueue, FleetFacts, OutcomeFact, WorkloadFacts
+from streams.pages.facts_codec import PageFacts, pack_facts
+from streams.pages.page import BatchJob, BatchQueue, FleetFacts, OutcomeFact, WorkloadFacts
 
 FLEET = FleetFacts(5_000, 3, 1, 0, 4)
 OUTCOME = OutcomeFact(4_000, "c1", "ready", 3, 20.0)

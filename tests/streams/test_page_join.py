@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from streams.catalogue import Source
 from streams.log import ContractBroken
-from streams.page_join import PageJoin
-from streams.pages import Page
+from streams.pages.chain import PageJoin
+from streams.pages.page import Page
 
 PATIENCE = 3
 

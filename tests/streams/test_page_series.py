@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.facts_codec import PageSeries, pack_series
-from streams.pages import HistogramState, SeriesState
-from streams.series import SeriesTable
-from streams.series_index import SeriesIndex
+from streams.ingest.series import SeriesTable
+from streams.pages.facts_codec import PageSeries, pack_series
+from streams.pages.page import HistogramState, SeriesState
+from streams.records.series_index import SeriesIndex
 
 COUNTERS, HISTS = ("a_total", "b_total"), ("ttft_s",)
 WORKLOADS = ("w0", "w1")

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.log import ContractBroken, LogRecord
-from streams.log_reader import LogReader
 from streams.meter import NullMeter
 from streams.reach import Losses, check_reach
+from streams.runtime.restore import LogReader
 from tests.streams.lane_bench import Broker, Echo, until
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.coarse_ring import COARSE_ROWS
-from streams.read_back import RecordSizes, shortages
 from streams.topics import MIB, Topics
+from streams.windows.coarse import COARSE_ROWS
+from streams.windows.read_back import RecordSizes, shortages
 
 
 @given(st.lists(st.lists(st.integers(1, 1_000), min_size=1, max_size=4), min_size=1, max_size=40))

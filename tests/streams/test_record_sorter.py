@@ -10,19 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams import record_sorter, sample_reader
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.config import StreamConfig
-from streams.dead_letters import DeadLetterBox
-from streams.decode import UNEXPLAINED, RecordDecoder
-from streams.ingest import IngestKernel
+from streams.ingest.kernel import IngestKernel
 from streams.log import Emission, LogRecord
-from streams.page_codec import PageAssembler
-from streams.pages import Control, FleetFacts, HistogramState
-from streams.record_sorter import RecordSorter, Stretch
-from streams.records import encode_control, encode_fleet, encode_packed, encode_sample, encode_tick
-from streams.sample_reader import SampleReader
-from streams.series_index import SeriesIndex
+from streams.pages.codec import PageAssembler
+from streams.pages.page import Control, FleetFacts, HistogramState
+from streams.records import fast_reader as sample_reader
+from streams.records import sorter as record_sorter
+from streams.records.dead_letters import DeadLetterBox
+from streams.records.decode import UNEXPLAINED, RecordDecoder
+from streams.records.fast_reader import SampleReader
+from streams.records.schema import encode_control, encode_fleet, encode_packed, encode_sample, encode_tick
+from streams.records.series_index import SeriesIndex
+from streams.records.sorter import RecordSorter, Stretch
 from streams.topics import Topics
 from tests.streams.random_logs import POISON
 

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.binary_form import encode_binary
 from streams.catalogue import DEFAULT_CATALOGUE, SOURCES, Source
-from streams.decode import RecordDecoder
 from streams.log import LogRecord
-from streams.records import DeadLetter, SampleRecord, encode_packed
-from streams.sample_reader import SampleReader
-from streams.sample_run import SampleRun
-from streams.series_index import SeriesIndex
+from streams.records.binary import encode_binary
+from streams.records.decode import RecordDecoder
+from streams.records.fast_reader import SampleReader
+from streams.records.samples import SampleRun
+from streams.records.schema import DeadLetter, SampleRecord, encode_packed
+from streams.records.series_index import SeriesIndex
 from tests.streams.bad_records import BAD, KEY, T, W, record
 from tests.streams.random_logs import random_log
 

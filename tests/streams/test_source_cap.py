@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.config import StreamConfig
-from streams.ingest import IngestKernel
+from streams.ingest.kernel import IngestKernel
 from streams.log import LogRecord
-from streams.page_codec import PageAssembler
-from streams.records import encode_sample, encode_tick
+from streams.pages.codec import PageAssembler
+from streams.records.schema import encode_sample, encode_tick
 from streams.topics import Topics
 
 STEP_MS = 5_000

@@ -11,7 +11,7 @@ from faust.exceptions import NotReady
 
 from streams.connection import ConnectionConfig
 from streams.log import ContractBroken, OutRecord
-from streams.stage_app import StageHost
+from streams.runtime.app import StageHost
 from tests.streams.lane_bench import Broker, Echo, Holding, records, until
 
 

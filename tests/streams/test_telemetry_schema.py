@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from streams.catalogue import DEFAULT_CATALOGUE, SOURCES, Source
-from streams.decode import decode
-from streams.pages import BatchJob, ClassCounts, Control, FleetFacts, HistogramState, OutcomeFact
-from streams.records import (
+from streams.pages.page import BatchJob, ClassCounts, Control, FleetFacts, HistogramState, OutcomeFact
+from streams.records.decode import decode
+from streams.records.schema import (
     DeadLetter,
     encode_batch,
     encode_control,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streams.log import OutRecord
-from streams.ticker import Ticker
+from streams.runtime.ticker import Ticker
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The hooks of Faust that `streams/transport.py` relies on are there and have the shape that it expects."""
+"""The hooks of Faust that `streams/runtime/transport.py` relies on are there and have the shape that it expects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from faust.tables.recovery import Recovery
 from faust.transport.drivers import aiokafka as driver
 from faust.types.tuples import TP
 
-from streams.transport import BatchConsumer, NoTables
+from streams.runtime.transport import BatchConsumer, NoTables
 
 
 def test_faust_is_the_version_that_was_read() -> None:

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.catalogue import Indicator, Source
-from streams.coarse_ring import COARSE_ROWS
-from streams.pages import Page, WorkloadFacts
-from streams.window_table import WindowTable
+from streams.pages.page import Page, WorkloadFacts
+from streams.windows.coarse import COARSE_ROWS
+from streams.windows.table import WindowTable
 
 CATALOGUE = (
     Indicator("a", "1", 1, "requests", "mean", ("a",)),

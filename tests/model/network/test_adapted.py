@@ -13,10 +13,10 @@ from model.evaluation.adapted import Adapted, histories
 from model.evaluation.dataset import Indicator, SeriesItem, Task, Track
 from model.evaluation.fisher import Answer, Asked, scale
 from model.evaluation.rolling import Paths, Round, split_rows
-from model.network.fleet import OWN, TOGETHER, FleetOptions
 from model.network.forecaster import NetworkForecaster
 from model.network.network import Network
-from model.network.training import TrainingOptions
+from model.training.adapt import OWN, TOGETHER, FleetOptions
+from model.training.loop import TrainingOptions
 from tests.model.network.untrained import small_network
 
 FisherContestant = Callable[[Asked], Answer]

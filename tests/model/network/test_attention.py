@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from model.network.attention import IndicatorAttention, visible
+from model.network.layers import IndicatorAttention, visible
 
 
 def _layer() -> IndicatorAttention:

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from model.baselines.pool import FallbackForecaster
 from model.contract import ContextBatch, Forecaster
-from model.fallback import FallbackForecaster
 from model.network.candidates import NAMES
 from model.network.features import describe
 from model.network.forecaster import NetworkForecaster

@@ -8,8 +8,8 @@ import torch
 
 from model.contract import ContextBatch
 from model.network.features import describe
-from model.network.loss import losses
-from model.synthetic.windows import draw_example
+from model.training.loss import losses
+from model.training.synthetic.windows import draw_example
 from tests.model.network.untrained import SMALL, small_network
 
 

@@ -13,11 +13,11 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
 from model.contract import COARSE_ROWS, ContextBatch
-from model.network import on_device
+from model.network import cuda as on_device
 from model.network.checkpoint import load
+from model.network.cuda import SIZES, Buffers, DeviceEngine, chunks, compute
 from model.network.forecaster import NetworkForecaster
 from model.network.network import Network
-from model.network.on_device import SIZES, Buffers, DeviceEngine, chunks, compute
 from model.network.packaged import SHIPPED
 from tests.model.batches import random_batch
 from tests.model.network.captured import HostIsAskedError, operations_of, pretend_network

@@ -8,10 +8,19 @@ import torch
 
 from model.network.features import describe
 from model.network.spec import NetworkSpec
-from model.synthetic.components import autoregression, bursts, cycle, delayed, drift, regimes, season, switching
-from model.synthetic.loads import draw_loads
-from model.synthetic.series import draw_groups
-from model.synthetic.windows import draw_example
+from model.training.synthetic.components import (
+    autoregression,
+    bursts,
+    cycle,
+    delayed,
+    drift,
+    regimes,
+    season,
+    switching,
+)
+from model.training.synthetic.loads import draw_loads
+from model.training.synthetic.series import draw_groups
+from model.training.synthetic.windows import draw_example
 
 
 @pytest.mark.parametrize("seed", range(12))

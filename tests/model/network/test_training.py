@@ -14,11 +14,11 @@ from model.network import runs
 from model.network.adapt import TooShortError, adapt, adaptation
 from model.network.checkpoint import CheckpointError
 from model.network.history import History, draw_history, example_at
-from model.network.loss import losses
 from model.network.network import Network
-from model.network.prepared import Prepared
-from model.network.training import Progress, Trainer, TrainingOptions, prepare
-from model.synthetic.stream import ordered
+from model.training.examples import Prepared
+from model.training.loop import Progress, Trainer, TrainingOptions, prepare
+from model.training.loss import losses
+from model.training.synthetic.stream import ordered
 from tests.model.network.untrained import SMALL
 
 OPTIONS = TrainingOptions(steps=6, validate_every=3, seed=1)

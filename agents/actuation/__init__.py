@@ -1,0 +1,1 @@
+"""The check at apply time that every actuator asks before it changes replicas."""

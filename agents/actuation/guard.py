@@ -1,0 +1,259 @@
+"""The last check before replicas change: every actuator asks it at apply time, with its own clock and its own count.
+
+Commands may come late, twice or out of order. Compare-and-set on (epoch, sequence) means that an older one never wins,
+and comparing the observed replicas with the expected ones means that nobody else's change is overwritten unseen.
+
+    sane ─ newest ─▶ local pin ─ kill switch ─▶ in time ─ nobody else's change ─ clocks agree ─▶ rate caps ─▶ apply
+                     └ wins over all that follows; a pin in the log ("reason": "pin") passes all but "in time"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from agents.apply_limits import Change, ChangeWindow, RateCaps, Words
+from agents.records import Command
+from streams.records.limits import MAX_REPLICAS
+
+Reason = Literal[
+    "applied",
+    "renewed",
+    "already_there",
+    "limited",
+    "pinned",
+    "expired",
+    "superseded",
+    "conflict",
+    "changed_by_others",
+    "ahead",
+    "stopped",
+    "not_sane",
+]
+# The guard of the decide stage that speaks when an operator has pinned a workload in the log.
+PIN = "pin"
+
+
+class Verdict(NamedTuple):
+    """`accepted`: the lease counts. `apply`: `replicas` must be set now (false where they already are as wanted)."""
+
+    accepted: bool
+    reason: Reason
+    apply: bool = False
+    replicas: int | None = None
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """What an actuator remembers of one workload.
+
+    `epoch`, `sequence`, `command_id` and `wanted` are those of the newest command seen; `replicas` those last accepted
+    and `ordered` those last granted by the caps, until `valid_until_ts_ms` (0 before the first acceptance); `pinned`:
+    the accepted command was a pin in the log.
+    """
+
+    epoch: int
+    sequence: int
+    command_id: str
+    wanted: int
+    accepted_id: str | None = None
+    replicas: int | None = None
+    ordered: int | None = None
+    valid_until_ts_ms: int = 0
+    pinned: bool = False
+
+
+class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything that must outlive the process: also the kill switch, which no restart may undo."""
+
+    leases: dict[str, Lease]
+    changes: tuple[Change, ...] = ()
+    words: Words = Words()
+    v: Literal[1] = 1
+
+
+class ApplyGuard:
+    """Decides per workload whether a command may be applied. Holds no clock: callers pass `now_ms`.
+
+    Args:
+        max_replicas: commands above it are refused, whatever the policy said.
+        leases: of an earlier life, see `snapshot`.
+        caps: on the rate of change.
+        max_ahead_ms: a command issued further ahead of the actuator's clock may only scale up, for one of the two
+            clocks is wrong and its expiry cannot be judged; None = not checked.
+    """
+
+    def __init__(
+        self,
+        max_replicas: int = MAX_REPLICAS,
+        leases: Mapping[str, Lease] | None = None,
+        *,
+        caps: RateCaps = RateCaps(),  # noqa: B008 - immutable
+        max_ahead_ms: int | None = None,
+    ) -> None:
+        self._max_replicas = max_replicas
+        self._max_ahead_ms = max_ahead_ms
+        self._caps = caps
+        self._leases: dict[str, Lease] = dict(leases or {})
+        self._window = ChangeWindow(caps)
+        self._words = Words()
+
+    @property
+    def words(self) -> Words:
+        """The operator's, as last given; they are part of the snapshot, so no restart undoes them."""
+        return self._words
+
+    def give_words(self, words: Words, now_ms: int) -> None:
+        """Take the operator's words, in place of the former ones.
+
+        A pin in force ends the lease from before it: when it is over, the next command decides, not an old one.
+        """
+        self._words = words
+        for workload in words.pins:
+            lease = self._leases.get(workload)
+            if lease is not None and words.pin(workload, now_ms) is not None:
+                self._leases[workload] = Lease(lease.epoch, lease.sequence, lease.command_id, lease.wanted)
+
+    def check(self, command: Command, now_ms: int, observed_current: int) -> Verdict:
+        """Judge one command right before it would be applied.
+
+        Args:
+            command: as read from the commands topic.
+            now_ms: the actuator's clock (simulated time in accelerated runs).
+            observed_current: replicas the target has at this moment.
+        """
+        if not self.sane(command):
+            return Verdict(accepted=False, reason="not_sane")
+        before = self._leases.get(command.workload)
+        refusal = _out_of_order(command, before)
+        if refusal is not None:
+            return Verdict(accepted=False, reason=refusal)
+        lease = _noticed(command, before)
+        # From here on the command is the newest known, and older ones are refused even if this one is not carried out.
+        self._leases[command.workload] = lease
+        held = self.hold(command.workload, now_ms, observed_current)
+        if held is not None:
+            return held
+        pinned = command.reason == PIN
+        refusal = self._doubt(command, lease, now_ms, observed_current, pinned)
+        if refusal is not None:
+            return Verdict(accepted=False, reason=refusal)
+        delta = command.replicas - observed_current
+        if not pinned:
+            delta = self._window.allowed(command.workload, delta, now_ms)
+        granted = observed_current + delta
+        self._leases[command.workload] = msgspec.structs.replace(
+            lease,
+            accepted_id=command.command_id,
+            replicas=command.replicas,
+            ordered=granted,
+            valid_until_ts_ms=command.valid_until_ts_ms,
+            pinned=pinned,
+        )
+        if delta != 0:
+            self._window.count(command.workload, delta, now_ms)
+        reason: Reason = "applied"
+        if granted != command.replicas:
+            reason = "limited"
+        elif delta == 0:
+            reason = "renewed" if lease.accepted_id == command.command_id else "already_there"
+        return Verdict(accepted=True, reason=reason, apply=delta != 0, replicas=granted if delta != 0 else None)
+
+    def hold(self, workload: str, now_ms: int, observed_current: int) -> Verdict | None:
+        """What a local pin asks for, with or without a command; None when there is none in force."""
+        pin = self._words.pin(workload, now_ms)
+        if pin is None:
+            return None
+        apply = pin.replicas != observed_current
+        return Verdict(accepted=False, reason="pinned", apply=apply, replicas=pin.replicas if apply else None)
+
+    def not_applied(self, workload: str) -> None:
+        """The change granted last was surely not made (refused, or overtaken by another writer): it frees its cap."""
+        self._window.forget(workload)
+
+    def replicas(self, workload: str, now_ms: int) -> int | None:
+        """Replicas in force; None when there is no lease, or it has run out, or the kill switch is thrown (pins count).
+
+        Answer None with an error, never with 0 or the last value.
+        """
+        pin = self._words.pin(workload, now_ms)
+        if pin is not None:
+            return pin.replicas
+        lease = self._leases.get(workload)
+        if lease is None or lease.ordered is None or now_ms >= lease.valid_until_ts_ms:
+            return None
+        return None if self._words.stopped is not None and not lease.pinned else lease.ordered
+
+    @property
+    def leases(self) -> dict[str, Lease]:
+        """Per workload, for reading."""
+        return dict(self._leases)
+
+    def lease(self, workload: str) -> Lease | None:
+        """What is remembered of one workload."""
+        return self._leases.get(workload)
+
+    def snapshot_bytes(self) -> bytes:
+        """To be stored by the actuator, and given to the next life's `restore`."""
+        snapshot = Snapshot(self._leases, self._window.changes, self._words)
+        return msgspec.json.encode(snapshot, order="deterministic")
+
+    @classmethod
+    def restore(
+        cls,
+        snapshot: bytes,
+        max_replicas: int = MAX_REPLICAS,
+        *,
+        caps: RateCaps = RateCaps(),  # noqa: B008 - immutable
+        max_ahead_ms: int | None = None,
+    ) -> ApplyGuard:
+        """Raises msgspec.MsgspecError when the bytes are not a snapshot; refuse to act then."""
+        stored = msgspec.json.decode(snapshot, type=Snapshot)
+        guard = cls(max_replicas, stored.leases, caps=caps, max_ahead_ms=max_ahead_ms)
+        guard._window = ChangeWindow(caps, stored.changes)
+        guard._words = stored.words
+        return guard
+
+    def _doubt(self, command: Command, lease: Lease, now_ms: int, observed: int, pinned: bool) -> Reason | None:
+        """Why the newest command may not be carried out; a pin is only asked whether it is still in force."""
+        if self._words.stopped is not None and not pinned:
+            return "stopped"
+        if now_ms >= command.valid_until_ts_ms:
+            return "expired"
+        if pinned:
+            return None
+        if observed not in (command.expected_current, command.replicas, lease.replicas, lease.ordered):
+            return "changed_by_others"
+        ahead = self._max_ahead_ms is not None and command.issued_ts_ms > now_ms + self._max_ahead_ms
+        if ahead and command.replicas < max(observed, self.replicas(command.workload, now_ms) or 0):
+            return "ahead"
+        return None
+
+    def sane(self, command: Command) -> bool:
+        """Whether it can be meant at all; types too, for a hand-made command has not been through a decoder."""
+        numbers = (command.replicas, command.expected_current, command.epoch, command.sequence)
+        if any(type(n) is not int or n < 0 for n in numbers):
+            return False
+        return command.replicas <= self._max_replicas and command.issued_ts_ms < command.valid_until_ts_ms
+
+
+def _out_of_order(command: Command, newest: Lease | None) -> Reason | None:
+    if newest is None:
+        return None
+    place, known = (command.epoch, command.sequence), (newest.epoch, newest.sequence)
+    if place < known:
+        return "superseded"
+    same_id = command.command_id == newest.command_id
+    # An id stands for one count, and a place in the order for one id: two bodies mean two writers.
+    two_bodies = command.replicas != newest.wanted if same_id else place == known
+    return "conflict" if two_bodies else None
+
+
+def _noticed(command: Command, before: Lease | None) -> Lease:
+    seen = Lease(command.epoch, command.sequence, command.command_id, command.replicas)
+    if before is None:
+        return seen
+    return msgspec.structs.replace(
+        before, epoch=seen.epoch, sequence=seen.sequence, command_id=seen.command_id, wanted=seen.wanted
+    )

@@ -1,0 +1,1 @@
+"""Stage 3: one situation per workload, guards in order, then a decision and perhaps a command."""

@@ -1,0 +1,1 @@
+"""The guards between a plan and a decision, in their fixed order."""

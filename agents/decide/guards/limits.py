@@ -1,0 +1,153 @@
+"""Guards that answer "how far and how fast": bounds, the fleet's budgets, step limits, windows, tolerance, model guard.
+
+Only `bounds` may take a workload below what is in force when nothing asked for less.
+"""
+
+from __future__ import annotations
+
+import math
+
+from agents.decide.guards.gates import DOUBTS
+from agents.records import GuardStep
+from agents.situation import Situation
+
+
+def bounds(s: Situation, value: int) -> GuardStep | None:
+    low, high = (0, None) if s.spec is None else (s.spec.min_replicas, s.spec.max_replicas)
+    after = max(low, value)
+    if high is not None:
+        after = min(high, after)
+    return _step("bounds", value, after, f"allowed are {low} to {'any' if high is None else high}")
+
+
+def fleet_budget(s: Situation, value: int) -> GuardStep | None:
+    """The fleet's GPU budget: caps growth, never takes away what runs."""
+    if s.gpus_left is None:
+        return None
+    each = 1 if s.spec is None else s.spec.gpus_per_replica
+    kept = f"; {s.kept_gpus} more are kept for higher priorities" if s.kept_gpus else ""
+    reason = f"{max(s.current * each, s.gpus_left)} GPUs are left in the fleet, {each} per replica{kept}"
+    return _step("fleet_budget", value, _affordable(s, value, s.gpus_left, each), reason)
+
+
+def fleet_power(s: Situation, value: int) -> GuardStep | None:
+    """The fleet's power ceiling over declared and measured draws: caps growth, never takes away what runs."""
+    if s.power_left_w is None:
+        return None
+    each, declared = s.power_w_per_replica, None if s.spec is None else s.spec.power_w_per_replica
+    how = " as measured" if each > (declared or 0.0) else ""
+    reason = f"{s.power_left_w:.0f} W are left in the fleet, {each:.0f} per replica{how}"
+    return _step("fleet_power", value, _affordable(s, value, s.power_left_w, each), reason)
+
+
+def fleet_floor(s: Situation, value: int) -> GuardStep | None:
+    if value >= s.current:
+        return None
+    after = min(s.current, max(value, s.fleet_need))
+    return _step("fleet_floor", value, after, f"the fleet keeps at least {s.limits.fleet_min_replicas} replicas")
+
+
+def step_limit(s: Situation, value: int) -> GuardStep | None:
+    """At most so many, or such a share, per period; the larger of the two counts, as in the HPA's default policy."""
+    g = s.limits
+    if value > s.current:
+        start = max(0, s.current - s.added)
+        most = max(s.current, start + max(g.up_replicas, math.floor(start * g.up_ratio)))
+        reason = f"at most +{g.up_ratio:.0%} or +{g.up_replicas} per {g.up_period_s:g} s"
+        return _step("step_limit", value, min(value, most), reason)
+    if value < s.current:
+        start = s.current + s.removed
+        least = min(s.current, start - max(g.down_replicas, math.floor(start * g.down_ratio)))
+        reason = f"at most -{g.down_ratio:.0%} or -{g.down_replicas} per {g.down_period_s:g} s"
+        return _step("step_limit", value, max(value, least), reason)
+    return None
+
+
+def release(s: Situation, value: int) -> GuardStep | None:
+    """Give up only replicas that are hardly needed again before they could come back.
+
+    The plan's risk of a lower count is judged from now on, with nothing ordered in between: it is the chance that a
+    replica given up now is missed before another could serve. A little below the risk allowed, for a replica given up
+    and ordered again costs its start. Of a replica given up on trial it is the risk that is hoped for. Between plans no
+    risk is known.
+    """
+    if value >= s.current:
+        return None
+    if s.plan.epsilon is None:
+        return None if s.plan.risks else _step("release", value, s.current, "between plans nothing is given up")
+    if not s.plan.risks:
+        return None
+    if s.current == 1 and s.plan.proposer == "idle":
+        return None  # the last one goes by the same chance, told by `p_needed`, and by the time it has been idle
+    allowed = s.limits.release_ratio * s.plan.epsilon
+    judged = [(risk.replicas, risk.p_miss) for risk in s.plan.risks]
+    if s.plan.trial is not None:
+        judged.append((s.plan.trial.replicas, s.plan.trial.p_miss))
+    bearable = [count for count, p_miss in judged if value <= count < s.current and p_miss <= allowed]
+    after = min(bearable, default=s.current)
+    return _step("release", value, after, f"fewer are needed again in time with more than {100 * allowed:.2g} % chance")
+
+
+def removal_limit(s: Situation, value: int) -> GuardStep | None:
+    """Replicas the whole fleet may lose per minute."""
+    if s.removals_left is None or value >= s.current:
+        return None
+    after = max(value, s.current - max(0, s.removals_left))
+    reason = f"{s.removals_left} of {s.limits.fleet_removals_per_minute} removals per minute are left to the fleet"
+    return _step("removal_limit", value, after, reason)
+
+
+def stabilization(s: Situation, value: int) -> GuardStep | None:
+    """Down to the largest proposal of the down window, up to the smallest one of the up window (HPA behaviour)."""
+    if value < s.current and s.window_max is not None:
+        after = min(s.current, max(value, s.window_max))
+        reason = f"{s.window_max} was proposed within {s.limits.stabilization_down_s:g} s"
+        return _step("stabilization", value, after, reason)
+    if value > s.current and s.window_min is not None:
+        after = max(s.current, min(value, s.window_min))
+        reason = f"{s.window_min} was proposed within {s.limits.stabilization_up_s:g} s"
+        return _step("stabilization", value, after, reason)
+    return None
+
+
+def tolerance(s: Situation, value: int) -> GuardStep | None:
+    ratio = s.limits.tolerance_ratio
+    if value == s.current or abs(value - s.current) > ratio * s.current:
+        return None
+    return _step("tolerance", value, s.current, f"within {ratio:.0%} of {s.current}")
+
+
+def model_guard(s: Situation, value: int) -> GuardStep | None:
+    """Never below what the load needs right now, as far as bounds, budgets and step limits let it grow."""
+    need = s.plan.reactive_replicas
+    if need is None or value >= need:
+        return None
+    for limit in (bounds, fleet_budget, fleet_power, step_limit):
+        step = limit(s, need)
+        need = need if step is None else step.after
+    return _step("model_guard", value, max(value, need), f"the load of now needs {s.plan.reactive_replicas}")
+
+
+def reclaim(s: Situation, value: int) -> GuardStep | None:
+    """Replicas go to workloads of higher priority that lack GPUs, whatever is risked by it, down to `min_replicas`.
+
+    At once, for the others wait; but not in doubt, nor below the fleet's floor or beyond its removals per minute.
+    """
+    if s.owed_gpus <= 0 or s.spec is None or s.spec.gpus_per_replica <= 0:
+        return None
+    left = max(s.spec.min_replicas, s.current - math.ceil(s.owed_gpus / s.spec.gpus_per_replica))
+    for guard in (*DOUBTS, fleet_floor, removal_limit):
+        step = guard(s, left)
+        left = left if step is None else step.after
+    reason = f"{s.owed_gpus} GPUs are given up for {s.owed_to}, of higher priority"
+    return _step("reclaim", value, min(value, left), reason)
+
+
+def _affordable(s: Situation, value: int, left: float, each: float) -> int:
+    if value <= s.current or each <= 0:
+        return value
+    return max(s.current, min(value, math.floor(max(0.0, left) / each)))
+
+
+def _step(guard: str, before: int, after: int, reason: str) -> GuardStep | None:
+    return None if after == before else GuardStep(guard, before, after, reason)

@@ -1,0 +1,165 @@
+"""From state and plan to the Situation the guards judge: windows, budgets and modes reduced to plain numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import cast
+
+from agents.decide.budget import ClaimBook
+from agents.decide.state import (
+    DecideState,
+    Frame,
+    OperatorWord,
+    WorkloadState,
+    in_force,
+    measured_w,
+    observed_replicas,
+    queues,
+    seen_steps,
+)
+from agents.policy import Mode, WorkloadSpec
+from agents.records import WorkloadPlan
+from agents.situation import Situation
+
+
+class Fleet:
+    """Sums over all workloads that the budgets need, kept while the workloads of one plan are decided.
+
+    Another workload counts with the larger of what it shows and what was ordered for the caps, with the smaller for the
+    floor, so an order not yet carried out is never counted on.
+    """
+
+    def __init__(self, state: DecideState, frame: Frame) -> None:
+        policy = frame.policy
+        self.spec = policy.spec
+        self.claims = ClaimBook(state.claims, frame.origin_ts_ms, frame.lease_ms)
+        self._limits = policy.guards
+        self._leaving = 0  # GPUs of replicas that were ordered away and still show
+        self._givable: Counter[int] = Counter()  # by priority, GPUs of replicas above `min_replicas` that obey commands
+        self.gpus = 0
+        self.power_mw = 0  # integers: the sum may not depend on the order of addition
+        self.least = 0
+        for workload, known in state.workloads.items():
+            self._add(workload, known, 1)
+
+    def replace(self, workload: str, old: WorkloadState | None, new: WorkloadState | None) -> None:
+        if old is not None:
+            self._add(workload, old, -1)
+        if new is not None:
+            self._add(workload, new, 1)
+
+    def _add(self, workload: str, known: WorkloadState, sign: int) -> None:
+        gpus = self.gpus_of(workload)
+        self.gpus += sign * known.known * gpus
+        self.power_mw += sign * known.known * _mw(self.power_w_of(workload, known.power_w))
+        self.least += sign * least(known)
+        if known.ordered is None:
+            return
+        self._leaving += sign * (known.known - least(known)) * gpus if known.ordered < known.known else 0
+        spec = self.spec(workload)
+        if self._limits.fleet_reclaim and spec is not None:
+            self._givable[spec.priority] += sign * max(0, least(known) - spec.min_replicas) * gpus
+
+    def kept_gpus(self, priority: int) -> int:
+        """GPUs that are kept for workloads of higher priority which lack some."""
+        return self.claims.kept_gpus(priority, self._supply)
+
+    def owed(self, priority: int) -> tuple[int, str]:
+        """GPUs that a workload of this priority is to give up, and for whom first."""
+        gpus = self.claims.owed_gpus(priority, self._supply, self._givable) if self._limits.fleet_reclaim else 0
+        return gpus, self.claims.first_above(priority) if gpus else ""
+
+    @property
+    def _supply(self) -> int:
+        most = self._limits.fleet_max_gpus
+        return 0 if most is None else max(0, most - self.gpus) + self._leaving
+
+    def gpus_of(self, workload: str) -> int:
+        """GPUs of one replica; an undeclared workload counts one."""
+        spec = self.spec(workload)
+        return 1 if spec is None else spec.gpus_per_replica
+
+    def power_w_of(self, workload: str, measured_w: float | None) -> float:
+        """Watts of one replica: what was declared, or more where more was measured; 0 where neither is known."""
+        spec = self.spec(workload)
+        return max(0.0 if spec is None else spec.power_w_per_replica or 0.0, measured_w or 0.0)
+
+
+def _mw(watts: float) -> int:
+    return round(watts * 1000.0)
+
+
+def least(known: WorkloadState) -> int:
+    counts = [c for c in (known.observed, known.ordered) if c is not None]
+    return min(counts, default=0)
+
+
+def current_replicas(known: WorkloadState | None, plan: WorkloadPlan, frame: Frame) -> int | None:
+    """Replicas that count as in force; the last seen ones when the plan knows none; None when nobody knows."""
+    observed = observed_replicas(plan.fleet)
+    if observed is None and known is not None:
+        observed = known.observed
+    if observed is None:
+        return None
+    return in_force(observed, known.command if known else None, frame)
+
+
+def effective_mode(spec: WorkloadSpec | None, word: OperatorWord) -> tuple[Mode, str]:
+    """The mode in force, and why it is `observe`."""
+    if spec is None:
+        return "observe", "observe: no configuration declares this workload"
+    wanted = word.mode or spec.mode
+    if wanted == "act" and not spec.target.name:
+        return "observe", "observe: the declaration names no target"
+    return cast(Mode, wanted), "" if wanted == "act" else "observe: no command is published"
+
+
+def assess(
+    state: DecideState, fleet: Fleet, plan: WorkloadPlan, frame: Frame, current: int, overdue_ms: int | None
+) -> Situation:
+    """Everything the guards may know of one workload at this origin."""
+    g, limits = frame.policy.guards, frame.policy.limits(plan.workload)
+    known = state.workloads.get(plan.workload)
+    word = state.operator.get(plan.workload, OperatorWord())
+    spec = fleet.spec(plan.workload)
+    mode, mode_reason = effective_mode(spec, word)
+    pin = word.pin
+    if pin is not None and pin.until_ts_ms is not None and frame.origin_ts_ms >= pin.until_ts_ms:
+        pin = None
+    highs, lows = queues(known, plan, frame)
+    changes = known.changes if known else ()
+    gpus = fleet.gpus_of(plan.workload)
+    mine = known.known if known else 0
+    mine_mw = mine * _mw(fleet.power_w_of(plan.workload, known.power_w if known else None))
+    others_least = fleet.least - (least(known) if known else 0)
+    removed = sum(n for _, n in state.removals)
+    priority = 0 if spec is None else spec.priority
+    kept_gpus, (owed_gpus, owed_to) = fleet.kept_gpus(priority), fleet.owed(priority)
+    return Situation(
+        plan=plan,
+        spec=spec,
+        limits=limits,
+        current=current,
+        mode=mode,
+        mode_reason=mode_reason,
+        paused="fleet" if state.paused else "workload" if word.paused else None,
+        pin=pin,
+        overdue_ms=overdue_ms,
+        seen_steps=seen_steps(known, plan, frame),
+        window_max=highs[0][1] if highs else None,
+        window_min=lows[0][1] if lows else None,
+        added=sum(n for t, n in changes if n > 0 and t > frame.origin_ts_ms - limits.up_period_s * 1000.0),
+        removed=-sum(n for t, n in changes if n < 0 and t > frame.origin_ts_ms - limits.down_period_s * 1000.0),
+        removals_left=None if g.fleet_removals_per_minute is None else g.fleet_removals_per_minute - removed,
+        gpus_left=None if g.fleet_max_gpus is None else g.fleet_max_gpus - (fleet.gpus - mine * gpus) - kept_gpus,
+        kept_gpus=kept_gpus,
+        owed_gpus=owed_gpus,
+        owed_to=owed_to,
+        power_left_w=(
+            None if g.fleet_max_power_w is None else g.fleet_max_power_w - (fleet.power_mw - mine_mw) / 1000.0
+        ),
+        power_w_per_replica=fleet.power_w_of(plan.workload, measured_w(known, plan)),
+        fleet_need=max(0, g.fleet_min_replicas - others_least),
+        newest_ts_ms=known.origin_ts_ms if known and known.origin_ts_ms >= 0 else None,
+        origin_ts_ms=frame.origin_ts_ms,
+    )

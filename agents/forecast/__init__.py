@@ -1,0 +1,1 @@
+"""Stage 2: windows are batched, forecast and planned; forecasts and plans are published."""

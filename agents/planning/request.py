@@ -1,0 +1,149 @@
+"""What the planner is asked about a workload, and what it answers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Final
+
+from agents.policy import WorkloadSpec
+from agents.records import ClassRisk, LevelRisk, Quantiles, Trial
+from model.capacity.lead_time import LeadTimePosterior
+from model.capacity.posterior import CapacityPosterior
+
+LEVELS: Final = (0.05, 0.1, 0.5, 0.9, 0.95)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanInput:
+    """What is known of one workload at its origin.
+
+    Attributes:
+        spec: the declaration, or None for an undeclared workload: defaults hold.
+        ready, pending, draining: replicas as last reported.
+        arrival_rate_now: requests/s of the last slot; None when not observed.
+        waiting_now: requests waiting; None when not observed, taken as none.
+        last_replicas: count of the previous plan.
+        tried: whether that was a trial.
+        pending_remaining_s: for the pending replicas of which it is known, the time until they serve.
+        epsilon: in place of the policy's, for instance when the error budget runs low.
+        bearable: share of the requests that may be expected to miss; None: as the objective says.
+        doubt_ratio: part of the capacities believed possible, from the least on, that a trial leaves out; 0: none.
+        per_unit: requests judged per unit of demand: all of them, those of one class, or one in so many tokens.
+        day_ago: means of the demand over ten minutes each, from those on that the origin lay in a day earlier; None
+            where not observed.
+        beside: more counts whose risk is wanted.
+        keeps_one: whether the last replica goes by another rule than the risk.
+        shift: of the logits of computed risks to those stated (`model.calibration.risk`).
+    """
+
+    workload: str
+    origin_ts_ms: int
+    step_ms: int
+    spec: WorkloadSpec | None
+    ready: int
+    pending: int
+    draining: int
+    arrival_rate_now: float | None
+    waiting_now: float | None
+    capacity: CapacityPosterior
+    lead: LeadTimePosterior
+    last_replicas: int | None = None
+    tried: bool = False
+    pending_remaining_s: tuple[float, ...] = ()
+    epsilon: float | None = None
+    bearable: float | None = None
+    doubt_ratio: float = 0.0
+    per_unit: float = 1.0
+    day_ago: tuple[float | None, ...] = ()
+    beside: tuple[int, ...] = ()
+    keeps_one: bool = False
+    shift: float = 0.0
+
+    @property
+    def declared(self) -> WorkloadSpec:
+        return self.spec or WorkloadSpec(self.workload)
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Fewest and most replicas."""
+        spec = self.declared
+        return spec.min_replicas, max(spec.max_replicas, spec.min_replicas)
+
+    @property
+    def searched(self) -> tuple[int, int]:
+        """Counts to choose from by their risk."""
+        low, high = self.bounds
+        return min(max(low, 1), high) if self.keeps_one else low, high
+
+    @property
+    def on_trial(self) -> bool:
+        """Whether the replicas commanded are those that the last plan tried."""
+        return self.tried and self.last_replicas == self.ready + self.pending
+
+    def untroubled(self, peak: float, high_peak: float) -> float:
+        """Replicas with which even a high peak of demand is no load per replica of which misses are remembered.
+
+        No number is enough to begin a trial where the fleet is not used to what comes: a new load is no time to try.
+        """
+        if self.doubt_ratio <= 0:
+            return 0.0
+        if not self.on_trial and peak > self.capacity.carried_rps * (self.ready + self.pending):
+            return math.inf
+        return high_peak / self.capacity.clear_rps
+
+    @property
+    def bearable_share(self) -> float:
+        """Share of the requests that may be expected to miss."""
+        return 1.0 - self.declared.slo.objective if self.bearable is None else self.bearable
+
+    @property
+    def waiting(self) -> float:
+        """Requests waiting, as the queue simulation takes them."""
+        waiting = self.waiting_now
+        return max(waiting, 0.0) if waiting is not None and math.isfinite(waiting) else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlanResult:
+    """The plan of one workload.
+
+    Attributes:
+        refused: `forecast` (paths not finite); there is no count then.
+        proposer: what the count rests on: `chance_constrained`, `recovery` (a queue cannot be avoided; the fewest that
+            work it off within the window at that risk), `maximum` (not even that), `trial` (fewer than that risk asks
+            for, to learn whether they do), `capacity_unknown` (nothing learned yet: as it is), `idle` (none: nothing to
+            do, and hardly anything before one could come back) or `first_request` (requests came while there was none).
+        proposals: replicas by proposer, within bounds.
+        risks: as they are stated, of ascending counts: around the proposed one, the other proposals, and the count
+            commanded now.
+        trial: what is hoped for of the proposed count where it is tried.
+        peak: of the arrival rate over the window, 1/s.
+        window_s: length of the window from the median lead time to its 95th percentile plus the commit time.
+        sight_s: how far the paths reach where that window ends beyond them; then it is as late as they show.
+        capacity: 1/s per ready replica.
+        bearable_share: of requests, that the plan was allowed to expect to miss.
+        p_needed: where the last replica may go, the chance that it is needed before it could come back.
+        slo_class, classes: where there are several SLO classes, which one asked for most, and what each asks for.
+        class_risks: as `risks`, of each of `classes`.
+    """
+
+    workload: str
+    refused: str | None
+    epsilon: float
+    proposed: int | None = None
+    proposer: str | None = None
+    proposals: dict[str, int] = field(default_factory=dict)
+    risks: tuple[LevelRisk, ...] = ()
+    trial: Trial | None = None
+    peak: Quantiles | None = None
+    window_s: float | None = None
+    sight_s: float | None = None
+    capacity: Quantiles | None = None
+    lead_time_s: Quantiles | None = None
+    reactive_replicas: int | None = None
+    p_needed: float | None = None
+    slo_class: str | None = None
+    classes: tuple[ClassRisk, ...] = ()
+    class_risks: tuple[tuple[LevelRisk, ...], ...] = ()
+    bearable_share: float | None = None

@@ -1,0 +1,201 @@
+"""From subjects to plans: what the planner is told of each workload, and what its answers say in a plan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from torch import Tensor
+
+from agents.plan_limits import counts_of, reach_s, sight_limit
+from agents.planning.idle import chance_needed, with_last_replica
+from agents.planning.planner import plan, reactive_replicas
+from agents.planning.request import PlanInput, PlanResult
+from agents.policy import Policy
+from agents.promises import promise_capacities
+from agents.records import JumpsAhead, Limit, SurgeAhead, WorkloadPlan
+from agents.served_load import served_load
+from agents.workload.slo_classes import ClassRow, bound_by, class_rows
+from agents.workload.state import WorkloadState
+from agents.workload.subject import Subject
+from agents.workload.units import INDICATOR_OF, demand_column, unit_demand, unit_input
+from model.calibration.trust import Outlook
+from streams.windows.coarse import COARSE_STEP_MS
+
+
+class RowPlanner:
+    """Plans the workloads of one worker, row by row of a batch."""
+
+    def __init__(self, policy: Policy, step_ms: int) -> None:
+        self._policy = policy
+        self._step_ms = step_ms
+        # Of the day before: those that what forecasts reach lies in, and that of the origin.
+        self._day_rows = 1 + math.ceil(policy.max_horizon * step_ms / COARSE_STEP_MS)
+
+    def results(
+        self,
+        subjects: Sequence[Subject],
+        arrivals: Tensor,
+        others: Callable[[int], Tensor | None],
+        origin_ts_ms: int,
+    ) -> list[PlanResult]:
+        """The planner's answers.
+
+        Args:
+            arrivals: float32 [B, S, H], paths of the arrival rate.
+            others: likewise of a column of the catalogue; None where it is not forecast.
+        """
+        if not subjects:
+            return []
+        inputs = [self._input(subject, origin_ts_ms) for subject in subjects]
+        windows, units = [subject.window for subject in subjects], [subject.state.unit for subject in subjects]
+        demand = unit_demand(units, windows, arrivals, others)
+        by = [demand_column(unit, window) for unit, window in zip(units, windows, strict=True)]
+        load = served_load(demand, windows, self._step_ms, by)
+        rows = [self._classes(request, subject.state) for request, subject in zip(inputs, subjects, strict=True)]
+        asked = [[row.request for row in its] or [request] for its, request in zip(rows, inputs, strict=True)]
+        at = [b for b, requests in enumerate(asked) for _ in requests]
+        flat = [request for requests in asked for request in requests]
+        answers = iter(plan(flat, load[at][..., None] if len(at) > len(load) else load[..., None], self._policy))
+        results = []
+        for subject, request, its, arriving in zip(subjects, inputs, rows, arrivals, strict=True):
+            mine = [next(answers) for _ in its or (request,)]
+            result = bound_by(its, mine) if its else mine[0]
+            results.append(self._with_last_replica(result, request, subject, arriving, origin_ts_ms))
+        return results
+
+    def between(self, subject: Subject, origin_ts_ms: int) -> WorkloadPlan:
+        """The last plan stands, unless the present load needs more."""
+        base = bare_plan(subject, subject.refused)
+        if subject.refused is not None:
+            return base
+        request, state = self._input(subject, origin_ts_ms), subject.state
+        asked = [row.request for row in self._classes(request, state)] or [request]
+        needs = [reactive_replicas(one, self._policy.commit_s) for one in asked]
+        needed = max((n for n in needs if n is not None), default=None)
+        last = state.last_proposed
+        if last == 0 and _may_be_none(state) and state.idle_since_ms is None and request.ready + request.pending > 0:
+            last = 1  # the plan to go to zero was made before there was something to do
+        first = max((limit.low or 0 for limit in subject.standing if limit.guard == "first_request"), default=None)
+        known = [n for n in (last, needed, first) if n is not None]
+        if not known:
+            return base
+        proposed = max(known)
+        proposer = "first_request" if first else "last_plan" if proposed == last else "reactive"
+        return msgspec.structs.replace(base, reactive_replicas=needed, proposed=proposed, proposer=proposer)
+
+    def workload_plan(
+        self,
+        subject: Subject,
+        result: PlanResult,
+        source: str,
+        outlook: Outlook | None = None,
+        surge: SurgeAhead | None = None,
+        jumps: JumpsAhead | None = None,
+    ) -> WorkloadPlan:
+        """What an answer says."""
+        state = subject.state
+        bound = next((c for c in result.classes if c.name == result.slo_class), None)
+        return bare_plan(
+            subject,
+            result.refused,
+            sight_limit(result, subject.fleet),
+            reactive_replicas=result.reactive_replicas,
+            proposed=result.proposed,
+            proposer=result.proposer,
+            epsilon=bound.epsilon if bound is not None else self._allowed(state),
+            bearable_share=result.bearable_share,
+            trial=result.trial,
+            proposals=result.proposals,
+            risks=result.risks,
+            forecast_source=source,
+            peak=result.peak,
+            window_s=result.window_s,
+            capacity=result.capacity,
+            promises=promise_capacities(state.spec, state.capacity, result.proposed, result.peak),
+            lead_time_s=result.lead_time_s,
+            p_needed=result.p_needed,
+            slo_class=result.slo_class,
+            classes=result.classes,
+            class_risks=result.class_risks,
+            outlook=outlook,
+            surge=surge,
+            jumps=jumps,
+        )
+
+    def _input(self, subject: Subject, origin_ts_ms: int) -> PlanInput:
+        state, fleet = subject.state, subject.fleet
+        if fleet is None:
+            raise ValueError(f"{subject.window.workload}: a workload without fleet facts is refused, not planned")
+        remaining: tuple[float, ...] = ()
+        if fleet.pending > 0 and subject.pending_since_ms is not None:
+            elapsed_s = (origin_ts_ms - subject.pending_since_ms) / 1000
+            remaining_s = state.lead.quantile(0.5) - elapsed_s
+            # An overdue replica may be stuck: it gets a fresh lead time instead of counting as almost there.
+            remaining = (remaining_s,) * fleet.pending if remaining_s > 0 else ()
+        objective = state.spec.slo.objective
+        request = PlanInput(
+            workload=subject.window.workload,
+            origin_ts_ms=origin_ts_ms,
+            step_ms=self._step_ms,
+            spec=state.spec if state.declared else None,
+            ready=fleet.ready,
+            pending=fleet.pending,
+            draining=fleet.draining,
+            arrival_rate_now=subject.inputs.arrival_rate,
+            waiting_now=subject.window.newest("engine.waiting"),
+            capacity=state.capacity,
+            lead=state.lead,
+            last_replicas=state.last_proposed,
+            tried=state.tried,
+            pending_remaining_s=remaining,
+            epsilon=state.calibration.computed(self._allowed(state)),
+            bearable=state.budget.dared(self._policy.bearable_share(objective), objective),
+            doubt_ratio=state.budget.tried(self._policy.doubt(self._policy.epsilon_of(state.spec.slo)), objective),
+            day_ago=subject.window.read_day_ago(demand_column(state.unit, subject.window), self._day_rows),
+            beside=counts_of(subject.standing, state.spec),
+            keeps_one=_may_be_none(state),
+            shift=state.calibration.shift,
+        )
+        return unit_input(request, state.spec, state.unit, subject.window)
+
+    def _with_last_replica(
+        self, result: PlanResult, request: PlanInput, subject: Subject, arrivals: Tensor, origin_ts_ms: int
+    ) -> PlanResult:
+        state = subject.state
+        if not _may_be_none(state):
+            return result
+        p_needed = chance_needed(arrivals.numpy(), self._step_ms / 1000, reach_s(state, self._step_ms))
+        idle_ms = None if state.idle_since_ms is None else origin_ts_ms - state.idle_since_ms
+        idle_s = None if idle_ms is None else idle_ms / 1000
+        return with_last_replica(result, request, state.spec.zero, idle_s, p_needed)
+
+    def _classes(self, request: PlanInput, state: WorkloadState) -> list[ClassRow]:
+        return class_rows(request, state.classes, state.budget, self._policy, state.calibration)
+
+    def _allowed(self, state: WorkloadState) -> float:
+        """The risk that the next plan may take, as it is stated."""
+        return state.budget.dared(self._policy.epsilon_of(state.spec.slo), state.spec.slo.objective)
+
+
+def bare_plan(subject: Subject, refused: str | None, limits: tuple[Limit, ...] = (), **more: Any) -> WorkloadPlan:
+    """A plan without a proposal, but for what is given of it; `limits` beside those that stand."""
+    return WorkloadPlan(
+        workload=subject.window.workload,
+        refused=refused,
+        inputs=subject.inputs,
+        fleet=subject.fleet,
+        facts_age_ms=subject.facts_age_ms,
+        slo_miss_ratio=subject.window.newest("slo.miss_ratio"),
+        budget_left_ratio=subject.state.budget.left_ratio(subject.state.spec.slo.objective),
+        standing=(*subject.standing, *limits),
+        indicator=INDICATOR_OF[subject.state.unit],
+        power_w=subject.state.power_w,
+        **more,
+    )
+
+
+def _may_be_none(state: WorkloadState) -> bool:
+    return state.declared and state.spec.min_replicas == 0

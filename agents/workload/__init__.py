@@ -1,0 +1,1 @@
+"""What is learned of one workload: signals, SLO classes, demand units and their state."""

@@ -1,0 +1,177 @@
+"""Telemetry sources that are silent though the fleet has not shrunk, and what they serve.
+
+A source that ended with its replica is no loss. One that fell silent while the fleet stayed as it is still serves, and
+what it serves is missing from the load. So it is remembered how many were heard while the fleet was at rest. When it
+changes, as many more or fewer are due as stand for the replicas added or removed, but of those added only such as have
+been heard. The load of steps in which some are missing is taken to be spread over all that are due. After an hour
+the silent are taken to be gone: telemetry may have been set up anew. Sources that do not come and go with replicas (the
+pods of a gateway) are none of this: they may be fewer for reasons of their own. Pure: slots are the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
+
+from streams.catalogue import Indicator
+from streams.pages.page import FleetFacts
+from streams.windows.table import Window
+
+_JOIN_MS: Final = 600_000  # heard beyond those due before they are due
+_BACK_MS: Final = 300_000  # while replicas are pending whose sources may speak already, in place of the silent
+_GONE_MS: Final = 3_600_000  # as long, too, until more are due than the fleet accounts for: who is leaving still speaks
+
+
+@dataclass(slots=True)
+class SilentSources:
+    """Those of one workload.
+
+    Attributes:
+        missing: how many are due and silent.
+    """
+
+    missing: int = 0
+    _due: int | None = None
+    _most: int = 0  # that the fleet accounts for; of those who were never heard none is due
+    _per_replica: int | None = None
+    _tied: bool = False  # as many for each replica, and one beside them at most
+    _rest_ready: int = 0  # replicas when the fleet came to rest
+    _ready: int | None = None
+    _rest: int = 0  # slots since it changed
+    _more: int = 0  # slots in which more were heard than are due
+    _same: int = 0  # slots in which as many were
+    _back: int = 0  # slots in which fewer seemed missing than before
+    _since_slot: int | None = None
+    _short: tuple[tuple[int, int, int, int], ...] = ()  # first and last slot, sources due, known
+
+    def observe(self, known: int, fleet: FleetFacts | None, slot: int, step_ms: int, silence_steps: int) -> None:
+        """Fold a closed slot.
+
+        Args:
+            known: sources heard within the last `silence_steps` slots.
+            fleet: newest facts; nothing is learned where there are none.
+        """
+        if fleet is None:
+            return
+        before = self.missing
+        self._rest = self._rest + 1 if fleet.ready == self._ready and not fleet.draining else 0
+        self._ready = fleet.ready
+        settled = self._rest - silence_steps  # below 1 a source that has ended counts as known
+        if settled == 1:
+            self._come_to_rest(known, fleet.ready)
+        elif settled > 1:
+            self._let_join(known, fleet.ready, _JOIN_MS // step_ms, _GONE_MS // step_ms)
+        if settled >= 1 and self._due is not None:
+            short = max(self._due - known, 0) if self._tied else 0
+            self._back = self._back + 1 if short < self.missing and fleet.pending else 0
+            self.missing = self.missing if 0 < self._back < _BACK_MS // step_ms else short
+        self._forget(known, slot, _GONE_MS // step_ms)
+        if self.missing and known:
+            # Whoever has just been found silent was heard last before the slots that count as late.
+            first = slot - silence_steps + 1 if self.missing > before else slot
+            self._fall_short(first, slot, known)
+
+    def _come_to_rest(self, known: int, ready: int) -> None:
+        if self._due is None:
+            self._most, self._per_replica = known, known // ready if ready > 1 else None
+            self._tied = _tied(known, ready)
+        else:
+            each = self._per_replica
+            if each is None:
+                # Of a single replica it is not known whether all are its own, or one is a gateway's: the fewer are due.
+                each = 1 if ready > self._rest_ready else -(-self._most // max(self._rest_ready, 1))
+            self._most = max(self._most + each * (ready - self._rest_ready), 0)
+            if not self.missing and known < self._most:
+                self._tied = False  # they have not come with the replicas, or not yet
+        self._due = min(self._most, known + self.missing)
+        self._rest_ready, self._more, self._same = ready, 0, 0
+
+    def _let_join(self, known: int, ready: int, join_slots: int, gone_slots: int) -> None:
+        due = self._due
+        if due is None:
+            return
+        self._more = self._more + 1 if known > due else 0
+        self._same = self._same + 1 if known == due else 0
+        each = known // ready if ready > 1 else None
+        if self._more >= (join_slots if known <= self._most or self._per_replica is None else gone_slots):
+            if known > self._most:
+                self._per_replica = each
+            self._due, self._most, self._more = known, max(self._most, known), 0
+        elif self._same == join_slots:
+            self._most, self._tied = due, _tied(due, ready)
+            if each is not None:
+                self._per_replica = each if self._per_replica is None else min(self._per_replica, each)
+
+    def _forget(self, known: int, slot: int, gone_slots: int) -> None:
+        if self.missing == 0:
+            self._since_slot = None
+        elif self._since_slot is None:
+            self._since_slot = slot
+        elif slot - self._since_slot >= gone_slots:
+            self.missing, self._due, self._most, self._per_replica, self._since_slot = 0, known, known, None, None
+
+    def _fall_short(self, first: int, slot: int, known: int) -> None:
+        due = known + self.missing
+        kept = [run if run[1] < first else (run[0], first - 1, *run[2:]) for run in self._short if run[0] < first]
+        if kept and kept[-1][1:] == (first - 1, due, known):
+            first = kept.pop()[0]
+        self._short = (*kept, (first, slot, due, known))
+
+    def in_full(self, window: Window, catalogue: tuple[Indicator, ...], slot: int) -> Window:
+        """The window, whose newest slot is `slot`, with what the silent served in proportion to what others did."""
+        begin = slot - len(window.values) + 1
+        if self._short:
+            self._short = tuple(run for run in self._short if run[1] >= begin)
+        if not self._short:
+            return window
+        values, columns = window.values.copy(), list(_summed(catalogue))
+        for first, last, due, known in self._short:
+            rows = slice(max(first - begin, 0), last - begin + 1)
+            values[rows, columns] *= values.dtype.type(due / known)
+        return replace(window, values=values)
+
+    def snapshot(self) -> list[list[int | None]]:
+        """Every number, for the commit record; empty where nothing is known."""
+        if self._ready is None:
+            return []
+        now = [
+            *(self.missing, self._due, self._most, self._per_replica, self._rest_ready, self._ready),
+            *(self._rest, self._more, self._same, self._back, self._since_slot, int(self._tied)),
+        ]
+        runs: list[list[int | None]] = [list(run) for run in self._short]
+        return [now, *runs]
+
+    @staticmethod
+    def restore(snapshot: Sequence[Sequence[int | None]]) -> SilentSources:
+        """What a snapshot was taken of; fresh ones of an empty list.
+
+        Raises:
+            ValueError: it has another number of numbers.
+        """
+        found = SilentSources()
+        if snapshot:
+            now, *runs = snapshot
+            missing, found._due, most, found._per_replica, at, found._ready, rest, more, same, back, since, tied = now
+            found.missing, found._most, found._rest_ready, found._since_slot = missing or 0, most or 0, at or 0, since
+            found._tied = bool(tied)
+            found._rest, found._more, found._same, found._back = rest or 0, more or 0, same or 0, back or 0
+            found._short = tuple((int(a or 0), int(b or 0), int(c or 0), int(d or 0)) for a, b, c, d in runs)
+        return found
+
+
+def _tied(sources: int, replicas: int) -> bool:
+    """Whether so many are as many for each replica and one beside them at most; of one replica that cannot be told."""
+    return replicas > 1 and sources >= replicas and sources % replicas <= 1
+
+
+@lru_cache(8)
+def _summed(catalogue: tuple[Indicator, ...]) -> tuple[int, ...]:
+    """Columns of request telemetry that are sums over its sources."""
+    added = ("rate", "mean", "max")
+    return tuple(
+        n
+        for n, indicator in enumerate(catalogue)
+        if indicator.source == "requests" and indicator.rule in added and indicator.over_sources == "sum"
+    )

@@ -1,0 +1,194 @@
+"""What stage 2 knows of a workload beyond its window: posteriors and the last proposal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from agents.finished_requests import finished_requests
+from agents.gpu_types import OnOneGpu
+from agents.known_events import loads_before_events
+from agents.planning.idle import idle_since
+from agents.policy import Policy, WorkloadSpec
+from agents.power_draw import measured_draw_w
+from agents.promises import strain_of
+from agents.records import WorkloadPlan
+from agents.signals import residence_s
+from agents.workload.signals import SilentSources
+from agents.workload.slo_classes import NO_CLASSES, Classes
+from agents.workload.units import (
+    Unit,
+    declared_capacity,
+    demand_column,
+    demand_columns,
+    demand_steps,
+    fixed_unit,
+    recent_lengths,
+    role_miss_ratio,
+    unit_evidence,
+)
+from model.bursts.jumps import Jumps
+from model.bursts.recurring import RecurringSurges
+from model.calibration.budget import ErrorBudget
+from model.calibration.risk import RiskCalibration
+from model.calibration.trust import ForecastTrust
+from model.capacity.lead_time import LeadTimePosterior
+from model.capacity.posterior import CapacityPosterior, SlotEvidence
+from model.capacity.request_shape import Lengths, RequestShape
+from streams.pages.page import FleetFacts, OutcomeFact
+from streams.windows.table import Window
+
+_NO_LOADS: Final[Mapping[str, float]] = {}  # one for all workloads: nearly none declares events
+_FEW: Final = 2  # slots without tokens; where more are missing, requests tell more of the load
+
+
+@dataclass(slots=True)
+class WorkloadState:
+    """One workload's learned numbers.
+
+    Attributes:
+        since_slot: in which it was first seen (again).
+        event_loads: of `unit`/s just before known events, by their names.
+        unit: what loads and capacity are counted in.
+        per_request: tokens of a request when it became tokens; kept while telemetry of them is away. None = never.
+        power_w: measured draw of one replica; None = not yet.
+        tried: whether the last plan was a trial.
+        gpu_type: on which capacity, lead time and draw were learned; empty = never told.
+        elsewhere: these as they were on other GPUs, the one left last at the end, for when they are declared again.
+    """
+
+    spec: WorkloadSpec
+    declared: bool
+    since_slot: int
+    capacity: CapacityPosterior
+    lead: LeadTimePosterior
+    last_proposed: int | None = None
+    budget: ErrorBudget = field(default_factory=ErrorBudget)
+    trust: ForecastTrust = field(default_factory=ForecastTrust)
+    calibration: RiskCalibration = field(default_factory=RiskCalibration)
+    event_loads: Mapping[str, float] = field(default_factory=lambda: _NO_LOADS)
+    idle_since_ms: int | None = None
+    classes: Classes = field(default_factory=lambda: NO_CLASSES)
+    unit: Unit = "requests"
+    per_request: float | None = None
+    shape: RequestShape = field(default_factory=RequestShape)
+    power_w: float | None = None
+    tried: bool = False
+    surges: RecurringSurges = field(default_factory=RecurringSurges)
+    jumps: Jumps = field(default_factory=Jumps)
+    silent: SilentSources = field(default_factory=SilentSources)
+    gpu_type: str = ""
+    elsewhere: tuple[OnOneGpu, ...] = ()
+
+    def learn(
+        self,
+        window: Window,
+        fleet: FleetFacts | None,
+        outcomes: Sequence[OutcomeFact],
+        end_ts_ms: int,
+        step_ms: int,
+        plan_every: int = 1,
+    ) -> None:
+        """Update posteriors, error budget and calibration with the newest slot, which ends at `end_ts_ms`.
+
+        Args:
+            plan_every: slots between plans.
+        """
+        for outcome in outcomes:
+            if outcome.status == "ready" and outcome.lead_time_s is not None:
+                self.lead.update(outcome.lead_time_s)
+        rate, miss_ratio = window.newest("request.arrival_rate"), role_miss_ratio(self.spec, window)
+        self.budget.observe(end_ts_ms, None if rate is None else rate * step_ms / 1000, miss_ratio)
+        lengths = None
+        if fixed_unit(self.spec) is None:
+            lengths = recent_lengths(window, step_ms / 1000)
+            self._choose_unit(window, lengths, end_ts_ms)
+        if self.spec.schedule.events:
+            column = demand_column(self.unit, window)
+            self.event_loads = loads_before_events(self.event_loads, self.spec.schedule, window, end_ts_ms, column)
+        columns = demand_columns(window.columns)
+        self.surges.observe(window.values, window.observed, columns, end_ts_ms, step_ms)
+        present = None if self.silent.missing else fleet
+        self.idle_since_ms = idle_since(self.idle_since_ms, window, present, end_ts_ms, step_ms)
+        self.power_w = measured_draw_w(self.power_w, window, fleet, step_ms / 1000)
+        residence, replicas = residence_s(window), None
+        if fleet is not None:
+            replicas = fleet.desired if fleet.desired is not None else fleet.ready + fleet.pending
+            finished = finished_requests(window, end_ts_ms, step_ms, residence or 0.0)
+            if self.classes.known:
+                # Each class has a calibration of its own; all requests together are held to nothing that is stated.
+                finished = replace(finished, columns=None)
+            objective = self.spec.slo.objective
+            self.calibration.settle(replicas, end_ts_ms, finished, objective, step_ms / 1000, plan_every)
+        evidence = SlotEvidence(
+            end_ts_ms=end_ts_ms,
+            step_s=step_ms / 1000,
+            arrival_rate=rate,
+            miss_ratio=miss_ratio,
+            waiting=window.newest("engine.waiting"),
+            # What the silent serve is no measurement: such a slot says nothing of a replica.
+            ready=present.ready if present is not None else None,
+            pending=fleet.pending if fleet is not None else 0,
+            draining=fleet.draining if fleet is not None else 0,
+            ttft_s=self.spec.slo.ttft_s,
+            objective=self.spec.slo.objective,
+            residence_s=residence,
+            strain=strain_of(self.spec, window),
+        )
+        self.capacity.observe(unit_evidence(self.spec, self.unit, window, evidence, lengths))
+        told = window.facts.now.get("requests")
+        self.classes.learn(self.spec, () if told is None else told.slo, evidence, replicas, plan_every)
+
+    def _choose_unit(self, window: Window, lengths: Lengths | None, end_ts_ms: int) -> None:
+        """Generated tokens where answers have changed and telemetry tells of them, else requests."""
+        varies = self.shape.observe(end_ts_ms, lengths)
+        seen = varies and demand_steps("output_tokens", window) + _FEW >= demand_steps("requests", window)
+        self._count_in("output_tokens" if seen else "requests")
+        if not varies:
+            self.per_request = None
+
+    def _count_in(self, unit: Unit) -> None:
+        """Go on in another unit, by how many of it a request usually has."""
+        tokens = self.shape.output_tokens if self.per_request is None else self.per_request
+        if unit == self.unit or tokens is None:
+            return
+        factor = 1.0 / tokens if unit == "requests" else tokens
+        self.unit, self.per_request = unit, tokens
+        self.capacity = self.capacity.converted(factor, declared_capacity(self.spec, max(factor, 1.0)))
+        self.event_loads = {name: load * factor for name, load in self.event_loads.items()}
+
+    def expect(self, plan: WorkloadPlan, origin_ts_ms: int, commit_s: float) -> None:
+        """Remember what a plan states of its window, to be held against what comes."""
+        if plan.lead_time_s is None or not plan.risks:
+            return
+        lead_s = plan.lead_time_s.values[plan.lead_time_s.levels.index(0.5)]
+        begin_ms = origin_ts_ms + round(lead_s * 1000)
+        end_ms = begin_ms + round(commit_s * 1000)
+        self.classes.expect(plan, begin_ms, end_ms)
+        self.calibration.offer(begin_ms, end_ms, [(risk.replicas, risk.p_miss) for risk in plan.risks])
+
+
+def spec_of(workload: str, policy: Policy) -> tuple[WorkloadSpec, bool]:
+    declared = policy.spec(workload)
+    return (declared, True) if declared is not None else (WorkloadSpec(id=workload), False)
+
+
+def new_capacity(spec: WorkloadSpec) -> CapacityPosterior:
+    """What is believed before anything has been seen."""
+    return CapacityPosterior(declared_capacity(spec), off_by=spec.capacity_off_by, objective=spec.slo.objective)
+
+
+def new_state(workload: str, policy: Policy, slot: int) -> WorkloadState:
+    """State of a workload seen for the first time: priors from its declaration."""
+    spec, declared = spec_of(workload, policy)
+    return WorkloadState(
+        spec=spec,
+        declared=declared,
+        since_slot=slot,
+        capacity=new_capacity(spec),
+        lead=LeadTimePosterior(spec.lead_time_s),
+        unit=fixed_unit(spec) or "requests",
+        classes=Classes() if spec.slo.classes else NO_CLASSES,
+        gpu_type=spec.gpu_type,
+    )

@@ -1,0 +1,1 @@
+"""Forecasters without a network: ridge regression, exponential smoothing, seasonal naive, and their pool."""

@@ -1,0 +1,175 @@
+"""Simple exponential smoothing around the season, with residual windows: it always answers.
+
+The context less its season (`model.seasons`) is smoothed by exponential averages, the rate of each column chosen in
+the context (`model.levels`). A path is the season at the newest level, and what one window of the context was beside
+the level at its beginning: one window for all steps and indicators.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from model.baselines.context import FilledContext, check_request, fill, valid_windows, window_weights
+from model.baselines.smoothing_kernel import smoothing_paths
+from model.contract import COARSE_STEP_MS, ContextBatch, ForecastBatch
+from model.draws import row_uniforms, window_draws
+from model.levels import WITHIN
+from model.paths import as_array, compiled_rows, empty_paths, flat_paths, forecast_by, put_paths, take_paths
+from model.rows import pad_rows, take_rows
+from model.season_rows import Ring
+from model.seasons import season_at
+
+_VERSION: Final = 1
+_CHUNK_ROWS: Final = 16
+RATES: Final = (1.0, 0.5, 0.25, 0.12, 0.06, 0.03)
+
+
+class SmoothingForecaster:
+    """Season and smoothed level, per row and column. A row's draws are fixed by (item id, origin, seed).
+
+    Args:
+        seed: of the draws.
+        rates: of the exponential averages that are tried, from the fastest to the slowest; rate 1 is the newest value.
+        source: of its forecasts.
+
+    Raises:
+        ValueError: no rate, or one outside (0, 1].
+    """
+
+    def __init__(self, seed: int = 0, rates: Sequence[float] = RATES, source: str = "smoothing") -> None:
+        if not rates or not all(0 < rate <= 1 for rate in rates):
+            raise ValueError(f"rates must be above 0 and at most 1, got {tuple(rates)}")
+        self._seed, self._rates, self._source = seed, np.array(rates, dtype=np.float64), source
+        body = f"{source}/{_VERSION}/{seed}/{tuple(rates)}"
+        self._fingerprint = f"{source}-" + hashlib.blake2b(body.encode(), digest_size=6).hexdigest()
+
+    @property
+    def fingerprint(self) -> str:
+        return self._fingerprint
+
+    @property
+    def max_horizon(self) -> int:
+        return 64
+
+    @property
+    def min_context(self) -> int:
+        return 1
+
+    def forecast(self, batch: ContextBatch, horizon: int, num_paths: int) -> ForecastBatch:
+        """Forecast as the contract says; a horizon beyond half of what is known is reached by several windows in a row.
+
+        Raises:
+            ValueError: horizon above `max_horizon`, or inconsistent shapes.
+        """
+        return forecast_by(self, batch, horizon, num_paths, self._source)
+
+    def write_paths(self, batch: ContextBatch, horizon: int, places: NDArray[np.int64], out: Tensor) -> None:
+        """Write paths as `PathWriter` says; on a CPU by compiled loops, on an accelerator by tensors.
+
+        Raises:
+            ValueError: as `forecast`.
+        """
+        check_request(batch, horizon, len(places), self.max_horizon)
+        if out.device.type != "cpu":
+            put_paths(self.paths_of_tensors(batch, horizon, len(places)), places, out)
+            return
+        ring = Ring(
+            as_array(batch.coarse, torch.float32),
+            as_array(batch.coarse_observed, torch.bool),
+            as_array(batch.origin_ts_ms % COARSE_STEP_MS, torch.float64) / COARSE_STEP_MS,
+            batch.step_ms / COARSE_STEP_MS,
+        )
+        smoothing_paths(compiled_rows(batch, self._seed), ring, horizon, self._rates, places, flat_paths(out))
+
+    def paths_of_tensors(self, batch: ContextBatch, horizon: int, num_paths: int) -> Tensor:
+        """Paths [B, S, H, N] made by tensors, on any device: what the compiled loops are held against."""
+        b, _, n = batch.values.shape
+        out = empty_paths(b, num_paths, horizon, n, batch.values.device)
+        blocks = (_spans(batch) // 2).clamp(max=horizon)
+        for block in sorted(set(blocks.tolist())):  # rows of equal windows together
+            alike = (blocks == block).nonzero()[:, 0].tolist()
+            for start in range(0, len(alike), _CHUNK_ROWS):
+                rows = alike[start : start + _CHUNK_ROWS]
+                # One shape: a row's sums are the same in any batch.
+                part = pad_rows(take_rows(batch, rows), _CHUNK_ROWS)
+                out[rows] = self._paths(part, horizon, num_paths, block)[: len(rows)]
+        return out
+
+    def _paths(self, batch: ContextBatch, horizon: int, num_paths: int, block: int) -> Tensor:
+        """Paths of rows with windows of `block` steps; 0: at most one step is known, and nothing moves."""
+        length = batch.values.shape[1]
+        season, known = season_at(batch, horizon)
+        usable = batch.observed & known[..., :length].transpose(1, 2)
+        context = fill(batch.values - season[..., :length].transpose(1, 2), usable)
+        levels = self._levels(context, block)
+        ahead = (season[..., length:] + levels[..., -1:]).transpose(1, 2).float()[:, None]  # [B, 1, H, N]
+        if block == 0:
+            return ahead.expand(-1, num_paths, -1, -1).clamp(batch.lower, batch.upper)
+        windows, onward = _windows(context, levels, block)
+        weights = window_weights(valid_windows(context.observed, 1, block), context.moving)
+        blocks = -(-horizon // block)
+        uniforms = row_uniforms(batch.item_ids, batch.origin_ts_ms, self._seed, blocks * (num_paths + 1))
+        level, parts = torch.zeros_like(ahead[:, :, :1]), []
+        for part in np.split(uniforms, blocks, axis=1):
+            draws = window_draws(part, weights, num_paths)
+            parts.append(take_paths(windows, draws) + level)
+            level = take_paths(onward, draws) + level
+        return (torch.cat(parts, 2)[:, :, :horizon] + ahead).clamp_(batch.lower, batch.upper)
+
+    def _levels(self, context: FilledContext, block: int) -> Tensor:
+        """Levels [B, N, L] of the rate that each column's windows choose."""
+        if block == 0:
+            return context.filled
+        tried = [levels_at(context, float(rate)) for rate in self._rates]
+        if len(tried) == 1:
+            return tried[0]
+        valid = valid_windows(context.observed, 1, block)
+        missed = torch.stack([_missed(context.filled, levels, valid, block) for levels in tried])  # [K, B, N]
+        fastest = (missed <= WITHIN * missed.amin(0)).long().argmax(0)  # the first of equals
+        return torch.stack(tried).gather(0, fastest[None, ..., None].expand(1, *tried[0].shape))[0]
+
+
+def levels_at(context: FilledContext, rate: float) -> Tensor:
+    """Level after each step [B, N, L], as `model.levels.levels_at` has it."""
+    total = torch.zeros_like(context.filled[..., 0])
+    weight, levels = torch.zeros_like(total), []
+    for x, known in zip(context.filled.unbind(-1), context.observed.unbind(-1), strict=True):
+        total = ((1.0 - rate) * total + rate * x).where(known, total)
+        weight = ((1.0 - rate) * weight + rate).where(known, weight)
+        levels.append((total / weight).where(weight > 0, x))
+    return torch.stack(levels, -1)
+
+
+def _spans(batch: ContextBatch) -> Tensor:
+    """Steps since the first at which any column is known, int64 [B]."""
+    known = (batch.observed & batch.values.isfinite()).any(-1)
+    return torch.where(known.any(-1), known.shape[1] - known.long().argmax(-1), 0)
+
+
+def _windows(context: FilledContext, levels: Tensor, block: int) -> tuple[Tensor, Tensor]:
+    """What each `block`-step window was beside the level at its beginning, and how far it brought the level.
+
+    Returns:
+        float32 [B, W, block, N] and [B, W, 1, N].
+    """
+    before = levels[..., :-block]
+    windows = context.filled[..., 1:].unfold(-1, block, 1) - before[..., None]  # [B, N, W, block]
+    onward = (levels[..., block:] - before)[..., None]
+    return windows.permute(0, 2, 3, 1).float().contiguous(), onward.permute(0, 2, 3, 1).float().contiguous()
+
+
+def _missed(x: Tensor, levels: Tensor, valid: Tensor, block: int) -> Tensor:
+    """Squared distance [B, N] of the levels from four steps of their windows, summed in the order of the windows."""
+    num = valid.shape[-1]
+    total = torch.zeros_like(levels[..., :num])
+    for quarter in (0, block // 4, block // 2, block - 1):
+        error = x[..., 1 + quarter : 1 + quarter + num] - levels[..., :num]
+        total = total + error * error
+    return total.where(valid, 0.0).cumsum(-1)[..., -1]

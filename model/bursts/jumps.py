@@ -1,0 +1,199 @@
+"""Jumps of the load that no forecast had in it: how often they come to one workload, and how far they went.
+
+Forecasts know the half hour of their context. Where that was calm they are sure of the next minutes, whatever the days
+before were like. So what lay far beyond a forecast and stayed there is remembered: how often that was, of the time in
+which such a jump would have stood out of the forecasts, and from where to where. As many of the paths of later
+forecasts jump.
+
+One jump says nothing of the next, and the largest of several says least: it is not expected until another goes as far.
+Of rates this leaves k - 1 events in the time in which k came. A jump that a forecast has in it already is not added,
+and one that began a surge which comes again is expected when that is, and at no other time.
+Pure: float64 arithmetic, no clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.calibration.trust import SAID, STEPS_AHEAD
+from model.draws import row_seed
+from model.row_draws import uniforms
+
+_SEED: Final = 3
+_MOST: Final = 48  # jumps remembered
+_MEMORY_MS: Final = 86_400_000.0  # time constant of what is forgotten
+_WATCHED_MS: Final = 3_600_000.0  # without a jump, that is taken to have been before the first forecast
+_BEYOND: Final = 1.0  # times what lies between the median and the upper end, beyond that end,
+_AT_LEAST: Final = 1.25  # and times the median, at least
+_MOST_PER_STEP: Final = 0.25
+_REQUESTS: Final = 4.0  # of a step, added to both ends of a ratio: from next to nothing anything is a multiple
+
+
+class Jump(NamedTuple):
+    """From the median that was forecast to where the load was after it, requests/s.
+
+    `ts_ms` is the end of its first slot.
+    """
+
+    ts_ms: int
+    start: float
+    end: float
+
+    def reach(self, level: float, few: float) -> float:
+        """Where one like it goes from another level: as much further, but no larger a multiple.
+
+        Args:
+            few: requests/s that count as next to nothing.
+        """
+        added = level + self.end - self.start
+        times = (level + few) * (self.end + few) / (self.start + few) - few
+        return min(added, times)
+
+
+class Jumps:
+    """What is remembered of one workload's jumps."""
+
+    __slots__ = ("_begun", "_beyond", "_seen", "_watched_ms")
+
+    def __init__(self) -> None:
+        self._watched_ms = 0.0  # faded time in which those remembered would have stood out
+        self._beyond: Jump | None = None  # of the newest value, where it was far beyond its forecast
+        self._begun = False  # whether that is part of the newest jump remembered
+        self._seen: tuple[Jump, ...] = ()
+
+    def observe(self, mid: float, high: float, value: float, now_ms: int, for_ms: int, step_ms: int) -> None:
+        """Hold a value against what was forecast of it. A jump is where two in a row lie far beyond.
+
+        Args:
+            mid, high: median and 95th percentile that were forecast, requests/s.
+            now_ms: end of its slot.
+            for_ms: the time that it stands for.
+            step_ms: of a slot, whose requests are counted.
+        """
+        limit = _limit(mid, high)
+        standing_out_ms = for_ms * self._standing_out(mid, limit, step_ms)
+        self._watched_ms = math.exp(-for_ms / _MEMORY_MS) * self._watched_ms + standing_out_ms
+        before, self._beyond = self._beyond, Jump(now_ms, mid, value) if value > limit else None
+        if self._beyond is None:
+            self._begun = False
+        elif before is not None:
+            end = min(value, before.end)
+            if not self._begun:
+                self._begun = True
+                self._seen = (*self._seen[1 - _MOST :], before._replace(end=end))
+            elif end > self._seen[-1].end:
+                self._seen = (*self._seen[:-1], self._seen[-1]._replace(end=end))
+
+    def _standing_out(self, mid: float, limit: float, step_ms: int) -> float:
+        """Share of the jumps remembered that would stand out of a forecast."""
+        if not self._seen:
+            return 1.0
+        few = _few(step_ms)
+        return sum(jump.reach(mid, few) > limit for jump in self._seen) / len(self._seen)
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def expected(self, now_ms: int, explained: Sequence[tuple[int, int]] = ()) -> tuple[tuple[Jump, ...], float]:
+        """Jumps like which another may come, oldest first, and how often one is expected, per second.
+
+        Args:
+            explained: begin and end of surges that come again.
+        """
+        known = [jump for jump in self._seen if not any(begin <= jump.ts_ms <= end for begin, end in explained)]
+        if len(known) < 2:
+            return (), 0.0
+        count = math.fsum(math.exp((jump.ts_ms - now_ms) / _MEMORY_MS) for jump in known) - 1.0
+        largest = max(range(len(known)), key=lambda k: known[k].end - known[k].start)
+        per_s = 1000.0 * max(count, 0.0) / (self._watched_ms + _WATCHED_MS)
+        return tuple(known[:largest] + known[largest + 1 :]), per_s
+
+    def snapshot(self) -> list[list[float]]:
+        """Plain values; `restore` gives back the same bits. Empty where no value was held against a forecast yet."""
+        if self._watched_ms == 0.0:
+            return []
+        beyond = () if self._beyond is None else self._beyond
+        return [[self._watched_ms, float(self._begun), *beyond], *(list(jump) for jump in self._seen)]
+
+    @classmethod
+    def restore(cls, state: Sequence[Sequence[float]]) -> Self:
+        """What a snapshot was taken of.
+
+        Raises:
+            ValueError: the snapshot is of another version or damaged.
+        """
+        jumps = cls()
+        if not state:
+            return jumps
+        head, *rows = state
+        if len(head) not in (2, 5) or any(len(row) != 3 for row in rows):
+            raise ValueError("jumps are not stored as a time watched, and when and from where to where each")
+        jumps._watched_ms, jumps._begun = float(head[0]), bool(head[1])
+        jumps._beyond = _jump(head[2:]) if len(head) == 5 else None
+        jumps._seen = tuple(_jump(row) for row in rows)
+        return jumps
+
+
+def jump_paths(
+    expected: Sequence[Jump],
+    per_s: float,
+    demand: NDArray[np.float32],
+    highest: float,
+    item_id: str,
+    origin_ts_ms: int,
+    step_ms: int,
+) -> NDArray[np.float32] | None:
+    """What jumps add to sample paths, from a step of each that has one on; None where none has.
+
+    None takes a path beyond what was seen: the context's highest value, or the end of a jump.
+
+    Args:
+        expected: each as likely as the others; at least one.
+        per_s: how often one of them comes.
+        demand: [S, H], requests/s.
+        highest: of the context, requests/s.
+        item_id: with the origin it fixes the draws, whatever else is forecast.
+
+    Returns:
+        float32 [S, H], requests/s.
+    """
+    chance = min(per_s * step_ms / 1000.0, _MOST_PER_STEP)
+    if chance <= 0.0:
+        return None
+    num_paths, horizon = demand.shape
+    few, highest = _few(step_ms), max(highest, *(jump.end for jump in expected))
+    soon = np.sort(demand[:, min(STEPS_AHEAD, horizon) - 1]).astype(np.float64)
+    mid, high = float(soon[num_paths // 2]), float(soon[round(SAID[2] * (num_paths - 1))])
+    limit = _limit(mid, high)
+    fit = [jump.reach(mid, few) > limit for jump in expected]
+    drawn = np.empty(2 * num_paths)
+    uniforms(np.uint64(row_seed(item_id, origin_ts_ms, _SEED)), 0, drawn)
+    starts = np.log1p(-drawn[:num_paths]) / math.log1p(-chance)
+    which = (drawn[num_paths:] * len(expected)).astype(np.int64)
+    added = np.zeros((num_paths, horizon), np.float32)
+    for path in np.flatnonzero(starts < horizon).tolist():
+        if fit[which[path]]:
+            start = int(starts[path])
+            level = float(demand[path, start])
+            beyond = min(expected[which[path]].reach(level, few), highest) - level
+            added[path, start:] = max(beyond, 0.0)
+    return added if added.any() else None
+
+
+def _jump(row: Sequence[float]) -> Jump:
+    return Jump(int(row[0]), float(row[1]), float(row[2]))
+
+
+def _few(step_ms: int) -> float:
+    """Requests/s that count as next to nothing."""
+    return _REQUESTS * 1000.0 / step_ms
+
+
+def _limit(mid: float, high: float) -> float:
+    """Beyond which a value stands out of its forecast."""
+    return max(high + _BEYOND * (high - mid), _AT_LEAST * mid)

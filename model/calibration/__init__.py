@@ -1,0 +1,1 @@
+"""How far forecasts and stated risks may be trusted, and the error budget."""

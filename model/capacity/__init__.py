@@ -1,0 +1,1 @@
+"""What one replica carries and how long it takes to start, as Bayesian posteriors."""

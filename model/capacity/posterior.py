@@ -1,0 +1,307 @@
+"""How many requests per second one ready replica carries within the SLO, learned from slots of telemetry.
+
+The share of requests that misses rises with the load (arrival rate per ready replica) as the curve of `miss_curve`;
+capacity is the load at which it is the share that the objective allows. Evidence is kept as decayed counts of requests
+that were good and that missed on a fixed lattice of log loads, so the state is small and holds no number that depends
+on the prior; the posterior over (capacity, steepness of the curve) is computed from it on a grid.
+Pure: float64 arithmetic, no clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from model.capacity.attribution import MissedBy, missed_by
+from model.capacity.evidence import LoadEvidence
+from model.capacity.fall import Fall, after_good_slot, after_misses
+from model.capacity.grid import SPACING
+from model.capacity_belief import CapacityBelief
+from model.capacity_prior import LOWEST
+from model.evidence_curves import curves_of
+from model.known_fleet import KnownFleet
+from model.recent_rates import RecentRates
+from model.slot_evidence import CLUMP, SlotEvidence, misses_of, usable
+from model.standing_queue import NONE, StandingQueue
+
+__all__ = ["SPACING", "CapacityPosterior", "SlotEvidence", "Verdict"]
+
+Verdict = Literal["good", "bad", "unobserved", "idle", "fleet_changing", "cold_start", "backlog", "unclear"]
+
+_KNOWN_EVIDENCE: Final = 4.0 * CLUMP  # requests' worth of evidence before an undeclared capacity counts as known
+_FORGET: Final = 0.2  # share of the evidence that one wholly surprising slot fades
+_LEAST_EVIDENCE: Final = 40.0 * CLUMP
+_NO_SURPRISE: Final = 0.2  # of the most that a slot may surprise
+_HALF_LIFE_MS: Final = 86_400_000
+_TOO_MANY: Final = 1.0  # misses, half of what one slot counts for in which far too many missed
+_USED_TO: Final = 60.0 * CLUMP  # good requests, what a quarter of an hour in slots of 15 s counts for at most
+_LESS: Final = 0.9  # of the capacity believed, below which what a fleet takes in at its limit contradicts it
+_BROKEN: Final = 0.05  # of it, below which such a fleet does not serve at all
+_LIGHTER: Final = 0.5  # share of the evidence that stays where a fleet at its limit contradicts it
+_EVIDENCE_S: Final = 15.0  # slots shorter than this count in proportion: neighbours are not independent
+
+
+class CapacityPosterior(CapacityBelief):
+    """Posterior of the requests/s that one ready replica carries within the SLO, for one workload.
+
+    Slots are refused while the fleet changes or has just changed (cold start), and bad ones, in which more than the
+    allowed share misses, while a queue left over from an earlier overload explains them. Not refused, whatever the
+    fleet does, is a queue that is worked off more slowly than the capacity believed: requests have become heavier, and
+    what each replica takes in now is the most that it carries.
+
+    Evidence fades in proportion to how surprising a new slot is, so a quiet night teaches nothing and erases nothing,
+    and a change of the requests' shape is followed within minutes; all of it fades with a half-life of a day. Outside
+    the loads seen the posterior is the prior.
+
+    Args:
+        declared_rps: the operator's figure, centre of a lognormal prior with a wide tail, for it may be wrong; None:
+            the prior sits around the loads seen.
+        off_by: factor that it may be off by, two times of three; None: as a load test is.
+        objective: share of requests that must be good.
+        settle_s: after a change of the fleet, slots are refused for this long.
+        smoothing_s: time constant over which the arrival rate is averaged, or the requests' residence time where that
+            is longer: misses are counted when requests finish, later than they arrive; 0 = not averaged.
+
+    Raises:
+        ValueError: a declared figure that is not a positive number, or a factor that is not above 1.
+    """
+
+    __slots__ = (
+        "_fall", "_fleet", "_last_ts_ms", "_least_evidence", "_overload_rps", "_rates", "_settle_ms", "_smoothing_s",
+        "_standing", "_waiting",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        declared_rps: float | None = None,
+        *,
+        off_by: float | None = None,
+        objective: float = 0.99,
+        settle_s: float = 60.0,
+        smoothing_s: float = 10.0,
+    ) -> None:
+        super().__init__(declared_rps, off_by, objective)
+        self._least_evidence = 0.0 if declared_rps is not None else _KNOWN_EVIDENCE
+        self._settle_ms = round(settle_s * 1000)
+        self._smoothing_s = smoothing_s
+        self._fall: Fall | None = None
+        self._fleet: KnownFleet | None = None
+        self._last_ts_ms: int | None = None
+        self._rates = RecentRates()
+        self._waiting: float | None = None
+        self._overload_rps = 0.0
+        self._standing = NONE
+
+    @property
+    def known(self) -> bool:
+        """Whether a plan may rest on it: declared, or seen under load for long enough."""
+        return self.evidence >= self._least_evidence
+
+    @property
+    def evidence(self) -> float:
+        """Requests' worth of evidence held, after forgetting."""
+        return self._evidence.total
+
+    @property
+    def clear_rps(self) -> float:
+        """Load per replica below which next to nothing is remembered to have missed; infinite where nothing did."""
+        missed = self._evidence.lowest_missed(_TOO_MANY)
+        return math.inf if missed is None else math.exp((missed + LOWEST) * SPACING)
+
+    @property
+    def carried_rps(self) -> float:
+        """Load per replica that has been carried for a quarter of an hour, as remembered; 0 where none has."""
+        carried = self._evidence.highest_good(_USED_TO)
+        return 0.0 if carried is None else math.exp((carried + LOWEST) * SPACING)
+
+    def observe(self, slot: SlotEvidence) -> Verdict:
+        """Fold one closed slot; slots come in order, and one not newer than the last is ignored.
+
+        Returns:
+            What the slot was taken for; everything but "good" and "bad" leaves the posterior as it was.
+        """
+        if self._last_ts_ms is not None and slot.end_ts_ms <= self._last_ts_ms:
+            return "unobserved"
+        elapsed_ms = 0 if self._last_ts_ms is None else slot.end_ts_ms - self._last_ts_ms
+        self._last_ts_ms = slot.end_ts_ms
+        waiting, before = usable(slot.waiting), self._waiting
+        self._waiting = waiting
+        residence_s = usable(slot.residence_s) or 0.0
+        gap = elapsed_ms > 1500 * slot.step_s
+        averaged_s = 0.0 if gap or self._smoothing_s <= 0 else max(self._smoothing_s, residence_s)
+        self._rates = self._rates.after(slot, averaged_s)
+        rate = self._rates.rate
+        fleet_before, self._fleet = self._fleet, KnownFleet.after(self._fleet, slot)
+        if rate is None or slot.ready is None or self._fleet is None:
+            return "unobserved"
+        # A smoothed rate that fades away is one day so small that its share per replica is none.
+        load = rate / slot.ready if slot.ready > 0 else 0.0
+        if load <= 0:
+            return "idle"
+        settled = fleet_before is not None and fleet_before.ready == slot.ready and not gap
+        self._standing = self._standing.after(slot, before) if settled else StandingQueue.on_new_fleet(slot)
+        if self._contradicted(slot.ready, residence_s):
+            self._overload_rps = load
+            self._fall = after_misses(self._fall, slot.end_ts_ms, self._log_median(), self._evidence)
+            self._start_over(self._standing.rate(slot.ready), slot.ready, missed_by(slot.strain, queued=True))
+            self._standing = NONE
+            return "bad"
+        changing = self._fleet.refuses(slot, self._settle_ms, residence_s)
+        if changing is not None:
+            return changing
+        misses = misses_of(slot, rate, usable(slot.miss_ratio), waiting)
+        if misses is None:
+            return "unclear"
+        bad = misses.share > self._allowed
+        if bad and self._left_over(load, rate, waiting, before, slot.ttft_s):
+            return "backlog"
+        self._overload_rps = load if bad else 0.0
+        worth = misses.requests * min(1.0, slot.step_s / max(_EVIDENCE_S, residence_s))
+        keep = self._kept(load, misses.share, worth)
+        if bad and (keep < 1.0 or self._fall is not None):
+            self._fall = after_misses(self._fall, slot.end_ts_ms, self._log_median(), self._evidence)
+        self._evidence.fade(keep * 0.5 ** (elapsed_ms / _HALF_LIFE_MS))
+        share, at_most = min(misses.share, curves_of(self._allowed).most), None if bad else slot.others_per_unit
+        self._fold(load, share, worth, at_most, missed_by(slot.strain, misses.queued))
+        if not bad and self._fall is not None:
+            step_ms, median = slot.step_s * 1000.0, self._log_median()
+            self._fall = after_good_slot(self._fall, slot.end_ts_ms, step_ms, median, self._evidence)
+            self._evidence_changed()
+        return "bad" if bad else "good"
+
+    def converted(self, factor: float, declared_rps: float | None) -> CapacityPosterior:
+        """What is known, in the other unit; a queue that stands is not carried over.
+
+        Args:
+            factor: how many of it one of this is, for what was learned while that was not told.
+            declared_rps: the operator's figure, in the new unit.
+        """
+        posterior = CapacityPosterior(
+            declared_rps, off_by=self._off_by, settle_s=self._settle_ms / 1000.0, smoothing_s=self._smoothing_s
+        )
+        posterior._allowed = self._allowed
+        posterior._evidence = self._evidence.converted(round(math.log(factor) / SPACING))
+        posterior._fleet = self._fleet
+        posterior._last_ts_ms = self._last_ts_ms
+        posterior._overload_rps = self._overload_rps * factor
+        return posterior
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything the next output reads except the prior, as plain values; `restore` gives back the same bits."""
+        bins, weights, *others = self._evidence.stored()
+        standing = {} if self._standing == NONE else {"standing": self._standing.stored()}
+        fall = {} if self._fall is None else {"fall": self._fall.stored()}
+        promises = self._evidence.stored_promises()
+        return (
+            standing
+            | fall
+            | ({"others": others} if others else {})
+            | ({"promises": promises} if promises else {})
+            | {
+                "v": 2,
+                "bins": bins,
+                "weights": weights,
+                "fleet": None if self._fleet is None else list(self._fleet[:3]),
+                "changed_ts_ms": None if self._fleet is None else self._fleet.changed_ts_ms,
+                "last_ts_ms": self._last_ts_ms,
+                "rate": self._rates.rate,
+                "other_rate": self._rates.other,
+                "waiting": self._waiting,
+                "overload_rps": self._overload_rps,
+            }
+        )
+
+    @classmethod
+    def restore(
+        cls,
+        state: Mapping[str, Any],
+        declared_rps: float | None = None,
+        *,
+        off_by: float | None = None,
+        objective: float = 0.99,
+        settle_s: float = 60.0,
+        smoothing_s: float = 10.0,
+    ) -> CapacityPosterior:
+        """The posterior that a snapshot was taken of, under the prior declared now.
+
+        Version 1 counted slots where this one counts requests; such evidence is left behind.
+
+        Raises:
+            ValueError: the snapshot is of another version or damaged.
+        """
+        if state.get("v") not in (1, 2):
+            raise ValueError(f"capacity snapshot has version {state.get('v')!r}, this program reads 1 and 2")
+        posterior = cls(declared_rps, off_by=off_by, objective=objective, settle_s=settle_s, smoothing_s=smoothing_s)
+        if state["v"] == 2:
+            posterior._evidence = LoadEvidence.of(
+                [state["bins"], state["weights"], *state.get("others", ())], state.get("promises", ())
+            )
+        fleet = state["fleet"]
+        changed_ts_ms = state["changed_ts_ms"]
+        posterior._fleet = None if fleet is None else KnownFleet(fleet[0], fleet[1], fleet[2], changed_ts_ms)
+        posterior._last_ts_ms = state["last_ts_ms"]
+        posterior._rates = RecentRates(state["rate"], state.get("other_rate"))
+        posterior._waiting = state["waiting"]
+        posterior._overload_rps = state["overload_rps"]
+        posterior._standing = StandingQueue.of(state["standing"]) if "standing" in state else NONE
+        posterior._fall = Fall.of(state["fall"]) if "fall" in state else None
+        return posterior
+
+    def _left_over(self, load: float, rate: float, waiting: float | None, before: float | None, ttft_s: float) -> bool:
+        """Whether an earlier overload explains this bad slot: its queue is being worked off, not growing."""
+        known = waiting is not None and before is not None
+        if waiting is not None and before is not None and before > 0.5 * ttft_s * rate and waiting < before:
+            return True
+        recovering = self._overload_rps > 0 and load < 0.97 * self._overload_rps
+        growing = known and waiting is not None and before is not None and waiting > before
+        return recovering and not growing
+
+    def _contradicted(self, ready: int, residence_s: float) -> bool:
+        """Whether what a replica takes in at its limit is surely less than what is believed that it carries.
+
+        Next to nothing is no contradiction: requests do not become twenty times as heavy, something is broken.
+        """
+        at_most = self._standing.at_most(ready, residence_s)
+        if at_most is None or not self.known:
+            return False
+        believed = float(self.quantiles((0.5,))[0])
+        return at_most < _LESS * believed and self._standing.rate(ready) > _BROKEN * believed
+
+    def _start_over(self, at_limit: float, ready: int, by: MissedBy) -> None:
+        """Leave half of the evidence, of requests that were lighter, and count a clump that misses at the limit.
+
+        In the other unit, generated tokens, that is where what the replicas generate: of requests more come than are
+        taken in, so what comes of one is less than what one is.
+        """
+        self._evidence.fade(max(_LIGHTER, min(1.0, _KNOWN_EVIDENCE / max(self.evidence, 1.0))))
+        other = self._rates.other
+        self._count(at_limit, 1.0, CLUMP, other / (ready * at_limit) if other else None, by)
+
+    def _kept(self, load: float, share: float, requests: float) -> float:
+        """Share of the evidence that a slot leaves, by how surprising it is."""
+        evidence = self.evidence
+        if evidence <= 0 or evidence < self._least_evidence:
+            return 1.0
+        curves = curves_of(self._allowed)
+        surprise = abs(curves.told(share) - curves.told(self.miss_share(load))) / curves.most
+        forget = _FORGET * min(1.0, requests / CLUMP) * max(0.0, surprise - _NO_SURPRISE)
+        # What is left must outweigh a prior that is far off, or each surprise would erase what the last one taught.
+        return max(1.0 - forget, min(1.0, _LEAST_EVIDENCE / evidence))
+
+    def _log_median(self) -> float:
+        return math.log(float(self.quantiles((0.5,))[0]))
+
+    def _fold(self, load: float, missed: float, requests: float, at_most: float | None, by: MissedBy) -> None:
+        """Count a slot; `at_most` of the other unit for one of this, however many were measured.
+
+        What is carried counts as no more than requests were found to be: answers that have just become longer are still
+        being generated, and whether they miss is told when they end.
+        """
+        self._count(load, missed, requests, self._rates.others_per_unit(at_most), by)
+
+    def _count(self, load: float, missed: float, requests: float, factor: float | None, by: MissedBy) -> None:
+        shift = None if factor is None else math.log(factor) / SPACING
+        place = math.log(load) / SPACING - LOWEST
+        self._evidence.add(place, requests * (1.0 - missed), requests * missed, shift, by)
+        self._evidence_changed()

@@ -1,0 +1,193 @@
+"""Paths of the joint law, compiled: from noise to values in the rows' units, one row after the other.
+
+The same as `model.network.law.JointLaw.sample` says for tensors.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.compiled import compiled
+from model.network.atom_quantiles import MixtureTable, mixed_values, mixture_table, spline_values, table_room
+from model.numerics import exponential
+from model.row_draws import ascending
+
+Float = NDArray[np.float64]
+Single = NDArray[np.float32]
+Whole = NDArray[np.int64]
+
+MAX_LOG_SPREAD: Final = 3.0
+SUBSLICES: Final = 16  # places within a slice that its value may take
+
+
+class Laws(NamedTuple):
+    """Joint laws of B rows, N indicators and H steps; what the fields mean, `JointLaw` and its parts say.
+
+    Attributes:
+        x: [K], knots' positions.
+        y, slope: [B, N, H, K].
+        mass: [B, N, H], 0 where atoms do not matter.
+        atoms, weights: [B, N, A].
+        width: [B, N].
+        coupling: [B, N, H, 5].
+        mixing: [B, 7, N, N].
+        center, scale: [B, N].
+    """
+
+    x: Single
+    y: Single
+    slope: Single
+    mass: Single
+    atoms: Single
+    weights: Single
+    width: Single
+    coupling: Single
+    mixing: Single
+    center: Float
+    scale: Float
+
+
+class Steps(NamedTuple):
+    """The order of the couplings over the horizon; step 0 is the origin.
+
+    Attributes:
+        order: [H], indices of the steps, coarsest first.
+        left, right: [H], steps around each, counted from 1.
+        stride: [H], log2 of their distance.
+    """
+
+    order: Whole
+    left: Whole
+    right: Whole
+    stride: Whole
+
+
+class _Room(NamedTuple):
+    """Room for one row, N indicators over H steps and S paths.
+
+    Attributes:
+        dependent: [N, H + 1, S], standard normals as the joint law relates them; row 0 is the origin's zeros.
+        parts: [S], where in the range of its law a normal lies, for the order.
+        order: [S], paths from the lowest to the highest.
+        normals, values: [S], of one cell, ascending.
+        table: for cells with atoms.
+    """
+
+    dependent: Single
+    parts: Float
+    order: Whole
+    normals: Float
+    values: Float
+    table: MixtureTable
+
+
+def joint_paths(laws: Laws, steps: Steps, noise: Single, normals: Float) -> Float:
+    """Futures [B, N, H, S] from independent standard normals of the same shape.
+
+    Args:
+        normals: [16 * S], a normal in each sixteenth of each slice, ascending; empty where paths are not stratified.
+    """
+    n, horizon, paths = noise.shape[1:]
+    out = np.empty(noise.shape)
+    room = _Room(
+        np.zeros((n, horizon + 1, paths), np.float32),
+        np.empty(paths),
+        np.empty(paths, np.int64),
+        np.empty(paths),
+        np.empty(paths),
+        table_room(laws.atoms.shape[-1]),
+    )
+    _all_rows(laws, steps, noise, normals, room, out)
+    return out
+
+
+@compiled
+def _all_rows(laws: Laws, steps: Steps, noise: Single, normals: Float, room: _Room, out: Float) -> None:
+    rows, n, horizon, paths = noise.shape
+    dependent, order, e, values, table = room.dependent, room.order, room.normals, room.values, room.table
+    for b in range(rows):
+        for i in range(n):
+            for h in range(horizon):
+                dependent[i, h + 1] = 0.0
+                for j in range(i + 1):
+                    share = laws.mixing[b, steps.stride[h], i, j]
+                    for s in range(paths):
+                        dependent[i, h + 1, s] += share * noise[b, j, h, s]
+        for i in range(n):
+            _couple(laws.coupling[b, i], steps, dependent[i])
+            center, scale = laws.center[b, i], laws.scale[b, i]
+            for h in range(horizon):
+                _rank(dependent[i, h + 1], room)
+                _normals_of_ranks(dependent[i, h + 1], order, normals, e)
+                y, slope = laws.y[b, i, h], laws.slope[b, i, h]
+                if laws.mass[b, i, h] > 0:
+                    mixture_table(
+                        laws.x, y, slope, laws.mass[b, i, h], laws.atoms[b, i], laws.weights[b, i], laws.width[b, i],
+                        table,
+                    )  # fmt: skip
+                    mixed_values(table, e, values)
+                else:
+                    spline_values(laws.x, y, slope, e, values)
+                for k in range(paths):
+                    out[b, i, h, order[k]] = values[k] * scale + center
+
+
+@compiled
+def _rank(e: Single, room: _Room) -> None:
+    """Paths in the order of their normals, by parts of the range that hold about as many each."""
+    for s in range(len(e)):
+        x = np.float64(e[s])
+        room.parts[s] = 0.5 + 0.5 * x / math.sqrt(1.0 + x * x)
+    ascending(room.parts, room.order)
+
+
+@compiled
+def _normals_of_ranks(e: Single, order: Whole, normals: Float, out: Float) -> None:
+    """One normal in each slice, ascending; the given ones where paths are not stratified."""
+    paths = len(e)
+    if len(normals) == 0:
+        for k in range(paths):
+            out[k] = e[order[k]]
+        return
+    total = 0.0
+    for s in range(paths):
+        total += e[s]
+    within = 0.5 * math.erfc(-total / math.sqrt(2.0 * paths))
+    place = min(int(within * SUBSLICES), SUBSLICES - 1)
+    for k in range(paths):
+        out[k] = normals[SUBSLICES * k + (place if 2 * k < paths else SUBSLICES - 1 - place)]
+
+
+@compiled
+def _couple(coefficients: Single, steps: Steps, e: Single) -> None:
+    """From noise to dependent normals in place, coarse steps first; row 0 of `e` [H + 1, S] is the origin's zeros."""
+    for h in steps.order:
+        left, right = steps.left[h], steps.right[h]
+        if right > 0:
+            toward_left = np.float32(0.5) * (1 + coefficients[h, 0])
+            toward_right = np.float32(0.5) * (1 + coefficients[h, 1])
+            widening = math.tanh(coefficients[h, 3])
+            level = coefficients[h, 2] - 0.5
+            for s in range(e.shape[1]):
+                gap = _log_above(abs(e[right, s] - e[left, s]))
+                log_spread = min(max(level + widening * gap, -MAX_LOG_SPREAD), 1.0)
+                mean = toward_left * e[left, s] + toward_right * e[right, s]
+                e[h + 1, s] = mean + exponential(log_spread) * e[h + 1, s]
+        elif left > 0:
+            rho = 0.999 * math.tanh(coefficients[h, 4])
+            spread = math.sqrt(1 - rho * rho)
+            for s in range(e.shape[1]):
+                e[h + 1, s] = rho * e[left, s] + spread * e[h + 1, s]
+
+
+@compiled
+def _log_above(x: float) -> float:
+    """ln(1 + x) for x from 0 to 15 within 1e-8, in steps that make vector instructions: roots, then atanh's series."""
+    root = math.sqrt(math.sqrt(math.sqrt(1.0 + x)))
+    u = (root - 1.0) / (root + 1.0)
+    v = u * u
+    return 16.0 * u * (1.0 + v * (1 / 3 + v * (1 / 5 + v * (1 / 7 + v * (1 / 9)))))

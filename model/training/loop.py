@@ -1,0 +1,248 @@
+"""Training: examples from a source, steps of AdamW, validation on examples never trained on, and resuming."""
+
+from __future__ import annotations
+
+import copy
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from math import cos, pi
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from model.network.features import describe
+from model.network.network import Network
+from model.network.spec import MAX_HORIZON, NetworkSpec
+from model.training.examples import Prepared
+from model.training.loss import LossWeights, losses
+from model.training.synthetic.windows import Example
+
+_POOL = 48  # batches kept for a second look
+_AVERAGING = 0.995
+_SCORED_STEPS = 24  # of the horizon per batch: the others' gradients say much the same
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOptions:
+    """How to train.
+
+    Attributes:
+        steps: updates; each takes one fresh batch and one seen before.
+        learning_rate: at its highest; rises over the first steps, then falls along a cosine.
+        weight_decay: of AdamW.
+        validate_every: steps between validations.
+        patience: validations without progress after which training stops; 0 = never.
+        seed: of initialisation and of the order of examples.
+        horizon: steps ahead that are learned; later ones stay as they were.
+        part: "all", or "head": only what reads a token, for batches that hold their tokens.
+        revisit: whether each update takes a batch seen before, too: right where features cost more than updates.
+        weights: of the parts of the loss.
+        judge: weights of the parts in the validation score; None: as in the loss.
+    """
+
+    steps: int = 6000
+    learning_rate: float = 1.5e-3
+    weight_decay: float = 0.01
+    validate_every: int = 250
+    patience: int = 8
+    seed: int = 0
+    horizon: int = MAX_HORIZON
+    part: Literal["all", "head"] = "all"
+    revisit: bool = True
+    weights: LossWeights = field(default_factory=LossWeights)
+    judge: LossWeights | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a watcher is told after every step.
+
+    Attributes:
+        step, steps: done and wanted.
+        loss: mean of the last steps' total.
+        validation: latest validation score, lower is better; None before the first.
+        best: best so far.
+        eta_s: seconds left at the present pace.
+    """
+
+    step: int
+    steps: int
+    loss: float
+    validation: float | None
+    best: float | None
+    eta_s: float
+
+
+def prepare(example: Example, spec: NetworkSpec) -> Prepared:
+    """Compute the features once; training reads them many times."""
+    with torch.no_grad():
+        return Prepared(describe(example.batch, spec), example.target, example.observed)
+
+
+class Trainer:
+    """One training run, which can be put away and taken up again at any step.
+
+    Args:
+        network: trained in place; its averaged copy is `averaged`.
+        examples: endless, in a fixed order: the fresh batches.
+        validation: fixed examples for the score.
+        options: how.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        examples: Iterator[Prepared],
+        validation: Sequence[Prepared],
+        options: TrainingOptions,
+    ) -> None:
+        self.network = network
+        self.averaged = copy.deepcopy(network).requires_grad_(requires_grad=False)
+        self.step = 0
+        self.best: float | None = None
+        self.best_weights: dict[str, Tensor] | None = None
+        self.history: list[tuple[int, float]] = []
+        self._examples = examples
+        self._validation = validation
+        self._options = options
+        self._pool: list[Prepared] = []
+        self._learned = list(network.head_parameters() if options.part == "head" else network.parameters())
+        self._optimizer = torch.optim.AdamW(
+            self._learned, lr=options.learning_rate, weight_decay=options.weight_decay, betas=(0.9, 0.98)
+        )
+        self._losses: list[float] = []
+
+    def run(self, on_progress: Callable[[Progress], None] | None = None, deadline_s: float | None = None) -> None:
+        """Train until the steps are done, nothing improves, or the time is up.
+
+        Args:
+            on_progress: told after every step.
+            deadline_s: seconds in which to be done: the learning rate falls in time, whatever the machine's pace.
+        """
+        started, first = time.monotonic(), self.step
+        stale = 0
+        begun = self.step / self._options.steps
+        while self.step < self._options.steps:
+            now = 0.0 if deadline_s is None else (time.monotonic() - started) / max(deadline_s, 1e-6)
+            spent = begun + (1 - begun) * now if deadline_s is not None else 0.0
+            self.advance(spent)
+            if self.step % self._options.validate_every == 0 or self.step == self._options.steps:
+                stale = 0 if self.validate() else stale + 1
+            elapsed = time.monotonic() - started
+            if on_progress is not None:
+                left = (self._options.steps - self.step) * elapsed / max(1, self.step - first)
+                left = left if deadline_s is None else min(left, max(0.0, deadline_s - elapsed))
+                recent = self._losses[-100:]
+                latest = self.history[-1][1] if self.history else None
+                on_progress(
+                    Progress(self.step, self._options.steps, sum(recent) / len(recent), latest, self.best, left)
+                )
+            if self._options.patience and stale >= self._options.patience:
+                break
+            if deadline_s is not None and elapsed > deadline_s:
+                if not self.history or self.history[-1][0] != self.step:
+                    self.validate()
+                break
+
+    def advance(self, spent: float = 0.0) -> None:
+        """One update.
+
+        Args:
+            spent: share of the time, where time is shorter than the steps: the learning rate falls by it.
+        """
+        self._update(max(self.step / self._options.steps, min(1.0, spent)))
+
+    def validate(self) -> bool:
+        """Score the averaged network; True when it is the best so far."""
+        steps = torch.arange(0, MAX_HORIZON, 3)
+        with torch.no_grad():
+            judge = self._options.judge or self._options.weights
+            scores = [self._loss(self.averaged, batch, steps, judge).item() for batch in self._validation]
+        score = sum(scores) / max(1, len(scores))
+        self.history.append((self.step, score))
+        if self.best is not None and score >= self.best:
+            return False
+        self.best = score
+        self.best_weights = {name: value.clone() for name, value in self.averaged.state_dict().items()}
+        return True
+
+    def best_network(self) -> Network:
+        """The averaged weights at the best validation."""
+        best = copy.deepcopy(self.averaged)
+        if self.best_weights is not None:
+            best.load_state_dict(self.best_weights)
+        return best
+
+    def state(self) -> dict[str, Any]:
+        """All that a later run needs: weights, averages, moments, counters."""
+        return {
+            "network": self.network.state_dict(),
+            "averaged": self.averaged.state_dict(),
+            "best": self.best_weights or {},
+            "optimizer": self._optimizer.state_dict(),
+            "step": self.step,
+            "best_score": self.best,
+            "history": self.history,
+            "options": asdict(self._options),
+        }
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """Go on from `state`; the examples must start at its step."""
+        self.network.load_state_dict(state["network"])
+        self.averaged.load_state_dict(state["averaged"])
+        self.best_weights = state["best"] or None
+        self._optimizer.load_state_dict(state["optimizer"])
+        self.step = int(state["step"])
+        self.best = state["best_score"]
+        self.history = [(int(step), float(score)) for step, score in state["history"]]
+
+    def _update(self, done: float) -> None:
+        fresh = next(self._examples)
+        draw = random.Random(self._options.seed * 1_000_003 + self.step)
+        batches = [fresh]
+        if self._options.revisit:
+            batches += [draw.choice(self._pool)] if self._pool else []
+            if len(self._pool) < _POOL:
+                self._pool.append(fresh)
+            else:
+                self._pool[draw.randrange(_POOL)] = fresh
+        rate = self._rate(done)
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+        self._optimizer.zero_grad(set_to_none=True)
+        total = 0.0
+        for batch in batches:
+            horizon = self._options.horizon
+            steps = torch.tensor(sorted(draw.sample(range(horizon), min(horizon, _SCORED_STEPS))))
+            loss = self._loss(self.network, batch, steps, self._options.weights) / len(batches)
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.item()
+        norm = torch.nn.utils.clip_grad_norm_(self._learned, 1.0)
+        if bool(norm.isfinite()):  # one step without a number would be the last
+            self._optimizer.step()
+        self.step += 1
+        keep = min(_AVERAGING, (1 + self.step) / (10 + self.step))
+        with torch.no_grad():
+            for mean, now in zip(self.averaged.parameters(), self.network.parameters(), strict=True):
+                mean.lerp_(now, 1 - keep)
+        self._losses.append(total)
+
+    def _rate(self, done: float) -> float:
+        """Rises over the first updates, falls along a cosine; `done` runs from 0 to 1."""
+        warm = min(1.0, (self.step + 1) / min(100, max(1, self._options.steps // 10)))
+        return self._options.learning_rate * warm * (0.02 + 0.98 * 0.5 * (1 + cos(pi * done)))
+
+    def _loss(self, network: Network, batch: Prepared, steps: Tensor, weights: LossWeights) -> Tensor:
+        horizon = min(batch.target.shape[1], self._options.horizon)
+        law = network(batch.features, horizon, batch.tokens)
+        target, observed = batch.target[:, :horizon], batch.observed[:, :horizon]
+        paths = weights.peak > 0
+        parts = losses(law, batch.features, target, observed, steps[steps < horizon], batch.unit, paths=paths)
+        total = weights.pinball * parts["pinball"] + weights.mixture * parts["mixture"]
+        if paths:
+            total = total + weights.peak * parts["peak"]
+        total = total + weights.copula * parts["copula"] + weights.likelihood * parts["likelihood"]
+        return total + weights.atoms * parts["atoms"]

@@ -1,0 +1,310 @@
+"""The ingest kernel: one partition of one telemetry topic, folded record by record into pages.
+
+    records ─▶ stretches: samples as columns, bad records beside them ─┐
+            └▶ one by one: ticks and facts ────────────────────────────┴▶ open slots ─▶ stream time ─▶ pages
+
+Its pages are a function of the log alone: not of batch boundaries, restarts, clocks or the order of arrival within
+the grace. A record is tested against the stream time before it, then moves stream time, then slots close.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from operator import attrgetter, lt
+
+import numpy as np
+
+from streams.catalogue import Indicator, Source, of_source
+from streams.config import StreamConfig
+from streams.ingest.aggregate import SlotCloser
+from streams.ingest.page_writer import DueSlot, PageWriter
+from streams.ingest.slots import OpenSlot, OpenSlots
+from streams.ingest_counts import IngestCounts
+from streams.lateness import LatenessTally
+from streams.log import ContractBroken, Emission, LogRecord, OutRecord
+from streams.page_chain import newest_chain
+from streams.pages.page import Control, Counters, Page
+from streams.records.dead_letters import DeadLetterBox
+from streams.records.decode import RecordDecoder
+from streams.records.fast_reader import SampleReader
+from streams.records.samples import SampleRun
+from streams.records.schema import FleetRecord, TickRecord
+from streams.records.series_index import SeriesIndex
+from streams.records.sorter import Aside, RecordSorter, Stretch, TimedRecord
+from streams.regulars import Regulars
+from streams.sample_pool import SamplePool
+from streams.topics import Topics
+
+_offset = attrgetter("offset")
+
+
+class IngestKernel:
+    """Folds one partition of one telemetry topic.
+
+    Args:
+        partition: of the telemetry topic, and so of `pages`.
+        source: which telemetry topic.
+        config: slot length, grace, skew and limits.
+        catalogue: all indicators; the source's own become the page's columns.
+        topics: names of the topics written to.
+
+    Attributes:
+        next_offset: records below this offset are refused.
+        stream_time_ms: T, largest event time accepted; None before the first.
+        last_closed: newest closed slot; None before the first valid record or tick.
+        lateness: of the samples folded in this life; for measuring only.
+    """
+
+    def __init__(
+        self,
+        partition: int,
+        source: Source,
+        config: StreamConfig,
+        catalogue: tuple[Indicator, ...],
+        topics: Topics,
+    ) -> None:
+        self.partition = partition
+        self.source: Source = source
+        self.next_offset = 0
+        self.stream_time_ms: int | None = None
+        self.last_closed: int | None = None
+        self.lateness = LatenessTally()
+        self._config = config
+        indicators = of_source(catalogue, source)
+        self._writer = PageWriter(partition, source, config, indicators, topics)
+        self._index = SeriesIndex()
+        self._reader = SampleReader(catalogue, source, config.max_record_bytes, config.skew_ms, self._index)
+        self._pool = SamplePool(len(self._reader.fields), config.step_ms)
+        self._closer = SlotCloser(config, indicators, self._reader.fields, self._index, self._pool)
+        from_topic = topics.telemetry_requests if source == "requests" else topics.telemetry_gpu
+        self._dead = DeadLetterBox(topics.dead_letters, from_topic, partition)
+        decoder = RecordDecoder(catalogue, source, config.max_record_bytes)
+        self._sorter = RecordSorter(config, self._reader, decoder, self._dead)
+        self._regulars = Regulars(self._closer.roster, config.context_steps)
+        self._open = OpenSlots(config, self._regulars, self._index, self._pool)
+        self._controls: list[Control] = []
+        self._resume_offset: int | None = None
+        self._first_offset: int | None = None
+        self._swept_after: int | None = None  # newest closed slot when names were last forgotten
+        self._counts = IngestCounts()
+
+    @classmethod
+    def restore(
+        cls,
+        partition: int,
+        source: Source,
+        config: StreamConfig,
+        catalogue: tuple[Indicator, ...],
+        topics: Topics,
+        pages: Iterable[tuple[Page, str]],
+    ) -> IngestKernel:
+        """The kernel as it was when it closed the newest page with a complete chain; it reads on at `resume_offset`.
+
+        Args:
+            pages: (page, digest) of this source and partition in log order, reaching back L pages or to the first.
+
+        Raises:
+            ContractBroken: pages exist, but no chain of them is complete.
+        """
+        kernel = cls(partition, source, config, catalogue, topics)
+        chain = newest_chain(pages, source, partition, config.context_steps)
+        if not chain:
+            return kernel
+        newest, digest = chain[-1]
+        for page, _ in chain:
+            if page.slot > newest.slot - config.context_steps:
+                kernel._regulars.remember(page.workloads, page.slot, page.end_offset, newest.resume_offset)
+                kernel._closer.remember(page.slot, page.workloads, page.series)
+        kernel.last_closed = newest.slot
+        # The smallest stream time that closes the slot: the record that closed it will close the rest again.
+        kernel.stream_time_ms = config.slot_end_ms(newest.slot) + config.grace_ms
+        kernel.next_offset = kernel._resume_offset = newest.resume_offset
+        kernel._writer.follow(newest.slot, digest)
+        kernel._counts.restore(newest.counters, newest.end_offset)
+        kernel._sorter.counted_to = newest.end_offset
+        return kernel
+
+    @property
+    def resume_offset(self) -> int | None:
+        """Where a successor would start reading; None before the first record."""
+        return self._resume_offset if self._resume_offset is not None else self._first_offset
+
+    def skip_lost(self, first_offset: int) -> None:
+        """Read on at the first record that the log still holds; what lay between stays unobserved."""
+        self.next_offset = self._resume_offset = first_offset
+
+    @property
+    def counters(self) -> Counters:
+        """Cumulative counts up to the newest record folded."""
+        return self._counts.counters
+
+    @property
+    def dead_letter_counts(self) -> dict[str, int]:
+        """Dead-lettered records by code, in this life."""
+        return dict(self._dead.counts)
+
+    @property
+    def num_pages(self) -> int:
+        """Pages written in this life."""
+        return self._writer.num_pages
+
+    @property
+    def num_workloads(self) -> int:
+        """Workloads in the last L closed slots."""
+        return len(self._closer.roster)
+
+    def fold(self, records: Sequence[LogRecord]) -> list[Emission]:
+        """Fold records in log order.
+
+        Returns:
+            What to publish, in order: one emission per record that closed slots, and one for dead letters left over.
+
+        Raises:
+            ContractBroken: an offset that was folded before.
+        """
+        emissions: list[Emission] = []
+        if not records:
+            return emissions
+        self._move(records)
+        self._forget_names()
+        for part in self._sorter.sort(records):
+            if isinstance(part, Stretch):
+                self._fold_stretch(part, emissions)
+            else:
+                self._fold_timed(part, emissions)
+        leftover = self._dead.take()
+        if leftover:
+            emissions.append(Emission((leftover,), (), self._resume_point()))
+        return emissions
+
+    def _forget_names(self) -> None:
+        # Names die when slots close. Those that nobody forgot would have each sample looked at alone for ever.
+        may_make_room = self.last_closed != self._swept_after and not self._open.roomy()
+        if not (may_make_room or self._index.crowded(self._open.most_names)):
+            return
+        self._swept_after = self.last_closed
+        names = [*self._closer.roster, *self._open.names()]
+        self._index.sweep([self._closer.living(), self._pool.series()], names)
+
+    def _move(self, records: Sequence[LogRecord]) -> None:
+        first, last = records[0].offset, records[-1].offset
+        if first < self.next_offset:
+            raise ContractBroken(
+                f"{self.source}/{self.partition}: offset {first} came after {self.next_offset - 1}; restart the worker"
+            )
+        if not all(map(lt, map(_offset, records), map(_offset, records[1:]))):
+            raise ContractBroken(f"{self.source}/{self.partition}: offsets do not ascend; restart the worker")
+        if self._first_offset is None:
+            self._first_offset = first
+        self.next_offset = last + 1
+
+    # Samples, many at once, and what moves nothing.
+
+    def _fold_stretch(self, stretch: Stretch, emissions: list[Emission]) -> None:
+        asides = deque(stretch.asides)
+        run = stretch.run
+        if run is not None and (len(run.sizes) == 1 or self._open.roomy()):
+            self._fold_run(run, asides, emissions)
+        elif run is not None:
+            for number in range(len(run.sizes)):
+                self._fold_run(run.part(number, number + 1), asides, emissions)
+        self._note(asides, None)
+
+    def _note(self, asides: deque[Aside], end_offset: int | None) -> None:
+        """Take in what moves nothing, below this offset."""
+        noted: list[Aside] = []
+        while asides and (end_offset is None or asides[0].offset < end_offset):
+            noted.append(asides.popleft())
+        self._counts.add_asides(noted)
+        for aside in noted:
+            if aside.control is not None and aside.offset > self._counts.base_offset:
+                self._controls.append(aside.control)
+
+    def _fold_run(self, run: SampleRun, asides: deque[Aside], emissions: list[Emission]) -> None:
+        num_records = len(run.sizes)
+        marks = np.maximum.reduceat(run.ts_ms, run.starts())  # [R]
+        time_ms = self.stream_time_ms if self.stream_time_ms is not None else int(marks[0])
+        self._started(time_ms)
+        times = np.maximum.accumulate(np.concatenate(([time_ms], marks)))  # [R + 1], before and after each record
+        closed = (times - self._config.grace_ms) // self._config.step_ms - 1
+        if self._open.roomy():
+            tally = self._open.add_run(run, closed[:-1])
+        else:
+            tally = self._open.add_carefully(run, int(closed[0]))
+        new = self._counts.first_new(run)
+        if new < num_records:
+            first = int(run.sizes[:new].sum())
+            self.lateness.add(np.repeat(times[new:-1], run.sizes[new:]), run.ts_ms[first:])
+        done = new
+        due: list[DueSlot] = []
+        for number in np.flatnonzero(closed[1:] > closed[:-1]).tolist():
+            self._counts.add_records(run, tally, done, number + 1)
+            done = max(done, number + 1)
+            self.stream_time_ms = int(times[number + 1])
+            offset, stamp_ms = int(run.offsets[number]), int(run.stamps[number])
+            self._note(asides, offset)
+            due += self._due(int(closed[number + 1]), offset, stamp_ms)
+        self._close(due, emissions)
+        self._counts.add_records(run, tally, done, num_records)
+        self.stream_time_ms = int(times[-1])
+
+    # Ticks and facts.
+
+    def _fold_timed(self, timed: TimedRecord, emissions: list[Emission]) -> None:
+        record, decoded, mark = timed
+        self._counts.add("records", 1, record.offset)
+        closed = self._started(mark)
+        if not isinstance(decoded, TickRecord):
+            if isinstance(decoded, FleetRecord) and decoded.unknown_names:
+                self._counts.add("unknown_names", decoded.unknown_names, record.offset)
+            for verdict in self._open.add_facts(decoded, closed, record.offset):
+                self._counts.add(verdict, 1, record.offset)
+        if self.stream_time_ms is None or mark > self.stream_time_ms:
+            self.stream_time_ms = mark
+            self._close(self._due(self._config.last_closed(mark), record.offset, record.stamp_ms), emissions)
+
+    def _started(self, mark: int) -> int:
+        # The first event time heard only says where we are: what lies before it belongs to no page.
+        if self.last_closed is None:
+            self.last_closed = self._config.last_closed(mark)
+        return self.last_closed
+
+    # Closing.
+
+    def _due(self, slot: int, offset: int, stamp_ms: int) -> list[DueSlot]:
+        """Slots that the record at this offset closes, up to this one: those that hold something, and of the empty
+        ones the last L."""
+        before = self.last_closed
+        if before is None or slot <= before:
+            return []
+        empty_too = range(max(before + 1, slot - self._config.context_steps + 1), slot + 1)
+        resume = self._open.first_offset(offset)
+        opened = {number: (taken, after) for number, taken, after in self._open.take_until(slot, offset)}
+        due: list[DueSlot] = []
+        counters = self.counters
+        for closing in sorted({*empty_too, *opened}):
+            samples, resume = opened.get(closing, (OpenSlot(), resume))
+            self._resume_offset = resume
+            controls, self._controls = tuple(self._controls), []
+            due.append(DueSlot(closing, samples, offset, stamp_ms, resume, controls, counters))
+        due[-1].letters = self._dead.take(offset)
+        self.last_closed = slot
+        return due
+
+    def _close(self, due: Sequence[DueSlot], emissions: list[Emission]) -> None:
+        """Write the pages of slots; those that one record has closed are one emission."""
+        commits: list[OutRecord] = []
+        num_refused = 0
+        for slot, closed in zip(due, self._closer.close([(d.slot, d.opened) for d in due]), strict=True):
+            num_refused += closed.num_refused
+            commits += self._writer.page(slot, closed, num_refused)
+            if slot.letters is not None:
+                letters = (slot.letters,) if slot.letters else ()
+                emissions.append(Emission(letters, commits, slot.resume_offset, slot.stamp_ms))
+                commits = []
+        self._counts.add_refused(num_refused)
+
+    def _resume_point(self) -> int:
+        resume = self.resume_offset
+        return self.next_offset if resume is None else resume

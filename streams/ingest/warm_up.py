@@ -1,0 +1,39 @@
+"""Compile or load the loops of ingest before a worker joins, so that no slot waits for it."""
+
+from __future__ import annotations
+
+from streams.catalogue import DEFAULT_CATALOGUE
+from streams.compiled import completing
+from streams.config import StreamConfig
+from streams.ingest.kernel import IngestKernel
+from streams.log import LogRecord
+from streams.pages.page import FleetFacts
+from streams.records.schema import encode_fleet, encode_packed, encode_tick
+from streams.topics import Topics
+
+# More than the pool has rows at first.
+_SAMPLES = 1_100
+
+
+def warm_up() -> None:
+    """Fold a slot of made-up samples and close it: every loop runs once.
+
+    Of several workers that start at once on a host one compiles; the others wait, and read.
+    """
+    with completing():
+        _close_a_slot()
+
+
+def _close_a_slot() -> None:
+    config = StreamConfig()
+    instants = list(range(_SAMPLES))
+    sources = ["a"] * _SAMPLES
+    values = {"num_requests_running": [1.0] * _SAMPLES, "requests_started_total": [1.0] * _SAMPLES}
+    log = [
+        (b"w", encode_packed("requests", "w", sources, instants, values)),
+        (b"w", encode_fleet("w", "a", FleetFacts(0, 1, 0, 0))),
+        (None, encode_tick(3 * config.step_ms + config.grace_ms)),
+    ]
+    kernel = IngestKernel(0, "requests", config, DEFAULT_CATALOGUE, Topics())
+    stamp_ms = 4 * config.step_ms + config.grace_ms
+    kernel.fold([LogRecord(offset, stamp_ms, key, value) for offset, (key, value) in enumerate(log)])

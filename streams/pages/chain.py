@@ -1,0 +1,93 @@
+"""Joins the two chains of a pages partition: a slot is complete when both sources have closed it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from streams.catalogue import SOURCES, Source
+from streams.log import ContractBroken
+from streams.pages.page import Page
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedSlot:
+    """The pages of one slot. A source that had no page yet, or jumped over the slot, is absent."""
+
+    slot: int
+    pages: dict[Source, Page]
+
+
+class PageJoin:
+    """Fed with pages in log order; yields slots in ascending order. No timeouts: ticks close silent sources.
+
+    A source that has had no page is awaited for `patience` slots of the other one, then counts as absent, so a fleet
+    without GPU telemetry is forecast all the same. Its pages for slots that were joined without it are handed out as
+    stragglers, to be stored but not decided on again; what operators say in them goes with the next plan.
+    """
+
+    def __init__(self, patience: int) -> None:
+        self.joined: int | None = None
+        self._oldest: int | None = None
+        self._patience = patience
+        self._closed: dict[Source, int] = {}
+        self._digests: dict[Source, str] = {}
+        self._pending: dict[int, dict[Source, tuple[Page, int]]] = {}
+
+    def restore(self, joined: int | None, oldest: int | None = None) -> None:
+        """Slots up to `joined` were joined in an earlier life; their pages may be offered again and are stragglers.
+
+        Pages before `oldest` are passed over: where reading back begins, a paused worker may have written one again,
+        and the pages that follow it in the log are not its successors.
+        """
+        self.joined, self._oldest = joined, oldest
+
+    def offer(self, page: Page, digest: str, first_offset: int) -> Page | None:
+        """Take a page; returns it when it is a straggler, None when it waits for its slot or is a duplicate.
+
+        Raises:
+            ContractBroken: the chain of its source is torn.
+        """
+        if self._oldest is not None and page.slot < self._oldest:
+            return None
+        closed = self._closed.get(page.source)
+        if closed is not None:
+            if page.slot <= closed:
+                return None
+            if page.prev != closed or page.prev_digest != self._digests[page.source]:
+                raise ContractBroken(
+                    f"pages/{page.partition}: the {page.source} chain is torn: slot {page.slot} follows {page.prev}, "
+                    f"but {closed} was read last; restore the topic, or accept a new start with `harmony state reset`"
+                )
+        self._closed[page.source] = page.slot
+        self._digests[page.source] = digest
+        if self.joined is not None and page.slot <= self.joined:
+            return page
+        self._pending.setdefault(page.slot, {})[page.source] = (page, first_offset)
+        return None
+
+    def ready(self) -> Iterator[JoinedSlot]:
+        """Slots that both sources have closed, in order; each is joined once."""
+        while self._pending:
+            slot = min(self._pending)
+            if any(self._lacks(source, slot) for source in SOURCES):
+                return
+            waiting = self._pending.pop(slot)
+            # In one order, whichever came first: it shows in the bytes of plans and decisions.
+            pages = {source: waiting[source][0] for source in sorted(waiting)}
+            self.joined = slot
+            yield JoinedSlot(slot, pages)
+
+    def _lacks(self, source: Source, slot: int) -> bool:
+        closed = self._closed.get(source)
+        if closed is None:
+            return self.joined is None and max(self._closed.values()) - slot < self._patience
+        return closed < slot
+
+    def closed_slots(self) -> dict[Source, int]:
+        """Newest closed slot of each source heard so far."""
+        return dict(self._closed)
+
+    def first_pending_offset(self) -> int | None:
+        """Offset from which every waiting page can be read again."""
+        return min((offset for pages in self._pending.values() for _, offset in pages.values()), default=None)

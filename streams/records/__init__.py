@@ -1,0 +1,1 @@
+"""Telemetry records: what is valid, decoded fast and exactly, with limits and dead letters."""

@@ -1,0 +1,76 @@
+"""Refused records on their way to the dead-letter topic: all of them while they are few, a sample in floods."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from streams.log import LogRecord, OutRecord
+from streams.records.schema import DeadLetter
+
+# Per stretch of this many offsets the first few are kept, then one in a hundred by its offset: the same log gives the
+# same sample, and a flood costs a hundredth of itself.
+STRETCH = 1_000
+KEPT_PER_STRETCH = 100
+ONE_IN = 100
+# A record that was packed small may be large: what no broker would take is kept as its first bytes.
+MOST_BYTES = 256 << 10
+CUT_BYTES = 1 << 10
+
+
+class DeadLetterBox:
+    """Collects the dead letters of one partition.
+
+    Args:
+        topic: of the dead letters.
+        from_topic, partition: where the records were read.
+    """
+
+    def __init__(self, topic: str, from_topic: str, partition: int) -> None:
+        self.counts: dict[str, int] = {}
+        self._topic = topic
+        self._origin = (("topic", from_topic.encode()), ("partition", str(partition).encode()))
+        self._stretch = -1
+        self._in_stretch = 0
+        self._waiting: list[OutRecord] = []
+        self._offsets: list[int] = []
+
+    def keeps(self, offset: int) -> bool:
+        """Whether the record at this offset will be published if it is the next one to be refused."""
+        if offset // STRETCH != self._stretch or self._in_stretch < KEPT_PER_STRETCH:
+            return True
+        return offset % ONE_IN == 0
+
+    def add(self, record: LogRecord, letter: DeadLetter, published_before: bool) -> None:
+        """Note a refused record; one that an earlier life has published is only counted into its stretch."""
+        offset = record.offset
+        kept = self.keeps(offset)
+        if offset // STRETCH != self._stretch:
+            self._stretch, self._in_stretch = offset // STRETCH, 0
+        self._in_stretch += 1
+        if published_before:
+            return
+        self.counts[letter.code] = self.counts.get(letter.code, 0) + 1
+        if not kept:
+            return
+        headers: tuple[tuple[str, bytes], ...] = (
+            ("reason", letter.code.encode()),
+            ("detail", letter.detail.encode()),
+            *self._origin,
+            ("offset", str(offset).encode()),
+        )
+        key, value = record.key, record.value
+        size = len(key or b"") + len(value or b"")
+        if size > MOST_BYTES:
+            headers = (*headers, ("cut", str(size).encode()))
+            key, value = (part and part[:CUT_BYTES] for part in (key, value))
+        self._waiting.append(OutRecord(self._topic, key, value, headers=headers))
+        self._offsets.append(offset)
+
+    def take(self, end_offset: int | None = None) -> list[OutRecord]:
+        """What was collected since the last call; of a box for one log, optionally only below this offset."""
+        if not self._waiting:
+            return []
+        end = len(self._waiting) if end_offset is None else bisect_left(self._offsets, end_offset)
+        taken, self._waiting = self._waiting[:end], self._waiting[end:]
+        self._offsets = self._offsets[end:]
+        return taken

@@ -1,0 +1,285 @@
+"""One Kafka record to one telemetry record, or to the reason why not: each decoded alone, nothing coerced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from streams.catalogue import DEFAULT_CATALOGUE, Indicator, Source, of_source
+from streams.decode_facts import batch_queue, control, fleet_record, outcome_fact, slo_counts
+from streams.pages.page import HistogramState
+from streams.records import strict_json
+from streams.records.binary import MAGIC, BinarySamples, read_binary
+from streams.records.limits import RATIO_TOLERANCE, LabelCheck, bounds_of, histogram, instant, number_within
+from streams.records.schema import (
+    VERSION,
+    ControlRecord,
+    DeadLetter,
+    Decoded,
+    OutcomeRecord,
+    Sample,
+    SampleRecord,
+    SourceRecord,
+    TickRecord,
+    Tombstone,
+)
+from streams.records.strict_json import MalformedError
+from streams.refusal import explain_refusal
+from streams.unreadable import UNREADABLE
+from streams.wire import (
+    KINDS,
+    BatchWire,
+    ControlWire,
+    GpuTopicWire,
+    HistogramWire,
+    OutcomeWire,
+    RequestsTopicWire,
+    SamplesWire,
+    SloWire,
+    TickWire,
+)
+
+_MAX_DETAIL_CHARS = 200
+# Stands for a reason that nobody has looked for: nothing but counters shows it.
+UNEXPLAINED = "flood"
+_NOT_EXPLAINED = DeadLetter(UNEXPLAINED, "")
+_NO_HISTS: dict[str, HistogramState] = {}
+
+
+class RecordDecoder:
+    """Decodes the records of one telemetry topic.
+
+    Args:
+        catalogue: indicators; their fields are the known names, their bounds the legal ranges.
+        source: which telemetry topic.
+        max_bytes: longer values are refused unread.
+    """
+
+    def __init__(self, catalogue: Sequence[Indicator], source: Source, max_bytes: int) -> None:
+        self._source = source
+        self._max_bytes = max_bytes
+        wire: Any = RequestsTopicWire if source == "requests" else GpuTopicWire
+        self._parse = msgspec.json.Decoder(wire).decode
+        own = of_source(tuple(catalogue), source)
+        self._hist_names = frozenset(f for i in own if i.rule == "p95" for f in i.fields)
+        self._bounds = bounds_of(own)
+        self._parts = tuple(i.fields for i in own if i.rule == "ratio")
+        self._check_label = LabelCheck()
+
+    def decode(
+        self, value: bytes | None, key: bytes | None, stamp_ms: int | None = None, explain: bool = True
+    ) -> Decoded:
+        """Decode one record.
+
+        Args:
+            value, key: as Kafka holds them.
+            stamp_ms: the broker's stamp; stands in for a missing `ts_ms` of a record that is not packed.
+            explain: False = nobody will read why a record is refused, so where finding it out takes long the code
+                is `UNEXPLAINED`.
+
+        Returns:
+            The typed record, or a `DeadLetter`; never raises for what a publisher wrote.
+        """
+        if value is None:
+            return Tombstone()
+        if len(value) > self._max_bytes:
+            return DeadLetter("oversize", f"{len(value)} bytes, the limit is {self._max_bytes}")
+        try:
+            if value.startswith(MAGIC):
+                return self._binary(read_binary(value), key)
+            try:
+                wire = self._parse(value)
+            except UNREADABLE as error:
+                if not explain:
+                    return _NOT_EXPLAINED
+                explain_refusal(value, error, self._source)
+            if wire.v != VERSION:
+                raise MalformedError("version", f"v is {wire.v}, this reader knows {VERSION}")
+            # The fast parser skips unknown fields unread and keeps the last of two equal keys.
+            if _colons_of(wire) != value.count(b":") or b"\\" in value:
+                strict_json.read(value)
+            if isinstance(wire, SamplesWire):
+                self._check_workload(wire.workload, key)
+                return self._single(wire, stamp_ms) if type(wire.source) is str else self._packed(wire)
+            return self._facts(wire, key, stamp_ms)
+        except MalformedError as error:
+            return DeadLetter(error.code, ascii(error.detail)[1:-1][:_MAX_DETAIL_CHARS])
+
+    def _single(self, wire: SamplesWire, stamp_ms: int | None) -> SampleRecord:
+        source: Any = wire.source
+        values: Any = wire.values
+        self._check_label("source", source)
+        unknown = self._check_values(values)
+        hists = _NO_HISTS
+        if wire.hist:
+            hists = {}
+            for name, state in wire.hist.items():
+                if type(state) is list:
+                    raise MalformedError("schema", f"hist {name!r} is an array, but source is not")
+                if name not in self._hist_names:
+                    unknown += 1
+                elif isinstance(state, HistogramWire):
+                    hists[name] = histogram(name, state)
+        sample = Sample(source, instant(wire.ts_ms, stamp_ms), values, hists)
+        return SampleRecord(wire.workload, (sample,), unknown)
+
+    def _check_values(self, values: dict[str, Any]) -> int:
+        """Check a single sample's values in place; returns how many names are unknown, and drops those."""
+        unknown = []
+        for name, number in values.items():
+            if type(number) is list:
+                raise MalformedError("schema", f"values {name!r} is an array, but source is not")
+            bounds = self._bounds.get(name)
+            if bounds is None:
+                unknown.append(name)
+            elif number is not None and not bounds[0] < number < bounds[1]:
+                values[name] = number_within(name, number, bounds)
+        for name in unknown:
+            del values[name]
+        if self._parts:
+            self._check_parts(values)
+        return len(unknown)
+
+    def _packed(self, wire: SamplesWire) -> SampleRecord:
+        size = len(wire.source)
+        if size == 0:
+            raise MalformedError("schema", "a packed record needs at least one sample")
+        if not isinstance(wire.ts_ms, list) or len(wire.ts_ms) != size:
+            raise MalformedError("schema", f"ts_ms is not an array of {size}, as source is")
+        for label in wire.source:
+            self._check_label("source", label)
+        unknown = 0
+        columns: dict[str, list[float | None]] = {}
+        for name, column in wire.values.items():
+            if not isinstance(column, list) or len(column) != size:
+                raise MalformedError("schema", f"values {name!r} is not an array of {size}, as source is")
+            bounds = self._bounds.get(name)
+            if bounds is None:
+                unknown += 1
+            else:
+                columns[name] = [number_within(name, number, bounds) for number in column]
+        hists, unknown_hists = self._packed_hists(wire, size)
+        names = tuple(columns)
+        rows = zip(*columns.values(), strict=True) if names else ((),) * size
+        samples = [
+            Sample(source, instant(ts_ms, None), dict(zip(names, row, strict=True)), held)
+            for source, ts_ms, row, held in zip(wire.source, wire.ts_ms, rows, hists, strict=True)
+        ]
+        if self._parts:
+            for sample in samples:
+                self._check_parts(sample.values)
+        return SampleRecord(wire.workload, samples, unknown + unknown_hists)
+
+    def _packed_hists(self, wire: SamplesWire, size: int) -> tuple[list[dict[str, HistogramState]], int]:
+        """Histograms of each sample, and how many names are unknown."""
+        unknown = 0
+        hists: list[dict[str, HistogramState]] = [{} for _ in range(size)]
+        for name, states in (wire.hist or {}).items():
+            if not isinstance(states, list) or len(states) != size:
+                raise MalformedError("schema", f"hist {name!r} is not an array of {size}, as source is")
+            if name not in self._hist_names:
+                unknown += 1
+                continue
+            for held, state in zip(hists, states, strict=True):
+                if state is not None:
+                    held[name] = histogram(name, state)
+        return hists, unknown
+
+    def _binary(self, record: BinarySamples, key: bytes | None) -> SampleRecord:
+        header = record.header
+        kinds = KINDS[self._source]
+        if header.kind != self._source:
+            raise MalformedError("kind", f"kind {header.kind[:32]!r} has no binary form here, only {kinds[0]} has")
+        self._check_workload(header.workload, key)
+        for label in header.sources:
+            self._check_label("source", label)
+        columns: dict[str, list[float | None]] = {}
+        for name, column in zip(header.names, record.values.tolist(), strict=True):
+            bounds = self._bounds.get(name)
+            if bounds is not None:
+                columns[name] = [None if cell != cell else number_within(name, cell, bounds) for cell in column]
+        rows = zip(*columns.values(), strict=True) if columns else ((),) * header.n
+        samples = [
+            Sample(header.sources[source], ts_ms, dict(zip(columns, row, strict=True)), _NO_HISTS)
+            for source, ts_ms, row in zip(record.source_of.tolist(), record.ts_ms.tolist(), rows, strict=True)
+        ]
+        if self._parts:
+            for sample in samples:
+                self._check_parts(sample.values)
+        return SampleRecord(header.workload, samples, len(header.names) - len(columns))
+
+    def _check_parts(self, values: dict[str, float | None]) -> None:
+        for part, whole in self._parts:
+            used, total = values.get(part), values.get(whole)
+            if used is not None and total is not None and used > total * (1 + RATIO_TOLERANCE):
+                raise MalformedError("range", f"{part} {used:g} is more than {whole} {total:g}")
+
+    def _facts(self, wire: Any, key: bytes | None, stamp_ms: int | None) -> Decoded:
+        if isinstance(wire, TickWire):
+            return TickRecord(instant(wire.ts_ms, None))
+        if isinstance(wire, ControlWire):
+            return ControlRecord(control(wire, stamp_ms, self._check_label))
+        self._check_workload(wire.workload, key)
+        if isinstance(wire, BatchWire):
+            return SourceRecord(wire.workload, batch_queue(wire, stamp_ms, self._check_label))
+        if isinstance(wire, SloWire):
+            return SourceRecord(wire.workload, slo_counts(wire, stamp_ms, self._check_label))
+        if isinstance(wire, OutcomeWire):
+            return OutcomeRecord(wire.workload, outcome_fact(wire, stamp_ms, self._check_label))
+        return fleet_record(wire, stamp_ms, self._check_label)
+
+    def _check_workload(self, workload: str, key: bytes | None) -> None:
+        self._check_label("workload", workload)
+        if key is None:
+            raise MalformedError("key", f"the record has no key, its workload is {workload!r}")
+        if key != workload.encode():
+            raise MalformedError("key", f"key {key[:64]!r} is not the workload {workload!r}")
+
+
+def decode(
+    value: bytes | None,
+    key: bytes | None,
+    source: Source,
+    max_bytes: int = 65_536,
+    stamp_ms: int | None = None,
+) -> Decoded:
+    """Decode one record with the default catalogue; see `RecordDecoder.decode`."""
+    return _default_decoder(source, max_bytes).decode(value, key, stamp_ms)
+
+
+@lru_cache(maxsize=8)
+def _default_decoder(source: Source, max_bytes: int) -> RecordDecoder:
+    return RecordDecoder(DEFAULT_CATALOGUE, source, max_bytes)
+
+
+def _colons_of(wire: Any) -> int:
+    """Colons that the record's text has if no key stands twice and none is unknown; -1 where that cannot be told.
+
+    In every other case the text has more (escaped characters aside): equality proves that there is nothing to look for.
+    """
+    if isinstance(wire, TickWire):
+        return 3
+    if isinstance(wire, OutcomeWire | ControlWire):
+        return -1  # of their fields any may be left out
+    source = wire.source
+    colons: int = 5 + wire.workload.count(":")
+    colons += source.count(":") if type(source) is str else sum([s.count(":") for s in source])
+    if wire.ts_ms is not UNSET:
+        colons += 1
+    if isinstance(wire, BatchWire):
+        return colons + 2 * len(wire.jobs)
+    if isinstance(wire, SloWire):
+        return colons + sum([3 + name.count(":") for name in wire.classes])
+    colons += len(wire.values)
+    if isinstance(wire, SamplesWire) and wire.hist is not None:
+        colons += 1 + len(wire.hist)
+        for states in wire.hist.values():
+            if type(states) is list:
+                colons += 4 * (len(states) - states.count(None))
+            elif states is not None:
+                colons += 4
+    return colons

@@ -1,0 +1,239 @@
+"""The fast reading of telemetry: ordinary sample records become columns, whatever is not ordinary is handed on unread.
+
+It accepts only records that `RecordDecoder` would accept with the same meaning; each is still decoded alone. What it
+cannot vouch for (another kind, a name it does not know, a number out of range, a key written twice, a broken byte) goes
+the slow way, which knows every rule and names what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+from msgspec.structs import astuple
+
+from streams.bounds_loop import within
+from streams.catalogue import Indicator, Source, of_source
+from streams.log import LogRecord
+from streams.packed_reader import PackedReader
+from streams.pages.page import HistogramState
+from streams.records.binary import MAGIC
+from streams.records.limits import RATIO_TOLERANCE, bounds_of, histogram
+from streams.records.samples import Bools, Floats, Hists, Ints, SampleRun, merged
+from streams.records.schema import MAX_NUMBER, SampleRecord
+from streams.records.series_index import SeriesIndex
+from streams.records.strict_json import MalformedError
+from streams.sample_rows import SampleRows
+from streams.wire import FRAME_COLONS, REFUSED, sample_struct
+
+_HIST_COLONS = 4
+# What stands for a name that is not there; JSON has no infinity, so no publisher can write it.
+_ABSENT: Final = -np.inf
+# A reading ends with the record that reaches this many samples and unread records: it is to fit the cache of a core.
+_RUN_SAMPLES = 8_192
+_ROOM_SAMPLES = 4_096  # of its last record; rows that nothing is written to take no memory
+_offset = attrgetter("offset")
+
+
+class Reading(NamedTuple):
+    """What became of consecutive records: ordinary samples as a run, and those that must go the slow way, in order."""
+
+    run: SampleRun | None
+    rest: Sequence[LogRecord]
+
+
+class SampleReader:
+    """Reads the records of one partition of one telemetry topic.
+
+    Args:
+        catalogue: indicators; those of the source give the fields and their bounds.
+        source: which telemetry topic.
+        max_bytes: longer values go the slow way.
+        skew_ms: so do samples further ahead of their record's stamp.
+        index: numbers the series.
+
+    Attributes:
+        fields: columns of the values, F of them.
+    """
+
+    def __init__(
+        self, catalogue: Sequence[Indicator], source: Source, max_bytes: int, skew_ms: int, index: SeriesIndex
+    ) -> None:
+        own = of_source(tuple(catalogue), source)
+        bounds = bounds_of(own)
+        self.fields = tuple(bounds)
+        self._index = index
+        self._max_bytes = max_bytes
+        self._skew_ms = skew_ms
+        self._hist_names = frozenset(f for i in own if i.rule == "p95" for f in i.fields)
+        at = {name: n for n, name in enumerate(self.fields)}
+        parts = [(at[i.fields[0]], at[i.fields[1]]) for i in own if i.rule == "ratio"]
+        self._parts = np.array(parts, np.int64).reshape(-1, 2)
+        self._lower = np.array([b.lower for b in bounds.values()])
+        self._upper = np.array([b.upper for b in bounds.values()])
+        slack = np.array([b.slack for b in bounds.values()])
+        self._least = np.maximum(self._lower - slack, np.nextafter(-MAX_NUMBER, 0))
+        self._greatest = np.minimum(self._upper + slack, np.nextafter(MAX_NUMBER, 0))
+        single = sample_struct("Single", source, self.fields, float | None, _ABSENT, many=False)
+        self._parse_single = msgspec.json.Decoder(single).decode
+        self._packed = PackedReader(source, self.fields, max_bytes, skew_ms, index, self._within)
+        self._singles_first = True
+
+    def read(self, records: Sequence[LogRecord]) -> Iterator[Reading]:
+        """Read records in log order, some thousand samples at a time; offsets must ascend."""
+        at = 0
+        while at < len(records):
+            take = self._read_singles if self._singles_first else self._read_packed
+            at, reading = take(records, at)
+            if reading.run is not None or reading.rest:
+                yield reading
+
+    def run_of(self, decoded: Sequence[tuple[LogRecord, SampleRecord]]) -> SampleRun:
+        """Records that were decoded the slow way, as a run."""
+        samples = [(told.workload, sample) for _, told in decoded for sample in told.samples]
+        columns = [[s.values.get(name) for name in self.fields] for _, s in samples]
+        unknown = [told.unknown_names for _, told in decoded]
+        return SampleRun(
+            np.array([record.offset for record, _ in decoded], np.int64),
+            np.array([record.stamp_ms for record, _ in decoded], np.int64),
+            np.array([len(told.samples) for _, told in decoded], np.int64),
+            np.array([self._index.series(workload, s.source) for workload, s in samples], np.int64),
+            np.array([s.ts_ms for _, s in samples], np.int64),
+            np.array(columns, np.float64).reshape(len(samples), len(self.fields)),
+            [(at, dict(s.hists)) for at, (_, s) in enumerate(samples) if s.hists],
+            np.array(unknown, np.int64) if any(unknown) else None,
+        )
+
+    # One sample per record.
+
+    def _read_singles(self, records: Sequence[LogRecord], at: int) -> tuple[int, Reading]:
+        part = records[at : at + _RUN_SAMPLES]
+        texts: list[Any] = [record.value for record in part]
+        waiting = iter(texts)
+        wires: list[Any] = []
+        refused: list[LogRecord] = []
+        runs: list[SampleRun] = []
+        while self._singles_first:
+            try:
+                # What was parsed before one that is refused stays in the list, and the parser goes on behind it.
+                wires.extend(map(self._parse_single, waiting))
+                break
+            except REFUSED:
+                record, text = part[len(wires)], texts[len(wires)]
+                wires.append(None)
+                # Without an array there are no columns.
+                columns = text is not None and (b"[" in text or text.startswith(MAGIC))
+                run = self._one_packed(record) if columns else None
+                if run is None:
+                    refused.append(record)
+                else:
+                    runs.append(run)
+                    self._singles_first = False
+        part = part[: len(wires)]
+        if len(wires) > len(refused) + len(runs):
+            read = part
+            if refused or runs:
+                read = [record for record, wire in zip(part, wires, strict=True) if wire is not None]
+                wires = [wire for wire in wires if wire is not None]
+            run, bad = self._singles(read, wires)
+            if run is not None:
+                runs.append(run)
+            if bad:
+                refused = sorted([*refused, *bad], key=_offset)
+        return at + len(part), Reading(merged(runs) if runs else None, refused)
+
+    def _one_packed(self, record: LogRecord) -> SampleRun | None:
+        rows = SampleRows(_ROOM_SAMPLES, len(self.fields))
+        self._packed.read(record, rows)
+        return rows.run()
+
+    def _try_single(self, record: LogRecord) -> Any:
+        try:
+            return self._parse_single(record.value)  # type: ignore[arg-type]
+        except REFUSED:
+            return None
+
+    def _singles(self, records: Sequence[LogRecord], wires: Sequence[Any]) -> tuple[SampleRun | None, list[LogRecord]]:
+        """The run of the good ones, and the others."""
+        n, width = len(records), len(self.fields)
+        known = self._index.by_record.get
+        numbers = [known((r.key, w.workload, w.source), -1) for r, w in zip(records, wires, strict=True)]
+        if min(numbers) < 0:
+            for i, (r, w) in enumerate(zip(records, wires, strict=True)):
+                if numbers[i] < 0:
+                    number = known((r.key, w.workload, w.source))  # it may have come earlier in this batch
+                    numbers[i] = self._index.checked(r.key, w.workload, w.source) if number is None else number
+        rows = [astuple(w.values) for w in wires]
+        try:
+            values = np.fromiter(chain.from_iterable(rows), np.float64, n * width).reshape(n, width)
+        except TypeError:  # a null among them
+            values = np.array(rows, np.float64).reshape(n, width)
+        series = np.array(numbers, np.int64)
+        stamps = np.array([r.stamp_ms for r in records], np.int64)
+        ts_ms = np.array([w.ts_ms for w in wires], np.int64)
+        texts: list[Any] = [r.value for r in records]
+        absent = values == _ABSENT
+        expected = FRAME_COLONS + width - absent.sum(axis=1) + self._index.colons_of[series]
+        hists = self._hists(wires, expected)
+        found = np.fromiter([text.count(b":") for text in texts], np.int64, n)
+        # Unknown fields and keys that stand twice have colons of their own.
+        good = (series >= 0) & (found == expected) & (ts_ms - stamps <= self._skew_ms)
+        if max(map(len, texts)) > self._max_bytes:
+            good &= np.array([len(text) <= self._max_bytes for text in texts])
+        for i in np.flatnonzero(good & (self._index.colons_of[series] > 0)).tolist():
+            # Where labels hold colons, an escaped one could stand in for a colon that should not be there.
+            good[i] = b"\\" not in texts[i]
+        if absent.any():
+            values[absent] = np.nan
+        good &= self._within(values)
+        offsets = np.array([r.offset for r in records], np.int64)
+        run = SampleRun(offsets, stamps, np.ones(n, np.int64), series, ts_ms, values, hists)
+        if good.all():
+            return run, []
+        bad = [records[i] for i in np.flatnonzero(~good).tolist()]
+        return (run.only(good) if good.any() else None), bad
+
+    def _hists(self, wires: Sequence[Any], expected: Ints) -> list[tuple[int, Hists]]:
+        """Histograms by sample; adds their colons to `expected`, or spoils it where they are not as they must be."""
+        hists: list[tuple[int, Hists]] = []
+        for i, wire in enumerate(wires):
+            if wire.hist is None:
+                continue
+            held: dict[str, HistogramState] = {}
+            try:
+                for name, state in wire.hist.items():
+                    if name not in self._hist_names:
+                        expected[i] = -1
+                    held[name] = histogram(name, state)
+            except MalformedError:
+                expected[i] = -1
+            expected[i] += 1 + (1 + _HIST_COLONS) * len(held)
+            if held:
+                hists.append((i, held))
+        return hists
+
+    # Many samples per record.
+
+    def _read_packed(self, records: Sequence[LogRecord], at: int) -> tuple[int, Reading]:
+        rows = SampleRows(_RUN_SAMPLES + _ROOM_SAMPLES, len(self.fields))
+        refused: list[LogRecord] = []
+        while at < len(records) and rows.used + len(refused) < _RUN_SAMPLES:
+            if not self._packed.read(records[at], rows):
+                if self._try_single(records[at]) is not None:
+                    self._singles_first = True
+                    break
+                refused.append(records[at])
+            at += 1
+        return at, Reading(rows.run(), refused)
+
+    def _within(self, values: Floats) -> Bools:
+        """[n] whether every value lies in its bounds; those that overshoot by rounding become the bound, in place."""
+        good = np.empty(len(values), np.bool_)
+        within(
+            values, self._least, self._greatest, self._lower, self._upper, self._parts, RATIO_TOLERANCE, good
+        )  # fmt: skip
+        return good

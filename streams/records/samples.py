@@ -1,0 +1,127 @@
+"""Records of samples as columns: what the reader hands to the fold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streams.pages.page import HistogramState
+
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Singles = NDArray[np.float32]
+Shorts = NDArray[np.int32]
+Bytes = NDArray[np.uint8]
+Hists = dict[str, HistogramState]
+
+
+class SampleRun(NamedTuple):
+    """R records with n samples in log order, every one of them well formed and none ahead of its stamp.
+
+    Attributes:
+        offsets, stamps: [R] of the records.
+        sizes: [R] samples of each record, at least one.
+        series: [n] series number.
+        ts_ms: [n] event time.
+        values: [n, F] in the order of the reader's fields, NaN where missing.
+        hists: (sample, histograms by name) of the samples that have some, ascending.
+        unknown: names that the catalogue does not know, per record; None = none at all.
+    """
+
+    offsets: Ints
+    stamps: Ints
+    sizes: Ints
+    series: Ints
+    ts_ms: Ints
+    values: Floats
+    hists: Sequence[tuple[int, Hists]] = ()
+    unknown: Ints | None = None
+
+    def starts(self) -> Ints:
+        """[R] first sample of each record."""
+        return np.cumsum(self.sizes) - self.sizes
+
+    def part(self, first_record: int, end_record: int) -> SampleRun:
+        """Consecutive records of it."""
+        first = int(self.sizes[:first_record].sum())
+        end = first + int(self.sizes[first_record:end_record].sum())
+        rows, samples = slice(first_record, end_record), slice(first, end)
+        return SampleRun(
+            self.offsets[rows],
+            self.stamps[rows],
+            self.sizes[rows],
+            self.series[samples],
+            self.ts_ms[samples],
+            self.values[samples],
+            [(at - first, held) for at, held in self.hists if first <= at < end],
+            None if self.unknown is None else self.unknown[rows],
+        )
+
+    def only(self, good: Bools) -> SampleRun:
+        """Some of the records, each of which holds one sample: those where `good` [R] is true."""
+        hists = self.hists
+        if hists:
+            place = (np.cumsum(good) - 1).tolist()
+            hists = [(place[at], held) for at, held in hists if good[at]]
+        return SampleRun(
+            self.offsets[good],
+            self.stamps[good],
+            self.sizes[good],
+            self.series[good],
+            self.ts_ms[good],
+            self.values[good],
+            hists,
+        )
+
+
+def merged(runs: Sequence[SampleRun]) -> SampleRun:
+    """Runs as one, its records in log order."""
+    if len(runs) == 1:
+        return runs[0]
+    hists: list[tuple[int, Hists]] = []
+    before = 0
+    for run in runs:
+        hists += [(at + before, held) for at, held in run.hists]
+        before += len(run.series)
+    unknown = None
+    if any(run.unknown is not None for run in runs):
+        none = [run.unknown if run.unknown is not None else np.zeros(len(run.sizes), np.int64) for run in runs]
+        unknown = np.concatenate(none)
+    whole = SampleRun(
+        np.concatenate([r.offsets for r in runs]),
+        np.concatenate([r.stamps for r in runs]),
+        np.concatenate([r.sizes for r in runs]),
+        np.concatenate([r.series for r in runs]),
+        np.concatenate([r.ts_ms for r in runs]),
+        np.concatenate([r.values for r in runs]),
+        hists,
+        unknown,
+    )
+    ascending = bool((whole.offsets[1:] > whole.offsets[:-1]).all())
+    return whole if ascending else _in_log_order(whole)
+
+
+def _in_log_order(run: SampleRun) -> SampleRun:
+    order = np.argsort(run.offsets, kind="stable")
+    sizes = run.sizes[order]
+    ends = np.cumsum(sizes)
+    samples = np.repeat(run.starts()[order] - (ends - sizes), sizes) + np.arange(len(run.series))
+    hists = run.hists
+    if hists:
+        place = np.empty_like(samples)
+        place[samples] = np.arange(len(samples))
+        hists = sorted(((int(place[at]), held) for at, held in hists), key=lambda pair: pair[0])
+    return SampleRun(
+        run.offsets[order],
+        run.stamps[order],
+        sizes,
+        run.series[samples],
+        run.ts_ms[samples],
+        run.values[samples],
+        hists,
+        None if run.unknown is None else run.unknown[order],
+    )

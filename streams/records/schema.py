@@ -1,0 +1,257 @@
+"""Telemetry records: what a decoded one is, and the encoders that publishers use. The wire is `docs/formats`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from streams.catalogue import Source
+from streams.pages.page import (
+    BatchJob,
+    BatchQueue,
+    ClassCounts,
+    Control,
+    FleetFacts,
+    HistogramState,
+    OutcomeFact,
+    SloCounts,
+)
+
+VERSION = 1
+# Beyond this a float64 no longer tells neighbouring integers apart.
+MAX_NUMBER = 2.0**53
+MAX_LABEL_CHARS = 128
+MAX_JOBS = 64
+MAX_CLASSES = 16
+
+OUTCOME_STATUSES = ("accepted", "applied", "ready", "refused", "expired", "failed")
+CONTROL_ACTIONS = ("mode", "pin", "unpin", "pause", "resume")
+FleetName = Literal["replicas_desired", "replicas_ready", "replicas_pending", "replicas_draining"]
+
+
+class Sample(msgspec.Struct, frozen=True, gc=False):
+    """What one source measured at one instant. `values` may hold None: the cell is missing."""
+
+    source: str
+    ts_ms: int
+    values: dict[str, float | None]
+    hists: dict[str, HistogramState] = {}
+
+
+class SampleRecord(msgspec.Struct, frozen=True, gc=False):
+    """One accepted record of kind requests or gpu; a single sample is a pack of one."""
+
+    workload: str
+    samples: Sequence[Sample]
+    unknown_names: int = 0
+
+
+class FleetRecord(msgspec.Struct, frozen=True, gc=False):
+    """Replica counts of one workload, each with the source that said so."""
+
+    workload: str
+    facts: Sequence[tuple[str, FleetFacts]]
+    unknown_names: int = 0
+
+
+class OutcomeRecord(msgspec.Struct, frozen=True, gc=False):
+    """What became of one command."""
+
+    workload: str
+    fact: OutcomeFact
+
+
+class SourceRecord(msgspec.Struct, frozen=True, gc=False):
+    """One source's word on a workload as a whole: it replaces what that source said before."""
+
+    workload: str
+    word: BatchQueue | SloCounts
+
+
+class TickRecord(msgspec.Struct, frozen=True, gc=False):
+    """Event time has reached `ts_ms` on this partition, whether or not anything was measured."""
+
+    ts_ms: int
+
+
+class ControlRecord(msgspec.Struct, frozen=True, gc=False):
+    """An operator's word."""
+
+    control: Control
+
+
+class Tombstone(msgspec.Struct, frozen=True, gc=False):
+    """A record without value: ignored and counted."""
+
+
+class DeadLetter(msgspec.Struct, frozen=True, gc=False):
+    """A refused record: `code` from the fixed set `DEAD_LETTER_CODES`, `detail` for people, printable and bounded."""
+
+    code: str
+    detail: str
+
+
+Facts = FleetRecord | SourceRecord | OutcomeRecord
+Decoded = SampleRecord | Facts | TickRecord | ControlRecord | Tombstone | DeadLetter
+
+DEAD_LETTER_CODES = (
+    "decode",
+    "schema",
+    "non_finite",
+    "range",
+    "version",
+    "future",
+    "key",
+    "oversize",
+    "nesting",
+    "labels",
+    "kind",
+)
+
+_encoder = msgspec.json.Encoder()
+
+
+def record_key(workload: str) -> bytes:
+    """Kafka key of every record of a workload; ticks and control records may go without one."""
+    return workload.encode()
+
+
+def encode_sample(
+    kind: Source,
+    workload: str,
+    source: str,
+    ts_ms: int,
+    values: Mapping[str, float | None],
+    hist: Mapping[str, HistogramState] | None = None,
+) -> bytes:
+    """One sample as a record value; None is a missing cell.
+
+    Raises:
+        ValueError: a number that is not finite (JSON has none; say None where nothing was measured).
+    """
+    _check_finite(values.values())
+    body: dict[str, object] = {
+        "v": VERSION,
+        "kind": kind,
+        "workload": workload,
+        "source": source,
+        "ts_ms": ts_ms,
+        "values": values,
+    }
+    if hist:
+        body["hist"] = {name: _histogram(h) for name, h in hist.items()}
+    return _encoder.encode(body)
+
+
+def encode_packed(
+    kind: Source,
+    workload: str,
+    sources: Sequence[str],
+    ts_ms: Sequence[int],
+    values: Mapping[str, Sequence[float | None]],
+    hist: Mapping[str, Sequence[HistogramState | None]] | None = None,
+) -> bytes:
+    """Many samples of one workload as one record value: columns aligned with `sources` and `ts_ms`.
+
+    Raises:
+        ValueError: columns of different lengths, no sample, or a number that is not finite.
+    """
+    columns: list[Sequence[object]] = [ts_ms, *values.values(), *(hist or {}).values()]
+    if not sources or any(len(column) != len(sources) for column in columns):
+        raise ValueError(f"a packed record needs a sample and equally long columns, got {len(sources)} sources")
+    for column in values.values():
+        _check_finite(column)
+    body: dict[str, object] = {
+        "v": VERSION,
+        "kind": kind,
+        "workload": workload,
+        "source": sources,
+        "ts_ms": ts_ms,
+        "values": values,
+    }
+    if hist:
+        body["hist"] = {name: [h and _histogram(h) for h in column] for name, column in hist.items()}
+    return _encoder.encode(body)
+
+
+def encode_fleet(workload: str, source: str, facts: FleetFacts) -> bytes:
+    """Replica counts as a record value."""
+    values = {
+        "replicas_ready": facts.ready,
+        "replicas_pending": facts.pending,
+        "replicas_draining": facts.draining,
+    }
+    if facts.desired is not None:
+        values["replicas_desired"] = facts.desired
+    return _encoder.encode(
+        {
+            "v": VERSION,
+            "kind": "fleet",
+            "workload": workload,
+            "source": source,
+            "ts_ms": facts.ts_ms,
+            "values": values,
+        }
+    )
+
+
+def encode_batch(workload: str, source: str, ts_ms: int, jobs: Sequence[BatchJob]) -> bytes:
+    """All that a source has queued, as a record value.
+
+    Raises:
+        ValueError: a number of tokens that is not finite.
+    """
+    _check_finite([job.tokens for job in jobs])
+    told = [{"due_ts_ms": job.due_ts_ms, "tokens": job.tokens} for job in jobs]
+    head = {"v": VERSION, "kind": "batch", "workload": workload, "source": source, "ts_ms": ts_ms}
+    return _encoder.encode(head | {"jobs": told})
+
+
+def encode_slo(workload: str, source: str, ts_ms: int, classes: Sequence[ClassCounts]) -> bytes:
+    """What a source has counted by SLO class, as a record value.
+
+    Raises:
+        ValueError: a count that is not finite.
+    """
+    _check_finite([number for counts in classes for number in (counts.good, counts.total)])
+    told = {counts.name: {"good_total": counts.good, "total": counts.total} for counts in classes}
+    head = {"v": VERSION, "kind": "slo", "workload": workload, "source": source, "ts_ms": ts_ms}
+    return _encoder.encode(head | {"classes": told})
+
+
+def encode_outcome(workload: str, source: str, fact: OutcomeFact) -> bytes:
+    """What became of a command, as a record value."""
+    if fact.status not in OUTCOME_STATUSES:
+        raise ValueError(f"status must be one of {', '.join(OUTCOME_STATUSES)}, got {fact.status!r}")
+    head = {"v": VERSION, "kind": "outcome", "workload": workload, "source": source}
+    return _encoder.encode(head | _present(fact))
+
+
+def encode_tick(ts_ms: int) -> bytes:
+    """A tick as a record value; written to every partition, key null."""
+    return _encoder.encode({"v": VERSION, "kind": "tick", "ts_ms": ts_ms})
+
+
+def encode_control(control: Control) -> bytes:
+    """A control record's value; written to every partition of `telemetry.requests`, key null."""
+    if control.action not in CONTROL_ACTIONS:
+        raise ValueError(f"action must be one of {', '.join(CONTROL_ACTIONS)}, got {control.action!r}")
+    return _encoder.encode({"v": VERSION, "kind": "control"} | _present(control))
+
+
+def _present(record: msgspec.Struct) -> dict[str, object]:
+    return {name: value for name, value in msgspec.structs.asdict(record).items() if value is not None}
+
+
+def _histogram(h: HistogramState) -> dict[str, object]:
+    _check_finite((*h.le, *h.cumulative, h.count, h.sum))
+    return {"le": h.le, "cumulative": h.cumulative, "count": h.count, "sum": h.sum}
+
+
+def _check_finite(numbers: Iterable[float | None]) -> None:
+    for number in numbers:
+        if number is not None and not math.isfinite(number):
+            raise ValueError(f"{number} has no place in telemetry; use None where nothing was measured")

@@ -1,0 +1,199 @@
+"""Numbers for (workload, source) pairs, so that samples can be folded as columns; names are checked once, here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from streams.records.limits import LabelCheck
+from streams.records.samples import Ints
+from streams.records.strict_json import MalformedError
+
+_FIRST_CAPACITY = 1024
+# Names that no closed or open slot holds any more are dropped when this many have come on top of twice the living ones.
+_SLACK = 65_536
+
+
+class Publisher:
+    """A workload as its records name it: Kafka key, number, and how many series it has."""
+
+    __slots__ = ("key", "name", "num_series", "number")
+
+    def __init__(self, name: str, number: int) -> None:
+        self.name = name
+        self.key = name.encode()
+        self.number = number
+        self.num_series = 0
+
+
+class SeriesIndex:
+    """Series numbers of one partition. They are private to a process: nothing published depends on them.
+
+    Attributes:
+        publishers: by workload.
+        by_record: (Kafka key, workload, source) -> series; a record that names one of these is as it must be.
+        workload_of: [capacity] workload number of each series.
+        colons_of: [capacity] colons in the labels of each series.
+        most_sources: no workload has more series than this.
+    """
+
+    def __init__(self) -> None:
+        self.publishers: dict[str, Publisher] = {}
+        self.by_record: dict[tuple[bytes | None, str, str], int] = {}
+        self.workload_of: Ints = np.zeros(_FIRST_CAPACITY, np.int64)
+        self.colons_of: Ints = np.zeros(_FIRST_CAPACITY, np.int64)
+        self.most_sources = 0
+        self._sources: list[str] = []
+        self._names: list[str] = []
+        self._free: list[int] = []
+        self._free_names: list[int] = []
+        self._ranks: Ints | None = None
+        self._name_ranks: Ints | None = None
+        self._check_label = LabelCheck()
+        self._sweep_at = _SLACK
+        self._sweep_names_at = 0
+
+    @property
+    def num_series(self) -> int:
+        """Series known now."""
+        return len(self.by_record)
+
+    @property
+    def num_workloads(self) -> int:
+        """Workloads known now."""
+        return len(self.publishers)
+
+    @property
+    def num_names(self) -> int:
+        """Every workload number is below this."""
+        return len(self._names)
+
+    @property
+    def capacity(self) -> int:
+        """Every series number is below this."""
+        return len(self.workload_of)
+
+    def name_of(self, workload: int) -> str:
+        """Workload by its number."""
+        return self._names[workload]
+
+    def source_of(self, series: int) -> str:
+        """Source by its series number."""
+        return self._sources[series]
+
+    def sources_of(self, series: Ints) -> list[str]:
+        """Sources by their series numbers [m]."""
+        return list(map(self._sources.__getitem__, series.tolist()))
+
+    def numbers_of(self, workloads: Sequence[str]) -> Ints:
+        """[k] workload numbers; new ones for names seen first."""
+        known = self.publishers
+        return np.array(
+            [known[name].number if name in known else self.publisher(name).number for name in workloads], int
+        )
+
+    def publisher(self, workload: str) -> Publisher:
+        """The workload's entry; a new one for a name seen first."""
+        publisher = self.publishers.get(workload)
+        if publisher is None:
+            if self._free_names:
+                number = self._free_names.pop()
+                self._names[number] = workload
+            else:
+                number = len(self._names)
+                self._names.append(workload)
+            publisher = self.publishers[workload] = Publisher(workload, number)
+            self._name_ranks = None
+        return publisher
+
+    def series(self, workload: str, source: str) -> int:
+        """Number of a series; names that were checked elsewhere."""
+        publisher = self.publisher(workload)
+        number = self.by_record.get((publisher.key, publisher.name, source))
+        return self._new(publisher, source) if number is None else number
+
+    def proper(self, key: bytes | None, workload: str, source: str) -> bool:
+        """Whether the names of a record and its key are as they must be."""
+        try:
+            self._check_label("workload", workload)
+            self._check_label("source", source)
+        except MalformedError:
+            return False
+        return key == workload.encode()
+
+    def checked(self, key: bytes | None, workload: str, source: str) -> int:
+        """Number of the series of a record, -1 when its names or its key are not as they must be."""
+        if not self.proper(key, workload, source):
+            return -1
+        return self.series(workload, source)
+
+    def _new(self, publisher: Publisher, source: str) -> int:
+        if self._free:
+            number = self._free.pop()
+            self._sources[number] = source
+        else:
+            number = len(self._sources)
+            self._sources.append(source)
+            if number >= self.capacity:
+                self.workload_of = np.concatenate((self.workload_of, np.zeros(self.capacity, np.int64)))
+                self.colons_of = np.concatenate((self.colons_of, np.zeros(len(self.colons_of), np.int64)))
+        self.by_record[publisher.key, publisher.name, source] = number  # the key and the name of all its series
+        publisher.num_series += 1
+        self.workload_of[number] = publisher.number
+        self.colons_of[number] = publisher.name.count(":") + source.count(":")
+        self.most_sources = max(self.most_sources, publisher.num_series)
+        self._ranks = None
+        return number
+
+    def ranks(self) -> Ints:
+        """[capacity] place of each series when they are ordered by workload, then by source."""
+        if self._ranks is None or len(self._ranks) < self.capacity:
+            pairs = sorted((name, source, number) for (_, name, source), number in self.by_record.items())
+            self._ranks = np.zeros(self.capacity, np.int64)
+            self._ranks[[n for _, _, n in pairs]] = np.arange(len(pairs))
+        return self._ranks
+
+    def name_ranks(self) -> Ints:
+        """[names] place of each workload number when workloads are ordered by name."""
+        if self._name_ranks is None:
+            self._name_ranks = np.zeros(self.num_names, np.int64)
+            numbers = [self.publishers[name].number for name in sorted(self.publishers)]
+            self._name_ranks[numbers] = np.arange(len(numbers))
+        return self._name_ranks
+
+    def names_of(self, workloads: Ints) -> list[str]:
+        """Workloads by their numbers [k]."""
+        return list(map(self._names.__getitem__, workloads.tolist()))
+
+    def crowded(self, most_workloads: int) -> bool:
+        """Whether so many names were heard that it is time to forget some; beyond `most_workloads` early."""
+        return self.num_series >= self._sweep_at or self.num_workloads > max(most_workloads, self._sweep_names_at)
+
+    def sweep(self, living: Iterable[Ints], workloads: Iterable[str]) -> Ints:
+        """Forget the series that are in none of the arrays `living`.
+
+        Args:
+            workloads: names that stay although they have no series.
+
+        Returns:
+            The series numbers that are free again.
+        """
+        alive = np.zeros(self.capacity, np.bool_)
+        for numbers in living:
+            alive[numbers] = True
+        held = set(workloads)
+        dead = [names for names, number in self.by_record.items() if not alive[number]]
+        for _, workload, _ in dead:
+            self.publishers[workload].num_series -= 1
+        gone = [self.by_record.pop(names) for names in dead]
+        for publisher in list(self.publishers.values()):
+            if not publisher.num_series and publisher.name not in held:
+                del self.publishers[publisher.name]
+                self._free_names.append(publisher.number)
+        self._free += gone
+        self.most_sources = max((p.num_series for p in self.publishers.values()), default=0)
+        self._sweep_at = _SLACK + 2 * self.num_series
+        self._sweep_names_at = 2 * self.num_workloads
+        self._ranks = self._name_ranks = None
+        return np.array(gone, np.int64)

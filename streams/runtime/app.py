@@ -1,0 +1,285 @@
+"""Binds stages to one Faust app: agents feed lanes, a rebalance restores kernels before the flow resumes.
+
+What Faust does here: consumer group, assignment and rebalance, fetching, flow control, agents, producer, commit timer.
+What it does not do: tables, windows, acks, topic declaration, leader election, web (docs/adr/0001).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final, Protocol, cast
+
+import faust
+from faust.types.tuples import TP
+
+from streams.connection import ConnectionConfig
+from streams.end_process import end_process
+from streams.fetched_batch import BatchSchema, FetchedBatch
+from streams.log import ContractBroken, OutRecord
+from streams.meter import Meter, NullMeter
+from streams.reach import Losses, check_reach
+from streams.runtime.lane import FailPoint, Gathering, Kernel, Lane
+from streams.runtime.producer import send_batches
+from streams.runtime.restore import LogReader
+from streams.runtime.transport import BatchConsumer, BatchPort, NoTables, highwater_lag, install, kafka_producer
+from streams.topics import PLAN_BYTES
+from streams.uncollected import uncollected
+
+# A request carries one batch per partition: in batches of the usual 16 KiB a slot's answers take dozens of round trips.
+# Well below the megabyte that brokers allow a batch by default.
+_BATCH_BYTES: Final = 1 << 19
+
+
+class Stage(Protocol):
+    """One of ingest, forecast, decide: the topics it reads and how a partition's kernel comes back to life."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def input_topics(self) -> tuple[str, ...]: ...
+
+    @property
+    def gathering(self) -> Gathering | None:
+        """How small batches of its topics are folded together; None = they are folded as they come."""
+        ...
+
+    async def restore(self, topic: str, partition: int, reader: LogReader) -> Kernel:
+        """Kernel of a partition as the logs say; a fresh one when they say nothing.
+
+        Raises:
+            ContractBroken: state exists but cannot be restored exactly; names the remedy.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class HostStatus:
+    """What health checks may see; written by the host only.
+
+    Attributes:
+        restored: the assigned partitions have their state back; False from a rebalance on until it is so again.
+        restoring: it is being read back right now.
+        restore_marks: grows with everything that is read back.
+    """
+
+    assigned: frozenset[tuple[str, int]] = frozenset()
+    restored: bool = False
+    restoring: bool = False
+    restore_marks: int = 0
+    restore_s: float = 0.0
+    last_record_s: float | None = None
+    lanes: dict[tuple[str, int], Lane] = field(default_factory=dict)
+
+
+class StageHost:
+    """Owns the Faust app, the lanes of the assigned partitions, and their restoration."""
+
+    def __init__(
+        self,
+        connection: ConnectionConfig,
+        stages: Sequence[Stage],
+        meter: Meter | None = None,
+        on_failure: Callable[[str, BaseException], None] = end_process,
+        fail_point: FailPoint = lambda _name: None,
+        withhold: Callable[[OutRecord], bool] = lambda _record: False,
+    ) -> None:
+        self.status = HostStatus()
+        self._connection = connection
+        self._stage_of = {topic: stage for stage in stages for topic in stage.input_topics}
+        self._meter = meter or NullMeter()
+        self._on_failure = on_failure
+        self._fail_point = fail_point
+        self._withhold = withhold
+        self._lanes = self.status.lanes
+        self._losses = Losses(self._meter)
+        self._generation = -1
+        self.app = self._new_app()
+        install(
+            self.app,
+            BatchPort(
+                topics=frozenset(self._stage_of),
+                start_offset=self._start_offset,
+                on_missing_state=self._on_missing_state,
+                on_removed=self._on_removed,
+            ),
+        )
+        # Faust signals pass positional arguments that we do not need; strong references keep the handlers alive.
+        self._handlers = (self._on_rebalance_complete, self._on_partitions_revoked)
+        self.app.on_rebalance_complete.connect(self._handlers[0])
+        self.app.on_partitions_revoked.connect(self._handlers[1])
+
+    def _new_app(self) -> faust.App:
+        c = self._connection
+        # Without a prefix Faust would read some eighty bare environment variables (BROKER_URL, TIMEZONE, ...).
+        return faust.App(
+            c.group,
+            env_prefix="HARMONY_FAUST_",
+            broker=[f"kafka://{b}" for b in c.brokers.split(",")],
+            broker_credentials=c.credentials(),
+            store="memory://",
+            datadir=str(Path(tempfile.gettempdir()) / f"harmony-faust-{os.getuid()}"),
+            web_enabled=False,
+            TableManager=NoTables,
+            topic_disable_leader=True,
+            topic_allow_declare=False,
+            table_standby_replicas=0,
+            stream_buffer_maxsize=16,
+            stream_wait_empty=False,
+            consumer_auto_offset_reset="earliest",
+            consumer_group_instance_id=c.instance_id,
+            consumer_max_fetch_size=4 << 20,
+            broker_commit_interval=c.commit_interval_s,
+            broker_session_timeout=c.session_timeout_s,
+            broker_heartbeat_interval=c.heartbeat_s,
+            broker_request_timeout=c.request_timeout_s,
+            producer_acks=-1,
+            producer_linger=c.producer_linger_s,
+            producer_max_request_size=PLAN_BYTES,
+            producer_max_batch_size=_BATCH_BYTES,
+        )
+
+    def batch_topic(self, name: str) -> Any:
+        """The topic for an agent: its events are `FetchedBatch` values."""
+        schema = BatchSchema(key_type=bytes, value_type=bytes, value_serializer="raw")
+        return self.app.topic(name, schema=schema)
+
+    async def accept(self, batch: FetchedBatch) -> None:
+        """Give a batch to its lane; batches of an older generation are dropped, their offsets will be read again."""
+        lane = self._lanes.get((batch.topic, batch.partition))
+        if lane is None or batch.generation != self._generation or batch.generation != self.app.consumer_generation_id:
+            return
+        self.status.last_record_s = monotonic()
+        try:
+            await lane.put(batch.records)
+        except ContractBroken as error:
+            self._on_failure(lane.stage, error)
+
+    async def send(self, records: Sequence[OutRecord]) -> list[Any]:
+        """Publish a few records, in order, and await the broker's acknowledgement of each."""
+        producer = self.app.producer
+        with self._leaving():
+            futures = [
+                await producer.send(r.topic, r.key, r.value, r.partition, None, list(r.headers)) for r in records
+            ]
+            return list(await asyncio.gather(*futures))
+
+    async def send_answers(self, records: Sequence[OutRecord]) -> None:
+        """Publish what a stage answers, in batches, and await the broker's acknowledgement of all."""
+        with self._leaving():
+            await send_batches(kafka_producer(self.app), [r for r in records if not self._withhold(r)])
+
+    @contextmanager
+    def _leaving(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            if self.app.should_stop:
+                # A worker that leaves takes its producer away from whoever still publishes: the next owner repeats it.
+                raise asyncio.CancelledError(str(error)) from error
+            raise
+
+    def lag(self) -> dict[tuple[str, int], int]:
+        """Records that the broker has and the lane has not read, per assigned partition."""
+        wanted = {TP(*key): lane.next_offset for key, lane in self._lanes.items() if lane.next_offset is not None}
+        return {(tp.topic, tp.partition): n for tp, n in highwater_lag(self.app, wanted).items()}
+
+    def reader(self) -> LogReader:
+        """A groupless reader of the same cluster."""
+        options = {"bootstrap_servers": self._connection.brokers, **self._connection.security}
+        return LogReader(options, self._count_restored)
+
+    def _count_restored(self) -> None:
+        self.status.restore_marks += 1
+
+    def _start_offset(self, tp: TP) -> int | None:
+        lane = self._lanes.get((tp.topic, tp.partition))
+        return lane.kernel.resume_offset if lane is not None else None
+
+    def _on_missing_state(self, tp: TP, committed: int) -> None:
+        self._on_failure(
+            self._stage_of[tp.topic].name,
+            ContractBroken(
+                f"{tp.topic}/{tp.partition}: the group has committed offset {committed} but no state is found; its "
+                "pages or commits topic was lost or truncated. `harmony state reset` accepts a new, empty start"
+            ),
+        )
+
+    def _on_removed(self, tp: TP, wanted: int, first: int) -> None:
+        lane = self._lanes.get((tp.topic, tp.partition))
+        if lane is None:
+            return
+        try:
+            self._losses.while_running(tp.topic, tp.partition, lane, wanted, first)
+        except ContractBroken as error:
+            self._on_failure(lane.stage, error)
+
+    async def _on_partitions_revoked(self, *_args: Any, **_kwargs: Any) -> None:
+        self.status.restored = False
+        revoked = sorted({lane.stage for lane in self._lanes.values()})
+        await self._close_lanes(list(self._lanes))
+        for stage in revoked:
+            self._fail_point(f"{stage}.after_revoked")
+
+    async def _close_lanes(self, keys: Iterable[tuple[str, int]]) -> None:
+        closing = [self._lanes.pop(key) for key in keys]
+        await asyncio.gather(*(lane.close() for lane in closing))
+
+    async def _on_rebalance_complete(self, *_args: Any, **_kwargs: Any) -> None:
+        """Awaited by Faust before it seeks and before the flow resumes: only here does restoring not race."""
+        started = monotonic()
+        await self._close_lanes(list(self._lanes))
+        self._generation = self.app.consumer_generation_id
+        held = self.app.consumer.assignment()
+        assigned = sorted((tp.topic, tp.partition) for tp in held if tp.topic in self._stage_of)
+        self._fail_point("restore.begin")
+        self.status.restoring = True
+        stage_name = "restore"
+        try:
+            with uncollected():
+                async with self.reader() as reader:
+                    # One partition after the other bounds the peak memory of reading state back.
+                    for topic, partition in assigned:
+                        stage = self._stage_of[topic]
+                        stage_name = f"{stage.name} of {topic}/{partition}"
+                        kernel = await stage.restore(topic, partition, reader)
+                        if lost := await check_reach(topic, partition, kernel, reader):
+                            self._losses.count(lost)
+                        self._fail_point("restore.partition")
+                        self._lanes[topic, partition] = self._new_lane(stage, TP(topic, partition), kernel)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            self._on_failure(stage_name, error)
+            raise
+        finally:
+            self.status.restoring = False
+        self._fail_point("restore.end")
+        self.status.assigned = frozenset(assigned)
+        self.status.restored = True
+        self.status.restore_s = monotonic() - started
+        self._meter.observe("restore_seconds", self.status.restore_s)
+
+    def _new_lane(self, stage: Stage, tp: TP, kernel: Kernel) -> Lane:
+        generation = self._generation
+
+        def on_failure(_stage: str, error: BaseException) -> None:
+            self._on_failure(f"{stage.name} of {tp.topic}/{tp.partition}", error)
+
+        return Lane(
+            stage=stage.name,
+            kernel=kernel,
+            send=self.send_answers,
+            mark_safe=lambda offset: cast("BatchConsumer", self.app.consumer).mark_safe(tp, offset, generation),
+            meter=self._meter,
+            on_failure=on_failure,
+            fail_point=self._fail_point,
+            gathering=stage.gathering,
+        )

@@ -1,0 +1,1 @@
+"""The windowed state of stage 2: recent slots per workload, and a week of ten-minute means."""

@@ -1,0 +1,161 @@
+"""A week of 10-minute means of demand per row, and the ten minutes that are running."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from streams.windows import half_cells, sparse_cells
+
+COARSE_ROWS = 1008
+COARSE_STEP_MS = 600_000
+DAY_ROWS = 86_400_000 // COARSE_STEP_MS
+
+
+class RunningCoarse(msgspec.Struct, frozen=True):
+    """The running ten minutes: per workload sums and counts of the level-1 indicators named."""
+
+    indicators: tuple[str, ...] = ()
+    sums: dict[str, tuple[list[float], list[int]]] = {}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CoarseRow:
+    """Ten minutes `[index*600 s, (index+1)*600 s)`: means of the level-1 indicators, float32 [k, C], and their mask."""
+
+    index: int
+    workloads: tuple[str, ...]
+    indicators: tuple[str, ...]
+    values: NDArray[np.float32]
+    observed: NDArray[np.bool_]
+
+    def keep(self, wanted: Sequence[str]) -> CoarseRow:
+        """The same ten minutes with only some of the workloads."""
+        chosen = frozenset(wanted)
+        rows = [k for k, workload in enumerate(self.workloads) if workload in chosen]
+        names = tuple(self.workloads[k] for k in rows)
+        return CoarseRow(self.index, names, self.indicators, self.values[rows], self.observed[rows])
+
+
+class CoarseRing:
+    """Means by row of the window table.
+
+    Args:
+        indicators: names of the C level-1 indicators.
+        step_ms: slot length.
+        capacity: rows.
+
+    Attributes:
+        newest: index of the newest ten minutes stored; None before the first.
+    """
+
+    def __init__(self, indicators: tuple[str, ...], step_ms: int, capacity: int) -> None:
+        self.indicators = indicators
+        self.newest: int | None = None
+        self._step_ms = step_ms
+        self._cells = half_cells.empty((capacity, COARSE_ROWS, len(indicators)))
+        self._sums = np.zeros((capacity, len(indicators)))
+        self._counts = np.zeros((capacity, len(indicators)), np.int64)
+
+    def grow(self, capacity: int) -> None:
+        """Make room for more rows."""
+        more = capacity - len(self._sums)
+        self._cells = sparse_cells.grown(self._cells, capacity)
+        self._sums = np.concatenate([self._sums, np.zeros((more, len(self.indicators)))])
+        self._counts = np.concatenate([self._counts, np.zeros((more, len(self.indicators)), np.int64)])
+
+    def clear(self, row: int) -> None:
+        """Forget a row."""
+        for array in (self._cells, self._sums, self._counts):
+            array[row] = 0
+
+    def read(self, row: int) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """Means [1008, C], oldest first, 0 where not observed; and their mask."""
+        cells = sparse_cells.from_oldest(self._cells[row], self.newest or 0)
+        return half_cells.values(cells), half_cells.observed(cells)
+
+    def day_ago(self, row: int, end_ms: int, column: int, rows: int) -> tuple[float | None, ...]:
+        """Means of so many ten minutes, from those on that a time lay in a day earlier; None where not observed."""
+        first = end_ms // COARSE_STEP_MS - DAY_ROWS
+        return tuple([self._mean(row, index, column) for index in range(first, first + rows)])
+
+    def _mean(self, row: int, index: int, column: int) -> float | None:
+        if self.newest is None or not self.newest - COARSE_ROWS < index <= self.newest:
+            return None
+        return half_cells.value(self._cells.item(row, index % COARSE_ROWS, column))
+
+    def goes_on(self, before: int, slot: int) -> bool:
+        """Whether a slot counts for the same ten minutes as one before it."""
+        return before * self._step_ms // COARSE_STEP_MS == slot * self._step_ms // COARSE_STEP_MS
+
+    def restart(self) -> None:
+        """Begin other ten minutes."""
+        self._sums[:] = 0
+        self._counts[:] = 0
+
+    def add(
+        self, slot: int, rows: Mapping[str, int], values: NDArray[np.float32], observed: NDArray[np.bool_]
+    ) -> CoarseRow | None:
+        """Add a slot to the running ten minutes; returns the row that it completes, if it does.
+
+        A slot belongs to the ten minutes in which it ends.
+
+        Args:
+            rows: row of every workload.
+            values, observed: [R, C] of the slot, by row.
+        """
+        used = len(values)
+        self._sums[:used] += values * observed
+        self._counts[:used] += observed
+        end_ms = (slot + 1) * self._step_ms
+        if end_ms // COARSE_STEP_MS == (end_ms - self._step_ms) // COARSE_STEP_MS:
+            return None
+        names = [w for w in sorted(rows) if self._counts[rows[w]].any()]
+        at = [rows[w] for w in names]
+        counts, sums = self._counts[at], self._sums[at]
+        means = np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0)
+        self.restart()
+        done = CoarseRow(
+            end_ms // COARSE_STEP_MS - 1, tuple(names), self.indicators, means.astype(np.float32), counts > 0
+        )
+        self.write(done, rows)
+        return done
+
+    def write(self, row: CoarseRow, rows: Mapping[str, int]) -> None:
+        """Store ten minutes of means; they come in ascending order of index, gaps are unobserved.
+
+        Indicators are matched by name; those that the row does not hold stay unobserved, unknown workloads are left
+        out.
+        """
+        first = row.index if self.newest is None else self.newest + 1
+        used = max(rows.values(), default=-1) + 1
+        for index in range(max(first, row.index - COARSE_ROWS + 1), row.index + 1):
+            self._cells[:used, index % COARSE_ROWS] = 0
+        self.newest = row.index if self.newest is None else max(row.index, self.newest)
+        held = {name: n for n, name in enumerate(row.indicators)}
+        known = [k for k, workload in enumerate(row.workloads) if workload in rows]
+        at = [rows[row.workloads[k]] for k in known]
+        for to, name in enumerate(self.indicators):
+            if name in held:
+                column = held[name]
+                cells = half_cells.pack(row.values[known, column], row.observed[known, column])
+                self._cells[at, row.index % COARSE_ROWS, to] = cells
+
+    def running(self, rows: Mapping[str, int]) -> RunningCoarse:
+        """The running ten minutes, for the commit record."""
+        names = sorted(rows)
+        at = [rows[w] for w in names]
+        told = zip(names, self._sums[at].tolist(), self._counts[at].tolist(), strict=True)
+        return RunningCoarse(self.indicators, {w: (sums, counts) for w, sums, counts in told})
+
+    def restore_running(self, row: int, running: RunningCoarse, workload: str) -> None:
+        """Take one workload's running ten minutes from a commit record; indicators are matched by name."""
+        sums, counts = running.sums[workload]
+        for to, name in enumerate(self.indicators):
+            if name in running.indicators:
+                column = running.indicators.index(name)
+                self._sums[row, to], self._counts[row, to] = sums[column], counts[column]

@@ -1,0 +1,234 @@
+"""The window table: per workload the last L slots of every indicator, and a week of 10-minute means of demand.
+
+It has a table's face (`table[workload]`, iteration, `len`), but no changelog of its own: pages are its changelog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streams.catalogue import Indicator
+from streams.fact_ring import FactRing, RecentFacts
+from streams.pages.page import Page
+from streams.windows import sparse_cells
+from streams.windows.coarse import CoarseRing, CoarseRow, RunningCoarse
+
+_GROWTH = 1.25
+_NEVER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One workload's view at the newest slot.
+
+    Attributes:
+        columns: indicator name -> column.
+        values: float32 [L, N], oldest slot first, 0 where not observed.
+        observed: bool [L, N].
+        facts: what its slots said beside the values.
+        read_coarse: 10-minute means of the C level-1 indicators, float32 [1008, C], oldest first, 0 where not
+            observed, and their mask; as they are when it is called.
+        observed_steps: of each indicator, in how many slots it was observed; counted where it is not given.
+        read_day_ago: of a level-1 indicator's column and a number of rows, its 10-minute means from those on that the
+            end of the newest slot lay in a day earlier, None where not observed; as they are when it is called.
+    """
+
+    workload: str
+    columns: Mapping[str, int]
+    values: NDArray[np.float32]
+    observed: NDArray[np.bool_]
+    facts: RecentFacts
+    read_coarse: Callable[[], tuple[NDArray[np.float32], NDArray[np.bool_]]]
+    observed_steps: Sequence[int] = ()
+    read_day_ago: Callable[[int, int], tuple[float | None, ...]] = lambda _column, _rows: ()
+
+    def __post_init__(self) -> None:
+        if not self.observed_steps:
+            object.__setattr__(self, "observed_steps", self.observed.sum(axis=0).tolist())
+
+    def newest(self, indicator: str) -> float | None:
+        """Value of an indicator in the newest slot; None when not observed or not in the catalogue."""
+        n = self.columns.get(indicator)
+        # `item`, for indexing makes a number of numpy's first; asked eight times per workload and slot.
+        return self.values.item(-1, n) if n is not None and self.observed.item(-1, n) else None
+
+
+class WindowTable:
+    """Fine and coarse rings of one pages partition, filled from joined pages in slot order."""
+
+    def __init__(self, catalogue: Sequence[Indicator], context_steps: int, step_ms: int, capacity: int = 64) -> None:
+        self.catalogue = tuple(catalogue)
+        self.context_steps = context_steps
+        self.step_ms = step_ms
+        self.newest: int | None = None
+        self._column = {indicator.name: n for n, indicator in enumerate(self.catalogue)}
+        coarse_names = tuple(i.name for i in self.catalogue if i.level == 1)
+        self.num_coarse = len(coarse_names)
+        self._row: dict[str, int] = {}
+        self._paged: tuple[tuple[str, ...], NDArray[np.int64]] = (), np.zeros(0, np.int64)
+        self._free: list[int] = []
+        self._num_rows = 0
+        self._last_seen = np.full(capacity, _NEVER, np.int64)
+        self._cells = sparse_cells.empty((capacity, context_steps, len(self.catalogue)))
+        self._facts = FactRing(context_steps, step_ms, capacity)
+        self._coarse = CoarseRing(coarse_names, step_ms, capacity)
+        self._running: RunningCoarse | None = None
+
+    # A table's face.
+
+    def __len__(self) -> int:
+        return len(self._row)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._row))
+
+    def __contains__(self, workload: str) -> bool:
+        return workload in self._row
+
+    def __getitem__(self, workload: str) -> Window:
+        return self.windows((workload,))[0]
+
+    def windows(self, workloads: Sequence[str]) -> list[Window]:
+        """Views of several workloads, read at once; they share memory that the table does not write to."""
+        rows = [self._row[workload] for workload in workloads]
+        length = self.context_steps
+        slots = np.arange(self._require_newest() + 1, self._require_newest() + 1 + length) % length
+        cells = self._cells[np.array(rows)[:, None], slots]  # [R, L, N]
+        values, observed = sparse_cells.values(cells), sparse_cells.observed(cells)
+        steps = observed.sum(axis=1, dtype=np.int32).tolist()
+        end_ms = (self._require_newest() + 1) * self.step_ms
+        return [
+            Window(
+                workload=workload,
+                columns=self._column,
+                values=values[k],
+                observed=observed[k],
+                facts=self._facts.read(row),
+                read_coarse=partial(self._coarse.read, row),
+                observed_steps=steps[k],
+                read_day_ago=partial(self._coarse.day_ago, row, end_ms),
+            )
+            for k, (workload, row) in enumerate(zip(workloads, rows, strict=True))
+        ]
+
+    def last_seen(self, workload: str) -> int:
+        """Newest slot in which the workload had a sample or a fact."""
+        return int(self._last_seen[self._row[workload]])
+
+    def newest_values(self, indicator: str) -> dict[str, float]:
+        """Of every workload whose indicator is observed in the newest slot, its value there."""
+        cells = self._cells[: self._num_rows, self._require_newest() % self.context_steps, self._column[indicator]]
+        values, seen = sparse_cells.values(cells).tolist(), sparse_cells.observed(cells).tolist()
+        return {w: values[row] for w, row in self._row.items() if seen[row]}
+
+    # Filling.
+
+    def advance(self, slot: int) -> None:
+        """Make `slot` the newest; what falls out of the last L slots is forgotten."""
+        first = slot if self.newest is None else self.newest + 1
+        for s in range(max(first, slot - self.context_steps + 1), slot + 1):
+            self._cells[: self._num_rows, s % self.context_steps] = 0
+        if self.newest is not None and not self._coarse.goes_on(self.newest, slot):
+            # Slots that were jumped over complete nothing: what was summed up before them is not of these ten minutes.
+            self._coarse.restart()
+            self._running = None
+        self.newest = slot
+        self._facts.advance(slot, self._num_rows)
+
+    def write(self, page: Page) -> None:
+        """Store a page whose slot lies within the last L slots; indicators are matched by name."""
+        newest = self._require_newest()
+        if not newest - self.context_steps < page.slot <= newest:
+            return
+        known = [(k, self._column[name]) for k, name in enumerate(page.indicators) if name in self._column]
+        if not page.workloads:
+            return
+        rows = self._rows_of(page.workloads)
+        if known:
+            from_columns, to_columns = map(list, zip(*known, strict=True))
+            cells = sparse_cells.pack(page.values[:, from_columns], page.observed[:, from_columns])
+            self._cells[rows[:, None], page.slot % self.context_steps, to_columns] = cells
+        self._last_seen[rows] = np.maximum(self._last_seen[rows], page.slot)
+        self._facts.write(rows, page.slot, page.source, page.facts)
+
+    def unseen(self) -> list[str]:
+        """Workloads without a sample or fact in the last L slots, sorted."""
+        seen = self._last_seen[: self._num_rows]
+        gone = (seen != _NEVER) & (seen <= self._require_newest() - self.context_steps)
+        return sorted(w for w, row in self._row.items() if gone[row]) if gone.any() else []
+
+    def remove(self, workload: str) -> None:
+        """Forget a workload and free its row."""
+        row = self._row.pop(workload)
+        self._paged = (), self._paged[1][:0]
+        self._cells[row] = 0
+        self._facts.clear(row)
+        self._coarse.clear(row)
+        self._last_seen[row] = _NEVER
+        self._free.append(row)
+
+    def reserve(self, workloads: int) -> None:
+        """Make room for so many: what grows is copied again and again."""
+        if workloads > len(self._cells):
+            self._grow(workloads)
+
+    def _rows_of(self, workloads: tuple[str, ...]) -> NDArray[np.int64]:
+        """Rows of a page's workloads; pages beside each other mostly hold the same."""
+        if workloads != self._paged[0]:
+            self._paged = workloads, np.array([self._row_of(w) for w in workloads], np.int64)
+        return self._paged[1]
+
+    def _row_of(self, workload: str) -> int:
+        row = self._row.get(workload)
+        if row is None:
+            row = self._free.pop() if self._free else self._num_rows
+            if row == self._num_rows:
+                self._num_rows += 1
+            if row >= len(self._cells):
+                # A small factor keeps the copy beside its original small.
+                self._grow(int(_GROWTH * len(self._cells)) + 64)
+            self._row[workload] = row
+            if self._running is not None and workload in self._running.sums:
+                self._coarse.restore_running(row, self._running, workload)
+        return row
+
+    def _grow(self, capacity: int) -> None:
+        # New rows take memory only once they are written.
+        self._cells = sparse_cells.grown(self._cells, capacity)
+        self._last_seen = np.concatenate([self._last_seen, np.full(capacity - len(self._last_seen), _NEVER)])
+        self._facts.grow(capacity)
+        self._coarse.grow(capacity)
+
+    def _require_newest(self) -> int:
+        if self.newest is None:
+            raise LookupError("the window table has no slot yet")
+        return self.newest
+
+    # The coarse ring.
+
+    def accumulate_coarse(self) -> CoarseRow | None:
+        """Add the newest slot to its running ten minutes; returns the row that this slot completes, if it does."""
+        slot = self._require_newest()
+        cells = self._cells[: self._num_rows, slot % self.context_steps, : self.num_coarse]
+        self._running = None
+        return self._coarse.add(slot, self._row, sparse_cells.values(cells), sparse_cells.observed(cells))
+
+    def write_coarse(self, row: CoarseRow) -> None:
+        """Store ten minutes of means of the workloads at hand; they come in ascending order of index."""
+        self._coarse.write(row, self._row)
+
+    def running_coarse(self) -> RunningCoarse:
+        """The running ten minutes, for the commit record."""
+        return self._coarse.running(self._row)
+
+    def restore_running_coarse(self, running: RunningCoarse) -> None:
+        """Take the running ten minutes from a commit record; of workloads that come later, when they come."""
+        self._running = running
+        for workload, row in self._row.items():
+            if workload in running.sums:
+                self._coarse.restore_running(row, running, workload)
