@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Generic, TypeVar
+from typing import Annotated, Final, Generic, TypeVar
 
 import msgspec
 
 from model.calibration.trust import Outlook
-from streams.pages.page import Control, FleetFacts
+from streams.records.facts import Control, FleetFacts
+from streams.records.limits import MAX_REPLICAS
 
 P = TypeVar("P")
 
@@ -324,3 +325,15 @@ def decision_id(fleet: str, workload: str, origin_ts_ms: int, policy: str, model
     """Deterministic id of a decision: a replay of the log gives the same one."""
     text = "\x1f".join((fleet, workload, str(origin_ts_ms), policy, model))
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+class Pin(msgspec.Struct, frozen=True):
+    """Break glass: an operator holds a workload at `replicas` until `until_ts_ms` (None = until unpinned)."""
+
+    replicas: Annotated[int, msgspec.Meta(ge=0, le=MAX_REPLICAS)]
+    until_ts_ms: int | None = None
+    by: str = ""
+    reason: str = ""
+
+
+LEVELS: Final = (0.05, 0.1, 0.5, 0.9, 0.95)

@@ -9,8 +9,8 @@ from time import time
 
 import msgspec
 
-from agents.decide_commit import STAGE as DECIDE
-from agents.decide_commit import DecideCommit
+from agents.decide.state import STAGE as DECIDE
+from agents.decide.state import DecideCommit
 from infra.finding import Finding
 from infra.kafka_tail import TailRecord, TopicTail
 from infra.retention_watch import RETENTION_REMEDY
@@ -19,11 +19,10 @@ from infra.settings import Settings
 from infra.topic_admin import TopicAdmin
 from infra.weights_allowed import allowed_weights
 from infra.worker_options import WorkerOptions
-from model.network.packaged import NO_NETWORK, weights_folder
-from streams.log import ContractBroken, LogRecord
+from model.network.spec import NO_NETWORK, weights_folder
+from streams.log import UNREADABLE, ContractBroken, LogRecord
 from streams.pages.codec import slot_of_page
 from streams.runtime.commits import CommitAssembler
-from streams.unreadable import UNREADABLE
 from streams.windows.read_back import ReadBackSizes, shortages
 
 _SKEW_S = 2.0

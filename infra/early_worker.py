@@ -13,7 +13,7 @@ from typing import Final
 import faust
 import structlog
 
-from streams.end_process import end_process
+from streams.runtime.app import end_process
 
 _PATIENCE_S: Final = 5.0
 

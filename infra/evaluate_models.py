@@ -9,17 +9,23 @@ from typing import TYPE_CHECKING
 
 from infra.errors import HarmonyError
 from model.contract import Forecaster
-from model.evaluation import averages, baselines, fisher_baselines
-from model.evaluation.contestant_errors import NotRun
+from model.evaluation import contestants as averages
+from model.evaluation import contestants as baselines
+from model.evaluation import fisher as fisher_baselines
 from model.evaluation.contestants import ridge
-from model.evaluation.external import FOUNDATION_MODELS, foundation_contestant
+from model.evaluation.dataset import NotRun
+from model.evaluation.external import (
+    FOUNDATION_MODELS,
+    STATISTICAL_MODELS,
+    foundation_contestant,
+    statistical_contestant,
+)
 from model.evaluation.fisher import Answer, Asked
 from model.evaluation.rolling import Paths, Round
 from model.evaluation.served import fisher_contestant, rolling_contestant
-from model.evaluation.statistical import STATISTICAL_MODELS, statistical_contestant
 
 if TYPE_CHECKING:
-    from model.evaluation.adapted import Adapted
+    from model.evaluation.served import Adapted
 
 FINE_ROWS = 512  # newest rows that a forecaster of the contract sees one by one; the worker's own default is 128
 
@@ -62,27 +68,27 @@ def _served_ridge() -> Forecaster:
 
 
 def _served_naive() -> Forecaster:
-    from model.seasonal_naive import SeasonalNaiveForecaster
+    from model.baselines.smoothing import SeasonalNaiveForecaster
 
     return SeasonalNaiveForecaster()
 
 
 def _served_pool() -> Forecaster:
-    from model.network.serving import baselines as behind_the_network
+    from model.network.forecaster import baselines as behind_the_network
 
     return behind_the_network()
 
 
 def _served() -> Forecaster:
-    from model.network.serving import serving_forecaster
+    from model.network.forecaster import serving_forecaster
 
     return serving_forecaster()
 
 
 def _checkpoint(name: str) -> Forecaster:
     from model.network.checkpoint import CheckpointError
-    from model.network.packaged import SHIPPED_NAME
-    from model.network.serving import network_forecaster
+    from model.network.forecaster import network_forecaster
+    from model.network.spec import SHIPPED_NAME
 
     try:
         return network_forecaster(name.partition(":")[2] or SHIPPED_NAME)
@@ -171,12 +177,11 @@ def _add_adapted(
     rolling: dict[str, RollingContestant],
     fisher: dict[str, FisherContestant],
 ) -> None:
-    from model.evaluation.adapted import Adapted
+    from model.evaluation.served import Adapted
     from model.network.checkpoint import CheckpointError, load
-    from model.network.forecaster import NetworkForecaster
+    from model.network.forecaster import NetworkForecaster, combined
     from model.network.network import Network
-    from model.network.packaged import SHIPPED_NAME, weights_folder
-    from model.network.serving import combined
+    from model.network.spec import SHIPPED_NAME, weights_folder
 
     kind, _, folder = name.partition(":")
     try:

@@ -10,13 +10,22 @@ from typing import Any
 import numpy as np
 
 from infra.evaluate_models import RollingContestant
-from model.evaluation.baselines import seasonal_naive
 from model.evaluation.bootstrap import pooled_interval, relative_interval
+from model.evaluation.contestants import seasonal_naive
 from model.evaluation.dataset import Task, Track
+from model.evaluation.external import STATISTICAL_MODELS, subset_horizon, subset_origins
 from model.evaluation.rolling import Round
-from model.evaluation.rolling_scores import Cells, join_cells, score_round
-from model.evaluation.rolling_summary import RATIOS, Pair, by_indicator, headline, relative, task_metric
-from model.evaluation.statistical import STATISTICAL_MODELS, subset_horizon, subset_origins
+from model.evaluation.rolling_scores import (
+    RATIOS,
+    Cells,
+    Pair,
+    by_indicator,
+    headline,
+    join_cells,
+    relative,
+    score_round,
+    task_metric,
+)
 
 REFERENCE = "snaive"
 _SUBSET_ITEMS = 5

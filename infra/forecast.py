@@ -157,9 +157,9 @@ def _lower(column: Floats, given: float | None, where: str) -> float:
 
 def _forecaster(name: str) -> Forecaster:
     from model.baselines.ridge import RidgeForecaster
+    from model.baselines.smoothing import SeasonalNaiveForecaster
     from model.network.checkpoint import CheckpointError
-    from model.network.serving import baselines, network_forecaster, serving_forecaster
-    from model.seasonal_naive import SeasonalNaiveForecaster
+    from model.network.forecaster import baselines, network_forecaster, serving_forecaster
 
     if name == "served":
         return serving_forecaster(on_refusal=say)

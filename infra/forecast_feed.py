@@ -17,12 +17,11 @@ from infra.forecast_score import Scorecard
 from infra.lockstep import POLL_MS, reader_from_now
 from streams.catalogue import DEFAULT_CATALOGUE, SOURCES, Source
 from streams.config import StreamConfig
-from streams.log import ContractBroken, LogRecord
+from streams.log import UNREADABLE, ContractBroken, LogRecord
 from streams.pages.codec import PageAssembler
 from streams.pages.page import Page
 from streams.runtime.commits import CommitAssembler
 from streams.topics import Topics
-from streams.unreadable import UNREADABLE
 
 
 class _Committed(msgspec.Struct):

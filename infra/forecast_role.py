@@ -5,8 +5,7 @@ from __future__ import annotations
 from agents.forecast.agent import ForecastStage, register_forecast_agent
 from agents.forecast.kernel import ForecastKernel
 from agents.forecast.publish import QUANTILE_LEVELS
-from agents.forecast.scoring import SkillBoard
-from agents.live_scoring import ForecastScorer, NaiveBaseline
+from agents.forecast.scoring import ForecastScorer, NaiveBaseline, SkillBoard
 from agents.priority import Precedence
 from infra.model_host import host_model
 from infra.settings import Settings

@@ -11,7 +11,7 @@ from typing import Literal
 
 from agents.forecast.scoring import BANDS
 from streams.catalogue import DEFAULT_CATALOGUE
-from streams.lateness import LATENESS_BOUNDS_MS
+from streams.ingest.kernel import LATENESS_BOUNDS_MS
 from streams.records.decode import UNEXPLAINED
 from streams.records.schema import DEAD_LETTER_CODES
 

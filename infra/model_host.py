@@ -17,7 +17,7 @@ from infra.settings import Settings
 from infra.warm_up import warm_up
 from infra.weights_allowed import allowed_weights
 from model.inference import InferenceWorker
-from model.network.serving import baselines, worker_forecaster
+from model.network.forecaster import baselines, worker_forecaster
 from streams.catalogue import Indicator
 from streams.meter import Meter
 

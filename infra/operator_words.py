@@ -16,8 +16,8 @@ from infra.durations import parse_units_s
 from infra.errors import HarmonyError
 from infra.producers import close_producer
 from streams.catalogue import DEFAULT_CATALOGUE
-from streams.pages.page import Control
 from streams.records.decode import RecordDecoder
+from streams.records.facts import Control
 from streams.records.schema import DeadLetter, encode_control
 
 _SEND_TIMEOUT_S = 20.0

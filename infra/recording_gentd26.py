@@ -17,7 +17,7 @@ from statistics import median
 from infra.recording_csv import instant_ms, label, number, read_columns, refuse
 from infra.recordings import Readings, Recording
 from infra.series_cells import missing_cell
-from streams.pages.page import FleetFacts
+from streams.records.facts import FleetFacts
 
 WORKLOAD = "recording/gentd26"
 GATEWAY = "gateway"

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from infra.recording_csv import refuse
 from infra.simulator.telemetry import SlotTelemetry
 from streams.catalogue import Source
-from streams.pages.page import FleetFacts
+from streams.records.facts import FleetFacts
 from streams.records.schema import encode_fleet, encode_packed
 
 SOURCE = "recording"

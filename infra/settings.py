@@ -42,8 +42,8 @@ from infra.settings_section import check_text, check_unique
 from infra.settings_workload import SloSection, WorkloadSection
 from infra.watchdog_rules import WatchdogLimits
 from streams.config import StreamConfig
+from streams.runtime.app import uncollected
 from streams.topics import Topics
-from streams.uncollected import uncollected
 
 DEFAULT_FILE = "harmony.yaml"
 

@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
-from agents.policy import BatchRule, NightlyBatch
-from agents.schedule import MINUTES, CalendarRule, KnownEvent, Schedule, zone_of
+from agents.policy import MINUTES, BatchRule, CalendarRule, KnownEvent, NightlyBatch, Schedule, zone_of
 from infra.settings_section import Section, check_unique, key
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")

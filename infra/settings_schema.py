@@ -16,7 +16,7 @@ from infra.plugins.limits import PluginKind, PluginLimits
 from infra.settings_section import Section
 from infra.settings_section import key as _key
 from infra.watchdog_rules import WatchdogLimits
-from model.network.packaged import SHIPPED_NAME
+from model.network.spec import SHIPPED_NAME
 from streams.config import StreamConfig
 from streams.topics import Topics
 

@@ -24,16 +24,15 @@ from kafka.errors import (
     UnknownTopicOrPartitionError,
 )
 
-from agents.decide_commit import STAGE as DECIDE
-from agents.decide_commit import DecideCommit
+from agents.decide.state import STAGE as DECIDE
+from agents.decide.state import DecideCommit
 from infra.brokers import bootstrap_servers
 from infra.errors import HarmonyError
 from infra.rights import workers_group
 from infra.topic_admin import create_topics, patiently
-from streams.log import ContractBroken, LogRecord
+from streams.log import UNREADABLE, ContractBroken, LogRecord
 from streams.runtime.commits import CommitAssembler
 from streams.topics import Topics, TopicSpec
-from streams.unreadable import UNREADABLE
 
 _TIMEOUT_MS = 30_000
 _DELETED_WITHIN_S = 30.0

@@ -15,8 +15,8 @@ from infra.cli_options import JsonOption, finite, print_json, say, writable_fold
 from infra.errors import HarmonyError
 
 if TYPE_CHECKING:
-    from model.network.history import History
     from model.network.network import Network
+    from model.training.examples import History
     from model.training.loop import Progress, Trainer
 
 
@@ -58,8 +58,8 @@ def train(
     import torch
 
     torch.set_num_threads(threads)
-    from model.network.adapt import TooShortError
     from model.network.checkpoint import CheckpointError
+    from model.training.adapt import TooShortError
 
     try:
         report = _train(out, data, base, level or [], steps, minutes, loads, seed, workers)
@@ -88,8 +88,8 @@ def _train(
     seed: int,
     workers: int,
 ) -> dict[str, Any]:
-    from model.network import runs
     from model.network.checkpoint import WEIGHTS, save
+    from model.training import loop as runs
 
     run_folder = out / "run"
     started = time.monotonic()
@@ -127,7 +127,7 @@ def _train(
 
 def _begun(run_folder: Path) -> int:
     """Step at which a run that was put away stopped; 0 without one."""
-    from model.network.runs import COUNTERS
+    from model.training.loop import COUNTERS
 
     try:
         return int(json.loads((run_folder / COUNTERS).read_text())["step"])
@@ -153,7 +153,7 @@ def _synthetic(base: str | None, steps: int | None, loads: float, seed: int, wor
 
 
 def _adaptation(data: Path, base: str | None, levels: list[str], steps: int | None, seed: int, begin: int) -> Trainer:
-    from model.network.adapt import ADAPT, adaptation
+    from model.training.adapt import ADAPT, adaptation
 
     histories = _histories(data, _levels(levels))
     options = replace(ADAPT, seed=seed, steps=steps or ADAPT.steps)
@@ -162,7 +162,7 @@ def _adaptation(data: Path, base: str | None, levels: list[str], steps: int | No
 
 def _network(weights: str) -> Network:
     from model.network.checkpoint import load
-    from model.network.packaged import weights_folder
+    from model.network.spec import weights_folder
 
     return load(weights_folder(weights)).network
 
@@ -181,8 +181,8 @@ def _histories(data: Path, levels: dict[str, int]) -> list[History]:
     import numpy as np
 
     from infra.series_file import read_series
-    from model.network.history import History
     from model.network.spec import MAX_INDICATORS
+    from model.training.examples import History
     from streams.catalogue import DEFAULT_CATALOGUE
 
     known = {indicator.name: indicator.level for indicator in DEFAULT_CATALOGUE} | levels
@@ -236,7 +236,7 @@ class _Watch:
         self._bar.stop()
 
     def saw(self, progress: Progress) -> None:
-        from model.network import runs
+        from model.training import loop as runs
 
         scored = "" if progress.validation is None else f", validation {progress.validation:.4f}"
         words = f"loss {progress.loss:.4f}{scored}, {progress.eta_s / 60:.1f} min left"

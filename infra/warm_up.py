@@ -11,11 +11,15 @@ import numpy as np
 import structlog
 
 from agents.planning import planner
-from model import compiled, digits, unfelt_steps, widening, window_tallies
-from model.averages import average_of_known, exponential_averages
+from model import compiled
+from model import numerics as digits
+from model import numerics as widening
 from model.bursts import kernel as surge_chains
+from model.bursts import kernel as unfelt_steps
+from model.calibration import risk as window_tallies
 from model.contract import Forecaster
-from model.network import serving
+from model.network import forecaster as serving
+from model.numerics import average_of_known, exponential_averages
 from streams.ingest.warm_up import warm_up as warm_up_ingest
 
 log = structlog.get_logger(__name__)
@@ -57,10 +61,10 @@ def warm_up_forecasters() -> None:
 def _warm_up_plans() -> None:
     planner.warm_up()
     window_tallies.warm_up()
-    unfelt_steps.warm_up()
+    unfelt_steps.warm_up_outliers()
     surge_chains.warm_up()
-    digits.warm_up()
-    widening.warm_up()
+    digits.warm_up_digits()
+    widening.warm_up_widening()
     rows, paths = np.zeros(1, np.float32), np.zeros((1, 2, 3), np.float32)
     exponential_averages(paths, rows, rows, np.empty_like(paths))
     average_of_known(np.ones((2, 1), np.float32), np.ones((2, 1), np.bool_), 0, 0.1)

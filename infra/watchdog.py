@@ -20,8 +20,7 @@ from faust.types.tuples import TP
 
 from infra.health import Health
 from infra.watchdog_rules import LaneView, Phase, Stall, Watch, WatchdogLimits, WorkerView
-from streams.exhaustion import exhausted
-from streams.runtime.app import StageHost
+from streams.runtime.app import StageHost, exhausted
 from streams.runtime.transport import BatchConsumer, producer_failure
 
 LOOK_S = 0.5

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from model.network.packaged import NO_NETWORK, SHIPPED_NAME
+from model.network.spec import NO_NETWORK, SHIPPED_NAME
 
 _FILE = "weights.safetensors"
 

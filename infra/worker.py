@@ -34,13 +34,10 @@ from infra.watchdog import Watchdog
 from infra.web_tls import web_tls
 from infra.worker_options import WorkerOptions
 from infra.worker_watch import WorkerWatch
-from streams.connection import ConnectionConfig
-from streams.end_process import end_process
 from streams.log import OutRecord
-from streams.runtime.app import Stage, StageHost
+from streams.runtime.app import ConnectionConfig, Stage, StageHost, collect_seldom, end_process
 from streams.runtime.commits import Commit
 from streams.runtime.ticker import Ticker
-from streams.uncollected import collect_seldom
 
 if TYPE_CHECKING:
     from infra.forecast_role import ForecastRole

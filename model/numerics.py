@@ -88,3 +88,122 @@ def roots_of(x: Float, degree: int, out: Float) -> None:
     for k in range(len(x)):
         if x[k] < _LEAST_NORMAL:
             out[k] = x[k] ** (1.0 / degree)
+
+
+# Exponential averages of paths, compiled.
+
+
+Single = NDArray[np.float32]
+Seen = NDArray[np.bool_]
+
+
+@compiled
+def exponential_averages(paths: Single, keep: Single, start: Single, out: Single) -> None:
+    """Average every path from a row's start on: a step leaves the share `keep` of the distance to its value.
+
+    Args:
+        paths: [B, H, S]; all paths take a step together, which processors do several at a time.
+        keep, start: [B].
+        out: [B, H, S].
+    """
+    rows, steps, paths_per_row = paths.shape
+    average = np.empty(paths_per_row, np.float32)
+    for b in range(rows):
+        average[:] = start[b]
+        for h in range(steps):
+            for s in range(paths_per_row):
+                here = paths[b, h, s]
+                average[s] = here + (average[s] - here) * keep[b]
+            out[b, h] = average
+
+
+@compiled
+def average_of_known(values: Single, observed: Seen, column: int, rate: float) -> tuple[bool, float]:
+    """The average of one column, whose rows weigh less the older they are.
+
+    Args:
+        values, observed: [L, N], oldest first.
+        rate: of the weights' exponential decay, per row; from the newest row observed, so that not all of them vanish.
+
+    Returns:
+        Whether any row was observed, and the average of those.
+    """
+    newest, total, weights = -1, 0.0, 0.0
+    for row in range(len(values) - 1, -1, -1):
+        if observed[row, column]:
+            newest = row if newest < 0 else newest
+            weight = math.exp(-rate * (newest - row))
+            total += weight * np.float64(values[row, column])
+            weights += weight
+    return newest >= 0, total / weights if newest >= 0 else 0.0
+
+
+# Numbers to six significant digits, compiled: of each workload some hundreds are published in every slot.
+
+
+_DIGITS: Final = 6
+_LEAST, _MOST = -324, 308  # exponents of a float64
+with np.errstate(over="ignore"):
+    _SCALES: Final = np.power(10.0, _DIGITS - 1 - np.arange(_LEAST, _MOST + 1, dtype=np.float64))
+
+
+def six_digits(values: Float) -> Float:
+    """What a reader can use, in half the bytes; what is not finite has no digits, and is nan."""
+    rounded = np.empty(values.shape)
+    _round(np.ascontiguousarray(values).reshape(-1), rounded.reshape(-1))
+    return rounded
+
+
+@compiled
+def _round(values: Float, rounded: Float) -> None:
+    for k in range(len(values)):
+        size = abs(values[k])
+        if not size <= _BEYOND:
+            rounded[k] = np.nan
+            continue
+        magnitude = math.floor(math.log10(size)) if size > 0 else 0
+        scale = _SCALES[magnitude - _LEAST]
+        rounded[k] = np.rint(values[k] * scale) / scale
+
+
+_BEYOND: Final = float(np.finfo(np.float64).max)
+
+
+def warm_up_digits() -> None:
+    """Compile or load it."""
+    six_digits(np.ones(1))
+
+
+# Paths moved away from the median of their step, compiled.
+
+
+@compiled
+def widen(values: Single, middle: Single, factors: Single, reach: Single, lower: np.float32, upper: np.float32) -> None:
+    """Multiply distances from the middle by each row's factor, in place, within the bounds and no further than `reach`.
+
+    Rows with factor 1 keep their bits, and so does a value that lies beyond the reach as it is.
+
+    Args:
+        values: [B, H, S].
+        middle: [B, H].
+        factors: [B].
+        reach: [B], the largest distance from the middle that widening may bring about.
+    """
+    for b in range(values.shape[0]):
+        factor = factors[b]
+        if factor == np.float32(1.0):
+            continue
+        for h in range(values.shape[1]):
+            line, at = values[b, h], middle[b, h]
+            for s in range(len(line)):
+                apart = line[s] - at
+                most = max(abs(apart), reach[b])
+                value = min(max(apart * factor, -most), most) + at
+                value = lower if value < lower else value  # noqa: FURB136
+                line[s] = upper if value > upper else value  # noqa: FURB136
+
+
+def warm_up_widening() -> None:
+    """Compile or load it."""
+    values, row = np.ones((1, 2, 3), np.float32), np.ones(1, np.float32)
+    widen(values, np.ones((1, 2), np.float32), row, row, np.float32(0.0), np.float32(1.0))

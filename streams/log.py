@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -53,3 +54,25 @@ class OtherSettings(ContractBroken):
     """The state was built under other settings than these: a person must choose, so starting again is no use."""
 
     exit_code = 2
+
+
+# So many at a time: what bounds the memory of a large fleet.
+
+
+T = TypeVar("T")
+
+
+def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """So many of them at a time, the last time perhaps fewer."""
+    rest = iter(items)
+    while some := list(islice(rest, size)):
+        yield some
+
+
+# What msgspec raises of bytes that are not what they should be.
+#
+# Strings that are not UTF-8, and what is nested thousands of times, are told by errors that are none of its own:
+# whoever reads what others wrote, or what a broken disk gives back, catches all three.
+
+
+UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)

@@ -8,9 +8,8 @@ from typing import Any
 from agents.decide.kernel import STAGE, DecideKernel
 from agents.priority import Precedence
 from streams.log import Emission, LogRecord
-from streams.newest_commit import newest_commit
 from streams.runtime.app import StageHost
-from streams.runtime.commits import Commit
+from streams.runtime.commits import Commit, newest_commit
 from streams.runtime.restore import LogReader
 from streams.topics import Topics
 

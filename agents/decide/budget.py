@@ -17,7 +17,7 @@ from agents.policy import WorkloadSpec
 from agents.records import Decision, WorkloadPlan
 
 if TYPE_CHECKING:
-    from agents.decide.state import Frame
+    from agents.decide.frame import Frame
 
 _FLOORS = ("schedule", "batch")
 

@@ -11,8 +11,9 @@ from urllib.parse import quote
 
 import msgspec
 
+from agents.decide.frame import Frame
 from agents.decide.guards.chain import Guarded
-from agents.decide.state import Frame, LastCommand, observed_replicas
+from agents.decide.state import LastCommand, observed_replicas
 from agents.policy import Slo, WorkloadSpec
 from agents.records import (
     Command,

@@ -7,17 +7,18 @@ adoption after a crash reach the same state.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import msgspec
 
 from agents.decide.budget import Claim, claim_of
+from agents.decide.frame import Frame
 from agents.planning.codec import Shown
-from agents.policy import Policy
-from agents.records import Decision, PlanOf, WorkloadPlan
-from agents.situation import Pin
+from agents.policy import Policy, check_fleet
+from agents.records import Decision, Pin, WorkloadPlan
 from streams.config import StreamConfig
-from streams.pages.page import FleetFacts
+from streams.log import UNREADABLE, ContractBroken, OtherSettings
+from streams.records.facts import FleetFacts
+from streams.runtime.commits import Commit, pack
 
 MINUTE_MS = 60_000
 
@@ -115,30 +116,6 @@ class DecideState(msgspec.Struct):
             self.clock_ms,
             dict(self.claims),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """What all workloads of one plan share; `plan` for what it says of all, not for theirs."""
-
-    plan: PlanOf[msgspec.Raw]
-    policy: Policy
-    policy_fingerprint: str
-    stream: StreamConfig
-
-    @property
-    def origin_ts_ms(self) -> int:
-        return self.plan.origin_ts_ms
-
-    @property
-    def lease_ms(self) -> int:
-        """Counted from the origin. The grace comes on top: no decision exists before its slot can close."""
-        steps = max(self.policy.guards.lease_steps, self.policy.plan_every + 1)
-        return self.stream.grace_ms + steps * self.stream.step_ms
-
-    @property
-    def sequence(self) -> int:
-        return self.plan.origin_ts_ms // self.stream.step_ms
 
 
 def observed_replicas(facts: FleetFacts | None) -> int | None:
@@ -283,3 +260,64 @@ def advance_clock(state: DecideState, frame: Frame) -> None:
 def _expire(entries: tuple[tuple[int, int], ...], origin_ts_ms: int, window_s: float) -> tuple[tuple[int, int], ...]:
     oldest = origin_ts_ms - window_s * 1000.0
     return tuple(e for e in entries if e[0] > oldest)
+
+
+# The body of the decide stage's commit record: everything the next output reads; `streams.runtime.commits` seals it.
+
+
+STAGE = "decide"
+_REMEDY = ", or accept a new start with `harmony state reset`"
+
+
+class DecideCommit(msgspec.Struct, frozen=True):
+    """`resume_offset` is the next `plans` offset; `policy_fingerprint` was in force when it was written."""
+
+    resume_offset: int
+    policy_fingerprint: str
+    fleet: str
+    epoch: int
+    step_ms: int
+    state: DecideState
+    v: int = 1
+
+
+_DECODER = msgspec.msgpack.Decoder(DecideCommit)
+
+
+def pack_commit(commit: DecideCommit) -> bytes:
+    """Equal states give equal bytes."""
+    return pack(commit)
+
+
+def unpack_commit(commit: Commit, policy: Policy, stream: StreamConfig) -> DecideCommit:
+    """Read a commit record that this policy may go on from.
+
+    Raises:
+        ContractBroken: foreign, of another version, fleet or step, or of a later epoch; names the remedy.
+    """
+    try:
+        body = _DECODER.decode(commit.body)
+    except UNREADABLE as error:
+        raise ContractBroken(
+            f"the decide stage's commit record cannot be read ({error}): run the release that wrote it{_REMEDY}"
+        ) from error
+    if body.v != 1:
+        raise OtherSettings(
+            f"the decide stage's commit record has version {body.v}, this release reads 1: "
+            f"run the release that wrote it{_REMEDY}"
+        )
+    check_fleet(body.fleet, policy.fleet, "the commits topic")
+    if body.step_ms != stream.step_ms:
+        raise OtherSettings(
+            f"the committed state has a step of {body.step_ms} ms, the configuration {stream.step_ms} ms: "
+            f"restore the old step{_REMEDY}"
+        )
+    if body.epoch > policy.epoch:
+        raise OtherSettings(
+            f"the committed state has epoch {body.epoch}, the policy {policy.epoch}: actuators would refuse every "
+            f"command; set the epoch to {body.epoch}{_REMEDY}"
+        )
+    state = body.state
+    if len(state.control_stamps_ms) != len(state.control_ids):  # releases without them wrote it
+        state.control_stamps_ms = (commit.stamp_ms,) * len(state.control_ids)
+    return body

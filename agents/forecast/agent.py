@@ -9,14 +9,13 @@ from agents.forecast.commit import CommitBody
 from agents.forecast.kernel import STAGE, ForecastKernel
 from agents.planning.codec import plan_key
 from streams.catalogue import Source
-from streams.coarse_log import read_coarse_week
 from streams.log import ContractBroken
-from streams.newest_commit import newest_commit
 from streams.pages.page import Page
-from streams.reach import say_shorter_past
 from streams.runtime.app import StageHost
-from streams.runtime.restore import LogReader
+from streams.runtime.commits import newest_commit
+from streams.runtime.restore import LogReader, say_shorter_past
 from streams.topics import Topics
+from streams.windows.coarse import read_coarse_week
 
 _CLOCK_SLACK_MS = 60_000
 

@@ -12,8 +12,7 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from model.contract import ContextBatch, ForecastBatch
-from model.rows import join_forecasts, join_rows, slice_forecast, take_rows
+from model.contract import ContextBatch, ForecastBatch, join_forecasts, join_rows, slice_forecast, take_rows
 from streams.meter import Meter, NullMeter
 
 Forecast = Callable[[ContextBatch, int, int], Awaitable[ForecastBatch]]

@@ -6,12 +6,10 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from agents.gpu_types import OnOneGpu, put_aside
-from agents.own_fleet import check_fleet
-from agents.policy import Policy, WorkloadSpec
+from agents.policy import Policy, WorkloadSpec, check_fleet
 from agents.workload.signals import SilentSources
 from agents.workload.slo_classes import NO_CLASSES, Classes, ClassesSnapshot
-from agents.workload.state import WorkloadState, new_capacity, spec_of
+from agents.workload.state import OnOneGpu, WorkloadState, new_capacity, put_aside, spec_of
 from agents.workload.units import Unit, declared_capacity, fixed_unit
 from model.bursts.jumps import Jumps
 from model.bursts.recurring import RecurringSurges
@@ -22,8 +20,7 @@ from model.capacity.lead_time import LeadTimePosterior
 from model.capacity.posterior import CapacityPosterior
 from model.capacity.request_shape import RequestShape
 from streams.config import StreamConfig
-from streams.log import ContractBroken, OtherSettings
-from streams.unreadable import UNREADABLE
+from streams.log import UNREADABLE, ContractBroken, OtherSettings
 from streams.windows.coarse import COARSE_STEP_MS, RunningCoarse
 
 S = TypeVar("S")

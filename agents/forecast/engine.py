@@ -13,28 +13,176 @@ from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from time import perf_counter
+from typing import Final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.collate import collate
 from agents.forecast.batcher import MicroBatcher
-from agents.forecast.bursts import Futures, outlooks_of
+from agents.forecast.bursts import Futures, outlooks_of, recent_levels, surge_times, with_jumps, with_surges
 from agents.forecast.publish import QUANTILE_LEVELS, Forecasts
-from agents.horizons import padded_horizon
-from agents.jumps_ahead import with_jumps
-from agents.planning.rows import RowPlanner, bare_plan
+from agents.forecast.workloads import Answers, Making
+from agents.planning.planner import horizon_steps
+from agents.planning.rows import Proposer, RowPlanner, bare_plan, with_proposals
 from agents.policy import Policy
-from agents.proposal import Proposer, with_proposals
-from agents.recent_levels import recent_levels
 from agents.records import WorkloadPlan
-from agents.surges_ahead import surge_times, with_surges
-from agents.told_rows import told_rows
-from agents.workload.subject import Answers, Making, Subject
+from agents.workload.subject import Subject
+from model.bursts.kernel import unfelt_steps
 from model.calibration.trust import REACTIVE, TIERS
-from model.contract import ContextBatch, ForecastBatch, Forecaster, quantiles_of_ordered, quantiles_of_paths
-from streams.catalogue import Indicator
+from model.contract import (
+    COARSE_ROWS,
+    ContextBatch,
+    ForecastBatch,
+    Forecaster,
+    quantiles_of_ordered,
+    quantiles_of_paths,
+)
+from model.network.spec import REACH_S
+from streams.catalogue import ARRIVAL_RATE, Indicator
 from streams.meter import Meter
+from streams.windows.table import Window
+
+# Where window rows become tensors: the only place at which the numpy rings of `streams` meet `model`.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WindowRow:
+    """One workload's windows at one origin; columns in catalogue order.
+
+    Attributes:
+        origin_ts_ms: end of the last closed slot.
+        values: float32 [L, N], oldest first, 0 where not observed.
+        observed: bool [L, N].
+        coarse: float32 [1008, C], 10-minute means of the C level-1 indicators, the newest complete ten minutes last.
+        coarse_observed: bool [1008, C].
+    """
+
+    workload: str
+    origin_ts_ms: int
+    values: NDArray[np.float32]
+    observed: NDArray[np.bool_]
+    coarse: NDArray[np.float32]
+    coarse_observed: NDArray[np.bool_]
+
+
+def collate(rows: Sequence[WindowRow], catalogue: Sequence[Indicator], step_ms: int) -> ContextBatch:
+    """One batch of all rows, in their order. Copies: the rings may move on.
+
+    Raises:
+        ValueError: no rows, a row of another shape than the catalogue and the first row, or a catalogue whose level-1
+            indicators do not come first.
+    """
+    if not rows:
+        raise ValueError("there are no rows to collate")
+    levels = [indicator.level for indicator in catalogue]
+    num_demand = levels.count(1)
+    if any(level != 1 for level in levels[:num_demand]):
+        raise ValueError("the catalogue must list its level-1 indicators first: the coarse ring holds those")
+    fine = (rows[0].values.shape[0], len(levels))
+    coarse = (COARSE_ROWS, num_demand)
+    for row in rows:
+        shapes = (row.values.shape, row.observed.shape, row.coarse.shape, row.coarse_observed.shape)
+        if shapes != (fine, fine, coarse, coarse):
+            raise ValueError(f"window of {row.workload!r} has shapes {shapes}, wanted {(fine, fine, coarse, coarse)}")
+    bounds = [indicator_bounds(indicator) for indicator in catalogue]
+    return ContextBatch(
+        item_ids=tuple(row.workload for row in rows),
+        origin_ts_ms=torch.tensor([row.origin_ts_ms for row in rows], dtype=torch.int64),
+        step_ms=step_ms,
+        values=torch.from_numpy(np.stack([row.values for row in rows]).astype(np.float32, copy=False)),
+        observed=torch.from_numpy(np.stack([row.observed for row in rows]).astype(np.bool_, copy=False)),
+        coarse=torch.from_numpy(np.stack([row.coarse for row in rows]).astype(np.float32, copy=False)),
+        coarse_observed=torch.from_numpy(np.stack([row.coarse_observed for row in rows]).astype(np.bool_, copy=False)),
+        levels=torch.tensor(levels, dtype=torch.int64),
+        indicators=tuple(indicator.name for indicator in catalogue),
+        lower=torch.tensor([low for low, _ in bounds], dtype=torch.float32),
+        upper=torch.tensor([high for _, high in bounds], dtype=torch.float32),
+    )
+
+
+def indicator_bounds(indicator: Indicator) -> tuple[float, float]:
+    """Physical bounds of the indicator, from those of the raw values and from how it is made of them."""
+    if indicator.rule == "miss_ratio":
+        return 0.0, 1.0
+    lower = -np.inf if indicator.lower is None else indicator.lower
+    upper = np.inf if indicator.upper is None else indicator.upper
+    if indicator.rule == "ratio":
+        lower, upper = max(lower, 0.0), min(upper, 1.0)
+    if indicator.rule in ("rate", "p95"):
+        lower, upper = max(lower, 0.0), np.inf  # made of increases, which no bound of a counter bounds
+    if indicator.over_sources == "sum":
+        lower, upper = (lower if lower >= 0 else -np.inf), (upper if upper <= 0 else np.inf)
+    return float(lower), float(upper)
+
+
+# What a forecaster is told of windows: all that was observed, but for two kinds of steps.
+#
+# Those whose load no engine felt, and those of surges that come again: these are added to its paths when they are due.
+
+
+_TOLD = (ARRIVAL_RATE, "engine.running", "engine.waiting_max", "slo.miss_ratio")
+
+
+def told_rows(
+    windows: Sequence[Window],
+    explained: Sequence[Sequence[tuple[int, int]]],
+    origin_ts_ms: int,
+    width: int,
+    step_ms: int,
+    least: int,
+) -> list[WindowRow]:
+    """The first `width` columns of windows of one catalogue; steps that a forecaster is not told of are not observed.
+
+    Args:
+        explained: of each window, times whose load is expected to come again.
+        least: steps that a forecaster needs; where fewer would be left it is told of those times as well.
+    """
+    if not windows:
+        return []
+    columns = np.array([windows[0].columns.get(name, -1) for name in _TOLD], np.int64)
+    unfelt = np.empty(len(windows[0].values), np.bool_)
+    rows = []
+    for w, times in zip(windows, explained, strict=True):
+        observed = w.observed[:, :width]
+        if unfelt_steps(w.values, w.observed, columns, step_ms / 1000, unfelt):
+            observed = observed & ~unfelt[:, None]
+        if times:
+            again = _steps_of(times, origin_ts_ms, step_ms, len(observed))
+            if int((observed[:, 0] & ~again).sum()) >= least:
+                observed = observed & ~again[:, None]
+        rows.append(WindowRow(w.workload, origin_ts_ms, w.values[:, :width], observed, *w.read_coarse()))
+    return rows
+
+
+def _steps_of(times: Sequence[tuple[int, int]], origin_ts_ms: int, step_ms: int, length: int) -> NDArray[np.bool_]:
+    """Which of the steps before the origin lie in any of the times, [L]."""
+    within = np.zeros(length, np.bool_)
+    for start_ms, end_ms in times:
+        first, after = length - (origin_ts_ms - start_ms) // step_ms, length - (origin_ts_ms - end_ms) // step_ms
+        within[max(first, 0) : max(after, 0)] = True
+    return within
+
+
+# How many steps a row is forecast: padded to few shapes, by its own lead time alone.
+
+
+_BUCKETS: Final = (8, 16, 24, 32, 48, 64)
+
+
+def padded_horizon(lead_p95_s: float, commit_s: float, step_ms: int, limit: int) -> int:
+    """Steps of the smallest bucket that covers lead time and commit window; `limit` where none does.
+
+    One bucket ends where the shipped network's reach does: with long steps a need within it would else be padded
+    beyond it, and the network never be asked.
+    """
+    steps = horizon_steps(lead_p95_s, commit_s, step_ms, limit)
+    if steps is None:
+        return limit
+    edges = sorted({*_BUCKETS, round(1000 * REACH_S) // step_ms})
+    return next((edge for edge in edges if steps <= edge <= limit), limit)
+
 
 _DEMAND = 0  # column of the arrival rate
 

@@ -16,25 +16,24 @@ from dataclasses import dataclass, field
 import msgspec
 
 from agents.forecast.commit import CommitBody, CommitOf, decode_commit
-from agents.forecast.workloads import KnownWorkloads
-from agents.live_scoring import ForecastScorer
+from agents.forecast.scoring import ForecastScorer
+from agents.forecast.workloads import ForecastEngine, KnownWorkloads, Making
 from agents.planning.codec import PlanWriter, decode_plan, plan_key, slot_of_plan
 from agents.policy import Policy
 from agents.priority import Precedence
 from agents.records import PlanRecord
 from agents.workload.state import WorkloadState
-from agents.workload.subject import ForecastEngine, Making
-from streams.batched import batched
 from streams.catalogue import Indicator, Source
-from streams.coarse_log import StoredRow
 from streams.config import StreamConfig
-from streams.log import Emission, LogRecord, OutRecord
+from streams.log import Emission, LogRecord, OutRecord, batched
 from streams.meter import Meter
 from streams.pages.chain import JoinedSlot, PageJoin
 from streams.pages.codec import PageAssembler, slot_of_page
-from streams.pages.page import Control, Page
-from streams.runtime.commits import Commit, CommitChain, encode_coarse, pack
+from streams.pages.page import Page
+from streams.records.facts import Control
+from streams.runtime.commits import Commit, CommitChain, pack
 from streams.topics import Topics
+from streams.windows.coarse import StoredRow, encode_coarse
 from streams.windows.read_back import ReadBackSizes
 from streams.windows.table import Window
 

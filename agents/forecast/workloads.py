@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 from agents.forecast.bursts import DEMAND
 from agents.forecast.commit import StateSnapshot, restore_state, snapshot_state
-from agents.plan_limits import limits_of
+from agents.forecast.publish import Forecasts
+from agents.planning.limits import limits_of
 from agents.policy import Policy
 from agents.records import InputFacts, PlanRecord, WorkloadPlan
-from agents.signals import SignalLimits, input_facts, outcomes_now
+from agents.workload.signals import SignalLimits, input_facts, outcomes_now
 from agents.workload.state import WorkloadState, new_state
 from agents.workload.subject import Subject
 from agents.workload.units import demand_steps
@@ -19,7 +21,7 @@ from streams.catalogue import Indicator
 from streams.config import StreamConfig
 from streams.meter import Meter
 from streams.pages.chain import JoinedSlot
-from streams.pages.page import FleetFacts
+from streams.records.facts import FleetFacts
 from streams.windows.coarse import COARSE_ROWS, COARSE_STEP_MS, CoarseRow
 from streams.windows.table import Window, WindowTable
 
@@ -193,3 +195,36 @@ class KnownWorkloads:
         if fleet is None:
             return "no_fleet_facts"
         return None
+
+
+# Makes what is published of some workloads' forecasts, when it is asked to; once.
+Making = Callable[[], Awaitable[Forecasts]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the engine answers.
+
+    Attributes:
+        plans: one per subject, in their order.
+        forecasts: commands do not wait for them. Until they are made, each holds futures, a hundred times as large.
+    """
+
+    plans: list[WorkloadPlan]
+    forecasts: Sequence[Making] = ()
+
+
+class ForecastEngine(Protocol):
+    """Forecasts and plans the workloads of one slot."""
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    @property
+    def min_context(self) -> int: ...
+
+    async def plan(
+        self, subjects: Sequence[Subject], origin_ts_ms: int, with_forecast: bool, partition_size: int
+    ) -> Answers:
+        """`partition_size` is the number of the partition's workloads, of which these are some or all."""
+        ...

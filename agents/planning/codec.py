@@ -14,9 +14,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from agents.records import PlanOf, PlanRecord, WorkloadPlan
-from streams.log import ContractBroken, OtherSettings
-from streams.pages.page import FleetFacts
-from streams.unreadable import UNREADABLE
+from streams.log import UNREADABLE, ContractBroken, OtherSettings
+from streams.records.facts import FleetFacts
 
 MAGIC = b"HPL1"
 _LEVEL = 1  # of deflation

@@ -2,7 +2,7 @@
 
 It goes when the workload has been idle for a declared time and a replica given up now would hardly be missed before one
 ordered later could serve. It comes back when that chance is several times the one allowed, so that it is not given up
-and fetched in turns; the first request brings it back at once (`agents.plan_limits`).
+and fetched in turns; the first request brings it back at once (`agents.planning.limits`).
 """
 
 from __future__ import annotations
@@ -16,31 +16,9 @@ from numpy.typing import NDArray
 
 from agents.planning.request import PlanInput, PlanResult
 from agents.policy import IdleRule
-from streams.pages.page import FleetFacts
-from streams.windows.table import Window
 
 _BACK: Final = 4.0  # times the chance allowed for going, from which on a replica is ordered ahead of any request
 _MOST: Final = 0.5
-
-
-def idle_since(
-    before_ms: int | None, window: Window, fleet: FleetFacts | None, end_ts_ms: int, step_ms: int
-) -> int | None:
-    """Since when replicas have been ready and had nothing to do; None when they have not, or it is not known.
-
-    A slot counts as idle when every known source of requests spoke, none started, and none is served or waits.
-
-    Args:
-        before_ms: as of the slot before.
-        window: whose newest slot ends at `end_ts_ms`.
-    """
-    facts = window.facts.now.get("requests")
-    heard = facts is not None and facts.sources_seen >= facts.sources_known and not facts.censored
-    present = (window.newest("engine.running") or 0.0, window.newest("engine.waiting_max") or 0.0)
-    quiet = window.newest("request.arrival_rate") == 0.0 and not any(present)
-    if not (heard and quiet) or fleet is None or fleet.ready == 0:
-        return None
-    return end_ts_ms - step_ms if before_ms is None else before_ms
 
 
 def chance_needed(rates: NDArray[np.float32], step_s: float, reach_s: float) -> float:

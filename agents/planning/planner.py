@@ -2,7 +2,7 @@
 
     demand paths, capacity and lead-time posteriors ─▶ needs of their futures ─▶ count, proposals, risks, cost
 
-Beside the chance constraint simpler rules propose counts (`agents.simple_rules`); the plan states the risk of them
+Beside the chance constraint simpler rules propose counts (`agents.planning.planner`); the plan states the risk of them
 all. A row's random numbers come from (workload, origin, seed), so a row does not depend on its batch.
 Pure: takes records and tensors, returns records. It works on the CPU, wherever the paths come from.
 """
@@ -20,19 +20,78 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.planning.request import LEVELS, PlanInput, PlanResult
+from agents.planning.request import PlanInput, PlanResult
 from agents.policy import Policy
-from agents.records import LevelRisk, Quantiles, Trial
-from agents.simple_rules import clip, reactive_rule, simple_proposals
+from agents.records import LEVELS, LevelRisk, Quantiles, Trial
 from model.calibration.risk import state_risks
+from model.capacity.draws import CapacityTable, LeadTable
 from model.capacity.lead_time import LeadTimePosterior
 from model.capacity.posterior import SPACING, CapacityPosterior, SlotEvidence
-from model.outlook import GROUNDS, TRIAL, Outlook
-from model.peaks import finite_rows, peak_quantiles
-from model.planning.search import chances
-from model.posterior_tables import CapacityTable, LeadTable
+from model.planning.search import GROUNDS, TRIAL, Outlook, chances, finite_rows, peak_quantiles
+from streams.windows.coarse import COARSE_STEP_MS
 
 __all__ = ["LEVELS", "PlanInput", "PlanResult", "horizon_steps", "plan", "reactive_replicas", "warm_up"]
+
+
+# What rules simpler than the chance constraint propose: the risk of their counts is stated beside the plan's.
+#
+# A workload with a capacity of its own is all they need, at its median: the load of now, the forecast's peak, the same
+# time of yesterday, and the plan before.
+
+
+_SURE_SIGMAS: Final = 2.0  # of a Poisson count, below which a slot's arrivals are surely not chance
+
+
+def simple_proposals(
+    request: PlanInput, capacity: float, reactive: int | None, high_peak: float, window_s: tuple[float, float]
+) -> dict[str, int]:
+    """Replicas by rule, within bounds; a rule that lacks what it looks at proposes nothing.
+
+    Args:
+        capacity: median of one replica, 1/s.
+        reactive: what the load of now needs.
+        high_peak: of the demand forecast for the window, 1/s.
+        window_s: that the plan answers for, after the origin.
+    """
+    yesterday = _highest_day_ago(request, window_s)
+    offered = {
+        "quantile": _replicas_for(high_peak, capacity),
+        "reactive": reactive,
+        "yesterday": None if yesterday is None else _replicas_for(yesterday, capacity),
+        "last_plan": request.last_replicas,
+    }
+    return {rule: clip(count, request.bounds) for rule, count in offered.items() if count is not None}
+
+
+def reactive_rule(request: PlanInput, commit_s: float, capacity: float) -> int | None:
+    """Replicas for the present arrival rate, and to work the queue off within the commit time; None when unknown.
+
+    One slot is a noisy witness: of its requests only as many count as are surely more than chance.
+    """
+    rate = request.arrival_rate_now
+    if rate is None or not math.isfinite(rate):
+        return None
+    step_s = request.step_ms / 1000.0
+    requests = max(rate, 0.0) * step_s
+    surely = max(0.0, requests - _SURE_SIGMAS * math.sqrt(requests)) / step_s
+    return clip(_replicas_for(surely + request.waiting / commit_s, capacity), request.bounds)
+
+
+def clip(replicas: int, bounds: tuple[int, int]) -> int:
+    """The count within bounds."""
+    return min(max(replicas, bounds[0]), bounds[1])
+
+
+def _highest_day_ago(request: PlanInput, window_s: tuple[float, float]) -> float | None:
+    """Highest mean over ten minutes of the demand a day before the window; None where none was observed."""
+    into_s = request.origin_ts_ms % COARSE_STEP_MS / 1000.0
+    first, last = (int((into_s + at_s) * 1000.0 // COARSE_STEP_MS) for at_s in window_s)
+    return max((mean for mean in request.day_ago[first : last + 1] if mean is not None), default=None)
+
+
+def _replicas_for(rate: float, capacity: float) -> int:
+    return math.ceil(min(rate / capacity, 1e9) - 1e-9)
+
 
 _MEDIAN: Final = LEVELS.index(0.5)
 _NONE: Final = -1
@@ -96,7 +155,7 @@ def horizon_steps(lead_p95_s: float, commit_s: float, step_ms: int, max_horizon:
 
 
 def reactive_replicas(request: PlanInput, commit_s: float) -> int | None:
-    """What the load of now needs (`agents.simple_rules`); None when it or the capacity is unknown."""
+    """What the load of now needs (`agents.planning.planner`); None when it or the capacity is unknown."""
     if request.arrival_rate_now is None or not request.capacity.known:
         return None
     return reactive_rule(request, commit_s, float(request.capacity.quantiles((0.5,))[0]))

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Final
 
 from agents.policy import WorkloadSpec
 from agents.records import ClassRisk, LevelRisk, Quantiles, Trial
 from model.capacity.lead_time import LeadTimePosterior
 from model.capacity.posterior import CapacityPosterior
-
-LEVELS: Final = (0.05, 0.1, 0.5, 0.9, 0.95)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,25 +4,78 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 import msgspec
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.plan_limits import counts_of, reach_s, sight_limit
+from agents.planning.classes import ClassRow, bound_by, class_rows
 from agents.planning.idle import chance_needed, with_last_replica
+from agents.planning.limits import counts_of, reach_s, sight_limit
 from agents.planning.planner import plan, reactive_replicas
 from agents.planning.request import PlanInput, PlanResult
-from agents.policy import Policy
-from agents.promises import promise_capacities
+from agents.planning.units import unit_demand, unit_input
+from agents.policy import Policy, WorkloadSpec
 from agents.records import JumpsAhead, Limit, SurgeAhead, WorkloadPlan
-from agents.served_load import served_load
-from agents.workload.slo_classes import ClassRow, bound_by, class_rows
+from agents.workload.signals import residence_s
+from agents.workload.slo_classes import promise_capacities
 from agents.workload.state import WorkloadState
 from agents.workload.subject import Subject
-from agents.workload.units import INDICATOR_OF, demand_column, unit_demand, unit_input
+from agents.workload.units import INDICATOR_OF, demand_column
 from model.calibration.trust import Outlook
+from model.numerics import average_of_known, exponential_averages
 from streams.windows.coarse import COARSE_STEP_MS
+from streams.windows.table import Window
+
+# Arrivals as the engine feels them: averaged over the time that requests stay.
+#
+# A request that stays a minute loads its replica for that minute, so a burst of seconds is shared by everything in
+# service and hardly felt, while a change of level is felt little by little. A replica that serves all its requests at
+# once relaxes with R / (1 - utilization), R being the time requests stay, hence more slowly than R.
+
+
+_RELAXATION: Final = 2.0  # of residence times; utilization is about a half where fleets are run
+
+
+def served_load(
+    demand: Tensor, windows: Sequence[Window], step_ms: int, columns: Sequence[int] | None = None
+) -> Tensor:
+    """Exponential averages of demand paths, begun with the past.
+
+    Args:
+        demand: float32 [B, S, H], requests/s of the steps after each window.
+        windows: B of them.
+        columns: B, of the demand in its window; None = 0, the arrival rate.
+
+    Returns:
+        float32 [B, S, H], on the CPU, the paths of a step side by side in memory; rows whose requests do not stay, or
+        of whom it is not known how long, are as they were.
+    """
+    step_s = step_ms / 1000
+    keeps, starts = zip(
+        *(_past(window, step_s, column) for window, column in zip(windows, columns or [0] * len(windows), strict=True)),
+        strict=True,
+    )
+    paths = demand.detach().to("cpu", torch.float32).transpose(1, 2).contiguous().numpy()  # [B, H, S]
+    load = np.empty_like(paths)
+    exponential_averages(paths, np.array(keeps, np.float32), np.array(starts, np.float32), load)
+    return torch.from_numpy(load).transpose(1, 2)
+
+
+def _past(window: Window, step_s: float, column: int) -> tuple[float, float]:
+    """The share of the average that a step to come leaves in place, and the load at the origin.
+
+    What is in service now arrived within the time that requests stay.
+    """
+    stay_s = residence_s(window)
+    if stay_s is None or stay_s <= 0:
+        return 0.0, 0.0
+    known, load = average_of_known(window.values, window.observed, column, step_s / stay_s)
+    return (math.exp(-step_s / (_RELAXATION * stay_s)), load) if known else (0.0, 0.0)
 
 
 class RowPlanner:
@@ -199,3 +252,80 @@ def bare_plan(subject: Subject, refused: str | None, limits: tuple[Limit, ...] =
 
 def _may_be_none(state: WorkloadState) -> bool:
     return state.declared and state.spec.min_replicas == 0
+
+
+# A policy of somebody's own: it may propose another count than the planner; the guards have the last word.
+#
+# It speaks where plans are made, so that what it said is in the `plans` log: the decide stage stays a function of it.
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyQuestion:
+    """What a policy is asked about one workload.
+
+    Attributes:
+        spec: the declaration, with bounds and SLO; defaults where the workload is not declared.
+        plan: the built-in plan: proposed count, risks of counts, capacity, lead time, replicas, inputs.
+        demand_paths: float32 [S, H], arrivals in requests/s per sample path and step from the origin on; read-only.
+            The plan's peak and capacity may be of tokens: `plan.indicator` says.
+        last_proposed: count of the previous plan.
+    """
+
+    workload: str
+    origin_ts_ms: int
+    step_ms: int
+    spec: WorkloadSpec
+    plan: WorkloadPlan
+    demand_paths: NDArray[np.float32]
+    last_proposed: int | None
+
+
+class Proposer(Protocol):
+    """Answers for many workloads at once; the answer for one must not depend on the others."""
+
+    @property
+    def name(self) -> str:
+        """Stands in decisions as the proposer."""
+        ...
+
+    def propose(self, questions: Sequence[PolicyQuestion]) -> Sequence[int | None]:
+        """A count per question, in their order; None leaves the built-in plan as it is. Never raises."""
+        ...
+
+
+def with_proposals(
+    proposer: Proposer,
+    planned: Sequence[WorkloadPlan],
+    subjects: Sequence[Subject],
+    arrivals: Tensor,
+    origin_ts_ms: int,
+    step_ms: int,
+) -> list[WorkloadPlan]:
+    """The plans, with the counts of the policy where it has one.
+
+    Args:
+        planned: only those with a count of their own are asked about.
+        arrivals: float32 [B, S, H], requests/s.
+    """
+    asked = [b for b, plan in enumerate(planned) if plan.refused is None and plan.risks]
+    if not asked:
+        return list(planned)
+    paths = np.array(arrivals.numpy())  # ours stay untouched
+    paths.flags.writeable = False
+    questions = [
+        PolicyQuestion(
+            workload=planned[b].workload,
+            origin_ts_ms=origin_ts_ms,
+            step_ms=step_ms,
+            spec=subjects[b].state.spec,
+            plan=planned[b],
+            demand_paths=paths[b],
+            last_proposed=subjects[b].state.last_proposed,
+        )
+        for b in asked
+    ]
+    changed = list(planned)
+    for b, count in zip(asked, proposer.propose(questions), strict=True):
+        if count is not None:
+            changed[b] = msgspec.structs.replace(planned[b], proposed=count, proposer=proposer.name)
+    return changed

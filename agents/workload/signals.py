@@ -15,8 +15,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.records import InputFacts
+from model.calibration.risk import Finished
 from streams.catalogue import Indicator
-from streams.pages.page import FleetFacts
+from streams.pages.page import WorkloadFacts
+from streams.records.facts import FleetFacts, OutcomeFact
 from streams.windows.table import Window
 
 _JOIN_MS: Final = 600_000  # heard beyond those due before they are due
@@ -175,3 +181,119 @@ def _summed(catalogue: tuple[Indicator, ...]) -> tuple[int, ...]:
         for n, indicator in enumerate(catalogue)
         if indicator.source == "requests" and indicator.rule in added and indicator.over_sources == "sum"
     )
+
+
+# What the guards must know of the telemetry behind a plan, read off one workload's window.
+
+
+_RESIDENCE_SLOTS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class SignalLimits:
+    """`cliff_ratio`: the share by which demand must fall within one step to count as a cliff."""
+
+    cliff_ratio: float
+    silence_steps: int
+
+
+def residence_s(window: Window) -> float | None:
+    """Mean time a request is being served, by Little's law over the last slots; None without requests."""
+    running, rate = window.columns.get("engine.running"), window.columns.get("request.arrival_rate")
+    return None if running is None or rate is None else mean_ratio(window, running, rate, _RESIDENCE_SLOTS)
+
+
+def mean_ratio(window: Window, above: int, below: int, slots: int) -> float | None:
+    """One column's mean over another's, of the last slots in which both were observed; None where that is over zero."""
+    return ratio_of_sums(window.values, window.observed, above, below, slots)
+
+
+def ratio_of_sums(
+    values: NDArray[np.float32], observed: NDArray[np.bool_], above: int, below: int, rows: int
+) -> float | None:
+    """As `mean_ratio`, of [R, N] values and their mask."""
+    from model.calibration.risk import sums_of_two
+
+    over, under = sums_of_two(values, observed, above, below, rows)
+    return over / under if under > 0 else None
+
+
+def outcomes_now(window: Window) -> list[OutcomeFact]:
+    """Outcomes that arrived in the newest slot, in order of event time."""
+    found = [o for facts in window.facts.now.values() for o in facts.outcomes]
+    return sorted(found, key=lambda o: (o.ts_ms, o.command_id, o.status))
+
+
+def _heard_ratio(facts: WorkloadFacts, missing: int) -> float:
+    due = facts.sources_known + missing
+    return facts.sources_seen / due if due else 0.0
+
+
+def input_facts(
+    window: Window,
+    origin_ts_ms: int,
+    step_ms: int,
+    num_targets: int,
+    limits: SignalLimits,
+    offsets: dict[str, int],
+    planned_steps: int,
+    missing: int = 0,
+) -> InputFacts:
+    """Summarise one workload's inputs at the origin.
+
+    Args:
+        window: the workload's view; column 0 is the arrival rate, the first `num_targets` columns are level 1.
+        offsets: per source, the offset at which the slot closed.
+        planned_steps: of the context, in which what the workload is planned by was observed.
+        missing: sources of requests that are silent though their replicas are there.
+    """
+    from model.calibration.risk import signals
+
+    values, seen, step_s = window.values, window.observed, step_ms / 1000
+    now = window.facts.now
+    requests = now.get("requests")
+    heard = [h.ts_ms for h in window.facts.heard.values()]
+    running = window.columns.get("engine.running", -1)
+    flat, cliff, sudden = signals(values, seen, num_targets, running, step_s, limits.cliff_ratio)
+    return InputFacts(
+        arrival_rate=values.item(-1, 0) if seen.item(-1, 0) else None,
+        observed_ratio=planned_steps / len(values),
+        observed_steps=window.observed_steps[0],
+        oldest_age_ms=origin_ts_ms - min(heard) if heard else None,
+        coverage_ratio=min((_heard_ratio(f, missing * (name == "requests")) for name, f in now.items()), default=0.0),
+        censored=requests.censored if requests is not None else False,
+        flat=flat,
+        cliff=cliff,
+        zero_after_nonzero=sudden,
+        offsets=offsets,
+    )
+
+
+# What a workload's window says of requests that finished: the evidence that stated risks are judged by.
+
+
+def finished_requests(window: Window, end_ts_ms: int, step_ms: int, delay_s: float) -> Finished:
+    """The slots of a window whose newest slot ends at `end_ts_ms`."""
+    rates, ratios = (window.columns.get(name) for name in ("request.arrival_rate", "slo.miss_ratio"))
+    columns = None if rates is None or ratios is None else (rates, ratios)
+    return Finished(window.values, window.observed, columns, end_ts_ms, step_ms, delay_s)
+
+
+def idle_since(
+    before_ms: int | None, window: Window, fleet: FleetFacts | None, end_ts_ms: int, step_ms: int
+) -> int | None:
+    """Since when replicas have been ready and had nothing to do; None when they have not, or it is not known.
+
+    A slot counts as idle when every known source of requests spoke, none started, and none is served or waits.
+
+    Args:
+        before_ms: as of the slot before.
+        window: whose newest slot ends at `end_ts_ms`.
+    """
+    facts = window.facts.now.get("requests")
+    heard = facts is not None and facts.sources_seen >= facts.sources_known and not facts.censored
+    present = (window.newest("engine.running") or 0.0, window.newest("engine.waiting_max") or 0.0)
+    quiet = window.newest("request.arrival_rate") == 0.0 and not any(present)
+    if not (heard and quiet) or fleet is None or fleet.ready == 0:
+        return None
+    return end_ts_ms - step_ms if before_ms is None else before_ms

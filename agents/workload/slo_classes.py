@@ -14,15 +14,58 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 
-from agents.class_tallies import ClassTallies, Tally
-from agents.planning.request import PlanInput, PlanResult
-from agents.policy import Policy, Slo, SloClass, WorkloadSpec, strictest
-from agents.records import ClassRisk, WorkloadPlan
+from agents.policy import WorkloadSpec
+from agents.records import LEVELS, PromiseCapacity, Quantiles, WorkloadPlan
+from agents.workload.units import fixed_unit
 from model.calibration.budget import ErrorBudget
-from model.calibration.risk import RiskCalibration
+from model.calibration.risk import Finished, RiskCalibration
+from model.capacity.attribution import Strain
 from model.capacity.posterior import CapacityPosterior, SlotEvidence
-from streams.pages.page import SloCounts
+from streams.records.facts import SloCounts
+from streams.windows.table import Window
+
+# What became of one SLO class's requests, slot by slot, for as long as a stated risk waits to be judged by it.
+
+
+Tally = tuple[int, float, float]  # end of the slot, good ones and all that finished in it
+
+_MOST_SLOTS: Final = 256  # no window is longer: plans see at most 64 steps
+
+
+class ClassTallies:
+    """Good requests and all that finished, by slot; slots in which none did are left out."""
+
+    __slots__ = ("_tallies",)
+
+    def __init__(self, tallies: Sequence[Tally] = ()) -> None:
+        self._tallies = list(tallies)
+
+    def add(self, end_ts_ms: int, good: float, total: float) -> None:
+        """Count the newest slot."""
+        if total > 0:
+            self._tallies.append((end_ts_ms, good, total))
+
+    def keep_after(self, begin_ts_ms: int) -> None:
+        """Forget what ended by then."""
+        self._tallies = [tally for tally in self._tallies if tally[0] > begin_ts_ms]
+
+    def finished(self, end_ts_ms: int, step_s: float, delay_s: float) -> Finished:
+        """As what finished of all requests stands in a window, up to the slot that ends then."""
+        step_ms = round(step_s * 1000)
+        recent = [tally for tally in self._tallies if end_ts_ms - tally[0] < _MOST_SLOTS * step_ms]
+        num_slots = (end_ts_ms - recent[0][0]) // step_ms + 1 if recent else 1
+        values, observed = np.zeros((num_slots, 2), np.float32), np.zeros((num_slots, 2), np.bool_)
+        for at_ms, good, total in recent:
+            slot = num_slots - 1 - (end_ts_ms - at_ms) // step_ms
+            values[slot], observed[slot] = (total / step_s, 1.0 - good / total), True
+        return Finished(values, observed, (0, 1), end_ts_ms, step_ms, delay_s)
+
+    def snapshot(self) -> tuple[Tally, ...]:
+        """The whole state; the constructor takes it back."""
+        return tuple(self._tallies)
+
 
 _PATIENCE_STEPS: Final = 4  # between two counts of a source, beyond which their difference is of no slot
 _FORGET_MS: Final = 3_600_000
@@ -176,76 +219,47 @@ class Classes:
 NO_CLASSES: Final = Classes()  # of all workloads that declare none: they never learn of any
 
 
-@dataclass(frozen=True, slots=True)
-class ClassRow:
-    """What the planner is asked for one class, and what its risk rests on."""
-
-    slo_class: SloClass
-    request: PlanInput
-    allowed: float
-    budget: ErrorBudget
+# Which promise of the SLO a slot's requests missed, and what one replica carries within each of them.
+#
+# Told apart are the promises of a whole service without SLO classes: a pool that does one half of the work has only one
+# promise, and of classes no percentiles are told.
 
 
-def class_rows(
-    request: PlanInput,
-    classes: Classes,
-    budget: ErrorBudget,
-    policy: Policy,
-    calibration: RiskCalibration,
-) -> list[ClassRow]:
-    """A request for each class that telemetry tells of, and one for the strictest of the others; none without classes.
+_P95: Final = ("request.ttft_p95_s", "request.tpot_p95_s")
+
+
+def strain_of(spec: WorkloadSpec, window: Window) -> Strain | None:
+    """Of the newest slot; None where promises are not told apart, or no telemetry of the context tells of both."""
+    if fixed_unit(spec) is not None:
+        return None
+    ttft_s, tpot_s = window.newest(_P95[0]), window.newest(_P95[1])
+    if (ttft_s is None or tpot_s is None) and not all(_ever_told(window, name) for name in _P95):
+        return None
+    return Strain(_over(ttft_s, spec.slo.ttft_s), _over(tpot_s, spec.slo.tpot_s))
+
+
+def promise_capacities(
+    spec: WorkloadSpec, capacity: CapacityPosterior, replicas: int | None, peak: Quantiles | None
+) -> tuple[PromiseCapacity, ...]:
+    """Of each promise that is known to have been missed, the one that gives way first at the head.
 
     Args:
-        budget: of all requests together.
-        policy: its risks hold where a class declares none.
-        calibration: of risks that all requests together are held to.
+        replicas, peak: of the plan; without one, or without replicas, nothing is told.
     """
-    declared = request.declared.slo.classes
-    told = [(c, classes.told_apart(c.name)) for c in declared]
-    rows = [(c, known, classes.share(c.name)) for c, known in told if known is not None]
-    others = [c for c, known in told if known is None]
-    if others:
-        rows.append((strictest(others), ClassState(request.capacity, budget, calibration), 1.0))
-    made = []
-    for slo_class, known, share in rows:
-        declared_risk = policy.epsilon if slo_class.epsilon is None else slo_class.epsilon
-        allowed = known.budget.dared(declared_risk, slo_class.objective)
-        slo = Slo(slo_class.ttft_s, slo_class.tpot_s, slo_class.objective)
-        asked = replace(
-            request,
-            spec=replace(request.declared, slo=slo),
-            capacity=known.capacity,
-            epsilon=known.calibration.computed(allowed),
-            bearable=known.budget.dared(policy.bearable_share(slo_class.objective), slo_class.objective),
-            doubt_ratio=known.budget.tried(policy.doubt(declared_risk), slo_class.objective),
-            per_unit=request.per_unit * share,
-            shift=known.calibration.shift,
-        )
-        made.append(ClassRow(slo_class, asked, allowed, known.budget))
-    return made
+    if fixed_unit(spec) is not None or not replicas or peak is None:
+        return ()
+    load = peak.values[peak.levels.index(0.5)] / replicas
+    known = [
+        PromiseCapacity(promise, Quantiles(LEVELS, tuple(belief.quantiles(LEVELS).tolist())), belief.miss_share(load))
+        for promise, belief in capacity.promises().items()
+    ]
+    return tuple(sorted(known, key=lambda one: one.capacity.values[LEVELS.index(0.5)]))
 
 
-def bound_by(rows: Sequence[ClassRow], results: Sequence[PlanResult]) -> PlanResult:
-    """The plan of the class that asks for most, which keeps the others too, with what each of them asks for."""
-    at = max(range(len(rows)), key=lambda k: (results[k].proposed or 0, -k))
-    told = tuple(_class_risk(row, result) for row, result in zip(rows, results, strict=True))
-    reactive = [r.reactive_replicas for r in results if r.reactive_replicas is not None]
-    return replace(
-        results[at],
-        slo_class=rows[at].slo_class.name,
-        classes=told,
-        class_risks=tuple(result.risks for result in results),
-        reactive_replicas=max(reactive, default=None),
-    )
+def _ever_told(window: Window, name: str) -> bool:
+    column = window.columns.get(name)
+    return column is not None and window.observed_steps[column] > 0
 
 
-def _class_risk(row: ClassRow, result: PlanResult) -> ClassRisk:
-    risk = next((r.p_miss for r in result.risks if r.replicas == result.proposed), None)
-    return ClassRisk(
-        name=row.slo_class.name,
-        objective=row.slo_class.objective,
-        epsilon=row.allowed,
-        replicas=result.proposed,
-        p_miss=risk,
-        budget_left_ratio=row.budget.left_ratio(row.slo_class.objective),
-    )
+def _over(measured_s: float | None, limit_s: float) -> float | None:
+    return None if measured_s is None else measured_s / limit_s

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
-from agents.finished_requests import finished_requests
-from agents.gpu_types import OnOneGpu
-from agents.known_events import loads_before_events
-from agents.planning.idle import idle_since
-from agents.policy import Policy, WorkloadSpec
-from agents.power_draw import measured_draw_w
-from agents.promises import strain_of
+import msgspec
+import numpy as np
+
+from agents.policy import Policy, Schedule, WorkloadSpec
 from agents.records import WorkloadPlan
-from agents.signals import residence_s
-from agents.workload.signals import SilentSources
-from agents.workload.slo_classes import NO_CLASSES, Classes
+from agents.workload.signals import SilentSources, finished_requests, idle_since, residence_s
+from agents.workload.slo_classes import NO_CLASSES, Classes, strain_of
 from agents.workload.units import (
     Unit,
     declared_capacity,
@@ -36,8 +33,98 @@ from model.calibration.trust import ForecastTrust
 from model.capacity.lead_time import LeadTimePosterior
 from model.capacity.posterior import CapacityPosterior, SlotEvidence
 from model.capacity.request_shape import Lengths, RequestShape
-from streams.pages.page import FleetFacts, OutcomeFact
+from streams.records.facts import FleetFacts, OutcomeFact
 from streams.windows.table import Window
+
+# The load just before known events: what an event's factor multiplies, also when the load has begun to rise.
+
+
+_AHEAD_MS: Final = 7_200_000  # before this the load of an event is not looked at yet; longer than any lead time
+_SLOTS: Final = 40  # whose mean is the load
+
+
+def loads_before_events(
+    loads: Mapping[str, float], schedule: Schedule, window: Window, end_ts_ms: int, column: int = 0
+) -> dict[str, float]:
+    """Mean load by event, renewed with each slot until the event begins, kept until it is over.
+
+    Args:
+        loads: as of the slot before.
+        window: whose newest slot ends at `end_ts_ms`.
+        column: of the load.
+    """
+    renewed = {}
+    for event in schedule.events:
+        if event.load_factor is None or not event.start_ts_ms - _AHEAD_MS <= end_ts_ms < event.end_ts_ms:
+            continue
+        rate = _mean_rate(window, column) if end_ts_ms <= event.start_ts_ms else None
+        rate = loads.get(event.name) if rate is None else rate
+        if rate is not None:
+            renewed[event.name] = rate
+    return renewed
+
+
+def _mean_rate(window: Window, column: int) -> float | None:
+    seen = window.observed[-_SLOTS:, column]
+    return float(window.values[-_SLOTS:, column][seen].astype(np.float64).mean()) if seen.any() else None
+
+
+# What was learned on other GPUs than a workload runs on now, kept for when they are declared again.
+#
+# Only the operator knows on what replicas run. A type that is declared for the first time is taken to be what there
+# was; another in its place puts aside what was learned of a replica, and takes up what was left there, if anything was.
+
+
+_MOST: Final = 4  # types that are remembered beside the present one
+
+
+class OnOneGpu(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The numbers of one replica on one type of GPU, as they stand in a commit record.
+
+    Attributes:
+        capacity, lead: snapshots.
+        classes: snapshots of the capacity of each SLO class.
+    """
+
+    gpu_type: str
+    capacity: dict[str, Any]
+    lead: dict[str, Any]
+    unit: Unit = "requests"
+    per_request: float | None = None
+    power_w: float | None = None
+    classes: dict[str, dict[str, Any]] = {}
+
+
+def put_aside(others: Sequence[OnOneGpu], left: OnOneGpu) -> tuple[OnOneGpu, ...]:
+    """With the GPU that was left now; of those left before, the last ones that there is room for."""
+    return (*others, left)[-_MOST:]
+
+
+# What a replica draws, as its devices say: the highest of what was seen, slowly forgotten.
+
+
+_POWER: Final = "gpu.power_w"
+_HALF_LIFE_S: Final = 7 * 86_400.0  # a week, so that a quiet weekend is not taken for what the service draws
+
+
+def measured_draw_w(before: float | None, window: Window, fleet: FleetFacts | None, step_s: float) -> float | None:
+    """Watts of one replica after the newest slot; None until a slot has told.
+
+    A slot tells where all known devices were heard and the fleet stood still: what starts or drains draws power, too,
+    and is not among those that are ready.
+
+    Args:
+        before: the watts before it.
+        step_s: length of the slot.
+    """
+    power, told = window.newest(_POWER), window.facts.now.get("gpu")
+    if power is None or told is None or told.sources_seen < told.sources_known:
+        return before
+    if fleet is None or fleet.ready < 1 or fleet.pending or fleet.draining:
+        return before
+    seen = power / fleet.ready
+    return seen if before is None else max(seen, before * math.exp2(-step_s / _HALF_LIFE_S))
+
 
 _NO_LOADS: Final[Mapping[str, float]] = {}  # one for all workloads: nearly none declares events
 _FEW: Final = 2  # slots without tokens; where more are missing, requests tell more of the load

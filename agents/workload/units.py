@@ -8,8 +8,7 @@ counts in tokens too, by how many a request has of late.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal
@@ -18,16 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.policy import Role, WorkloadSpec
-from agents.signals import mean_ratio
+from agents.workload.signals import mean_ratio
+from model.capacity.evidence import SlotEvidence
 from model.capacity.request_shape import Lengths
-from model.slot_evidence import SlotEvidence
 from streams.catalogue import ARRIVAL_RATE
 from streams.windows.table import Window
 
 if TYPE_CHECKING:  # decisions are made where no model is
-    from torch import Tensor
-
-    from agents.planning.request import PlanInput
+    pass
 
 Unit = Literal["requests", "prompt_tokens", "output_tokens"]
 INDICATOR_OF: Final[dict[Unit, str]] = {
@@ -37,7 +34,7 @@ INDICATOR_OF: Final[dict[Unit, str]] = {
 }
 UNIT_OF: Final[dict[Role, Unit]] = {"both": "requests", "prefill": "prompt_tokens", "decode": "output_tokens"}
 _SLOTS: Final = 40  # whose mean is how many tokens a request has
-_SURE_SIGMAS: Final = 2.0
+SURE_SIGMAS: Final = 2.0
 _P95_MISSES: Final = 0.05  # a 95th percentile above the limit says that at least so many missed
 _ENOUGH: Final = 200  # requests whose lengths differ by tenfold have a mean within a fifth
 _SETTLED: Final = 0.25  # of the requests that came: so many more or fewer than before are in the system
@@ -89,13 +86,13 @@ def unit_evidence(
             return slot
         tokens = window.newest(INDICATOR_OF["output_tokens"])
         return replace(slot, other_rate=tokens, others_per_unit=None if lengths is None else lengths.output)
-    tokens, rate = _tokens_per_request(unit, window), window.newest(ARRIVAL_RATE)
+    tokens, rate = tokens_per_request(unit, window), window.newest(ARRIVAL_RATE)
     return replace(
         slot,
         arrival_rate=window.newest(INDICATOR_OF[unit]),
         waiting=None if slot.waiting is None or tokens is None else slot.waiting * tokens,
         finished=None if rate is None else rate * slot.step_s,
-        ttft_s=_patience_s(spec, tokens),
+        ttft_s=patience_s(spec, tokens),
         in_tokens=True,
         other_rate=None if fixed_unit(spec) else rate,
     )
@@ -115,50 +112,12 @@ def role_miss_ratio(spec: WorkloadSpec, window: Window) -> float | None:
     return 0.0 if 1.0 - spec.slo.objective >= _P95_MISSES else None
 
 
-def unit_input(request: PlanInput, spec: WorkloadSpec, unit: Unit, window: Window) -> PlanInput:
-    """A request in this unit. Of a slot's tokens only those of requests that are surely no chance count."""
-    if unit == "requests":
-        return request
-    tokens, rate, now = _tokens_per_request(unit, window), request.arrival_rate_now, window.newest(INDICATOR_OF[unit])
-    if now is not None and rate is not None and rate > 0:
-        requests = rate * request.step_ms / 1000
-        now *= max(0.0, 1.0 - _SURE_SIGMAS / math.sqrt(requests))
-    slo = replace(spec.slo, ttft_s=_patience_s(spec, tokens))
-    return replace(
-        request,
-        spec=replace(spec, slo=slo),
-        arrival_rate_now=now,
-        waiting_now=None if request.waiting_now is None else request.waiting_now * (tokens or 0.0),
-        per_unit=1.0 / max(tokens, 1.0) if tokens is not None else 1.0,
-    )
-
-
-def unit_demand(
-    units: Sequence[Unit], windows: Sequence[Window], arrivals: Tensor, others: Callable[[int], Tensor | None]
-) -> Tensor:
-    """What each workload is planned by, [B, S, H].
-
-    Args:
-        arrivals: [B, S, H].
-        others: likewise of a column; None where it is not forecast.
-    """
-    if all(unit == "requests" for unit in units):
-        return arrivals
-    demand = arrivals.clone()
-    for b, (unit, window) in enumerate(zip(units, windows, strict=True)):
-        column = demand_column(unit, window)
-        told = others(column) if column else None
-        if told is not None:
-            demand[b] = told[b]
-    return demand
-
-
 def recent_lengths(window: Window, step_s: float) -> Lengths | None:
     """Tokens per request over the last slots that hold enough requests; None where there are none.
 
     Tokens of a stretch may be of requests in service when it began, and its own may not have had theirs yet.
     """
-    from model.window_tallies import recent_sums
+    from model.calibration.risk import recent_sums
 
     try:
         columns = _columns(*map(window.columns.__getitem__, _LENGTHS))
@@ -179,12 +138,12 @@ def _columns(*columns: int) -> NDArray[np.int64]:
     return np.array(columns)
 
 
-def _patience_s(spec: WorkloadSpec, tokens: float | None) -> float:
+def patience_s(spec: WorkloadSpec, tokens: float | None) -> float:
     """The longest wait that is no miss: for decode no longer than its tokens may take in all."""
     if spec.role == "decode" and tokens is not None:
         return min(spec.slo.ttft_s, spec.slo.tpot_s * tokens)
     return spec.slo.ttft_s
 
 
-def _tokens_per_request(unit: Unit, window: Window) -> float | None:
+def tokens_per_request(unit: Unit, window: Window) -> float | None:
     return mean_ratio(window, demand_column(unit, window), 0, _SLOTS) or None

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 
-from agents.actuation.guard import ApplyGuard
-from agents.apply_limits import RateCaps
+from agents.actuation.guard import ApplyGuard, RateCaps
 from agents.policy import WorkloadSpec
 from infra.actuate.actuator import Actuator, Event
 from infra.actuate.clocks import LogClock, wall_ms

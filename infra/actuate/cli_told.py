@@ -36,7 +36,7 @@ class Told:
         Raises:
             HarmonyError: a mistake in the settings, or no brokers anywhere (exit code 2).
         """
-        from agents.apply_limits import RateCaps
+        from agents.actuation.guard import RateCaps
         from infra.actuate.assembly import Chosen
         from infra.connection import find_fleet
         from infra.logs import configure_logging

@@ -14,7 +14,7 @@ from infra.errors import HarmonyError
 from infra.printable import printable
 
 if TYPE_CHECKING:
-    from agents.apply_limits import Words
+    from agents.actuation.guard import Words
     from infra.actuate.store import WordsFile
 
 WordsOption = Annotated[
@@ -52,7 +52,7 @@ def pin(
     config: ConfigOption = None,
 ) -> None:
     """Hold a workload at a count, whatever commands say, even when none come. See also `harmony pin`."""
-    from agents.situation import Pin
+    from agents.records import Pin
     from infra.actuate.clocks import wall_ms
     from infra.operator_words import encode_checked, parse_duration_ms, word
 
@@ -86,7 +86,7 @@ def words(file: WordsOption = None, config: ConfigOption = None) -> None:
     """Print the words in force, as JSON."""
     import msgspec
 
-    from agents.apply_limits import Words
+    from agents.actuation.guard import Words
 
     print_json(msgspec.to_builtins(_file(file, config).read() or Words()))
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple, Protocol
 
-from agents.apply_limits import RateCaps, Words
+from agents.actuation.guard import RateCaps, Words
 from agents.records import Command, Target
 
 # What not every actuator can do; cases that need it are skipped, and said to be.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agents.apply_limits import RateCaps, Words
-from agents.situation import Pin
+from agents.actuation.guard import RateCaps, Words
+from agents.records import Pin
 from infra.actuate.conformance import LEASE_MS, START_MS, Bench, Case
 
 CASES: dict[str, Case] = {}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
-from agents.apply_limits import RateCaps, Words
+from agents.actuation.guard import RateCaps, Words
 from agents.policy import TargetRef, WorkloadSpec
 from agents.records import Command, Target
 from infra.actuate.actuator import Actuator, Order

@@ -26,7 +26,7 @@ from typing import IO, Any, cast
 import msgspec
 import orjson
 
-from agents.apply_limits import RateCaps, Words
+from agents.actuation.guard import RateCaps, Words
 from agents.records import Command
 from infra.actuate.conformance import ABILITIES, Ability, Violation
 from infra.printable import printable

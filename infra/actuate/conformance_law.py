@@ -6,9 +6,8 @@ import random
 
 import msgspec
 
-from agents.apply_limits import RateCaps, Words
-from agents.records import Command
-from agents.situation import Pin
+from agents.actuation.guard import RateCaps, Words
+from agents.records import Command, Pin
 from infra.actuate.conformance import LEASE_MS, Bench, Case, Violation
 
 _STEPS = 60

@@ -11,7 +11,7 @@ import structlog
 from agents.records import Target
 from infra.actuate.actuator import NotApplied, Order
 from infra.actuate.kubernetes_api import KubernetesApi, Scale
-from streams.pages.page import FleetFacts, OutcomeFact
+from streams.records.facts import FleetFacts, OutcomeFact
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
 _READY_DEADLINE_MS = 3_600_000

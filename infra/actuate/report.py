@@ -19,7 +19,7 @@ from infra.brokers import bootstrap_servers
 from infra.errors import HarmonyError
 from infra.printable import printable
 from infra.producers import close_producer
-from streams.pages.page import FleetFacts, OutcomeFact
+from streams.records.facts import FleetFacts, OutcomeFact
 from streams.records.schema import encode_fleet, encode_outcome, record_key
 
 _BLOCK_MS = 2_000

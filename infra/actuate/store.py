@@ -17,11 +17,10 @@ from typing import IO, Any, Self
 import msgspec
 import orjson
 
-from agents.actuation.guard import ApplyGuard
-from agents.apply_limits import RateCaps, Words
+from agents.actuation.guard import ApplyGuard, RateCaps, Words
 from infra.errors import HarmonyError
 from infra.printable import printable
-from streams.unreadable import UNREADABLE
+from streams.log import UNREADABLE
 
 
 def words_path(state_dir: Path, given: Path | None = None) -> Path:

@@ -30,7 +30,7 @@ from infra.errors import HarmonyError
 from infra.printable import printable
 from infra.probes import names_loopback
 from infra.web_address import split_url
-from streams.unreadable import UNREADABLE
+from streams.log import UNREADABLE
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0

@@ -16,10 +16,9 @@ from torch import Tensor
 from infra.bench.report import document, load_average, print_table, spread
 from infra.cli_options import say
 from infra.json_report import write_json
-from model.contract import COARSE_ROWS, ContextBatch
+from model.contract import COARSE_ROWS, ContextBatch, each_tensor
 from model.network.features import describe
 from model.network.network import Network
-from model.rows import each_tensor
 
 _STEP_MS = 15_000
 _ORIGIN_TS_MS = 1_763_636_400_000
@@ -124,9 +123,8 @@ def _subjects(device: torch.device) -> tuple[Network, dict[str, _Subject]]:
     Of an accelerator the network alone makes use: the baselines, and what joins them, run on the host.
     """
     from model.network.checkpoint import load
-    from model.network.forecaster import NetworkForecaster
-    from model.network.packaged import SHIPPED
-    from model.network.serving import baselines, combined
+    from model.network.forecaster import NetworkForecaster, baselines, combined
+    from model.network.spec import SHIPPED
 
     checkpoint = load(SHIPPED)
     network = checkpoint.network.to(device)

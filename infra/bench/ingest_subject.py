@@ -21,14 +21,12 @@ from agents.ingest import IngestStage, register_ingest_agents
 from infra.bench.job import CATALOGUE, PARTITIONS, STREAM
 from infra.bench.report import status_mib
 from infra.metrics import PrometheusMeter
-from streams.connection import ConnectionConfig
-from streams.fetched_batch import FetchedBatch
 from streams.ingest.kernel import IngestKernel
 from streams.ingest.warm_up import warm_up
 from streams.log import OutRecord
-from streams.runtime.app import StageHost
+from streams.runtime.app import ConnectionConfig, StageHost, collect_seldom
+from streams.runtime.transport import FetchedBatch
 from streams.topics import Topics
-from streams.uncollected import collect_seldom
 
 
 class _Progress:

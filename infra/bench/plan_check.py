@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.planning.planner import horizon_steps
-from agents.planning.request import LEVELS, PlanInput, PlanResult
+from agents.planning.request import PlanInput, PlanResult
 from agents.policy import Policy
-from model.counted_misses import CLUMP
-from model.miss_curve import MOST_ALLOWED
+from agents.records import LEVELS
+from model.capacity.grid import MOST_ALLOWED
+from model.planning.queue_kernel import CLUMP
 
 Float = NDArray[np.float64]
 

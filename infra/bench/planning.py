@@ -9,13 +9,12 @@ from agents.forecast.batcher import MicroBatcher
 from agents.forecast.engine import Engine
 from agents.forecast.kernel import ForecastKernel
 from agents.forecast.publish import QUANTILE_LEVELS
-from agents.forecast.scoring import SkillBoard
-from agents.live_scoring import ForecastScorer, NaiveBaseline
+from agents.forecast.scoring import ForecastScorer, NaiveBaseline, SkillBoard
 from agents.policy import WorkloadSpec
 from infra.bench.live_loop import policy_of
 from infra.warm_up import warm_up
 from model.inference import InferenceWorker
-from model.network.serving import baselines
+from model.network.forecaster import baselines
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.config import StreamConfig
 from streams.log import Emission, LogRecord

@@ -20,19 +20,20 @@ from typing import Any
 import numpy as np
 
 from agents.forecast.kernel import ForecastKernel
+from agents.forecast.workloads import Answers
 from agents.policy import Policy
 from agents.records import WorkloadPlan
-from agents.workload.subject import Answers, Subject
+from agents.workload.subject import Subject
 from infra.bench.live_loop import spec_of
 from infra.bench.planning import Planning
 from infra.bench.report import status_mib
-from streams.batched import batched
 from streams.catalogue import DEFAULT_CATALOGUE, Source, of_source
 from streams.config import StreamConfig
 from streams.ingest.kernel import IngestKernel
-from streams.log import Emission, LogRecord
+from streams.log import Emission, LogRecord, batched
 from streams.meter import NullMeter
-from streams.pages.page import FleetFacts, Page, WorkloadFacts
+from streams.pages.page import Page, WorkloadFacts
+from streams.records.facts import FleetFacts
 from streams.records.schema import encode_fleet, encode_sample, encode_tick, record_key
 from streams.topics import Topics
 from streams.windows.coarse import COARSE_ROWS, COARSE_STEP_MS, CoarseRow

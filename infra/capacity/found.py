@@ -17,8 +17,8 @@ from infra.replay.rates import Tokens
 from infra.simulator.arrivals import Arrivals
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import Profile
+from model.capacity.grid import LOAD_TEST_OFF_BY
 from model.capacity.roofline import OFF_BY, IterationCosts
-from model.capacity_prior import LOAD_TEST_OFF_BY
 
 _DRAWS: Final = 2_000
 _SEED: Final = 7

@@ -6,9 +6,9 @@ from math import isinf
 
 from infra.collect.choices import Group
 from infra.collect.profile_schema import HistogramChoice
-from streams.pages.page import HistogramState
+from streams.records.facts import HistogramState
 from streams.records.limits import histogram
-from streams.wire import HistogramWire
+from streams.records.schema import HistogramWire
 
 
 def histogram_of(choice: HistogramChoice, group: Group) -> HistogramState | None:

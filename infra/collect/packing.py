@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from infra.collect.readings import Reading
 from streams.log import OutRecord
-from streams.pages.page import FleetFacts
+from streams.records.facts import FleetFacts
 from streams.records.schema import encode_fleet, encode_packed, record_key
 from streams.topics import Topics
 

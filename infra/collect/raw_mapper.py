@@ -22,12 +22,11 @@ from infra.collect.packing import pack
 from infra.collect.publisher import Publisher
 from infra.collect.raw_record import RawPoints, read_raw
 from infra.errors import HarmonyError
-from streams.farewell import take_leave
 from streams.log import LogRecord, OutRecord
-from streams.readable_records import read_any_headers
 from streams.records.dead_letters import DeadLetterBox
 from streams.records.schema import DeadLetter
 from streams.records.strict_json import MalformedError
+from streams.runtime.transport import read_any_headers, take_leave
 from streams.topics import Topics
 
 # Read with aiokafka: after a commit, the group consumer of kafka-python 3.0 was seen to stand still in its poll.

@@ -15,7 +15,7 @@ from infra.collect.profile_schema import Kind, Profile
 from infra.collect.slo_counters import slo_counters
 from infra.collect.workload_rules import Identities, Identity, NoIdentity
 from streams.catalogue import DEFAULT_CATALOGUE
-from streams.pages.page import HistogramState
+from streams.records.facts import HistogramState
 from streams.records.limits import MAX_REPLICAS, Bounds, bounds_of, number_within
 from streams.records.schema import FleetName
 from streams.records.strict_json import MalformedError

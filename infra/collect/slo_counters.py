@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from agents.policy import Slo
-from streams.pages.page import HistogramState
+from streams.records.facts import HistogramState
 
 
 def slo_counters(slo: Slo, ttft: HistogramState) -> dict[str, float]:

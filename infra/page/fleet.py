@@ -12,9 +12,8 @@ from agents.decide.records import decode_decision
 from agents.planning.codec import misses_of_plan
 from agents.records import Decision
 from infra.page.history import LoadForecast, WorkloadHistory
-from streams.log import ContractBroken
+from streams.log import UNREADABLE, ContractBroken
 from streams.topics import Topics
-from streams.unreadable import UNREADABLE
 
 # About 60 KB each; what goes beyond is counted, not kept.
 MAX_WORKLOADS: Final = 2_000

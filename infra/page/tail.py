@@ -16,8 +16,7 @@ from infra.kafka_tail import tail_record
 from infra.page.fleet import FleetMemory
 from infra.page.letters import MAX_LETTERS, LetterMemory
 from infra.printable import printable
-from streams.farewell import take_leave
-from streams.readable_records import read_any_headers
+from streams.runtime.transport import read_any_headers, take_leave
 from streams.topics import Topics
 
 # Records per partition that are read again at the start: hours of a small fleet, some steps of a large one.

@@ -13,15 +13,14 @@ import numpy as np
 import torch
 
 from agents.forecast.workloads import NO_INPUTS
+from agents.planning.rows import PolicyQuestion
 from agents.policy import WorkloadSpec
-from agents.proposal import PolicyQuestion
 from agents.records import LevelRisk, WorkloadPlan
 from infra.plugins.installed import Plugin
 from infra.plugins.limits import PluginLimits
-from model.contract import COARSE_ROWS, ContextBatch
-from model.rows import take_rows
+from model.contract import COARSE_ROWS, ContextBatch, take_rows
 from streams.catalogue import DEFAULT_CATALOGUE
-from streams.pages.page import FleetFacts
+from streams.records.facts import FleetFacts
 
 _ROWS, _STEPS, _HORIZON, _PATHS = 7, 128, 8, 64
 _ORIGIN_MS, _STEP_MS = 1_763_636_400_000, 15_000

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from operator import index
 from typing import Any
 
-from agents.proposal import PolicyQuestion
+from agents.planning.rows import PolicyQuestion
 from infra.errors import HarmonyError
 from infra.plugins.guarded import Guarded, PluginFailed
 from infra.plugins.installed import Plugin
@@ -16,7 +16,7 @@ from streams.records.limits import MAX_REPLICAS
 
 
 class PluginProposer:
-    """Implements `agents.proposal.Proposer` by a plug-in with a method `propose(questions)`.
+    """Implements `agents.planning.rows.Proposer` by a plug-in with a method `propose(questions)`.
 
     Raises:
         HarmonyError: the plug-in cannot be made, or has no such method.

@@ -9,8 +9,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.forecast.workloads import Answers, ForecastEngine
 from agents.workload.state import WorkloadState
-from agents.workload.subject import Answers, ForecastEngine, Subject
+from agents.workload.subject import Subject
 from model.capacity.grid import GRID
 from model.capacity.lead_time import LeadTimePosterior
 from model.capacity.posterior import SPACING, CapacityPosterior

@@ -6,8 +6,7 @@ import numpy as np
 import torch
 
 from infra.simulator.arrivals import Arrivals
-from model.contract import ContextBatch, ForecastBatch, Forecaster
-from model.wrapped import WrappedForecaster
+from model.contract import ContextBatch, ForecastBatch, Forecaster, WrappedForecaster
 
 _LEVEL_SIGMA, _STEP_SIGMA = 0.05, 0.1  # of the log: of whole paths, and of single steps beside
 

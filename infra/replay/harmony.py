@@ -13,10 +13,10 @@ from infra.replay.forecasters import Marginal, Perfect
 from infra.replay.live import NewController
 from infra.replay.setting import Setting
 from infra.simulator.cluster import Cluster
+from model.baselines.smoothing import SeasonalNaiveForecaster
 from model.contract import Forecaster
-from model.network.packaged import NO_NETWORK
-from model.network.serving import serving_forecaster, worker_forecaster
-from model.seasonal_naive import SeasonalNaiveForecaster
+from model.network.forecaster import serving_forecaster, worker_forecaster
+from model.network.spec import NO_NETWORK
 
 
 def _shipped(_: Setting) -> Forecaster:

@@ -18,9 +18,9 @@ from agents.decide.records import decode_command, decode_decision
 from agents.forecast.batcher import MicroBatcher
 from agents.forecast.engine import Engine
 from agents.forecast.kernel import ForecastKernel
+from agents.forecast.workloads import ForecastEngine
 from agents.policy import Policy
 from agents.records import Command, Decision
-from agents.workload.subject import ForecastEngine
 from infra.replay.certainties import CertainEngine, Certainty
 from infra.replay.past import Past
 from model.bursts.recurring import RecurringSurges

@@ -10,7 +10,7 @@ from typing import Any
 from infra.simulator.cluster import Cluster, Replica
 from infra.simulator.gpu import Device, DeviceModel, GpuReading
 from infra.simulator.ledger import Histogram
-from streams.pages.page import FleetFacts, HistogramState, OutcomeFact
+from streams.records.facts import FleetFacts, HistogramState, OutcomeFact
 from streams.records.schema import encode_fleet, encode_outcome, encode_packed
 
 FLEET_SOURCE = "simulator"

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from model.baselines.context_kernel import CONSTANT_RATIO, MIN_OBSERVED_RATIO, MIN_WINDOWS
-from model.contract import ContextBatch
+from model.baselines.context_kernel import CONSTANT_RATIO, GOLDEN, MIN_OBSERVED_RATIO, MIN_WINDOWS, MIX_A, MIX_B, Rows
+from model.contract import ContextBatch, ForecastBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +133,145 @@ def window_weights(valid: Tensor, moving: Tensor, min_windows: int = MIN_WINDOWS
     enough = full.sum(-1, keepdim=True) >= min(min_windows, valid.shape[-1])
     weights = torch.where(enough, full.long(), count)
     return torch.where(weights.sum(-1, keepdim=True) > 0, weights, 1).to(torch.float64)
+
+
+# Random draws that belong to a row: fixed by its workload, origin and seed, never by the batch around it.
+
+
+def row_seed(item_id: str, origin_ts_ms: int, seed: int) -> int:
+    """64 bits that fix the draws of one row."""
+    text = "\x1f".join((item_id, str(origin_ts_ms), str(seed)))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def row_keys(item_ids: Sequence[str], origin_ts_ms: Tensor, seed: int) -> NDArray[np.uint64]:
+    """Seeds of rows, [B]."""
+    origins = origin_ts_ms.tolist()
+    return np.array([row_seed(i, o, seed) for i, o in zip(item_ids, origins, strict=True)], dtype=np.uint64)
+
+
+def row_uniforms(item_ids: Sequence[str], origin_ts_ms: Tensor, seed: int, count: int) -> NDArray[np.float64]:
+    """Uniforms in [0, 1), [B, count]: SplitMix64 streams, so that element k of a row depends on the row alone.
+
+    Source: G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
+    """
+    keys = row_keys(item_ids, origin_ts_ms, seed)
+    with np.errstate(over="ignore"):
+        state = keys[:, None] + GOLDEN * np.arange(1, count + 1, dtype=np.uint64)[None, :]  # [B, count]
+        state = (state ^ (state >> np.uint64(30))) * MIX_A
+        state = (state ^ (state >> np.uint64(27))) * MIX_B
+    state = state ^ (state >> np.uint64(31))
+    uniforms: NDArray[np.float64] = (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return uniforms
+
+
+def window_draws(uniforms: NDArray[np.float64], weights: Tensor, num_paths: int) -> Tensor:
+    """Which residual window each path takes: a systematic sample in random order.
+
+    A systematic sample takes window w about `num_paths * weight_w` times, so that few paths already stand for all
+    windows; the random order keeps the paths exchangeable.
+
+    Args:
+        uniforms: [B, num_paths + 1].
+        weights: [B, W] non-negative, each row with a positive sum.
+
+    Returns:
+        int64 [B, num_paths] in [0, W), on the device of `weights`.
+    """
+    mass = weights.detach().cpu().to(torch.float64).cumsum(-1)
+    mass = (mass / mass[:, -1:]).contiguous()
+    ladder = (np.arange(num_paths)[None, :] + uniforms[:, :1]) / num_paths  # [B, S]
+    last = (weights.detach().cpu() > 0).long().cumsum(-1).argmax(-1, keepdim=True)  # the last window with any weight
+    chosen = torch.searchsorted(mass, torch.from_numpy(ladder), right=True).minimum(last)
+    order = torch.from_numpy(np.argsort(uniforms[:, 1:], axis=1, kind="stable"))
+    return chosen.gather(1, order).to(weights.device)
+
+
+# Joint sample paths from windows: one window index per path, shared by all steps and indicators.
+
+
+@runtime_checkable
+class PathWriter(Protocol):
+    """A forecaster that can write its paths among those of others."""
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    @property
+    def max_horizon(self) -> int: ...
+
+    def write_paths(self, batch: ContextBatch, horizon: int, places: NDArray[np.int64], out: Tensor) -> None:
+        """Make as many paths as there are places, path s at out[:, places[s]].
+
+        Args:
+            places: int64 [S].
+            out: float32 [B, paths, H, N], contiguous, on the device of the batch.
+
+        Raises:
+            ValueError: as `forecast` does.
+        """
+        ...
+
+
+def forecast_by(writer: PathWriter, batch: ContextBatch, horizon: int, num_paths: int, source: str) -> ForecastBatch:
+    """The forecast of one writer alone.
+
+    Raises:
+        ValueError: as its `write_paths`.
+    """
+    check_request(batch, horizon, num_paths, writer.max_horizon)
+    b, _, n = batch.values.shape
+    out = empty_paths(b, num_paths, horizon, n, batch.values.device)
+    writer.write_paths(batch, horizon, np.arange(num_paths), out)
+    return ForecastBatch(out, (source,) * b, writer.fingerprint)
+
+
+def put_paths(paths: Tensor, places: NDArray[np.int64], out: Tensor) -> None:
+    """Copy path s of every row [B, S, H, N] to out[:, places[s]]."""
+    out[:, torch.from_numpy(places).to(out.device)] = paths
+
+
+def empty_paths(num_rows: int, num_paths: int, horizon: int, num_indicators: int, device: torch.device) -> Tensor:
+    """Uninitialised float32 [B, S, H, N].
+
+    On a CPU the memory comes from numpy, which asks for huge pages: a quarter of the time of first touch.
+    """
+    shape = (num_rows, num_paths, horizon, num_indicators)
+    if device.type == "cpu":
+        return torch.from_numpy(np.empty(shape, dtype=np.float32))
+    return torch.empty(shape, dtype=torch.float32, device=device)
+
+
+def take_paths(windows: Tensor, draws: Tensor) -> Tensor:
+    """Paths float32 [B, S, H, N]: path s = window draws[s] of its row.
+
+    Args:
+        windows: float32 [B, W, H, N], possible futures.
+        draws: int64 [B, S].
+    """
+    b, w, h, n = windows.shape
+    flat = (draws + torch.arange(b, device=draws.device)[:, None] * w).reshape(-1)
+    return windows.reshape(b * w, h * n).index_select(0, flat).view(b, draws.shape[1], h, n)
+
+
+def compiled_rows(batch: ContextBatch, seed: int) -> Rows:
+    """The rows of a batch on the CPU, as the compiled loops take them."""
+    return Rows(
+        row_keys(batch.item_ids, batch.origin_ts_ms, seed),
+        as_array(batch.values, torch.float32),
+        as_array(batch.observed, torch.bool),
+        as_array(batch.lower, torch.float32),
+        as_array(batch.upper, torch.float32),
+    )
+
+
+def flat_paths(out: Tensor) -> NDArray[np.float32]:
+    """The memory of paths as [B, S, H * N]."""
+    b, num_paths, horizon, n = out.shape
+    array: NDArray[np.float32] = out.view(b, num_paths, horizon * n).numpy()
+    return array
+
+
+def as_array(tensor: Tensor, dtype: torch.dtype) -> Any:
+    """Contiguous, of the given type: compiled code exists for no other."""
+    return tensor.detach().to(dtype).contiguous().numpy()

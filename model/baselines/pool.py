@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from model.baselines.context import check_request
-from model.contract import ContextBatch, ForecastBatch, Forecaster
-from model.rows import take_rows
+from model.baselines.context import (
+    PathWriter,
+    as_array,
+    check_request,
+    empty_paths,
+    put_paths,
+    row_uniforms,
+    seen_range,
+)
+from model.compiled import compiled
+from model.contract import ContextBatch, ForecastBatch, Forecaster, WrappedForecaster, take_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,3 +141,281 @@ def _enough_context(batch: ContextBatch, min_context: int) -> Tensor:
     if columns.shape[-1] == 0:
         return torch.zeros(len(batch), dtype=torch.bool, device=batch.values.device)
     return columns.sum(1).amax(-1) >= min_context
+
+
+# A linear pool: some paths from each member, so that the law is the mixture of theirs.
+#
+# Where members disagree the mixture is wide, where they agree it is as sharp as they are; every path stays one member's
+# joint future. Pooling quantile by quantile would be sharper, and would hide the disagreement that decisions need.
+
+
+class PoolForecaster:
+    """Mixture of forecasters in whole shares.
+
+    Args:
+        members: forecaster and share; of every sum(shares) paths in a row a member gives its share, whatever their
+            number, so that any prefix of the paths holds the mixture as nearly as its length allows.
+
+        name: of its forecasts' source.
+
+    Raises:
+        ValueError: no member, or a share below 1.
+    """
+
+    def __init__(self, members: Sequence[tuple[Forecaster, int]], name: str = "pool") -> None:
+        if not members or min(share for _, share in members) < 1:
+            raise ValueError("a pool needs members, each with a share of at least 1")
+        self._name = name
+        self._members = tuple(forecaster for forecaster, _ in members)
+        self._turns = _turns([share for _, share in members])
+        body = "|".join(f"{forecaster.fingerprint}*{share}" for forecaster, share in members)
+        self._fingerprint = "pool-" + hashlib.blake2b(body.encode(), digest_size=6).hexdigest()
+
+    @property
+    def fingerprint(self) -> str:
+        return self._fingerprint
+
+    @property
+    def max_horizon(self) -> int:
+        return min(member.max_horizon for member in self._members)
+
+    @property
+    def min_context(self) -> int:
+        return max(member.min_context for member in self._members)
+
+    def forecast(self, batch: ContextBatch, horizon: int, num_paths: int) -> ForecastBatch:
+        """Forecast as the contract says.
+
+        Raises:
+            ValueError: horizon above `max_horizon`, inconsistent shapes, or what a member refuses.
+        """
+        check_request(batch, horizon, num_paths, self.max_horizon)
+        b, _, n = batch.values.shape
+        out = empty_paths(b, num_paths, horizon, n, batch.values.device)
+        turn = np.resize(self._turns, num_paths)
+        for k, member in enumerate(self._members):
+            places = np.flatnonzero(turn == k)
+            if not len(places):
+                continue
+            if isinstance(member, PathWriter):
+                member.write_paths(batch, horizon, places, out)
+            else:
+                put_paths(member.forecast(batch, horizon, len(places)).paths, places, out)
+        return ForecastBatch(out, (self._name,) * b, self._fingerprint)
+
+
+def _turns(shares: Sequence[int]) -> list[int]:
+    """Whose turn it is, spread as evenly as whole turns allow: shares 2, 1 take turns 0, 1, 0."""
+    total, given, order = sum(shares), [0] * len(shares), []
+    for place in range(1, total + 1):
+        behind = [share * place / total - have for share, have in zip(shares, given, strict=True)]
+        k = max(range(len(shares)), key=behind.__getitem__)
+        given[k] += 1
+        order.append(k)
+    return order
+
+
+# Futures held against the record of the context: what lies beyond everything seen is drawn nearer to it.
+#
+# Tails are learned from few futures, and the peak of many steps reads them all the time. A record is broken now and
+# then, but rarely by much: the part of a path beyond the highest (lowest) value of the context is shortened, the more
+# so the more rows the context holds. Where the forecast itself goes beyond the record (a ramp), only what lies outside
+# its central half is.
+
+
+_HALVING_ROWS = 341  # rows of context after which half of what lies beyond the record is kept
+_MOST_ROWS = 1024
+_CENTRAL = 0.75
+_CHUNK_ROWS = 8
+
+
+class RecordForecaster(WrappedForecaster):
+    """A forecaster whose paths are held against the record of their context.
+
+    Args:
+        inner: makes the paths; everything else is its own.
+    """
+
+    def __init__(self, inner: Forecaster) -> None:
+        super().__init__(inner, "records", "records/1/")
+
+    def forecast(self, batch: ContextBatch, horizon: int, num_paths: int) -> ForecastBatch:
+        """Forecast as the contract says.
+
+        Raises:
+            ValueError: what the inner forecaster refuses.
+        """
+        made = self._inner.forecast(batch, horizon, num_paths)
+        for start in range(0, len(batch), _CHUNK_ROWS):
+            rows = slice(start, start + _CHUNK_ROWS)
+            paths = made.paths[rows]  # a view: the paths are ours, nobody else holds them
+            low, high, kept = _record(batch, rows)
+            lower, upper = _central(paths)
+            high = torch.maximum(high[:, None], upper)[:, None]  # [R, 1, H, N]
+            low = torch.minimum(low[:, None], lower)[:, None]
+            inside = torch.minimum(torch.maximum(paths, low), high)
+            paths.copy_(inside + kept[:, None, None] * (paths - inside))
+        return ForecastBatch(made.paths, made.sources, self._fingerprint)
+
+
+def _central(paths: Tensor) -> tuple[Tensor, Tensor]:
+    """Ends of the central half of the paths [R, H, N]."""
+    last = paths.shape[1] - 1
+    low, high = round((1 - _CENTRAL) * last), round(_CENTRAL * last)
+    if paths.device.type == "cpu":  # numpy selects with vector instructions
+        parted = torch.from_numpy(np.partition(paths.numpy(), (low, high), axis=1))
+    else:
+        parted = paths.sort(dim=1).values
+    return parted[:, low], parted[:, high]
+
+
+def _record(batch: ContextBatch, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
+    """Lowest and highest observed value of each column, fine and coarse rows alike, and the share kept beyond, [R, N].
+
+    A column that is nowhere observed keeps its paths as they are.
+    """
+    values, observed = batch.values[rows], batch.observed[rows]
+    count = (observed & values.isfinite()).sum(1).clamp(max=_MOST_ROWS)
+    kept = 1 / (1 + count.to(values.dtype) / _HALVING_ROWS)
+    low, high = seen_range(values, observed)
+    c = batch.coarse.shape[2]
+    if c and batch.coarse.shape[1]:
+        lowest, highest = seen_range(batch.coarse[rows], batch.coarse_observed[rows])
+        low[:, :c] = torch.minimum(low[:, :c], lowest)
+        high[:, :c] = torch.maximum(high[:, :c], highest)
+    return low, high, kept
+
+
+# Where the newest steps of a context lie beyond everything before them, compiled.
+
+
+Float = NDArray[np.float64]
+Single = NDArray[np.float32]
+Whole = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+MOST_STEPS: Final = 8  # older than that, a surge is a level that the context knows
+_LEVEL_STEPS: Final = 8  # whose mean is the level that a step is held against
+_MIN_STEPS: Final = 32  # fewest deviations that say what is usual
+_BEYOND: Final = 1.5  # of the largest deviation before
+
+
+@compiled
+def surge_steps(values: Single, observed: Mask, steps: Whole, rises: Float) -> None:
+    """Find the surges of rows and columns.
+
+    A surge begins with the first of the newest steps that deviates from the mean of the eight known steps before it by
+    more than 1.5 times the largest such deviation in the older context, and lasts while the newest value does.
+
+    Args:
+        values, observed: [B, L, N].
+        steps: [B, N], gets how many known steps the surge has lasted, 0 = none.
+        rises: [B, N, 8], gets in place j - 1 what the last j steps rose by, signed; 0 where they went back.
+    """
+    rows, length, columns = values.shape
+    x, deviation = np.empty(length), np.empty(length)
+    for b in range(rows):
+        for n in range(columns):
+            count = 0
+            for t in range(length):
+                if observed[b, t, n] and np.isfinite(values[b, t, n]):
+                    x[count] = values[b, t, n]
+                    count += 1
+            lasted = _lasted(x[:count], deviation)
+            steps[b, n] = lasted
+            if lasted == 0:
+                continue
+            now, first = x[count - 1], count - lasted
+            level = x[first] - deviation[first]
+            for j in range(lasted):
+                rise = now - (x[count - 2 - j] if j + 1 < lasted else level)
+                rises[b, n, j] = rise if rise * (now - level) > 0 else 0.0
+
+
+@compiled
+def _lasted(x: Float, deviation: Float) -> int:
+    """Steps since the surge began; `deviation` is filled from the ninth on."""
+    count = len(x)
+    old = count - MOST_STEPS
+    if old - _LEVEL_STEPS < _MIN_STEPS:
+        return 0
+    usual = 0.0
+    for k in range(_LEVEL_STEPS, count):
+        total = 0.0
+        for before in range(k - _LEVEL_STEPS, k):
+            total += x[before]
+        deviation[k] = x[k] - total / _LEVEL_STEPS
+        if k < old:
+            usual = max(usual, abs(deviation[k]))
+    for k in range(old, count):
+        if abs(deviation[k]) > _BEYOND * usual:
+            now = x[count - 1] - (x[k] - deviation[k])
+            if now * deviation[k] > 0 and abs(now) > _BEYOND * usual:
+                return count - k
+            return 0
+    return 0
+
+
+# Surges under way: steps beyond everything that the context before them holds, which a context cannot foretell.
+#
+# A regression that knows the context takes the first steps of a surge for noise and reverts to what it knows; so it
+# goes often enough, but requests may as well go on coming faster. So a part of the paths of a surging row leaves from
+# the newest value and goes on as it went in its last steps, some of the way.
+
+
+_EVERY: Final = 3  # of so many paths in a row one goes on
+_SEED: Final = 1
+
+
+class SurgeForecaster(WrappedForecaster):
+    """A forecaster some of whose paths go on where the newest steps surge.
+
+    Args:
+        inner: makes the paths; rows without a surge keep every bit of them.
+        level: takes the newest value for the level; to its paths the growth is added.
+    """
+
+    def __init__(self, inner: Forecaster, level: Forecaster) -> None:
+        super().__init__(inner, "surge", f"surge/1/{level.fingerprint}/")
+        self._level = level
+
+    def forecast(self, batch: ContextBatch, horizon: int, num_paths: int) -> ForecastBatch:
+        """Forecast as the contract says.
+
+        Raises:
+            ValueError: what the inner forecaster refuses.
+        """
+        made = self._inner.forecast(batch, horizon, num_paths)
+        places = torch.arange(_EVERY - 1, num_paths, _EVERY)
+        steps, rises = _surges(batch)
+        rows = np.flatnonzero(steps.any(axis=1)).tolist()
+        if rows and len(places):
+            surging = take_rows(batch, rows)
+            going_on = self._level.forecast(surging, horizon, len(places)).paths
+            grown = going_on + _growth(surging, steps[rows], rises[rows], horizon, len(places)).to(going_on)
+            for k, row in enumerate(rows):
+                made.paths[row, places] = grown[k].clamp(batch.lower, batch.upper)
+        return ForecastBatch(made.paths, made.sources, self._fingerprint)
+
+
+def _surges(batch: ContextBatch) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Steps that each surge has lasted [B, N], 0 = none, and by how much its last 1, 2, ... steps rose [B, N, 8]."""
+    b, _, n = batch.values.shape
+    steps, rises = np.zeros((b, n), np.int64), np.zeros((b, n, MOST_STEPS))
+    surge_steps(as_array(batch.values.cpu(), torch.float32), as_array(batch.observed.cpu(), torch.bool), steps, rises)
+    return steps, rises
+
+
+def _growth(
+    batch: ContextBatch, steps: NDArray[np.int64], rises: NDArray[np.float64], horizon: int, num_paths: int
+) -> Tensor:
+    """What every path rises by beyond the newest value, float32 [B, S, H, N].
+
+    A path goes on as in the last 1 to m of the m steps of the surge, evenly drawn, and a share of the way, evenly
+    drawn: as fast, over as many steps, and is then at its level. All columns of a path draw alike.
+    """
+    drawn = row_uniforms(batch.item_ids, batch.origin_ts_ms, _SEED, 2 * num_paths).reshape(len(batch), num_paths, 2)
+    back = np.floor(drawn[..., :1] * steps[:, None]).astype(np.int64)  # [B, S, N], steps - 1
+    rise = np.take_along_axis(rises[:, None], back[..., None], axis=3)[..., 0] * drawn[..., 1:]  # [B, S, N]
+    passed = np.minimum(np.arange(1, horizon + 1)[:, None] / (back[:, :, None] + 1), 1.0)  # [B, S, H, N]
+    return torch.from_numpy((rise[:, :, None] * passed).astype(np.float32))

@@ -7,11 +7,22 @@ precision, window after window; what is done to every window is in single precis
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from model.baselines.context_kernel import (
+    RowContext,
+    Rows,
+    fill,
+    load,
+    row_context,
+    valid_windows,
+    weigh_windows,
+    window_draws,
+    write_paths,
+)
 from model.compiled import compiled
 
 Float = NDArray[np.float64]
@@ -279,3 +290,229 @@ def _subtract(changes: Single, factors: Single, k: int, line: Single) -> None:
         first, second, third, fourth = changes[i], changes[i + 1], changes[i + 2], changes[i + 3]
         for w in range(len(line)):
             line[w] = line[w] - a * first[w] - b * second[w] - c * third[w] - d * fourth[w]
+
+
+# What becomes of the residual windows of one column, compiled: their drift doubted, their spread widened.
+#
+# The same as `model.baselines.ridge.drift_doubted` and `model.baselines.ridge` say for batches of tensors. Comparisons
+# are written out in the loops: one machine instruction, where `max` asks for signs and numbers that are none.
+
+
+FREEDOM: Final = 1.0  # degrees of freedom per independent window
+LEAST_FREEDOM: Final = 2.0
+WIDEST: Final = 4.0
+NARROWEST: Final = 0.5
+LEAST_CHI2: Final = 0.05
+_TINY: Final = 2.2250738585072014e-308
+
+
+class WindowTables(NamedTuple):
+    """What windows share whatever stands in them.
+
+    Attributes:
+        back: [W], parts of the drift that a window is taken back by.
+        scores: [W], normal quantiles, evenly spread, neighbours far apart.
+    """
+
+    back: Single
+    scores: Float
+
+
+@compiled
+def doubt_drift(residuals: Single, drift: Float, back: Single) -> None:
+    """Take the windows [H, W] that went the drift's way back by parts of it, no further than to where they began."""
+    none = np.float32(0.0)
+    for h in range(residuals.shape[0]):
+        mean, line = np.float32(drift[h]), residuals[h]
+        if mean > none:
+            for w in range(len(line)):
+                gone, part = line[w] if line[w] > none else none, mean * back[w]  # noqa: FURB136
+                line[w] -= gone if gone < part else part  # noqa: FURB136
+        else:
+            for w in range(len(line)):
+                gone, part = line[w] if line[w] < none else none, mean * back[w]  # noqa: FURB136
+                line[w] -= gone if gone > part else part  # noqa: FURB136
+
+
+@compiled
+def independent_windows(last: Single, seen: Single, horizon: int, sums: Float) -> float:
+    """How many independent values the residuals of overlapping windows are worth.
+
+    Args:
+        last: [W], residuals of the last step.
+        seen: [W], 1 for the windows fitted on.
+        sums: [W + 1], scratch.
+    """
+    num = len(last)
+    span = min(horizon, num)
+    sums[0], squares, count = 0.0, 0.0, 0.0
+    for w in range(num):
+        value = np.float64(last[w] * seen[w])
+        sums[w + 1] = sums[w] + value
+        squares += value * value
+        count += seen[w]
+    moving = 0.0
+    for w in range(num - span + 1):
+        mean = (sums[w + span] - sums[w]) / span
+        moving += mean * mean
+    share = moving / (num - span + 1) / max(squares / num, _TINY)
+    return count / min(max(share * span, 1.0), float(span))
+
+
+@compiled
+def widen(freedom: float, scores: Float, factors: Single) -> None:
+    """Factors sqrt(nu / chi^2_nu) at evenly spread probabilities."""
+    tail = 2.0 / (9.0 * max(FREEDOM * freedom, LEAST_FREEDOM))
+    spread = math.sqrt(tail)
+    for w in range(len(factors)):
+        root = 1.0 - tail + scores[w] * spread
+        chi2 = root if root > LEAST_CHI2 else LEAST_CHI2  # noqa: FURB136
+        factor = 1.0 / math.sqrt(chi2 * chi2 * chi2)
+        factor = factor if factor > NARROWEST else NARROWEST  # noqa: FURB136
+        factors[w] = factor if factor < WIDEST else WIDEST  # noqa: FURB136
+
+
+@compiled
+def leave_out_neighbours(free: Single, seen: Single, freedom: float, most_repeated: float, factors: Single) -> None:
+    """Raise the factors: windows that overlap share their targets, so that one left out leaves them with the others."""
+    count = 0.0
+    for w in range(len(seen)):
+        count += seen[w]
+    repeats = count / max(freedom, 1.0)
+    for w in range(len(factors)):
+        repeated = (1.0 - free[w]) * repeats
+        factors[w] /= 1.0 - (repeated if repeated < most_repeated else most_repeated)  # noqa: FURB136
+
+
+# Paths of the ridge, compiled: row after row from the context into the caller's tensor, nothing kept in between.
+
+
+class Settings(NamedTuple):
+    """Of the ridge.
+
+    Attributes:
+        order: changes to regress on.
+        horizon: in steps.
+        penalties: candidates, as shares of the number of windows fitted on.
+        probe_steps: steps whose errors choose among them.
+        min_windows: fewest valid windows for a fit.
+        most_repeated: largest share of a window that is taken for repeated.
+    """
+
+    order: int
+    horizon: int
+    penalties: Float
+    probe_steps: Whole
+    min_windows: int
+    most_repeated: float
+
+
+class _Room(NamedTuple):
+    """Room for one row.
+
+    Attributes:
+        context, column: for its parts.
+        z: [L], a column less its newest value, in units of its spread.
+        sums: [W + 1].
+        valid, weights: [N, W] and [W], of the windows.
+        futures: [W, H * N], one per window.
+        draws: [S].
+    """
+
+    context: RowContext
+    column: Column
+    z: Float
+    sums: Float
+    valid: Mask
+    weights: Whole
+    futures: Single
+    draws: Whole
+
+
+def ridge_paths(rows: Rows, settings: Settings, tables: WindowTables, places: Whole, out: Single) -> None:
+    """Write paths.
+
+    Args:
+        rows: at least order + horizon + 1 steps long.
+        places: where among the paths of `out` each of them goes.
+        out: [B, S, H * N].
+    """
+    length, n = rows.values.shape[1:]
+    num = length - settings.horizon - settings.order
+    work = _Room(
+        row_context(length, n),
+        room(settings.order, settings.horizon, num, len(settings.probe_steps)),
+        np.empty(length),
+        np.empty(num + 1),
+        np.empty((n, num), np.bool_),
+        np.empty(num, np.int64),
+        np.empty((num, settings.horizon * n), np.float32),
+        np.empty(len(places), np.int64),
+    )
+    _write_rows(rows, settings, tables, places, out, work)
+
+
+@compiled
+def _write_rows(rows: Rows, settings: Settings, tables: WindowTables, places: Whole, out: Single, work: _Room) -> None:
+    context, column, n = work.context, work.column, rows.values.shape[2]
+    for b in range(rows.values.shape[0]):
+        load(rows.values[b], rows.observed[b], context)
+        fill(context)
+        valid_windows(context, settings.order + 1, settings.horizon, work.valid)
+        weigh_windows(work.valid, context.spread, work.weights)
+        for k in range(n):
+            _fit_column(context, k, work.valid[k], settings, tables, work.z, work.sums, column)
+            _write_futures(context, k, n, rows.lower[k], rows.upper[k], column, work.futures)
+        window_draws(rows.keys[b], 0, work.weights, work.draws)
+        write_paths(work.futures, work.draws, places, out[b])
+
+
+@compiled
+def _fit_column(
+    context: RowContext,
+    k: int,
+    known: Mask,
+    settings: Settings,
+    tables: WindowTables,
+    z: Float,
+    sums: Float,
+    column: Column,
+) -> None:
+    """Forecast, residuals and their factors (`column.line`) of one column, in units of its spread."""
+    spread, x = context.spread[k], context.filled[k]
+    if spread == 0:
+        return
+    for t in range(len(z)):
+        z[t] = (x[t] - x[-1]) / spread
+    fit(z, known, settings.penalties, settings.min_windows, settings.probe_steps, column)
+    doubt_drift(column.residuals, column.drift, tables.back)
+    freedom = independent_windows(column.residuals[settings.horizon - 1], column.seen, settings.horizon, sums)
+    widen(freedom, tables.scores, column.line)
+    if settings.most_repeated > 0:
+        leave_out_neighbours(column.free, column.seen, freedom, settings.most_repeated, column.line)
+
+
+@compiled
+def _write_futures(
+    context: RowContext, k: int, n: int, lower: np.float32, upper: np.float32, column: Column, futures: Single
+) -> None:
+    """One possible future per window within the bounds: forecast and that window's residuals."""
+    spread, newest = context.spread[k], np.float32(context.filled[k, -1])
+    within = max(newest, lower)
+    within = min(within, upper)
+    if spread == 0:
+        for w in range(futures.shape[0]):
+            for h in range(len(column.point)):
+                futures[w, h * n + k] = within
+        return
+    factors, scale = column.line, np.float32(spread)
+    for w in range(len(factors)):
+        factors[w] *= scale
+    for h in range(len(column.point)):
+        start, line = np.float32(newest + column.point[h] * spread), column.residuals[h]
+        for w in range(len(line)):
+            value = start + line[w] * factors[w]
+            value = lower if value < lower else value  # noqa: FURB136
+            line[w] = upper if value > upper else value  # noqa: FURB136
+        for w in range(len(line)):
+            futures[w, h * n + k] = line[w]

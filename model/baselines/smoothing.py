@@ -1,8 +1,8 @@
 """Simple exponential smoothing around the season, with residual windows: it always answers.
 
-The context less its season (`model.seasons`) is smoothed by exponential averages, the rate of each column chosen in
-the context (`model.levels`). A path is the season at the newest level, and what one window of the context was beside
-the level at its beginning: one window for all steps and indicators.
+The context less its season (`model.baselines.smoothing`) is smoothed by exponential averages, the rate of each column
+chosen in the context (`model.baselines.smoothing_kernel`). A path is the season at the newest level, and what one
+window of the context was beside the level at its beginning: one window for all steps and indicators.
 """
 
 from __future__ import annotations
@@ -16,15 +16,68 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from model.baselines.context import FilledContext, check_request, fill, valid_windows, window_weights
-from model.baselines.smoothing_kernel import smoothing_paths
-from model.contract import COARSE_STEP_MS, ContextBatch, ForecastBatch
-from model.draws import row_uniforms, window_draws
-from model.levels import WITHIN
-from model.paths import as_array, compiled_rows, empty_paths, flat_paths, forecast_by, put_paths, take_paths
-from model.rows import pad_rows, take_rows
-from model.season_rows import Ring
-from model.seasons import season_at
+from model.baselines.context import (
+    FilledContext,
+    as_array,
+    check_request,
+    compiled_rows,
+    empty_paths,
+    fill,
+    flat_paths,
+    forecast_by,
+    put_paths,
+    row_uniforms,
+    take_paths,
+    valid_windows,
+    window_draws,
+    window_weights,
+)
+from model.baselines.smoothing_kernel import DAY_ROWS, MIN_DAY_OBSERVED, WITHIN, Ring, smoothing_paths
+from model.contract import COARSE_STEP_MS, ContextBatch, ForecastBatch, pad_rows, take_rows
+
+# Seasons: what the coarse ring held one day before each step of context and horizon, for batches of tensors.
+
+
+def season_at(batch: ContextBatch, horizon: int) -> tuple[Tensor, Tensor]:
+    """The coarse ring one day before every step of context and horizon.
+
+    A column has a season when at least half of the newest day is observed and the ring reaches every step of the
+    horizon one day earlier; columns without one get 0 and are everywhere known.
+
+    Returns:
+        float64 season [B, N, L + H], and bool [B, N, L + H] where it is known.
+    """
+    b, length, n = batch.values.shape
+    ring, seen = batch.coarse.transpose(1, 2).to(torch.float64), batch.coarse_observed.transpose(1, 2)
+    c, num = ring.shape[1:]
+    season = torch.zeros(b, n, length + horizon, dtype=torch.float64, device=ring.device)
+    known = torch.ones(b, n, length + horizon, dtype=torch.bool, device=ring.device)
+    if c == 0 or num < DAY_ROWS + 2:
+        return season, known
+    seen = seen & ring.isfinite()
+    ring = ring.where(seen, 0.0)
+    steps = torch.arange(-length, horizon, dtype=torch.float64, device=ring.device) + 0.5
+    # Centre of each step in coarse rows, counted from the centre of the newest row; the ring ends at the last full row.
+    into_row = (batch.origin_ts_ms % COARSE_STEP_MS).to(torch.float64) / COARSE_STEP_MS
+    ahead = into_row[:, None] + steps * (batch.step_ms / COARSE_STEP_MS) + 0.5  # [B, L + H]
+    days = (ahead / DAY_ROWS).ceil().clamp(min=1)
+    position = ahead - days * DAY_ROWS + (num - 1)
+    low = position.floor()
+    share = (position - low)[:, None]  # [B, 1, L + H]
+    inside = (low >= 0)[:, None]
+    below = low.clamp(0, num - 1).long()[:, None].expand(-1, c, -1)
+    above = (below + 1).clamp(max=num - 1)
+    has_below, has_above = seen.gather(2, below) & inside, seen.gather(2, above) & inside
+    share = torch.where(has_below & has_above, share, has_above.to(torch.float64))
+    shape = ring.gather(2, below) * (1 - share) + ring.gather(2, above) * share  # [B, C, L + H]
+    reached = has_below | has_above
+    enough = seen[..., -DAY_ROWS:].sum(-1) >= MIN_DAY_OBSERVED
+    compared = (reached[..., :length] & batch.observed[:, :, :c].transpose(1, 2)).any(-1)
+    enough &= reached[..., length:].all(-1) & compared
+    season[:, :c] = torch.where(enough[..., None] & reached, shape, 0.0)
+    known[:, :c] = reached | ~enough[..., None]
+    return season, known
+
 
 _VERSION: Final = 1
 _CHUNK_ROWS: Final = 16
@@ -137,7 +190,7 @@ class SmoothingForecaster:
 
 
 def levels_at(context: FilledContext, rate: float) -> Tensor:
-    """Level after each step [B, N, L], as `model.levels.levels_at` has it."""
+    """Level after each step [B, N, L], as `model.baselines.smoothing_kernel.levels_at` has it."""
     total = torch.zeros_like(context.filled[..., 0])
     weight, levels = torch.zeros_like(total), []
     for x, known in zip(context.filled.unbind(-1), context.observed.unbind(-1), strict=True):
@@ -173,3 +226,20 @@ def _missed(x: Tensor, levels: Tensor, valid: Tensor, block: int) -> Tensor:
         error = x[..., 1 + quarter : 1 + quarter + num] - levels[..., :num]
         total = total + error * error
     return total.where(valid, 0.0).cumsum(-1)[..., -1]
+
+
+# Last value, or the shape of one day ago where a day is known, with residual windows: it always answers.
+#
+# Season: the coarse ring (10-minute means, 144 to the day) one day before each step, interpolated between the rows'
+# centres and shifted to the present level, which is the newest value: smoothing that forgets everything before it.
+# Columns without a season are read as they are. The yardstick of every other forecaster.
+
+
+NEWEST_VALUE = 1.0
+
+
+class SeasonalNaiveForecaster(SmoothingForecaster):
+    """Seasonal naive, or last value, per row and column. A row's draws are fixed by (item id, origin, seed)."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed, (NEWEST_VALUE,), "seasonal_naive")

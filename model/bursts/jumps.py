@@ -20,9 +20,9 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from model.baselines.context import row_seed
+from model.baselines.context_kernel import uniforms
 from model.calibration.trust import SAID, STEPS_AHEAD
-from model.draws import row_seed
-from model.row_draws import uniforms
 
 _SEED: Final = 3
 _MOST: Final = 48  # jumps remembered

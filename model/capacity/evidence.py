@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model.capacity.attribution import UNTOLD, MissedBy
+from model.capacity.attribution import UNTOLD, MissedBy, Strain
 from model.compiled import compiled
 
 Cells = NDArray[np.float32]
@@ -226,3 +227,255 @@ def _add(cells: Cells, low: int, above: float, good: float, missed: float, ttft:
     if above > 0.0:
         _add_to(cells[1:, at + 1], above, good, missed, ttft, tpot)
     return True
+
+
+# What one slot of telemetry says about the capacity of the replicas that served it.
+
+
+CLUMP: Final = 20.0  # requests, beyond which more of the same slot say little more
+
+
+@dataclass(frozen=True, slots=True)
+class SlotEvidence:
+    """What one closed slot says about capacity. Unknown numbers are None.
+
+    Attributes:
+        end_ts_ms: end of the slot, event time.
+        arrival_rate: requests/s over the slot.
+        miss_ratio: share of the slot's finished requests that missed the SLO.
+        waiting: requests waiting, mean over the slot.
+        ready, pending, draining: replicas.
+        ttft_s, objective: of the SLO.
+        finished: requests that `miss_ratio` is of; None = as many as arrive.
+        residence_s: how long a request is being served, on average.
+        in_tokens: arrivals and queue are counted in tokens; else in requests.
+        other_rate: the same load in the other unit that it may come to be counted in, 1/s; None = there is none, or it
+            is not known.
+        others_per_unit: how many of it one of this surely is; None = it is not known.
+        strain: of each promise of the SLO; None = they are not told apart.
+    """
+
+    end_ts_ms: int
+    step_s: float
+    arrival_rate: float | None
+    miss_ratio: float | None
+    waiting: float | None
+    ready: int | None
+    pending: int
+    draining: int
+    ttft_s: float
+    objective: float
+    residence_s: float | None = None
+    finished: float | None = None
+    in_tokens: bool = False
+    other_rate: float | None = None
+    others_per_unit: float | None = None
+    strain: Strain | None = None
+
+
+def usable(value: float | None) -> float | None:
+    """A measured number that is finite and not negative, else None."""
+    return None if value is None or not math.isfinite(value) or value < 0 else float(value)
+
+
+class Misses(NamedTuple):
+    """Share of a slot's requests that missed, and how many independent requests it is worth.
+
+    `queued`: so many wait that all must miss.
+    """
+
+    share: float
+    requests: float
+    queued: bool = False
+
+
+def misses_of(slot: SlotEvidence, rate: float, miss_ratio: float | None, waiting: float | None) -> Misses | None:
+    """What a slot says; None where it says nothing.
+
+    A queue longer than what arrives within the wait allowed makes all miss, whatever was counted (Little's law); one
+    less than half as long, where nothing was counted, none. Requests of a slot miss together, so many of them are
+    worth little more than `CLUMP`.
+    """
+    wait_s = None if waiting is None else waiting / rate
+    finished = usable(slot.finished)
+    requests = rate * slot.step_s if finished is None else finished
+    worth = requests / (1.0 + requests / CLUMP)
+    if wait_s is not None and wait_s > slot.ttft_s:
+        return Misses(1.0, worth, queued=True)
+    if miss_ratio is None:
+        return Misses(0.0, 0.5 * worth) if wait_s is not None and wait_s < 0.5 * slot.ttft_s else None
+    return Misses(min(miss_ratio, 1.0), worth) if requests > 0 else None
+
+
+# What a fleet takes in while a queue stands: the most that it carries, whatever its misses say.
+
+
+_LONGEST_S: Final = 60.0  # over which is averaged; what was true before has been told by then
+_SHORTEST_S: Final = 15.0
+_SIGMAS: Final = 2.0  # of a Poisson count, by which what was taken in may be less than it seems by chance
+
+
+@dataclass(frozen=True, slots=True)
+class StandingQueue:
+    """Requests taken in since a queue stands, up to a minute back, on a fleet that did not change.
+
+    A short slot is a noisy witness: it counts few requests, the queue at its two ends is as uncertain as they are, and
+    what is taken in follows what happens to finish. So it is averaged, over no less than the time that requests stay.
+
+    Most routers give a request to a replica when it comes, so a queue may stand at some replicas while those that have
+    started since take in all they are given. Such a queue says what all of them take in only while it grows.
+
+    Attributes:
+        taken_in: requests that left the queue for a replica.
+        seconds: over which they did.
+        arrived: requests that came in that time.
+        older: the queue is older than the fleet.
+    """
+
+    taken_in: float = 0.0
+    seconds: float = 0.0
+    arrived: float = 0.0
+    older: bool = False
+
+    def after(self, slot: SlotEvidence, before: float | None) -> StandingQueue:
+        """With one more slot of the same fleet; none where no queue stands.
+
+        A queue stands where it is longer, in this slot and the one before, than what arrives within the wait allowed
+        (Little's law). What was taken in is what came, less what the queue grew by.
+
+        Args:
+            before: requests waiting in the slot before.
+        """
+        rate, waiting = usable(slot.arrival_rate), usable(slot.waiting)
+        if rate is None or waiting is None or before is None or not slot.ready or slot.draining > 0:
+            return self._nothing_of_it(slot)
+        if slot.in_tokens or min(waiting, before) <= slot.ttft_s * rate:
+            return self._nothing_of_it(slot)  # in tokens a queue also grows by the lengths of what waits
+        arrived = rate * slot.step_s
+        keep = min(1.0, max(0.0, _LONGEST_S - slot.step_s) / self.seconds) if self.seconds > 0 else 0.0
+        return StandingQueue(
+            self.taken_in * keep + arrived - (waiting - before),
+            self.seconds * keep + slot.step_s,
+            self.arrived * keep + arrived,
+            self.older,
+        )
+
+    @staticmethod
+    def on_new_fleet(slot: SlotEvidence) -> StandingQueue:
+        """Nothing yet, on a fleet that was another one in the slot before, or that nothing was known of."""
+        rate, waiting = usable(slot.arrival_rate), usable(slot.waiting)
+        gone = rate is not None and waiting is not None and waiting <= slot.ttft_s * rate
+        return NONE if gone else OLDER
+
+    def at_most(self, ready: int, residence_s: float) -> float | None:
+        """Requests/s that each ready replica surely does not take in more than; None where that cannot be said yet."""
+        if self.taken_in <= 0 or self.seconds < min(max(_SHORTEST_S, residence_s), _LONGEST_S):
+            return None
+        if self.older and self.taken_in > self.arrived:
+            return None
+        return (self.taken_in + _SIGMAS * math.sqrt(self.taken_in)) / (self.seconds * ready)
+
+    def rate(self, ready: int) -> float:
+        """Requests/s that each ready replica takes in, on average."""
+        return self.taken_in / (self.seconds * ready)
+
+    def stored(self) -> list[float]:
+        """As plain numbers; `of` gives back the same."""
+        return [self.taken_in, self.seconds, self.arrived, float(self.older)]
+
+    @classmethod
+    def of(cls, stored: Sequence[float]) -> StandingQueue:
+        """As it was stored; where what came was not stored yet, it begins anew."""
+        if len(stored) < 4:
+            return OLDER
+        return cls(float(stored[0]), float(stored[1]), float(stored[2]), bool(stored[3]))
+
+    def _nothing_of_it(self, slot: SlotEvidence) -> StandingQueue:
+        """What is left after a slot that says nothing: only a queue that is surely gone is no older one."""
+        return self.on_new_fleet(slot) if self.older else NONE
+
+
+NONE: Final = StandingQueue()
+OLDER: Final = StandingQueue(older=True)
+
+
+# Which slots say nothing of a capacity because the fleet changes or has just changed.
+
+
+_SETTLE_RESIDENCES: Final = 1.5
+_STUCK_MS: Final = 600_000  # a fleet pending or draining unchanged for this long is stuck, not changing
+
+
+class KnownFleet(NamedTuple):
+    """Replicas as last told, and since when they are so many.
+
+    Attributes:
+        changed_ts_ms: end of the slot that first told so; None = the first fleet ever seen.
+    """
+
+    ready: int
+    pending: int
+    draining: int
+    changed_ts_ms: int | None
+
+    @classmethod
+    def after(cls, before: KnownFleet | None, slot: SlotEvidence) -> KnownFleet | None:
+        """What is known with one more slot, which may say nothing of replicas."""
+        if slot.ready is None:
+            return before
+        counts = (slot.ready, slot.pending, slot.draining)
+        if before is not None and before[:3] == counts:
+            return before
+        # The first fleet ever seen is taken as settled: a restart of ours is no cold start of theirs.
+        return cls(*counts, None if before is None else slot.end_ts_ms)
+
+    def refuses(
+        self, slot: SlotEvidence, least_ms: int, residence_s: float
+    ) -> Literal["fleet_changing", "cold_start"] | None:
+        """Why this slot, the newest that was told of, must be refused; None where it need not.
+
+        Args:
+            least_ms: for which slots are refused after a change, or longer while what was served then still is.
+            residence_s: that requests stay; 0 = unknown.
+        """
+        since_ms = None if self.changed_ts_ms is None else slot.end_ts_ms - self.changed_ts_ms
+        if self.pending > 0 or self.draining > 0:
+            return None if since_ms is not None and since_ms >= _STUCK_MS else "fleet_changing"
+        # What was being served at the change stays where it was, so the old fleet's misses last as long as requests do.
+        settle_ms = max(least_ms, _SETTLE_RESIDENCES * residence_s * 1000.0)
+        return "cold_start" if since_ms is not None and since_ms < min(settle_ms, _STUCK_MS) else None
+
+
+# A workload's load averaged over the last moments, in the unit that it is counted in and in the other one.
+
+
+class RecentRates(NamedTuple):
+    """Of the fleet, 1/s; None where the newest slot does not tell.
+
+    Attributes:
+        rate: as loads are counted.
+        other: in the other unit.
+    """
+
+    rate: float | None = None
+    other: float | None = None
+
+    def after(self, slot: SlotEvidence, over_s: float) -> RecentRates:
+        """With one more slot, averaged over so many seconds; anew where a rate was not known, or that is no time."""
+        rate, other = usable(slot.arrival_rate), usable(slot.other_rate)
+        return RecentRates(
+            _averaged(self.rate, rate, slot.step_s, over_s), _averaged(self.other, other, slot.step_s, over_s)
+        )
+
+    def others_per_unit(self, at_most: float | None) -> float | None:
+        """How many of the other unit one of this is, and no more than `at_most` where that is known."""
+        if not self.rate or not self.other:
+            return None
+        factor = self.other / self.rate
+        return min(factor, at_most) if at_most is not None and at_most > 0 else factor
+
+
+def _averaged(before: float | None, now: float | None, step_s: float, over_s: float) -> float | None:
+    if now is None or before is None or over_s <= 0:
+        return now
+    return before + (now - before) * -math.expm1(-step_s / over_s)

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model.capacity.evidence import CLUMP, LoadEvidence
 from model.compiled import compiled
 
 Float = NDArray[np.float64]
@@ -166,3 +167,111 @@ def _normalise(weights: Float, cumulative: Float) -> int:
         for w in range(len(weights)):
             weights[w, g] /= total
     return median
+
+
+# The curves of misses over load that evidence of capacity is held against, on a lattice of log loads.
+
+
+_TOLD_APART: Final = 10.0  # times the share allowed, or a part of it: beyond, shares of misses count alike
+
+
+class Curves:
+    """The share that misses on the lattice, capacity and load in one window.
+
+    `missed_at` is [load, steepness x capacity], and `log_evidence`, the logarithms of what is good and of what misses,
+    [2 x load, steepness x capacity]: what is read of one load lies together.
+
+    Told apart are only shares around the one allowed, from `least` to `most`: how many miss in an overload depends on
+    how long it lasts, and some miss at any load.
+    """
+
+    def __init__(self, allowed: float) -> None:
+        lattice = np.arange(GRID) * SPACING
+        gap = np.asarray(STEEPNESS)[:, None, None] * (lattice[None, :] - lattice[:, None])
+        self.least, self.most = allowed / _TOLD_APART, min(allowed * _TOLD_APART, (1.0 + allowed) / 2.0)
+        missed = 1.0 / (1.0 + (1.0 / allowed - 1.0) * np.exp(-np.clip(gap, -60.0, 60.0)))
+        told = np.clip(missed, self.least, self.most)
+        self.missed_at: Float = np.ascontiguousarray(missed.reshape(-1, GRID).T)
+        said = np.concatenate((np.log1p(-told), np.log(told)), axis=2)
+        self.log_evidence: Float = np.ascontiguousarray(said.reshape(-1, 2 * GRID).T)
+
+    def told(self, share: float) -> float:
+        """The share as it counts."""
+        return min(max(share, self.least), self.most)
+
+
+@lru_cache(maxsize=8)
+def curves_of(allowed: float) -> Curves:
+    """Of an objective that allows this share of misses."""
+    return Curves(allowed)
+
+
+# What share of requests misses at a load: little below capacity, more and more above, all in the end.
+#
+# A replica that is offered x times its capacity misses the share g(x) = 1 / (1 + (1/a - 1) x^-p) of its requests. `a`
+# is the share that the objective allows, so that capacity is the load at which just that many miss, and `p`, the
+# steepness, says how fast misses grow: by a power p of the load at first. At x = (1/a - 1)^(1/p), the *headroom*, half
+# of all miss; what is offered beyond that is no longer served as fast as it comes, and queues.
+#
+# On a stretch of steps with demands d the share that misses when rate r can be served within the SLO is the mean of
+# g(d / r) weighted by d. The rate at which it is just `a` is what the stretch needs (`load_rates`); served by another
+# rate its share is taken to be g(needed / rate), which is exact for a steady demand.
+
+
+LEAST_ALLOWED: Final = 1e-4  # an objective of all requests cannot be told from one of nearly all by what is seen
+MOST_ALLOWED: Final = 0.5
+
+
+@compiled
+def odds_against(allowed: float) -> float:
+    """1/a - 1, of a share of misses allowed."""
+    return 1.0 / min(max(allowed, LEAST_ALLOWED), MOST_ALLOWED) - 1.0
+
+
+@compiled
+def headroom(allowed: float, steepness: int) -> float:
+    """How many times its capacity a replica can be offered before it falls behind; at least 1."""
+    return float(odds_against(allowed) ** (1.0 / steepness))
+
+
+@compiled
+def share_missed(needed: float, served: float, odds: float) -> float:
+    """Share of requests that miss where `needed` would have to be served and `served` is; 0 without demand.
+
+    Args:
+        needed, served: requests/s, or replicas, to the power of the steepness.
+        odds: `odds_against` of the share of misses allowed.
+    """
+    return needed / (needed + odds * served) if needed > 0.0 else 0.0
+
+
+# Where a capacity is believed to lie beside what its evidence says load by load.
+
+
+LOWEST: Final = -310  # lattice index of 9e-5 requests/s; the last one is at 1.2e5
+_DECLARED_SIGMA: Final = 0.25  # of log capacity around a declared one, where nobody says how far it may be off
+LOAD_TEST_OFF_BY: Final = math.exp(_DECLARED_SIGMA)
+_LEARNED_SIGMA: Final = 1.0  # of log capacity around the loads seen, and around a declared one that is wrong
+_WRONG: Final = 0.02  # chance that a declared capacity is far off
+_LEARNED_SHIFT: Final = 0.4  # ... a little above them: they were carried
+
+
+def prior_of(declared_rps: float | None, evidence: LoadEvidence, off_by: float | None = None) -> Prior:
+    """Around the declared figure, or around the loads seen.
+
+    Args:
+        off_by: factor that the declared figure may be off by, either way, two times of three.
+
+    Raises:
+        ValueError: nothing is declared and no load has been seen yet.
+    """
+    if declared_rps is not None:
+        sigma = _DECLARED_SIGMA if off_by is None else math.log(off_by)
+        return Prior(math.log(declared_rps), sigma, max(_LEARNED_SIGMA, sigma), _WRONG)
+    carried = evidence.highest_good(CLUMP)  # one good slot's worth was seen there or above
+    if carried is not None:
+        return Prior((carried + LOWEST) * SPACING + _LEARNED_SHIFT, _LEARNED_SIGMA, _LEARNED_SIGMA, _WRONG)
+    mean = evidence.mean()
+    if mean is None:
+        raise ValueError("capacity is unknown: none is declared and no load has been seen")
+    return Prior((mean + LOWEST) * SPACING, _LEARNED_SIGMA, _LEARNED_SIGMA, _WRONG)

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from model.evaluation.rolling_scores import Cells
-from model.evaluation.rolling_summary import Pair, relative
+from model.evaluation.rolling_scores import Cells, Pair, relative
 
 _BLOCK = 5  # neighbouring origins overlap in their targets; a block keeps them together
 

@@ -110,3 +110,10 @@ def before_test(task: Task) -> Task:
         for item in task.items
     )
     return replace(task, items=items)
+
+
+# Why a contestant that the tables know is not in them.
+
+
+class NotRun(Exception):
+    """A contestant that cannot run here; the sentence says what is missing, and goes into the table."""

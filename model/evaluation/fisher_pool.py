@@ -9,11 +9,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from model.evaluation.baselines import rolling_std
+from model.evaluation.contestants import rolling_std
 from model.evaluation.dataset import Floats
-from model.evaluation.fisher import NUM_SAMPLES, Answer, Asked
-from model.evaluation.fisher_baselines import (
-    LEVELS,
+from model.evaluation.fisher import (
+    FISHER_BASELINES_LEVELS,
+    NUM_SAMPLES,
+    Answer,
+    Asked,
     ewma_point,
     joint,
     last_point,
@@ -48,7 +50,7 @@ def knn_law(asked: Asked, targets: Rows, points: Floats) -> Floats:
         a, b = known[:, j] / spread, query[:, j] / spread
         distance = (b**2).sum(1)[:, None] + (a**2).sum(1)[None] - 2 * b @ a.T
         near = np.argpartition(distance, _NEIGHBOURS, axis=1)[:, :_NEIGHBOURS]
-        drawn = np.quantile(ratio[near, j], LEVELS, axis=1).T  # [T, S]
+        drawn = np.quantile(ratio[near, j], FISHER_BASELINES_LEVELS, axis=1).T  # [T, S]
         out[:, :, j] = points[:, None, j] + drawn * unit[:, None, j]
     return out
 
@@ -96,7 +98,7 @@ def atom_law(asked: Asked, targets: Rows, points: Floats) -> Floats:
                 seen = counts[len(share)]
                 share = _RANK_SHARE * seen / seen.sum() + (1 - _RANK_SHARE) * share
             edges = share.cumsum()
-            out[k, :, j] = last[np.minimum(np.searchsorted(edges, LEVELS), len(last) - 1)]
+            out[k, :, j] = last[np.minimum(np.searchsorted(edges, FISHER_BASELINES_LEVELS), len(last) - 1)]
     return np.sort(out, axis=1)
 
 
@@ -137,13 +139,15 @@ def window_law(asked: Asked, targets: Rows, points: Floats) -> Floats:
     """The values of the last 72 rows."""
     del points
     window = asked.scaled[targets[:, None] + np.arange(-72, 0)]
-    return np.asarray(np.quantile(window, LEVELS, axis=1).transpose(1, 0, 2))
+    return np.asarray(np.quantile(window, FISHER_BASELINES_LEVELS, axis=1).transpose(1, 0, 2))
 
 
 def train_law(asked: Asked, targets: Rows, points: Floats) -> Floats:
     """The train rows' values."""
     del points
-    return np.repeat(np.quantile(asked.scaled[: asked.num_train], LEVELS, axis=0)[None], len(targets), axis=0)
+    return np.repeat(
+        np.quantile(asked.scaled[: asked.num_train], FISHER_BASELINES_LEVELS, axis=0)[None], len(targets), axis=0
+    )
 
 
 LAWS: dict[str, Law] = {
@@ -217,7 +221,7 @@ def pool(asked: Asked) -> Answer:
         order = np.argsort(flat, axis=1)
         mass = np.repeat(weights[j] / s, s)[order].cumsum(1)
         for row in range(t):
-            at = np.minimum(np.searchsorted(mass[row], LEVELS), k * s - 1)
+            at = np.minimum(np.searchsorted(mass[row], FISHER_BASELINES_LEVELS), k * s - 1)
             out[row, :, j] = flat[row, order[row, at]]
     return Answer(out.mean(1), joint(asked, out))
 

@@ -2,18 +2,304 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from model.network.analogs import analogs
-from model.network.autoregression import least_squares, of_changes, yule_walker
-from model.network.backtest import bands, errors_in_context, evidence
-from model.network.inputs import RECENT, ScaledContext
-from model.network.seasons import BEFORE, Seasons
-from model.network.token_forecasts import token_forecasts
+from model.network.candidates_kernel import (
+    ANALOG_ROWS,
+    CHANGE_ORDER,
+    CHANGE_PENALTY,
+    JUDGED_ROWS,
+    LONG_ORDER,
+    LONG_PENALTY,
+    LONG_ROWS,
+    MIN_FOLLOW,
+    MIN_ROWS,
+    NEAREST,
+    ORDER,
+    ORIGINS,
+    PENALTIES,
+    ROWS,
+    SHORT,
+    STEPS,
+    STRETCH,
+    token_forecasts,
+)
+from model.network.inputs import BEFORE, RECENT, ScaledContext, Seasons
+from model.network.layers import numbers
+
+# Linear autoregressions fitted in context, one per indicator: least squares on recent rows, Yule-Walker on many.
+#
+# In batches of tensors, for accelerators; on a CPU `model.network.candidates_kernel` does the same by compiled loops.
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """One autoregression per token.
+
+    Attributes:
+        coefficients: float32 [M, p], newest lag first.
+        mean: float32 [M], taken off first; 0 where changes are regressed.
+        low, high: float32 [M], bounds of what is fed back: an unstable fit cannot run away.
+        enough: bool [M], rows enough to fit on.
+        changes: whether it speaks of changes from row to row.
+    """
+
+    coefficients: Tensor
+    mean: Tensor
+    low: Tensor
+    high: Tensor
+    enough: Tensor
+    changes: bool = False
+
+    def forecast(self, z: Tensor, horizon: int) -> Tensor:
+        """Forecasts [M, H] from the end of `z` [M, L]."""
+        return self.from_ends(z, torch.full((1,), z.shape[1], device=z.device), horizon)[:, 0]
+
+    def from_ends(self, z: Tensor, ends: Tensor, horizon: int) -> Tensor:
+        """Forecasts [M, P, H] that read the rows before each of `ends` [P]."""
+        order = self.coefficients.shape[-1]
+        x = torch.nn.functional.pad(z.diff(dim=-1), (1, 0)) if self.changes else z - self.mean[:, None]
+        lags = ends[:, None] - 1 - torch.arange(order, device=z.device)  # [P, p]
+        state = torch.where(lags >= 0, x[:, lags.clamp(min=0)], 0.0)  # [M, P, p]
+        steps = _iterate(state, self.coefficients[:, None], horizon, self.low[:, None], self.high[:, None])
+        if self.changes:
+            return z[:, ends - 1][..., None] + steps.cumsum(-1)
+        return steps + self.mean[:, None, None]
+
+
+def least_squares(z: Tensor, known: Tensor) -> tuple[tuple[Fitted, ...], Tensor]:
+    """AR(24) on the last 384 rows by ridge, one per penalty.
+
+    Args:
+        z: float32 [M, L], gaps filled.
+        known: bool [M, L].
+
+    Returns:
+        The fits, and the one-step residual deviation [M] of the smallest penalty.
+    """
+    z, known = z[:, -ROWS:], known[:, -ROWS:]
+    x, mean = _centred(z, known)
+    order = min(ORDER, max(2, x.shape[1] // 6))
+    coefficients, lags, weight = _ridge(x, known, order, PENALTIES)
+    fitted = torch.einsum("mwp,mp->mw", lags, coefficients[0])
+    residual = ((x[:, order:] - fitted) * weight).square().sum(-1) / weight.sum(-1).clamp(min=1)
+    low, high = _bounds(x, 0.5)
+    enough = weight.sum(-1) >= MIN_ROWS
+    return tuple(Fitted(c, mean, low, high, enough) for c in coefficients), residual.sqrt()
+
+
+def of_changes(z: Tensor, known: Tensor) -> Fitted:
+    """AR(8) of the changes from row to row: reverts to the last value instead of the mean."""
+    z, known = z[:, -ROWS:], known[:, -ROWS:]
+    x, both = z.diff(dim=-1), known[:, 1:] & known[:, :-1]
+    coefficients, _, weight = _ridge(x, both, CHANGE_ORDER, (CHANGE_PENALTY,))
+    low, high = _bounds(x, 0.0)
+    return Fitted(coefficients[0], torch.zeros_like(low), low, high, weight.sum(-1) >= MIN_ROWS, changes=True)
+
+
+def yule_walker(z: Tensor, known: Tensor) -> Fitted:
+    """AR(64) from the autocovariances of the last 1,024 rows: long memory and free periods at the cost of an FFT."""
+    z, known = z[:, -LONG_ROWS:], known[:, -LONG_ROWS:]
+    x, mean = _centred(z, known)
+    spectrum = torch.fft.rfft(x * known, n=2 * LONG_ROWS).abs().square()
+    covariance = torch.fft.irfft(spectrum)[:, : LONG_ORDER + 1].double()  # [M, p + 1]
+    lag = torch.arange(LONG_ORDER, device=z.device)
+    toeplitz = covariance[:, (lag[:, None] - lag[None, :]).abs()]  # [M, p, p]
+    power = covariance[:, :1, None] + 1e-6
+    unit = torch.eye(LONG_ORDER, dtype=toeplitz.dtype, device=z.device)
+    coefficients = _solved(toeplitz + LONG_PENALTY * power * unit, covariance[:, 1:, None])[..., 0].float()  # [M, p]
+    low, high = _bounds(x, 0.3)
+    return Fitted(coefficients, mean, low, high, known.sum(-1) >= 3 * LONG_ORDER)
+
+
+def _ridge(x: Tensor, known: Tensor, order: int, penalties: tuple[float, ...]) -> tuple[Tensor, Tensor, Tensor]:
+    """Coefficients [P, M, p], the lags they are fitted on [M, W, p], and which windows counted, bool [M, W]."""
+    num = x.shape[1] - order
+    lags = x.unfold(1, order, 1)[:, :num].flip(-1)  # newest lag first
+    seen = known.float().unfold(1, order, 1)[:, :num].mean(-1)
+    weight = known[:, order:] & (seen > 0.8)
+    wide = (lags * weight[..., None]).double()
+    target = (x[:, order:] * weight).double()
+    gram = wide.mT @ wide  # [M, p, p]
+    cross = wide.mT @ target[..., None]  # [M, p, 1]
+    power = gram.diagonal(dim1=-2, dim2=-1).mean(-1) + 1e-6
+    unit = torch.eye(order, dtype=gram.dtype, device=gram.device)
+    each = [_solved(gram + (penalty * power)[:, None, None] * unit, cross) for penalty in penalties]
+    return torch.stack(each)[..., 0].float(), lags, weight
+
+
+def _solved(matrix: Tensor, right: Tensor) -> Tensor:
+    """Of positive definite systems, by their factors: `cholesky_solve` may wait for the host between them."""
+    factor = torch.linalg.cholesky_ex(matrix)[0]
+    half = torch.linalg.solve_triangular(factor, right, upper=False)
+    solved: Tensor = torch.linalg.solve_triangular(factor.mT, half, upper=True)
+    return solved
+
+
+def _centred(z: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+    mean = (z * known).sum(-1) / known.sum(-1).clamp(min=1)
+    return z - mean[:, None], mean
+
+
+def _bounds(x: Tensor, slack: float) -> tuple[Tensor, Tensor]:
+    """The range seen and `slack` of it."""
+    low, high = x.amin(-1), x.amax(-1)
+    room = slack * (high - low)
+    return low - room, high + room
+
+
+def _iterate(state: Tensor, coefficients: Tensor, horizon: int, low: Tensor, high: Tensor) -> Tensor:
+    """Feed each forecast back.
+
+    Args:
+        state, coefficients: [M, P, p] or [M, 1, p], newest lag first.
+        low, high: [M, 1].
+
+    Returns:
+        [M, P, H].
+    """
+    out = []
+    for _ in range(horizon):
+        step = (state * coefficients).sum(-1).clamp(low, high)
+        out.append(step)
+        state = torch.cat((step[..., None], state[..., :-1]), dim=-1)
+    return torch.stack(out, dim=-1)
+
+
+# What followed the stretches of the context that look most like its end.
+
+
+def analogs(z: Tensor, known: Tensor, horizon: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Weighted mean of the continuations of the six nearest stretches.
+
+    Args:
+        z: float32 [M, L], gaps filled.
+        known: bool [M, L].
+
+    Returns:
+        Continuations at their own level [M, H], the same shifted to the present level, and bool [M, H] where any
+        stretch reaches that step inside the context.
+    """
+    x, seen = z[:, -ANALOG_ROWS:], known[:, -ANALOG_ROWS:]
+    m, length = x.shape
+    num = length - STRETCH - min(MIN_FOLLOW, horizon) + 1
+    if num < NEAREST:
+        nothing = torch.zeros(m, horizon, device=z.device)
+        return nothing, nothing, nothing.bool()
+    distance = torch.zeros(m, num, device=z.device)
+    for k in range(STRETCH):  # one lag at a time: no stretch is ever copied
+        gap = x[:, k : k + num] - x[:, length - STRETCH + k, None]
+        distance.addcmul_(gap, gap)
+    distance /= STRETCH
+    count = pad(seen.long().cumsum(-1), (1, 0))
+    complete = count[:, STRETCH : STRETCH + num] - count[:, :num] > 0.8 * STRETCH
+    distance = distance.masked_fill(~complete, torch.inf)
+    near, start = distance.topk(NEAREST, dim=-1, largest=False)  # [M, 6]
+    weight = torch.exp(-near / (2 * near[:, :1] + 1e-3)).nan_to_num(0.0)
+    at = start[..., None] + STRETCH + torch.arange(horizon, device=z.device)  # [M, 6, H]
+    reached = (at < length) & near.isfinite()[..., None]
+    rows = torch.arange(m, device=z.device)[:, None, None]
+    follow = x[rows, at.clamp(max=length - 1)]  # [M, 6, H]
+    last = x[rows[..., 0], start + STRETCH - 1]  # [M, 6]
+    share = weight[..., None] * reached
+    total = share.sum(1)
+    own = (share * follow).sum(1) / total.clamp(min=1e-9)
+    shifted = (share * (follow - last[..., None])).sum(1) / total.clamp(min=1e-9) + x[:, -1:]
+    return own, shifted, total > 1e-6
+
+
+# How well each simple forecast did in the context itself: the evidence by which the network chooses between them.
+#
+# Two bands: the mean absolute error over the first two steps, and over the first twelve, from a few origins inside the
+# context. Autoregressions keep the coefficients fitted on all rows; seasonal forecasts are judged on the twelve rows
+# before the origin.
+
+
+NUM_BANDS = 2
+_FLOOR = 1e-3
+_LARGEST = 4.0
+
+
+def errors_in_context(
+    z: Tensor, known: Tensor, decays: Sequence[float], fitted: Sequence[Fitted]
+) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """Errors of what needs no season, [M, 2] each, NaN where nothing can be scored.
+
+    Args:
+        z: float32 [M, L], gaps filled, L at least 96.
+        known: bool [M, L].
+        decays: of the moving averages; 0 = the mean.
+        fitted: autoregressions.
+
+    Returns:
+        Of the last value and the moving averages; of the autoregressions; of the analogs, at their own level and
+        shifted.
+    """
+    length = z.shape[1]
+    ends = numbers([length - d for d in ORIGINS], torch.int64, z.device)
+    at = ends[:, None] + torch.arange(STEPS, device=z.device)  # [P, H]
+    truth = z[:, at.clamp(max=length - 1)]  # [M, P, H]
+    scored = known[:, at.clamp(max=length - 1)] & (at < length)
+
+    def errors(forecast: Tensor) -> Tensor:
+        return bands((forecast - truth).abs(), scored)
+
+    windows = (ends[:, None] - RECENT + torch.arange(RECENT, device=z.device)).clamp(min=0)  # [P, R]
+    past, seen = z[:, windows], known[:, windows].float()
+    age = torch.arange(RECENT - 1, -1, -1, device=z.device, dtype=z.dtype)
+    levels = [errors(z[:, ends - 1][..., None])]
+    for decay in decays:
+        weight = seen * (1 - decay) ** age
+        levels.append(errors(((weight * past).sum(-1) / weight.sum(-1).clamp(min=1e-6))[..., None]))
+    linear = [errors(fit.from_ends(z, ends, STEPS)) for fit in fitted]
+    found = []
+    for d in ORIGINS:
+        first, stop = max(0, length - d - JUDGED_ROWS), length - d
+        found.append(analogs(z[:, first:stop], known[:, first:stop], STEPS))
+    reached = scored & torch.stack([part[2] for part in found], dim=1)
+    alike = [bands((torch.stack([part[k] for part in found], dim=1) - truth).abs(), reached) for k in (0, 1)]
+    return levels, linear, alike
+
+
+def bands(error: Tensor, known: Tensor) -> Tensor:
+    """Mean error over the short and the whole band, [M, 2], NaN where nothing is known.
+
+    Args:
+        error: [M, P, H].
+        known: bool, same shape.
+    """
+    parts = []
+    for steps in (SHORT, error.shape[-1]):
+        count = known[..., :steps].sum((-1, -2))
+        parts.append((error * known)[..., :steps].sum((-1, -2)) / count.where(count > 0, torch.nan))
+    return torch.stack(parts, dim=-1)
+
+
+def evidence(errors: Tensor, offered: Tensor) -> tuple[Tensor, Tensor]:
+    """Log errors over the best one's, and the best one's error.
+
+    Args:
+        errors: [M, K, 2], NaN where not known.
+        offered: bool [M, K].
+
+    Returns:
+        [M, K, 2] within 0..4, the mean of the others where a candidate has no score; and [M, 2], NaN where none has.
+    """
+    known = errors.isfinite() & offered[..., None]
+    log = errors.nan_to_num(1.0).clamp(min=_FLOOR).log()
+    best = log.masked_fill(~known, torch.inf).amin(1, keepdim=True)
+    some = best.isfinite()
+    relative = (log - best.where(some, 0.0)).clamp(0, _LARGEST)
+    mean = (relative * known).sum(1, keepdim=True) / known.sum(1, keepdim=True).clamp(min=1)
+    relative = torch.where(known, relative, mean).where(some, 0.0)
+    return relative, best.exp().where(some, torch.nan)[:, 0]
+
 
 _AVERAGES = (0.5, 0.2, 0.05, 0.0)  # decays of the moving averages; the last is the mean
 NAMES = (

@@ -22,10 +22,9 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from model.contract import ContextBatch
+from model.contract import PER_COLUMN, PER_ROW, ContextBatch, each_tensor
 from model.network.features import describe
 from model.network.network import Network
-from model.rows import PER_COLUMN, PER_ROW, each_tensor
 
 SIZES: Final = (8, 32, 128, 512)  # rows of a chunk
 _MOST_VALUES: Final = 1 << 24  # of a chunk's paths: some ten intermediates of theirs stand at once

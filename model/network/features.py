@@ -10,14 +10,37 @@ from torch import Tensor
 from torch.nn.functional import max_pool1d
 
 from model.contract import ContextBatch
-from model.network.atom_groups import NUM_SUMMARY
-from model.network.atoms import Atoms, atoms
-from model.network.backtest import NUM_BANDS
-from model.network.candidates import NAMES, NUM_CANDIDATES, NUM_SCALES, Candidates, candidates
-from model.network.correlation import innovation_correlation
-from model.network.inputs import RECENT, ScaledContext, rescale
-from model.network.seasons import BEFORE, DAYS, Seasons, seasons
+from model.network.atoms import NUM_SUMMARY, Atoms, atoms
+from model.network.candidates import NAMES, NUM_BANDS, NUM_CANDIDATES, NUM_SCALES, Candidates, candidates
+from model.network.inputs import BEFORE, DAYS, RECENT, ScaledContext, Seasons, rescale, seasons
+from model.network.layers import aligned
 from model.network.spec import MAX_HORIZON, NetworkSpec
+
+# How indicators move together: correlation of their changes in the context.
+
+
+_ROWS = 256
+LAGS = (1, 8)  # steps over which a change is measured: short and long
+_SHRINK = 8.0  # changes worth of evidence for independence
+
+
+def innovation_correlation(context: ScaledContext) -> Tensor:
+    """Correlation matrices [B, 2, N, N], shrunk to the identity; changes are bounded, lest one burst rule."""
+    z, known = context.z[..., -_ROWS:], context.known[..., -_ROWS:]
+    out = []
+    for lag in LAGS:
+        change = z[..., lag:] - z[..., :-lag]
+        both = known[..., lag:] & known[..., :-lag] & context.moving[..., None]
+        count = both.sum(-1)
+        size = ((change * both).square().sum(-1) / count.clamp(min=1)).sqrt().clamp(min=1e-6)
+        change = (change / size[..., None]).clamp(-3, 3) * both  # [B, N, W]
+        power = change.square().sum(-1) + _SHRINK * lag
+        normed = change / power.sqrt()[..., None]
+        normed = aligned(normed)
+        matrix = normed @ normed.mT  # positive semidefinite, diagonal below 1
+        out.append(matrix + torch.diag_embed(1 - matrix.diagonal(dim1=-2, dim2=-1)))
+    return torch.stack(out, dim=1)
+
 
 _BLOCK, _BLOCKS = 12, 24
 _PROBES = (0, 1, 3, 7, 11, 17, 23, 35, 47, 63)  # steps at which candidates are read as inputs

@@ -5,18 +5,344 @@ noise -> mixing between indicators -> couplings over the horizon -> marginals ->
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import log, pi
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from model.network.inputs import ScaledContext
-from model.network.law_kernel import SUBSLICES, Laws, Steps, joint_paths
-from model.network.lifting import from_noise, to_noise, tree
-from model.network.marginal import Marginal
-from model.network.spline import Spline
+from model.network.law_kernel import GRID, LEAST_RISE, MAX_E, MAX_LOG_SPREAD, SUBSLICES, Laws, Steps, joint_paths
+from model.network.layers import numbers
+
+# Monotone rational-quadratic splines with straight tails, both ways, with their log-derivatives.
+#
+# Source: C. Durkan, A. Bekasov, I. Murray, G. Papamakarios, "Neural Spline Flows", NeurIPS 2019 (arXiv 1906.04032).
+# Ours takes knots instead of bins and goes on as a straight line beyond them, at the slope of the last knot.
+
+
+@dataclass(frozen=True, slots=True)
+class Spline:
+    """One spline per cell.
+
+    Attributes:
+        x: knots' positions [K], shared, strictly increasing.
+        y: knots' values [..., K], strictly increasing.
+        slope: derivatives at the knots [..., K], positive.
+    """
+
+    x: Tensor
+    y: Tensor
+    slope: Tensor
+
+    def forward(self, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Map x to y.
+
+        Args:
+            value: [..., *extra] matching the cells, or with one more trailing axis [..., S].
+
+        Returns:
+            y and log dy/dx, in the shape of `value`.
+        """
+        value, squeeze = _with_samples(value, self.y)
+        bins = (torch.bucketize(value.detach().contiguous(), self.x) - 1).clamp(0, self.x.shape[0] - 2)
+        x0, x1 = self.x[bins], self.x[bins + 1]
+        y0, y1 = self.y.gather(-1, bins), self.y.gather(-1, bins + 1)
+        d0, d1 = self.slope.gather(-1, bins), self.slope.gather(-1, bins + 1)
+        s = (y1 - y0).clamp(min=LEAST_RISE) / (x1 - x0)
+        t = ((value - x0) / (x1 - x0)).clamp(0, 1)
+        u = t * (1 - t)
+        below = s + (d1 + d0 - 2 * s) * u
+        inside = y0 + (y1 - y0) * (s * t * t + d0 * u) / below
+        log_inside = 2 * s.log() + (d1 * t * t + 2 * s * u + d0 * (1 - t) ** 2).log() - 2 * below.log()
+        low, high = value < self.x[0], value > self.x[-1]
+        y = torch.where(low, y0 + d0 * (value - x0), torch.where(high, y1 + d1 * (value - x1), inside))
+        log_slope = torch.where(low, d0.log(), torch.where(high, d1.log(), log_inside))
+        return (y[..., 0], log_slope[..., 0]) if squeeze else (y, log_slope)
+
+    def value(self, x: Tensor) -> Tensor:
+        """Map samples [..., S] without the derivative: sampling is most of the work of a forecast."""
+        bins = (torch.bucketize(x, self.x) - 1).clamp_(0, self.x.shape[0] - 2)
+        width, rise = self.x.diff(), self.y.diff().clamp(min=LEAST_RISE)
+        s = rise / width
+        bend = self.slope[..., 1:] + self.slope[..., :-1] - 2 * s
+        t = (x - self.x[bins]) / width[bins]
+        inner = t.clamp(0, 1)
+        s_at, d0 = s.gather(-1, bins), self.slope.gather(-1, bins)
+        u = inner * (1 - inner)
+        share = (s_at * inner * inner + d0 * u) / (s_at + bend.gather(-1, bins) * u)
+        y = self.y.gather(-1, bins) + rise.gather(-1, bins) * share
+        ends = (x - x.clamp(self.x[0], self.x[-1])) * torch.where(x < 0, self.slope[..., :1], self.slope[..., -1:])
+        return y + ends
+
+    def at(self, points: Tensor) -> Tensor:
+        """Map the same few x [Q] in every cell: y [..., Q], without looking up a bin per cell."""
+        bins = (torch.bucketize(points, self.x) - 1).clamp(0, self.x.shape[0] - 2)
+        x0, x1 = self.x[bins], self.x[bins + 1]
+        y0, y1, d0, d1 = self.y[..., bins], self.y[..., bins + 1], self.slope[..., bins], self.slope[..., bins + 1]
+        s = (y1 - y0).clamp(min=LEAST_RISE) / (x1 - x0)
+        t = ((points - x0) / (x1 - x0)).clamp(0, 1)
+        u = t * (1 - t)
+        inside = y0 + (y1 - y0) * (s * t * t + d0 * u) / (s + (d1 + d0 - 2 * s) * u)
+        low, high = points < self.x[0], points > self.x[-1]
+        return torch.where(low, y0 + d0 * (points - x0), torch.where(high, y1 + d1 * (points - x1), inside))
+
+    def steps(self, chosen: Tensor) -> Spline:
+        """The splines of some steps of the horizon, the last axis before the knots."""
+        return Spline(self.x, self.y[..., chosen, :], self.slope[..., chosen, :])
+
+    def inverse(self, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Map y to x.
+
+        Returns:
+            x and log dx/dy, in the shape of `value`.
+        """
+        value, squeeze = _with_samples(value, self.y)
+        bins = (torch.searchsorted(self.y.detach().contiguous(), value.detach().contiguous()) - 1).clamp(
+            0, self.x.shape[0] - 2
+        )
+        x0, x1 = self.x[bins], self.x[bins + 1]
+        y0, y1 = self.y.gather(-1, bins), self.y.gather(-1, bins + 1)
+        d0, d1 = self.slope.gather(-1, bins), self.slope.gather(-1, bins + 1)
+        rise = (y1 - y0).clamp(min=LEAST_RISE)
+        s = rise / (x1 - x0)
+        low, high = value < y0, value > y1
+        r = ((value - y0) / rise).clamp(0, 1)  # share of the bin's height
+        bend = (d1 + d0 - 2 * s) * r
+        a, b, c = (s - d0) + bend, d0 - bend, -s * r
+        root = (b * b - 4 * a * c).clamp(min=0).sqrt()
+        t = (2 * -c / (b + root).clamp(min=1e-30)).clamp(0, 1)
+        u = t * (1 - t)
+        below = s + (d1 + d0 - 2 * s) * u
+        log_inside = 2 * below.log() - 2 * s.log() - (d1 * t * t + 2 * s * u + d0 * (1 - t) ** 2).log()
+        x = torch.where(low, x0 + (value - y0) / d0, torch.where(high, x1 + (value - y1) / d1, x0 + t * (x1 - x0)))
+        log_slope = torch.where(low, -d0.log(), torch.where(high, -d1.log(), log_inside))
+        return (x[..., 0], log_slope[..., 0]) if squeeze else (x, log_slope)
+
+
+def _with_samples(value: Tensor, y: Tensor) -> tuple[Tensor, bool]:
+    """Give `value` a sample axis where it has none."""
+    if value.dim() == y.dim():
+        return value, False
+    return value[..., None], True
+
+
+# The law of one step of one indicator: a spline of a standard normal, and mass on recently seen values.
+
+
+_ATOMS_MATTER = 0.03  # below this mass atoms are left out altogether
+LEVELS = (0.005, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98, 0.995)
+NUM_KNOTS = len(LEVELS)
+MIDDLE = NUM_KNOTS // 2
+
+
+def knot_positions(device: torch.device | None = None) -> Tensor:
+    """Standard normal quantiles at which the splines have their knots."""
+    quantiles: Tensor = torch.special.ndtri(numbers(LEVELS, torch.float64, device))
+    return quantiles.float()
+
+
+@dataclass(frozen=True, slots=True)
+class Marginal:
+    """Per cell, in scaled units.
+
+    Attributes:
+        spline: over cells [B, N, H].
+        mass: [B, N, H] in [0, 1), of the atoms together.
+        atoms: [B, N, A].
+        weights: [B, N, A], sum 1 where there is an atom.
+        width: [B, N], half the width over which an atom's mass is spread: a density stays a density.
+    """
+
+    spline: Spline
+    mass: Tensor
+    atoms: Tensor
+    weights: Tensor
+    width: Tensor
+
+    def active(self) -> Tensor:
+        """bool [B, N]: tokens whose atoms matter at some step."""
+        return self.mass.amax(-1) > _ATOMS_MATTER
+
+    def to_normal(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """From values [B, N, H] to standard normals, with log de/dy."""
+        e, log_slope = self.spline.inverse(y)
+        mass = torch.where(self.active()[..., None], self.mass, 0.0)
+        if not bool((mass > 0).any()):
+            return e, log_slope
+        near = (y[..., None] - self.atoms[:, :, None]) / (2 * self.width[:, :, None, None])  # [B, N, H, A]
+        below = (self.weights[:, :, None] * (near + 0.5).clamp(0, 1)).sum(-1)
+        inside = (near.abs() < 0.5).float() * self.weights[:, :, None]
+        density = (1 - mass) * torch.exp(_log_normal(e) + log_slope) + mass * inside.sum(-1) / (
+            2 * self.width[..., None]
+        )
+        level = (1 - mass) * torch.special.ndtr(e.double()) + mass * below.double()
+        mixed = torch.special.ndtri(level.clamp(1e-12, 1 - 1e-12)).to(e.dtype)
+        has = mass > 0
+        return torch.where(has, mixed, e), torch.where(
+            has, density.clamp(min=1e-30).log() - _log_normal(mixed), log_slope
+        )
+
+    def from_normal(self, e: Tensor, *, fixed: bool = False) -> Tensor:
+        """From standard normals [B, N, H, S] to values.
+
+        Args:
+            fixed: no shape may depend on data: atoms are looked up for all tokens, not for those alone where they
+                matter.
+        """
+        y = self.spline.value(e)
+        active = self.active()
+        if fixed:
+            mixed = _mixed(self._tokens(torch.flatten), e.flatten(0, 1)).view_as(y)
+            return torch.where(active[..., None, None], mixed, y)
+        if bool(active.any()):
+            y[active] = _mixed(self._tokens(lambda part, *_: part[active]), e[active])
+        return y
+
+    def _tokens(self, taken: Callable[[Tensor, int, int], Tensor]) -> Marginal:
+        """Some of the tokens, [M] in the place of [B, N]."""
+        spline = Spline(self.spline.x, taken(self.spline.y, 0, 1), taken(self.spline.slope, 0, 1))
+        mass, atoms, weights, width = (taken(x, 0, 1) for x in (self.mass, self.atoms, self.weights, self.width))
+        return Marginal(spline, mass, atoms, weights, width)
+
+
+def _mixed(law: Marginal, e: Tensor) -> Tensor:
+    """The inverse distribution function of the mixture, by a table of 96 quantiles and all edges of atoms.
+
+    Args:
+        law: of tokens, [M] in the place of [B, N].
+        e: [M, H, S].
+    """
+    grid = torch.linspace(-MAX_E, MAX_E, GRID, device=e.device)
+    m, h, _ = e.shape
+    spline, atoms, weights, width = law.spline, law.atoms, law.weights, law.width[:, None]
+    curve = spline.forward(grid.expand(m, h, GRID))[0]
+    edges = torch.cat((atoms - width, atoms + width), dim=-1)[:, None].expand(-1, h, -1)
+    points = torch.cat((curve, edges), dim=-1).sort(dim=-1).values  # [M, H, G]
+    smooth = torch.special.ndtr(spline.inverse(points)[0].double())
+    near = (points[..., None] - atoms[:, None, None]) / (2 * width[:, None, :, None])
+    below = (weights[:, None, None] * (near + 0.5).clamp(0, 1)).sum(-1)
+    mass = law.mass[..., None]
+    level = ((1 - mass) * smooth + mass * below).cummax(-1).values  # [M, H, G]
+    wanted = torch.special.ndtr(e.double().clamp(-MAX_E, MAX_E))
+    index = torch.searchsorted(level.contiguous(), wanted.contiguous()).clamp(1, level.shape[-1] - 1)
+    l0, l1 = level.gather(-1, index - 1), level.gather(-1, index)
+    y0, y1 = points.gather(-1, index - 1), points.gather(-1, index)
+    share = ((wanted - l0) / (l1 - l0).clamp(min=1e-12)).clamp(0, 1).to(y0.dtype)
+    values: Tensor = y0 + share * (y1 - y0)
+    return values
+
+
+def _log_normal(e: Tensor) -> Tensor:
+    return -0.5 * e.square() - 0.9189385332046727
+
+
+# Coupling layers over the horizon, coarse to fine: a step is drawn given the two steps around it.
+#
+# Step h stands in the middle of two others, h - s and h + s, where s is the largest power of two that divides h. The
+# coarsest steps come first, then those between them (Levy's construction of Brownian motion): each layer is an affine
+# coupling of the steps between, conditioned on the steps around and on the tokens. The density needs one pass, a sample
+# one pass per power of two, and a forecast of any horizon uses the same steps. Step 0 is the origin, where e is 0.
+# Source of couplings: L. Dinh, J. Sohl-Dickstein, S. Bengio, "Density estimation using Real NVP", ICLR 2017.
+
+
+NUM_COEFFICIENTS = 5
+NUM_STRIDES = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Where each of the steps 1..H stands; index k is step k + 1.
+
+    Attributes:
+        left, right: int64 [H], steps around it, 0 = the origin (left) or none (right).
+        stride: int64 [H], log2 of the distance to them.
+        layers: the steps' indices, coarsest first.
+    """
+
+    left: Tensor
+    right: Tensor
+    stride: Tensor
+    layers: tuple[Tensor, ...]
+
+
+def tree(horizon: int, device: torch.device | None = None) -> Tree:
+    """The tree over `horizon` steps."""
+    step = torch.arange(1, horizon + 1, device=device)
+    half = step & -step
+    right = torch.where(step + half <= horizon, step + half, 0)
+    stride = half.double().log2().round().long()
+    distances = [1 << k for k in range(NUM_STRIDES - 1, -1, -1) if 1 << k <= horizon]
+    layers = tuple(torch.arange(s - 1, horizon, 2 * s, device=device) for s in distances)
+    return Tree(step - half, right, stride, layers)
+
+
+def _moments(
+    e_left: Tensor, e_right: Tensor, coefficients: Tensor, left: Tensor, right: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Mean and log deviation of a step given the steps around it.
+
+    Between two steps: a weighted mean, with a deviation that may grow with their distance. After a step without one
+    behind it: what is left of it. The first of all: standard normal.
+    """
+    toward_left, toward_right, log_spread, widening, persistence = coefficients.unbind(-1)
+    between = (right > 0).expand_as(e_left)
+    alone = ((right == 0) & (left == 0)).expand_as(e_left)
+    mean = 0.5 * (1 + toward_left) * e_left + 0.5 * (1 + toward_right) * e_right
+    gap = (e_right - e_left).abs().log1p()
+    log_between = (log_spread + widening.tanh() * gap - 0.5).clamp(-MAX_LOG_SPREAD, 1.0)
+    rho = 0.999 * persistence.tanh()
+    mean = torch.where(between, mean, torch.where(alone, 0.0, rho * e_left))
+    log_after = 0.5 * torch.log1p(-rho * rho)
+    return mean, torch.where(between, log_between, torch.where(alone, 0.0, log_after))
+
+
+def to_noise(e: Tensor, coefficients: Tensor, where: Tree) -> tuple[Tensor, Tensor]:
+    """From correlated to independent standard normals.
+
+    Args:
+        e: [..., H].
+        coefficients: [..., H, 5].
+
+    Returns:
+        z and log |dz/de| per step, both [..., H].
+    """
+    padded = pad(e, (1, 0))
+    mean, log_spread = _moments(
+        padded[..., where.left], padded[..., where.right], coefficients, where.left, where.right
+    )
+    return (e - mean) * torch.exp(-log_spread), -log_spread
+
+
+def from_noise(z: Tensor, coefficients: Tensor, where: Tree) -> Tensor:
+    """The inverse of `to_noise`.
+
+    Args:
+        z: [..., H].
+        coefficients: [..., H, 5], broadcast against z.
+    """
+    padded = pad(torch.zeros_like(z), (1, 0))
+    for layer in where.layers:
+        left, right = where.left[layer], where.right[layer]
+        mean, log_spread = _moments(padded[..., left], padded[..., right], coefficients[..., layer, :], left, right)
+        padded[..., layer + 1] = mean + log_spread.exp() * z[..., layer]
+    return padded[..., 1:]
+
+
+def one_sided_loss(e: Tensor, coefficients: Tensor, where: Tree) -> Tensor:
+    """Negative log-likelihood of each step given only the step before it in the tree: teaches `persistence`.
+
+    In a horizon of 64 hardly a step lacks its right neighbour, in a horizon of 12 a third do.
+    """
+    rho = 0.999 * coefficients[..., 4].tanh()
+    variance = 1 - rho * rho
+    inner = where.left > 0
+    loss = 0.5 * ((e - rho * pad(e, (1, 0))[..., where.left]).square() / variance + variance.log())
+    return loss * inner
+
 
 _FEWEST = 16  # paths that are stratified
 

@@ -9,17 +9,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, softplus
 
-from model.network.atom_groups import NUM_ATOM_FEATURES
-from model.network.atoms import MOST_PLACED, NUM_PLACES, Atoms, places
+from model.network.atoms import MOST_PLACED, NUM_ATOM_FEATURES, NUM_PLACES, Atoms, places
 from model.network.candidates import NUM_CANDIDATES, NUM_SCALES
 from model.network.features import NUM_CALENDAR, NUM_FEATURES, Features
-from model.network.law import JointLaw
-from model.network.layers import IndicatorAttention, ranks, visible
-from model.network.lifting import NUM_COEFFICIENTS, NUM_STRIDES
-from model.network.marginal import MIDDLE, NUM_KNOTS, Marginal, knot_positions
-from model.network.rowwise import ALIGNED, RowLinear
+from model.network.law import (
+    MIDDLE,
+    NUM_COEFFICIENTS,
+    NUM_KNOTS,
+    NUM_STRIDES,
+    JointLaw,
+    Marginal,
+    Spline,
+    knot_positions,
+)
+from model.network.layers import ALIGNED, IndicatorAttention, RowLinear, ranks, visible
 from model.network.spec import MAX_HORIZON, NetworkSpec
-from model.network.spline import Spline
 
 _NUM_LEVELS = 8
 _OUTPUTS = (NUM_CANDIDATES, 1, NUM_SCALES, 1, NUM_KNOTS - 1, NUM_KNOTS, 1, NUM_COEFFICIENTS)

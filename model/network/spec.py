@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Final, Literal
 
 SPEC_VERSION = 2
 MAX_HORIZON = 64
@@ -69,3 +70,16 @@ class NetworkSpec:
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} {getattr(self, name)!r} is not one of {', '.join(allowed)}")
+
+
+# The weights in the package; free of torch, for settings name them too.
+
+
+SHIPPED_NAME, NO_NETWORK = "shipped", "none"
+REACH_S: Final = 240.0  # ahead, at most, that a worker asks the shipped weights
+SHIPPED: Final = Path(__file__).resolve().parent.parent / "weights"
+
+
+def weights_folder(name: str) -> Path:
+    """Of the weights in the package, or the folder that is named."""
+    return SHIPPED if name == SHIPPED_NAME else Path(name)

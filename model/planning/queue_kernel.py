@@ -31,11 +31,391 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model.capacity.grid import MOST_ALLOWED, headroom, odds_against, share_missed
 from model.compiled import compiled
-from model.counted_misses import level_of
-from model.load_rates import load_rates, loads_of
-from model.miss_curve import headroom
-from model.queue_paths import Future, Place, fewest_that_serve, larger
+from model.numerics import power, raise_all, roots_of
+
+# One future after the other: does a replica count keep it, step by step? The definition, compiled.
+#
+# Queues are in requests per step length, so that a rate and what it adds to the queue in a step are one number.
+
+
+class Place(NamedTuple):
+    """One workload at its origin.
+
+    Attributes:
+        demand: [H, S], requests/s of each step on each path.
+        ready, pending: replicas serving now, and commanded and not yet serving.
+        arrived: [H], how many of the pending ones serve from the start of each step at the latest; the others do when
+            a replica commanded now would.
+        backlog: requests waiting, per step length.
+        wait: longest wait that is no miss, in steps.
+        slack: share of the window's requests that may miss.
+        window: length of the commit window in steps.
+        steepness: power of the curve of misses over load.
+    """
+
+    demand: Float
+    ready: int
+    pending: int
+    arrived: Whole
+    backlog: float
+    wait: float
+    slack: float
+    window: int
+    steepness: int
+
+
+class Future(NamedTuple):
+    """A path with a rate at which a replica falls behind and a lead time; `inherited` is the queue when the window
+    begins, and `tolerated` the requests/s, summed over steps, that may miss."""
+
+    path: int
+    serves: float
+    lead: int
+    inherited: float
+    tolerated: float
+
+
+@compiled
+def larger(a: float, b: float) -> float:
+    """One machine instruction, where `max` asks for signs and numbers that are none."""
+    return a if a > b else b  # noqa: FURB136
+
+
+@compiled
+def fails(place: Place, future: Future, replicas: int, excused: bool) -> bool:
+    """Whether a future is missed with `replicas` (`excused`: not kept).
+
+    Counts below the commanded one bite at once, so every step until the window's end is scored; others change nothing
+    before the window.
+    """
+    commanded = place.ready + place.pending
+    gives_up = replicas < commanded
+    late = 0.0
+    queue = place.backlog if gives_up else future.inherited
+    fresh = 0.0
+    balance = 0.0
+    for t in range(0 if gives_up else future.lead, future.lead + place.window):
+        serving = place.ready + place.arrived[t]
+        if t >= future.lead:
+            serving += place.pending - place.arrived[-1] + max(replicas - commanded, 0)
+        served = min(serving, replicas) * future.serves
+        here = place.demand[t, future.path]
+        after = max(0.0, queue + here - served)
+        if excused and not gives_up:
+            fresh_after = max(0.0, fresh + here - served)
+            balance_after = balance + here - served
+            due = (t - future.lead) / place.window * future.inherited
+            due_after = (t + 1 - future.lead) / place.window * future.inherited
+            worst = max(fresh, fresh_after, due + balance, due_after + balance_after)
+            fresh, balance = fresh_after, balance_after
+        else:
+            worst = max(queue, after)
+        if worst > served * place.wait:
+            late += here
+        queue = after
+    return late > future.tolerated
+
+
+@compiled
+def fewest_that_serve(place: Place, future: Future, low: int, high: int, excused: bool) -> int:
+    """Fewest replicas of low..high that suffice; `high` is taken to suffice, or stands for none."""
+    while low < high:
+        middle = (low + high) // 2
+        if fails(place, future, middle, excused):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+# The rates that loads need: at which just the share allowed of a stretch's requests misses (`miss_curve`).
+#
+# With D the p-th powers of the demands d and y = (1/a - 1) r^p, a stretch misses the requests sum d D / (D + y), which
+# are to be a times sum d. The sum is that of 1 / (D + y) over masses d D, and two-point Gauss quadrature of those
+# masses, by their first moments, turns the equation into one of the second degree in y. Moments are sums over steps:
+# the stretches of all lead times share them, so that a lead time costs a square root per path and not a search.
+#
+# Quadrature says too little, for all even derivatives of 1 / (D + y) are positive: its rate is never too high. How much
+# too low it is at most follows from the share allowed and the number of steps alone; where that is too much, Newton's
+# method goes on from there.
+
+
+_SUMS: Final = 5  # of d D^k, k from 0
+_PRECISE: Final = 1e-5  # of a rate
+_CLOSE: Final = 1e-4  # turns of Newton's method: what is left after one of these is about its square
+_MOST_TURNS: Final = 24
+_TINY: Final = 1e-300
+
+
+class Loads(NamedTuple):
+    """The demand of one workload, prepared for `load_rates`.
+
+    Attributes:
+        demand: [T, S], requests/s of each step on each path.
+        powered: [T, S], demand in parts of the path's largest, to the power of the steepness.
+        largest: [S], requests/s.
+        allowed: share of misses.
+        steepness: power of the curve.
+    """
+
+    demand: Float
+    powered: Float
+    largest: Float
+    allowed: float
+    steepness: int
+
+
+@compiled
+def loads_of(demand: Float, steps: int, allowed: float, steepness: int) -> Loads:
+    """The first so many steps of a demand [H, S]."""
+    paths = demand.shape[1]
+    powered, largest = np.empty((steps, paths)), np.zeros(paths)
+    for t in range(steps):
+        for s in range(paths):
+            largest[s] = larger(demand[t, s], largest[s])
+    part, scale = np.empty(paths), np.empty(paths)
+    for s in range(paths):
+        scale[s] = 1.0 / largest[s] if largest[s] > 0.0 else 0.0
+    for t in range(steps):
+        for s in range(paths):
+            part[s] = demand[t, s] * scale[s]
+        raise_all(part, steepness, powered[t])
+    return Loads(demand[:steps], powered, largest, 1.0 / (odds_against(allowed) + 1.0), steepness)
+
+
+@compiled
+def load_rates(loads: Loads, window: int, asked: NDArray[np.bool_], since_now: bool) -> tuple[Float, Float]:
+    """Rates [leads, S] at which the share allowed misses, by lead time: of its window alone, and also from now on.
+
+    Args:
+        window: steps; the window of the last lead time ends with the loads.
+        asked: [leads], the lead times that are asked for; nothing is said of the others.
+        since_now: whether the second is asked for; else it is the first.
+    """
+    leads, paths = len(asked), loads.demand.shape[1]
+    inside, until = _sums(loads, window)
+    raised = np.empty(paths)
+    rates, rates_now = np.empty((leads, paths)), np.empty((leads, paths))
+    for lead in range(leads):
+        if not asked[lead]:
+            continue
+        _solve(inside[lead], loads.allowed, raised)
+        if _gap(loads, window) > _PRECISE:
+            _turn(loads, lead, lead + window, raised)
+        _rates_of(loads, raised, rates[lead])
+        if since_now and lead > 0:
+            _solve(until[lead], loads.allowed, raised)
+            if _gap(loads, lead + window) > _PRECISE:
+                _turn(loads, 0, lead + window, raised)
+            _rates_of(loads, raised, rates_now[lead])
+            for s in range(paths):
+                rates_now[lead, s] = larger(rates_now[lead, s], rates[lead, s])
+        else:
+            rates_now[lead] = rates[lead]
+    return rates, rates_now
+
+
+@compiled
+def _sums(loads: Loads, window: int) -> tuple[Float, Float]:
+    """Sums of d D^k [leads, K, S] over the window of each lead time, and from now to its end.
+
+    A window is the end of one block of as many steps and the beginning of the next: nothing is taken away again from a
+    sum, so that small ones beside large ones keep their digits.
+    """
+    steps, paths = loads.demand.shape
+    leads = steps - window + 1
+    masses, total = np.empty((steps, paths)), np.empty(paths)
+    inside, until = np.empty((leads, _SUMS, paths)), np.empty((leads, _SUMS, paths))
+    for k in range(_SUMS):
+        total[:] = 0.0
+        for t in range(steps):
+            for s in range(paths):
+                masses[t, s] = masses[t, s] * loads.powered[t, s] if k > 0 else loads.demand[t, s]
+            _add(masses[t], total)
+            if t >= window - 1:
+                _copy(total, until[t - window + 1, k])
+        for block in range(0, leads, window):
+            total[:] = 0.0
+            for t in range(block + window - 1, block - 1, -1):
+                _add(masses[t], total)
+                if t < leads:
+                    _copy(total, inside[t, k])
+            total[:] = 0.0
+            for t in range(block + window, min(block + 2 * window - 1, steps)):
+                _add(masses[t], total)
+                _add(total, inside[t - window + 1, k])
+    return inside, until
+
+
+@compiled
+def _add(more: Float, total: Float) -> None:
+    for s in range(len(total)):
+        total[s] += more[s]
+
+
+@compiled
+def _copy(source: Float, target: Float) -> None:
+    for s in range(len(target)):
+        target[s] = source[s]
+
+
+@compiled
+def _solve(sums: Float, allowed: float, raised: Float) -> None:
+    """Rates to the power of the steepness [S], in parts of the path's largest demand, by quadrature.
+
+    The masses d D have a mean, a variance and, as if they were two, a second node `far`. From a single mass at the mean
+    follows y = alone; the spread adds to it.
+    """
+    odds = 1.0 / allowed - 1.0
+    for s in range(len(raised)):
+        share = 1.0 / larger(sums[1, s], _TINY)
+        mean, square, cube = sums[2, s] * share, sums[3, s] * share, sums[4, s] * share
+        variance = larger(square - mean * mean, 0.0)
+        skew = cube - mean * (3.0 * square - 2.0 * mean * mean)
+        far = larger(mean + skew / larger(variance, _TINY), 0.0)
+        alone = sums[1, s] / larger(allowed * sums[0, s], _TINY) - mean
+        reach = alone + far
+        root = math.sqrt(reach * reach + 4.0 * variance)
+        more = 2.0 * variance / (root + reach) if reach > 0.0 else 0.5 * (root - reach)
+        raised[s] = larger((alone + more) / odds, _TINY)
+
+
+@compiled
+def _gap(loads: Loads, steps: int) -> float:
+    """By which part of itself a rate found by quadrature is too low at most.
+
+    The largest demand is no less than the mean, so that of its step no more than `allowed * steps` misses: D / y is at
+    most x. The polynomial of third degree next to 1 / (D + y) is then as near as Chebyshev says.
+    """
+    part = loads.allowed * steps
+    if part >= 1.0:
+        return 1.0
+    x = part / (1.0 - part)
+    root = math.sqrt(1.0 + x)
+    return float(x * ((root - 1.0) / (root + 1.0)) ** 3 * (1.0 + x) / loads.steepness)
+
+
+@compiled
+def _turn(loads: Loads, first: int, end: int, raised: Float) -> None:
+    """Bring rates, to the power of the steepness, to where the steps [first, end) miss what is allowed.
+
+    Newton's method on the reciprocal of the misses, which is concave in that power: from below every turn comes nearer
+    and none goes too far, and one from above, where rounding may have brought quadrature, ends below. All paths turn
+    together, which processors do several at a time.
+    """
+    odds, paths = 1.0 / loads.allowed - 1.0, len(raised)
+    most, load, total = np.zeros(paths), np.zeros(paths), np.zeros(paths)
+    for t in range(first, end):
+        for s in range(paths):
+            here = loads.demand[t, s]
+            load[s] = loads.powered[t, s] if here > most[s] else load[s]
+            most[s] = larger(here, most[s])
+            total[s] += here
+    aim, alone, missed, slope = np.empty(paths), np.empty(paths), np.empty(paths), np.empty(paths)
+    for s in range(paths):
+        aim[s] = larger(total[s] * loads.allowed, _TINY)
+        alone[s] = larger((most[s] / aim[s] - 1.0) / odds * load[s], _TINY)  # what the largest step needs
+        raised[s] = larger(alone[s], raised[s])
+    for _ in range(_MOST_TURNS):
+        missed[:] = 0.0
+        slope[:] = 0.0
+        for t in range(first, end):
+            for s in range(paths):
+                inverse = 1.0 / (loads.powered[t, s] + odds * raised[s])
+                part = loads.demand[t, s] * loads.powered[t, s] * inverse
+                missed[s] += part
+                slope[s] += part * inverse
+        furthest = 0.0
+        for s in range(paths):
+            before = raised[s]
+            turn = missed[s] * (missed[s] / aim[s] - 1.0) / larger(odds * slope[s], _TINY)
+            raised[s] = larger(before + turn, alone[s])
+            furthest = larger(abs(raised[s] - before) / raised[s], furthest)
+        if furthest < _CLOSE:
+            break
+
+
+@compiled
+def _rates_of(loads: Loads, raised: Float, rates: Float) -> None:
+    """Requests/s."""
+    for s in range(len(raised)):
+        raised[s] = raised[s] if raised[s] < 1.0 else 1.0  # noqa: FURB136
+    roots_of(raised, loads.steepness, rates)
+    for s in range(len(raised)):
+        rates[s] *= loads.largest[s]
+
+
+# Requests are counted: at an expected share of misses a window with few requests misses more or less of it by chance.
+#
+# Of N requests of which a share g is expected to miss, the count that does is taken to be Poisson in clumps of c: what
+# meets an engine at the same moment misses together. More than a share a of them miss with the probability that a Gamma
+# of shape a N / c + 1/2 lies below g N / c; the half stands for the next whole clump. So a future that is dealt the
+# level u of this Gamma is missed just where g exceeds c gamma(u) / N, its *tolerance*, and a rate that keeps the share
+# at the allowed one keeps it at the tolerance when it is multiplied by
+#
+#     the factor ((1 / tolerance - 1) / (1 / allowed - 1)) to the power 1 / p,
+#
+# p being the steepness of `miss_curve`. With many requests that is 1 at every level.
+
+
+LEVELS: Final = 256  # evenly spread: a chance of one in a few hundred decides where little may be risked
+CLUMP: Final = 2.0  # requests that miss together
+_APART, _TURN = 101, 67  # levels by which neighbouring paths, and the draws of a path, differ
+_LEAST: Final = 1e-9  # of a tolerance
+_LEAST_LOG_SHAPE, _MOST_LOG_SHAPE, _SHAPES_PER_LOG = -1.0, 9.0, 8  # a shape is at least a half
+
+
+def _log_quantiles() -> Float:
+    """Logarithms of a Gamma's quantiles in parts of its mean, [shape, level], shapes spread evenly in their logarithm.
+
+    The density of the logarithm is proportional to exp(shape t - exp(t)), smooth and without a pole.
+    """
+    levels = (np.arange(LEVELS) + 0.5) / LEVELS
+    num_shapes = round((_MOST_LOG_SHAPE - _LEAST_LOG_SHAPE) * _SHAPES_PER_LOG) + 1
+    rows = []
+    for shape in np.exp(np.linspace(_LEAST_LOG_SHAPE, _MOST_LOG_SHAPE, num_shapes)):
+        t = math.log(shape) + np.linspace(-30.0 / min(shape, 1.0), 6.0, 8192) / math.sqrt(max(shape, 1.0))
+        log_density = shape * t - np.exp(t)
+        density = np.exp(log_density - log_density.max())
+        below = np.concatenate(([0.0], np.cumsum(0.5 * (density[1:] + density[:-1]))))
+        rows.append(np.interp(levels, below / below[-1], t) - math.log(shape))
+    return np.array(rows)
+
+
+_LOG_QUANTILES: Final = _log_quantiles()
+
+
+@compiled
+def lucks(requests: float, allowed: float, steepness: int) -> Float:
+    """By what a load's need is multiplied at each level [LEVELS], most first.
+
+    Args:
+        requests: expected in the window.
+        allowed: share of them that may miss.
+    """
+    found = np.ones(LEVELS)
+    shape = allowed * requests / CLUMP + 0.5
+    place = (math.log(shape) - _LEAST_LOG_SHAPE) * _SHAPES_PER_LOG
+    if requests <= 0.0 or place > len(_LOG_QUANTILES) - 2:
+        return found
+    low = int(place)
+    share = place - low
+    mean, odds = shape * CLUMP / requests, odds_against(allowed)
+    for k in range(LEVELS):
+        log_part = _LOG_QUANTILES[low, k] * (1.0 - share) + _LOG_QUANTILES[low + 1, k] * share
+        tolerance = min(max(mean * math.exp(log_part), _LEAST), MOST_ALLOWED)
+        found[k] = ((1.0 / tolerance - 1.0) / odds) ** (1.0 / steepness)
+    return found
+
+
+@compiled
+def level_of(future: int, repeat: int) -> int:
+    """The level that a future, its path's draw of this number, is dealt: far from its neighbours', for paths may be in
+    an order, and from those of its path's other draws."""
+    return (future * _APART + repeat * _TURN) % LEVELS
+
 
 Float = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -269,3 +649,83 @@ def rates_to_work_off(
         here = place.demand[lead + k - 1, path]
         least = here if here < least else least  # noqa: FURB136
     return evenly, at_once, least
+
+
+# The share of requests that is expected to miss, count by count, over the futures of one workload.
+#
+# Loads are raised to the power of the curve of misses once, so that a count costs one division per future.
+
+
+_BEHIND: Final = 0.5  # share of requests that is counted at least where replicas fall behind
+
+
+class ExpectedMisses(NamedTuple):
+    """What V futures need.
+
+    Attributes:
+        load, load_now: [V], what the load needs, in parts of the largest of these, to the power of the steepness.
+        queue: int32 [V], replicas with which the queue alone keeps the future.
+        largest: in replicas.
+        odds: `odds_against` of the share of misses allowed.
+        steepness: power of the curve of misses.
+    """
+
+    load: Float
+    load_now: Float
+    queue: NDArray[np.int32]
+    largest: float
+    odds: float
+    steepness: int
+
+
+@compiled
+def expected_misses(needs: Needs, first: int, end: int, allowed: float, steepness: int) -> ExpectedMisses:
+    """Of the needs of futures first..end - 1."""
+    draws = end - first
+    alone, now = needs.load[first:end], needs.load_now[first:end]
+    load, load_now = np.empty(draws), np.empty(draws)
+    largest = 0.0
+    for v in range(draws):
+        largest = larger(now[v], largest)
+    scale = 1.0 / largest if largest > 0.0 else 0.0
+    part, differ = np.empty(draws), False
+    for v in range(draws):
+        part[v] = alone[v] * scale
+        differ = differ or now[v] > alone[v]
+    raise_all(part, steepness, load)
+    if differ:
+        for v in range(draws):
+            part[v] = larger(now[v], alone[v]) * scale
+        raise_all(part, steepness, load_now)
+    else:
+        load_now[:] = load
+    return ExpectedMisses(load, load_now, needs.queue[first:end], largest, odds_against(allowed), steepness)
+
+
+@compiled
+def expected_share(expected: ExpectedMisses, count: int, commanded: int) -> float:
+    """Share of the requests that is expected to miss with `count`, where `commanded` are there or on their way.
+
+    Of a future whose queue is too long at least half is counted: what the curve says where replicas begin to fall
+    behind.
+    """
+    served = power(count / expected.largest, expected.steepness) if expected.largest > 0.0 else 1.0
+    loads = expected.load_now if count < commanded else expected.load
+    enough, shares = np.int32(count), np.empty(len(loads))
+    for v in range(len(loads)):
+        least = _BEHIND if expected.queue[v] > enough else 0.0
+        shares[v] = larger(share_missed(loads[v], served, expected.odds), least)
+    return float(_sum(shares) / len(loads))
+
+
+@compiled
+def _sum(numbers: Float) -> float:
+    """By halves, for one after the other each addition waits for the one before. `numbers` is spent."""
+    left = len(numbers)
+    while left > 1:
+        half = left // 2
+        beside = numbers[left - half : left]
+        for v in range(half):
+            numbers[v] += beside[v]
+        left -= half
+    return float(numbers[0])

@@ -7,19 +7,178 @@ the answer; which paths there are is settled by the forecast, so that their spre
 
 from __future__ import annotations
 
-from typing import Final
+import math
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model.capacity.draws import capacity_strata, lead_strata, orders
 from model.compiled import compiled
-from model.counted_misses import lucks
-from model.expected_misses import ExpectedMisses, expected_misses, expected_share
-from model.need_counts import fewest, over, risk_of
-from model.outlook import TRIAL, Chances, Outlook
-from model.planning.queue_kernel import Needs, no_needs, row_needs
-from model.queue_paths import Place
+from model.planning.queue_kernel import (
+    ExpectedMisses,
+    Needs,
+    Place,
+    expected_misses,
+    expected_share,
+    lucks,
+    no_needs,
+    row_needs,
+)
+
+# What the search for a count is asked, and what it answers, as arrays over B workloads.
+
+
+GROUNDS: Final = ("chance_constrained", "recovery", "maximum", "trial")
+TRIAL: Final = GROUNDS.index("trial")
+
+
+class Outlook(NamedTuple):
+    """B workloads at their origins, with everything a draw of their futures needs.
+
+    Attributes:
+        demand: float32 [R, H, S], requests/s of each step on each path, of these and perhaps other rows.
+        row: int64 [B], the row of `demand` that belongs to each.
+        log_first: float64 [B], logarithm of the lower end of the first cell of the capacity, requests/s per replica.
+        spacing: width of a cell in log capacity.
+        cumulative: float64 [B, K], probability of the capacity up to each cell's end.
+        location, scale: float64 [B], of the log lead time in seconds, a Student t.
+        steepness: int64 [B], power of the curve of misses over load.
+        per_unit: float64 [B], requests that are judged per unit of demand.
+        student: int64 [B], row of the tables `values` and `probabilities`, float64 [F, K], of its distribution.
+        delay_s: time from the origin until a command is given.
+        horizon: int64 [B], steps of the paths that belong to the row; at least `window_steps`.
+        ready, pending: int64 [B], replicas serving now, and commanded and not yet serving.
+        arrived: int64 [B, H], how many of the pending ones serve from the start of each step at the latest; those not
+            arrived within the row's horizon are taken to arrive when a replica commanded now would.
+        waiting: float64 [B], requests.
+        ttft_s, objective: float64 [B].
+        low, high: int64 [B], inclusive bounds of the replica count.
+        epsilon: float64 [B], risks allowed.
+        bearable: float64 [B], shares of requests that may be expected to miss.
+        doubt: float64 [B], part of the capacities believed possible, from the least on, that a trial leaves out.
+        untroubled: float64 [B], replicas from which on nothing is remembered to have missed at the load of each:
+            fewer are not tried.
+        on_trial: bool [B], whether the replicas commanded are those that the last plan tried.
+        others: int64 [B, E], more counts whose risk is wanted; negative = none.
+        seeds: int64 [B, 2], which path meets which draw.
+    """
+
+    demand: NDArray[np.float32]
+    row: Whole
+    log_first: Float
+    spacing: float
+    cumulative: Float
+    location: Float
+    scale: Float
+    steepness: Whole
+    per_unit: Float
+    student: Whole
+    values: Float
+    probabilities: Float
+    delay_s: float
+    horizon: Whole
+    ready: Whole
+    pending: Whole
+    arrived: Whole
+    waiting: Float
+    ttft_s: Float
+    objective: Float
+    low: Whole
+    high: Whole
+    epsilon: Float
+    bearable: Float
+    doubt: Float
+    untroubled: Float
+    on_trial: NDArray[np.bool_]
+    others: Whole
+    seeds: Whole
+    window_steps: int
+    step_s: float
+
+
+class Chances(NamedTuple):
+    """What the futures say, row by row.
+
+    Attributes:
+        replicas: int64 [B], the fewest that keep all but a share epsilon of the futures, and with which no more than
+            the bearable share of requests is expected to miss; where a queue that cannot be avoided makes P(miss) more
+            than epsilon there, and a few more bring it down, it is those.
+        ground: int64 [B], index into `GROUNDS`. `chance_constrained`: P(miss) is at most epsilon. `recovery`: it is
+            not, for a queue is there before any replica can come, but the futures are kept at that risk. `maximum`:
+            not even that. `trial`: P(miss) is more, for it is not known how much a replica carries, but it would be at
+            most epsilon with no less than is hoped for.
+        kept: int64 [B], the fewest that keep the futures at that risk, within the bounds.
+        num_counts: int64 [B], how many of the next four belong to the row.
+        counts, p_miss, stderr: [B, C], ascending counts with P(miss) and its standard error over the demand paths.
+        shares: [B, C], the share of requests that is expected to miss, those of a queue that nothing avoids left out.
+        trial: float64 [B, 4], of a trial P(miss), its standard error, the share of requests expected to miss, and the
+            part of the capacities that was left out; NaN: there is none.
+    """
+
+    replicas: Whole
+    ground: Whole
+    kept: Whole
+    num_counts: Whole
+    counts: Whole
+    p_miss: Float
+    stderr: Float
+    shares: Float
+    trial: Float
+
+
+# What the needs of futures say of replica counts: how many need more, and the fewest that suffice.
+
+
+Counts = NDArray[np.int32]
+
+
+@compiled
+def over(needs: Counts, count: int) -> int:
+    """How many futures need more than `count` replicas."""
+    enough, total = np.int32(count), np.int32(0)
+    for need in needs:
+        total = np.int32(total + (need > enough))
+    return int(total)
+
+
+@compiled
+def fewest(needs: Counts, low: int, high: int, epsilon: float) -> int:
+    """The fewest of low..high + 1 replicas that at most a share epsilon of the futures needs more than."""
+    while low <= high:
+        middle = (low + high) // 2
+        if over(needs, middle) / len(needs) > epsilon:
+            low = middle + 1
+        else:
+            high = middle - 1
+    return low
+
+
+@compiled
+def risk_of(needs: Counts, paths: int, count: int) -> tuple[float, float, float]:
+    """P(need > count), its standard error over paths, and the part of that which more draws per path would remove.
+
+    Futures on one demand path are not independent. Where no spread is seen the error is that of a single miss.
+    """
+    draws = len(needs)
+    repeats = draws // paths
+    hits = np.zeros(paths, np.int32)
+    enough = np.int32(count)
+    for first in range(0, draws, paths):
+        these = needs[first : first + paths]
+        for s in range(paths):
+            hits[s] += these[s] > enough
+    total, squares = 0, 0
+    for hit in hits:
+        total += int(hit)
+        squares += int(hit) * int(hit)
+    single = (1.0 - 1.0 / draws) / draws**2
+    spread = (squares / paths - (total / paths) ** 2) / repeats**2
+    stderr = math.sqrt(max(spread / paths, single))
+    drawn = math.sqrt((total * repeats - squares) / (draws * draws * max(repeats - 1, 1)))
+    return total / draws, stderr, drawn if repeats > 1 else stderr
+
 
 Float = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -247,3 +406,47 @@ def _state_risks(outlook: Outlook, b: int, needs: Needs, expected: ExpectedMisse
     for k in range(number):
         found.p_miss[b, k], found.stderr[b, k], _ = risk_of(needs.missed[:draws], paths, counts[k])
         found.shares[b, k] = _share(outlook, b, expected, counts[k])
+
+
+# The largest demand of a span of steps, path by path, and its quantiles.
+
+
+def peak_quantiles(
+    demand: NDArray[np.float32], rows: Whole, first: Whole, end: Whole, levels: Sequence[float]
+) -> Float:
+    """Quantiles [B, Q] of the peak of paths [R, H, S], R type 6 and never negative.
+
+    Args:
+        rows: int64 [B], which of the R.
+        first, end: int64 [B], span of steps of each.
+    """
+    ordered = np.sort(_peaks(demand, rows, first, end), axis=1)  # [B, S]
+    most = ordered.shape[1] - 1
+    place = np.clip(np.asarray(levels) * (most + 2) - 1.0, 0.0, most)
+    low = place.astype(np.int64)
+    below = ordered[:, low].astype(np.float64)
+    quantiles: Float = below + (place - low) * (ordered[:, np.minimum(low + 1, most)] - below)
+    return quantiles
+
+
+@compiled
+def finite_rows(demand: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """bool [R]: whether all numbers of paths [R, H, S] are finite."""
+    rows = np.ones(demand.shape[0], np.bool_)
+    for b in range(demand.shape[0]):
+        strange, most = np.int32(0), np.float32(np.inf)
+        for number in demand[b].reshape(-1):
+            strange = np.int32(strange + (not abs(number) < most))
+        rows[b] = strange == 0
+    return rows
+
+
+@compiled
+def _peaks(demand: NDArray[np.float32], rows: Whole, first: Whole, end: Whole) -> NDArray[np.float32]:
+    peaks = np.zeros((len(rows), demand.shape[2]), np.float32)
+    for b in range(len(rows)):
+        for t in range(first[b], end[b]):
+            for s in range(demand.shape[2]):
+                rate = demand[rows[b], t, s]
+                peaks[b, s] = rate if rate > peaks[b, s] else peaks[b, s]  # noqa: FURB136
+    return peaks

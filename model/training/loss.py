@@ -9,9 +9,7 @@ import torch
 from torch import Tensor
 
 from model.network.features import Features
-from model.network.law import JointLaw
-from model.network.lifting import one_sided_loss, tree
-from model.network.marginal import Marginal
+from model.network.law import JointLaw, Marginal, one_sided_loss, tree
 
 QUANTILES = (0.01, 0.025, *(k / 20 for k in range(1, 20)), 0.975, 0.99)
 _CRPS_POINTS = 24

@@ -2,27 +2,355 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 
-from streams.catalogue import Indicator
-from streams.close_columns import RESET, Columns
-from streams.close_loop import close_slots
-from streams.close_order import Closing, Limits, Names
-from streams.close_room import CloseRoom
+from streams.catalogue import GENERATED, RUNNING, Indicator
 from streams.config import StreamConfig
-from streams.indicators import IndicatorRules
+from streams.ingest.aggregate_kernel import (
+    CELLS,
+    MAX,
+    MEAN,
+    OF_MAXIMA,
+    OF_MEANS,
+    OF_RATIOS,
+    OLDER,
+    PRESENT,
+    RESET,
+    ROWS,
+    SERIES,
+    SUM,
+    Closing,
+    Columns,
+    Growth,
+    Heard,
+    Limits,
+    Names,
+    RuleTables,
+    Scratch,
+    Told,
+    close_slots,
+)
 from streams.ingest.series import Roster, SeriesTable
-from streams.ingest.slots import OpenSlot, SlotNews
-from streams.page_columns import BlockOfPages, HistRows
+from streams.ingest.slots import OpenSlot, SamplePool, SlotNews
 from streams.pages.facts_codec import FactColumns, PageSeries, SeriesColumns
-from streams.pages.page import HistogramState, SeriesState
-from streams.records.samples import Bools, Ints, Singles
+from streams.pages.page import SeriesState
+from streams.records.facts import BatchQueue, FleetFacts, HistogramState, OutcomeFact, SloCounts
+from streams.records.histograms import Added, added, capped, merged_quantile
+from streams.records.samples import Bools, Bytes, Ints, Shorts, Singles
 from streams.records.series_index import SeriesIndex
-from streams.sample_pool import SamplePool
+
+# A block of closed slots as the columns of its pages: what was told per workload, what is remembered per source.
+
+
+# Rows of histograms, and which of them are older than their series' newest sample.
+HistRows = tuple[list[tuple[int, str, HistogramState]], list[tuple[int, str, int]]]
+
+
+class BlockOfPages:
+    """The pages of a block, cut out of its columns one after the other.
+
+    Args:
+        counters: names of the counters.
+        index: names the workloads and series.
+    """
+
+    def __init__(self, counters: Sequence[str], index: SeriesIndex) -> None:
+        self._counters = tuple(counters)
+        self._index = index
+        self._block: Columns
+        self._cuts: list[list[int]]
+        self._same: list[bool]
+        self._refused: list[int]
+        # Names of the slot looked at last, by their numbers. Its series are remembered, so that none of these numbers
+        # has come to mean anything else when the next slot closes.
+        self._numbers: tuple[Ints, Ints] = _NOBODY, _NOBODY
+        self._workloads: tuple[str, ...] = ()
+        self._sources: tuple[str, ...] = ()
+        self._rows: bytes
+        self._names_of: dict[bytes, tuple[str, ...]] = {}
+
+    def load(self, block: Columns, num_slots: int) -> None:
+        """Take up a block of slots that was just closed."""
+        self._block = block
+        self._cuts = block.cuts[: num_slots + 1].tolist()
+        self._same = block.same[:num_slots].tolist()
+        self._refused = block.refused[:num_slots].tolist()
+
+    def workloads(self, at: int) -> tuple[str, ...]:
+        """Workloads of a slot's page, ascending; slots are looked at in order."""
+        if not self._same[at]:
+            rows, series = self._part(at, ROWS), self._part(at, SERIES)
+            numbers = self._block.workload[rows], self._block.series[series]
+            if not all(map(np.array_equal, numbers, self._numbers)):
+                self._numbers = numbers[0].copy(), numbers[1].copy()
+                self._workloads = tuple(self._index.names_of(numbers[0]))
+                self._sources = tuple(self._index.sources_of(numbers[1]))
+            self._rows = self._block.row[series].tobytes()
+        return self._workloads
+
+    def values(self, at: int) -> tuple[Singles, Bools]:
+        """Values [k, N] and mask of a slot's page."""
+        rows = self._part(at, ROWS)
+        return self._block.values[rows], self._block.observed[rows]
+
+    def refused(self, at: int) -> int:
+        """Samples of a slot whose workloads were not admitted."""
+        return self._refused[at]
+
+    def _part(self, at: int, of: int) -> slice:
+        return slice(self._cuts[at][of], self._cuts[at + 1][of])
+
+    def facts(self, at: int, workloads: Sequence[str], news: SlotNews | None) -> FactColumns:
+        """The facts of a slot; `news` is None where there is none but of samples."""
+        block, rows = self._block, self._part(at, ROWS)
+        num_samples, newest = block.num_samples[rows], block.newest_ms[rows]
+        fleet: list[tuple[int, FleetFacts]] = []
+        outcomes: list[tuple[int, tuple[OutcomeFact, ...]]] = []
+        batch: list[tuple[int, tuple[BatchQueue, ...]]] = []
+        slo: list[tuple[int, tuple[SloCounts, ...]]] = []
+        for row, workload in enumerate(workloads if news is not None else ()):
+            told = news.workloads.get(workload) if news is not None else None
+            if told is None:
+                continue
+            if not num_samples[row]:
+                newest[row] = told.newest_ts_ms()
+            replicas = told.newest_fleet()
+            if replicas is not None:
+                fleet.append((row, replicas))
+            if told.outcomes:
+                outcomes.append((row, told.sorted_outcomes()))
+            if queues := told.queues():
+                batch.append((row, queues))
+            if counts := told.slo():
+                slo.append((row, counts))
+        return FactColumns(
+            num_samples=num_samples.tobytes(),
+            newest_ts_ms=newest.tobytes(),
+            sources_seen=block.sources_seen[rows].tobytes(),
+            sources_known=block.sources_known[rows].tobytes(),
+            flags=block.flags[rows].tobytes(),
+            fleet=tuple(fleet),
+            outcomes=tuple(outcomes),
+            batch=tuple(batch),
+            slo=tuple(slo),
+        )
+
+    def series(self, at: int, hists: HistRows) -> SeriesColumns:
+        """The series of a slot, after its `workloads`."""
+        block, hist_rows, older = self._block, *hists
+        late = block.older[self._part(at, OLDER)].tolist() if self._cuts[at][OLDER] < self._cuts[at + 1][OLDER] else ()
+        return SeriesColumns(
+            workload_rows=self._rows,
+            sources=self._sources,
+            ts_ms=block.series_ms[self._part(at, SERIES)].tobytes(),
+            names=self._used(block.used[at]),
+            counters=block.cells[self._part(at, CELLS)].tobytes(),
+            present=block.present[self._part(at, PRESENT)].tobytes(),
+            hists=tuple(hist_rows),
+            older_ts_ms=tuple(sorted([*older, *((row, self._counters[c], ts_ms) for row, c, ts_ms in late)])),
+        )
+
+    def _used(self, used: Bools) -> tuple[str, ...]:
+        found = self._names_of.get(key := used.tobytes())
+        if found is None:
+            found = tuple(name for name, there in zip(self._counters, used.tolist(), strict=True) if there)
+            self._names_of[key] = found
+        return found
+
+
+# The rules of the catalogue as tables for the compiled loops, and what those leave out: quantiles of histograms.
+
+
+_P95 = 0.95
+_HOW = {"sum": SUM, "mean": MEAN, "max": MAX}
+_GAUGES = {"mean": OF_MEANS, "ratio": OF_RATIOS, "max": OF_MAXIMA}
+_NO_COUNTER = -1
+
+
+class IndicatorRules:
+    """The rules of one source's indicators.
+
+    Args:
+        indicators: columns of the result, N of them.
+        fields: columns of the samples, F of them.
+        source_cap: as of the stream's settings.
+
+    Attributes:
+        counters: names of the counters, ascending, C of them.
+        hist_fields: names of the histograms.
+        tables: all rules but those of histograms.
+    """
+
+    def __init__(self, indicators: Sequence[Indicator], fields: Sequence[str], source_cap: float | None = None) -> None:
+        self._cap = source_cap
+        at = {name: n for n, name in enumerate(fields)}
+        self.num_indicators = len(indicators)
+        counting = [i for i in indicators if i.rule in {"rate", "miss_ratio"}]
+        self.counters = tuple(sorted({f for i in counting for f in i.fields}))
+        self.hist_fields = tuple(sorted({f for i in indicators if i.rule == "p95" for f in i.fields}))
+        counter = {name: n for n, name in enumerate(self.counters)}
+        numbered = list(enumerate(indicators))
+        rates = [(n, i) for n, i in numbered if i.rule == "rate"]
+        misses = [(n, i) for n, i in numbered if i.rule == "miss_ratio"]
+        gauges = [(n, i) for rule in _GAUGES for n, i in numbered if i.rule == rule]
+        most = max((len(i.fields) for _, i in rates), default=1)
+        # A rate has one field, or several of which the first present one counts.
+        rate_counters = np.full((len(rates), most), _NO_COUNTER)
+        for row, (_, i) in enumerate(rates):
+            rate_counters[row, : len(i.fields)] = [counter[f] for f in i.fields]
+        self.tables = RuleTables(
+            counters=_numbers([at[name] for name in self.counters]),
+            rate_counters=rate_counters,
+            gauge_rule=_numbers([_GAUGES[i.rule] for _, i in gauges]),
+            gauge_fields=_numbers([(at[i.fields[0]], at[i.fields[-1]]) for _, i in gauges]).reshape(-1, 2),
+            plain_at=_numbers([n for n, _ in (*rates, *gauges)]),
+            plain_how=_numbers([_HOW[i.over_sources] for _, i in (*rates, *gauges)]),
+            miss_at=_numbers([n for n, _ in misses]),
+            good=_numbers([counter[i.fields[0]] for _, i in misses]),
+            whole=_numbers([counter[i.fields[1]] for _, i in misses]),
+            busy=_numbers([at.get(RUNNING, _NO_COUNTER), counter.get(GENERATED, _NO_COUNTER)]),
+            cap=np.array([np.inf if source_cap is None else source_cap]),
+        )
+        self._quantiles = [(n, i.fields[0]) for n, i in numbered if i.rule == "p95"]
+
+    def quantiles(
+        self,
+        rows: Shorts,
+        hists: Mapping[int, Mapping[str, Sequence[HistogramState]]],
+        values: Singles,
+        observed: Bools,
+        flags: Bytes,
+        reset: int,
+    ) -> None:
+        """Write the indicators made of histograms into a slot's `values` and `observed`, [k, N].
+
+        Args:
+            rows: [m] row of each series.
+            hists: series -> histograms by name, oldest first, with what was known before in front.
+            flags: [k] where one of them fell, `reset` is set.
+        """
+        for n, field in self._quantiles:
+            parts: dict[int, list[Added]] = {}
+            fell: set[int] = set()
+            for series, states in hists.items():
+                held = states.get(field, ())
+                if len(held) < 2:
+                    continue
+                row = int(rows[series])
+                gained = added(held)
+                if gained is None:
+                    fell.add(row)
+                else:
+                    parts.setdefault(row, []).append(gained)
+            for row, gains in parts.items():
+                quantile = merged_quantile(gains if self._cap is None else capped(gains, self._cap), _P95)
+                if quantile is not None and row not in fell:
+                    values[row, n] = np.float32(quantile) + np.float32(0.0)
+                    observed[row, n] = True
+            for row in fell:
+                flags[row] |= reset
+
+
+def _numbers(numbers: Sequence[int] | Sequence[tuple[int, int]]) -> Ints:
+    return np.array(numbers, np.int64)
+
+
+# The memory in which slots are closed, kept from one block to the next.
+
+
+class CloseRoom:
+    """Arrays for closing blocks of slots, as large as the largest block so far needed.
+
+    Args:
+        rules: say how many counters and indicators there are.
+        width: F, columns of the samples.
+    """
+
+    def __init__(self, rules: IndicatorRules, width: int) -> None:
+        self._rules = rules
+        self._width = width
+        self._size, self._scratch_size = (1, 1, 1), (1, 1)
+        self._columns = self._new_columns(*self._size)
+        self._scratch = self._new_scratch(*self._scratch_size)
+
+    def columns(self, num_slots: int, k: int, n: int) -> Columns:
+        """Columns for so many slots with k rows and n samples in all; what was in them before is overwritten."""
+        slots, rows, samples = self._size
+        size = _grown(slots, num_slots), _grown(rows, k), _grown(samples, n)
+        if size != self._size:
+            self._size, self._columns = size, self._new_columns(*size)
+        return self._columns
+
+    def scratch(self, num_names: int, n: int) -> Scratch:
+        """What slots with up to n samples need, where so many workloads have numbers."""
+        names, samples = self._scratch_size
+        size = _grown(names, num_names), _grown(samples, n)
+        if size != self._scratch_size:
+            self._scratch_size, self._scratch = size, self._new_scratch(*size)
+        return self._scratch
+
+    def _new_columns(self, num_slots: int, k: int, n: int) -> Columns:
+        num_indicators, num_counters = self._rules.num_indicators, len(self._rules.counters)
+        # As they lie in a page: little-endian.
+        return Columns(
+            cuts=np.empty((num_slots + 1, 6), np.int64),
+            refused=np.empty(num_slots, np.int64),
+            same=np.empty(num_slots, np.bool_),
+            used=np.empty((num_slots, num_counters), np.bool_),
+            workload=np.empty(k, np.int64),
+            values=np.empty((k, num_indicators), "<f4"),
+            observed=np.empty((k, num_indicators), np.bool_),
+            num_samples=np.empty(k, "<i4"),
+            newest_ms=np.empty(k, "<i8"),
+            sources_seen=np.empty(k, "<i4"),
+            sources_known=np.empty(k, "<i4"),
+            flags=np.empty(k, np.uint8),
+            series=np.empty(n, np.int64),
+            row=np.empty(n, "<i4"),
+            series_ms=np.empty(n, "<i8"),
+            cells=np.empty(n * num_counters, "<f8"),
+            present=np.empty(n * num_counters // 8 + num_slots, np.uint8),
+            older=np.empty((n * num_counters, 3), np.int64),
+            sample_row=np.empty(n, np.int64),
+            sample_series=np.empty(n, np.int64),
+        )
+
+    def _new_scratch(self, num_names: int, n: int) -> Scratch:
+        tables, num_counters = self._rules.tables, len(self._rules.counters)
+        plain, misses, grown = (n, len(tables.plain_at)), (n, len(tables.miss_at)), (n, num_counters)
+        falls = n, len(tables.rate_counters) + len(tables.miss_at)
+        found, workloads, keys, order, rows, samples, ts_ms, series = np.empty((8, n), np.int64)
+        begins, firsts = np.empty((2, n + 1), np.int64)
+        return Scratch(
+            row_of=np.full(num_names, -1),
+            found=found,
+            workloads=workloads,
+            keys=keys,
+            order=order,
+            num_ordered=np.zeros(1, np.int64),
+            heard=Heard(samples, ts_ms, np.empty((n, self._width)), begins, series, firsts),
+            rows=rows,
+            told=Told(
+                plain=np.empty(plain),
+                plain_known=np.empty(plain, np.bool_),
+                good=np.empty(misses),
+                whole=np.empty(misses),
+                miss_known=np.empty(misses, np.bool_),
+                fell=np.empty(falls, np.bool_),
+                censored=np.empty(n, np.bool_),
+                stuck=np.empty(n, np.bool_),
+            ),
+            growth=Growth(*np.empty((3, *grown), np.bool_), *np.empty((2, *grown))),
+        )
+
+
+def _grown(size: int, needed: int) -> int:
+    return size if needed <= size else max(needed, 2 * size)
+
 
 # Slots are closed together up to so many samples: more would no longer fit the cache of a core.
 _GROUP_SAMPLES = 4_096

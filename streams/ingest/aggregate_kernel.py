@@ -6,12 +6,13 @@ equal bytes however they arrived.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from streams.compiled import compiled
-from streams.records.samples import Bools, Floats, Ints, Singles
+from streams.ingest.pool_kernel import PoolRows, release
+from streams.records.samples import Bools, Bytes, Floats, Ints, Shorts, Singles
 
 SUM, MEAN, MAX = range(3)
 OF_MEANS, OF_RATIOS, OF_MAXIMA = range(3)
@@ -299,3 +300,408 @@ def combine_misses(
             if whole > 0.0 and not started_anew:
                 values[row, miss_at[q]] = np.float32(min(max(1.0 - good / whole, 0.0), 1.0)) + np.float32(0.0)
                 observed[row, miss_at[q]] = True
+
+
+# Closing a slot, compiled: who is in it, and its samples by workload, source and time.
+
+
+NEVER: Final = -(1 << 62)
+ABSENT: Final = -1
+_REFUSED: Final = -2
+
+
+class Limits(NamedTuple):
+    """Of the stream's settings, what closing needs."""
+
+    step_ms: int
+    context_steps: int
+    source_silence_steps: int
+    max_workloads: int
+
+
+class Names(NamedTuple):
+    """What is known of numbers.
+
+    Attributes:
+        last_seen: [W] newest closed slot that held each workload; `NEVER` for those of none.
+        rank: [W] place of each workload when they are ordered by name.
+        workload_of, series_rank: [capacity] workload of each series, and its place when they are ordered by workload
+            and source.
+    """
+
+    last_seen: Ints
+    rank: Ints
+    workload_of: Ints
+    series_rank: Ints
+
+
+class Closing(NamedTuple):
+    """S slots to close, ascending: number, first row (-1: none) and samples; and where there was more than samples,
+    every workload in order of first appearance: those of slot s are `order[order_cuts[s] : order_cuts[s + 1]]`."""
+
+    slot: Ints
+    head: Ints
+    size: Ints
+    order: Ints
+    order_cuts: Ints
+
+
+class Scratch(NamedTuple):
+    """What one slot needs while it is closed, for up to n samples.
+
+    Attributes:
+        row_of: [W] row of each workload; `ABSENT` everywhere before and after.
+        found, workloads: [n] rows of the pool in log order, and their workloads.
+        keys: [n] by which samples are ordered.
+        order: [n] what brought the samples of an earlier slot into order, `num_ordered[0]` of them.
+        rows: [n] of the page, of the workloads heard.
+    """
+
+    row_of: Ints
+    found: Ints
+    workloads: Ints
+    keys: Ints
+    order: Ints
+    num_ordered: Ints
+    heard: Heard
+    rows: Ints
+    told: Told
+    growth: Growth
+
+
+@compiled
+def sort_by(keys: Ints, numbers: Ints, num: int) -> None:
+    """Put the first `num` numbers in ascending order of their keys, `keys[number]`; what is in order stays as it is.
+
+    Runs are merged, so that no order takes much longer than another. numba's own sorting takes longer to compile.
+    """
+    spare = np.empty(num, np.int64)
+    width = 1
+    while width < num:
+        for first in range(0, num - width, 2 * width):
+            middle, end = first + width, min(first + 2 * width, num)
+            if keys[numbers[middle - 1]] <= keys[numbers[middle]]:
+                continue
+            for i in range(first, middle):
+                spare[i] = numbers[i]
+            left, right, at = first, middle, first
+            while left < middle:
+                if right < end and keys[numbers[right]] < keys[spare[left]]:
+                    numbers[at] = numbers[right]
+                    right += 1
+                else:
+                    numbers[at] = spare[left]
+                    left += 1
+                at += 1
+        width *= 2
+
+
+@compiled
+def find(rows: PoolRows, head: int, size: int, names: Names, scratch: Scratch) -> None:
+    """The rows of a slot in log order, and their workloads."""
+    following, series_of, workload_of = rows.following, rows.series, names.workload_of
+    found, workloads = scratch.found, scratch.workloads
+    row = head
+    for i in range(size):
+        found[i] = row
+        workloads[i] = workload_of[series_of[row]]
+        row = following[row]
+
+
+@compiled
+def admit(closing: Closing, at: int, names: Names, limits: Limits, scratch: Scratch) -> Ints:
+    """Workloads of a slot's page, by name: known ones, and in order of appearance new ones while there is room.
+
+    In `row_of` those left out are `_REFUSED`.
+    """
+    last_seen, row_of, mine, order = names.last_seen, scratch.row_of, scratch.workloads, closing.order
+    oldest = closing.slot[at] - limits.context_steps
+    room = limits.max_workloads
+    for w in range(len(last_seen)):
+        if last_seen[w] < oldest:
+            last_seen[w] = NEVER
+        else:
+            room -= 1
+    first, end = closing.order_cuts[at], closing.order_cuts[at + 1]
+    num = end - first if end > first else closing.size[at]
+    admitted = np.empty(num, np.int64)
+    count = 0
+    for i in range(num):
+        w = order[first + i] if end > first else mine[i]
+        if row_of[w] != ABSENT:
+            continue
+        known = last_seen[w] != NEVER
+        if known or room > 0:
+            room -= not known
+            row_of[w] = 0
+            admitted[count] = w
+            count += 1
+        else:
+            row_of[w] = _REFUSED
+    sort_by(names.rank, admitted, count)
+    return admitted[:count]
+
+
+@compiled
+def in_order(size: int, rows: PoolRows, names: Names, step_ms: int, scratch: Scratch) -> int:
+    """Put the admitted ones of a slot's samples by workload, source and time; how many there are.
+
+    Mostly samples of one slot come as those of the slot before did, and the order that those needed is right again.
+    """
+    found, keys, order, heard = scratch.found, scratch.keys, scratch.order, scratch.heard
+    workloads, row_of = scratch.workloads, scratch.row_of
+    series_of, ts_ms, rank = rows.series, rows.ts_ms, names.series_rank
+    samples, values, instants, heard_values = heard.samples, rows.values, heard.ts_ms, heard.values
+    count = 0
+    for i in range(size):
+        row = found[i]
+        if row_of[workloads[i]] >= 0:
+            found[count] = row
+            keys[count] = rank[series_of[row]] * step_ms + ts_ms[row] % step_ms
+            count += 1
+    ordered = scratch.num_ordered[0] == count
+    i = 1
+    while ordered and i < count:
+        ordered = keys[order[i - 1]] < keys[order[i]]
+        i += 1
+    if not ordered:
+        for i in range(count):
+            order[i] = i
+        sort_by(keys, order, count)
+        scratch.num_ordered[0] = count
+    for i in range(count):
+        row = found[order[i]]
+        samples[i], instants[i] = row, ts_ms[row]
+        for f in range(values.shape[1]):
+            heard_values[i, f] = values[row, f]
+    return count
+
+
+@compiled
+def divide(count: int, rows: PoolRows, names: Names, scratch: Scratch) -> tuple[int, int]:
+    """Split ordered samples by series and workload, see `Heard`; (how many series, how many workloads)."""
+    series_of, workload_of, row_of, page_rows = rows.series, names.workload_of, scratch.row_of, scratch.rows
+    heard = scratch.heard
+    samples, begins, numbers, firsts = heard.samples, heard.begins, heard.series, heard.firsts
+    m, num_workloads = 0, 0
+    before, workload = NEVER, NEVER
+    for j in range(count):
+        series = series_of[samples[j]]
+        if series == before:
+            continue
+        if workload_of[series] != workload:
+            workload = workload_of[series]
+            firsts[num_workloads], page_rows[num_workloads] = m, row_of[workload]
+            num_workloads += 1
+        begins[m], numbers[m] = j, series
+        before = series
+        m += 1
+    begins[m], firsts[num_workloads] = count, m
+    return m, num_workloads
+
+
+# Closing a slot, compiled: what its page says, as columns in the shape in which pages hold them.
+
+
+CENSORED, RESET = 1, 2
+# Columns of `cuts`: whatever a slot's page has more than one of.
+ROWS, SERIES, SAMPLES, CELLS, PRESENT, OLDER = range(6)
+
+
+class Columns(NamedTuple):
+    """Of the slots closed, one after the other: k rows of a page per workload, m per series, n samples.
+
+    Attributes:
+        cuts: [S + 1, 6] rows, series, samples, cells, bytes of `present` and rows of `older` of slot s are those from
+            `cuts[s]` to `cuts[s + 1]`.
+        refused: [S] samples of workloads that were not admitted.
+        same: [S] whether workloads and series are those of the slot before it; False for the first.
+        used: [S, C] counters that some series has.
+        workload: [k] number; ascending by name.
+        values, observed: [k, N].
+        num_samples, newest_ms, sources_seen, sources_known, flags: [k] facts.
+        series: [m] number; ascending by workload and source. `row` [m] of the page.
+        series_ms: [m] event time of its newest sample.
+        cells: [m * used] newest value of each counter in use, series by series, 0 where a series has none.
+        present: one bit for each of a slot's cells, the highest first: whether there is a value.
+        older: [.., 3] series of the page, counter and event time of values that the newest sample did not bring.
+        sample_row: [n] row of the pool, by series and time; `sample_series` [n] its series within the slot.
+    """
+
+    cuts: Ints
+    refused: Ints
+    same: Bools
+    used: Bools
+    workload: Ints
+    values: Singles
+    observed: Bools
+    num_samples: Shorts
+    newest_ms: Ints
+    sources_seen: Shorts
+    sources_known: Shorts
+    flags: Bytes
+    series: Ints
+    row: Shorts
+    series_ms: Ints
+    cells: Floats
+    present: Bytes
+    older: Ints
+    sample_row: Ints
+    sample_series: Ints
+
+
+@compiled
+def put_sources(num_workloads: int, scratch: Scratch, out: Columns, first_row: int, first_m: int, n: int) -> None:
+    """The series and samples of a slot, and the facts of the workloads that they belong to."""
+    heard, told = scratch.heard, scratch.told
+    begins, firsts = heard.begins, heard.firsts
+    for w in range(num_workloads):
+        row, first, end = scratch.rows[w], firsts[w], firsts[w + 1]
+        newest_ms, censored, fell, seen = 0, False, False, 0
+        for i in range(first, end):
+            last_ms = heard.ts_ms[begins[i + 1] - 1]
+            out.series[first_m + i], out.row[first_m + i] = heard.series[i], row - first_row
+            out.series_ms[first_m + i] = last_ms
+            newest_ms = max(newest_ms, last_ms)
+            censored |= told.censored[i]
+            seen += not told.stuck[i]
+            for q in range(told.fell.shape[1]):
+                fell |= told.fell[i, q]
+            for j in range(begins[i], begins[i + 1]):
+                out.sample_row[n + j], out.sample_series[n + j] = heard.samples[j], i
+        out.num_samples[row], out.newest_ms[row] = begins[end] - begins[first], newest_ms
+        out.sources_seen[row] = seen
+        out.flags[row] = CENSORED * censored + RESET * fell
+
+
+@compiled
+def put_counters(known: Remembered, m: int, heard: Heard, out: Columns, at: int, first_m: int) -> None:
+    """What is remembered of the counters of a slot's m series: `used`, `cells`, `present`, `older` and their cuts."""
+    values, times, used, cuts = known.values, known.times, out.used, out.cuts
+    cells, series_ms, numbers = out.cells, out.series_ms, heard.series
+    first_cell, byte, num_older = cuts[at, CELLS], cuts[at, PRESENT], cuts[at, OLDER]
+    columns = np.empty(values.shape[1], np.int64)
+    num_used, num_fresh = 0, 0
+    for c in range(values.shape[1]):
+        there = False
+        for i in range(m):
+            there |= not np.isnan(values[numbers[i], c])
+        used[at, c] = there
+        if there:
+            columns[num_used] = c
+            num_used += 1
+    num_cells = m * num_used
+    for u in range(num_used):
+        c = columns[u]
+        for i in range(m):
+            value = values[numbers[i], c]
+            there = not np.isnan(value)
+            cells[first_cell + i * num_used + u] = value if there else 0.0
+            num_fresh += there and times[numbers[i], c] == series_ms[first_m + i]
+    num_bytes = (num_cells + 7) // 8
+    for b in range(byte, byte + num_bytes):
+        out.present[b] = 255
+    if num_cells % 8:
+        out.present[byte + num_bytes - 1] = (255 << (8 - num_cells % 8)) & 255
+    if num_fresh < num_cells:
+        for i in range(m):
+            for u in range(num_used):
+                c, bit = columns[u], i * num_used + u
+                if np.isnan(values[numbers[i], c]):
+                    out.present[byte + bit // 8] &= 255 - (128 >> bit % 8)
+                elif times[numbers[i], c] != series_ms[first_m + i]:
+                    out.older[num_older, 0], out.older[num_older, 1] = i, c
+                    out.older[num_older, 2] = times[numbers[i], c]
+                    num_older += 1
+    cuts[at + 1, CELLS], cuts[at + 1, PRESENT] = first_cell + num_cells, byte + num_bytes
+    cuts[at + 1, OLDER] = num_older
+
+
+@compiled
+def is_same(numbers: Ints, before: int, first: int, end: int) -> bool:
+    """Whether the numbers from `first` to `end` are those from `before` to `first`."""
+    if first - before != end - first:
+        return False
+    for i in range(end - first):  # noqa: SIM110 - numba knows no `all`
+        if numbers[before + i] != numbers[first + i]:
+            return False
+    return True
+
+
+# Closing slots, compiled: from the pool's samples to the columns of pages, slot after slot.
+#
+# Everything remembered between slots is read and written here as columns, so that slots that close together cost one
+# call. Names stay outside: a workload and a series are numbers, with their ranks when ordered by name.
+
+
+@compiled
+def forget_series(known: Remembered, oldest: int) -> None:
+    """Drop the series not heard since this slot."""
+    heard = known.heard
+    for series in range(len(heard)):
+        if heard[series] < oldest and heard[series] != NEVER:
+            heard[series] = NEVER
+            known.values[series, :] = np.nan
+
+
+@compiled
+def count_known(known: Remembered, names: Names, row_of: Ints, since: int, sources_known: Shorts) -> None:
+    """Count the series heard since this slot for the rows of their workloads."""
+    heard, workload_of = known.heard, names.workload_of
+    for series in range(len(heard)):
+        if heard[series] >= since:
+            row = row_of[workload_of[series]]
+            if row >= 0:
+                sources_known[row] += 1
+
+
+@compiled
+def close_slots(
+    closing: Closing, rows: PoolRows, names: Names, known: Remembered, rules: RuleTables, limits: Limits,
+    scratch: Scratch, out: Columns,
+) -> None:  # fmt: skip
+    """Close slots: fill `out`, remember what they say, and give their rows back to the pool."""
+    cuts, row_of, heard = out.cuts, scratch.row_of, scratch.heard
+    cuts[0] = 0
+    for s in range(len(closing.slot)):
+        slot, size = closing.slot[s], closing.size[s]
+        first_k, first_m, n = cuts[s, ROWS], cuts[s, SERIES], cuts[s, SAMPLES]
+        find(rows, closing.head[s], size, names, scratch)
+        admitted = admit(closing, s, names, limits, scratch)
+        forget_series(known, slot - limits.context_steps)
+        k = first_k
+        for w in admitted:
+            row_of[w] = k
+            names.last_seen[w] = slot
+            out.workload[k] = w
+            out.values[k, :] = 0.0
+            out.observed[k, :] = False
+            out.num_samples[k], out.newest_ms[k], out.sources_seen[k], out.sources_known[k] = 0, 0, 0, 0
+            out.flags[k] = 0
+            k += 1
+        count = in_order(size, rows, names, limits.step_ms, scratch)
+        out.refused[s] = size - count
+        m, num_workloads = divide(count, rows, names, scratch)
+        find_stuck(rules, heard, m, known, scratch.told.stuck)
+        grow(rules, heard, m, known, scratch.told.stuck, scratch.growth)
+        tell(rules, scratch.growth, m, scratch.told)
+        gauge(rules, heard, m, scratch.told)
+        combine_plain(rules, scratch.told, heard.firsts, scratch.rows, num_workloads, out.values, out.observed)
+        combine_misses(rules, scratch.told, heard.firsts, scratch.rows, num_workloads, out.values, out.observed)
+        for i in range(m):
+            known.heard[heard.series[i]] = slot
+        put_sources(num_workloads, scratch, out, first_k, first_m, n)
+        put_counters(known, m, heard, out, s, first_m)
+        count_known(known, names, row_of, slot - limits.source_silence_steps + 1, out.sources_known)
+        for i in range(size):
+            row_of[scratch.workloads[i]] = ABSENT
+        for i in range(closing.order_cuts[s], closing.order_cuts[s + 1]):
+            row_of[closing.order[i]] = ABSENT
+        if size:
+            release(rows, closing.head[s])
+        cuts[s + 1, ROWS], cuts[s + 1, SERIES], cuts[s + 1, SAMPLES] = k, first_m + m, n + count
+        out.same[s] = (
+            s > 0
+            and is_same(out.workload, cuts[s - 1, ROWS], first_k, k)
+            and is_same(out.series, cuts[s - 1, SERIES], first_m, first_m + m)
+        )

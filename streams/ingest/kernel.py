@@ -12,29 +12,134 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from operator import attrgetter, lt
+from typing import Final
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from streams.catalogue import Indicator, Source, of_source
 from streams.config import StreamConfig
 from streams.ingest.aggregate import SlotCloser
 from streams.ingest.page_writer import DueSlot, PageWriter
-from streams.ingest.slots import OpenSlot, OpenSlots
-from streams.ingest_counts import IngestCounts
-from streams.lateness import LatenessTally
+from streams.ingest.slots import VERDICTS, OpenSlot, OpenSlots, Regulars, SamplePool
 from streams.log import ContractBroken, Emission, LogRecord, OutRecord
-from streams.page_chain import newest_chain
-from streams.pages.page import Control, Counters, Page
+from streams.pages.chain import newest_chain
+from streams.pages.page import Counters, Page
 from streams.records.dead_letters import DeadLetterBox
 from streams.records.decode import RecordDecoder
+from streams.records.facts import Control
 from streams.records.fast_reader import SampleReader
-from streams.records.samples import SampleRun
+from streams.records.samples import Ints, SampleRun
 from streams.records.schema import FleetRecord, TickRecord
 from streams.records.series_index import SeriesIndex
 from streams.records.sorter import Aside, RecordSorter, Stretch, TimedRecord
-from streams.regulars import Regulars
-from streams.sample_pool import SamplePool
 from streams.topics import Topics
+
+# What has become of records and samples: cumulative over all lives of a partition, each record counted once.
+
+
+class IngestCounts:
+    """The counters of one chain.
+
+    Attributes:
+        base_offset: what an earlier life's last page covers: counted, its controls and dead letters handed on.
+    """
+
+    def __init__(self) -> None:
+        self.base_offset = -1
+        self._counts = dict.fromkeys(Counters.__struct_fields__, 0)
+
+    def restore(self, counters: Counters, base_offset: int) -> None:
+        """Go on where a page left off."""
+        self.base_offset = base_offset
+        self._counts = {name: getattr(counters, name) for name in self._counts}
+
+    @property
+    def counters(self) -> Counters:
+        """Counts so far."""
+        return Counters(**self._counts)
+
+    def add(self, name: str, amount: int, offset: int) -> None:
+        """Count something of the record at this offset."""
+        if offset > self.base_offset:
+            self._counts[name] += amount
+
+    def add_asides(self, asides: Iterable[Aside]) -> None:
+        """Count records that brought nothing."""
+        for aside in asides:
+            if aside.offset > self.base_offset:
+                self._counts["records"] += 1
+                if aside.outcome != "controls":
+                    self._counts[aside.outcome] += 1
+                if aside.outcome == "future":
+                    self._counts["dead"] += 1
+
+    def add_refused(self, amount: int) -> None:
+        """Count samples that were refused when their slot closed, which happens once."""
+        self._counts["refused"] += amount
+
+    def first_new(self, run: SampleRun) -> int:
+        """Number of the first record of a run that no earlier life has counted."""
+        return int(np.searchsorted(run.offsets, self.base_offset, side="right"))
+
+    def add_records(self, run: SampleRun, verdicts: Ints, first: int, end: int) -> None:
+        """Count some records of a run, none of them counted before.
+
+        Args:
+            verdicts: [R, verdicts] how many samples of each record met which.
+        """
+        if end <= first:
+            return
+        self._counts["records"] += end - first
+        for name, amount in zip(VERDICTS, verdicts[first:end].sum(axis=0).tolist(), strict=True):
+            self._counts[name] += amount
+        if run.unknown is not None:
+            self._counts["unknown_names"] += int(run.unknown[first:end].sum())
+
+
+# How late samples are, counted in buckets as they are folded: cheap enough for every sample.
+
+
+# Bounds sit on the delays that matter: one step of the demo (5 s), the default grace (15 s), then the very late.
+LATENESS_BOUNDS_MS: Final = (
+    500,
+    1_000,
+    2_500,
+    5_000,
+    10_000,
+    15_000,
+    20_000,
+    30_000,
+    60_000,
+    120_000,
+    300_000,
+    900_000,
+    3_600_000,
+)
+
+
+class LatenessTally:
+    """Counts how far samples lay behind stream time. For measuring only: a restart begins again at nothing."""
+
+    __slots__ = ("_counts", "_sum_ms")
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(LATENESS_BOUNDS_MS) + 1)
+        self._sum_ms = 0
+
+    def add(self, stream_time_ms: int | NDArray[np.int64], times_ms: ArrayLike) -> None:
+        """Note samples of these event times [n], read at stream time, the same or [n]; one ahead of it is not late."""
+        late_ms = np.asarray(stream_time_ms - np.asarray(times_ms, np.int64))
+        found = np.bincount(np.searchsorted(LATENESS_BOUNDS_MS, late_ms), minlength=len(self._counts))
+        self._counts = [a + b for a, b in zip(self._counts, found.tolist(), strict=True)]
+        self._sum_ms += int(np.maximum(late_ms, 0).sum())
+
+    def take(self) -> tuple[list[int], int]:
+        """Counts per bucket (up to each bound, and above the last) and their sum in ms, since the last call."""
+        counts, sum_ms = self._counts, self._sum_ms
+        self._counts, self._sum_ms = [0] * len(counts), 0
+        return counts, sum_ms
+
 
 _offset = attrgetter("offset")
 

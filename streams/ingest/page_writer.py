@@ -12,8 +12,9 @@ from streams.config import StreamConfig
 from streams.ingest.aggregate import ClosedSlot
 from streams.ingest.slots import OpenSlot
 from streams.log import OutRecord
-from streams.page_seal import FORMAT, PageHeader, seal_page
-from streams.pages.page import Control, Counters
+from streams.pages.codec import FORMAT, PageHeader, seal_page
+from streams.pages.page import Counters
+from streams.records.facts import Control
 from streams.topics import Topics
 
 

@@ -6,10 +6,9 @@ from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
-from streams.close_order import NEVER
-from streams.ingest.aggregate_kernel import Remembered
+from streams.ingest.aggregate_kernel import NEVER, Remembered
 from streams.pages.facts_codec import PageSeries
-from streams.pages.page import HistogramState
+from streams.records.facts import HistogramState
 from streams.records.samples import Floats, Ints
 from streams.records.series_index import SeriesIndex
 

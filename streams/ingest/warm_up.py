@@ -7,7 +7,7 @@ from streams.compiled import completing
 from streams.config import StreamConfig
 from streams.ingest.kernel import IngestKernel
 from streams.log import LogRecord
-from streams.pages.page import FleetFacts
+from streams.records.facts import FleetFacts
 from streams.records.schema import encode_fleet, encode_packed, encode_tick
 from streams.topics import Topics
 

@@ -11,15 +11,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.pages.page import (
-    BatchQueue,
-    FleetFacts,
-    HistogramState,
-    OutcomeFact,
-    SeriesState,
-    SloCounts,
-    WorkloadFacts,
-)
+from streams.pages.page import SeriesState, WorkloadFacts
+from streams.records.facts import BatchQueue, FleetFacts, HistogramState, OutcomeFact, SloCounts
 
 _CENSORED, _RESET = 1, 2
 

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from streams.catalogue import Source
+from streams.log import UNREADABLE
 from streams.records import strict_json
 from streams.records.limits import refuse_instant
 from streams.records.samples import Floats, Ints
 from streams.records.schema import MAX_NUMBER, VERSION
 from streams.records.strict_json import MalformedError
-from streams.unreadable import UNREADABLE
 
 MAGIC = b"HTB1"
 _LENGTH = struct.Struct("<I")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from streams.pages.page import HistogramState
+from streams.records.facts import HistogramState
 
 
 class Added(NamedTuple):

@@ -10,8 +10,80 @@ from typing import Final
 import numpy as np
 
 from streams.compiled import compiled
-from streams.plain_text import BLANK, COMMA, QUOTE, same, string_end
-from streams.records.samples import Bytes, Floats, Ints
+from streams.records.samples import Bools, Bytes, Floats, Ints
+
+# Plain text in compiled loops: blanks, strings of printable ASCII without escapes, and known words.
+
+
+QUOTE, COMMA, COLON, BLANK, OPEN_LIST, OPEN, CLOSE = 34, 44, 58, 32, 91, 123, 125
+_ESCAPE, _LAST_PRINTABLE = 92, 126
+
+
+@compiled
+def skip_blanks(text: Bytes, at: int) -> int:
+    """First place from here on that holds no blank."""
+    while at < len(text) and text[at] == BLANK:
+        at += 1
+    return at
+
+
+@compiled
+def expect(text: Bytes, at: int, byte: int) -> int:
+    """Place after this byte and the blanks around it; -1 when another stands there."""
+    if at < 0:
+        return -1
+    at = skip_blanks(text, at)
+    return skip_blanks(text, at + 1) if at < len(text) and text[at] == byte else -1
+
+
+@compiled
+def member_after(text: Bytes, at: int, close: int) -> tuple[int, bool]:
+    """(place of the next member, or after the object; whether it has ended); place -1 where neither is."""
+    at = skip_blanks(text, at)
+    if at < len(text) and text[at] == close:
+        return skip_blanks(text, at + 1), True
+    return expect(text, at, COMMA), False
+
+
+@compiled
+def string_end(text: Bytes, at: int) -> int:
+    """Place of the quote that ends the string whose first byte is here; -1 when it is not plain."""
+    while at < len(text):
+        byte = text[at]
+        if byte == QUOTE:
+            return at
+        if byte < BLANK or byte > _LAST_PRINTABLE or byte == _ESCAPE:
+            return -1
+        at += 1
+    return -1
+
+
+@compiled
+def quoted_end(text: Bytes, at: int) -> int:
+    """Place of the closing quote of the string whose opening quote is here; -1 when none begins, or it is not plain."""
+    return string_end(text, at + 1) if 0 <= at < len(text) and text[at] == QUOTE else -1
+
+
+@compiled
+def same(one: Bytes, a: int, b: int, other: Bytes, c: int, d: int) -> bool:
+    if b - a != d - c:
+        return False
+    for i in range(b - a):  # noqa: SIM110 - numba knows no `all`
+        if one[a + i] != other[c + i]:
+            return False
+    return True
+
+
+@compiled
+def word_at(text: Bytes, a: int, b: int, words: Bytes, ends: Ints, first: int, last: int, guess: int) -> int:
+    """Number of the word that stands here, from `first` to `last`, most likely `guess`; -1: none of them."""
+    if first <= guess < last and same(text, a, b, words, ends[guess], ends[guess + 1]):
+        return guess
+    for number in range(first, last):
+        if same(text, a, b, words, ends[number], ends[number + 1]):
+            return number
+    return -1
+
 
 # What was found: these numbers.
 COUNT, WORKLOAD_FROM, WORKLOAD_TO, NUM_SOURCES, NUM_LONG, NEWEST_MS, NUM_FOUND = range(7)
@@ -204,3 +276,140 @@ def read_column(text: Bytes, at: int, values: Floats, first: int, field: int, lo
         while at < size and text[at] == BLANK:
             at += 1
     return -1
+
+
+# The compiled reading of packed JSON records, with no object between the text and the columns.
+#
+# It takes the plain shape only: printable ASCII, no escape, no white space but blanks, no name that is unknown or
+# stands twice, no number of more than 18 digits. Of what it takes every byte was looked at; all else is left to the
+# parsers that know every rule.
+
+
+HEAD: Final = ("v", "kind", "workload", "source", "ts_ms", "values")  # words, in the order of these numbers:
+_V, _KIND, _WORKLOAD, _SOURCE, _TS_MS, _VALUES = range(6)
+_KIND_NAME: Final = len(HEAD)
+FIRST_FIELD: Final = _KIND_NAME + 1  # after the words of the head, and the name of the kind, those of the fields
+_ONE = 49
+
+
+@compiled
+def _values(
+    text: Bytes, at: int, words: Bytes, ends: Ints, values: Floats, first: int, long: Ints, found: Ints
+) -> int:  # fmt: skip
+    """Place after the object, -1 where it is not plain or its columns are not equally long."""
+    num_fields = values.shape[1]
+    seen = np.zeros(num_fields, np.bool_)
+    guess, count, ended = 0, -1, False
+    at = expect(text, at, OPEN)
+    while not ended:
+        end = quoted_end(text, at)
+        if end < 0:
+            return -1
+        field = word_at(text, at + 1, end, words, ends, FIRST_FIELD, FIRST_FIELD + num_fields, guess) - FIRST_FIELD
+        if field < 0 or seen[field]:
+            return -1
+        seen[field] = True
+        guess = field + FIRST_FIELD + 1
+        at = read_column(text, expect(text, expect(text, end + 1, COLON), OPEN_LIST), values, first, field, long, found)
+        if at < 0 or (count >= 0 and found[COUNT] != count):
+            return -1
+        count = found[COUNT]
+        at, ended = member_after(text, at, CLOSE)
+    for field in range(num_fields):
+        if not seen[field]:
+            values[first : first + count, field] = np.nan
+    return at
+
+
+@compiled
+def scan_packed(
+    text: Bytes, words: Bytes, ends: Ints, first: int, values: Floats, ts_ms: Ints, source_of: Ints, spans: Ints,
+    long: Ints, found: Ints,
+) -> int:  # fmt: skip
+    """Read a packed record of samples.
+
+    Args:
+        text: of the record.
+        words, ends: the bytes of all words one after the other, and where each begins; the end of the last.
+        first: row of the first sample.
+        values, ts_ms, source_of: out, [rows, F], [rows] and [rows]; a missing value is NaN.
+        spans: [most sources, 2] out: where in the text the names of the sources lie, by the numbers in `source_of`.
+        long: [most, 4] out: row, field, and where in the text numbers lie that only a longer look makes exact.
+        found: [NUM_FOUND] out.
+
+    Returns:
+        How many samples it holds; -1 where it is not plain, or there is no room for all that was to be noted.
+    """
+    found[:] = 0
+    seen = 0
+    count, ended = -1, False
+    at = expect(text, 0, OPEN)
+    while not ended:
+        end = quoted_end(text, at)
+        if end < 0:
+            return -1
+        name = word_at(text, at + 1, end, words, ends, 0, _KIND_NAME, _V)
+        at = expect(text, end + 1, COLON)
+        if name < 0 or seen & (1 << name) or at < 0 or at >= len(text):
+            return -1
+        seen |= 1 << name
+        if name == _V:
+            at = at + 1 if text[at] == _ONE else -1
+        elif name in (_KIND, _WORKLOAD):
+            end = quoted_end(text, at)
+            if end < 0:
+                return -1
+            if name == _WORKLOAD:
+                found[WORKLOAD_FROM], found[WORKLOAD_TO] = at + 1, end
+            elif word_at(text, at + 1, end, words, ends, _KIND_NAME, FIRST_FIELD, _KIND_NAME) < 0:
+                return -1
+            at = end + 1
+        else:
+            if name == _SOURCE:
+                at = read_sources(text, expect(text, at, OPEN_LIST), source_of, first, spans, found)
+            elif name == _TS_MS:
+                at = read_instants(text, expect(text, at, OPEN_LIST), ts_ms, first, found)
+            else:
+                at = _values(text, at, words, ends, values, first, long, found)
+            if count >= 0 and found[COUNT] != count:
+                return -1
+            count = found[COUNT]
+        if at < 0:
+            return -1
+        at, ended = member_after(text, at, CLOSE)
+    return count if at == len(text) and seen == (1 << _KIND_NAME) - 1 else -1
+
+
+# Holding samples against their bounds, compiled: one look at each value.
+
+
+@compiled
+def within(
+    values: Floats, least: Floats, greatest: Floats, lower: Floats, upper: Floats, parts: Ints, tolerance: float,
+    good: Bools,
+) -> bool:  # fmt: skip
+    """Whether all samples are good.
+
+    Args:
+        values: [n, F], NaN where missing; those that overshoot their bound by rounding become the bound, in place.
+        least, greatest: [F] what is still taken; `lower`, `upper` [F] the bounds.
+        parts: [ratios, 2] fields of which the first must not exceed the second times 1 + `tolerance`.
+        good: [n] out: the samples whose values all lie in their bounds.
+    """
+    every = True
+    for i in range(len(values)):
+        fine = True
+        for p in range(len(parts)):
+            # A comparison with NaN is false: what is missing lies in every bound.
+            if values[i, parts[p, 0]] > values[i, parts[p, 1]] * (1 + tolerance):
+                fine = False
+        for f in range(values.shape[1]):
+            value = values[i, f]
+            if value < least[f] or value > greatest[f]:
+                fine = False
+            elif not np.isnan(value):
+                # Adding 0 turns -0 into 0.
+                values[i, f] = min(max(value, lower[f]), upper[f]) + 0.0
+        good[i] = fine
+        every &= fine
+    return every

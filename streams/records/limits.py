@@ -10,10 +10,9 @@ from typing import Any, NamedTuple, NoReturn
 from msgspec import UNSET
 
 from streams.catalogue import Indicator
-from streams.pages.page import HistogramState
-from streams.records.schema import MAX_LABEL_CHARS, MAX_NUMBER
+from streams.records.facts import HistogramState
+from streams.records.schema import MAX_LABEL_CHARS, MAX_NUMBER, HistogramWire
 from streams.records.strict_json import HugeInt, MalformedError
-from streams.wire import HistogramWire
 
 # Exporters round: a share of 1.0000001 is a share of 1, and is stored as such.
 RATIO_TOLERANCE = 1e-3

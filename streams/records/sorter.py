@@ -14,9 +14,9 @@ import numpy as np
 
 from streams.config import StreamConfig
 from streams.log import LogRecord
-from streams.pages.page import Control
 from streams.records.dead_letters import DeadLetterBox
 from streams.records.decode import RecordDecoder
+from streams.records.facts import Control
 from streams.records.fast_reader import SampleReader
 from streams.records.samples import SampleRun, merged
 from streams.records.schema import (

@@ -7,9 +7,12 @@ What it does not do: tables, windows, acks, topic declaration, leader election, 
 from __future__ import annotations
 
 import asyncio
+import errno
+import gc
 import os
+import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,20 +20,151 @@ from time import monotonic
 from typing import Any, Final, Protocol, cast
 
 import faust
+from aiokafka.errors import (
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    TopicAuthorizationFailedError,
+    UnsupportedCodecError,
+)
 from faust.types.tuples import TP
 
-from streams.connection import ConnectionConfig
-from streams.end_process import end_process
-from streams.fetched_batch import BatchSchema, FetchedBatch
 from streams.log import ContractBroken, OutRecord
 from streams.meter import Meter, NullMeter
-from streams.reach import Losses, check_reach
 from streams.runtime.lane import FailPoint, Gathering, Kernel, Lane
 from streams.runtime.producer import send_batches
-from streams.runtime.restore import LogReader
-from streams.runtime.transport import BatchConsumer, BatchPort, NoTables, highwater_lag, install, kafka_producer
+from streams.runtime.restore import LogReader, Losses, check_reach
+from streams.runtime.transport import (
+    BatchConsumer,
+    BatchPort,
+    BatchSchema,
+    FetchedBatch,
+    NoTables,
+    highwater_lag,
+    install,
+    kafka_producer,
+)
 from streams.topics import PLAN_BYTES
-from streams.uncollected import uncollected
+
+# Whether this process has come to the limit of what it may have open: errors then name everything but the cause.
+
+
+def exhausted() -> str | None:
+    """A sentence where no file or connection can be opened any more, else None."""
+    try:
+        os.close(os.dup(2))
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            return (
+                "no file or connection can be opened any more, the limit of open files is reached; raise it "
+                "(`ulimit -n`, LimitNOFILE= of systemd, --ulimit nofile= of a container)"
+            )
+    return None
+
+
+# How a worker's life ends that must not go on: crash-only, so nothing is caught and nothing is acknowledged.
+
+
+_REFUSED = (TopicAuthorizationFailedError, GroupAuthorizationFailedError, ClusterAuthorizationFailedError)
+
+
+def end_process(stage: str, error: BaseException) -> None:
+    """Say one clear sentence and leave at once: exit code of a `ContractBroken`, else 1 and the trace of the bug."""
+    kind = ""
+    cause = exhausted()
+    if cause is not None:
+        error = ContractBroken(f"{cause}. It was noticed by {type(error).__name__}: {error}")
+    elif isinstance(error, MemoryError):
+        error = ContractBroken(
+            f"no memory is left ({str(error) or 'MemoryError'}); raise the limit (of the container, `ulimit -v`, "
+            "MemoryMax= of systemd), or spread the partitions over more workers"
+        )
+    elif isinstance(error, _REFUSED):
+        error = ContractBroken(
+            f"Kafka refuses this worker's user ({type(error).__name__}: {error}): a right was taken away while it ran; "
+            "`harmony topics rights` lists what it needs"
+        )
+    elif isinstance(error, UnsupportedCodecError):
+        error = ContractBroken(
+            f"records are compressed, by a publisher or by the brokers, as this installation cannot read ({error}); "
+            "install cramjam, which HARMONY depends on, and start again, nothing is lost"
+        )
+    if not isinstance(error, ContractBroken):
+        import traceback
+
+        traceback.print_exception(error, file=sys.stderr)
+        kind = f"{type(error).__name__}: "
+    sentence = " ".join(f"{kind}{error}".split())
+    sys.stderr.write(f"harmony worker stops ({stage}): {sentence}\n")
+    sys.stderr.flush()
+    os._exit(error.exit_code if isinstance(error, ContractBroken) else 1)
+
+
+# How a worker reaches Kafka, as Faust and aiokafka want to be told.
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionConfig:
+    """How the worker reaches Kafka.
+
+    Attributes:
+        instance_id: makes the membership static: from a kill to the next output about 2 s instead of a session.
+        security: keyword arguments of aiokafka's clients (security_protocol, ssl_context, sasl_...).
+    """
+
+    brokers: str
+    group: str
+    instance_id: str | None = None
+    security: Mapping[str, Any] = field(default_factory=dict)
+    session_timeout_s: float = 10.0
+    heartbeat_s: float = 2.0
+    request_timeout_s: float = 30.0
+    commit_interval_s: float = 1.0
+    producer_linger_s: float = 0.0
+
+    def credentials(self) -> faust.SASLCredentials | faust.SSLCredentials | None:
+        """The same security as Faust spells it; None for plain text."""
+        context = self.security.get("ssl_context")
+        mechanism = self.security.get("sasl_mechanism")
+        if mechanism is not None:
+            return faust.SASLCredentials(
+                username=self.security.get("sasl_plain_username"),
+                password=self.security.get("sasl_plain_password"),
+                mechanism=mechanism,
+                ssl_context=context,
+            )
+        return faust.SSLCredentials(context=context) if context is not None else None
+
+
+# Python's cycle collector, kept away from what is made to stay, and from a slot's work.
+
+
+# Of the objects that a slot makes next to none are cycles: by default, a few hundred at a time, they are looked through
+# every few milliseconds, those of a thousand workloads for a twentieth of the CPU.
+_NEW_OBJECTS: Final = 50_000
+
+
+def collect_seldom() -> None:
+    """Leave what there is for good, garbage included, and look through new objects by the ten thousands."""
+    gc.freeze()
+    gc.set_threshold(_NEW_OBJECTS)
+    gc.enable()
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Nothing is looked through for garbage while the block runs.
+
+    State that is read back is millions of objects, all of which stay: looked through each time that their number has
+    grown by a quarter, they take a third of the time again. Where the collector is off already it stays so.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
 
 # A request carries one batch per partition: in batches of the usual 16 KiB a slot's answers take dozens of round trips.
 # Well below the megabyte that brokers allow a batch by default.

@@ -9,21 +9,17 @@ from __future__ import annotations
 import hashlib
 import re
 import zlib
-from itertools import pairwise
 from typing import Any
 
 import msgspec
-import numpy as np
 
-from streams.log import ContractBroken, LogRecord, OtherSettings, OutRecord
-from streams.unreadable import UNREADABLE
-from streams.windows.coarse import CoarseRow
+from streams.log import UNREADABLE, ContractBroken, LogRecord, OtherSettings, OutRecord
+from streams.runtime.restore import LogReader
 
 CHUNK_BYTES = 900_000
-_PART_WORKLOADS = 5_000  # of a coarse row
 VERSION = 1
 _KEY = re.compile(rb"(ingest|forecast|decide)/[0-9]{1,5}")
-_FOREIGN = "stop whatever else writes to this topic, then `harmony state reset`"
+FOREIGN_WRITER_REMEDY = "stop whatever else writes to this topic, then `harmony state reset`"
 _REMEDY = "restore the topic, or accept a new start with `harmony state reset`"
 
 
@@ -126,14 +122,14 @@ class CommitAssembler:
         where = f"{self._log}: offset {record.offset}"
         if record.key != self._key:
             if record.key is None or _KEY.fullmatch(record.key) is None:
-                raise ContractBroken(f"{where} is not a commit record; {_FOREIGN}")
+                raise ContractBroken(f"{where} is not a commit record; {FOREIGN_WRITER_REMEDY}")
             return
         try:
             chunk = msgspec.msgpack.decode(record.value or b"", type=_Chunk)
         except UNREADABLE as error:
-            raise ContractBroken(f"{where} is not a commit record ({error}); {_FOREIGN}") from error
+            raise ContractBroken(f"{where} is not a commit record ({error}); {FOREIGN_WRITER_REMEDY}") from error
         if chunk.version != VERSION:
-            raise OtherSettings(f"{where} {_other_version(chunk.version)}")
+            raise OtherSettings(f"{where} {other_version(chunk.version)}")
         identity = (chunk.sequence, chunk.digest)
         chunks = self._open.setdefault(identity, {})
         chunks[chunk.index] = chunk
@@ -171,74 +167,35 @@ def _commit_of(chunks: dict[int, _Chunk], record: LogRecord, where: str) -> Comm
     return Commit(last.stage, last.partition, last.sequence, last.digest, last.previous, body, record.stamp_ms)
 
 
-def _other_version(found: int) -> str:
+def other_version(found: int) -> str:
     return (
         f"has version {found}, this release writes {VERSION}; run the release that wrote it, or `harmony state reset`"
     )
 
 
-class _CoarseWire(msgspec.Struct, frozen=True, array_like=True):
-    version: int
-    index: int
-    workloads: tuple[str, ...]
-    indicators: tuple[str, ...]
-    values: bytes
-    observed: bytes
-
-
-def encode_coarse(row: CoarseRow) -> list[bytes]:
-    """Bytes of ten minutes of means, in parts of at most 900 kB of names and cells, and of 5,000 workloads."""
-    parts: list[bytes] = []
-    for start, stop in pairwise(_coarse_cuts(row)):
-        parts.append(
-            msgspec.msgpack.encode(
-                _CoarseWire(
-                    VERSION,
-                    row.index,
-                    row.workloads[start:stop],
-                    row.indicators,
-                    row.values[start:stop].tobytes(),
-                    row.observed[start:stop].tobytes(),
-                )
-            )
-        )
-    return parts
-
-
-def _coarse_cuts(row: CoarseRow) -> list[int]:
-    """Where the parts of a row begin, and where the last one ends: [parts + 1], ascending."""
-    cells_bytes = len(row.indicators) * (row.values.itemsize + row.observed.itemsize)
-    cuts, num_bytes = [0], 0
-    for at, workload in enumerate(row.workloads):
-        more = len(workload.encode()) + cells_bytes
-        if num_bytes + more > CHUNK_BYTES or at - cuts[-1] == _PART_WORKLOADS:
-            cuts.append(at)
-            num_bytes = 0
-        num_bytes += more
-    return [*cuts, len(row.workloads)]
-
-
-def decode_coarse(value: bytes | None, where: str = "pages.coarse") -> CoarseRow:
-    """Inverse of one part of `encode_coarse`.
-
-    Args:
-        where: topic, partition and offset, for what errors say.
-
-    Raises:
-        ContractBroken: the bytes are not a coarse row, or one of another version.
-    """
-    try:
-        wire = msgspec.msgpack.decode(value or b"", type=_CoarseWire)
-        if wire.version != VERSION:
-            raise OtherSettings(f"{where} {_other_version(wire.version)}")
-        shape = (len(wire.workloads), len(wire.indicators))
-        values = np.frombuffer(wire.values, np.float32).reshape(shape)
-        observed = np.frombuffer(wire.observed, np.bool_).reshape(shape)
-    except (*UNREADABLE, ValueError) as error:
-        raise ContractBroken(f"{where} is not ten minutes of means ({error}); {_FOREIGN}") from error
-    return CoarseRow(wire.index, wire.workloads, wire.indicators, values, observed)
-
-
 def pack(value: Any) -> bytes:
     """Msgpack of plain data and structs; equal values give equal bytes."""
     return msgspec.msgpack.encode(value, order="deterministic")
+
+
+# Where a stage stood last: the newest complete commit record of its partition.
+
+
+async def newest_commit(reader: LogReader, topic: str, stage: str, partition: int) -> Commit | None:
+    """The newest complete commit record of a stage in its commits partition, looking back in growing stretches."""
+    begin, end = await reader.bounds(topic, partition)
+    stretch = 8  # of a large fleet each of them is megabytes
+    while True:
+        start = max(begin, end - stretch)
+        assembler = CommitAssembler(stage, partition, topic)
+        try:
+            async for record in reader.read(topic, partition, start, end):
+                assembler.feed(record)
+        except ContractBroken:
+            # A stretch that begins with what a paused worker wrote again looks torn; the whole log does not.
+            if start == begin:
+                raise
+        else:
+            if assembler.newest is not None or start == begin:
+                return assembler.newest
+        stretch *= 4

@@ -1,8 +1,7 @@
 """Whole fetched batches for Faust agents; position and commit from our pages, never from Faust's acks.
 
-Every private hook of Faust 0.15.3 that we rely on is in this file or in `streams/fetch_thread.py` (marked *), pinned by
-contract tests.
-docs/adr/0001 says what Faust does for us and what it does not.
+Every private hook of Faust 0.15.3 that we rely on is in this file or in `streams/runtime/transport.py` (marked *),
+pinned by contract tests. docs/adr/0001 says what Faust does for us and what it does not.
 
 | hook | use |
 |---|---|
@@ -21,19 +20,262 @@ docs/adr/0001 says what Faust does for us and what it does not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Mapping
+import contextlib
+import struct
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Final, Protocol, cast
 
 import faust
+from aiokafka.consumer import fetcher
+from aiokafka.errors import CorruptRecordException
+from aiokafka.record import default_records
+from aiokafka.record.memory_records import MemoryRecords
+from aiokafka.record.util import decode_varint
 from faust.tables import TableManager
 from faust.transport.consumer import ensure_TP
 from faust.transport.drivers import aiokafka as driver
-from faust.types.tuples import TP
+from faust.types.tuples import TP, ConsumerMessage
 
-from streams.fetch_thread import FetchThread
-from streams.fetched_batch import to_message
 from streams.log import LogRecord
+
+# Records whose headers' names are no UTF-8 can be read: brokers take them, and aiokafka raises at the first of them.
+#
+# Its consumer then stands before that record in every life, until retention takes it away: one record of any publisher
+# would end all workers. We read no header of telemetry, so such a record is read without its headers.
+#
+# Private hooks of aiokafka 0.14 that we rely on (contract tests pin them):
+#
+# | hook | use |
+# |---|---|
+# | `fetcher.MemoryRecords`* | what was fetched comes in our batches |
+# | `_DefaultRecordBatchPy._maybe_uncompress`*, `_buffer`*, `_pos`*, `_num_records`* | bytes of a batch, unpacked |
+# | `_DefaultRecordPy`* | a record as its consumers know it |
+
+
+_LENGTH: Final = struct.Struct(">i")
+_LENGTH_AT: Final = 8
+_BEFORE_LENGTH_COUNTS: Final = 12
+
+_library = cast("Any", default_records)
+
+
+def read_any_headers() -> None:
+    """Have all consumers of this process read records whatever their headers are called."""
+    cast("Any", fetcher).MemoryRecords = ReadableRecords
+
+
+class ReadableRecords:
+    """What a broker sent of one partition: batches, one after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self._batches, self._data, self._at = MemoryRecords(data), data, 0
+
+    def has_next(self) -> bool:
+        return bool(self._batches.has_next())
+
+    def size_in_bytes(self) -> int:
+        return int(self._batches.size_in_bytes())
+
+    def next_batch(self) -> Any:
+        batch = self._batches.next_batch()
+        if batch is None:
+            return None
+        start = self._at
+        self._at += _BEFORE_LENGTH_COUNTS + _LENGTH.unpack_from(self._data, start + _LENGTH_AT)[0]
+        return _ReadableBatch(batch, memoryview(self._data)[start : self._at])
+
+
+class _ReadableBatch:
+    """A batch of the library, read again past all headers where one of their names cannot be read."""
+
+    def __init__(self, batch: Any, data: memoryview) -> None:
+        self._batch, self._data = batch, data
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batch, name)
+
+    def __next__(self) -> Any:
+        return next(self._batch)
+
+    def __iter__(self) -> Iterator[Any]:
+        record = None
+        try:
+            for record in self._batch:
+                yield record
+        except (UnicodeDecodeError, CorruptRecordException):  # the library's Python form says the latter
+            taken = -1 if record is None else record.offset
+            yield from (record for record in _past_headers(self._data) if record.offset > taken)
+
+
+def _past_headers(data: memoryview) -> Iterator[Any]:
+    """The records of a batch of message format 2, without their headers."""
+    batch = _library._DefaultRecordBatchPy(data)
+    batch._maybe_uncompress()
+    buffer, at = batch._buffer, batch._pos
+    for _ in range(batch._num_records):
+        length, at = decode_varint(buffer, at)
+        end = at + length
+        _, at = decode_varint(buffer, at)  # attributes
+        behind_ms, at = decode_varint(buffer, at)
+        behind, at = decode_varint(buffer, at)
+        key, at = _bytes(buffer, at)
+        value, at = _bytes(buffer, at)
+        stamp_ms = batch.max_timestamp if batch.timestamp_type else batch.first_timestamp + behind_ms
+        if not at <= end <= len(buffer):
+            raise CorruptRecordException(f"a record of {length} bytes does not hold its key and value")
+        at = end
+        yield _library._DefaultRecordPy(batch.base_offset + behind, stamp_ms, batch.timestamp_type, key, value, [])
+
+
+def _bytes(buffer: bytearray, at: int) -> tuple[bytes | None, int]:
+    size, at = decode_varint(buffer, at)
+    return (None, at) if size < 0 else (bytes(buffer[at : at + size]), at + size)
+
+
+# How long a Kafka client may take its leave.
+
+
+FAREWELL_S = 5.0
+
+
+async def take_leave(stopping: Awaitable[None], limit_s: float = FAREWELL_S) -> None:
+    """Wait until a client has stopped, but not for long.
+
+    Over TLS aiokafka waits for the broker to close the connection as well, up to 30 s where an answer was under way:
+    longer than a worker may take to end, and than a restore should. What matters, the group and its offsets, is done
+    before that.
+    """
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stopping, limit_s)
+
+
+# The thread that fetches: its records are lean, and it looks again when a partition has room for them.
+#
+# Private hooks of aiokafka and Faust that we rely on (see `streams/runtime/transport.py`, contract tests pin them all):
+#
+# | hook | use |
+# |---|---|
+# | `Fetcher._records`*, `PartitionRecords._consumer_record`* | records come out as `LogRecord`s |
+# | `Fetcher._fetch_max_wait_ms`* | no partition waits long behind another that has nothing new |
+# | `Fetcher._fetch_waiters`*, `_notify`* | whoever waits for new records looks at those that lie there |
+
+
+# aiokafka has one request at a time under way to a broker. One for partitions at their end, asked while what came from
+# the others was not taken yet, keeps those waiting for as long as the broker may: Faust says 1.5 s.
+_MAX_WAIT_MS: Final = 100
+
+
+class LeanTopics(Protocol):
+    """What the thread asks of its consumer."""
+
+    def lean_topics(self) -> frozenset[str]:
+        """Topics whose records the fetcher turns into `LogRecord`s."""
+        ...
+
+
+class _LeanResults(OrderedDict[Any, Any]):
+    """What was fetched and not taken yet; its records come out as `LogRecord`s, without a larger object in between."""
+
+    def __init__(self, topics: frozenset[str]) -> None:
+        super().__init__()
+        self._topics = topics
+
+    def __setitem__(self, tp: Any, result: Any) -> None:
+        records = getattr(result, "_partition_records", None)  # an error has none
+        if records is not None and tp.topic in self._topics:
+            records._consumer_record = _log_record
+        super().__setitem__(tp, result)
+
+
+def _log_record(_tp: Any, record: Any) -> LogRecord:
+    return LogRecord(record.offset, record.timestamp, record.key, record.value)
+
+
+class FetchThread(driver.AIOKafkaConsumerThread):
+    """Fetches for one consumer."""
+
+    async def on_start(self) -> None:
+        read_any_headers()
+        await super().on_start()
+        topics = cast("LeanTopics", self.consumer).lean_topics()
+        fetcher = self._ensure_consumer()._fetcher
+        fetcher._records = _LeanResults(topics)
+        fetcher._fetch_max_wait_ms = _MAX_WAIT_MS
+
+    async def on_thread_stop(self) -> None:
+        await take_leave(super().on_thread_stop())
+
+    def look_again(self) -> None:
+        """Have the fetcher look at what it holds, now that a partition has room; from any thread.
+
+        A fetcher that was asked for the other partitions only waits for the broker's next answer. While what it
+        holds is not taken it asks the broker for nothing, so stock Faust slept out its second here.
+        """
+        self.thread_loop.call_soon_threadsafe(self._wake_fetcher)
+
+    def _wake_fetcher(self) -> None:
+        if self._consumer is None:
+            return
+        fetcher = self._consumer._fetcher
+        for waiter in tuple(fetcher._fetch_waiters):
+            fetcher._notify(waiter)
+
+
+# A fetched batch as Faust carries it from the consumer to an agent: one message, one event, bytes untouched.
+
+
+_LOG_APPEND_TIME = 1
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedBatch:
+    """Contiguous records of one partition, fetched together under one group generation."""
+
+    topic: str
+    partition: int
+    records: list[LogRecord]
+    generation: int
+
+
+class BatchMessage(ConsumerMessage):
+    """Carries a `FetchedBatch` through Faust; its offset is the batch's last."""
+
+
+class BatchSchema(faust.Schema[Any, Any]):
+    """Passes a fetched batch to the agent as it is: bytes stay bytes until our own decoder sees them."""
+
+    def compile(self, app: Any, **kwargs: Any) -> Callable[..., Any]:
+        plain = super().compile(app, **kwargs)
+
+        async def decode(message: Any, *, propagate: bool = False) -> Any:
+            if isinstance(message, BatchMessage):
+                return app.create_event(None, message.value, message.headers, message)
+            return await plain(message, propagate=propagate)
+
+        return decode
+
+
+def to_message(tp: TP, records: list[LogRecord], generation: int) -> BatchMessage:
+    """The message of contiguous records of one partition."""
+    batch = cast("Any", FetchedBatch(tp.topic, tp.partition, records, generation))
+    return BatchMessage(
+        topic=tp.topic,
+        partition=tp.partition,
+        offset=records[-1].offset,
+        timestamp=records[0].stamp_ms / 1000.0,
+        timestamp_type=_LOG_APPEND_TIME,
+        headers=[],
+        key=None,
+        value=batch,
+        checksum=None,
+        serialized_key_size=0,
+        serialized_value_size=0,
+        tp=tp,
+        generation_id=generation,
+    )
+
 
 MAX_BATCH_RECORDS = 4096
 

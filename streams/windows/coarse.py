@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from streams.log import UNREADABLE, ContractBroken, OtherSettings
+from streams.runtime.commits import CHUNK_BYTES, FOREIGN_WRITER_REMEDY, VERSION, other_version
+from streams.runtime.restore import LogReader
 from streams.windows import half_cells, sparse_cells
 
 COARSE_ROWS = 1008
@@ -159,3 +164,99 @@ class CoarseRing:
             if name in running.indicators:
                 column = running.indicators.index(name)
                 self._sums[row, to], self._counts[row, to] = sums[column], counts[column]
+
+
+_PART_WORKLOADS = 5_000  # of a coarse row
+
+
+class _CoarseWire(msgspec.Struct, frozen=True, array_like=True):
+    version: int
+    index: int
+    workloads: tuple[str, ...]
+    indicators: tuple[str, ...]
+    values: bytes
+    observed: bytes
+
+
+def encode_coarse(row: CoarseRow) -> list[bytes]:
+    """Bytes of ten minutes of means, in parts of at most 900 kB of names and cells, and of 5,000 workloads."""
+    parts: list[bytes] = []
+    for start, stop in pairwise(_coarse_cuts(row)):
+        parts.append(
+            msgspec.msgpack.encode(
+                _CoarseWire(
+                    VERSION,
+                    row.index,
+                    row.workloads[start:stop],
+                    row.indicators,
+                    row.values[start:stop].tobytes(),
+                    row.observed[start:stop].tobytes(),
+                )
+            )
+        )
+    return parts
+
+
+def _coarse_cuts(row: CoarseRow) -> list[int]:
+    """Where the parts of a row begin, and where the last one ends: [parts + 1], ascending."""
+    cells_bytes = len(row.indicators) * (row.values.itemsize + row.observed.itemsize)
+    cuts, num_bytes = [0], 0
+    for at, workload in enumerate(row.workloads):
+        more = len(workload.encode()) + cells_bytes
+        if num_bytes + more > CHUNK_BYTES or at - cuts[-1] == _PART_WORKLOADS:
+            cuts.append(at)
+            num_bytes = 0
+        num_bytes += more
+    return [*cuts, len(row.workloads)]
+
+
+def decode_coarse(value: bytes | None, where: str = "pages.coarse") -> CoarseRow:
+    """Inverse of one part of `encode_coarse`.
+
+    Args:
+        where: topic, partition and offset, for what errors say.
+
+    Raises:
+        ContractBroken: the bytes are not a coarse row, or one of another version.
+    """
+    try:
+        wire = msgspec.msgpack.decode(value or b"", type=_CoarseWire)
+        if wire.version != VERSION:
+            raise OtherSettings(f"{where} {other_version(wire.version)}")
+        shape = (len(wire.workloads), len(wire.indicators))
+        values = np.frombuffer(wire.values, np.float32).reshape(shape)
+        observed = np.frombuffer(wire.observed, np.bool_).reshape(shape)
+    except (*UNREADABLE, ValueError) as error:
+        raise ContractBroken(f"{where} is not ten minutes of means ({error}); {FOREIGN_WRITER_REMEDY}") from error
+    return CoarseRow(wire.index, wire.workloads, wire.indicators, values, observed)
+
+
+# Reads a week of ten-minute means back from `pages.coarse`, in however many records it stands.
+
+
+class StoredRow(NamedTuple):
+    """A row, or the part of one that a record holds, with the record's value."""
+
+    row: CoarseRow
+    value: bytes | None
+
+
+async def read_coarse_week(reader: LogReader, topic: str, partition: int, newest: int) -> list[StoredRow]:
+    """The last 1,008 ten minutes up to the one of index `newest`, and some before them, in log order.
+
+    They are fewer where the log begins later. Ten minutes of many workloads are several rows.
+
+    Raises:
+        ContractBroken: a record is no coarse row.
+    """
+    begin, end = await reader.bounds(topic, partition)
+    stretch = 2 * COARSE_ROWS  # enough where each ten minutes are a record, though a crash has repeated some
+    while True:
+        start = max(begin, end - stretch)
+        rows = [
+            StoredRow(decode_coarse(record.value, f"{topic}/{partition}: offset {record.offset}"), record.value)
+            async for record in reader.read(topic, partition, start, end)
+        ]
+        if start == begin or (rows and rows[0].row.index <= newest - COARSE_ROWS):
+            return [stored for stored in rows if stored.row.index <= newest]
+        stretch *= 2

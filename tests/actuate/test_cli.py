@@ -12,7 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from agents.apply_limits import RateCaps
+from agents.actuation.guard import RateCaps
 from infra.actuate.cli import app
 from infra.actuate.store import WordsFile
 from infra.errors import HarmonyError

@@ -11,11 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.actuation.guard import ApplyGuard
-from agents.apply_limits import RateCaps, Words
+from agents.actuation.guard import ApplyGuard, RateCaps, Words
 from agents.policy import TargetRef, WorkloadSpec
-from agents.records import Command, Target
-from agents.situation import Pin
+from agents.records import Command, Pin, Target
 from infra.actuate.actuator import Event, NotApplied, Order, Overtaken
 from infra.actuate.desk import Desk
 from infra.actuate.store import Store, WordsFile, write_whole

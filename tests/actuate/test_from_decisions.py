@@ -15,7 +15,7 @@ from agents.records import Command
 from infra.actuate.actuator import Event
 from infra.actuate.desk import Desk
 from infra.actuate.pull import Answers
-from streams.pages.page import Control
+from streams.records.facts import Control
 from tests.actuate.test_desk import Fleet
 from tests.agents.plan_samples import STEP_MS, STREAM, TOPICS, log, plan, policy, record, spec
 

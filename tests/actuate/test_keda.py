@@ -15,9 +15,8 @@ from aiohttp import ClientSession
 from google.protobuf import descriptor_pb2
 from prometheus_client.parser import text_string_to_metric_families
 
-from agents.actuation.guard import ApplyGuard
-from agents.apply_limits import Words
-from agents.situation import Pin
+from agents.actuation.guard import ApplyGuard, Words
+from agents.records import Pin
 from infra.actuate import keda_messages
 from infra.actuate.desk import Desk
 from infra.actuate.gauges import SERIES, LeaseGauges

@@ -16,7 +16,7 @@ from infra.actuate.kubernetes import COST, FactsReader, Kubernetes, rivals
 from infra.actuate.kubernetes_api import Access, KubernetesApi, find_access
 from infra.actuate.victims import PrometheusLoads
 from infra.errors import HarmonyError
-from streams.pages.page import FleetFacts, OutcomeFact
+from streams.records.facts import FleetFacts, OutcomeFact
 from tests.actuate.api_server import ApiServer
 from tests.actuate.loopback import as_json, started
 from tests.agents.test_apply_guard import TARGET, command

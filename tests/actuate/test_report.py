@@ -9,7 +9,7 @@ from kafka.errors import KafkaTimeoutError
 
 from infra.actuate import report
 from infra.actuate.report import OutcomeWriter
-from streams.pages.page import OutcomeFact
+from streams.records.facts import OutcomeFact
 
 
 class Blocking:

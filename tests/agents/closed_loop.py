@@ -9,7 +9,7 @@ from infra.metrics import PrometheusMeter
 from infra.replay.loop import MemoryLoop
 from model.baselines.ridge import RidgeForecaster
 from streams.config import StreamConfig
-from streams.pages.page import FleetFacts
+from streams.records.facts import FleetFacts
 from streams.records.schema import encode_fleet, encode_sample
 
 STEP_MS: Final = 15_000

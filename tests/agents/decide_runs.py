@@ -9,7 +9,7 @@ from agents.decide.records import decode_command, decode_decision
 from agents.policy import Policy
 from agents.records import Command, Decision
 from streams.log import Emission, LogRecord
-from streams.pages.page import Control
+from streams.records.facts import Control
 from streams.runtime.commits import Commit, CommitAssembler
 from tests.agents.plan_samples import STREAM, TOPICS, policy
 

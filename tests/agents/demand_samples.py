@@ -12,9 +12,8 @@ from agents.workload.state import WorkloadState
 from model.capacity.lead_time import LeadTimePosterior
 from model.capacity.posterior import CapacityPosterior
 from streams.catalogue import DEFAULT_CATALOGUE
-from streams.fact_ring import RecentFacts
-from streams.pages.page import FleetFacts
-from streams.windows.table import Window
+from streams.records.facts import FleetFacts
+from streams.windows.table import RecentFacts, Window
 
 STEP_MS = 15_000
 COLUMNS = {indicator.name: n for n, indicator in enumerate(DEFAULT_CATALOGUE)}

@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
+from agents.decide.situation import Situation
 from agents.planning.codec import encode_plan
 from agents.policy import GuardLimits, Policy, TargetRef, WorkloadSpec
 from agents.records import InputFacts, LevelRisk, PlanRecord, WorkloadPlan
-from agents.situation import Situation
 from streams.config import StreamConfig
 from streams.log import LogRecord
-from streams.pages.page import Control, FleetFacts
+from streams.records.facts import Control, FleetFacts
 from streams.topics import Topics
 
 STEP_MS = 5_000

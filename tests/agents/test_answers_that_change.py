@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 
 from agents.forecast.commit import StateSnapshot, restore_state, snapshot_state
+from agents.planning.units import unit_input
 from agents.policy import Policy, Slo, SloClass
 from agents.workload.state import new_state
-from agents.workload.units import recent_lengths, unit_input
+from agents.workload.units import recent_lengths
 from infra.replay.loop import MemoryLoop
+from model.baselines.smoothing import SeasonalNaiveForecaster
 from model.capacity.posterior import CapacityPosterior
 from model.capacity.request_shape import RequestShape
-from model.seasonal_naive import SeasonalNaiveForecaster
 from streams.config import StreamConfig
-from streams.fact_ring import RecentFacts
-from streams.pages.page import FleetFacts
+from streams.records.facts import FleetFacts
 from streams.records.schema import encode_fleet, encode_sample
-from streams.windows.table import Window
+from streams.windows.table import RecentFacts, Window
 from tests.agents.demand_samples import CALM, FIVE, LONG, STEP_MS, Service, grown, pool, request
 from tests.agents.plan_samples import policy, spec
 

@@ -7,10 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.actuation.guard import ApplyGuard, Verdict
-from agents.apply_limits import ChangeWindow, RateCaps, Words
-from agents.records import Command, Target
-from agents.situation import Pin
+from agents.actuation.guard import ApplyGuard, ChangeWindow, RateCaps, Verdict, Words
+from agents.records import Command, Pin, Target
 
 NOW = 1_000
 CAPS = RateCaps(max_added=4, max_removed=2, max_removed_fleet=3)

@@ -11,22 +11,20 @@ import pytest
 
 from agents.decide.guards.chain import run_guards
 from agents.planning.limits import batch_limit
-from agents.policy import BatchRule, NightlyBatch, Policy, WorkloadSpec
+from agents.policy import BatchRule, NightlyBatch, Policy, Schedule, WorkloadSpec
 from agents.records import Limit
-from agents.schedule import Schedule
 from agents.workload.state import WorkloadState
 from agents.workload.units import UNIT_OF
 from infra.replay.loop import MemoryLoop
+from model.baselines.smoothing import SeasonalNaiveForecaster
 from model.capacity.lead_time import LeadTimePosterior
 from model.capacity.posterior import CapacityPosterior
 from model.capacity.request_shape import Lengths
-from model.seasonal_naive import SeasonalNaiveForecaster
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.config import StreamConfig
-from streams.fact_ring import RecentFacts
-from streams.pages.page import BatchJob, BatchQueue, FleetFacts
+from streams.records.facts import BatchJob, BatchQueue, FleetFacts
 from streams.records.schema import encode_batch, encode_fleet, encode_sample
-from streams.windows.table import Window
+from streams.windows.table import RecentFacts, Window
 from tests.agents.plan_samples import policy, situation, spec
 
 NOW = round(datetime.fromisoformat("2026-03-02T22:00:00+01:00").timestamp() * 1000)

@@ -10,9 +10,9 @@ from agents.forecast.commit import StateSnapshot, restore_state, snapshot_state
 from agents.policy import Policy, Slo, SloClass, WorkloadSpec
 from agents.workload.state import WorkloadState, new_state
 from streams.catalogue import DEFAULT_CATALOGUE
-from streams.fact_ring import RecentFacts
-from streams.pages.page import ClassCounts, FleetFacts, SloCounts, WorkloadFacts
-from streams.windows.table import Window
+from streams.pages.page import WorkloadFacts
+from streams.records.facts import ClassCounts, FleetFacts, SloCounts
+from streams.windows.table import RecentFacts, Window
 
 STEP_MS = 15_000
 RATE = 10.0

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from agents.collate import WindowRow, collate, indicator_bounds
+from agents.forecast.engine import WindowRow, collate, indicator_bounds
 from model.contract import COARSE_ROWS
 from streams.catalogue import DEFAULT_CATALOGUE, Indicator
 

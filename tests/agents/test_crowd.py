@@ -10,8 +10,8 @@ import pytest
 from agents.forecast import kernel as forecast_kernel
 from agents.forecast.batcher import MicroBatcher
 from agents.records import ForecastRecord
+from model.baselines.smoothing import SeasonalNaiveForecaster
 from model.contract import ContextBatch, ForecastBatch
-from model.seasonal_naive import SeasonalNaiveForecaster
 from tests.monitoring.memory_loop import MemoryLoop
 
 

@@ -15,7 +15,7 @@ from agents.decide.records import decode_command, decode_decision
 from agents.policy import Policy
 from agents.records import Command, Decision
 from streams.log import LogRecord
-from streams.pages.page import Control
+from streams.records.facts import Control
 from streams.runtime.commits import CommitAssembler
 from tests.agents.plan_samples import FREE, STEP_MS, STREAM, TOPICS, inputs, log, plan, policy, record, spec
 

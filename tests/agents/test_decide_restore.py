@@ -15,7 +15,7 @@ from agents.decide.kernel import DecideKernel
 from agents.planning.codec import encode_plan
 from agents.records import Command
 from streams.log import ContractBroken, Emission, LogRecord
-from streams.pages.page import Control
+from streams.records.facts import Control
 from tests.agents.decide_runs import control, kernel, newest_commit, published
 from tests.agents.plan_samples import FREE, STEP_MS, STREAM, TOPICS, inputs, log, plan, policy, record, spec
 

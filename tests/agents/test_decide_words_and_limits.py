@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from agents.policy import Slo, WorkloadGuards
-from streams.pages.page import Control
+from streams.records.facts import Control
 from tests.agents.decide_runs import control, run
 from tests.agents.plan_samples import FREE, STEP_MS, log, plan, policy, record, spec
 

@@ -8,9 +8,9 @@ from agents.forecast.commit import restore_state, snapshot_state
 from agents.policy import Slo, SloClass, WorkloadSpec
 from agents.workload.slo_classes import Classes
 from agents.workload.state import new_state
+from model.capacity.evidence import SlotEvidence
 from model.capacity.posterior import CapacityPosterior
-from model.slot_evidence import SlotEvidence
-from streams.pages.page import ClassCounts, SloCounts
+from streams.records.facts import ClassCounts, SloCounts
 from tests.agents.plan_samples import policy, spec
 
 

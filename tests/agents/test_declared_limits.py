@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.decide.guards.chain import run_guards
+from agents.decide.situation import Situation
 from agents.records import Limit
-from agents.situation import Situation
 from tests.agents.plan_samples import FREE, inputs, situation
 from tests.agents.test_guards import allowed, in_doubt, situations
 

@@ -12,19 +12,19 @@ import torch
 
 from agents.decide.kernel import DecideKernel
 from agents.planning.planner import plan
+from agents.planning.units import unit_demand, unit_input
 from agents.policy import Policy, Role, Slo
 from agents.records import Decision
 from agents.workload.state import WorkloadState, new_state
-from agents.workload.units import UNIT_OF, demand_steps, role_miss_ratio, unit_demand, unit_evidence, unit_input
+from agents.workload.units import UNIT_OF, demand_steps, role_miss_ratio, unit_evidence
 from infra.replay.loop import MemoryLoop
+from model.baselines.smoothing import SeasonalNaiveForecaster
 from model.capacity.posterior import SlotEvidence
 from model.capacity.request_shape import Lengths
-from model.seasonal_naive import SeasonalNaiveForecaster
 from streams.config import StreamConfig
-from streams.fact_ring import RecentFacts
-from streams.pages.page import FleetFacts
+from streams.records.facts import FleetFacts
 from streams.records.schema import encode_fleet, encode_sample
-from streams.windows.table import Window
+from streams.windows.table import RecentFacts, Window
 from tests.agents.demand_samples import CARRIED, COLUMNS, FIVE, STEP_MS, pool, request
 from tests.agents.plan_samples import STREAM, TOPICS, log, policy, record, spec
 from tests.agents.plan_samples import plan as sample_plan

@@ -8,13 +8,12 @@ import msgspec
 import numpy as np
 
 from agents.forecast.batcher import MicroBatcher
+from agents.forecast.bursts import recent_levels
 from agents.planning.codec import decode_plan
-from agents.recent_levels import recent_levels
 from agents.records import ForecastRecord
+from model.baselines.smoothing import SeasonalNaiveForecaster
 from model.contract import ContextBatch, ForecastBatch
-from model.seasonal_naive import SeasonalNaiveForecaster
-from streams.fact_ring import RecentFacts
-from streams.windows.table import Window
+from streams.windows.table import RecentFacts, Window
 from tests.monitoring.memory_loop import MemoryLoop
 
 SLOTS = 140

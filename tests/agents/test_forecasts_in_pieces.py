@@ -9,7 +9,8 @@ from itertools import pairwise
 import pytest
 
 from agents.forecast import kernel as forecast_kernel
-from agents.workload.subject import Answers, Making, Subject
+from agents.forecast.workloads import Answers, Making
+from agents.workload.subject import Subject
 from streams.log import Emission, LogRecord
 from tests.monitoring.memory_loop import MemoryLoop
 

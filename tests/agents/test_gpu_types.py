@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from agents.forecast.commit import StateSnapshot, restore_state, snapshot_state
 from agents.policy import Policy, Slo, SloClass
 from agents.workload.state import WorkloadState, new_state
+from model.capacity.evidence import SlotEvidence
 from model.capacity.posterior import CapacityPosterior
-from model.slot_evidence import SlotEvidence
-from streams.pages.page import ClassCounts, SloCounts
+from streams.records.facts import ClassCounts, SloCounts
 from streams.runtime.commits import pack
 from tests.agents.demand_samples import CALM, LONG, Service, grown, pool
 from tests.agents.plan_samples import policy, spec

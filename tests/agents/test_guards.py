@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents import guards_declared as declared
 from agents.decide.guards import gates as safety
 from agents.decide.guards import limits
+from agents.decide.guards import limits as declared
 from agents.decide.guards.chain import GATES, GUARDS, Guard, run_guards
+from agents.decide.situation import Situation
 from agents.policy import GuardLimits
-from agents.records import GuardStep, Limit, Trial
-from agents.situation import Pin, Situation
+from agents.records import GuardStep, Limit, Pin, Trial
 from tests.agents.plan_samples import FREE, inputs, situation, spec
 
 HPA = GuardLimits(warm_up_steps=0)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.horizons import padded_horizon
+from agents.forecast.engine import padded_horizon
 from agents.planning.planner import horizon_steps
-from model.network.packaged import REACH_S
+from model.network.spec import REACH_S
 
 
 @given(st.integers(1_000, 300_000), st.floats(0.0, 2_000.0), st.floats(1.0, 300.0), st.integers(1, 64))

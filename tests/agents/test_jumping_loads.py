@@ -10,18 +10,17 @@ import numpy as np
 import pytest
 import torch
 
+from agents.forecast.bursts import with_jumps
 from agents.forecast.commit import StateSnapshot, restore_state, snapshot_state
 from agents.forecast.workloads import NO_INPUTS
-from agents.jumps_ahead import with_jumps
 from agents.policy import GuardLimits
 from agents.records import JumpsAhead
 from agents.workload.state import new_state
 from agents.workload.subject import Subject
 from model.bursts.jumps import Jumps
 from model.contract import ForecastBatch
-from streams.fact_ring import RecentFacts
 from streams.log import OtherSettings
-from streams.windows.table import Window
+from streams.windows.table import RecentFacts, Window
 from tests.agents.closed_loop import STEP_MS, ClosedLoop
 from tests.agents.plan_samples import policy, spec
 from tests.model.batches import ORIGIN_MS, context_batch

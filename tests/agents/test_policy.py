@@ -11,16 +11,17 @@ from hypothesis import strategies as st
 
 from agents.policy import (
     BatchRule,
+    CalendarRule,
     IdleRule,
     NightlyBatch,
     Policy,
+    Schedule,
     Slo,
     SloClass,
     TargetRef,
     WorkloadGuards,
     WorkloadSpec,
 )
-from agents.schedule import CalendarRule, Schedule
 
 EVERYTHING = WorkloadSpec(
     "prod/chat",

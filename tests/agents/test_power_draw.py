@@ -14,7 +14,8 @@ from agents.forecast.workloads import KnownWorkloads
 from streams.catalogue import DEFAULT_CATALOGUE, of_source
 from streams.meter import NullMeter
 from streams.pages.chain import JoinedSlot
-from streams.pages.page import FleetFacts, Page, WorkloadFacts
+from streams.pages.page import Page, WorkloadFacts
+from streams.records.facts import FleetFacts
 from tests.agents.plan_samples import STEP_MS, STREAM, policy
 
 GPU = of_source(DEFAULT_CATALOGUE, "gpu")

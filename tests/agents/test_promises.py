@@ -8,14 +8,14 @@ import pytest
 
 from agents.forecast.commit import restore_state, snapshot_state
 from agents.policy import Slo, SloClass, WorkloadSpec
-from agents.promises import promise_capacities, strain_of
 from agents.records import Quantiles
+from agents.workload.slo_classes import promise_capacities, strain_of
 from agents.workload.state import WorkloadState, new_state
 from infra.replay.loop import MemoryLoop
+from model.baselines.smoothing import SeasonalNaiveForecaster
 from model.capacity.attribution import Strain
-from model.seasonal_naive import SeasonalNaiveForecaster
 from streams.config import StreamConfig
-from streams.pages.page import FleetFacts, HistogramState
+from streams.records.facts import FleetFacts, HistogramState
 from streams.records.schema import encode_fleet, encode_sample
 from tests.agents.plan_samples import policy, spec
 from tests.agents.test_demand_units import window_of

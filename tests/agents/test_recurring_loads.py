@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from agents.forecast.commit import StateSnapshot, restore_state, snapshot_state
+from agents.forecast.engine import told_rows
 from agents.policy import GuardLimits
-from agents.told_rows import told_rows
 from agents.workload.state import new_state
 from model.bursts.recurring import RecurringSurges
-from streams.fact_ring import RecentFacts
 from streams.log import OtherSettings
-from streams.windows.table import Window
+from streams.windows.table import RecentFacts, Window
 from tests.agents.closed_loop import START_MS, STEP_MS, ClosedLoop
 from tests.agents.plan_samples import policy, spec
 

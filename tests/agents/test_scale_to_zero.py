@@ -15,23 +15,24 @@ from agents.decide.guards.chain import run_guards
 from agents.decide.guards.gates import missing_metric, sanity
 from agents.decide.guards.limits import release
 from agents.forecast.commit import restore_state, snapshot_state
-from agents.planning.idle import chance_needed, idle_since, with_last_replica
+from agents.planning.idle import chance_needed, with_last_replica
 from agents.planning.request import PlanInput, PlanResult
 from agents.policy import GuardLimits, IdleRule, Policy, TargetRef, WorkloadSpec
 from agents.records import Command, Decision, Limit
+from agents.workload.signals import idle_since
 from agents.workload.state import new_state
 from infra.replay.loop import MemoryLoop
 from model.baselines.pool import FallbackForecaster
 from model.baselines.ridge import RidgeForecaster
+from model.baselines.smoothing import SeasonalNaiveForecaster
 from model.capacity.lead_time import LeadTimePosterior
 from model.capacity.posterior import CapacityPosterior
-from model.seasonal_naive import SeasonalNaiveForecaster
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.config import StreamConfig
-from streams.fact_ring import RecentFacts
-from streams.pages.page import FleetFacts, WorkloadFacts
+from streams.pages.page import WorkloadFacts
+from streams.records.facts import FleetFacts
 from streams.records.schema import encode_fleet, encode_sample
-from streams.windows.table import Window
+from streams.windows.table import RecentFacts, Window
 from tests.agents.plan_samples import FREE, inputs, situation, spec
 
 STEP_MS = 5_000

@@ -12,19 +12,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.decide.guards.chain import run_guards
+from agents.decide.guards.limits import schedule as schedule_guard
 from agents.forecast.commit import restore_state, snapshot_state
-from agents.guards_declared import schedule as schedule_guard
-from agents.known_events import loads_before_events
-from agents.plan_limits import counts_of, limits_of
-from agents.policy import Policy, WorkloadSpec
+from agents.planning.limits import counts_of, limits_of
+from agents.policy import (
+    CalendarRule,
+    KnownEvent,
+    Policy,
+    Schedule,
+    WorkloadSpec,
+    ceiling_at,
+    floor_within,
+    windows,
+    zone_of,
+)
 from agents.records import Limit
-from agents.schedule import CalendarRule, KnownEvent, Schedule, ceiling_at, floor_within, windows, zone_of
-from agents.workload.state import WorkloadState
+from agents.workload.state import WorkloadState, loads_before_events
 from model.capacity.lead_time import LeadTimePosterior
 from model.capacity.posterior import CapacityPosterior
 from streams.catalogue import DEFAULT_CATALOGUE
-from streams.fact_ring import RecentFacts
-from streams.windows.table import Window
+from streams.windows.table import RecentFacts, Window
 from tests.agents.plan_samples import situation, spec
 
 HOUR = 3_600_000

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.served_load import served_load
-from model.averages import average_of_known
+from agents.planning.rows import served_load
+from model.numerics import average_of_known
 from streams.windows.table import Window
 
 STEP_MS = 15_000

@@ -7,15 +7,15 @@ import pytest
 
 from agents.policy import Slo
 from agents.records import Decision
-from agents.signals import SignalLimits, input_facts
+from agents.workload.signals import SignalLimits, input_facts
 from infra.replay.loop import MemoryLoop
-from model.seasonal_naive import SeasonalNaiveForecaster
+from model.baselines.smoothing import SeasonalNaiveForecaster
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.config import StreamConfig
-from streams.fact_ring import RecentFacts
-from streams.pages.page import FleetFacts, WorkloadFacts
+from streams.pages.page import WorkloadFacts
+from streams.records.facts import FleetFacts
 from streams.records.schema import encode_fleet, encode_sample
-from streams.windows.table import Window
+from streams.windows.table import RecentFacts, Window
 from tests.agents.plan_samples import policy, spec
 
 STEP_MS = 5_000

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from agents.workload.signals import SilentSources
 from streams.catalogue import DEFAULT_CATALOGUE
-from streams.fact_ring import RecentFacts
-from streams.pages.page import FleetFacts
-from streams.windows.table import Window
+from streams.records.facts import FleetFacts
+from streams.windows.table import RecentFacts, Window
 
 STEP_MS, SILENCE = 15_000, 3
 HOUR = 3_600_000 // STEP_MS

@@ -7,13 +7,13 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents.planning.planner import simple_proposals
 from agents.policy import GuardLimits
 from agents.records import Decision, LevelRisk
-from agents.simple_rules import simple_proposals
 from infra.replay.loop import MemoryLoop
-from model.seasonal_naive import SeasonalNaiveForecaster
+from model.baselines.smoothing import SeasonalNaiveForecaster
 from streams.config import StreamConfig
-from streams.pages.page import FleetFacts
+from streams.records.facts import FleetFacts
 from streams.records.schema import encode_fleet, encode_sample
 from streams.windows.coarse import COARSE_STEP_MS, DAY_ROWS
 from tests.agents.decide_runs import run

@@ -10,19 +10,20 @@ import pytest
 import torch
 
 from agents.decide.kernel import DecideKernel
+from agents.planning.classes import bound_by, class_rows
 from agents.planning.planner import plan
 from agents.planning.request import PlanInput, PlanResult
 from agents.policy import Policy, Slo, SloClass, WorkloadSpec, strictest
 from agents.records import ClassRisk, Decision, LevelRisk
-from agents.workload.slo_classes import Classes, ClassesSnapshot, bound_by, class_rows
+from agents.workload.slo_classes import Classes, ClassesSnapshot
 from infra.replay.loop import MemoryLoop
+from model.baselines.smoothing import SeasonalNaiveForecaster
 from model.calibration.budget import ErrorBudget
 from model.calibration.risk import RiskCalibration
 from model.capacity.lead_time import LeadTimePosterior
 from model.capacity.posterior import CapacityPosterior, SlotEvidence
-from model.seasonal_naive import SeasonalNaiveForecaster
 from streams.config import StreamConfig
-from streams.pages.page import ClassCounts, FleetFacts, SloCounts
+from streams.records.facts import ClassCounts, FleetFacts, SloCounts
 from streams.records.schema import encode_fleet, encode_sample, encode_slo
 from tests.agents.plan_samples import STREAM, TOPICS, log, policy, record, spec
 from tests.agents.plan_samples import plan as sample_plan

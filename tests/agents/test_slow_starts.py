@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from agents.decide.guards.chain import run_guards
-from agents.plan_limits import sight_limit
+from agents.planning.limits import sight_limit
 from agents.planning.request import PlanResult
 from agents.policy import GuardLimits
 from agents.records import Limit, Quantiles
 from infra.replay.loop import MemoryLoop
-from model.seasonal_naive import SeasonalNaiveForecaster
+from model.baselines.smoothing import SeasonalNaiveForecaster
 from streams.config import StreamConfig
-from streams.pages.page import FleetFacts, OutcomeFact
+from streams.records.facts import FleetFacts, OutcomeFact
 from streams.records.schema import encode_fleet, encode_outcome, encode_sample
 from tests.agents.plan_samples import policy, situation, spec
 from tests.agents.test_planner import HORIZON, POLICY, level, punctual, request, single

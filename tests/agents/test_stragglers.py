@@ -9,7 +9,7 @@ import pytest
 from agents.forecast.kernel import STAGE
 from agents.planning.codec import decode_plan
 from streams.catalogue import Source
-from streams.pages.page import Control
+from streams.records.facts import Control
 from streams.records.schema import encode_control, encode_sample, encode_tick
 from streams.runtime.commits import CommitAssembler
 from tests.monitoring.memory_loop import STREAM, MemoryLoop

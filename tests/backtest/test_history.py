@@ -12,7 +12,7 @@ from infra.backtest.history import BIN_S, History, HistoryBuilder
 from infra.backtest.history_file import read_history, write_history
 from infra.collect.readings import Reading
 from infra.errors import HarmonyError
-from streams.pages.page import HistogramState
+from streams.records.facts import HistogramState
 
 START_MS = 1_763_636_400_000
 MINUTE_MS = BIN_S * 1000

@@ -17,8 +17,8 @@ from typing import Any
 
 from agents.forecast.engine import Engine
 from agents.forecast.kernel import ForecastKernel
+from agents.forecast.scoring import ForecastScorer, NaiveBaseline
 from agents.forecast.workloads import KnownWorkloads
-from agents.live_scoring import ForecastScorer, NaiveBaseline
 from infra.bench.live_loop import LiveJob, LiveLoop, spec_of
 from infra.bench.planning import Planning
 from model.inference import InferenceWorker
@@ -26,8 +26,8 @@ from streams.catalogue import DEFAULT_CATALOGUE, Source
 from streams.ingest.kernel import IngestKernel
 from streams.log import LogRecord
 from streams.records.schema import encode_tick
+from streams.runtime.app import collect_seldom
 from streams.topics import Topics
-from streams.uncollected import collect_seldom
 
 _FIRST_SLOT, _SLOTS, _BUSY, _MEASURED = 350_000_000, 150, 30, 8
 _FETCH = 1_024

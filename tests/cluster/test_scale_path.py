@@ -16,7 +16,7 @@ from infra.actuate.conformance_desk import DeskSubject
 from infra.actuate.desk import Desk
 from infra.actuate.kubernetes import COST, FactsReader, Kubernetes, rivals
 from infra.actuate.kubernetes_api import Access, KubernetesApi, Status
-from streams.pages.page import FleetFacts
+from streams.records.facts import FleetFacts
 from tests.cluster.cluster import Cluster, Refused
 from tests.cluster.targets import POD, VERSIONS, path_of, scalable, target_of, tell_groups
 

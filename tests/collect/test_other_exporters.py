@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams.pages.page import FleetFacts
+from streams.records.facts import FleetFacts
 from streams.records.schema import FleetRecord, SampleRecord
 from tests.collect.samples import TS_MS, packed, reader, readings_of
 

@@ -13,7 +13,7 @@ from infra.collect.points import Point
 from infra.collect.profiles import choose, shipped_profiles
 from infra.collect.readings import Reader, metric_names
 from infra.collect.workload_rules import Identities
-from streams.pages.page import FleetFacts, HistogramState
+from streams.records.facts import FleetFacts, HistogramState
 from streams.records.schema import FleetRecord, SampleRecord
 from tests.collect.samples import (
     DCGM,

@@ -14,7 +14,7 @@ from infra.collect.profiles import choose
 from infra.collect.readings import Reader
 from infra.collect.slo_counters import slo_counters
 from infra.collect.workload_rules import Identities
-from streams.pages.page import HistogramState
+from streams.records.facts import HistogramState
 from tests.collect.samples import VLLM, packed, readings_of
 
 EDGES = (0.5, 1.0, 2.5)

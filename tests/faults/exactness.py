@@ -21,7 +21,7 @@ from streams.catalogue import DEFAULT_CATALOGUE, SOURCES
 from streams.config import StreamConfig
 from streams.log import LogRecord
 from streams.pages.codec import PageAssembler, StoredPage
-from streams.runtime.commits import decode_coarse
+from streams.windows.coarse import decode_coarse
 from tests.faults.hostile import HostilePipeline
 from tests.faults.logs import Entry, Progress, copy_log, read_log
 from tests.integration.pipeline import PARTITIONS, Pipeline, stop

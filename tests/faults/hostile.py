@@ -18,7 +18,7 @@ import msgspec
 from aiokafka.partitioner import murmur2
 
 from streams.config import StreamConfig
-from streams.pages.page import BatchJob, ClassCounts, Control, OutcomeFact
+from streams.records.facts import BatchJob, ClassCounts, Control, OutcomeFact
 from streams.records.schema import encode_batch, encode_control, encode_outcome, encode_slo
 from tests.integration.pipeline import PARTITIONS, STREAM, Pipeline, workload_names
 from tests.streams.random_logs import POISON, Publisher

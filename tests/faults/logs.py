@@ -11,7 +11,7 @@ import msgspec
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
-from agents.decide_commit import DecideCommit
+from agents.decide.state import DecideCommit
 from agents.forecast.commit import CommitBody
 from streams.log import LogRecord
 from streams.runtime.commits import CommitAssembler

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Sequence
 from agents.decide.agent import DecideLane
 from model.baselines.pool import FallbackForecaster
 from model.baselines.ridge import RidgeForecaster
-from model.seasonal_naive import SeasonalNaiveForecaster
+from model.baselines.smoothing import SeasonalNaiveForecaster
 from streams.log import Emission, LogRecord
 from streams.runtime.lane import Lane
 

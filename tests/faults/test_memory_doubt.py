@@ -12,7 +12,7 @@ import pytest
 
 from agents.policy import GuardLimits
 from streams.catalogue import SOURCES
-from streams.pages.page import FleetFacts
+from streams.records.facts import FleetFacts
 from streams.records.schema import encode_fleet, encode_sample, encode_tick
 from tests.faults.test_memory_incidents import WARM, commands, decisions
 from tests.monitoring.memory_loop import STREAM, MemoryLoop

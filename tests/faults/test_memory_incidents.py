@@ -11,14 +11,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agents.actuation.guard import ApplyGuard
-from agents.apply_limits import RateCaps, Words
+from agents.actuation.guard import ApplyGuard, RateCaps, Words
 from agents.decide.records import decode_command, decode_decision
 from agents.policy import GuardLimits
 from agents.records import Command, Decision
 from infra.errors import HarmonyError
 from infra.settings import load_settings
-from streams.pages.page import Control, FleetFacts
+from streams.records.facts import Control, FleetFacts
 from streams.records.schema import encode_control, encode_fleet
 from streams.topics import Topics
 from tests.agents.test_apply_guard import command

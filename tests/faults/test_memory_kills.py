@@ -20,17 +20,15 @@ from agents.forecast.batcher import MicroBatcher
 from agents.forecast.engine import Engine
 from agents.forecast.kernel import ForecastKernel
 from agents.ingest import IngestStage
-from agents.policy import BatchRule, IdleRule, NightlyBatch, Policy, SloClass
-from agents.schedule import CalendarRule, KnownEvent, Schedule
+from agents.policy import BatchRule, CalendarRule, IdleRule, KnownEvent, NightlyBatch, Policy, Schedule, SloClass
 from model.baselines.pool import FallbackForecaster
 from model.baselines.ridge import RidgeForecaster
+from model.baselines.smoothing import SeasonalNaiveForecaster
 from model.inference import InferenceWorker
-from model.seasonal_naive import SeasonalNaiveForecaster
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.meter import NullMeter
-from streams.newest_commit import newest_commit
 from streams.runtime.app import Stage
-from streams.runtime.commits import Commit, encode_commit
+from streams.runtime.commits import Commit, encode_commit, newest_commit
 from streams.runtime.restore import LogReader
 from tests.faults.exactness import ANSWERS, ROLES, Proof, check_pages, compare
 from tests.faults.memory import Cluster, Killed, Life, MemoryPipeline, MemoryReader

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from streams.batched import batched
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.config import StreamConfig
 from streams.ingest.kernel import IngestKernel
 from streams.ingest.slots import MAX_SOURCES_PER_WORKLOAD
-from streams.log import LogRecord, OutRecord
+from streams.log import LogRecord, OutRecord, batched
 from streams.pages.codec import PageAssembler
 from streams.pages.page import Page
 from streams.records.schema import encode_sample, encode_tick

@@ -19,8 +19,7 @@ from streams.catalogue import DEFAULT_CATALOGUE, SOURCES, Source
 from streams.config import StreamConfig
 from streams.ingest.kernel import IngestKernel
 from streams.log import ContractBroken, LogRecord
-from streams.page_seal import page_key
-from streams.pages.codec import PageAssembler, decode_page
+from streams.pages.codec import PageAssembler, decode_page, page_key
 from streams.records import strict_json
 from streams.records.binary import encode_binary
 from streams.records.decode import RecordDecoder
@@ -28,8 +27,8 @@ from streams.records.fast_reader import SampleReader
 from streams.records.schema import DeadLetter
 from streams.records.series_index import SeriesIndex
 from streams.records.strict_json import MalformedError
-from streams.runtime.commits import decode_coarse
 from streams.topics import Topics
+from streams.windows.coarse import decode_coarse
 from tests.collect.samples import TS_MS as EXPORTED_MS
 from tests.collect.samples import VLLM
 from tests.collect.test_remote_write import written

@@ -11,24 +11,22 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from agents.actuation.guard import ApplyGuard, Lease
-from agents.apply_limits import Words
+from agents.actuation.guard import ApplyGuard, Lease, Words
 from agents.decide.records import command_record, decision_record, decode_command, decode_decision
-from agents.decide_commit import pack_commit, unpack_commit
+from agents.decide.state import pack_commit, unpack_commit
 from agents.forecast.commit import CommitBody, decode_commit, restore_state, snapshot_state
 from agents.planning.codec import decode_plan, encode_plan
-from agents.records import ForecastRecord
-from agents.situation import Pin
+from agents.records import ForecastRecord, Pin
 from infra.dead_letter_box import read_letter
 from infra.kafka_tail import TailRecord
 from streams.catalogue import DEFAULT_CATALOGUE, Source
 from streams.log import LogRecord
 from streams.pages.codec import PageAssembler
 from streams.pages.facts_codec import PageFacts, PageSeries
-from streams.pages.page import BatchJob, ClassCounts, Control, FleetFacts, HistogramState, OutcomeFact
 from streams.records.binary import encode_binary
 from streams.records.dead_letters import DeadLetterBox
 from streams.records.decode import decode
+from streams.records.facts import BatchJob, ClassCounts, Control, FleetFacts, HistogramState, OutcomeFact
 from streams.records.schema import (
     DeadLetter,
     encode_batch,
@@ -40,8 +38,9 @@ from streams.records.schema import (
     encode_slo,
     encode_tick,
 )
-from streams.runtime.commits import CommitAssembler, decode_coarse, encode_coarse, encode_commit, pack
+from streams.runtime.commits import CommitAssembler, encode_commit, pack
 from streams.topics import Topics
+from streams.windows.coarse import decode_coarse, encode_coarse
 from tests.golden import specimens as sp
 from tests.streams.page_bytes import encode_page
 

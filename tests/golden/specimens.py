@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from agents.decide.state import DecideState, LastCommand, OperatorWord, PartitionMark, WorkloadState
-from agents.decide_commit import DecideCommit
+from agents.decide.state import DecideCommit, DecideState, LastCommand, OperatorWord, PartitionMark, WorkloadState
 from agents.forecast.commit import CommitBody, snapshot_state
 from agents.policy import Policy, Slo, SloClass, TargetRef, WorkloadSpec
 from agents.records import (
@@ -19,6 +18,7 @@ from agents.records import (
     InputFacts,
     LevelRisk,
     Limit,
+    Pin,
     PlanRecord,
     Quantiles,
     ReplicaView,
@@ -26,24 +26,20 @@ from agents.records import (
     Target,
     WorkloadPlan,
 )
-from agents.situation import Pin
 from agents.workload.state import new_state
 from model.calibration.trust import Outlook
-from model.slot_evidence import SlotEvidence
+from model.capacity.evidence import SlotEvidence
 from streams.config import StreamConfig
-from streams.pages.page import (
+from streams.pages.page import Counters, Page, SeriesState, WorkloadFacts
+from streams.records.facts import (
     BatchJob,
     BatchQueue,
     ClassCounts,
     Control,
-    Counters,
     FleetFacts,
     HistogramState,
     OutcomeFact,
-    Page,
-    SeriesState,
     SloCounts,
-    WorkloadFacts,
 )
 from streams.windows.coarse import CoarseRow, RunningCoarse
 

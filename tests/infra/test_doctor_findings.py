@@ -12,7 +12,7 @@ from infra.finding import Finding
 from infra.kafka_tail import TailRecord
 from infra.loopback_port import free_port
 from infra.settings import load_settings
-from streams.page_seal import KEY
+from streams.pages.codec import KEY
 
 
 @pytest.mark.parametrize(

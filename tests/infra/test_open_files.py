@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from infra.open_files import ENOUGH, LEAST
-from streams.exhaustion import exhausted
+from streams.runtime.app import exhausted
 
 
 def started_with(soft: int, hard: int, *words: str) -> subprocess.CompletedProcess[str]:

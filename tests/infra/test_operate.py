@@ -21,7 +21,7 @@ from infra.errors import HarmonyError
 from infra.kafka_tail import TailRecord
 from infra.operate_views import GUARD_WORDS, decision_line, explanation, newest_commands, status_rows, status_table
 from streams.log import Emission
-from streams.pages.page import Control
+from streams.records.facts import Control
 from tests.agents.plan_samples import STREAM, TOPICS, inputs, log, plan, policy, record, spec
 from tests.infra.shown import text_of
 

@@ -17,8 +17,8 @@ from infra.errors import HarmonyError
 from infra.recording_run import recording_stream
 from infra.recordings import DAY_MS, Readings, Recording, read_recording
 from streams.catalogue import DEFAULT_CATALOGUE, Source
-from streams.pages.page import FleetFacts
 from streams.records.decode import RecordDecoder
+from streams.records.facts import FleetFacts
 from streams.records.schema import FleetRecord, Sample, SampleRecord, record_key
 
 DCGM_HEADER = "timestamp,phase,gpu,power_w,temp_c,mem_used_mib,mem_total_mib,gpu_util_pct,sm_active,tensor_active\n"

@@ -11,8 +11,8 @@ from infra.replay.certainties import FixedCapacity, fixed_lead_time
 from infra.replay.controllers import HarmonyController
 from infra.replay.harmony import HARMONY_VARIANTS, policy_of
 from infra.simulator.cluster import Cluster
+from model.capacity.draws import CapacityTable, LeadTable
 from model.capacity.posterior import SPACING, CapacityPosterior
-from model.posterior_tables import CapacityTable, LeadTable
 from tests.infra.replay_setting import setting
 
 LEVELS = (0.01, 0.5, 0.99)

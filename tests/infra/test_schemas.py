@@ -15,9 +15,8 @@ from infra.field_notes import NOTES, SUMMARIES
 from infra.schemas import DIALECT, FORMATS, RECORDS, generated_files, main, readme_with_tables, schema_of
 from streams.catalogue import DEFAULT_CATALOGUE, Source
 from streams.records.decode import decode
-from streams.records.schema import DEAD_LETTER_CODES, DeadLetter
+from streams.records.schema import DEAD_LETTER_CODES, KINDS, DeadLetter
 from streams.topics import Topics
-from streams.wire import KINDS
 
 README = (FORMATS / "README.md").read_text(encoding="utf-8")
 EXAMPLES: list[dict[str, Any]] = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", README, re.DOTALL)]

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agents.policy import BatchRule, NightlyBatch, Slo, SloClass
-from agents.schedule import CalendarRule, KnownEvent, Schedule
+from agents.policy import BatchRule, CalendarRule, KnownEvent, NightlyBatch, Schedule, Slo, SloClass
 from infra.demo_settings import settings_of
 from infra.errors import HarmonyError
 from infra.settings import Settings, load_settings

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from infra.cli import app
 from infra.errors import HarmonyError
 from model.network.checkpoint import load
-from model.network.packaged import SHIPPED
+from model.network.spec import SHIPPED
 
 
 def train(*arguments: str) -> tuple[int, str, BaseException | None]:

@@ -8,7 +8,7 @@ import pytest
 
 from infra import warm_up
 from model import compiled
-from model.network import packaged
+from model.network import spec as packaged
 
 
 def test_damaged_weights_of_the_package_keep_no_worker_from_starting(

@@ -13,7 +13,7 @@ import torch
 from infra.settings import load_settings
 from infra.weights_allowed import allowed_weights
 from model.network.checkpoint import CheckpointError, load
-from model.network.packaged import SHIPPED
+from model.network.spec import SHIPPED
 
 
 class Payload:

@@ -21,7 +21,7 @@ from infra.loopback_port import free_port
 from infra.supervisor import worker_command
 from infra.topic_admin import create_topics
 from streams.config import StreamConfig
-from streams.pages.page import FleetFacts
+from streams.records.facts import FleetFacts
 from streams.records.schema import encode_fleet, encode_sample, encode_tick
 from streams.topics import Topics
 

@@ -16,7 +16,7 @@ from infra.finding import Finding
 from infra.kafka_embedded import EmbeddedKafka
 from infra.kafka_tail import TailRecord
 from infra.settings import load_settings
-from model.network.packaged import SHIPPED
+from model.network.spec import SHIPPED
 from tests.integration.pipeline import Pipeline
 
 pytestmark = pytest.mark.slow

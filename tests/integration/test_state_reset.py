@@ -12,8 +12,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from typer.testing import CliRunner, Result
 
-from agents.decide.state import DecideState
-from agents.decide_commit import DecideCommit, pack_commit
+from agents.decide.state import DecideCommit, DecideState, pack_commit
 from agents.policy import Policy
 from infra.cli import app
 from infra.demo_settings import write_settings

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from model.contract import Forecaster
-from model.rows import join_rows, take_rows
+from model.contract import Forecaster, join_rows, take_rows
 from tests.model.batches import context_batch, random_batch
 
 HORIZON, PATHS = 7, 40

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from model.counted_misses import LEVELS
-from model.planning.queue_kernel import Needs, no_needs, queue_needs, row_needs
-from model.queue_paths import Place
+from model.planning.queue_kernel import LEVELS, Needs, Place, no_needs, queue_needs, row_needs
 
 Whole = NDArray[np.int64]
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from model.capacity.evidence import CLUMP
 from model.capacity.posterior import CapacityPosterior, SlotEvidence
-from model.slot_evidence import CLUMP
 
 STEP_MS = 15_000
 SLOT = SlotEvidence(

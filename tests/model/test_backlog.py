@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from model.need_counts import risk_of
+from model.planning.search import risk_of
 from tests.model.futures import Futures, path_needs, queue_path_needs
 from tests.oracles.queue_oracle import Case, looped
 

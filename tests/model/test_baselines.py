@@ -7,13 +7,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from model.baselines.pool import PoolForecaster, SurgeForecaster
 from model.baselines.ridge import RidgeForecaster, RidgeOptions
-from model.baselines.smoothing import SmoothingForecaster
+from model.baselines.smoothing import SeasonalNaiveForecaster, SmoothingForecaster
 from model.contract import COARSE_ROWS, ContextBatch, Forecaster
-from model.network.serving import baselines
-from model.pool import PoolForecaster
-from model.seasonal_naive import SeasonalNaiveForecaster
-from model.surges import SurgeForecaster
+from model.network.forecaster import baselines
 from tests.model.batches import context_batch
 
 _HORIZON, _PATHS = 12, 60

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model import capacity_belief
+from model.capacity import posterior as capacity_belief
 from model.capacity.posterior import CapacityPosterior
 from tests.model.taught import SLOT, STEP_MS, Truth, taught
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from model.capacity.grid import GRID, SPACING, STEEPNESS, GridPosterior, Prior, grid_posterior, missed_share
-from model.evidence_curves import curves_of
+from model.capacity.grid import GRID, SPACING, STEEPNESS, GridPosterior, Prior, curves_of, grid_posterior, missed_share
 
 ALLOWED = 0.01
 CURVES = curves_of(ALLOWED)

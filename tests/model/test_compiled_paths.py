@@ -11,14 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from model.baselines.context import row_keys, row_uniforms
+from model.baselines.context import window_draws as draws_of_tensors
+from model.baselines.context_kernel import window_draws
 from model.baselines.ridge import RidgeForecaster, RidgeOptions
-from model.baselines.smoothing import SmoothingForecaster
+from model.baselines.smoothing import SeasonalNaiveForecaster, SmoothingForecaster
 from model.contract import COARSE_ROWS, ContextBatch
-from model.draws import row_keys, row_uniforms
-from model.draws import window_draws as draws_of_tensors
-from model.network.serving import warm_up
-from model.row_draws import window_draws
-from model.seasonal_naive import SeasonalNaiveForecaster
+from model.network.forecaster import warm_up
 from tests.model.batches import ORIGIN_MS, context_batch, random_batch
 
 TOLERANCE = 1e-5  # of what the context and its paths span; single precision comes to a tenth of it

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.counted_misses import CLUMP, LEVELS, level_of, lucks
 from model.numerics import power
+from model.planning.queue_kernel import CLUMP, LEVELS, level_of, lucks
 
 numbers = st.floats(1.0, 1e5)
 allowed_shares = st.sampled_from([1e-4, 0.001, 0.01, 0.1])

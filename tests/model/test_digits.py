@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from model.digits import six_digits
+from model.numerics import six_digits
 
 
 def by_numpy(values: NDArray[np.float64]) -> NDArray[np.float64]:

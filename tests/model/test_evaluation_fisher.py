@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from infra.fisher_files import read_containers
-from model.evaluation import fisher_baselines as rivals
+from model.evaluation import fisher as rivals
 from model.evaluation.fisher import Asked, published_rows, scale, score, split_counts
 from model.evaluation.fisher_pool import POOLS, pool_weights
 

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.baselines.ridge import RidgeForecaster
-from model.evaluation import averages, baselines
+from model.evaluation import contestants as averages
+from model.evaluation import contestants as baselines
 from model.evaluation.bootstrap import pooled_interval, relative_interval, resampled_rows
 from model.evaluation.contestants import ridge
 from model.evaluation.dataset import Indicator, SeriesItem, Task, before_test, fill_forward
 from model.evaluation.rolling import Round, item_scales, origin_rows, season_in_use, split_rows
-from model.evaluation.rolling_scores import join_cells, score_round
-from model.evaluation.rolling_summary import by_indicator, headline, relative, task_metric
+from model.evaluation.rolling_scores import by_indicator, headline, join_cells, relative, score_round, task_metric
 from model.evaluation.scores import crps_of_paths, energy_score, pinball, probability_integral
 from model.evaluation.served import context_batch, rolling_contestant
 

@@ -9,8 +9,8 @@ import torch
 
 from model.baselines.pool import FallbackForecaster, Where
 from model.baselines.ridge import RidgeForecaster
+from model.baselines.smoothing import SeasonalNaiveForecaster
 from model.contract import ContextBatch, ForecastBatch
-from model.seasonal_naive import SeasonalNaiveForecaster
 from tests.model.batches import random_batch
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from model.calibration.trust import BASELINES, NETWORK, REACTIVE, TIERS, ForecastTrust, Outlook, Standing, tier_of
-from model.network.serving import baselines, combined, network_forecaster
+from model.network.forecaster import baselines, combined, network_forecaster
 from tests.model.batches import random_batch
 
 AHEAD = 4

@@ -6,13 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from model.baselines.pool import FallbackForecaster
+from model.baselines.pool import FallbackForecaster, PoolForecaster, SurgeForecaster
 from model.baselines.ridge import RidgeForecaster
-from model.baselines.smoothing import SmoothingForecaster
+from model.baselines.smoothing import SeasonalNaiveForecaster, SmoothingForecaster
 from model.contract import Forecaster
-from model.pool import PoolForecaster
-from model.seasonal_naive import SeasonalNaiveForecaster
-from model.surges import SurgeForecaster
 from tests.model.forecaster_contract import LAWS
 
 FORECASTERS: dict[str, Callable[[], Forecaster]] = {

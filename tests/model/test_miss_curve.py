@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model import miss_curve
-from model.load_rates import load_rates, loads_of
-from model.miss_curve import headroom, odds_against
+from model.capacity import grid as miss_curve
+from model.capacity.grid import headroom, odds_against
 from model.numerics import power, raise_all, roots_of
+from model.planning.queue_kernel import load_rates, loads_of
 
 allowed_shares = st.sampled_from([1e-4, 0.001, 0.01, 0.1, 0.5])
 steepnesses = st.integers(1, 60)

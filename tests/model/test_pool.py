@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from model.baselines.pool import PoolForecaster
 from model.baselines.ridge import RidgeForecaster
-from model.pool import PoolForecaster
-from model.seasonal_naive import SeasonalNaiveForecaster
+from model.baselines.smoothing import SeasonalNaiveForecaster
 from tests.model.batches import random_batch
 
 

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from model.capacity.draws import capacity_strata, lead_strata, orders
+from model.capacity.draws import CapacityTable, LeadTable, capacity_strata, lead_strata, orders
 from model.capacity.lead_time import LeadTimePosterior, student_table
 from model.capacity.posterior import SPACING, CapacityPosterior, SlotEvidence
 from model.contract import quantiles_of_paths
-from model.peaks import finite_rows, peak_quantiles
-from model.posterior_tables import CapacityTable, LeadTable
+from model.planning.search import finite_rows, peak_quantiles
 
 LEVELS = (0.05, 0.5, 0.95)
 

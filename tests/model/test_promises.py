@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.capacity.attribution import UNTOLD, MissedBy, Strain, counts_by_promise, missed_by
-from model.capacity.evidence import LoadEvidence
+from model.capacity.evidence import LoadEvidence, misses_of
 from model.capacity.posterior import CapacityPosterior, SlotEvidence
-from model.slot_evidence import misses_of
 from tests.model.taught import SLOT, STEP_MS, Truth
 
 TTFT, TPOT, BOTH = MissedBy(1.0, 0.0), MissedBy(0.0, 1.0), MissedBy(1.0, 1.0)

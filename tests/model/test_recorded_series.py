@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from model.baselines.ridge import RidgeForecaster
+from model.baselines.smoothing import SeasonalNaiveForecaster
 from model.evaluation.scores import crps_of_paths
-from model.seasonal_naive import SeasonalNaiveForecaster
 from tests.model.batches import context_batch
 
 LENGTH, HORIZON = 120, 12

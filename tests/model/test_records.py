@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from model.baselines.pool import RecordForecaster
+from model.baselines.smoothing import SeasonalNaiveForecaster
 from model.contract import ContextBatch, ForecastBatch
-from model.records import RecordForecaster
-from model.seasonal_naive import SeasonalNaiveForecaster
 from tests.model.batches import context_batch, random_batch
 from tests.model.forecaster_contract import LAWS
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.bursts.kernel import period_chains, usual_level
-from model.bursts.recurring import RecurringSurges
-from model.recurrences import PERIODS_MS
+from model.bursts.recurring import PERIODS_MS, RecurringSurges
 
 STEP_MS, LENGTH, MINUTE_MS, HOUR_MS = 15_000, 128, 60_000, 3_600_000
 START_MS = 1_763_636_400_000  # on the hour

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from model.baselines.ridge import RidgeForecaster, RidgeOptions, drift_doubted, fit_ridge, lag_order
+from model.baselines.smoothing import SeasonalNaiveForecaster
 from model.contract import Forecaster
 from model.evaluation.scores import COVERAGES, central_intervals, crps_of_paths
-from model.seasonal_naive import SeasonalNaiveForecaster
 from tests.model.batches import autoregressive, context_batch
 
 HORIZON = 12

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from model.baselines.ridge import RidgeForecaster
+from model.baselines.ridge import RidgeForecaster, independent_windows, widening
 from model.contract import quantiles_of_paths
-from model.ridge_spread import independent_windows, widening
 from tests.model.batches import context_batch
 
 

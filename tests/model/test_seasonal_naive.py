@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from model.baselines.smoothing import SmoothingForecaster
+from model.baselines.smoothing import SeasonalNaiveForecaster, SmoothingForecaster
 from model.contract import COARSE_ROWS, COARSE_STEP_MS, ContextBatch
-from model.seasonal_naive import SeasonalNaiveForecaster
 from tests.model.batches import ORIGIN_MS, autoregressive, context_batch
 
 DAY_MS = 86_400_000

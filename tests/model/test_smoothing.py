@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from model.baselines.smoothing import RATES, SmoothingForecaster
-from model.levels import WITHIN, choose_levels, levels_at
-from model.seasonal_naive import SeasonalNaiveForecaster
+from model.baselines.smoothing import RATES, SeasonalNaiveForecaster, SmoothingForecaster
+from model.baselines.smoothing_kernel import WITHIN, choose_levels, levels_at
 from tests.model.batches import autoregressive, context_batch
 
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model.slot_evidence import SlotEvidence
-from model.standing_queue import NONE, OLDER, StandingQueue
+from model.capacity.evidence import NONE, OLDER, SlotEvidence, StandingQueue
 
 SLOT = SlotEvidence(
     end_ts_ms=0, step_s=15.0, arrival_rate=5.0, miss_ratio=1.0, waiting=160.0, ready=2, pending=1, draining=0,

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from model.bursts.recurring import ExpectedSurge
-from model.recurrences import Recurrence, Surge
-from model.surge_paths import surge_paths
+from model.bursts.recurring import ExpectedSurge, Recurrence, Surge, surge_paths
 
 STEP_MS, HOUR_MS, PATHS, HORIZON = 15_000, 3_600_000, 4_000, 16
 NOW_MS = 1_763_636_400_000

@@ -9,13 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from model.baselines.pool import MOST_STEPS, PoolForecaster, SurgeForecaster, surge_steps
 from model.baselines.ridge import RidgeForecaster
-from model.baselines.smoothing import SmoothingForecaster
+from model.baselines.smoothing import SeasonalNaiveForecaster, SmoothingForecaster
 from model.contract import ContextBatch
-from model.pool import PoolForecaster
-from model.seasonal_naive import SeasonalNaiveForecaster
-from model.surge_steps import MOST_STEPS, surge_steps
-from model.surges import SurgeForecaster
 from tests.model.batches import context_batch, random_batch
 
 Float = NDArray[np.float64]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from model.unfelt_steps import unfelt_steps
+from model.bursts.kernel import unfelt_steps
 
 STEP_S = 15.0
 COLUMNS = np.arange(4)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from model import window_tallies
+from model.calibration import risk as window_tallies
 
 Window = tuple[NDArray[np.float32], NDArray[np.bool_]]
 

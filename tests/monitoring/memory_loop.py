@@ -12,9 +12,8 @@ from agents.decide.kernel import DecideKernel
 from agents.forecast.batcher import MicroBatcher
 from agents.forecast.engine import QUANTILE_LEVELS, Engine
 from agents.forecast.kernel import ForecastKernel
-from agents.forecast.scoring import SkillBoard
+from agents.forecast.scoring import ForecastScorer, NaiveBaseline, SkillBoard
 from agents.ingest import IngestLane
-from agents.live_scoring import ForecastScorer, NaiveBaseline
 from agents.policy import GuardLimits, Policy, TargetRef, WorkloadSpec
 from infra.metrics import PrometheusMeter
 from infra.stage_metrics import DecideMetrics, IngestMetrics
@@ -23,7 +22,7 @@ from streams.catalogue import DEFAULT_CATALOGUE, SOURCES, Source
 from streams.config import StreamConfig
 from streams.ingest.kernel import IngestKernel
 from streams.log import LogRecord, OutRecord
-from streams.pages.page import FleetFacts
+from streams.records.facts import FleetFacts
 from streams.records.schema import encode_fleet, encode_sample, encode_tick
 from streams.runtime.lane import Kernel, Lane
 from streams.topics import Topics

@@ -9,15 +9,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from agents.decide.records import encode_decision
+from agents.forecast.scoring import NAIVE
 from agents.ingest import IngestLane
-from agents.live_scoring import NAIVE
 from agents.records import ReplicaView
 from infra.metrics import PrometheusMeter
 from infra.source_watch import SourceWatch, closed_slots
 from infra.stage_metrics import DecideMetrics, IngestMetrics
 from streams.catalogue import DEFAULT_CATALOGUE
-from streams.ingest.kernel import IngestKernel
-from streams.lateness import LATENESS_BOUNDS_MS, LatenessTally
+from streams.ingest.kernel import LATENESS_BOUNDS_MS, IngestKernel, LatenessTally
 from streams.log import Emission, LogRecord, OutRecord
 from streams.pages.codec import PageAssembler
 from streams.records.schema import encode_sample

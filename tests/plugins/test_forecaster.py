@@ -24,8 +24,8 @@ from infra.plugins.limits import PluginLimits
 from infra.plugins.serving import with_own_forecaster
 from infra.settings import Settings
 from model.baselines.pool import FallbackForecaster
+from model.baselines.smoothing import SeasonalNaiveForecaster
 from model.contract import ContextBatch, ForecastBatch
-from model.seasonal_naive import SeasonalNaiveForecaster
 from streams.meter import NullMeter
 from tests.model.batches import random_batch
 from tests.monitoring.memory_loop import MemoryLoop

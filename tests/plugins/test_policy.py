@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from agents.planning.codec import decode_plan
-from agents.proposal import PolicyQuestion
+from agents.planning.rows import PolicyQuestion
 from agents.records import Decision
 from infra.plugins.check import examine
 from infra.plugins.installed import find

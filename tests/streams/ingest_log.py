@@ -7,7 +7,8 @@ from streams.config import StreamConfig
 from streams.ingest.kernel import IngestKernel
 from streams.log import Emission, LogRecord
 from streams.pages.codec import PageAssembler, StoredPage
-from streams.pages.page import HistogramState, Page, WorkloadFacts
+from streams.pages.page import Page, WorkloadFacts
+from streams.records.facts import HistogramState
 from streams.records.schema import encode_sample, encode_tick
 from streams.topics import Topics
 

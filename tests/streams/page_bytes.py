@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streams.page_seal import CHUNK_BYTES, FORMAT, EncodedPage, PageHeader, seal_page
+from streams.pages.codec import CHUNK_BYTES, FORMAT, EncodedPage, PageHeader, seal_page
 from streams.pages.facts_codec import PageFacts, PageSeries
 from streams.pages.page import Page
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.close_order import sort_by
+from streams.ingest.aggregate_kernel import sort_by
 
 
 @given(

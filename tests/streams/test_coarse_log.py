@@ -10,12 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams import coarse_log
-from streams.coarse_log import read_coarse_week
 from streams.log import ContractBroken, LogRecord
-from streams.runtime.commits import decode_coarse, encode_coarse
 from streams.runtime.restore import LogReader
-from streams.windows.coarse import COARSE_ROWS, CoarseRow
+from streams.windows import coarse as coarse_log
+from streams.windows.coarse import COARSE_ROWS, CoarseRow, decode_coarse, encode_coarse, read_coarse_week
 
 FIRST = 2_939_000
 TOPIC = "harmony.pages.coarse"

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from streams.log import ContractBroken, LogRecord, OutRecord
 from streams.runtime import commits as commit_codec
-from streams.runtime.commits import CommitAssembler, CommitChain, decode_coarse, encode_coarse, encode_commit
-from streams.windows.coarse import CoarseRow
+from streams.runtime.commits import CommitAssembler, CommitChain, encode_commit
+from streams.windows.coarse import CoarseRow, decode_coarse, encode_coarse
 
 
 def log_of(records: list[OutRecord], start: int = 0) -> list[LogRecord]:

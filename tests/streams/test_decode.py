@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.catalogue import Source
-from streams.pages.page import (
+from streams.records.decode import decode
+from streams.records.facts import (
     BatchJob,
     BatchQueue,
     ClassCounts,
@@ -21,7 +22,6 @@ from streams.pages.page import (
     OutcomeFact,
     SloCounts,
 )
-from streams.records.decode import decode
 from streams.records.limits import MAX_REPLICAS
 from streams.records.schema import (
     DEAD_LETTER_CODES,

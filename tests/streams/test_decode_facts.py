@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.pages.page import BatchJob, ClassCounts, FleetFacts
 from streams.records.decode import decode
+from streams.records.facts import BatchJob, ClassCounts, FleetFacts
 from streams.records.limits import MAX_REPLICAS
 from streams.records.schema import DeadLetter, FleetRecord, encode_batch, encode_fleet, encode_slo, encode_tick
 from tests.streams.bad_records import KEY, T, W, record

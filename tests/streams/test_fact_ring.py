@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from streams.catalogue import Source
-from streams.fact_ring import FactRing
-from streams.pages.page import BatchJob, BatchQueue, FleetFacts, WorkloadFacts
+from streams.pages.page import WorkloadFacts
+from streams.records.facts import BatchJob, BatchQueue, FleetFacts
 from streams.windows import sparse_cells
+from streams.windows.table import FactRing
 
 STEP_MS = 1000
 Entry = tuple[int, Source, WorkloadFacts]

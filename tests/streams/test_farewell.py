@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.farewell import take_leave
+from streams.runtime.transport import take_leave
 from tests.actuate import certificates
 
 

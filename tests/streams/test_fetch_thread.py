@@ -12,8 +12,7 @@ from aiokafka.consumer.fetcher import Fetcher, FetchResult
 from faust.transport.drivers import aiokafka as driver
 from faust.types.tuples import TP
 
-from streams.fetch_thread import FetchThread
-from streams.runtime.transport import BatchConsumer
+from streams.runtime.transport import BatchConsumer, FetchThread
 
 A, B = TP("t", 0), TP("t", 1)
 

@@ -16,8 +16,8 @@ from streams.catalogue import DEFAULT_CATALOGUE
 from streams.config import StreamConfig
 from streams.ingest.kernel import IngestKernel
 from streams.log import ContractBroken, LogRecord
-from streams.pages.page import Control, FleetFacts, OutcomeFact
 from streams.records.dead_letters import CUT_BYTES, KEPT_PER_STRETCH, MOST_BYTES, STRETCH
+from streams.records.facts import Control, FleetFacts, OutcomeFact
 from streams.records.schema import encode_control, encode_fleet, encode_outcome, encode_packed, encode_tick
 from tests.streams.ingest_log import CONFIG, T0, TOPICS, Log, cell, facts, slots
 

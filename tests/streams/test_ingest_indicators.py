@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from streams.pages.page import HistogramState
+from streams.records.facts import HistogramState
 from tests.streams.ingest_log import Log, facts
 
 

@@ -13,7 +13,7 @@ from streams.config import StreamConfig
 from streams.ingest.kernel import IngestKernel
 from streams.log import LogRecord
 from streams.pages.codec import PageAssembler
-from streams.pages.page import FleetFacts
+from streams.records.facts import FleetFacts
 from streams.records.schema import encode_fleet, encode_packed, encode_sample, encode_tick
 from streams.topics import Topics
 from tests.oracles.ingest_oracle import expected_pages

@@ -12,8 +12,7 @@ from streams.catalogue import DEFAULT_CATALOGUE, SOURCES, Source
 from streams.config import StreamConfig
 from streams.ingest.kernel import IngestKernel
 from streams.log import Emission, LogRecord
-from streams.page_seal import seal_page
-from streams.pages.codec import PageAssembler, StoredPage
+from streams.pages.codec import PageAssembler, StoredPage, seal_page
 from streams.topics import Topics
 from tests.oracles.ingest_oracle import expected_pages
 from tests.oracles.page_check import check_page, oracle_settings

@@ -7,7 +7,7 @@ import pytest
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.ingest.kernel import IngestKernel
 from streams.log import ContractBroken
-from streams.page_chain import newest_chain
+from streams.pages.chain import newest_chain
 from streams.pages.page import Page
 from tests.streams.ingest_log import CONFIG, TOPICS, Log
 

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from streams.catalogue import DEFAULT_CATALOGUE, of_source
 from streams.log import LogRecord
-from streams.packed_reader import PackedReader
+from streams.records.fast_reader import PackedReader
 from streams.records.limits import bounds_of
+from streams.records.samples import SampleRows
 from streams.records.schema import encode_packed
 from streams.records.series_index import SeriesIndex
-from streams.sample_rows import SampleRows
 
 FIELDS = tuple(bounds_of(of_source(DEFAULT_CATALOGUE, "requests")))
 WORKLOAD, T = "prod/llm/chat", 1_763_636_400_000

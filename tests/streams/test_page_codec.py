@@ -16,16 +16,8 @@ from streams.catalogue import DEFAULT_CATALOGUE, Indicator, Source, of_source
 from streams.config import StreamConfig
 from streams.log import ContractBroken, LogRecord
 from streams.pages.codec import PageAssembler, StoredPage, align_page, decode_page
-from streams.pages.page import (
-    Control,
-    Counters,
-    FleetFacts,
-    HistogramState,
-    OutcomeFact,
-    Page,
-    SeriesState,
-    WorkloadFacts,
-)
+from streams.pages.page import Counters, Page, SeriesState, WorkloadFacts
+from streams.records.facts import Control, FleetFacts, HistogramState, OutcomeFact
 from tests.streams.page_bytes import encode_page
 
 CONFIG = StreamConfig(step_ms=1000, grace_ms=500, skew_ms=100)

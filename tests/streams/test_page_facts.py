@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.pages.facts_codec import PageFacts, pack_facts
-from streams.pages.page import BatchJob, BatchQueue, FleetFacts, OutcomeFact, WorkloadFacts
+from streams.pages.page import WorkloadFacts
+from streams.records.facts import BatchJob, BatchQueue, FleetFacts, OutcomeFact
 
 FLEET = FleetFacts(5_000, 3, 1, 0, 4)
 OUTCOME = OutcomeFact(4_000, "c1", "ready", 3, 20.0)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from streams.ingest.series import SeriesTable
 from streams.pages.facts_codec import PageSeries, pack_series
-from streams.pages.page import HistogramState, SeriesState
+from streams.pages.page import SeriesState
+from streams.records.facts import HistogramState
 from streams.records.series_index import SeriesIndex
 
 COUNTERS, HISTS = ("a_total", "b_total"), ("ttft_s",)

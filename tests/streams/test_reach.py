@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from streams.log import ContractBroken, LogRecord
 from streams.meter import NullMeter
-from streams.reach import Losses, check_reach
-from streams.runtime.restore import LogReader
+from streams.runtime.restore import LogReader, Losses, check_reach
 from tests.streams.lane_bench import Broker, Echo, until
 
 

@@ -15,7 +15,7 @@ from aiokafka.structs import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.readable_records import ReadableRecords, read_any_headers
+from streams.runtime.transport import ReadableRecords, read_any_headers
 
 STAMP_MS = 1_700_000_000_000
 Row = tuple[bytes | None, bytes | None, str]  # key, value, what the name of its header is

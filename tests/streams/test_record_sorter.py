@@ -15,11 +15,11 @@ from streams.config import StreamConfig
 from streams.ingest.kernel import IngestKernel
 from streams.log import Emission, LogRecord
 from streams.pages.codec import PageAssembler
-from streams.pages.page import Control, FleetFacts, HistogramState
 from streams.records import fast_reader as sample_reader
 from streams.records import sorter as record_sorter
 from streams.records.dead_letters import DeadLetterBox
 from streams.records.decode import UNEXPLAINED, RecordDecoder
+from streams.records.facts import Control, FleetFacts, HistogramState
 from streams.records.fast_reader import SampleReader
 from streams.records.schema import encode_control, encode_fleet, encode_packed, encode_sample, encode_tick
 from streams.records.series_index import SeriesIndex

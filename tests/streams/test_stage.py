@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from faust.exceptions import NotReady
 
-from streams.connection import ConnectionConfig
 from streams.log import ContractBroken, OutRecord
-from streams.runtime.app import StageHost
+from streams.runtime.app import ConnectionConfig, StageHost
 from tests.streams.lane_bench import Broker, Echo, Holding, records, until
 
 

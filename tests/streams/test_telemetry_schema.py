@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from streams.catalogue import DEFAULT_CATALOGUE, SOURCES, Source
-from streams.pages.page import BatchJob, ClassCounts, Control, FleetFacts, HistogramState, OutcomeFact
 from streams.records.decode import decode
+from streams.records.facts import BatchJob, ClassCounts, Control, FleetFacts, HistogramState, OutcomeFact
 from streams.records.schema import (
+    KINDS,
     DeadLetter,
     encode_batch,
     encode_control,
@@ -23,7 +24,6 @@ from streams.records.schema import (
     encode_slo,
     encode_tick,
 )
-from streams.wire import KINDS
 from tests.streams.json_schema import accepts
 
 SCHEMA: dict[str, Any] = json.loads(

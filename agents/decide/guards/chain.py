@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agents import guards_declared as declared
 from agents.decide.guards import gates as safety
 from agents.decide.guards import limits
+from agents.decide.guards import limits as declared
+from agents.decide.situation import Situation
 from agents.records import GuardStep
-from agents.situation import Situation
 
 Guard = Callable[[Situation, int], GuardStep | None]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from agents.decide.situation import Situation
 from agents.records import GuardStep
-from agents.situation import Situation
 
 
 def pin(s: Situation, value: int) -> GuardStep | None:

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from model.contract import COARSE_ROWS, ContextBatch
 from model.network.spec import MAX_HORIZON
-from model.training.synthetic.components import Array, unit
-from model.training.synthetic.loads import draw_loads
+from model.training.synthetic.components import Array, draw_loads, unit
 from model.training.synthetic.series import draw_groups
 
 _DAY_S = 86_400

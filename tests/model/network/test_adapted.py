@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from model.contract import Forecaster
-from model.evaluation.adapted import Adapted, histories
 from model.evaluation.dataset import Indicator, SeriesItem, Task, Track
 from model.evaluation.fisher import Answer, Asked, scale
 from model.evaluation.rolling import Paths, Round, split_rows
+from model.evaluation.served import Adapted, histories
 from model.network.forecaster import NetworkForecaster
 from model.network.network import Network
 from model.training.adapt import OWN, TOGETHER, FleetOptions

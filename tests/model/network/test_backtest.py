@@ -7,9 +7,7 @@ import torch
 from torch import Tensor
 
 from model.contract import ContextBatch
-from model.network.autoregression import of_changes
-from model.network.backtest import STEPS, bands, evidence
-from model.network.candidates import NAMES, Candidates
+from model.network.candidates import NAMES, STEPS, Candidates, bands, evidence, of_changes
 from model.network.features import describe
 from model.network.spec import NetworkSpec
 from tests.model.batches import autoregressive, context_batch

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save as to_bytes
 
 from model.network.checkpoint import SPEC, WEIGHTS, CheckpointError, load, save
-from model.network.serving import serving_forecaster, worker_forecaster
+from model.network.forecaster import serving_forecaster, worker_forecaster
 from tests.model.batches import random_batch
 from tests.model.network.untrained import small_network
 

@@ -10,10 +10,9 @@ import torch
 
 from model.network.atoms import MOST_PLACED
 from model.network.features import describe
-from model.network.history import History, example_at
 from model.network.network import with_places
 from model.training.adapt import OWN, TOGETHER, FleetOptions, Rows, adapt_head, adapt_together, fleet_rows, with_tokens
-from model.training.examples import joined, prepare_rows, shuffled
+from model.training.examples import History, example_at, joined, prepare_rows, shuffled
 from tests.model.network.untrained import SMALL, small_network
 
 FEW = FleetOptions(

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from model.baselines.pool import FallbackForecaster
+from model.baselines.smoothing import SeasonalNaiveForecaster
 from model.contract import ContextBatch, Forecaster
 from model.network.candidates import NAMES
 from model.network.features import describe
 from model.network.forecaster import NetworkForecaster
-from model.seasonal_naive import SeasonalNaiveForecaster
 from tests.model.batches import context_batch, random_batch
 from tests.model.forecaster_contract import LAWS
 from tests.model.network.untrained import small_network

@@ -9,10 +9,7 @@ import torch
 from torch import Tensor
 
 from model.network.features import describe
-from model.network.law import JointLaw, stratified
-from model.network.lifting import tree
-from model.network.marginal import Marginal, knot_positions
-from model.network.spline import Spline
+from model.network.law import JointLaw, Marginal, Spline, knot_positions, stratified, tree
 from tests.model.batches import autoregressive, context_batch
 from tests.model.network.untrained import small_network
 

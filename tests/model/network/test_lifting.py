@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.network.lifting import NUM_COEFFICIENTS, from_noise, to_noise, tree
+from model.network.law import NUM_COEFFICIENTS, from_noise, to_noise, tree
 
 HORIZONS = [1, 2, 7, 12, 13, 48, 64]
 

@@ -10,17 +10,13 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from model.network.atom_quantiles import mixed_values, mixture_table, table_room
 from model.network.atoms import atoms
 from model.network.candidates import candidates
 from model.network.candidates_kernel import _levinson
 from model.network.features import describe
-from model.network.inputs import ScaledContext, rescale
-from model.network.law import JointLaw
-from model.network.law_kernel import _log_above
-from model.network.marginal import Marginal, knot_positions
-from model.network.seasons import seasons
-from model.network.spline import Spline
+from model.network.inputs import ScaledContext, rescale, seasons
+from model.network.law import JointLaw, Marginal, Spline, knot_positions
+from model.network.law_kernel import _log_above, mixed_values, mixture_table, table_room
 from model.numerics import exponential
 from tests.model.batches import context_batch
 from tests.model.network.untrained import small_network

@@ -18,7 +18,7 @@ from model.network.checkpoint import load
 from model.network.cuda import SIZES, Buffers, DeviceEngine, chunks, compute
 from model.network.forecaster import NetworkForecaster
 from model.network.network import Network
-from model.network.packaged import SHIPPED
+from model.network.spec import SHIPPED
 from tests.model.batches import random_batch
 from tests.model.network.captured import HostIsAskedError, operations_of, pretend_network
 from tests.model.network.recorded import RecordedGraph, pretend_cuda

@@ -6,7 +6,7 @@ import copy
 
 import torch
 
-from model.network.rowwise import RowLinear
+from model.network.layers import RowLinear
 
 
 def _product(layer: RowLinear, x: torch.Tensor) -> torch.Tensor:

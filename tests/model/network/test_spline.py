@@ -7,8 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.network.marginal import knot_positions
-from model.network.spline import Spline
+from model.network.law import Spline, knot_positions
 
 
 def _spline(seed: int, cells: tuple[int, ...] = (5,), dtype: torch.dtype = torch.float64) -> Spline:

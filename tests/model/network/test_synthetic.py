@@ -13,12 +13,12 @@ from model.training.synthetic.components import (
     bursts,
     cycle,
     delayed,
+    draw_loads,
     drift,
     regimes,
     season,
     switching,
 )
-from model.training.synthetic.loads import draw_loads
 from model.training.synthetic.series import draw_groups
 from model.training.synthetic.windows import draw_example
 

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from model.network import runs
-from model.network.adapt import TooShortError, adapt, adaptation
 from model.network.checkpoint import CheckpointError
-from model.network.history import History, draw_history, example_at
 from model.network.network import Network
-from model.training.examples import Prepared
+from model.training import loop as runs
+from model.training.adapt import TooShortError, adapt, adaptation
+from model.training.examples import History, Prepared, draw_history, example_at
 from model.training.loop import Progress, Trainer, TrainingOptions, prepare
 from model.training.loss import losses
 from model.training.synthetic.stream import ordered

@@ -1,0 +1,88 @@
+"""extracted"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from agents.planning.request import PlanInput, PlanResult
+from agents.policy import Policy, Slo, SloClass, strictest
+from agents.records import ClassRisk
+from agents.workload.slo_classes import Classes, ClassState
+from model.calibration.budget import ErrorBudget
+from model.calibration.risk import RiskCalibration
+
+
+@dataclass(frozen=True, slots=True)
+class ClassRow:
+    """What the planner is asked for one class, and what its risk rests on."""
+
+    slo_class: SloClass
+    request: PlanInput
+    allowed: float
+    budget: ErrorBudget
+
+
+def class_rows(
+    request: PlanInput,
+    classes: Classes,
+    budget: ErrorBudget,
+    policy: Policy,
+    calibration: RiskCalibration,
+) -> list[ClassRow]:
+    """A request for each class that telemetry tells of, and one for the strictest of the others; none without classes.
+
+    Args:
+        budget: of all requests together.
+        policy: its risks hold where a class declares none.
+        calibration: of risks that all requests together are held to.
+    """
+    declared = request.declared.slo.classes
+    told = [(c, classes.told_apart(c.name)) for c in declared]
+    rows = [(c, known, classes.share(c.name)) for c, known in told if known is not None]
+    others = [c for c, known in told if known is None]
+    if others:
+        rows.append((strictest(others), ClassState(request.capacity, budget, calibration), 1.0))
+    made = []
+    for slo_class, known, share in rows:
+        declared_risk = policy.epsilon if slo_class.epsilon is None else slo_class.epsilon
+        allowed = known.budget.dared(declared_risk, slo_class.objective)
+        slo = Slo(slo_class.ttft_s, slo_class.tpot_s, slo_class.objective)
+        asked = replace(
+            request,
+            spec=replace(request.declared, slo=slo),
+            capacity=known.capacity,
+            epsilon=known.calibration.computed(allowed),
+            bearable=known.budget.dared(policy.bearable_share(slo_class.objective), slo_class.objective),
+            doubt_ratio=known.budget.tried(policy.doubt(declared_risk), slo_class.objective),
+            per_unit=request.per_unit * share,
+            shift=known.calibration.shift,
+        )
+        made.append(ClassRow(slo_class, asked, allowed, known.budget))
+    return made
+
+
+def bound_by(rows: Sequence[ClassRow], results: Sequence[PlanResult]) -> PlanResult:
+    """The plan of the class that asks for most, which keeps the others too, with what each of them asks for."""
+    at = max(range(len(rows)), key=lambda k: (results[k].proposed or 0, -k))
+    told = tuple(_class_risk(row, result) for row, result in zip(rows, results, strict=True))
+    reactive = [r.reactive_replicas for r in results if r.reactive_replicas is not None]
+    return replace(
+        results[at],
+        slo_class=rows[at].slo_class.name,
+        classes=told,
+        class_risks=tuple(result.risks for result in results),
+        reactive_replicas=max(reactive, default=None),
+    )
+
+
+def _class_risk(row: ClassRow, result: PlanResult) -> ClassRisk:
+    risk = next((r.p_miss for r in result.risks if r.replicas == result.proposed), None)
+    return ClassRisk(
+        name=row.slo_class.name,
+        objective=row.slo_class.objective,
+        epsilon=row.allowed,
+        replicas=result.proposed,
+        p_miss=risk,
+        budget_left_ratio=row.budget.left_ratio(row.slo_class.objective),
+    )
