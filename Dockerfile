@@ -18,7 +18,7 @@ RUN uv sync --frozen --no-default-groups --extra keda --no-editable
 RUN cd "$(/opt/harmony/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
     && find model -name '*.py' -exec touch --date=2024-01-01T00:00:00Z {} + \
     && /opt/harmony/bin/python -m compileall -q -f model \
-    && /opt/harmony/bin/python -m infra.warm_up
+    && /opt/harmony/bin/python -m infra.worker.warm_up
 
 FROM ${PYTHON_IMAGE}
 RUN groupadd --gid 10001 harmony \

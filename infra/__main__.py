@@ -1,6 +1,6 @@
 """`python -m infra` is `harmony`."""
 
-from infra.cli import main
+from infra.cli.app import main
 
 if __name__ == "__main__":
     main()

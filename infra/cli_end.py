@@ -9,8 +9,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from infra.cli_options import say
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
+from infra.console.options import say
 
 # A full disk or quota, a file as large as may be, a device that fails.
 _OUTPUT_LOST = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})

@@ -32,7 +32,7 @@ def forecast(
     plot: Annotated[Path | None, typer.Option(help="PNG, SVG or PDF (extra `plots`).")] = None,
 ) -> None:
     """Forecast the quantiles of every indicator of a telemetry file."""
-    from infra.forecast import ForecastJob, run_forecast
+    from infra.lab.forecast import ForecastJob, run_forecast
 
     run_forecast(
         ForecastJob(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from infra.runstate import read_run_state, resolve_brokers
-from infra.settings import Settings, load_settings
+from infra.kafka.discovery import read_run_state, resolve_brokers
+from infra.settings.load import Settings, load_settings
 
 
 def find_fleet(config: Path | None, brokers: str | None) -> tuple[Settings, str]:

@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
 from infra.process_alive import is_alive
 
 MIN_FREE_BYTES = 256 << 20

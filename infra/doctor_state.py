@@ -12,13 +12,13 @@ import msgspec
 from agents.decide.state import STAGE as DECIDE
 from agents.decide.state import DecideCommit
 from infra.finding import Finding
-from infra.kafka_tail import TailRecord, TopicTail
-from infra.retention_watch import RETENTION_REMEDY
-from infra.rights import in_words, rights_of
-from infra.settings import Settings
-from infra.topic_admin import TopicAdmin
-from infra.weights_allowed import allowed_weights
-from infra.worker_options import WorkerOptions
+from infra.kafka.admin import TopicAdmin
+from infra.kafka.retention import RETENTION_REMEDY
+from infra.kafka.rights import in_words, rights_of
+from infra.kafka.tail import TailRecord, TopicTail
+from infra.settings.load import Settings
+from infra.settings.weights import allowed_weights
+from infra.worker.options import WorkerOptions
 from model.network.spec import NO_NETWORK, weights_folder
 from streams.log import UNREADABLE, ContractBroken, LogRecord
 from streams.pages.codec import slot_of_page

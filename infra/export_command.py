@@ -12,8 +12,8 @@ from typing import Annotated, TextIO
 
 import typer
 
-from infra.cli_options import BrokersOption, ConfigOption, say
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
+from infra.console.options import BrokersOption, ConfigOption, say
 
 
 def export(
@@ -31,9 +31,9 @@ def export(
 ) -> None:
     """Write what the workers have folded, slot by slot, to a file for `forecast`, `train --data` or your own tools."""
     from infra.connection import find_fleet
-    from infra.kafka_tail import TopicTail
-    from infra.page_history import PageHistory, write_csv
-    from infra.printable import printable
+    from infra.console.text import printable
+    from infra.kafka.tail import TopicTail
+    from infra.operate.export import PageHistory, write_csv
 
     since_s = None if since is None else _duration_s(since)
     if out != "-" and not out.endswith((".csv", ".csv.gz")):

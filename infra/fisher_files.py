@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from infra.errors import HarmonyError
-from infra.series_file import Table, read_series
+from infra.console.errors import HarmonyError
+from infra.lab.series import Table, read_series
 
 
 def read_containers(dataset: Path, names: Iterable[str] | None = None) -> list[tuple[str, Table]]:

@@ -12,9 +12,9 @@ from kafka.errors import KafkaError
 
 from agents.forecast.kernel import STAGE
 from agents.records import ForecastRecord
-from infra.errors import HarmonyError
-from infra.forecast_score import Scorecard
-from infra.lockstep import POLL_MS, reader_from_now
+from infra.console.errors import HarmonyError
+from infra.demo.lockstep import POLL_MS, reader_from_now
+from infra.demo.scores import Scorecard
 from streams.catalogue import DEFAULT_CATALOGUE, SOURCES, Source
 from streams.config import StreamConfig
 from streams.log import UNREADABLE, ContractBroken, LogRecord

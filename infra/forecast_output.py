@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from infra.series_file import Table
+from infra.lab.series import Table
 from model.evaluation.dataset import Floats
 
 

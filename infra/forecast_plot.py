@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from infra.plot_style import INK, TRUTH, fan, pyplot, save
+from infra.console.plots import INK, TRUTH, fan, pyplot, save
 
 if TYPE_CHECKING:
     from infra.forecast_output import ItemForecast

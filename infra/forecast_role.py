@@ -7,8 +7,8 @@ from agents.forecast.kernel import ForecastKernel
 from agents.forecast.publish import QUANTILE_LEVELS
 from agents.forecast.scoring import ForecastScorer, NaiveBaseline, SkillBoard
 from agents.priority import Precedence
-from infra.model_host import host_model
-from infra.settings import Settings
+from infra.settings.load import Settings
+from infra.worker.forecast_role import host_model
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.meter import Meter
 from streams.runtime.app import StageHost

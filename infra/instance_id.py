@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
 
 _MOST = 1000
 

@@ -8,7 +8,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
 
 MIN_JAVA = 17
 _VERSION = re.compile(r'version "(\d+)')

@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
 
 STDOUT = Path("-")
 

@@ -13,8 +13,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from infra.console.text import printable
 from infra.live_state import LiveRow
-from infra.printable import printable
 
 BLUE = "#56B4E9"
 ORANGE = "#E69F00"

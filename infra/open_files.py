@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
 
 # Some 30 with one broker at rest; each further broker, each reader of page and metrics, a restore come on top.
 LEAST = 128

@@ -5,11 +5,11 @@ from __future__ import annotations
 import typer
 from rich.console import Console
 
-from infra import dead_letter_box as letters
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
+from infra.console.text import printable
+from infra.explain import dead_letters as letters
 from infra.near_names import nearest
-from infra.operate_place import Place, emit
-from infra.printable import printable
+from infra.operate.options import Place, emit
 from streams.records.schema import DEAD_LETTER_CODES
 
 

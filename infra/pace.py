@@ -6,7 +6,7 @@ import math
 from threading import Event
 from time import monotonic
 
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
 
 
 class Pace:

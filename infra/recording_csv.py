@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from infra.csv_rows import csv_rows, named_cells
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
+from infra.console.files import csv_rows, named_cells
 from infra.series_cells import missing_cell
 from streams.records.limits import is_plain
 from streams.records.schema import MAX_LABEL_CHARS

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from infra.demo.recordings import Readings, Recording, workload_of
 from infra.recording_csv import instant_ms, label, number, read_columns, refuse
-from infra.recordings import Readings, Recording, workload_of
 
 INTERVAL_MS = 1_000
 COLUMNS = (

@@ -14,8 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
+from infra.demo.recordings import Readings, Recording
 from infra.recording_csv import instant_ms, label, number, read_columns, refuse
-from infra.recordings import Readings, Recording
 from infra.series_cells import missing_cell
 from streams.records.facts import FleetFacts
 

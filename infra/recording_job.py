@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from agents.policy import GuardLimits, Policy
-from infra.recording_run import Played, RecordingRunner, recording_stream
+from infra.demo.options import RunOptions
+from infra.demo.playback import Played, RecordingRunner, recording_stream
+from infra.demo.recordings import Recording, read_recording
+from infra.demo.run import count_records, on_stop, print_as_json
+from infra.demo.session import Session, accelerated_session
 from infra.recording_summary import RecordingSummary, render_recording_summary
-from infra.recordings import Recording, read_recording
-from infra.run import count_records, on_stop, print_as_json
-from infra.run_options import RunOptions
-from infra.run_session import Session, accelerated_session
 from infra.worker_figures import metric
 from streams.config import StreamConfig
 

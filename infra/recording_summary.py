@@ -11,9 +11,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from infra.forecast_score import Example, IndicatorScore, Sums
-from infra.printable import printable
-from infra.summary import by_count
+from infra.console.text import printable
+from infra.demo.scores import Example, IndicatorScore, Sums
+from infra.demo.summary import by_count
 from streams.catalogue import DEFAULT_CATALOGUE
 
 _UNITS = {indicator.name: indicator.unit for indicator in DEFAULT_CATALOGUE}

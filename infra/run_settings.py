@@ -14,10 +14,10 @@ from typing import Any
 from pydantic import SecretStr
 from pydantic_core import to_jsonable_python
 
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
 from infra.loopback_port import free_port
-from infra.settings import Settings
-from infra.settings_errors import CONFIG_VARIABLE, ENV_PREFIX, variables
+from infra.settings.errors import CONFIG_VARIABLE, ENV_PREFIX, variables
+from infra.settings.load import Settings
 from infra.settings_section import Section
 
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound

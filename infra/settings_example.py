@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from infra.errors import HarmonyError
-from infra.settings import Settings
-from infra.settings_errors import section_of
-from infra.settings_schema import AdvancedSection
+from infra.console.errors import HarmonyError
+from infra.settings.errors import section_of
+from infra.settings.load import Settings
+from infra.settings.schema import AdvancedSection
 from infra.settings_section import Section
 
 _HEAD = """\

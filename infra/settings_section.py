@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from infra.printable import printable
+from infra.console.text import printable
 
 # Seconds beyond it have no 64-bit count of milliseconds; nothing that is meant comes near.
 MOST = 1e15

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.bootstrap import ROOT, fetch_uv, known_uvs, say, system_certificates, usable_uv
-from infra.kafka_jars import PinnedJar, read_pins
+from infra.kafka.jars import PinnedJar, read_pins
 
 BILL = ROOT / "dist" / "harmony.cdx.json"
 AUDIT_TOOL = "pip-audit==2.9.0"

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from infra.errors import HarmonyError
-from infra.series_file import Table, read_series
+from infra.console.errors import HarmonyError
+from infra.lab.series import Table, read_series
 from model.evaluation.dataset import Indicator, SeriesItem, Task, before_test
 from model.evaluation.rolling import split_rows
 

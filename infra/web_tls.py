@@ -6,8 +6,8 @@ import ssl
 
 from aiohttp import web
 
-from infra.errors import HarmonyError
-from infra.settings_schema import WorkerSection
+from infra.console.errors import HarmonyError
+from infra.settings.schema import WorkerSection
 
 
 def web_tls(section: WorkerSection) -> ssl.SSLContext | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
 
 # The deepest file that means something has ten levels; libyaml goes down one level of C's stack for each.
 MOST_LEVELS = 32

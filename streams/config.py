@@ -1,4 +1,4 @@
-"""Settings of the stream side, validated where they are used; `infra.settings` builds them from `harmony.yaml`."""
+"""Settings of the stream side, validated where they are used; `infra.settings.load` builds them from `harmony.yaml`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The port through which the core reports measurements; `infra.metrics` binds it to Prometheus."""
+"""The port through which the core reports measurements; `infra.observability.metrics` binds it to Prometheus."""
 
 from __future__ import annotations
 

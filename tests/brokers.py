@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.errors import HarmonyError
-from infra.kafka_embedded import EmbeddedKafka
+from infra.console.errors import HarmonyError
+from infra.kafka.embedded import EmbeddedKafka
 
 
 @contextmanager

@@ -28,7 +28,7 @@ def data_dir() -> Path:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Compile what workers run before the first of them is started: its first answer must not wait for that."""
     if any(item.get_closest_marker("kafka") for item in session.items) and not session.config.option.collectonly:
-        from infra.warm_up import warm_up
+        from infra.worker.warm_up import warm_up
 
         warm_up()
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic, sleep
 
-import infra.kafka_watchdog
+import infra.kafka.watchdog
 from infra.java_runtime import find_java
-from infra.kafka_jars import ensure_jars
+from infra.kafka.jars import ensure_jars
 from infra.loopback_port import free_port
 
 # Small machines run these beside workers; otherwise as the embedded broker is.
@@ -77,7 +77,7 @@ class KafkaNode:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    sys.executable, "-I", "-S", infra.kafka_watchdog.__file__, "15",
+                    sys.executable, "-I", "-S", infra.kafka.watchdog.__file__, "15",
                     *self._java, "kafka.Kafka", "server.properties",
                 ],
                 stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, cwd=self._directory,

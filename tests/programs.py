@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.paths import cache_home
+from infra.console.host import cache_home
 
 ROOT = Path(__file__).parents[1]
 PLACES = (ROOT / ".cache/tools/usr/bin", cache_home() / "tools/usr/bin")

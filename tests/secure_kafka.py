@@ -21,7 +21,7 @@ from kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from infra.rights import Right
+from infra.kafka.rights import Right
 from tests.actuate import certificates
 from tests.kafka_nodes import KafkaNode, new_cluster_id, ports
 

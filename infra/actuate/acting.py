@@ -21,8 +21,8 @@ from infra.actuate.kubernetes import FactsReader, Kubernetes, PodLoads, rivals
 from infra.actuate.kubernetes_api import Access, KubernetesApi
 from infra.actuate.lease_routes import LeaseRoutes
 from infra.actuate.report import line_printer
-from infra.errors import HarmonyError
-from infra.printable import printable
+from infra.console.errors import HarmonyError
+from infra.console.text import printable
 
 log = structlog.get_logger()
 

@@ -13,17 +13,17 @@ from agents.actuation.guard import ApplyGuard, RateCaps
 from agents.policy import WorkloadSpec
 from infra.actuate.actuator import Actuator, Event
 from infra.actuate.clocks import LogClock, wall_ms
-from infra.actuate.desk import Desk
+from infra.actuate.controller import Desk
 from infra.actuate.feed import CommandFeed
 from infra.actuate.gauges import LeaseGauges
 from infra.actuate.lease_routes import LeaseRoutes
 from infra.actuate.report import OutcomeWriter
 from infra.actuate.runner import Runner
 from infra.actuate.store import Store, WordsFile, words_path
-from infra.cli_options import say
-from infra.health import Health
-from infra.probes import ProbeServer
-from infra.settings import Settings
+from infra.console.options import say
+from infra.observability.health import Health
+from infra.observability.probes import ProbeServer
+from infra.settings.load import Settings
 from streams.records.limits import MAX_REPLICAS
 
 # How far a command may be issued ahead of this machine's clock before it may only scale up.

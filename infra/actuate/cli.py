@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from infra.actuate import cli_check, cli_words
+from infra.actuate import overrides as cli_words
 from infra.actuate.cli_told import Told, ToldToAct
-from infra.cli_options import finite, say
+from infra.actuate.conformance import command as cli_check
 from infra.cli_spread import spread
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
+from infra.console.options import finite, say
 
 if TYPE_CHECKING:
     from infra.actuate.assembly import Chosen
+    from infra.actuate.plugin import PluginActuator
     from infra.actuate.webhook import Webhook
-    from infra.plugins.actuator import PluginActuator
 
 app = typer.Typer(no_args_is_help=True, help="Act on commands: show them, post them, set replicas, answer KEDA.")
 cli_words.register(app)
@@ -162,9 +163,9 @@ def plugin(
     ] = 10.0,
 ) -> None:
     """Hand each change to an actuator of your own, installed as a plug-in."""
-    from infra.plugins.actuator import PluginActuator
-    from infra.plugins.installed import find
-    from infra.plugins.limits import PluginLimits
+    from infra.actuate.plugin import PluginActuator
+    from infra.settings.limits import PluginLimits
+    from infra.settings.plugins import find
 
     found = find("actuator", actuator)
     chosen = told.acting(actuator)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from infra.actuate.cli_words import WordsOption
-from infra.cli_options import BrokersOption, ConfigOption
+from infra.actuate.overrides import WordsOption
+from infra.console.options import BrokersOption, ConfigOption
 
 if TYPE_CHECKING:
     from infra.actuate.assembly import Chosen
@@ -39,7 +39,7 @@ class Told:
         from agents.actuation.guard import RateCaps
         from infra.actuate.assembly import Chosen
         from infra.connection import find_fleet
-        from infra.logs import configure_logging
+        from infra.observability.logs import configure_logging
 
         settings, where = find_fleet(self.config, self.brokers)
         configure_logging(settings.worker.log_level, output=settings.worker.log_format)

@@ -28,8 +28,8 @@ import orjson
 
 from agents.actuation.guard import RateCaps, Words
 from agents.records import Command
-from infra.actuate.conformance import ABILITIES, Ability, Violation
-from infra.printable import printable
+from infra.actuate.conformance.kit import ABILITIES, Ability, Violation
+from infra.console.text import printable
 
 
 class ExecSubject:

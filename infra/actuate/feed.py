@@ -10,7 +10,7 @@ from kafka import TopicPartition
 
 from agents.decide.records import decode_command
 from agents.records import Command
-from infra.kafka_tail import TailRecord, TopicTail
+from infra.kafka.tail import TailRecord, TopicTail
 
 
 class Batch(NamedTuple):

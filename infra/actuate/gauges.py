@@ -11,7 +11,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 
 from infra.actuate.actuator import Event
-from infra.actuate.desk import Desk
+from infra.actuate.controller import Desk
 
 _LABELS = ("workload", "namespace", "kind", "name")
 # Name, type, labels, what it says: the table of docs/actuators.md.
@@ -36,7 +36,7 @@ _STATUSES = ("accepted", "applied", "refused", "expired", "failed")
 
 
 class LeaseGauges:
-    """Collector and scrape in one; see `infra.probes.Scrape`."""
+    """Collector and scrape in one; see `infra.observability.probes.Scrape`."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from agents.records import Target
 from infra.actuate.keda_messages import METHODS, SERVICE, message_classes, needed
-from infra.errors import HarmonyError
-from infra.probes import names_loopback
+from infra.console.errors import HarmonyError
+from infra.observability.probes import names_loopback
 
 METRIC: Final = "harmony-wanted-replicas"
 _STREAM_EVERY_S = 1.0

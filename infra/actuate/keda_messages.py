@@ -9,7 +9,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
 
 PACKAGE = "externalscaler"
 SERVICE = "externalscaler.ExternalScaler"

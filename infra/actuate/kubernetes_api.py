@@ -18,9 +18,9 @@ import orjson
 
 from agents.records import Target
 from infra.actuate.actuator import NotApplied, Overtaken
-from infra.errors import HarmonyError
-from infra.printable import printable
-from infra.web_address import split_url
+from infra.console.errors import HarmonyError
+from infra.console.text import printable
+from infra.console.web import split_url
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 FIELD_MANAGER = "harmony"

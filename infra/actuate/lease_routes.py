@@ -6,7 +6,7 @@ import orjson
 from aiohttp import web
 
 from infra.actuate.keda import Lookup, NoAnswer
-from infra.probes import may_ask
+from infra.observability.probes import may_ask
 
 
 class LeaseRoutes:

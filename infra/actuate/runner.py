@@ -11,9 +11,9 @@ from typing import Any
 import structlog
 
 from agents.records import Command
-from infra.actuate.desk import Desk
+from infra.actuate.controller import Desk
 from infra.actuate.feed import Batch
-from infra.health import Health
+from infra.observability.health import Health
 
 _IDLE_S = 1.0
 _END_S = 3.0

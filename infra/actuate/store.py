@@ -18,8 +18,8 @@ import msgspec
 import orjson
 
 from agents.actuation.guard import ApplyGuard, RateCaps, Words
-from infra.errors import HarmonyError
-from infra.printable import printable
+from infra.console.errors import HarmonyError
+from infra.console.text import printable
 from streams.log import UNREADABLE
 
 

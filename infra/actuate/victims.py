@@ -10,8 +10,8 @@ import orjson
 
 from agents.records import Target
 from infra.actuate.actuator import NotApplied
-from infra.printable import printable
-from infra.web_address import split_url
+from infra.console.text import printable
+from infra.console.web import split_url
 
 DEFAULT_QUERY = (
     'sum by (pod) (vllm:num_requests_running{{namespace="{namespace}"}} + '

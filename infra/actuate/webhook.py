@@ -26,10 +26,10 @@ from agents.actuation.guard import PIN
 from agents.decide.records import encode_command
 from agents.records import Command, Target
 from infra.actuate.actuator import NotApplied, Order
-from infra.errors import HarmonyError
-from infra.printable import printable
-from infra.probes import names_loopback
-from infra.web_address import split_url
+from infra.console.errors import HarmonyError
+from infra.console.text import printable
+from infra.console.web import split_url
+from infra.observability.probes import names_loopback
 from streams.log import UNREADABLE
 
 FIRST_PAUSE_S = 0.5

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from infra.backtest.history import BIN_S, HistoryBuilder
-from infra.collect.prometheus_api import PrometheusApi, PrometheusError
-from infra.collect.readings import Reader
-from infra.errors import HarmonyError
+from infra.collect.mapping.readings import Reader
+from infra.collect.sources.prometheus import PrometheusApi, PrometheusError
+from infra.console.errors import HarmonyError
+from infra.lab.backtest.history import BIN_S, HistoryBuilder
 
 _PORTION_S = 6 * 3600
 

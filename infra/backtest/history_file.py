@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from infra.backtest.history import BIN_S, History
-from infra.csv_rows import csv_rows
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
+from infra.console.files import csv_rows
+from infra.lab.backtest.history import BIN_S, History
 
 COLUMNS = ("start_s", "rate_rps", "prompt_tokens", "output_tokens", "replicas", "good_ratio")
 _LONGEST_S = 10 * 366 * 86_400

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.backtest.history import BIN_S, History
-from infra.backtest.judge import Judged
-from infra.plot_style import GREY, INK, PALETTE, pyplot, save
-from infra.replay.live import Lived
+from infra.console.plots import GREY, INK, PALETTE, pyplot, save
+from infra.lab.backtest.history import BIN_S, History
+from infra.lab.backtest.judge import Judged
+from infra.lab.replay.simulation import Lived
 
 _OURS, _THEIRS = PALETTE[0], PALETTE[1]
 

@@ -1,1 +1,1 @@
-"""`harmony bench`: how fast it is, beside rivals measured in the same run on the same topic."""
+"""What is merged into other modules next."""

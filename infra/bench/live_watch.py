@@ -13,8 +13,8 @@ import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.structs import TopicPartition
 
-from infra.bench.live_loop import PARTITIONS, LiveLoop
 from infra.bench.preload import partition_of
+from infra.lab.bench.live_loop import PARTITIONS, LiveLoop
 from streams.records.schema import encode_tick
 
 

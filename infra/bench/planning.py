@@ -11,8 +11,8 @@ from agents.forecast.kernel import ForecastKernel
 from agents.forecast.publish import QUANTILE_LEVELS
 from agents.forecast.scoring import ForecastScorer, NaiveBaseline, SkillBoard
 from agents.policy import WorkloadSpec
-from infra.bench.live_loop import policy_of
-from infra.warm_up import warm_up
+from infra.lab.bench.live_loop import policy_of
+from infra.worker.warm_up import warm_up
 from model.inference import InferenceWorker
 from model.network.forecaster import baselines
 from streams.catalogue import DEFAULT_CATALOGUE

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import NamedTuple
 
 from agents.planning.codec import slot_of_plan
-from infra.bench.live_loop import PARTITIONS, LiveLoop
-from infra.bench.report import percentile
+from infra.lab.bench.live_loop import PARTITIONS, LiveLoop
+from infra.lab.bench.report import percentile
 from streams.log import LogRecord
 from streams.pages.codec import slot_of_page
 from streams.runtime.restore import LogReader

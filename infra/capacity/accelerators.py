@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
 from model.capacity.roofline import Accelerator
 
 

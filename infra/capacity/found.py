@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 from agents.policy import Slo
-from infra.capacity.load_tests import LoadTest
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
+from infra.lab.capacity.load_tests import LoadTest
 from infra.replay.benchmark import benchmark_rps
 from infra.replay.rates import Tokens
 from infra.simulator.arrivals import Arrivals

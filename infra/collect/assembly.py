@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import NamedTuple
 
-from infra.collect.choices import Group
+from infra.collect.mapping.choices import Group
+from infra.collect.mapping.readings import GroupKey, Reader, Reading
 from infra.collect.points import Point
-from infra.collect.readings import GroupKey, Reader, Reading
 
 # Beyond so many, the oldest readings go out as they are.
 _MOST_OPEN = 200_000

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from infra.cli_options import JsonOption, print_json, say
 from infra.cli_spread import spread
-from infra.collect.cli_told import Common, Dry
-from infra.errors import HarmonyError
+from infra.collect.options import Common, Dry
+from infra.console.errors import HarmonyError
+from infra.console.options import JsonOption, print_json, say
 
 app = typer.Typer(no_args_is_help=True, help="Bring in telemetry: exporters, Prometheus, this machine, files.")
 
@@ -60,12 +60,12 @@ def prometheus(
 ) -> None:
     """Ask a Prometheus server, or read exporters directly, and publish what profiles know."""
     from infra.collect.command import collect, interval_of, reader_of
-    from infra.collect.http_get import configured
     from infra.collect.loop import Read
-    from infra.collect.prometheus_api import PrometheusApi, PrometheusSource
-    from infra.collect.scrape import Scraper
+    from infra.collect.sources.http import configured
+    from infra.collect.sources.prometheus import PrometheusApi, PrometheusSource
+    from infra.collect.sources.scrape import Scraper
     from infra.collect.targets import parse_labels, parse_target, read_targets
-    from infra.web_address import shown
+    from infra.console.web import shown
 
     if (server is None) == (not scrape and targets is None):
         raise HarmonyError("Say either --server URL, or exporters with --scrape or --targets.", 2)
@@ -120,7 +120,7 @@ def host(
 ) -> None:
     """Publish this machine's CPUs, memory and power as one device: for workloads that compute on CPUs."""
     from infra.collect.command import collect, interval_of, reader_of
-    from infra.collect.host import PROFILE, Host
+    from infra.collect.sources.host import PROFILE, Host
 
     read = Host({"workload": workload}, root)
     found = told.settings()
@@ -146,7 +146,7 @@ def nvml(
 ) -> None:
     """Publish this machine's NVIDIA devices, asked through NVML."""
     from infra.collect.command import collect, interval_of, reader_of
-    from infra.collect.nvml import PROFILE, Nvml
+    from infra.collect.sources.nvml import PROFILE, Nvml
 
     read = Nvml({"workload": workload}, tuple(device or ()))
     found = told.settings()

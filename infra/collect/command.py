@@ -10,17 +10,17 @@ from threading import Event
 from types import FrameType
 from typing import Any
 
-from infra.cli_options import print_json, say
-from infra.collect.cli_told import Dry
 from infra.collect.loop import Collector, Read
-from infra.collect.profile_schema import Profile
-from infra.collect.profiles import choose
+from infra.collect.mapping.profiles import choose
+from infra.collect.mapping.readings import Reader
+from infra.collect.mapping.schema import Profile
+from infra.collect.mapping.workloads import Identities
+from infra.collect.options import Dry
 from infra.collect.publisher import DryRun, KafkaPublisher, Publisher
-from infra.collect.readings import Reader
-from infra.collect.workload_rules import Identities
+from infra.console.errors import HarmonyError
+from infra.console.options import print_json, say
 from infra.durations import parse_duration_s
-from infra.errors import HarmonyError
-from infra.settings import Settings
+from infra.settings.load import Settings
 from streams.topics import Topics
 
 

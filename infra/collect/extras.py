@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
 
 
 def need(module: str, purpose: str) -> Any:

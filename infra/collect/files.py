@@ -14,18 +14,18 @@ from pathlib import Path
 from time import time
 from typing import TextIO
 
-from infra.cli_options import say
-from infra.collect.cli_told import Dry
 from infra.collect.command import publisher_of, reader_of, report
-from infra.collect.exposition import UnreadableError, read_exposition, with_target_labels
+from infra.collect.formats.exposition import UnreadableError, read_exposition, with_target_labels
+from infra.collect.formats.raw_record import FORMATS, read_raw
 from infra.collect.loop import Collector
+from infra.collect.mapping.readings import Reader
+from infra.collect.options import Dry
 from infra.collect.points import Point
-from infra.collect.raw_record import FORMATS, read_raw
-from infra.collect.readings import Reader
-from infra.collect.scrape import Round
+from infra.collect.sources.scrape import Round
 from infra.collect.tables import Table
 from infra.collect.targets import parse_labels
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
+from infra.console.options import say
 from streams.records.strict_json import MalformedError
 
 JSON_FORMATS = tuple(form for form in FORMATS if form not in ("auto", "otlp_proto"))

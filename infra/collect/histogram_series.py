@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import isinf
 
-from infra.collect.choices import Group
-from infra.collect.profile_schema import HistogramChoice
+from infra.collect.mapping.choices import Group
+from infra.collect.mapping.schema import HistogramChoice
 from streams.records.facts import HistogramState
 from streams.records.limits import histogram
 from streams.records.schema import HistogramWire

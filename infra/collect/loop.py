@@ -8,12 +8,12 @@ from threading import Event
 from time import monotonic
 from typing import Any
 
+from infra.collect.mapping.readings import Reader
 from infra.collect.packing import pack, replicas_from_sources
 from infra.collect.publisher import Publisher
-from infra.collect.readings import Reader
-from infra.collect.scrape import Round
-from infra.errors import HarmonyError
-from infra.printable import some
+from infra.collect.sources.scrape import Round
+from infra.console.errors import HarmonyError
+from infra.console.text import some
 from streams.topics import Topics
 
 _MOST_NAMED = 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from infra.collect.readings import Reading
+from infra.collect.mapping.readings import Reading
 from streams.log import OutRecord
 from streams.records.facts import FleetFacts
 from streams.records.schema import encode_fleet, encode_packed, record_key

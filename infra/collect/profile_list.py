@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from infra.collect.profile_schema import Profile
-from infra.collect.profiles import choose, shipped_profiles
+from infra.collect.mapping.profiles import choose, shipped_profiles
+from infra.collect.mapping.schema import Profile
 
 
 def listed(mappings: Sequence[Path]) -> tuple[list[dict[str, Any]], int]:

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, Self, TextIO
 
-from infra.brokers import bootstrap_servers
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
+from infra.settings.brokers import bootstrap_servers
 from streams.log import OutRecord
 
 _SEND_TIMEOUT_S = 30.0

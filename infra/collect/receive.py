@@ -9,20 +9,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from infra.cli_options import print_json, say
 from infra.collect.assembly import Assembler
-from infra.collect.cli_told import Common, Dry
 from infra.collect.command import publisher_of, reader_of
+from infra.collect.formats.raw_record import FORMATS, RawPoints, read_raw
+from infra.collect.mapper import RawFold, RawMapper
+from infra.collect.mapping.readings import Reader
+from infra.collect.options import Common, Dry
 from infra.collect.publisher import KafkaPublisher
-from infra.collect.raw_mapper import RawFold, RawMapper
-from infra.collect.raw_record import FORMATS, RawPoints, read_raw
-from infra.collect.readings import Reader
 from infra.collect.remote_write import check_installed
-from infra.collect.remote_write_server import RemoteWriteServer
+from infra.collect.sources.remote_write import RemoteWriteServer
+from infra.console.errors import HarmonyError
+from infra.console.options import print_json, say
 from infra.durations import parse_duration_s
-from infra.errors import HarmonyError
-from infra.settings import Settings
-from infra.topic_admin import TopicAdmin
+from infra.kafka.admin import TopicAdmin
+from infra.settings.load import Settings
 from streams.topics import TopicSpec
 
 
@@ -92,9 +92,9 @@ def map_topic(
 def _decoder(form: str, settings: Settings) -> Callable[[bytes, int], RawPoints]:
     kind, _, name = form.partition(":")
     if kind == "plugin" and name:
-        from infra.plugins.decoder import PluginDecoder
-        from infra.plugins.installed import find
-        from infra.plugins.limits import PluginLimits
+        from infra.collect.plugin import PluginDecoder
+        from infra.settings.limits import PluginLimits
+        from infra.settings.plugins import find
 
         chosen = settings.advanced.plugins
         limits = PluginLimits(chosen.time_limit_s, chosen.failures, chosen.pause_calls)

@@ -7,8 +7,8 @@ from typing import Any
 
 import cramjam
 
-from infra.collect.exposition import UnreadableError
 from infra.collect.extras import need
+from infra.collect.formats.exposition import UnreadableError
 from infra.collect.points import Point
 
 MOST_COMPRESSED_BYTES = 16 << 20

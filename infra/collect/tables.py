@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from infra.collect.exposition import UnreadableError
+from infra.collect.formats.exposition import UnreadableError
 from infra.collect.points import Point
 
 # Columns that say who measured; the rest is numbers.

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from infra.errors import HarmonyError
-from infra.web_address import split_url
+from infra.console.errors import HarmonyError
+from infra.console.web import split_url
 from infra.yaml_text import load_yaml
 
 _PATH = "/metrics"

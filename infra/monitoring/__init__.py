@@ -1,1 +1,1 @@
-"""Dashboards, rules and configuration for Prometheus and Grafana; nothing here runs in a worker."""
+"""What is merged into other modules next."""

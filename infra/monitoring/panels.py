@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from infra.monitoring.fleet_dashboard import FLEET
-from infra.monitoring.pipeline_dashboard import PIPELINE
-from infra.monitoring.workload_dashboard import WORKLOADS
+from infra.observability.dashboards.fleet import FLEET
+from infra.observability.dashboards.pipeline import PIPELINE
+from infra.observability.dashboards.workload import WORKLOADS
 
 DASHBOARDS = (FLEET, WORKLOADS, PIPELINE)

@@ -6,9 +6,9 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from infra.health import HealthSnapshot
-from infra.metric_catalogue import METRICS, Metric
-from infra.metrics import PREFIX
+from infra.observability.catalogue import METRICS, Metric
+from infra.observability.health import HealthSnapshot
+from infra.observability.metrics import PREFIX
 
 # Counters and gauges that tell of the way from a sample to a command; histograms by their mean.
 _SHOWN = (

@@ -6,8 +6,8 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Any, Final
 
-from infra.dead_letter_box import DeadLetterView, read_letter
-from infra.kafka_tail import TailRecord
+from infra.explain.dead_letters import DeadLetterView, read_letter
+from infra.kafka.tail import TailRecord
 
 MAX_LETTERS: Final = 200
 _MOST_CHARS = 300

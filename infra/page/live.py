@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from infra.page.fleet import FleetMemory
+from infra.page.memory import FleetMemory
 from infra.page.peers import Peer
 from infra.page.views import fleet_row, workload_view
 

@@ -13,17 +13,17 @@ import structlog
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from infra.health import Health
+from infra.observability.health import Health
 from infra.own_version import own_version
-from infra.page.fleet import FleetMemory
 from infra.page.health_view import health_view
 from infra.page.letters import LetterMemory
 from infra.page.live import LiveFleet, WorkerView
+from infra.page.memory import FleetMemory
 from infra.page.peers import Peer, announced, peers_of
-from infra.page.routes import PageRoutes
+from infra.page.server import PageRoutes
 from infra.page.settings_view import settings_view
 from infra.page.tail import PageTail
-from infra.settings import Settings
+from infra.settings.load import Settings
 
 _PEERS_EVERY_S = 5.0
 

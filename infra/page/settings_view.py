@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from infra.settings import Settings
+from infra.settings.load import Settings
 
 # What a plug-in is given may be anything, secrets included.
 _KEYS_ONLY = "advanced.plugins.options."

@@ -12,10 +12,10 @@ import structlog
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 
-from infra.kafka_tail import tail_record
-from infra.page.fleet import FleetMemory
+from infra.console.text import printable
+from infra.kafka.tail import tail_record
 from infra.page.letters import MAX_LETTERS, LetterMemory
-from infra.printable import printable
+from infra.page.memory import FleetMemory
 from streams.runtime.transport import read_any_headers, take_leave
 from streams.topics import Topics
 

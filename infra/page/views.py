@@ -12,8 +12,8 @@ import numpy as np
 from agents.records import Decision, Quantiles
 from infra.page import history as h
 from infra.page.adoption import Adoption, adoption, largest_within
-from infra.page.fleet import short_key
 from infra.page.history import Fan, Turn, WorkloadHistory, attainment
+from infra.page.memory import short_key
 from infra.page.skill import LEVELS, Floats, skill
 from infra.page.words import because, headline, why_this_count
 

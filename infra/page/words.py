@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from agents.records import Decision
-from infra.operate_views import GUARD_WORDS, if_it_carries, words_of_expected
-from infra.printable import printable
+from infra.console.text import printable
+from infra.explain.views import GUARD_WORDS, if_it_carries, words_of_expected
 from infra.promise_words import words_of_promises
 
 _LONGEST = 300

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from infra.plugins.installed import find
-from infra.settings import Settings
+from infra.settings.load import Settings
+from infra.settings.plugins import find
 
 
 def require_chosen(settings: Settings) -> None:

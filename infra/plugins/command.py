@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from infra.cli_options import ConfigOption, JsonOption, print_json, say
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
+from infra.console.options import ConfigOption, JsonOption, print_json, say
 
 
 def plugins(
@@ -19,7 +19,7 @@ def plugins(
     as_json: JsonOption = False,
 ) -> None:
     """List the installed plug-ins, or check one; exit code 1 when it breaks the contract."""
-    from infra.plugins.installed import GROUPS, find, installed
+    from infra.settings.plugins import GROUPS, find, installed
 
     if check is None:
         rows = [
@@ -37,8 +37,8 @@ def plugins(
     kind, _, name = check.partition(":")
     if kind not in GROUPS or not name:
         raise HarmonyError(f"--check {check!r}: write KIND:NAME; kinds are {', '.join(GROUPS)}.", 2)
-    from infra.plugins.check import examine
-    from infra.settings import load_settings
+    from infra.operate.plugins import examine
+    from infra.settings.load import load_settings
 
     section = load_settings(config).advanced.plugins
     findings = examine(find(kind, name), section.options.get(kind, {}))

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
 from infra.plugins.guarded import Guarded
-from infra.plugins.installed import Plugin, identity
-from infra.plugins.limits import PluginLimits
+from infra.settings.limits import PluginLimits
+from infra.settings.plugins import Plugin, identity
 from model.contract import ContextBatch, ForecastBatch
 from streams.meter import Meter
 

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 import structlog
 
 from infra.plugins.breaker import Breaker
-from infra.plugins.installed import Plugin
-from infra.plugins.limits import PluginLimits
+from infra.settings.limits import PluginLimits
+from infra.settings.plugins import Plugin
 from streams.meter import Meter, NullMeter
 
 T = TypeVar("T")

@@ -7,10 +7,10 @@ from operator import index
 from typing import Any
 
 from agents.planning.rows import PolicyQuestion
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
 from infra.plugins.guarded import Guarded, PluginFailed
-from infra.plugins.installed import Plugin
-from infra.plugins.limits import PluginLimits
+from infra.settings.limits import PluginLimits
+from infra.settings.plugins import Plugin
 from streams.meter import Meter
 from streams.records.limits import MAX_REPLICAS
 

@@ -1,1 +1,1 @@
-"""Scaling policies on a recorded load: the loop's own engine, every policy behind one interface, and the oracles."""
+"""What is merged into other modules next."""

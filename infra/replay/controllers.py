@@ -7,12 +7,12 @@ from typing import Protocol
 from agents.actuation.guard import ApplyGuard
 from agents.policy import Policy
 from agents.records import Decision
+from infra.lab.replay.loop import MemoryLoop
+from infra.lab.replay.setting import Setting
+from infra.lab.replay.view import View
 from infra.replay.certainties import Certainty
-from infra.replay.loop import MemoryLoop
 from infra.replay.policy import ScalingPolicy
-from infra.replay.setting import Setting
 from infra.replay.telemetry_faults import OnItsWay, fault_at
-from infra.replay.view import View
 from infra.simulator.cluster import Cluster
 from infra.simulator.gpu import DeviceModel
 from infra.simulator.telemetry import SlotTelemetry, TelemetrySampler

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from infra.replay.live import Lived, window_s
+from infra.lab.replay.simulation import Lived, window_s
 from infra.simulator.cluster import held_seconds
 
 Interval = tuple[float, float]

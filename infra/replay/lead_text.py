@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
 from infra.replay.rates import MOST_SIGMA
 from infra.simulator.lead_time import MixedStarts
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from infra.replay.records import Row
+from infra.lab.replay.records import Row
 
 _W, _H, _LEFT, _RIGHT, _TOP, _BOTTOM = 860, 520, 70, 190, 46, 56
 _COLOURS = ("#d62728", "#1f77b4", "#2ca02c", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from infra.replay.view import View
+from infra.lab.replay.view import View
 
 
 class ScalingPolicy(Protocol):

@@ -13,9 +13,9 @@ from typing import Final
 
 import numpy as np
 
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
+from infra.lab.replay.setting import Load
 from infra.replay.rates import RateProfile
-from infra.replay.setting import Load
 from infra.simulator.arrivals import Arrivals
 
 _BUILT_IN: Final = {"flash-crowd": "1800", "regime-shift": "2400", "longer-answers": "7200"}

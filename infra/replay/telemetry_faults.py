@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Generic, Literal, TypeVar, cast, get_args
 
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
 
 Kind = Literal["gap", "silent", "frozen", "delayed"]
 T = TypeVar("T")

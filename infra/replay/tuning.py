@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from infra.replay.catalogue import STATIC_PEAK, Choice, Knowledge, candidates, controller_of, default_of
-from infra.replay.harmony import HARMONY_VARIANTS
-from infra.replay.live import live
-from infra.replay.setting import Setting
+from infra.lab.replay.policies.catalogue import STATIC_PEAK, Choice, Knowledge, candidates, controller_of, default_of
+from infra.lab.replay.policies.harmony import HARMONY_VARIANTS
+from infra.lab.replay.setting import Setting
+from infra.lab.replay.simulation import live
 
 MARGIN = 0.6
 _ALIKE = 1.05  # times the fewest misses, which nobody would pay for to avoid

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from agents.actuation.guard import RateCaps
 from infra.actuate.cli import app
 from infra.actuate.store import WordsFile
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
 
 OWN = shlex.join([sys.executable, str(Path(__file__).parent / "own_actuator.py")])
 
@@ -153,7 +153,7 @@ def test_a_python_subject_is_found_by_name() -> None:
 
 
 def our_subject() -> object:
-    from infra.actuate.conformance_desk import DeskSubject, MemoryWorld
+    from infra.actuate.conformance.subjects import DeskSubject, MemoryWorld
 
     return DeskSubject(MemoryWorld())
 
@@ -168,7 +168,7 @@ def test_a_webhook_without_a_secret_is_refused(monkeypatch: pytest.MonkeyPatch, 
 
 def test_acting_on_nothing_declared_is_refused(words: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARMONY_BROKERS", "127.0.0.1:9")
-    monkeypatch.setattr("infra.logs.configure_logging", lambda *_, **__: None)
+    monkeypatch.setattr("infra.observability.logs.configure_logging", lambda *_, **__: None)
     refused = run("kubernetes", "--act", "--server", "http://127.0.0.1:9")
     assert isinstance(refused.exception, HarmonyError)
     assert refused.exception.exit_code == 2

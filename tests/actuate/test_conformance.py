@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from agents.actuation.guard import ApplyGuard, Verdict
-from infra.actuate.conformance import START_MS, Result, run_kit
-from infra.actuate.conformance_desk import DeskSubject, MemoryWorld, PullWorld, World
+from infra.actuate.conformance.kit import START_MS, Result, run_kit
+from infra.actuate.conformance.subjects import DeskSubject, MemoryWorld, PullWorld, World
 from tests.actuate.worlds import KedaWorld, KubernetesWorld, WebhookWorld
 
 WORLDS: dict[str, tuple[Callable[[], World], int, set[str]]] = {

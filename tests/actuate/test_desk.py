@@ -15,9 +15,9 @@ from agents.actuation.guard import ApplyGuard, RateCaps, Words
 from agents.policy import TargetRef, WorkloadSpec
 from agents.records import Command, Pin, Target
 from infra.actuate.actuator import Event, NotApplied, Order, Overtaken
-from infra.actuate.desk import Desk
+from infra.actuate.controller import Desk
 from infra.actuate.store import Store, WordsFile, write_whole
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
 from tests.agents.test_apply_guard import command
 
 NOW = 1_000

@@ -9,7 +9,7 @@ import typer
 import yaml
 
 from infra.actuate import cli
-from infra.actuate.conformance_cases import CASES
+from infra.actuate.conformance.cases import CASES
 from infra.actuate.gauges import SERIES
 from tests.programs import ROOT
 

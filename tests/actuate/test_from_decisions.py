@@ -13,7 +13,7 @@ from agents.decide.kernel import DecideKernel
 from agents.decide.records import decode_command
 from agents.records import Command
 from infra.actuate.actuator import Event
-from infra.actuate.desk import Desk
+from infra.actuate.controller import Desk
 from infra.actuate.pull import Answers
 from streams.records.facts import Control
 from tests.actuate.test_desk import Fleet

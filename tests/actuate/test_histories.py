@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from infra.actuate.conformance import Bench
-from infra.actuate.conformance_desk import DeskSubject, MemoryWorld, PullWorld, World
-from infra.actuate.conformance_law import History
+from infra.actuate.conformance.kit import Bench
+from infra.actuate.conformance.laws import History
+from infra.actuate.conformance.subjects import DeskSubject, MemoryWorld, PullWorld, World
 from tests.actuate.worlds import KedaWorld, KubernetesWorld, WebhookWorld
 
 # Explaining a failure takes longer than finding it.

@@ -12,11 +12,11 @@ import pytest
 
 from agents.actuation.guard import ApplyGuard
 from infra.actuate.clocks import wall_ms
-from infra.actuate.desk import Desk
+from infra.actuate.controller import Desk
 from infra.actuate.gauges import LeaseGauges
 from infra.actuate.pull import Answers
-from infra.health import Health
-from infra.probes import ProbeServer
+from infra.observability.health import Health
+from infra.observability.probes import ProbeServer
 from tests.actuate.test_manifests import queries
 from tests.agents.test_apply_guard import TARGET, command
 from tests.monitoring.prometheus_server import Prometheus, prometheus

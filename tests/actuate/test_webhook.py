@@ -13,7 +13,7 @@ from aiohttp import web
 from agents.decide.records import decode_command
 from infra.actuate.actuator import NotApplied, Order
 from infra.actuate.webhook import LONGEST_PAUSE_S, Webhook, secret_bytes, sign
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
 from tests.actuate.loopback import started
 from tests.actuate.receiver import Receiver
 from tests.agents.test_apply_guard import TARGET, command

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from infra.actuate.actuator import Actuator
-from infra.actuate.conformance import ABILITIES, Ability
-from infra.actuate.conformance_desk import PullWorld
-from infra.actuate.desk import Desk
+from infra.actuate.conformance.kit import ABILITIES, Ability
+from infra.actuate.conformance.subjects import PullWorld
+from infra.actuate.controller import Desk
 from infra.actuate.keda import METRIC, KedaScaler, Lookup
 from infra.actuate.keda_messages import SERVICE
 from infra.actuate.kubernetes import Kubernetes

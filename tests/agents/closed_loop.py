@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from agents.policy import Policy
-from infra.metrics import PrometheusMeter
-from infra.replay.loop import MemoryLoop
+from infra.lab.replay.loop import MemoryLoop
+from infra.observability.metrics import PrometheusMeter
 from model.baselines.ridge import RidgeForecaster
 from streams.config import StreamConfig
 from streams.records.facts import FleetFacts

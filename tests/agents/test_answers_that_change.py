@@ -13,7 +13,7 @@ from agents.planning.units import unit_input
 from agents.policy import Policy, Slo, SloClass
 from agents.workload.state import new_state
 from agents.workload.units import recent_lengths
-from infra.replay.loop import MemoryLoop
+from infra.lab.replay.loop import MemoryLoop
 from model.baselines.smoothing import SeasonalNaiveForecaster
 from model.capacity.posterior import CapacityPosterior
 from model.capacity.request_shape import RequestShape

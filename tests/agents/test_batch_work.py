@@ -15,7 +15,7 @@ from agents.policy import BatchRule, NightlyBatch, Policy, Schedule, WorkloadSpe
 from agents.records import Limit
 from agents.workload.state import WorkloadState
 from agents.workload.units import UNIT_OF
-from infra.replay.loop import MemoryLoop
+from infra.lab.replay.loop import MemoryLoop
 from model.baselines.smoothing import SeasonalNaiveForecaster
 from model.capacity.lead_time import LeadTimePosterior
 from model.capacity.posterior import CapacityPosterior

@@ -15,8 +15,8 @@ from agents.decide.agent import DecideLane
 from agents.decide.kernel import DecideKernel
 from agents.decide.records import decode_decision
 from agents.policy import Policy
-from infra.metrics import PrometheusMeter
-from infra.stage_metrics import DecideMetrics
+from infra.observability.metrics import PrometheusMeter
+from infra.observability.stage_metrics import DecideMetrics
 from streams.log import Emission, LogRecord, OutRecord
 from tests.agents.decide_runs import kernel
 from tests.agents.plan_samples import FREE, STREAM, TOPICS, log, plan, policy, record, spec

@@ -17,7 +17,7 @@ from agents.policy import Policy, Role, Slo
 from agents.records import Decision
 from agents.workload.state import WorkloadState, new_state
 from agents.workload.units import UNIT_OF, demand_steps, role_miss_ratio, unit_evidence
-from infra.replay.loop import MemoryLoop
+from infra.lab.replay.loop import MemoryLoop
 from model.baselines.smoothing import SeasonalNaiveForecaster
 from model.capacity.posterior import SlotEvidence
 from model.capacity.request_shape import Lengths

@@ -11,7 +11,7 @@ from agents.policy import Slo, SloClass, WorkloadSpec
 from agents.records import Quantiles
 from agents.workload.slo_classes import promise_capacities, strain_of
 from agents.workload.state import WorkloadState, new_state
-from infra.replay.loop import MemoryLoop
+from infra.lab.replay.loop import MemoryLoop
 from model.baselines.smoothing import SeasonalNaiveForecaster
 from model.capacity.attribution import Strain
 from streams.config import StreamConfig

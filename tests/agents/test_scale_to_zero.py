@@ -21,7 +21,7 @@ from agents.policy import GuardLimits, IdleRule, Policy, TargetRef, WorkloadSpec
 from agents.records import Command, Decision, Limit
 from agents.workload.signals import idle_since
 from agents.workload.state import new_state
-from infra.replay.loop import MemoryLoop
+from infra.lab.replay.loop import MemoryLoop
 from model.baselines.pool import FallbackForecaster
 from model.baselines.ridge import RidgeForecaster
 from model.baselines.smoothing import SeasonalNaiveForecaster

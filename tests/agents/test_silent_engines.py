@@ -8,7 +8,7 @@ import pytest
 from agents.policy import Slo
 from agents.records import Decision
 from agents.workload.signals import SignalLimits, input_facts
-from infra.replay.loop import MemoryLoop
+from infra.lab.replay.loop import MemoryLoop
 from model.baselines.smoothing import SeasonalNaiveForecaster
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.config import StreamConfig

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from agents.planning.planner import simple_proposals
 from agents.policy import GuardLimits
 from agents.records import Decision, LevelRisk
-from infra.replay.loop import MemoryLoop
+from infra.lab.replay.loop import MemoryLoop
 from model.baselines.smoothing import SeasonalNaiveForecaster
 from streams.config import StreamConfig
 from streams.records.facts import FleetFacts

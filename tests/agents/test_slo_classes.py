@@ -16,7 +16,7 @@ from agents.planning.request import PlanInput, PlanResult
 from agents.policy import Policy, Slo, SloClass, WorkloadSpec, strictest
 from agents.records import ClassRisk, Decision, LevelRisk
 from agents.workload.slo_classes import Classes, ClassesSnapshot
-from infra.replay.loop import MemoryLoop
+from infra.lab.replay.loop import MemoryLoop
 from model.baselines.smoothing import SeasonalNaiveForecaster
 from model.calibration.budget import ErrorBudget
 from model.calibration.risk import RiskCalibration

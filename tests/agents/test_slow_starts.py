@@ -11,7 +11,7 @@ from agents.planning.limits import sight_limit
 from agents.planning.request import PlanResult
 from agents.policy import GuardLimits
 from agents.records import Limit, Quantiles
-from infra.replay.loop import MemoryLoop
+from infra.lab.replay.loop import MemoryLoop
 from model.baselines.smoothing import SeasonalNaiveForecaster
 from streams.config import StreamConfig
 from streams.records.facts import FleetFacts, OutcomeFact

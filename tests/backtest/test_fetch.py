@@ -15,14 +15,14 @@ import pytest
 from typer.testing import CliRunner
 
 from infra.backtest.fetch import fetch
-from infra.backtest.history import History
-from infra.cli import app
-from infra.collect.http_get import Http
-from infra.collect.profiles import choose
-from infra.collect.prometheus_api import PrometheusApi
-from infra.collect.readings import Reader
-from infra.collect.workload_rules import Identities
-from infra.errors import HarmonyError
+from infra.cli.app import app
+from infra.collect.mapping.profiles import choose
+from infra.collect.mapping.readings import Reader
+from infra.collect.mapping.workloads import Identities
+from infra.collect.sources.http import Http
+from infra.collect.sources.prometheus import PrometheusApi
+from infra.console.errors import HarmonyError
+from infra.lab.backtest.history import History
 from tests.collect.exporter import answering
 from tests.monitoring.prometheus_server import prometheus
 from tests.programs import needs

@@ -14,10 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from infra.backtest import judge as judge_module
-from infra.backtest.history import BIN_S, History
 from infra.backtest.history_file import write_history
-from infra.backtest.judge import (
+from infra.backtest.plot import held
+from infra.cli.app import app
+from infra.console.errors import HarmonyError
+from infra.lab.backtest import judge as judge_module
+from infra.lab.backtest.history import BIN_S, History
+from infra.lab.backtest.judge import (  # fmt: skip
     Judged,
     Terms,
     fit_speed,
@@ -27,18 +30,15 @@ from infra.backtest.judge import (
     recorded_controller,
     scaled,
     setting_of,
-)  # fmt: skip
-from infra.backtest.plot import held
-from infra.backtest.report import caveats, lines_of, verdict, write_report
-from infra.cli import app
-from infra.errors import HarmonyError
+)
+from infra.lab.backtest.report import caveats, lines_of, verdict, write_report
+from infra.lab.replay.policies.harmony import REPLAY_POLICY
+from infra.lab.replay.policies.hpa import Hpa
+from infra.lab.replay.setting import Load
+from infra.lab.replay.simulation import live
 from infra.replay.controllers import RuleController
-from infra.replay.harmony import REPLAY_POLICY
-from infra.replay.live import live
 from infra.replay.policies.behaviour import Behaviour
-from infra.replay.policies.hpa import Hpa
 from infra.replay.rates import Tokens
-from infra.replay.setting import Load
 from infra.simulator.arrivals import Arrivals
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import Profile, named_profile

@@ -8,11 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 from agents.policy import GuardLimits, Policy
-from infra.backtest import job, judge
-from infra.backtest.judge import Terms
-from infra.cli import app
-from infra.replay.harmony import acting_early
-from infra.replay.live import NewController
+from infra.cli.app import app
+from infra.lab.backtest import job, judge
+from infra.lab.backtest.judge import Terms
+from infra.lab.replay.policies.harmony import acting_early
+from infra.lab.replay.simulation import NewController
 from tests.backtest.test_judge import history
 
 

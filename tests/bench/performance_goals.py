@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
-from infra.bench.scale import workload_us
+from infra.lab.bench.scale import workload_us
 
 Results = Callable[[str], Mapping[str, Any]]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from infra.bench.scale import slots_of
+from infra.lab.bench.scale import slots_of
 from tests.bench.markdown import conditions, table
 from tests.bench.performance_goals import goals
 from tests.bench.stored import results

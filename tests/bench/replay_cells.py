@@ -21,8 +21,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from infra.bench.report import document, load_average, print_table
 from infra.json_report import write_json
+from infra.lab.bench.report import document, load_average, print_table
 from infra.replay.intervals import Window, paired_windows
 
 LEADS_S = (30, 100, 300)
@@ -187,7 +187,7 @@ def replayed(data: Path, folder: Path, load: str, lead_s: int, asked: tuple[str,
     where = folder / f"{load}-{lead_s}{name}.json"
     if not where.exists():
         options = [word.format(data=data) for word in LOADS[load]]
-        command = [sys.executable, "-m", "infra.cli", "replay", *options, "--lead-time", str(lead_s), *effort]
+        command = [sys.executable, "-m", "infra.cli.app", "replay", *options, "--lead-time", str(lead_s), *effort]
         unfinished = where.with_suffix(".part")
         subprocess.run([*command, "--json", str(unfinished)], check=True, stdout=subprocess.DEVNULL)
         unfinished.replace(where)

@@ -11,7 +11,7 @@ import argparse
 from collections import Counter
 
 from infra.replay.past import observing, rates_of
-from infra.replay.rate_files import read_rates
+from infra.simulator.rate_files import read_rates
 from model.bursts.recurring import RecurringSurges
 
 STEP_MS, AHEAD_STEPS = 15_000, 16

@@ -10,9 +10,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from infra.cli import app
-from infra.errors import HarmonyError
-from infra.settings import load_settings
+from infra.cli.app import app
+from infra.console.errors import HarmonyError
+from infra.settings.load import load_settings
 from infra.simulator.profiles import load_profile
 from tests.capacity.configs import LLAMA_70B
 from tests.capacity.test_load_tests import SUMMARY

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.capacity.model_files import given_size, model_size
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
+from infra.lab.capacity.model_files import given_size, model_size
 from tests.capacity.configs import LLAMA_70B, PUBLISHED
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from agents.actuation.guard import ApplyGuard
 from agents.records import Command, Target
-from infra.actuate.desk import Desk
+from infra.actuate.controller import Desk
 from infra.actuate.keda import KedaScaler, Lookup
 from infra.actuate.pull import Answers
 from tests.cluster.external_metrics import asked_by_grpc

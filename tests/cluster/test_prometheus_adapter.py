@@ -15,9 +15,9 @@ import yaml
 
 from infra.actuate.clocks import wall_ms
 from infra.actuate.gauges import LeaseGauges
-from infra.health import Health
 from infra.loopback_port import free_port
-from infra.probes import ProbeServer
+from infra.observability.health import Health
+from infra.observability.probes import ProbeServer
 from tests.cluster.cluster import Cluster, controllers, running, write_kubeconfig
 from tests.cluster.external_metrics import ROOT, registered
 from tests.cluster.hpa import DEPLOYMENT, MANIFESTS, followed, says, settle_at, start_with_twenty, take_away

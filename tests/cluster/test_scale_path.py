@@ -11,9 +11,9 @@ import pytest
 
 from agents.records import Target
 from infra.actuate.actuator import Actuator, NotApplied, Order, Overtaken
-from infra.actuate.conformance import ABILITIES, Ability, run_kit
-from infra.actuate.conformance_desk import DeskSubject
-from infra.actuate.desk import Desk
+from infra.actuate.conformance.kit import ABILITIES, Ability, run_kit
+from infra.actuate.conformance.subjects import DeskSubject
+from infra.actuate.controller import Desk
 from infra.actuate.kubernetes import COST, FactsReader, Kubernetes, rivals
 from infra.actuate.kubernetes_api import Access, KubernetesApi, Status
 from streams.records.facts import FleetFacts

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from infra.collect.exposition import read_exposition
+from infra.collect.formats.exposition import read_exposition
+from infra.collect.mapping.profiles import choose
+from infra.collect.mapping.readings import Reader, Reading
+from infra.collect.mapping.workloads import Identities
 from infra.collect.packing import pack
-from infra.collect.profiles import choose
-from infra.collect.readings import Reader, Reading
-from infra.collect.workload_rules import Identities
 from streams.log import OutRecord
 from streams.records.decode import decode
 from streams.records.schema import FleetRecord, SampleRecord

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from infra.collect import assembly
 from infra.collect.assembly import Assembler
+from infra.collect.mapper import RawFold
 from infra.collect.packing import pack
-from infra.collect.raw_mapper import RawFold
 from streams.log import LogRecord, OutRecord
 from streams.records.dead_letters import KEPT_PER_STRETCH
 from tests.collect.samples import TOPICS, TS_MS, VLLM, packed, reader, readings_of

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from infra.collect.choices import _FORGOTTEN_AFTER_MS
-from infra.collect.readings import Reader
+from infra.collect.mapping.choices import _FORGOTTEN_AFTER_MS
+from infra.collect.mapping.readings import Reader
 from tests.collect.samples import TS_MS, VLLM, reader, readings_of
 
 

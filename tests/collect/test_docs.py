@@ -11,9 +11,9 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from infra.cli import app
-from infra.collect.profile_schema import MappingFile
-from infra.settings_workload import WorkloadSection
+from infra.cli.app import app
+from infra.collect.mapping.schema import MappingFile
+from infra.settings.workload import WorkloadSection
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/collectors.md").read_text(encoding="utf-8")
@@ -55,7 +55,7 @@ def test_every_command_and_option_exists(line: str) -> None:
 
 
 def test_every_table_of_keys_names_keys_of_the_schema() -> None:
-    from infra.collect.profile_schema import Choice
+    from infra.collect.mapping.schema import Choice
 
     table = PAGE[PAGE.index("| key of a field") : PAGE.index("`harmony collect profiles --mapping")]
     assert set(Choice.model_fields) <= set(re.findall(r"`(\w+)`", table))

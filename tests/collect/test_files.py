@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from infra.cli import app
-from infra.collect.exposition import UnreadableError
+from infra.cli.app import app
+from infra.collect.formats.exposition import UnreadableError
 from infra.collect.tables import Table
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
 from tests.collect.exporter import answering
 from tests.collect.samples import DCGM, KUBE, TS_MS, VLLM
 

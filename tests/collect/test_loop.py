@@ -7,11 +7,11 @@ from threading import Event
 
 import pytest
 
-from infra.collect.exposition import read_exposition
+from infra.collect.formats.exposition import read_exposition
 from infra.collect.loop import Collector
 from infra.collect.points import Point
-from infra.collect.scrape import Round
-from infra.errors import HarmonyError
+from infra.collect.sources.scrape import Round
+from infra.console.errors import HarmonyError
 from streams.log import OutRecord
 from tests.collect.samples import TOPICS, TS_MS, VLLM, accepted, reader
 

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from infra.collect.host import PROFILE as HOST_PROFILE
-from infra.collect.host import Host
-from infra.collect.nvml import PROFILE as NVML_PROFILE
-from infra.collect.nvml import Nvml
-from infra.collect.readings import Reader
-from infra.collect.workload_rules import Identities
-from infra.errors import HarmonyError
+from infra.collect.mapping.readings import Reader
+from infra.collect.mapping.workloads import Identities
+from infra.collect.sources.host import PROFILE as HOST_PROFILE
+from infra.collect.sources.host import Host
+from infra.collect.sources.nvml import PROFILE as NVML_PROFILE
+from infra.collect.sources.nvml import Nvml
+from infra.console.errors import HarmonyError
 from streams.records.schema import SampleRecord
 from tests.collect.samples import TS_MS, packed
 

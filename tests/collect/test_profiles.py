@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from infra.collect.mapping.profiles import SHIPPED, choose, read_mapping, shipped_profiles
+from infra.collect.mapping.readings import metric_names
+from infra.collect.mapping.schema import FIELDS
 from infra.collect.profile_list import listed, shown
-from infra.collect.profile_schema import FIELDS
-from infra.collect.profiles import SHIPPED, choose, read_mapping, shipped_profiles
-from infra.collect.readings import metric_names
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
 from tests.collect.samples import VLLM, packed, reader, readings_of
 
 

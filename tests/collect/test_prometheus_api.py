@@ -7,9 +7,9 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from infra.collect.http_get import Http
-from infra.collect.prometheus_api import PrometheusApi, PrometheusError, PrometheusSource
-from infra.errors import HarmonyError
+from infra.collect.sources.http import Http
+from infra.collect.sources.prometheus import PrometheusApi, PrometheusError, PrometheusSource
+from infra.console.errors import HarmonyError
 from tests.collect.exporter import Answers, answering
 
 PATH = "/api/v1/query"

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.collect import raw_vector
+from infra.collect.formats import vector as raw_vector
+from infra.collect.formats.raw_record import UNFORESEEN, read_raw
+from infra.collect.formats.values import time_ms
+from infra.collect.mapping.readings import Reading
 from infra.collect.points import Point
-from infra.collect.raw_record import UNFORESEEN, read_raw
-from infra.collect.raw_values import time_ms
-from infra.collect.readings import Reading
 from streams.records.strict_json import MalformedError
 from tests.collect.samples import TS_MS, VLLM, packed, reader, readings_of
 from tests.collect.writers import (

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from infra.collect.files import read_file
-from infra.collect.readings import Reading
+from infra.collect.mapping.readings import Reading
 from streams.records.schema import SampleRecord
 from tests.collect.samples import packed, reader
 

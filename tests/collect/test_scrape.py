@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.collect.exposition import UnreadableError, read_exposition
-from infra.collect.http_get import FetchError, Http, configured
+from infra.collect.formats.exposition import UnreadableError, read_exposition
 from infra.collect.points import Point
-from infra.collect.scrape import Scraper
+from infra.collect.sources.http import FetchError, Http, configured
+from infra.collect.sources.scrape import Scraper
 from infra.collect.targets import Target, parse_labels, parse_target, read_targets
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
 from tests.collect.exporter import answering
 from tests.collect.samples import TS_MS, VLLM, reader
 

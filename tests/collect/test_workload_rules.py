@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from infra.collect.profile_schema import WorkloadRule
-from infra.collect.profiles import shipped_profiles
-from infra.collect.workload_rules import Identities, Identity, NoIdentity, matches, pod_owner
+from infra.collect.mapping.profiles import shipped_profiles
+from infra.collect.mapping.schema import WorkloadRule
+from infra.collect.mapping.workloads import Identities, Identity, NoIdentity, matches, pod_owner
 from streams.records.limits import is_plain
 from streams.records.schema import MAX_LABEL_CHARS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from infra.collect.exposition import read_exposition
+from infra.collect.formats.exposition import read_exposition
 from infra.collect.points import Point
 from tests.collect.samples import TS_MS, VLLM, reader
 

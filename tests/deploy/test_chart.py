@@ -15,8 +15,8 @@ import pytest
 import typer
 import yaml
 
-from infra import cli
-from infra.settings import Settings, load_settings
+from infra.cli import app as cli
+from infra.settings.load import Settings, load_settings
 from tests.deploy.chart import CHART, EVERYTHING, OTHERS, SCHEMAS, helm, of_kind, rendered, template, write_schemas
 from tests.programs import ROOT, found, needs
 
@@ -72,8 +72,8 @@ def test_every_value_is_used_and_version_and_links_are_the_projects() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert (chart["version"], chart["appVersion"]) == (version, version)
-    assert (CHART / "rules").resolve() == ROOT / "infra/monitoring/rules"
-    assert (CHART / "dashboards").resolve() == ROOT / "infra/monitoring/dashboards"
+    assert (CHART / "rules").resolve() == ROOT / "infra/deploy/prometheus/rules"
+    assert (CHART / "dashboards").resolve() == ROOT / "infra/deploy/grafana/dashboards"
 
 
 @needs("helm")
@@ -240,10 +240,10 @@ def test_monitoring_is_the_projects_own() -> None:
         {"targetLabel": "job", "replacement": "harmony"},
         {"targetLabel": "fleet", "replacement": "blue"},
     ]
-    assert 'up{job="harmony"}' in (ROOT / "infra/monitoring/rules/alerts.yml").read_text()
+    assert 'up{job="harmony"}' in (ROOT / "infra/deploy/prometheus/rules/alerts.yml").read_text()
     assert endpoint["authorization"]["credentials"] == {"name": "harmony-token", "key": "token"}
     groups = [d["spec"]["groups"] for d in of_kind(objects, "PrometheusRule")]
-    files = sorted((ROOT / "infra/monitoring/rules").glob("*.yml"))
+    files = sorted((ROOT / "infra/deploy/prometheus/rules").glob("*.yml"))
     assert groups == [yaml.safe_load(file.read_text())["groups"] for file in files]
     shown = {
         name: json.loads(text)
@@ -251,7 +251,7 @@ def test_monitoring_is_the_projects_own() -> None:
         if d["metadata"]["labels"].get("grafana_dashboard")
         for name, text in d["data"].items()
     }
-    boards = sorted((ROOT / "infra/monitoring/dashboards").glob("*.json"))
+    boards = sorted((ROOT / "infra/deploy/grafana/dashboards").glob("*.json"))
     assert shown == {file.name: json.loads(file.read_text()) for file in boards}
 
 

@@ -13,10 +13,10 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from infra import settings_page
-from infra.cli import app
+from infra.settings import docs as settings_page
+from infra.cli.app import app
 from infra.docs_hooks import rewritten
-from infra.settings import Settings
+from infra.settings.load import Settings
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -61,7 +61,7 @@ def test_every_command_and_option_exists(page: str, line: str) -> None:
 
 
 def test_the_page_of_settings_is_current() -> None:
-    assert settings_page.PAGE.read_text() == settings_page.page(), "python -m infra.settings_page"
+    assert settings_page.PAGE.read_text() == settings_page.page(), "python -m infra.settings.docs"
 
 
 def test_the_page_of_settings_has_every_key() -> None:

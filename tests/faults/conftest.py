@@ -10,7 +10,7 @@ from typing import Protocol
 
 import pytest
 
-from infra.kafka_embedded import EmbeddedKafka
+from infra.kafka.embedded import EmbeddedKafka
 from streams.config import StreamConfig
 from tests.brokers import started_broker
 from tests.faults.exactness import Proof

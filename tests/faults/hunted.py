@@ -12,7 +12,7 @@ from urllib.request import urlopen
 
 import yaml
 
-from infra.fail_points import ALL_POINTS, hit_line
+from infra.worker.fail_points import ALL_POINTS, hit_line
 from streams.config import StreamConfig
 from tests.faults.exactness import Proof
 from tests.faults.hostile import HostilePipeline

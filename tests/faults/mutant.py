@@ -46,17 +46,17 @@ def main() -> None:
         Lane._publish = _commit_first  # type: ignore[method-assign]
         DecideLane.fold = _sealed_first  # type: ignore[method-assign]
     elif name == "unasked":
-        from infra.topic_admin import TopicAdmin
+        from infra.kafka.admin import TopicAdmin
 
         TopicAdmin.missing_rights = lambda *_: ()  # type: ignore[method-assign]
     elif name == "other-model":
-        from infra import model_host
+        from infra.worker import forecast_role as model_host
 
         other = FallbackForecaster(RidgeForecaster(seed=1), SeasonalNaiveForecaster())
         model_host.worker_forecaster = lambda *_, **__: other  # type: ignore[assignment]
     else:
         sys.exit(f"no mutation {name!r}")
-    from infra.cli import main as harmony
+    from infra.cli.app import main as harmony
 
     harmony()
 

@@ -82,8 +82,8 @@ class Nursery:
 
 
 def _serve(home: Path) -> None:
-    import infra.cli
-    import infra.worker  # noqa: F401 - this is what takes the time
+    import infra.cli.app
+    import infra.worker.process  # noqa: F401 - this is what takes the time
 
     while True:
         if select.select([0], [], [], _POLL_S)[0]:

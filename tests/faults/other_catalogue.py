@@ -14,7 +14,7 @@ def main() -> None:
     rest = [i for i in known if i.level != 1]
     # Before anything imports it by name: which modules do may change.
     catalogue.DEFAULT_CATALOGUE = (*reversed(demand), *rest, new)
-    from infra.cli import main as harmony
+    from infra.cli.app import main as harmony
 
     harmony()
 

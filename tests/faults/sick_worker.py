@@ -134,7 +134,7 @@ def main() -> None:
     illness, mark = sys.argv[1], Path(sys.argv[2])
     ILLNESSES[illness](mark.exists)
     sys.argv = ["harmony", *sys.argv[3:]]
-    from infra.cli import main as harmony
+    from infra.cli.app import main as harmony
 
     harmony()
 

@@ -17,7 +17,7 @@ from time import monotonic, sleep
 import numpy as np
 
 from infra.durations import parse_duration_s
-from infra.kafka_embedded import EmbeddedKafka
+from infra.kafka.embedded import EmbeddedKafka
 from tests.faults.logs import Progress
 from tests.integration.pipeline import Pipeline, stop, workload_names
 

@@ -9,7 +9,7 @@ from time import monotonic, sleep
 
 import pytest
 
-from infra.kafka_embedded import EmbeddedKafka
+from infra.kafka.embedded import EmbeddedKafka
 from tests.faults.conftest import Hunt
 from tests.faults.exactness import check_everything
 

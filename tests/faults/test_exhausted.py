@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.kafka_embedded import EmbeddedKafka
+from infra.kafka.embedded import EmbeddedKafka
 from tests.faults.nursery import Forked, Nursery
 from tests.integration.pipeline import Pipeline, stop, workload_names
 

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from infra.fail_points import ALL_POINTS, hit_line
+from infra.worker.fail_points import ALL_POINTS, hit_line
 from tests.faults.conftest import Hunt
 from tests.faults.exactness import check_everything
 from tests.faults.hunted import Hunted

@@ -9,7 +9,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.protocol.admin import AlterClientQuotasRequest
 
-from infra.kafka_embedded import EmbeddedKafka
+from infra.kafka.embedded import EmbeddedKafka
 from infra.producers import close_producer
 from tests.faults.nursery import Nursery
 from tests.faults.test_exhausted import needy_worker

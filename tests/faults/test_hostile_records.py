@@ -12,8 +12,8 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from agents.planning.codec import decode_plan, encode_plan
 from agents.records import LevelRisk, Quantiles, WorkloadPlan
-from infra.kafka_embedded import EmbeddedKafka
-from infra.topic_admin import create_topics
+from infra.kafka.admin import create_topics
+from infra.kafka.embedded import EmbeddedKafka
 from streams.config import StreamConfig
 from streams.topics import PLAN_BYTES, Topics
 from tests.agents.plan_samples import plan, record

@@ -15,8 +15,8 @@ from agents.actuation.guard import ApplyGuard, RateCaps, Words
 from agents.decide.records import decode_command, decode_decision
 from agents.policy import GuardLimits
 from agents.records import Command, Decision
-from infra.errors import HarmonyError
-from infra.settings import load_settings
+from infra.console.errors import HarmonyError
+from infra.settings.load import load_settings
 from streams.records.facts import Control, FleetFacts
 from streams.records.schema import encode_control, encode_fleet
 from streams.topics import Topics

@@ -8,7 +8,7 @@ from time import monotonic
 
 import pytest
 
-from infra.rights import Right
+from infra.kafka.rights import Right
 from tests.faults.logs import Progress
 from tests.faults.nursery import Nursery
 from tests.integration.pipeline import stop

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from infra.kafka_embedded import EmbeddedKafka
+from infra.kafka.embedded import EmbeddedKafka
 from tests.faults.exactness import IDENTITIES, Proof, check_pages, entries_of, undisturbed, unique
 from tests.faults.hunted import SESSION_S, WAIT_S, Hunted
 from tests.faults.logs import Progress

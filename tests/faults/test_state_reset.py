@@ -12,8 +12,8 @@ from time import monotonic, sleep
 import pytest
 from kafka.admin import KafkaAdminClient
 
-from infra.settings import load_settings
-from infra.topic_admin import create_topics
+from infra.kafka.admin import create_topics
+from infra.settings.load import load_settings
 from tests.faults.kept_state import Copy, configure, goes_on
 from tests.faults.logs import ends_of
 from tests.integration.pipeline import PARTITIONS, STREAM, Pipeline

@@ -17,7 +17,7 @@ from time import monotonic, sleep
 
 import pytest
 
-from infra.kafka_embedded import EmbeddedKafka
+from infra.kafka.embedded import EmbeddedKafka
 from infra.loopback_port import free_port
 from tests.integration.pipeline import Pipeline, stop, workload_names
 

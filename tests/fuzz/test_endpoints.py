@@ -23,18 +23,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agents.actuation.guard import ApplyGuard
-from infra.actuate.desk import Desk
+from infra.actuate.controller import Desk
 from infra.actuate.gauges import LeaseGauges
 from infra.actuate.keda import KedaScaler, Lookup
 from infra.actuate.keda_messages import METHODS, SERVICE
 from infra.actuate.lease_routes import LeaseRoutes
 from infra.actuate.pull import Answers
-from infra.collect import remote_write_server
 from infra.collect.assembly import Assembler
 from infra.collect.publisher import DryRun
-from infra.collect.remote_write_server import RemoteWriteServer
-from infra.health import Health
-from infra.probes import ProbeServer
+from infra.collect.sources import remote_write as remote_write_server
+from infra.collect.sources.remote_write import RemoteWriteServer
+from infra.observability.health import Health
+from infra.observability.probes import ProbeServer
 from streams.topics import Topics
 from tests.actuate.keda_wire import compiled
 from tests.agents.test_apply_guard import command

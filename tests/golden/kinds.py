@@ -17,8 +17,8 @@ from agents.decide.state import pack_commit, unpack_commit
 from agents.forecast.commit import CommitBody, decode_commit, restore_state, snapshot_state
 from agents.planning.codec import decode_plan, encode_plan
 from agents.records import ForecastRecord, Pin
-from infra.dead_letter_box import read_letter
-from infra.kafka_tail import TailRecord
+from infra.explain.dead_letters import read_letter
+from infra.kafka.tail import TailRecord
 from streams.catalogue import DEFAULT_CATALOGUE, Source
 from streams.log import LogRecord
 from streams.pages.codec import PageAssembler

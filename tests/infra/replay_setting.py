@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from infra.replay.catalogue import Knowledge
-from infra.replay.setting import Load, Setting
+from infra.lab.replay.policies.catalogue import Knowledge
+from infra.lab.replay.setting import Load, Setting
 from infra.simulator.arrivals import Arrivals
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import Profile

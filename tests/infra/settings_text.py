@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.errors import HarmonyError
-from infra.settings import Settings, load_settings
+from infra.console.errors import HarmonyError
+from infra.settings.load import Settings, load_settings
 
 
 def load(tmp_path: Path, text: str = "", environ: dict[str, str] | None = None, **flags: object) -> Settings:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from infra import ablations
-from infra.ablations import ablate, summarize, train_arms
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
+from infra.lab.evaluate import ablations
+from infra.lab.evaluate.ablations import ablate, summarize, train_arms
 from model.network.checkpoint import load
 
 SMALL = {"width": 16, "hidden": 16, "num_blocks": 1, "num_heads": 2, "latents": 2, "head_hidden": 8}

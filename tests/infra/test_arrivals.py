@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.demo import Delayed, demo_fleet, demo_policy, demo_workloads, trace_workload
+from infra.demo.workloads import Delayed, demo_fleet, demo_policy, demo_workloads, trace_workload
 from infra.simulator.arrivals import Arrivals, Trace, TraceError, read_trace
 from infra.simulator.generator import BLOCK_S, GeneratedLoad, LoadShape, TokenShape
 from infra.simulator.profiles import BUILT_IN_PROFILES, Profile, ProfileError, load_profile, named_profile

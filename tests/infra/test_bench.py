@@ -10,10 +10,13 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from infra.bench import scale_subject
-from infra.bench.cli import app
-from infra.bench.inference import InferenceBench, _flops_per_window, _subjects, run_inference_bench
-from infra.bench.job import (
+from infra.bench.preload import partition_of
+from infra.bench.stage_stamps import StageStamps, parts_ms
+from infra.console.errors import HarmonyError
+from infra.lab.bench import scale_subject
+from infra.lab.bench.cli import app
+from infra.lab.bench.inference import InferenceBench, _flops_per_window, _subjects, run_inference_bench
+from infra.lab.bench.job import (
     CATALOGUE,
     FIELDS,
     NUM_WORKLOADS,
@@ -24,15 +27,12 @@ from infra.bench.job import (
     records,
     samples,
 )
-from infra.bench.latency import _by_batch, _by_forecaster
-from infra.bench.live_loop import step_ms_for
-from infra.bench.preload import partition_of
-from infra.bench.report import percentile, spread
-from infra.bench.scale import ring_kb, slopes
-from infra.bench.scale_subject import measure
-from infra.bench.stage_stamps import StageStamps, parts_ms
-from infra.bench.subjects import RIVALS
-from infra.errors import HarmonyError
+from infra.lab.bench.latency import _by_batch, _by_forecaster
+from infra.lab.bench.live_loop import step_ms_for
+from infra.lab.bench.report import percentile, spread
+from infra.lab.bench.scale import ring_kb, slopes
+from infra.lab.bench.scale_subject import measure
+from infra.lab.bench.subjects import RIVALS
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.ingest.kernel import IngestKernel
 from streams.log import LogRecord

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from infra.bench.cli import app
-from infra.kafka_embedded import EmbeddedKafka
+from infra.kafka.embedded import EmbeddedKafka
+from infra.lab.bench.cli import app
 from tests.brokers import started_broker
 
 ALONE = {

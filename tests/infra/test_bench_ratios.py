@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from infra.bench.ingest import BASELINES
 from infra.bench.ratios import LIMITS, fallen
+from infra.lab.bench.ingest import BASELINES
 
 RESULTS = Path(__file__).parents[1] / "bench" / "results" / "ingest.json"
 

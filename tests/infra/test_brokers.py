@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from infra.brokers import Address, format_brokers, knock, parse_brokers
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
 from infra.loopback_port import free_port
+from infra.settings.brokers import Address, format_brokers, knock, parse_brokers
 from tests.actuate.certificates import make
 
 HEADER = bytes.fromhex("00120000 00000000 ffff")  # ApiVersions, version 0, correlation 0, no client id

@@ -16,9 +16,9 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from infra import cli
+from infra.cli import app as cli
+from infra.console.errors import HarmonyError
 from infra.durations import parse_duration_s
-from infra.errors import HarmonyError
 
 ROOT = Path(__file__).parents[2]
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -34,7 +34,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def harmony(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "infra.cli", *arguments],
+        [sys.executable, "-m", "infra.cli.app", *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -56,7 +56,7 @@ def ran(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *ar
 def test_help_needs_neither_torch_nor_faust_and_answers_at_once() -> None:
     program = (
         "import sys, time\n"
-        "import infra.cli\n"
+        "import infra.cli.app\n"
         "heavy = {'torch', 'faust', 'aiokafka', 'jgo', 'pydantic', 'msgspec', 'numpy', 'rich'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
@@ -155,7 +155,7 @@ def test_no_colour_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_reader_that_leaves_early_is_no_error() -> None:
-    program = f"{sys.executable} -m infra.cli version | head -c 1"
+    program = f"{sys.executable} -m infra.cli.app version | head -c 1"
     done = subprocess.run(["sh", "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.stderr == ""
 
@@ -164,7 +164,7 @@ def test_run_hands_its_options_over(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     seen = []
-    monkeypatch.setattr("infra.run.run_demo", seen.append)
+    monkeypatch.setattr("infra.demo.run.run_demo", seen.append)
     (tmp_path / "t.csv").write_text("")
     code, out, _ = ran(
         monkeypatch, capsys, "run", "--trace", "t.csv", "--workers", "3", "--duration", "1h30m", "--speed", "0",
@@ -228,7 +228,7 @@ def test_no_option_takes_a_number_that_is_infinite_or_none(
 def test_a_full_disk_under_the_output_is_one_sentence(arguments: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "infra.cli", *arguments],
+            [sys.executable, "-m", "infra.cli.app", *arguments],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from infra.dead_letter_box import chosen, letters_table, read_letter, replay
-from infra.kafka_tail import TailRecord
+from infra.explain.dead_letters import chosen, letters_table, read_letter, replay
+from infra.kafka.tail import TailRecord
 from streams.log import LogRecord
 from streams.records.dead_letters import DeadLetterBox
 from streams.records.schema import DeadLetter

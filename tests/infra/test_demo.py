@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from infra.demo import demo_fleet, demo_policy, demo_workloads
+from infra.demo.workloads import demo_fleet, demo_policy, demo_workloads
+from infra.lab.replay.policies.harmony import Variant, harmony_controller
+from infra.lab.replay.setting import Load, Setting
+from infra.lab.replay.simulation import live
 from infra.replay.benchmark import benchmark_rps
-from infra.replay.harmony import Variant, harmony_controller
-from infra.replay.live import live
-from infra.replay.setting import Load, Setting
 from infra.simulator.ledger import Objective
 
 

@@ -10,10 +10,10 @@ from urllib.request import urlopen
 
 import pytest
 
-from infra.collect.exposition import read_exposition
-from infra.collect.workload_rules import pod_owner
-from infra.demo import demo_workloads
-from infra.demo_exporters import PAST_S, ExportedWorkload, Exporters, exposition, pod_of, server_of
+from infra.collect.formats.exposition import read_exposition
+from infra.collect.mapping.workloads import pod_owner
+from infra.demo.exporters import PAST_S, ExportedWorkload, Exporters, exposition, pod_of, server_of
+from infra.demo.workloads import demo_workloads
 from streams.records.schema import FleetRecord, SampleRecord
 from tests.collect.samples import packed, reader, readings_of
 

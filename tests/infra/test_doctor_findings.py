@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from infra.doctor import _disk, examine
 from infra.doctor_state import _lag, _retention
 from infra.finding import Finding
-from infra.kafka_tail import TailRecord
+from infra.kafka.tail import TailRecord
 from infra.loopback_port import free_port
-from infra.settings import load_settings
+from infra.operate.doctor import _disk, examine
+from infra.settings.load import load_settings
 from streams.pages.codec import KEY
 
 

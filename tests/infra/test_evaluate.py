@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from infra.cli import app
-from infra.errors import HarmonyError
+from infra.cli.app import app
+from infra.console.errors import HarmonyError
 
 COLUMNS = ("load", "cpu.busy", "blkio.throttle.io_service_bytes_Async")
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from infra.cli import app
-from infra.errors import HarmonyError
+from infra.cli.app import app
+from infra.console.errors import HarmonyError
 
 
 def telemetry(folder: Path, num: int = 200, *, gap: bool = False) -> Path:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.records import ForecastRecord
-from infra.forecast_score import Scorecard, score_of
+from infra.demo.scores import Scorecard, score_of
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 STEP_MS = 1000

@@ -11,10 +11,10 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from infra.errors import HarmonyError
-from infra.health import NOT_REPORTED, Health
-from infra.metrics import PrometheusMeter
-from infra.probes import ProbeServer
+from infra.console.errors import HarmonyError
+from infra.observability.health import NOT_REPORTED, Health
+from infra.observability.metrics import PrometheusMeter
+from infra.observability.probes import ProbeServer
 
 BOUND_S = 10.0
 

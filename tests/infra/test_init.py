@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from infra import cli
-from infra.errors import HarmonyError
-from infra.init_detect import detect
-from infra.settings import load_settings
+from infra.cli import app as cli
+from infra.console.errors import HarmonyError
+from infra.operate.detect import detect
+from infra.settings.load import load_settings
 from tests.collect.exporter import answering
 from tests.collect.samples import VLLM
 from tests.collect.test_prometheus_api import PATH, matrix, series

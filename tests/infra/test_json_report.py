@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from infra.cli import app
-from infra.errors import HarmonyError
+from infra.cli.app import app
+from infra.console.errors import HarmonyError
 from infra.json_report import STDOUT, write_json
 
 BODY = {"mse": float("nan"), "rows": [(1, float("inf")), {"crps": np.float64(0.5)}], "none": None, "whole": 7}

@@ -11,8 +11,8 @@ from aiokafka.errors import KafkaConnectionError
 
 from infra.kafka_complaints import OPERATION_OF, KafkaComplaints
 from infra.loopback_port import free_port
-from infra.metric_catalogue import KAFKA_OPERATIONS, OTHER
-from infra.metrics import PrometheusMeter
+from infra.observability.catalogue import KAFKA_OPERATIONS, OTHER
+from infra.observability.metrics import PrometheusMeter
 
 
 @pytest.fixture

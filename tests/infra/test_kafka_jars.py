@@ -9,9 +9,9 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from infra import kafka_jars
-from infra.errors import HarmonyError
-from infra.kafka_jars import COORDINATES, PINS_FILE, PinnedJar, ensure_jars, read_pins
+from infra.console.errors import HarmonyError
+from infra.kafka import jars as kafka_jars
+from infra.kafka.jars import COORDINATES, PINS_FILE, PinnedJar, ensure_jars, read_pins
 
 BODIES = {f"org/example/part-{n}/1.0/part-{n}-1.0.jar": b"jar %d" % n for n in range(5)}
 PINS = tuple(PinnedJar(PurePosixPath(path), hashlib.sha256(body).hexdigest()) for path, body in BODIES.items())

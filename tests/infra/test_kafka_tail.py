@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from kafka import TopicPartition
 
-from infra import kafka_tail
 from infra.actuate.feed import CommandFeed
-from infra.errors import HarmonyError
-from infra.kafka_tail import TopicTail
+from infra.console.errors import HarmonyError
+from infra.kafka import tail as kafka_tail
+from infra.kafka.tail import TopicTail
 
 
 class Consumer:

@@ -11,8 +11,8 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.logs import RateLimit, configure_logging, escape_values
-from infra.printable import printable
+from infra.console.text import printable
+from infra.observability.logs import RateLimit, configure_logging, escape_values
 
 
 @pytest.fixture(autouse=True)

@@ -17,9 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse_pro
 
 from agents.decide.guards.chain import GATES
 from agents.decide.guards.chain import GUARDS as CHAIN
-from infra.metric_catalogue import GUARDS, METRICS, OTHER, STAGES, Label, Metric
-from infra.metrics import PREFIX, MeterMisuseError, PrometheusMeter, TallyingMeter
-from infra.monitoring import metrics_page
+from infra.observability import docs as metrics_page
+from infra.observability.catalogue import GUARDS, METRICS, OTHER, STAGES, Label, Metric
+from infra.observability.metrics import PREFIX, MeterMisuseError, PrometheusMeter, TallyingMeter
 from tests.programs import ROOT, needs
 
 BY_NAME = {metric.name: metric for metric in METRICS}
@@ -304,4 +304,4 @@ def test_stages_are_those_of_the_design() -> None:
 
 
 def test_the_page_of_metrics_is_current() -> None:
-    assert metrics_page.PAGE.read_text() == metrics_page.page(), "python -m infra.monitoring.metrics_page"
+    assert metrics_page.PAGE.read_text() == metrics_page.page(), "python -m infra.observability.docs"

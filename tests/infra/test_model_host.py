@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from infra.errors import HarmonyError
-from infra.model_host import host_model, network_device
-from infra.settings import Settings
+from infra.console.errors import HarmonyError
+from infra.settings.load import Settings
+from infra.worker.forecast_role import host_model, network_device
 from model.contract import COARSE_ROWS
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.meter import NullMeter

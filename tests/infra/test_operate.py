@@ -16,10 +16,12 @@ from agents.decide.guards import chain as guards
 from agents.decide.kernel import DecideKernel
 from agents.decide.records import decode_decision, encode_command, encode_decision
 from agents.records import Command, Decision
-from infra import cli_operate, operate, operate_place
-from infra.errors import HarmonyError
-from infra.kafka_tail import TailRecord
-from infra.operate_views import GUARD_WORDS, decision_line, explanation, newest_commands, status_rows, status_table
+from infra.console.errors import HarmonyError
+from infra.explain.views import GUARD_WORDS, decision_line, explanation, newest_commands, status_rows, status_table
+from infra.kafka.tail import TailRecord
+from infra.operate import cli as cli_operate
+from infra.operate import commands as operate
+from infra.operate import options as operate_place
 from streams.log import Emission
 from streams.records.facts import Control
 from tests.agents.plan_samples import STREAM, TOPICS, inputs, log, plan, policy, record, spec

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.errors import HarmonyError
-from infra.operator_words import encode_checked, parse_duration_ms, word
+from infra.console.errors import HarmonyError
+from infra.kafka.operator import encode_checked, parse_duration_ms, word
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.records.decode import RecordDecoder
 from streams.records.schema import ControlRecord

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.errors import HarmonyError
-from infra.kafka_tail import TailRecord
-from infra.page_history import NAMES, PageHistory, write_csv
-from infra.series_file import read_series
+from infra.console.errors import HarmonyError
+from infra.kafka.tail import TailRecord
+from infra.lab.series import read_series
+from infra.operate.export import NAMES, PageHistory, write_csv
 from streams.catalogue import DEFAULT_CATALOGUE, SOURCES, Source, of_source
 from streams.config import StreamConfig
 from streams.pages.page import Page, WorkloadFacts

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from infra import plain_yaml
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
 from infra.plain_yaml import NotPlainError, read_plain
 from infra.yaml_text import MOST_LEVELS, load_yaml
 from tests.infra.yaml_documents import SCALARS, nested

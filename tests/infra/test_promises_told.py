@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from agents.records import Decision, LevelRisk, PromiseCapacity, Quantiles
-from infra.operate_views import explanation
+from infra.explain.views import explanation
 from infra.page.words import why_this_count
 from tests.agents.decide_runs import run
 from tests.agents.plan_samples import log, plan, policy, record, spec

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from infra.replay.rate_files import read_rates
 from infra.simulator.arrivals import TraceError
+from infra.simulator.rate_files import read_rates
 
 HEADERS = ("start_s,rate_rps,prompt_tokens", "period,count", "timestamp,value", "category,chunk,timestamp,rate")
 

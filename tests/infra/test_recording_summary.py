@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from infra.forecast_score import Example, IndicatorScore, Sums
+from infra.demo.scores import Example, IndicatorScore, Sums
 from infra.recording_summary import RecordingSummary, render_recording_summary
 from tests.infra.shown import text_of
 

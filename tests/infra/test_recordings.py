@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from infra import cli
-from infra.errors import HarmonyError
-from infra.recording_run import recording_stream
-from infra.recordings import DAY_MS, Readings, Recording, read_recording
+from infra.cli import app as cli
+from infra.console.errors import HarmonyError
+from infra.demo.playback import recording_stream
+from infra.demo.recordings import DAY_MS, Readings, Recording, read_recording
 from streams.catalogue import DEFAULT_CATALOGUE, Source
 from streams.records.decode import RecordDecoder
 from streams.records.facts import FleetFacts

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.errors import HarmonyError
-from infra.replay.calibration import Stated, pooled_interval, reliability
-from infra.replay.reliability_plot import curves_of, draw, main
+from infra.console.errors import HarmonyError
+from infra.lab.replay.calibration import Stated, pooled_interval, reliability
+from infra.lab.replay.reliability_plot import curves_of, draw, main
 
 RISKS = st.builds(Stated, st.floats(0.0, 36_000.0), st.floats(0.0, 1.0), st.booleans())
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from infra.lab.replay.policies.harmony import HARMONY_VARIANTS, policy_of
 from infra.replay.certainties import FixedCapacity, fixed_lead_time
 from infra.replay.controllers import HarmonyController
-from infra.replay.harmony import HARMONY_VARIANTS, policy_of
 from infra.simulator.cluster import Cluster
 from model.capacity.draws import CapacityTable, LeadTable
 from model.capacity.posterior import SPACING, CapacityPosterior

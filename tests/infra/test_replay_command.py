@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from infra.cli import app
-from infra.errors import HarmonyError
-from infra.replay import catalogue
-from infra.replay.harmony import Variant, harmony_controller
-from infra.replay.live import NewController
+from infra.cli.app import app
+from infra.console.errors import HarmonyError
+from infra.lab.replay.policies import catalogue
+from infra.lab.replay.policies.harmony import Variant, harmony_controller
+from infra.lab.replay.simulation import NewController
 from tests.infra.replay_setting import poisson
 
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from agents.policy import GuardLimits, Policy
-from infra.cli import app
-from infra.errors import HarmonyError
-from infra.replay import job
-from infra.replay.harmony import REPLAY_GUARDS, REPLAY_POLICY, acting_early, policy_of
+from infra.cli.app import app
+from infra.console.errors import HarmonyError
+from infra.lab.replay import job
+from infra.lab.replay.policies.harmony import REPLAY_GUARDS, REPLAY_POLICY, acting_early, policy_of
+from infra.lab.replay.prepare import Cell
 from infra.replay.policies.behaviour import Behaviour
-from infra.replay.prepare import Cell
 from tests.infra.replay_setting import setting
 
 

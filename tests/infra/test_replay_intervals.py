@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infra.replay.catalogue import controller_of
+from infra.lab.replay.policies.catalogue import controller_of
+from infra.lab.replay.setting import Load
+from infra.lab.replay.simulation import live
 from infra.replay.intervals import Window, paired_windows, windows_of
-from infra.replay.live import live
-from infra.replay.setting import Load
 from infra.replay.tuning import tune
 from tests.infra.replay_setting import KNOWN, poisson, setting
 

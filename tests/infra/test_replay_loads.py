@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infra.replay.rate_files import read_rates
 from infra.replay.rates import Tokens
 from infra.simulator.arrivals import TraceError
+from infra.simulator.rate_files import read_rates
 
 
 def test_a_built_in_ramp_has_its_rates_and_lengths() -> None:

@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from infra.lab.replay.policies.harmony import policy_of
+from infra.lab.replay.prepare import Options, day_cell
+from infra.lab.replay.setting import START_TS_MS
 from infra.replay.controllers import HarmonyController
-from infra.replay.harmony import policy_of
 from infra.replay.past import Past, past_of
-from infra.replay.prepare import Options, day_cell
-from infra.replay.rate_files import read_rates
-from infra.replay.setting import START_TS_MS
 from infra.simulator.cluster import Cluster
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import named_profile
+from infra.simulator.rate_files import read_rates
 from model.baselines.ridge import RidgeForecaster
 from model.bursts.recurring import RecurringSurges
 from tests.infra.replay_setting import setting

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infra.errors import HarmonyError
-from infra.replay.causal import causal_bound
-from infra.replay.live import Lived
-from infra.replay.oracle import find_schedule
+from infra.console.errors import HarmonyError
+from infra.lab.replay.causal import causal_bound
+from infra.lab.replay.oracle import find_schedule
+from infra.lab.replay.setting import Load, Setting
+from infra.lab.replay.simulation import Lived
 from infra.replay.rates import RateProfile, Tokens
-from infra.replay.setting import Load, Setting
 from infra.replay.surprises import Asked, asked_for, rises, surprise_times, without
 from infra.simulator.arrivals import Arrivals
 from tests.infra.replay_setting import poisson, setting

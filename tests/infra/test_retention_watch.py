@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from infra.health import Health
-from infra.retention_watch import RetentionWatch, short_logs
+from infra.kafka.retention import RetentionWatch, short_logs
+from infra.observability.health import Health
 from tests.monitoring.memory_loop import STREAM, MemoryLoop
 
 

@@ -12,13 +12,13 @@ import yaml
 from rich.console import Console
 
 from agents.policy import Policy
-from infra import run_session
-from infra.demo import DEMO_STREAM
-from infra.errors import HarmonyError
-from infra.run_options import RunOptions
-from infra.run_session import accelerated_session, live_session
-from infra.runstate import read_run_state
-from infra.settings import load_settings
+from infra.console.errors import HarmonyError
+from infra.demo import session as run_session
+from infra.demo.options import RunOptions
+from infra.demo.session import accelerated_session, live_session
+from infra.demo.workloads import DEMO_STREAM
+from infra.kafka.discovery import read_run_state
+from infra.settings.load import load_settings
 
 OWN_KAFKA = "127.0.0.1:29092"
 

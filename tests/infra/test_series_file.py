@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infra.errors import HarmonyError
-from infra.series_file import read_series
+from infra.console.errors import HarmonyError
+from infra.lab.series import read_series
 
 WIDE = "item_id,timestamp,rps,gpu\na,2026-01-01 00:00:00,1,0.5\na,2026-01-01 00:00:15,,0.6\na,2026-01-01 00:00:45,4,\n"
 LONG = (

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infra.settings_file import read_settings_file
+from infra.settings.yaml import read_settings_file
 from tests.infra.yaml_documents import NAMES, SCALARS, nested
 
 

@@ -10,11 +10,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infra.errors import HarmonyError
-from infra.settings import Settings, load_settings
-from infra.settings_errors import _place
-from infra.settings_file import SettingsFile
-from infra.settings_workload import WorkloadSection
+from infra.console.errors import HarmonyError
+from infra.settings.errors import _place
+from infra.settings.load import Settings, load_settings
+from infra.settings.workload import WorkloadSection
+from infra.settings.yaml import SettingsFile
 from tests.infra.settings_text import load, mistake
 
 

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from agents.policy import BatchRule, CalendarRule, KnownEvent, NightlyBatch, Schedule, Slo, SloClass
+from infra.console.errors import HarmonyError
 from infra.demo_settings import settings_of
-from infra.errors import HarmonyError
-from infra.settings import Settings, load_settings
+from infra.settings.load import Settings, load_settings
 
 HEAD = "workloads:\n- id: a\n  replicas: {min: 1, max: 9}\n  schedule:\n"
 TWICE = """\

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from infra.summary import PolicyResult, RunSummary, render_summary
+from infra.demo.summary import PolicyResult, RunSummary, render_summary
 from tests.infra.shown import text_of
 
 SUMMARY = RunSummary(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.errors import HarmonyError
-from infra.supervisor import FORGIVEN_AFTER_S, MOST_RESTARTS, Supervisor
+from infra.console.errors import HarmonyError
+from infra.demo.supervisor import FORGIVEN_AFTER_S, MOST_RESTARTS, Supervisor
 
 WAITS = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from infra.bootstrap import ROOT, known_uvs, usable_uv
-from infra.kafka_jars import read_pins
+from infra.kafka.jars import read_pins
 from infra.supply_chain import bill, with_jars
 
 LOCK = tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))

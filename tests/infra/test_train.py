@@ -7,8 +7,8 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from infra.cli import app
-from infra.errors import HarmonyError
+from infra.cli.app import app
+from infra.console.errors import HarmonyError
 from model.network.checkpoint import load
 from model.network.spec import SHIPPED
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from agents.records import Decision, LevelRisk, Trial
-from infra.operate_views import explanation
+from infra.explain.views import explanation
 from infra.page.words import because, why_this_count
 from tests.agents.decide_runs import run
 from tests.agents.plan_samples import log, plan, policy, record, spec

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from infra import warm_up
+from infra.worker import warm_up
 from model import compiled
 from model.network import spec as packaged
 

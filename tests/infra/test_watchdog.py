@@ -12,9 +12,9 @@ from faust.types.tuples import TP
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infra import watchdog
-from infra.health import Health
+from infra.observability.health import Health
 from infra.watchdog_rules import LaneView, Stall, Watch, WatchdogLimits, WorkerView
+from infra.worker import watchdog
 
 LIMITS = WatchdogLimits()
 LOOK_S = 0.5
@@ -262,7 +262,7 @@ def test_whoever_moves_often_enough_is_never_ended(history: list[tuple[bool, str
 
 
 def test_a_stalled_view_ends_the_process_from_the_thread_and_names_the_place() -> None:
-    from infra.watchdog import Watchdog
+    from infra.worker.watchdog import Watchdog
 
     class App:
         should_stop = False
@@ -274,7 +274,7 @@ def test_a_stalled_view_ends_the_process_from_the_thread_and_names_the_place() -
 
         status = HostStatus()
 
-    from infra.health import Health
+    from infra.observability.health import Health
 
     stalls: list[Stall] = []
     limits = replace(LIMITS, loop_s=1.0)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.errors import HarmonyError
-from infra.web_address import shown, split_url
+from infra.console.errors import HarmonyError
+from infra.console.web import shown, split_url
 
 EXPECTED = "address of a server: write http://host:port"
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from infra.settings import load_settings
-from infra.weights_allowed import allowed_weights
+from infra.settings.load import load_settings
+from infra.settings.weights import allowed_weights
 from model.network.checkpoint import CheckpointError, load
 from model.network.spec import SHIPPED
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 from infra.loopback_port import free_port
-from infra.metrics import PrometheusMeter
+from infra.observability.metrics import PrometheusMeter
 from infra.worker_figures import LagWatch, metric
 
 

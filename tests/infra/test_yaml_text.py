@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from infra import yaml_text
 from infra.collect.targets import read_targets
-from infra.errors import HarmonyError
-from infra.settings_file import read_settings_file
+from infra.console.errors import HarmonyError
+from infra.settings.yaml import read_settings_file
 from infra.yaml_text import MOST_LEVELS, load_yaml
 
 FILE = Path("some.yaml")

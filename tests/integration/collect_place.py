@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from kafka import KafkaConsumer, TopicPartition
 
-from infra.topic_admin import create_topics
+from infra.kafka.admin import create_topics
 from streams.records.decode import decode
 from streams.records.schema import FleetRecord, SampleRecord
 from streams.topics import Topics

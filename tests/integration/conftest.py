@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.kafka_embedded import EmbeddedKafka
+from infra.kafka.embedded import EmbeddedKafka
 from tests.brokers import started_broker
 
 HERE = Path(__file__).parent

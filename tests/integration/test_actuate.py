@@ -21,9 +21,9 @@ from kafka import KafkaProducer
 from agents.decide.records import command_record
 from agents.records import Command
 from infra.actuate.feed import CommandFeed
-from infra.kafka_embedded import EmbeddedKafka
-from infra.kafka_tail import TopicTail
-from infra.topic_admin import create_topics
+from infra.kafka.admin import create_topics
+from infra.kafka.embedded import EmbeddedKafka
+from infra.kafka.tail import TopicTail
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.records.decode import RecordDecoder
 from streams.records.schema import FleetRecord, OutcomeRecord

@@ -12,7 +12,7 @@ from aiohttp import ClientSession
 from kafka import KafkaProducer
 
 from agents.decide.records import command_record
-from infra.topic_admin import create_topics
+from infra.kafka.admin import create_topics
 from streams.topics import Topics
 from tests.brokers import started_broker
 from tests.integration.test_actuate import Place, in_time, until

@@ -10,8 +10,8 @@ from aiokafka.errors import KafkaError
 from kafka import KafkaConsumer, TopicPartition
 from kafka.partitioner.default import murmur2
 
-from infra.kafka_embedded import EmbeddedKafka
-from infra.topic_admin import create_topics
+from infra.kafka.admin import create_topics
+from infra.kafka.embedded import EmbeddedKafka
 from streams.log import OutRecord
 from streams.runtime.producer import partition_of, send_batches
 from streams.topics import Topics

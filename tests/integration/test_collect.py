@@ -15,7 +15,7 @@ from kafka import KafkaProducer
 
 from agents.records import Decision
 from infra.collect.points import Point
-from infra.kafka_embedded import EmbeddedKafka
+from infra.kafka.embedded import EmbeddedKafka
 from streams.records.schema import FleetRecord, SampleRecord
 from tests.collect.exporter import answering
 from tests.collect.samples import DCGM, TS_MS, VLLM

@@ -18,7 +18,7 @@ import pytest
 import yaml
 from kafka import KafkaConsumer, TopicPartition
 
-from infra.kafka_embedded import EmbeddedKafka
+from infra.kafka.embedded import EmbeddedKafka
 from infra.loopback_port import free_port
 from tests.integration.pipeline import stop
 from tests.monitoring.test_compose import COMPOSE, ENV_EXAMPLE, SERVICES

@@ -10,12 +10,12 @@ from time import sleep, time
 import pytest
 import yaml
 
-from infra.doctor import examine
 from infra.doctor_state import _clock
 from infra.finding import Finding
-from infra.kafka_embedded import EmbeddedKafka
-from infra.kafka_tail import TailRecord
-from infra.settings import load_settings
+from infra.kafka.embedded import EmbeddedKafka
+from infra.kafka.tail import TailRecord
+from infra.operate.doctor import examine
+from infra.settings.load import load_settings
 from model.network.spec import SHIPPED
 from tests.integration.pipeline import Pipeline
 

@@ -7,7 +7,7 @@ from time import monotonic, sleep
 
 import pytest
 
-from infra.kafka_embedded import EmbeddedKafka
+from infra.kafka.embedded import EmbeddedKafka
 from tests.integration.pipeline import Pipeline
 
 pytestmark = pytest.mark.kafka

@@ -15,16 +15,16 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import TopicPartition
 
-from infra.errors import HarmonyError
-from infra.kafka_embedded import EmbeddedKafka
+from infra.console.errors import HarmonyError
+from infra.kafka.admin import create_topics
+from infra.kafka.embedded import EmbeddedKafka
 from infra.loopback_port import FIRST_PORT, LAST_PORT, free_port, is_free
-from infra.topic_admin import create_topics
 from streams.topics import TopicSpec
 
 OWNER = """
 import sys, threading
 from pathlib import Path
-from infra.kafka_embedded import EmbeddedKafka
+from infra.kafka.embedded import EmbeddedKafka
 kafka = EmbeddedKafka(Path(sys.argv[1]), quiet=True)
 starter = threading.Thread(target=kafka.start)   # a thread that ends: the broker must outlive it
 starter.start(); starter.join()
@@ -179,7 +179,7 @@ def test_taken_port_is_named(tmp_path: Path) -> None:
 def test_port_taken_between_check_and_bind_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", free_port())) as taken:
         port = taken.getsockname()[1]
-        monkeypatch.setattr("infra.kafka_embedded.is_free", lambda _: True)
+        monkeypatch.setattr("infra.kafka.embedded.is_free", lambda _: True)
         with pytest.raises(HarmonyError, match=rf"Port {port} on 127.0.0.1 is in use"):
             EmbeddedKafka(tmp_path / "data", port=port, quiet=True).start()
 

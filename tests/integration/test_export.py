@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from infra.cli import app
-from infra.errors import HarmonyError
-from infra.kafka_embedded import EmbeddedKafka
-from infra.series_file import read_series
+from infra.cli.app import app
+from infra.console.errors import HarmonyError
+from infra.kafka.embedded import EmbeddedKafka
+from infra.lab.series import read_series
 from tests.integration.pipeline import Pipeline, workload_names
 
 SLOTS = 140

@@ -13,10 +13,10 @@ from kafka import KafkaProducer
 
 from agents.forecast.kernel import STAGE
 from agents.records import ForecastRecord
-from infra.errors import HarmonyError
+from infra.console.errors import HarmonyError
 from infra.forecast_feed import ForecastFeed
-from infra.kafka_embedded import EmbeddedKafka
-from infra.topic_admin import create_topics
+from infra.kafka.admin import create_topics
+from infra.kafka.embedded import EmbeddedKafka
 from streams.catalogue import DEFAULT_CATALOGUE, SOURCES, of_source
 from streams.config import StreamConfig
 from streams.pages.page import Page, WorkloadFacts

@@ -25,14 +25,14 @@ from agents.records import (
     RiskView,
     Target,
 )
-from infra.demo import FleetSpec
-from infra.errors import HarmonyError
-from infra.fleet import FleetRunner, Snapshot
-from infra.kafka_embedded import EmbeddedKafka
+from infra.console.errors import HarmonyError
+from infra.demo.fleet import FleetRunner, Snapshot
+from infra.demo.workloads import FleetSpec
+from infra.kafka.admin import create_topics
+from infra.kafka.embedded import EmbeddedKafka
 from infra.simulator.closed_loop import SimulatedWorkload
 from infra.simulator.generator import GeneratedLoad, LoadShape, TokenShape
 from infra.simulator.profiles import BUILT_IN_PROFILES
-from infra.topic_admin import create_topics
 from streams.config import StreamConfig
 from streams.topics import Topics
 

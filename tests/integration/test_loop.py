@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from agents.records import Command, Decision, ForecastRecord
-from infra.kafka_embedded import EmbeddedKafka
+from infra.kafka.embedded import EmbeddedKafka
 from tests.integration.pipeline import PARTITIONS, STREAM, Pipeline, workload_names
 
 

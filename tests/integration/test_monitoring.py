@@ -12,12 +12,12 @@ from time import monotonic
 
 import pytest
 
-from infra.kafka_embedded import EmbeddedKafka
-from infra.metric_catalogue import METRICS
-from infra.metrics import PREFIX
-from infra.monitoring.dashboard_spec import RATE
+from infra.kafka.embedded import EmbeddedKafka
+from infra.observability.catalogue import METRICS
+from infra.observability.dashboards.spec import RATE
+from infra.observability.metrics import PREFIX
 from tests.integration.pipeline import STREAM, Pipeline, workload_names
-from tests.monitoring.places import MONITORING, RULES
+from tests.monitoring.places import RULES
 from tests.monitoring.prometheus_server import Prometheus, prometheus
 from tests.programs import needs
 
@@ -70,7 +70,7 @@ def test_every_declared_metric_is_scraped_with_its_type(watched: Watched) -> Non
     assert watched.server.query("sum(harmony_dead_letters_total)")[0]["value"][1] == "3"
 
 
-@pytest.mark.parametrize("path", sorted((MONITORING / "dashboards").glob("*.json")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", sorted(DASHBOARD_FILES.glob("*.json")), ids=lambda p: p.stem)
 def test_no_panel_is_empty(watched: Watched, path: Path) -> None:
     empty = []
     for panel in json.loads(path.read_text())["panels"]:

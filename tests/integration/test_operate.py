@@ -11,11 +11,11 @@ from kafka import KafkaProducer
 from typer.testing import CliRunner, Result
 
 from agents.decide.kernel import DecideKernel
-from infra import cli_operate
-from infra.dead_letter_box import read_letter
-from infra.kafka_embedded import EmbeddedKafka
-from infra.kafka_tail import TopicTail
-from infra.topic_admin import create_topics
+from infra.explain.dead_letters import read_letter
+from infra.kafka.admin import create_topics
+from infra.kafka.embedded import EmbeddedKafka
+from infra.kafka.tail import TopicTail
+from infra.operate import cli as cli_operate
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.log import OutRecord
 from streams.records.decode import RecordDecoder

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from infra.kafka_embedded import EmbeddedKafka
+from infra.kafka.embedded import EmbeddedKafka
 from tests.integration.pipeline import Pipeline, stop, workload_names
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]

@@ -8,11 +8,11 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from agents.planning.codec import encode_plan, misses_of_plan
-from infra.kafka_embedded import EmbeddedKafka
+from infra.kafka.admin import create_topics
+from infra.kafka.embedded import EmbeddedKafka
 from infra.page import tail
-from infra.page.fleet import FleetMemory
+from infra.page.memory import FleetMemory
 from infra.page.tail import PageTail
-from infra.topic_admin import create_topics
 from streams.topics import Topics
 from tests.page.fleet_records import STEP_MS, plan
 

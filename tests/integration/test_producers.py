@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
+from infra.kafka.admin import create_topics
 from infra.producers import close_producer
-from infra.topic_admin import create_topics
 from streams.topics import Topics
 from tests.brokers import started_broker
 

@@ -52,16 +52,18 @@ def test_the_walk_ends_with_what_keda_would_be_told(tmp_path: Path, ports: dict[
 
     config = tmp_path / "docs/snippets/walk_prometheus.yml"
     config.parent.mkdir(parents=True)
-    rules = str(ROOT / "infra/monitoring/rules")
+    rules = str(ROOT / "infra/deploy/prometheus/rules")
     config.write_text(
-        here((ROOT / "docs/snippets/walk_prometheus.yml").read_text()).replace("../../infra/monitoring/rules", rules)
+        here((ROOT / "docs/snippets/walk_prometheus.yml").read_text()).replace(
+            "../../infra/deploy/prometheus/rules", rules
+        )
     )
     lines = commands().splitlines()
     asked = [line for line in lines if line.startswith("curl ")]
     assert len(asked) == 2, "KEDA's questions are asked again and again below"
     script = here("\n".join(line for line in lines if line not in asked and not line.startswith("source ")))
     # Ports that are these programs' defaults.
-    script = script.replace("infra.demo_exporters", f"infra.demo_exporters --port {ports['8000']}")
+    script = script.replace("infra.demo.exporters", f"infra.demo.exporters --port {ports['8000']}")
     script = script.replace("actuate keda", f"actuate keda --web-port {ports['9465']} --grpc-port {ports['9466']}")
 
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HARMONY_")} | SHORTER

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.kafka_embedded import EmbeddedKafka
+from infra.kafka.embedded import EmbeddedKafka
 from tests.integration.pipeline import Pipeline, workload_names
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from infra.errors import HarmonyError
-from infra.rights import PARTS, Right, rights_of
-from infra.settings import load_settings
-from infra.topic_admin import TopicAdmin
-from infra.worker import run_worker
-from infra.worker_options import ROLES, WorkerOptions
+from infra.console.errors import HarmonyError
+from infra.kafka.admin import TopicAdmin
+from infra.kafka.rights import PARTS, Right, rights_of
+from infra.settings.load import load_settings
+from infra.worker.options import ROLES, WorkerOptions
+from infra.worker.process import run_worker
 from streams.topics import Topics
 from tests.integration.pipeline import Pipeline, stop, workload_names
 from tests.secure_kafka import MTLS_PRINCIPAL, SecureKafka

@@ -21,8 +21,8 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from agents.decide.records import encode_command, encode_decision
 from agents.records import Command, Target
-from infra.kafka_embedded import EmbeddedKafka
-from infra.topic_admin import create_topics
+from infra.kafka.admin import create_topics
+from infra.kafka.embedded import EmbeddedKafka
 from streams.records.decode import decode
 from streams.records.schema import FleetRecord, SampleRecord
 from streams.topics import Topics

@@ -14,14 +14,14 @@ from typer.testing import CliRunner, Result
 
 from agents.decide.state import DecideCommit, DecideState, pack_commit
 from agents.policy import Policy
-from infra.cli import app
+from infra.cli.app import app
+from infra.console.errors import HarmonyError
 from infra.demo_settings import write_settings
-from infra.errors import HarmonyError
-from infra.kafka_embedded import EmbeddedKafka
-from infra.rights import workers_group
-from infra.settings import load_settings
-from infra.state_reset import raise_epoch
-from infra.topic_admin import create_topics
+from infra.kafka.admin import create_topics
+from infra.kafka.embedded import EmbeddedKafka
+from infra.kafka.rights import workers_group
+from infra.operate.state_reset import raise_epoch
+from infra.settings.load import load_settings
 from streams.config import StreamConfig
 from streams.runtime.commits import encode_commit
 from streams.topics import Topics

@@ -8,9 +8,9 @@ import time
 import pytest
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
-from infra.errors import HarmonyError
-from infra.kafka_embedded import EmbeddedKafka
-from infra.topic_admin import Difference, TopicAdmin, check_topics, create_topics
+from infra.console.errors import HarmonyError
+from infra.kafka.admin import Difference, TopicAdmin, check_topics, create_topics
+from infra.kafka.embedded import EmbeddedKafka
 from streams.topics import Topics
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from kafka import KafkaProducer
 
-from infra.kafka_embedded import EmbeddedKafka
-from infra.topic_admin import create_topics
+from infra.kafka.admin import create_topics
+from infra.kafka.embedded import EmbeddedKafka
 from tests.integration.pipeline import Pipeline, workload_names
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.kafka_embedded import EmbeddedKafka
+from infra.kafka.embedded import EmbeddedKafka
 from tests.actuate import certificates
 from tests.integration.pipeline import Pipeline, stop
 

@@ -37,7 +37,7 @@ def test_the_bench_of_the_model_runs_without_kafka() -> None:
     told = run("""
         import runpy
         sys.argv = ["harmony", "bench", "inference", "--batches", "1", "--rounds", "1"]
-        runpy.run_module("infra.cli", run_name="__main__")
+        runpy.run_module("infra.cli.app", run_name="__main__")
     """)
     assert "eager" in told
     assert "pool" in told

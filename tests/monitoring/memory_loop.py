@@ -15,8 +15,8 @@ from agents.forecast.kernel import ForecastKernel
 from agents.forecast.scoring import ForecastScorer, NaiveBaseline, SkillBoard
 from agents.ingest import IngestLane
 from agents.policy import GuardLimits, Policy, TargetRef, WorkloadSpec
-from infra.metrics import PrometheusMeter
-from infra.stage_metrics import DecideMetrics, IngestMetrics
+from infra.observability.metrics import PrometheusMeter
+from infra.observability.stage_metrics import DecideMetrics, IngestMetrics
 from model.contract import ContextBatch, ForecastBatch, Forecaster
 from streams.catalogue import DEFAULT_CATALOGUE, SOURCES, Source
 from streams.config import StreamConfig

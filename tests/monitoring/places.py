@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from tests.programs import ROOT
 
-MONITORING = ROOT / "infra/monitoring"
-RULES = MONITORING / "rules"
+DEPLOY = ROOT / "infra/deploy"
+RULES = DEPLOY / "prometheus/rules"
+DASHBOARD_FILES = DEPLOY / "grafana/dashboards"

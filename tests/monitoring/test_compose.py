@@ -16,10 +16,10 @@ import jsonschema
 import pytest
 import yaml
 
-from infra.demo import DEMO_STREAM, demo_fleet, demo_policy
-from infra.demo_fleet import demo_settings
-from infra.settings import load_settings
-from tests.monitoring.places import MONITORING
+from infra.demo.standalone import demo_settings
+from infra.demo.workloads import DEMO_STREAM, demo_fleet, demo_policy
+from infra.settings.load import load_settings
+from tests.monitoring.places import DASHBOARD_FILES, DEPLOY
 from tests.programs import ROOT, needs
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -66,7 +66,7 @@ def test_the_profile_gpu_adds_a_forecast_worker_with_a_device_and_prometheus_fin
     (device,) = gpu["deploy"]["resources"]["reservations"]["devices"]
     assert device["capabilities"] == ["gpu"]
     assert {k: v for k, v in gpu.items() if k not in ("profiles", "deploy")} == plain
-    (scrape, *_) = yaml.safe_load((MONITORING / "prometheus.yml").read_text())["scrape_configs"]
+    (scrape, *_) = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text())["scrape_configs"]
     # A name that is not there has no address, and is no target that is down.
     (found,) = scrape["dns_sd_configs"]
     assert "forecast-gpu" in found["names"]
@@ -104,7 +104,7 @@ def test_what_is_mounted_exists() -> None:
 def test_workers_cover_all_roles_with_commands_that_the_command_line_knows() -> None:
     from typer.main import get_command
 
-    from infra.cli import app
+    from infra.cli.app import app
 
     worker = get_command(app).commands["worker"]  # type: ignore[attr-defined]
     known = {name for parameter in worker.params for name in (*parameter.opts, *parameter.secondary_opts)}
@@ -146,10 +146,10 @@ def test_the_image_runs_compiled_code_as_nobody_in_particular() -> None:
 
 @needs("promtool")
 def test_promtool_accepts_the_configuration(tmp_path: Path) -> None:
-    text = (MONITORING / "prometheus.yml").read_text()
+    text = (DEPLOY / "prometheus/prometheus.yml").read_text()
     (tmp_path / "token").write_text("secret")
     text = text.replace("/run/secrets/metrics_token", str(tmp_path / "token"))
-    (tmp_path / "prometheus.yml").write_text(text.replace("rules/", f"{MONITORING / 'rules'}/"))
+    (tmp_path / "prometheus.yml").write_text(text.replace("rules/", f"{DEPLOY / 'prometheus/rules'}/"))
     done = subprocess.run(
         ["promtool", "check", "config", str(tmp_path / "prometheus.yml")], capture_output=True, text=True, check=False
     )
@@ -157,7 +157,7 @@ def test_promtool_accepts_the_configuration(tmp_path: Path) -> None:
 
 
 def test_every_worker_of_a_role_that_may_have_several_is_a_target_of_its_own() -> None:
-    (scrape,) = yaml.safe_load((MONITORING / "prometheus.yml").read_text())["scrape_configs"]
+    (scrape,) = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text())["scrape_configs"]
     (static,), (found,) = scrape["static_configs"], scrape["dns_sd_configs"]
     # One that publishes a port cannot be scaled.
     single = {name for name in WORKERS if "ports" in SERVICES[name]}
@@ -167,12 +167,12 @@ def test_every_worker_of_a_role_that_may_have_several_is_a_target_of_its_own() -
 
 
 def test_grafana_finds_the_dashboards_and_their_data() -> None:
-    provider = yaml.safe_load((MONITORING / "grafana/providers/harmony.yml").read_text())["providers"][0]
+    provider = yaml.safe_load((DEPLOY / "grafana/providers/harmony.yml").read_text())["providers"][0]
     mounts = dict(volume.split(":")[:2] for volume in SERVICES["grafana"]["volumes"])
-    assert mounts["./infra/monitoring/dashboards"] == provider["options"]["path"]
-    assert mounts["./infra/monitoring/grafana/providers"] == "/etc/grafana/provisioning/dashboards"
-    assert mounts["./infra/monitoring/grafana/datasources"] == "/etc/grafana/provisioning/datasources"
-    source = yaml.safe_load((MONITORING / "grafana/datasources/prometheus.yml").read_text())["datasources"][0]
+    assert mounts["./infra/deploy/grafana/dashboards"] == provider["options"]["path"]
+    assert mounts["./infra/deploy/grafana/providers"] == "/etc/grafana/provisioning/dashboards"
+    assert mounts["./infra/deploy/grafana/datasources"] == "/etc/grafana/provisioning/datasources"
+    source = yaml.safe_load((DEPLOY / "grafana/datasources/prometheus.yml").read_text())["datasources"][0]
     assert (source["type"], source["url"]) == ("prometheus", "http://prometheus:9090")
     home = SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
-    assert (MONITORING / "dashboards" / Path(home).name).exists()
+    assert (DASHBOARD_FILES / Path(home).name).exists()

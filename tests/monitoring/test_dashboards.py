@@ -7,25 +7,27 @@ import re
 
 import pytest
 
-from infra.metric_catalogue import METRICS
-from infra.metrics import PREFIX
-from infra.monitoring.dashboard_spec import DashboardSpec
-from infra.monitoring.panels import DASHBOARDS
-from tests.monitoring.places import MONITORING
+from infra.monitoring.panels import DASHBOARD_FILES
+from infra.observability.catalogue import METRICS
+from infra.observability.dashboards.spec import DashboardSpec
+from infra.observability.metrics import PREFIX
+from tests.monitoring.places import DASHBOARD_FILES
 
 NAMES = {PREFIX + metric.name for metric in METRICS}
 
 
 @pytest.mark.parametrize("spec", DASHBOARDS, ids=lambda s: s.uid)
 def test_the_committed_dashboard_is_current(spec: DashboardSpec) -> None:
-    build = pytest.importorskip("infra.monitoring.build", reason="grafana-foundation-sdk is not installed")
-    committed = (MONITORING / "dashboards" / f"{spec.uid}.json").read_text()
-    assert committed == build.dashboard_json(spec), "python -m infra.monitoring.build"
+    build = pytest.importorskip(
+        "infra.observability.dashboards.build", reason="grafana-foundation-sdk is not installed"
+    )
+    committed = (DASHBOARD_FILES / f"{spec.uid}.json").read_text()
+    assert committed == build.dashboard_json(spec), "python -m infra.observability.dashboards.build"
 
 
 @pytest.mark.parametrize("spec", DASHBOARDS, ids=lambda s: s.uid)
 def test_panels_have_names_ids_and_places_of_their_own(spec: DashboardSpec) -> None:
-    board = json.loads((MONITORING / "dashboards" / f"{spec.uid}.json").read_text())
+    board = json.loads((DASHBOARD_FILES / f"{spec.uid}.json").read_text())
     assert board["uid"] == spec.uid
     panels = [panel for panel in board["panels"] if panel["type"] != "row"]
     assert len({panel["id"] for panel in panels}) == len(panels)

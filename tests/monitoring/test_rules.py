@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.metric_catalogue import METRICS
-from infra.metrics import PREFIX
-from tests.monitoring.places import MONITORING, RULES
+from infra.observability.catalogue import METRICS
+from infra.observability.metrics import PREFIX
+from tests.monitoring.places import DEPLOY, RULES
 from tests.programs import ROOT, needs
 
 ALERTS = {
@@ -241,8 +241,7 @@ def test_every_alert_is_tested_and_has_its_runbook() -> None:
 def test_rules_and_runbooks_name_only_what_exists() -> None:
     from typer.main import get_command
 
-    from infra.cli import app
-    from infra.monitoring.panels import DASHBOARDS
+    from infra.cli.app import app
 
     declared = {PREFIX + metric.name for metric in METRICS}
     recorded = {rule["record"] for rule in RECORDED}
@@ -261,6 +260,6 @@ def test_rules_and_runbooks_name_only_what_exists() -> None:
 
 
 def test_prometheus_reads_these_rules() -> None:
-    config = yaml.safe_load((MONITORING / "prometheus.yml").read_text())
+    config = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text())
     assert [Path(p).name for p in config["rule_files"]] == sorted(p.name for p in RULES.glob("*.yml"))
     assert config["scrape_configs"][0]["job_name"] == "harmony"

@@ -12,9 +12,9 @@ from agents.decide.records import encode_decision
 from agents.forecast.scoring import NAIVE
 from agents.ingest import IngestLane
 from agents.records import ReplicaView
-from infra.metrics import PrometheusMeter
+from infra.observability.metrics import PrometheusMeter
+from infra.observability.stage_metrics import DecideMetrics, IngestMetrics
 from infra.source_watch import SourceWatch, closed_slots
-from infra.stage_metrics import DecideMetrics, IngestMetrics
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.ingest.kernel import LATENESS_BOUNDS_MS, IngestKernel, LatenessTally
 from streams.log import Emission, LogRecord, OutRecord

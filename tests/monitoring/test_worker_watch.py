@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from agents.decide.records import command_id, encode_decision
 from agents.records import Decision, ReplicaView, Trial
-from infra.health import Health
-from infra.metrics import PrometheusMeter
-from infra.settings import Settings
-from infra.stage_metrics import DecideMetrics
-from infra.worker_watch import WorkerWatch
+from infra.observability.health import Health
+from infra.observability.metrics import PrometheusMeter
+from infra.observability.stage_metrics import DecideMetrics
+from infra.settings.load import Settings
+from infra.worker.watch import WorkerWatch
 from streams.log import Emission, OutRecord
 from tests.monitoring.memory_loop import MemoryLoop
 from tests.page.fleet_records import TOPICS, decision

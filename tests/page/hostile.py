@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.kafka_tail import TailRecord
+from infra.kafka.tail import TailRecord
 
 EVIL = {
     "html": "<img src=x onerror=document.body.dataset.owned=1>",

@@ -8,17 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
 
-from infra.health import Health
-from infra.metrics import PrometheusMeter
-from infra.page.fleet import FleetMemory
+from infra.observability.health import Health
+from infra.observability.metrics import PrometheusMeter
+from infra.observability.probes import ProbeServer
 from infra.page.health_view import health_view
 from infra.page.letters import LetterMemory
 from infra.page.live import LiveFleet, WorkerView
+from infra.page.memory import FleetMemory
 from infra.page.peers import Peer
-from infra.page.routes import PageRoutes
+from infra.page.server import PageRoutes
 from infra.page.settings_view import settings_view
-from infra.probes import ProbeServer
-from infra.settings import Settings
+from infra.settings.load import Settings
 from tests.page import fleet_records
 
 

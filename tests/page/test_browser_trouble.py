@@ -9,7 +9,7 @@ import pytest
 
 from agents.decide.records import encode_decision
 from agents.records import GuardStep
-from infra.page.fleet import GONE_AFTER_STEPS
+from infra.page.memory import GONE_AFTER_STEPS
 from tests.page.browsing import DESKTOP, PHONE, opened, rows
 from tests.page.fleet_records import TOPICS, decision, forecast, name, step_records
 from tests.page.hostile import EVIL

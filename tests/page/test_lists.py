@@ -19,17 +19,17 @@ from hypothesis import strategies as st
 
 from agents.decide.records import encode_decision
 from agents.records import ReplicaView, Trial
-from infra.health import Health
-from infra.kafka_tail import TailRecord
-from infra.metrics import PrometheusMeter
+from infra.kafka.tail import TailRecord
+from infra.observability.health import Health
+from infra.observability.metrics import PrometheusMeter
 from infra.page.adoption import adoption, largest_within
-from infra.page.fleet import FleetMemory
 from infra.page.health_view import health_view
 from infra.page.letters import LetterMemory
+from infra.page.memory import FleetMemory
 from infra.page.settings_view import settings_view
 from infra.page.tail import PageTail
 from infra.page.views import fleet_row, workload_view
-from infra.settings import Settings, load_settings
+from infra.settings.load import Settings, load_settings
 from tests.page.fleet_records import STEP_MS, TOPICS, decision
 
 counts = st.lists(st.one_of(st.just(math.nan), st.integers(0, 50).map(float)), min_size=1, max_size=40)

@@ -14,12 +14,12 @@ import pytest
 
 from agents.records import Target
 from infra.actuate.actuator import NotApplied, Order
-from infra.actuate.conformance import run_kit
-from infra.errors import HarmonyError
-from infra.plugins.actuator import PluginActuator
-from infra.plugins.check import examine
-from infra.plugins.installed import find
-from infra.plugins.limits import PluginLimits
+from infra.actuate.conformance.kit import run_kit
+from infra.actuate.plugin import PluginActuator
+from infra.console.errors import HarmonyError
+from infra.operate.plugins import examine
+from infra.settings.limits import PluginLimits
+from infra.settings.plugins import find
 
 TARGET = Target("v1", "Fleet", "n", "x")
 ORDER = Order("w", TARGET, 4, 3, None, (1, 1), lambda: True)

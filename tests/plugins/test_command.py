@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from infra.collect.cli_told import Common
+from infra.collect.options import Common
 from infra.collect.receive import map_topic
-from infra.errors import HarmonyError
-from infra.plugins.installed import find
+from infra.console.errors import HarmonyError
+from infra.settings.plugins import find
 from tests.plugins.example import ROOT, write_metadata
 
 
 def harmony(example: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "infra.cli", *arguments],
+        [sys.executable, "-m", "infra.cli.app", *arguments],
         capture_output=True,
         text=True,
         check=False,

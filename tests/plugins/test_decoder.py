@@ -12,13 +12,13 @@ import pytest
 
 from infra.collect.assembly import Assembler
 from infra.collect.command import reader_of
-from infra.collect.raw_mapper import RawFold
-from infra.errors import HarmonyError
-from infra.plugins.check import examine
-from infra.plugins.decoder import PluginDecoder
-from infra.plugins.installed import find
-from infra.plugins.limits import PluginLimits
-from infra.settings import Settings
+from infra.collect.mapper import RawFold
+from infra.collect.plugin import PluginDecoder
+from infra.console.errors import HarmonyError
+from infra.operate.plugins import examine
+from infra.settings.limits import PluginLimits
+from infra.settings.load import Settings
+from infra.settings.plugins import find
 from streams.log import LogRecord
 from streams.records.strict_json import MalformedError
 

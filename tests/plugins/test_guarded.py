@@ -8,10 +8,10 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from infra.metrics import PrometheusMeter
+from infra.observability.metrics import PrometheusMeter
 from infra.plugins.guarded import Guarded, PluginFailed
-from infra.plugins.installed import Plugin
-from infra.plugins.limits import PluginLimits
+from infra.settings.limits import PluginLimits
+from infra.settings.plugins import Plugin
 
 PLUGIN = Plugin("policy", "mine", "my-package", "1.2", EntryPoint("mine", "nowhere:X", "harmony.policies"))
 

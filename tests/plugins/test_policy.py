@@ -15,11 +15,11 @@ import pytest
 from agents.planning.codec import decode_plan
 from agents.planning.rows import PolicyQuestion
 from agents.records import Decision
-from infra.plugins.check import examine
-from infra.plugins.installed import find
-from infra.plugins.limits import PluginLimits
+from infra.operate.plugins import examine
 from infra.plugins.policy import PluginProposer
-from infra.settings import Settings
+from infra.settings.limits import PluginLimits
+from infra.settings.load import Settings
+from infra.settings.plugins import find
 from tests.monitoring.memory_loop import MemoryLoop
 from tests.plugins.example import write_metadata
 

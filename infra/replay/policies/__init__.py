@@ -1,1 +1,1 @@
-"""Public scaling policies, each as its own documents define it."""
+"""What is merged into other modules next."""

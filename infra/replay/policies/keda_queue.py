@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 
+from infra.lab.replay.policies.hpa import TOLERANCE
+from infra.lab.replay.view import View
 from infra.replay.policies.behaviour import Behaviour, Stabilizer
-from infra.replay.policies.hpa import TOLERANCE
-from infra.replay.view import View
 
 
 class KedaQueue:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from infra.replay.view import View
+from infra.lab.replay.view import View
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from harmony_example_plugins.actuator import Directory
-from infra.actuate.conformance import ABILITIES
-from infra.actuate.conformance_desk import DeskSubject
-from infra.actuate.desk import Desk
+from infra.actuate.conformance.kit import ABILITIES
+from infra.actuate.conformance.subjects import DeskSubject
+from infra.actuate.controller import Desk
 
 
 class Files:

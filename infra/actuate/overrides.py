@@ -1,0 +1,112 @@
+"""Words to the actuators of this host, kept in a file: they hold while Kafka and HARMONY are down."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from infra.console.errors import HarmonyError
+from infra.console.options import ConfigOption, print_json, say
+from infra.console.text import printable
+
+if TYPE_CHECKING:
+    from agents.actuation.guard import Words
+    from infra.actuate.store import WordsFile
+
+WordsOption = Annotated[
+    Path | None,
+    typer.Option("--words", help="File of the operator's words; default: in the state directory.", dir_okay=False),
+]
+Because = Annotated[str, typer.Option("--reason", help="Why; kept with the word.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (stop, resume, pin, unpin, words):
+        app.command()(command)
+
+
+def stop(reason: Because = "", file: WordsOption = None, config: ConfigOption = None) -> None:
+    """The kill switch of this host's actuators: they change nothing and answer with errors. Pins still count."""
+    said = f"stopped by {_user()}" + (f": {printable(reason, 200)}" if reason else "")
+    _change(file, config, lambda _: {"stopped": said})
+    say("The actuators of this host change nothing more, until `harmony actuate resume`.")
+
+
+def resume(file: WordsOption = None, config: ConfigOption = None) -> None:
+    """Undo stop."""
+    _change(file, config, lambda _: {"stopped": None})
+    say("The actuators of this host act again.")
+
+
+def pin(
+    workload: Annotated[str, typer.Argument(help="Workload id.")],
+    replicas: Annotated[int, typer.Argument(min=0, help="Replicas to hold.")],
+    for_: Annotated[str, typer.Option("--for", help="How long: 30m, 2h, 1d.")] = "1h",
+    reason: Because = "",
+    file: WordsOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Hold a workload at a count, whatever commands say, even when none come. See also `harmony pin`."""
+    from agents.records import Pin
+    from infra.actuate.clocks import wall_ms
+    from infra.kafka.operator import encode_checked, parse_duration_ms, word
+
+    now_ms = wall_ms()
+    until_ms = now_ms + parse_duration_ms(for_)
+    # The two ways to pin take the same workloads and counts.
+    encode_checked(word("pin", workload, now_ms, replicas=replicas, until_ts_ms=until_ms))
+    held = Pin(replicas, until_ms, _user(), printable(reason, 200))
+    _change(file, config, lambda w: {"pins": {**w.pins, workload: held}})
+    say(f"{printable(workload)}: the actuators of this host hold {replicas} replicas for {for_}.")
+
+
+def unpin(
+    workload: Annotated[str, typer.Argument(help="Workload id.")],
+    file: WordsOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Let commands count again."""
+    from infra.near_names import nearest
+
+    def without(w: Words) -> Mapping[str, Any]:
+        if workload not in w.pins:
+            raise HarmonyError(printable(f"Nothing on this host pins {workload!r}{nearest(workload, w.pins)}."), 2)
+        return {"pins": {name: held for name, held in w.pins.items() if name != workload}}
+
+    _change(file, config, without)
+    say(f"{printable(workload)}: no longer held by the actuators of this host.")
+
+
+def words(file: WordsOption = None, config: ConfigOption = None) -> None:
+    """Print the words in force, as JSON."""
+    import msgspec
+
+    from agents.actuation.guard import Words
+
+    print_json(msgspec.to_builtins(_file(file, config).read() or Words()))
+
+
+def _change(file: Path | None, config: Path | None, edit: Callable[[Words], Mapping[str, Any]]) -> None:
+    """Replace the fields that `edit` returns."""
+    from msgspec.structs import replace
+
+    _file(file, config).change(lambda w: replace(w, **edit(w)))
+
+
+def _file(file: Path | None, config: Path | None) -> WordsFile:
+    from infra.actuate.store import WordsFile, words_path
+    from infra.settings.load import load_settings
+
+    return WordsFile(words_path(load_settings(config).state_dir, file))
+
+
+def _user() -> str:
+    try:
+        return printable(getpass.getuser(), 64)
+    except (OSError, KeyError, ImportError):
+        return "somebody"

@@ -1,0 +1,1 @@
+"""The command line: the one program `harmony` and its commands."""

@@ -1,0 +1,291 @@
+"""The command line. Heavy packages are imported by the commands that need them, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from infra.actuate import cli as actuate_cli
+from infra.cli_end import end_when_told, ended_plainly
+from infra.cli_forecast import forecast
+from infra.collect import cli as collect_cli
+from infra.console.errors import HarmonyError
+from infra.console.options import BrokersOption, ConfigOption, JsonOption, finite, print_json
+from infra.durations import parse_duration_s
+from infra.export_command import export
+from infra.lab.backtest.command import backtest
+from infra.lab.bench import cli as bench_cli
+from infra.lab.capacity.command import capacity
+from infra.lab.evaluate.ablations import ablate
+from infra.lab.evaluate.command import evaluate
+from infra.lab.replay.command import replay
+from infra.lab.train import train
+from infra.operate import cli as cli_operate
+from infra.operate import state as cli_state
+from infra.operate import topics as cli_topics
+from infra.operate.init import init
+from infra.plugins.command import plugins
+
+app = typer.Typer(
+    name="harmony",
+    no_args_is_help=True,
+    # Help in boxes would take twice the time of help itself.
+    rich_markup_mode=None,
+    # A trace with local variables could show secrets.
+    pretty_exceptions_enable=False,
+    help="Predictive, SLO-aware scaling of GPU services on Kafka.",
+)
+app.add_typer(cli_topics.app, name="topics")
+app.add_typer(bench_cli.app, name="bench")
+app.add_typer(cli_state.app, name="state")
+app.add_typer(actuate_cli.app, name="actuate")
+app.add_typer(collect_cli.app, name="collect")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from infra.own_version import own_version
+
+        typer.echo(own_version())
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Predictive, SLO-aware scaling of GPU services on Kafka."""
+
+
+@app.command()
+def version(as_json: JsonOption = False) -> None:
+    """Print the versions of HARMONY and of what it stands on."""
+    from importlib.metadata import version as installed
+
+    from infra.kafka.jars import KAFKA_VERSION
+    from infra.own_version import own_version
+
+    versions = {"harmony": own_version(), "python": ".".join(map(str, sys.version_info[:3])), "kafka": KAFKA_VERSION}
+    versions |= {name: installed(name) for name in ("faust-streaming", "aiokafka", "torch")}
+    if as_json:
+        print_json(versions)
+    else:
+        for name, value in versions.items():
+            typer.echo(f"{name} {value}")
+
+
+@app.command()
+def worker(
+    config: ConfigOption = None,
+    brokers: BrokersOption = None,
+    role: Annotated[
+        str | None, typer.Option(help="What this worker does: all (default), or some of ingest,forecast,decide.")
+    ] = None,
+    instance_id: Annotated[
+        str | None, typer.Option(help="Stable name of this worker; default: host name and number.")
+    ] = None,
+    web_host: Annotated[str | None, typer.Option(help="Address of metrics, health and page.")] = None,
+    web_port: Annotated[int | None, typer.Option(help="Its port; 0 = any free one.")] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
+    ticks: Annotated[
+        bool,
+        typer.Option("--ticks/--no-ticks", help="Close the steps of silent partitions, or leave it to the publisher."),
+    ] = True,
+    accelerated: Annotated[bool, typer.Option("--accelerated", help="Event time is not wall time.")] = False,
+    end_with_parent: Annotated[
+        bool, typer.Option("--end-with-parent", help="Stop when the parent process ends.")
+    ] = False,
+) -> None:
+    """Run a worker until it is told to stop."""
+    # Modules and settings stay: looking them through for garbage as they grow takes a quarter of a start.
+    gc.disable()
+    if end_with_parent:
+        from infra.end_with_parent import watch_parent
+
+        watch_parent()
+    from infra.instance_id import InstanceId
+    from infra.kafka.discovery import resolve_brokers
+    from infra.open_files import ensure_open_files
+    from infra.settings.load import load_settings
+
+    own = {name: value for name, value in (("instance_id", instance_id), ("log_level", log_level)) if value is not None}
+    flags = {
+        "brokers": brokers,
+        "role": role,
+        "web_host": web_host,
+        "web_port": web_port,
+        "advanced": {"worker": own} if own else None,
+    }
+    settings = load_settings(config, flags)
+    ensure_open_files()
+    where = resolve_brokers(settings.brokers or None, settings.state_dir)
+    token = settings.worker.metrics_token
+    with InstanceId(settings.state_dir, settings.worker.instance_id) as instance:
+        from infra.worker.options import WorkerOptions
+        from infra.worker.process import run_worker
+
+        run_worker(
+            settings,
+            WorkerOptions(
+                role=settings.role,
+                brokers=where,
+                instance_id=instance.name,
+                metrics_host=settings.web_host,
+                metrics_port=settings.web_port,
+                metrics_token=token.get_secret_value() if token else None,
+                ticks=ticks,
+                accelerated=accelerated,
+            ),
+        )
+
+
+@app.command()
+def run(
+    trace: Annotated[
+        Path | None, typer.Option(help="Recorded requests that drive the fleet; default: generated.")
+    ] = None,
+    recording: Annotated[
+        Path | None,
+        typer.Option(
+            help="Recorded GPU telemetry to play in place of a fleet, its forecasts scored: a DCGM log (CSV, plain or "
+            "gzip) or a GenTD26 directory."
+        ),
+    ] = None,
+    brokers: Annotated[
+        str | None,
+        typer.Option(
+            "--brokers",
+            "-b",
+            help="A running Kafka; default: one is started here, or with --no-fleet that of the settings.",
+        ),
+    ] = None,
+    config: ConfigOption = None,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Worker processes.")] = 1,
+    duration: Annotated[
+        str | None,
+        typer.Option(help="How long to run once the context is full: seconds, or such as 10m; default: no end."),
+    ] = None,
+    speed: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            callback=finite,
+            help="Simulated seconds per second; 0 = as fast as it goes. Default: 20; 0 for a recording.",
+        ),
+    ] = None,
+    step: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            callback=finite,
+            help="Seconds of simulated time per step. Default: 5, of a recording its interval.",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of load and fleet.")] = 0,
+    fleet: Annotated[bool, typer.Option("--fleet/--no-fleet", help="Simulate a fleet, or wait for telemetry.")] = True,
+    offline: Annotated[bool, typer.Option("--offline", help="Never fetch anything.")] = False,
+    data_dir: Annotated[Path | None, typer.Option(help="Of the Kafka started here.")] = None,
+    kafka_port: Annotated[int | None, typer.Option(min=1, max=65_535, help="Of the Kafka started here.")] = None,
+    web_port: Annotated[int | None, typer.Option(help="Of page and metrics; default: the settings', 0 = any.")] = None,
+    as_json: JsonOption = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No live view and no progress.")] = False,
+) -> None:
+    """Run everything here: Kafka, a fleet that closes the loop, workers, page and metrics."""
+    from infra.demo.options import RunOptions
+    from infra.settings.load import load_settings
+
+    if trace is not None and not trace.is_file():
+        raise HarmonyError(f"--trace: there is no file {trace}.", 2)
+    if trace is not None and recording is not None:
+        raise HarmonyError("--trace and --recording exclude each other: drop one of them.", 2)
+    chosen = RunOptions(
+        settings=load_settings(config, {"brokers": brokers, "web_port": web_port}),
+        config=config,
+        trace=trace,
+        recording=recording,
+        brokers=brokers,
+        workers=workers,
+        duration_s=_duration_s(duration),
+        speed=speed if speed is not None else 0.0 if recording is not None else 20.0,
+        step_s=step,
+        seed=seed,
+        fleet=fleet,
+        offline=offline,
+        data_dir=data_dir,
+        kafka_port=kafka_port,
+        as_json=as_json,
+        quiet=quiet,
+    )
+    from infra.demo.run import run_demo
+
+    run_demo(chosen)
+
+
+def _duration_s(text: str | None) -> float | None:
+    try:
+        return None if text is None else parse_duration_s(text)
+    except ValueError as error:
+        raise HarmonyError(f"--duration: {error}.", 2) from None
+
+
+@app.command()
+def doctor(config: ConfigOption = None, brokers: BrokersOption = None, as_json: JsonOption = False) -> None:
+    """Check Java, jars, ports, brokers, topics, disk and GPU; exit code 1 when something must be done."""
+    from infra.connection import find_fleet
+    from infra.operate.doctor import examine
+    from infra.settings.load import load_settings
+
+    settings, where = load_settings(config, {"brokers": brokers}), None
+    with suppress(HarmonyError):
+        settings, where = find_fleet(config, brokers)
+    findings = list(examine(settings, where))
+    failed = sum(finding.status == "fail" for finding in findings)
+    if as_json:
+        print_json({"ok": failed == 0, "findings": [asdict(finding) for finding in findings]})
+    else:
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False)
+        for heading in ("check", "", "found", "what to do"):
+            table.add_column(heading, overflow="fold")
+        colours = {"ok": "green", "note": "yellow", "fail": "bold red"}
+        for finding in findings:
+            status = Text(finding.status, colours[finding.status])
+            table.add_row(finding.check, status, Text(finding.detail), Text(finding.remedy))
+        Console().print(table)
+    raise typer.Exit(1 if failed else 0)
+
+
+app.command()(backtest)
+app.command()(capacity)
+app.command()(evaluate)
+app.command()(export)
+app.command()(forecast)
+app.command()(init)
+app.command()(plugins)
+app.command()(replay)
+app.command()(train)
+app.command()(ablate)
+app.command("map")(collect_cli.map_raw)
+cli_operate.register(app)
+
+
+def main() -> None:
+    """Entry point: runs the command; a `HarmonyError` becomes its sentence on stderr and its exit code."""
+    end_when_told()
+    with ended_plainly():
+        app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""How others write telemetry: one module per format, each read into points."""

@@ -1,0 +1,79 @@
+"""What others write into Kafka, read by its shape: which format a record has, and its points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from infra.collect.formats import otlp as raw_otlp
+from infra.collect.formats import prometheus_adapter as raw_prometheus_adapter
+from infra.collect.formats import telegraf as raw_telegraf
+from infra.collect.formats import vector as raw_vector
+from infra.collect.points import Point
+from streams.records.strict_json import MalformedError, read
+
+FORMATS = ("auto", "otlp_json", "otlp_proto", "telegraf", "prometheus-kafka-adapter", "vector")
+# How a refusal begins that no reader stated in words of its own.
+UNFORESEEN = "cannot be read"
+_SPACE = b" \t\r\n"
+
+
+class RawPoints(NamedTuple):
+    """The points of one record, and how many of its numbers cannot be used, by reason."""
+
+    points: list[Point]
+    passed_over: dict[str, int]
+
+
+def read_raw(value: bytes, stamp_ms: int, form: str = "auto") -> RawPoints:
+    """The points of one record.
+
+    Args:
+        stamp_ms: the broker's; stands in for a missing time.
+        form: one of `FORMATS`; auto tells them apart by their shape.
+
+    Raises:
+        MalformedError: with a dead-letter code: not JSON, no known format, or nothing in it that can be used.
+        HarmonyError: the package that reads it is not installed.
+    """
+    if form == "otlp_proto" or (form == "auto" and value.lstrip(_SPACE)[:1] not in (b"{", b"[")):
+        document: Any = raw_otlp.decoded(value)
+        form = "otlp_json"
+    else:
+        document = read(value)
+    passed_over: dict[str, int] = {}
+    points: list[Point] = []
+    for item in document if isinstance(document, list) else [document]:
+        if not isinstance(item, dict):
+            raise MalformedError("schema", "neither an object nor an array of objects")
+        points += _read(_reader(item, form), item, stamp_ms, passed_over)
+    if not points and passed_over:
+        reasons = "; ".join(f"{reason} ({n})" for reason, n in passed_over.items())
+        raise MalformedError("schema", f"nothing in it can be used: {reasons}")
+    return RawPoints(points, passed_over)
+
+
+Reader = Callable[[dict[str, Any], int, dict[str, int]], list[Point]]
+
+
+def _read(reader: Reader, item: dict[str, Any], stamp_ms: int, passed_over: dict[str, int]) -> list[Point]:
+    try:
+        return reader(item, stamp_ms, passed_over)
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        # A reader names what it refuses. What it did not think of costs this record, not the topic behind it.
+        raise MalformedError("schema", f"{UNFORESEEN}: {type(error).__name__}: {error}") from error
+
+
+def _reader(item: dict[str, Any], form: str) -> Reader:
+    readers: dict[str, tuple[Reader, bool]] = {
+        "otlp_json": (raw_otlp.points, "resourceMetrics" in item),
+        "telegraf": (raw_telegraf.points, "metrics" in item or {"fields", "name"} <= item.keys()),
+        "prometheus-kafka-adapter": (raw_prometheus_adapter.points, {"labels", "value", "name"} <= item.keys()),
+        "vector": (raw_vector.points, "metric" in item or raw_vector.is_metric(item)),
+    }
+    if form != "auto":
+        return readers[form][0]
+    for reader, fits in readers.values():
+        if fits:
+            return reader
+    raise MalformedError("schema", f"no known format; the keys are {', '.join(sorted(item)[:8]) or 'none'}")

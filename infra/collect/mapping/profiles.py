@@ -1,0 +1,78 @@
+"""Profiles: those that ship with HARMONY, and the user's own in mapping files."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from infra.collect.mapping.schema import MappingFile, Profile, WorkloadRule
+from infra.console.errors import HarmonyError
+from infra.settings.errors import explain
+from infra.settings.yaml import read_settings_file
+
+SHIPPED = Path(__file__).with_name("profiles")
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+class Mapping(NamedTuple):
+    """The profiles to read by, and the rules that name workloads."""
+
+    profiles: tuple[Profile, ...]
+    rules: tuple[WorkloadRule, ...]
+
+
+def read_mapping(path: Path) -> MappingFile:
+    """One mapping file.
+
+    Raises:
+        HarmonyError: unreadable or not as it must be; names file, line and key (exit code 2).
+    """
+    return _parsed(MappingFile, path)
+
+
+@cache
+def shipped_profiles() -> dict[str, Profile]:
+    """By name, in alphabetical order."""
+    profiles = [_parsed(Profile, path) for path in sorted(SHIPPED.glob("*.yaml"))]
+    return {profile.name: profile for profile in profiles}
+
+
+def choose(names: Sequence[str] = (), files: Sequence[Path] = ()) -> Mapping:
+    """The profiles to use: those named, else all that need not be named; those of files come in addition.
+
+    A profile of a file replaces the shipped one of its name.
+
+    Raises:
+        HarmonyError: an unknown name, or a file that is not as it must be (exit code 2).
+    """
+    known = dict(shipped_profiles())
+    own: dict[str, Profile] = {}
+    rules: list[WorkloadRule] = []
+    for path in files:
+        mapping = read_mapping(path)
+        rules += mapping.workloads
+        for profile in mapping.profiles:
+            if profile.name in own:
+                raise HarmonyError(f"{path}: profile {profile.name} is given twice.", 2)
+            own[profile.name] = profile
+    known |= own
+    for name in names:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(sorted(known))}."
+            raise HarmonyError(f"--profile: there is no profile {name!r}{hint}", 2)
+    chosen = set(names) | set(own) if names else {n for n, p in known.items() if not p.opt_in or n in own}
+    return Mapping(tuple(known[name] for name in sorted(chosen)), tuple(rules))
+
+
+def _parsed(model: type[_Model], path: Path) -> _Model:
+    file = read_settings_file(path)
+    try:
+        return model(**file.content)
+    except ValidationError as error:
+        raise explain(error, model, file, {}, {}) from None

@@ -1,0 +1,1 @@
+"""Where telemetry is read from: exporters, Prometheus servers, NVIDIA devices, this machine."""

@@ -1,0 +1,117 @@
+"""A receiver for Prometheus' remote_write: what it takes is put together and published a moment later."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
+
+from aiohttp import web
+
+from infra.collect.assembly import Assembler
+from infra.collect.formats.exposition import UnreadableError
+from infra.collect.packing import pack
+from infra.collect.publisher import Publisher
+from infra.collect.remote_write import MOST_COMPRESSED_BYTES, read_remote_write
+from infra.console.errors import HarmonyError
+from infra.observability.probes import may_ask
+from streams.topics import Topics
+
+PATH = "/api/v1/write"
+_CONTENT_TYPE = "application/x-protobuf"
+_NO_TOKEN = (401, "a bearer token is needed")
+_FLUSH_S = 0.25
+
+
+class RemoteWriteServer:
+    """Answers `POST /api/v1/write`, and publishes every `_FLUSH_S` what is complete.
+
+    A request is acknowledged when it was understood; if this process dies in the moment before its readings are
+    published they are lost, which leaves a gap in the telemetry and nothing worse.
+
+    Args:
+        assembler: puts the pieces together; one scrape comes in several requests.
+        say: takes one line for people.
+        token: senders show it; None: on loopback only, and asked for by a name of loopback.
+    """
+
+    def __init__(
+        self,
+        assembler: Assembler,
+        topics: Topics,
+        publisher: Publisher,
+        host: str,
+        port: int,
+        say: Callable[[str], None],
+        token: str | None = None,
+    ) -> None:
+        self._assembler, self._topics, self._publisher = assembler, topics, publisher
+        self._host, self._port, self._say, self._token = host, port, say, token
+        self.requests = self.refused = self.records = self.lost = 0
+        self._failing = False
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until told to stop, then publish what is left.
+
+        Raises:
+            HarmonyError: the address cannot be listened on.
+        """
+        app = web.Application(client_max_size=MOST_COMPRESSED_BYTES)
+        app.router.add_post(PATH, self._write)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        try:
+            try:
+                await web.TCPSite(runner, self._host, self._port).start()
+            except OSError as error:
+                raise HarmonyError(
+                    f"Cannot listen on {self._host}:{self._port}: {error.strerror or error}. Choose another --listen."
+                ) from error
+            host, port = runner.addresses[0][:2]
+            self._say(f"remote_write: url: http://{host}:{port}{PATH}")
+            while not stop.is_set():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), _FLUSH_S)
+                await self._publish(everything=False)
+        finally:
+            await runner.cleanup()
+            await self._publish(everything=True)
+
+    async def _write(self, request: web.Request) -> web.Response:
+        self.requests += 1
+        if not may_ask(request, self._token):
+            return self._refusal(*((403, "ask as 127.0.0.1 or localhost") if self._token is None else _NO_TOKEN))
+        content_type = request.headers.get("Content-Type", "")
+        # A web page may send any other kind of body to loopback unasked; for this one browsers ask first.
+        if not content_type.startswith(_CONTENT_TYPE) or "io.prometheus.write.v2" in content_type:
+            # The status by which a sender of version 2 knows to fall back to version 1.
+            return self._refusal(415, "only version 1 is spoken here: protobuf_message: prometheus.WriteRequest")
+        try:
+            points = read_remote_write(await request.read())
+        except UnreadableError as error:
+            return self._refusal(400, str(error))
+        now_s = monotonic()
+        for point in points:
+            self._assembler.add(point, now_s)
+        return web.Response(status=204)
+
+    def _refusal(self, status: int, reason: str) -> web.Response:
+        self.refused += 1
+        return web.Response(status=status, text=f"{reason}\n")
+
+    async def _publish(self, *, everything: bool) -> None:
+        readings = self._assembler.everything() if everything else self._assembler.due(monotonic())
+        records = pack(readings, self._topics)
+        if not records:
+            return
+        try:
+            await asyncio.to_thread(self._publisher.publish, records)
+        except HarmonyError as error:
+            self.lost += len(records)
+            if not self._failing:
+                self._say(f"{error.message} Telemetry is lost until it does; trying on.")
+            self._failing = True
+        else:
+            self.records += len(records)
+            self._failing = False

@@ -1,0 +1,166 @@
+"""`harmony run`: a broker, workers and a fleet that closes the loop, watched live and summed up at the end."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf
+from threading import Event
+from time import monotonic, time
+from types import FrameType
+from typing import Any
+
+import orjson
+from rich.console import Console
+
+from agents.policy import Policy
+from infra.console.errors import HarmonyError
+from infra.demo.fleet import FleetRunner, Snapshot
+from infra.demo.live import LiveView
+from infra.demo.options import RunOptions
+from infra.demo.session import Session, accelerated_session, live_session
+from infra.demo.summary import PolicyResult, RunSummary, render_summary
+from infra.demo.workloads import DEMO_STREAM, FleetSpec, demo_fleet, demo_policy
+from infra.kafka.tail import TopicTail
+from infra.simulator.arrivals import TraceError
+from infra.worker_figures import LagWatch, labelled, metric
+from streams.config import StreamConfig
+
+
+def run_demo(options: RunOptions) -> None:
+    """Do what `harmony run` was asked for.
+
+    Raises:
+        HarmonyError: a trace, broker, port or worker that cannot be used; one sentence with the remedy.
+    """
+    console = Console(stderr=True, quiet=options.quiet)
+    if options.recording is not None:
+        from infra.recording_job import run_recording
+
+        run_recording(options, console)
+    elif options.fleet:
+        _run_fleet(options, console)
+    else:
+        _serve(options, console)
+
+
+def _run_fleet(options: RunOptions, console: Console) -> None:
+    stream = replace(DEMO_STREAM, step_ms=round(options.step_s * 1000)) if options.step_s is not None else DEMO_STREAM
+    generated = options.trace is None
+    try:
+        fleet = demo_fleet(options.trace, with_generated=generated, seed=options.seed, step_ms=stream.step_ms)
+    except TraceError as error:
+        raise HarmonyError(str(error), exit_code=2) from error
+    policy = demo_policy(fleet, stream)
+    with accelerated_session(options, policy, stream, console) as session:
+        pace = f"{options.speed:g} x real time" if options.speed else "as fast as possible"
+        console.print(f"pace      {pace} once the context is full; Ctrl-C ends the run with its summary")
+        console.print("look in   harmony status · harmony explain WORKLOAD · harmony decisions --follow\n")
+        summary = _live_the_loop(options, session, stream, policy, fleet, console)
+    _print_summary(summary, policy, options)
+
+
+def _serve(options: RunOptions, console: Console) -> None:
+    """Workers for telemetry of the user's own, until told to stop or the duration is over."""
+    ended = Event()
+    until_s = inf if options.duration_s is None else monotonic() + options.duration_s
+    with live_session(options, console) as session:
+        console.print(
+            f"publish   {session.topics.telemetry_gpu} and {session.topics.telemetry_requests}; Ctrl-C ends the run"
+        )
+        on_stop(ended.set)
+        while not ended.wait(0.5) and monotonic() < until_s:
+            session.supervisor.check()
+
+
+def _live_the_loop(
+    options: RunOptions, session: Session, stream: StreamConfig, policy: Policy, fleet: FleetSpec, console: Console
+) -> RunSummary:
+    with LiveView(console) as view, LagWatch(session.urls) as lag:
+        began_s = monotonic()
+
+        def show(snapshot: Snapshot) -> None:
+            rate = snapshot.live.forecasts / max(1e-9, monotonic() - began_s)
+            view.update(replace(snapshot.live, forecasts_per_s=rate, lag_records=lag.lag_records))
+
+        runner = FleetRunner(
+            session.brokers,
+            session.topics,
+            stream,
+            policy,
+            fleet,
+            speed=options.speed,
+            now_ms=int(time() * 1000),
+            duration_s=options.duration_s,
+            on_update=show,
+            check_alive=session.supervisor.check,
+            security=session.security,
+        )
+        on_stop(runner.stop)
+        return summarise(runner.run(), session)
+
+
+def on_stop(stop: Callable[[], None]) -> None:
+    """Call this on SIGINT and SIGTERM."""
+
+    def handle(_signal: int, _frame: FrameType | None) -> None:
+        stop()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handle)
+
+
+def summarise(results: dict[str, Any], session: Session) -> RunSummary:
+    """The fleet's own figures with what the topics and the workers' metrics say."""
+    topics = session.topics
+    counts = {name: count_records(session, name) for name in (topics.pages, topics.forecasts, topics.dead_letters)}
+    return RunSummary(
+        trace=results["trace"] or "generated",
+        speed=results["speed"],
+        samples=results["samples"],
+        slots=results["slots"],
+        pages=counts[topics.pages],
+        forecasts=counts[topics.forecasts],
+        decisions=results["decisions"],
+        commands=results["commands"],
+        dead_letters=counts[topics.dead_letters],
+        late=sum(metric(url, "samples_total", "late") for url in session.urls),
+        forecasts_by_source=_summed(session, "forecasts_total") or results["forecasts_by_source"],
+        decisions_by_action=results["decisions_by_action"],
+        hold_reasons=results["hold_reasons"],
+        attainment=results["attainment"],
+        gpu_hours=results["gpu_hours"],
+        shadows={p: PolicyResult(r["attainment"], r["gpu_hours"]) for p, r in results["shadows"].items()},
+    )
+
+
+def count_records(session: Session, topic: str) -> int:
+    """Records that a topic of this run holds."""
+    with TopicTail(session.brokers, topic, security=session.security) as tail:
+        return sum(end - begin for begin, end in tail.bounds().values())
+
+
+def _summed(session: Session, name: str) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for url in session.urls:
+        for label, value in labelled(url, name):
+            if float(value) > 0:
+                total[label] = total.get(label, 0) + int(float(value))
+    return total
+
+
+def print_as_json(summary: dict[str, Any]) -> None:
+    """One JSON object on stdout."""
+    sys.stdout.buffer.write(orjson.dumps(summary, option=orjson.OPT_INDENT_2) + b"\n")
+    sys.stdout.flush()
+
+
+def _print_summary(summary: RunSummary, policy: Policy, options: RunOptions) -> None:
+    if options.as_json:
+        print_as_json(summary.to_dict())
+        return
+    console = Console()
+    objective = min(spec.slo.objective for spec in policy.workloads)
+    console.print(render_summary(summary, objective=objective, unicode=console.encoding.lower().startswith("utf")))

@@ -1,0 +1,183 @@
+"""What every kind of `harmony run` needs under it: a broker, topics, worker processes, and a way to find them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, time
+from typing import Any
+
+from rich.console import Console
+
+from agents.policy import Policy
+from infra.console.errors import HarmonyError
+from infra.demo.options import RunOptions
+from infra.demo.supervisor import Supervisor, worker_command
+from infra.demo_settings import write_settings
+from infra.kafka.admin import TopicAdmin
+from infra.kafka.discovery import RunState, read_run_state
+from infra.kafka.embedded import EmbeddedKafka
+from infra.loopback_port import LOOPBACK, free_port
+from infra.run_settings import environment_without_settings, first_port, own_brokers, page_url, process_sections
+from infra.settings.load import settings_path
+from streams.config import StreamConfig
+from streams.topics import Topics
+
+_PARTITIONS = 4
+_PAGES_RETENTION_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A run in progress.
+
+    Attributes:
+        urls: root address of each worker's metrics and probes.
+        security: keyword arguments of kafka-python's clients.
+    """
+
+    brokers: str
+    topics: Topics
+    supervisor: Supervisor
+    urls: tuple[str, ...]
+    security: dict[str, Any]
+
+
+@contextmanager
+def accelerated_session(
+    options: RunOptions, policy: Policy, stream: StreamConfig, console: Console
+) -> Iterator[Session]:
+    """Broker and workers for a publisher that keeps its own time: it ticks, and the workers do not.
+
+    Its time begins anew at every run, so the run has topics that no earlier run has written to.
+
+    Raises:
+        HarmonyError: another run is in progress, or broker, topics or port cannot be had.
+    """
+    state_dir = options.settings.state_dir
+    _refuse_second_run(state_dir)
+    home = state_dir / "run"
+    with ExitStack() as stack:
+        shutil.rmtree(home, ignore_errors=True)
+        home.mkdir(parents=True, exist_ok=True)
+        fresh = options.brokers is None and options.data_dir is None
+        prefix = "harmony." if fresh else f"harmony-run-{int(time())}."
+        topics = Topics(prefix, _PARTITIONS, _PAGES_RETENTION_BYTES)
+        named = options.brokers is not None
+        if options.settings.brokers and not named:
+            console.print(
+                "note      `brokers` of the settings is for telemetry of your own; --brokers sends a fleet there"
+            )
+        brokers = options.brokers or _embedded(options, options.data_dir or home / "kafka", stack, console)
+        config = home / "harmony.yaml"
+        write_settings(config, policy, stream, topics, process_sections(options.settings, kafka=named))
+        workers = _Workers(
+            config,
+            ("--no-ticks", "--accelerated"),
+            tuple((p, f"http://{LOOPBACK}:{p}") for p in _ports(first_port(options.settings), options.workers)),
+            options.settings.kafka_client_options() if named else {},
+            environment_without_settings(options.settings),
+        )
+        yield _start(options, brokers, topics, workers, stack, console)
+
+
+@contextmanager
+def live_session(options: RunOptions, console: Console) -> Iterator[Session]:
+    """Broker and workers for telemetry that others publish, in real time, under the user's own settings.
+
+    Raises:
+        HarmonyError: as `accelerated_session`.
+    """
+    settings = options.settings
+    _refuse_second_run(settings.state_dir)
+    named = own_brokers(settings)
+    with ExitStack() as stack:
+        brokers = named or _embedded(options, options.data_dir or settings.data_dir, stack, console)
+        config = settings_path(options.config)
+        if config is None:
+            config = settings.state_dir / "run" / "harmony.yaml"
+            write_settings(config, settings.policy, settings.stream, settings.topics)
+        pages = tuple((p, page_url(settings, p)) for p in _ports(first_port(settings), options.workers))
+        workers = _Workers(config.absolute(), (), pages, settings.kafka_client_options() if named else {})
+        yield _start(options, brokers, settings.topics, workers, stack, console)
+
+
+def _refuse_second_run(state_dir: Path) -> None:
+    running = read_run_state(state_dir)
+    if running is not None:
+        raise HarmonyError(
+            f"Another `harmony run` is in progress (process {running.pid}, Kafka at {running.brokers}): end it first, "
+            "or give this one a state directory of its own with HARMONY_STATE_DIR."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Workers:
+    """What every worker of a run is started with.
+
+    Attributes:
+        pages: port and root address of each worker's page.
+        security: as in `Session`.
+        environment: None = ours.
+    """
+
+    config: Path
+    flags: tuple[str, ...]
+    pages: tuple[tuple[int, str], ...]
+    security: dict[str, Any]
+    environment: dict[str, str] | None = None
+
+
+def _ports(first: int, number: int) -> list[int]:
+    ports = [first]
+    while len(ports) < number:
+        ports.append(free_port(ports))
+    return ports
+
+
+def _embedded(options: RunOptions, data_dir: Path, stack: ExitStack, console: Console) -> str:
+    kafka = EmbeddedKafka(data_dir, port=options.kafka_port, offline=options.offline, quiet=options.quiet)
+    with console.status("starting Kafka"):
+        kafka.start()
+    stack.callback(kafka.stop)
+    return kafka.bootstrap
+
+
+def _start(
+    options: RunOptions, brokers: str, topics: Topics, workers: _Workers, stack: ExitStack, console: Console
+) -> Session:
+    started_s = monotonic()
+    with TopicAdmin(brokers, workers.security) as admin:
+        admin.create_missing(topics.specs())
+    commands = {
+        f"worker-{n}": worker_command(
+            workers.config,
+            "--brokers",
+            brokers,
+            "--instance-id",
+            f"run-{n}",
+            "--web-port",
+            str(port),
+            "--end-with-parent",
+            *workers.flags,
+        )
+        for n, (port, _) in enumerate(workers.pages)
+    }
+    supervisor = Supervisor(
+        commands,
+        options.settings.state_dir / "run" / "logs",
+        on_restart=lambda name, code: console.print(f"{name} ended with exit code {code}; it is started again"),
+        environment=workers.environment,
+    )
+    supervisor.start()
+    stack.callback(supervisor.stop)
+    urls = tuple(url for _, url in workers.pages)
+    state_dir = options.settings.state_dir
+    stack.enter_context(RunState.written(brokers=brokers, config=str(workers.config), web=urls[0], state_dir=state_dir))
+    console.print(f"Kafka     {brokers}   topics {topics.prefix}*   ready after {monotonic() - started_s:.1f} s")
+    console.print(f"page      {urls[0]}/")
+    console.print(f"metrics   {urls[0]}/metrics   probes {urls[0]}/readyz")
+    return Session(brokers, topics, supervisor, urls, workers.security)

@@ -1,0 +1,143 @@
+"""Keeps worker processes alive: starts them, restarts one that ended, with jittered back-off, and stops them all."""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+
+from infra.console.errors import HarmonyError
+
+MOST_RESTARTS = 5
+FORGIVEN_AFTER_S = 60.0
+_STOP_GRACE_S = 15.0
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 10.0
+_OWN_WORDS = re.compile(r"harmony(?: worker)?(?: stops \(|: )")
+
+
+@dataclass(slots=True)
+class _Member:
+    command: Sequence[str]
+    log_path: Path
+    process: subprocess.Popen[bytes] | None = None
+    started_s: float = 0.0
+    failures_s: list[float] = field(default_factory=list)
+    start_after_s: float = 0.0
+    said_before: int = 0
+
+
+class Supervisor:
+    """Runs commands as children that end with us.
+
+    A child that ends is started again after a pause that doubles from one failure to the next; each pause is drawn
+    between half and one and a half of that, so that workers that fell together do not come back together. A child that
+    has lived for a minute starts with a clean record.
+
+    Args:
+        commands: name -> argument list.
+        log_dir: each child's output goes to `<name>.log` there.
+        on_restart: told name and exit code of a child that ended and will be started again.
+        environment: of the children; None = ours.
+    """
+
+    def __init__(
+        self,
+        commands: Mapping[str, Sequence[str]],
+        log_dir: Path,
+        on_restart: Callable[[str, int], None] = lambda _name, _code: None,
+        clock: Callable[[], float] = monotonic,
+        jitter: Callable[[float, float], float] = random.uniform,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        log_dir.mkdir(parents=True, exist_ok=True)
+        self._members = {name: _Member(command, log_dir / f"{name}.log") for name, command in commands.items()}
+        self._on_restart = on_restart
+        self._clock = clock
+        self._jitter = jitter
+        self._environment = environment
+
+    def start(self) -> None:
+        """Start every child."""
+        for member in self._members.values():
+            member.log_path.write_bytes(b"")
+            self._spawn(member)
+
+    def check(self) -> None:
+        """Restart what has ended; call it about twice a second.
+
+        Raises:
+            HarmonyError: a child that was refused (exit code 2), or that ends again and again; with its last words.
+        """
+        now_s = self._clock()
+        for name, member in self._members.items():
+            if member.process is None:
+                if now_s >= member.start_after_s:
+                    self._spawn(member)
+                continue
+            code = member.process.poll()
+            if now_s - member.started_s > FORGIVEN_AFTER_S:
+                member.failures_s.clear()
+            if code is None:
+                continue
+            member.process = None
+            member.failures_s.append(now_s)
+            failures = len(member.failures_s)
+            if code == 2:
+                raise HarmonyError(f"{name} cannot start: {self._last_words(member)}", 2)
+            if failures > MOST_RESTARTS:
+                span_s = now_s - member.failures_s[0]
+                raise HarmonyError(
+                    f"{name} has ended {failures} times in {span_s:.0f} s and is given up; last with "
+                    f"{_ending(code)}: {self._last_words(member)}"
+                )
+            pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (failures - 1))
+            member.start_after_s = now_s + pause_s * self._jitter(0.5, 1.5)
+            self._on_restart(name, code)
+
+    def stop(self) -> None:
+        """SIGTERM to all, SIGKILL to what has not ended in time."""
+        running = [m.process for m in self._members.values() if m.process is not None and m.process.poll() is None]
+        for process in running:
+            process.terminate()
+        deadline_s = monotonic() + _STOP_GRACE_S
+        for process in running:
+            try:
+                process.wait(max(0.1, deadline_s - monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def pids(self) -> dict[str, int]:
+        """Process ids of the children that run now."""
+        return {name: m.process.pid for name, m in self._members.items() if m.process is not None}
+
+    def _spawn(self, member: _Member) -> None:
+        member.said_before = member.log_path.stat().st_size
+        with member.log_path.open("ab") as log:
+            member.process = subprocess.Popen(
+                member.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment
+            )
+        member.started_s = self._clock()
+
+    @staticmethod
+    def _last_words(member: _Member) -> str:
+        """Our own last sentence of this life, else its last line."""
+        said = member.log_path.read_bytes()[member.said_before :].decode(errors="replace")
+        lines = [line.strip() for line in said.splitlines() if line.strip()]
+        own = [line[found.start() :] for line in lines if (found := _OWN_WORDS.search(line))]
+        return f"{(own or lines or ['it said nothing'])[-1]} (log: {member.log_path})"
+
+
+def _ending(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"signal {-code}"
+
+
+def worker_command(config: Path, *arguments: str) -> list[str]:
+    """Argument list of a worker process of this installation."""
+    return [sys.executable, "-m", "infra", "worker", "--config", str(config), *arguments]

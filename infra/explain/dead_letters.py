@@ -1,0 +1,150 @@
+"""Dead letters: what was refused and why, and sending them again once the cause is gone."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kafka import KafkaProducer
+from kafka.errors import KafkaError
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from infra.console.errors import HarmonyError
+from infra.console.text import printable
+from infra.kafka.tail import TailRecord
+from infra.producers import close_producer
+from infra.settings.brokers import bootstrap_servers
+
+_SEND_TIMEOUT_S = 20.0
+REPLAYED = "replayed"
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterView:
+    """One dead letter. `topic`, `partition`, `offset` say where it was refused; `place` where it lies now.
+
+    `cut_from` is the size of a record of which only the beginning was kept; None = it is whole.
+    """
+
+    place: str
+    stamp_ms: int
+    topic: str
+    partition: int | None
+    offset: int | None
+    reason: str
+    detail: str
+    key: bytes | None
+    value: bytes | None
+    cut_from: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """For scripts; bytes that are not UTF-8 come as base64."""
+        return {
+            "place": self.place,
+            "stamp_ms": self.stamp_ms,
+            "topic": self.topic,
+            "partition": self.partition,
+            "offset": self.offset,
+            "reason": self.reason,
+            "detail": self.detail,
+            **_bytes_field("key", self.key),
+            **_bytes_field("value", self.value),
+            **({} if self.cut_from is None else {"cut_from": self.cut_from}),
+        }
+
+
+def read_letter(record: TailRecord) -> DeadLetterView:
+    """A dead letter from its record; what a header does not say stays empty."""
+    said = {name: value.decode("utf-8", "replace") for name, value in record.headers}
+    return DeadLetterView(
+        place=f"{record.partition}:{record.offset}",
+        stamp_ms=record.stamp_ms,
+        topic=said.get("topic", ""),
+        partition=_number(said.get("partition")),
+        offset=_number(said.get("offset")),
+        reason=said.get("reason", "unknown"),
+        detail=said.get("detail", ""),
+        key=record.key,
+        value=record.value,
+        cut_from=_number(said.get("cut")),
+    )
+
+
+def chosen(letters: Iterable[DeadLetterView], reason: str | None, topic: str | None) -> list[DeadLetterView]:
+    """Those of a reason and of an origin topic (its full name, or what follows the prefix)."""
+    return [
+        x
+        for x in letters
+        if (reason is None or x.reason == reason)
+        and (topic is None or x.topic == topic or x.topic.endswith("." + topic))
+    ]
+
+
+def letters_table(letters: Sequence[DeadLetterView]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for heading in ("place", "refused at", "reason", "detail", "bytes"):
+        table.add_column(heading, overflow="ellipsis" if heading == "bytes" else "fold", no_wrap=heading == "bytes")
+    for x in letters:
+        table.add_row(
+            x.place,
+            printable(f"{x.topic}/{x.partition}@{x.offset}"),
+            printable(x.reason),
+            Text(printable(x.detail, 120)),
+            Text(printable((x.value or b"")[:120].decode("utf-8", "replace")), style="dim"),
+        )
+    if not letters:
+        table.add_row(Text("no dead letters", style="dim"))
+    return table
+
+
+def replay(
+    letters: Sequence[DeadLetterView],
+    allowed_topics: Sequence[str],
+    brokers: str,
+    security: Mapping[str, Any] | None = None,
+) -> int:
+    """Send the original bytes to where they were refused, keyed as before; returns how many.
+
+    Letters that name no telemetry topic of ours are never sent, nor those of which only the beginning was kept.
+
+    Raises:
+        HarmonyError: a broker refuses, or does not acknowledge.
+    """
+    sendable = [x for x in letters if x.topic in allowed_topics and x.value is not None and x.cut_from is None]
+    if not sendable:
+        return 0
+    servers = bootstrap_servers(brokers, security, "; nothing was sent")
+    try:
+        producer = KafkaProducer(bootstrap_servers=servers, acks="all", client_id="harmony-operate", **(security or {}))
+        try:
+            futures = [
+                producer.send(x.topic, value=x.value, key=x.key, headers=[(REPLAYED, x.place.encode())])
+                for x in sendable
+            ]
+            for future in futures:
+                future.get(timeout=_SEND_TIMEOUT_S)
+        finally:
+            close_producer(producer, 5.0)
+    except (KafkaError, ValueError, OSError) as error:
+        raise HarmonyError(
+            f"Sending again failed: {str(error).rstrip('.')}. Nothing was removed; try again."
+        ) from error
+    return len(sendable)
+
+
+def _number(text: str | None) -> int | None:
+    # Not every digit of Unicode is one of int's, and JSON has no whole numbers of any length.
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+def _bytes_field(name: str, value: bytes | None) -> dict[str, str | None]:
+    if value is None:
+        return {name: None}
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(value).decode()}

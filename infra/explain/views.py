@@ -1,0 +1,289 @@
+"""What operators read: the newest decisions as a table, one decision in plain words, decisions as lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from rich import box
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from agents.records import Command, Decision, ForecastView, JumpsAhead, Quantiles, SurgeAhead, Trial
+from infra.console.text import printable
+from infra.promise_words import load_unit, words_of_promises
+
+_ARROWS = {"up": "▲", "down": "▼", "hold": "=", "retired": "×"}
+
+GUARD_WORDS = {
+    "pin": "an operator has pinned the replicas",
+    "kill_switch": "scaling is paused",
+    "mode": "observed only",
+    "expired": "the plan was read too late",
+    "warm_up": "too little has been observed so far",
+    "silent": "no telemetry arrives",
+    "horizon": "the lead time is longer than forecasts reach",
+    "no_fleet_facts": "nobody says how many replicas run",
+    "retired": "the workload is gone",
+    "fence": "a newer decision exists",
+    "freshness": "the telemetry is old",
+    "coverage": "too few sources speak",
+    "zero_after_nonzero": "a sudden zero is not believed",
+    "cliff": "a sudden fall is not believed",
+    "flat": "a frozen value is not believed",
+    "censored": "only completed requests are counted",
+    "missing_metric": "silent sources count as loaded",
+    "bounds": "the declared minimum and maximum",
+    "fleet_budget": "the fleet's GPU budget",
+    "fleet_power": "the fleet's power ceiling",
+    "fleet_floor": "the fleet's minimum",
+    "step_limit": "how fast it may change",
+    "removal_limit": "removals per minute of the fleet",
+    "stabilization": "the largest recent proposal counts",
+    "release": "it may be needed again before it could come back",
+    "tolerance": "too small a change",
+    "model_guard": "never below what the load needs now",
+    "reclaim": "workloads of higher priority lack GPUs",
+    "first_request": "requests wait and no replica is there",
+    "batch": "work with deadlines",
+    "schedule": "the calendar or a known event",
+    "fallback": "no proposal was made",
+}
+
+
+def if_it_carries(trial: Trial) -> str:
+    """What a trial rests on, to follow its risk."""
+    level = "median" if trial.doubt_ratio == 0.5 else f"{100 * trial.doubt_ratio:.3g} % quantile"
+    return f"if a replica carries no less than the {level} of what is believed of it"
+
+
+def surge_words(surge: SurgeAhead) -> str:
+    """What a plan expects to come again: `a surge of every hour expected at 14:00:00Z, ...`."""
+    period, length = (_span(seconds) for seconds in (surge.period_s, surge.length_s))
+    when = datetime.fromtimestamp(surge.start_ts_ms / 1000, UTC).strftime("%H:%M:%SZ")
+    comes = (
+        f"under way since {when}" if surge.begun else f"expected at {when} with probability {_percent(surge.chance)}"
+    )
+    return (
+        f"a surge every {period} is {comes}: {surge.arrival_rate:.3g} requests/s more for {length}, "
+        f"came {surge.seen} of {surge.due} times"
+    )
+
+
+def jumps_words(jumps: JumpsAhead) -> str:
+    """What a plan expects of jumps that no forecast has in it."""
+    often = f"{jumps.per_hour:.2g} an hour" if jumps.per_hour >= 1.0 else f"one in {1 / jumps.per_hour:.2g} h"
+    more = f"{jumps.arrival_rate:.3g} requests/s more"
+    return f"jumps that nothing foretells come {often}, {more} ({jumps.seen} remembered)"
+
+
+def words_of_expected(forecast: ForecastView) -> list[str]:
+    """What a plan expects beyond its forecast, a sentence each."""
+    words = [] if forecast.surge is None else [surge_words(forecast.surge)]
+    return words if forecast.jumps is None else [*words, jumps_words(forecast.jumps)]
+
+
+def newest_by_workload(decisions: Iterable[Decision]) -> dict[str, Decision]:
+    """The decision with the newest origin of each workload, workloads sorted."""
+    newest: dict[str, Decision] = {}
+    for d in decisions:
+        if d.workload not in newest or d.origin_ts_ms > newest[d.workload].origin_ts_ms:
+            newest[d.workload] = d
+    return dict(sorted(newest.items()))
+
+
+def newest_commands(commands: Iterable[Command]) -> dict[str, Command]:
+    """The command with the highest epoch and sequence of each workload."""
+    newest: dict[str, Command] = {}
+    for c in commands:
+        known = newest.get(c.workload)
+        if known is None or (c.epoch, c.sequence) > (known.epoch, known.sequence):
+            newest[c.workload] = c
+    return newest
+
+
+def status_rows(decisions: dict[str, Decision], commands: dict[str, Command]) -> list[dict[str, Any]]:
+    """`harmony status --json`: one object per workload.
+
+    `event_ts_ms` is the newest origin of all: a lease has run out when it does not lie beyond it.
+    """
+    event_ts_ms = max((d.origin_ts_ms for d in decisions.values()), default=0)
+    rows = []
+    for workload, d in decisions.items():
+        command = commands.get(workload)
+        lease = None
+        if command is not None:
+            lease = {
+                "command_id": command.command_id,
+                "replicas": command.replicas,
+                "valid_until_ts_ms": command.valid_until_ts_ms,
+                "in_force": command.valid_until_ts_ms > event_ts_ms,
+            }
+        rows.append(
+            {
+                "workload": workload,
+                "mode": d.mode,
+                "action": d.action,
+                "reason": d.reason,
+                "replicas": msgspec.to_builtins(d.replicas),
+                "p_miss": _p_miss(d),
+                "epsilon": d.risk.epsilon,
+                "decision_id": d.decision_id,
+                "origin_ts_ms": d.origin_ts_ms,
+                "behind_ms": event_ts_ms - d.origin_ts_ms,
+                "command": lease,
+            }
+        )
+    return rows
+
+
+def status_table(rows: list[dict[str, Any]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in ("workload", "mode", "replicas", "decision", "P(miss)", "lease", "id"):
+        table.add_column(heading, justify="right" if heading == "P(miss)" else "left", overflow="fold")
+    for row in rows:
+        r, lease = row["replicas"], row["command"]
+        known = "-" if lease is None else f"{lease['replicas']}" if lease["in_force"] else "run out"
+        behind = f" ({row['behind_ms'] // 1000} s behind)" if row["behind_ms"] else ""
+        table.add_row(
+            Text(printable(row["workload"]), style="bold"),
+            row["mode"],
+            _change(r["current"], r["final"]),
+            Text(f"{_ARROWS.get(row['action'], '?')} {printable(row['reason']).replace('_', ' ')}{behind}"),
+            _percent(row["p_miss"]),
+            Text(known, style="" if lease and lease["in_force"] else "dim"),
+            Text(row["decision_id"][:8], style="dim"),
+        )
+    if rows:
+        # Once for all of them, so that the rest fits into 80 columns.
+        table.caption = f"decided for {_instant(max(row['origin_ts_ms'] for row in rows))}"
+    else:
+        table.add_row(Text("no decision yet", style="dim"))
+    return table
+
+
+def decision_line(d: Decision) -> str:
+    """One decision on one line."""
+    return (
+        f"{_instant(d.origin_ts_ms)}  {printable(d.workload)}  {_ARROWS.get(d.action, '?')} {d.action} "
+        f"{_change(d.replicas.current, d.replicas.final)}  {printable(d.reason)}  "
+        f"P(miss) {_percent(_p_miss(d))}  {d.mode}  {d.decision_id[:8]}"
+    )
+
+
+def explanation(d: Decision) -> Group:
+    """One decision in plain words: what, why, and what each guard said."""
+    lines = [Text(_headline(d), style="bold")]
+    lines += [Text(f"  {line}") for line in _evidence(d)]
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column("who")
+    table.add_column("replicas")
+    table.add_column("because")
+    if d.replicas.proposed is not None:
+        table.add_row("proposal", str(d.replicas.proposed), f"by {printable(d.proposer or 'the planner')}")
+    for step in d.guards:
+        change = str(step.after) if step.before == step.after else f"{step.before} → {step.after}"
+        meaning = GUARD_WORDS.get(step.guard)
+        why = printable(step.reason) if meaning is None else f"{meaning}: {printable(step.reason)}"
+        table.add_row(printable(step.guard), change, Text(why))
+    if not d.guards:
+        table.add_row("guards", _count(d.replicas.final), "none objected")
+    return Group(*lines, Text(), table)
+
+
+def _headline(d: Decision) -> str:
+    now, final = d.replicas.current, d.replicas.final
+    what = {
+        "up": f"grows from {now} to {final} replicas",
+        "down": f"shrinks from {now} to {final} replicas",
+        "hold": "holds" if final is None else f"stays at {final} replicas",
+        "retired": "is retired",
+    }.get(d.action, d.action)
+    if d.mode != "act" and d.action in ("up", "down"):
+        what = what.replace("grows", "would grow").replace("shrinks", "would shrink")
+    because = GUARD_WORDS.get(d.reason, f"proposed by {d.reason}")
+    return f"{printable(d.workload)} {what} ({printable(because)})"
+
+
+def _evidence(d: Decision) -> list[str]:
+    lines = [f"decision {d.decision_id}, decided for {_instant(d.origin_ts_ms)}, mode {d.mode}"]
+    risk = _p_miss(d)
+    if risk is not None:
+        stderr = "" if d.risk.p_miss_stderr is None else f" ± {_percent(d.risk.p_miss_stderr)}"
+        lines.append(
+            f"risk of missing {d.risk.objective:.2%} in SLO with {d.replicas.final} replicas: "
+            f"{_percent(risk)}{stderr}, allowed {_percent(d.risk.epsilon)}"
+        )
+        others = ", ".join(f"{n}: {_percent(p)}" for n, p in list(d.risk.p_miss.items())[:12])
+        lines.append(f"risk by replicas: {others}")
+    if d.risk.trial is not None:
+        t = d.risk.trial
+        hoped = f"{_percent(t.p_miss)} ± {_percent(t.p_miss_stderr)} {if_it_carries(t)}"
+        lines.append(f"on trial: {t.replicas} replicas, for their risk is {hoped}")
+    if d.risk.bearable_share is not None and d.risk.miss_share:
+        expected = ", ".join(f"{n}: {_percent(share)}" for n, share in list(d.risk.miss_share.items())[:12])
+        lines.append(f"requests expected to miss: {expected}, bearable {_percent(d.risk.bearable_share)}")
+    if d.risk.classes:
+        asked = ", ".join(f"{printable(c.name)}: {_count(c.replicas)}" for c in d.risk.classes)
+        lines.append(f"replicas by SLO class: {asked}; risks are those of {printable(d.risk.slo_class or 'all')}")
+    if d.risk.p_needed is not None:
+        lines.append(f"a request comes before a replica could come back: {_percent(d.risk.p_needed)}")
+    unit = load_unit(d)
+    if d.forecast.peak is not None:
+        window = "" if d.forecast.window_s is None else f" over {d.forecast.window_s:g} s"
+        lines.append(f"forecast peak{window} ({d.forecast.source or 'unknown'}): {_quantiles(d.forecast.peak)} {unit}")
+    lines += words_of_expected(d.forecast)
+    if d.capacity_per_replica is not None:
+        lines.append(f"one replica carries {_quantiles(d.capacity_per_replica)} {unit}")
+    lines += words_of_promises(d)
+    if d.lead_time_s is not None:
+        lines.append(f"a new replica serves after {_quantiles(d.lead_time_s)} s")
+    rate = "not observed" if d.inputs.arrival_rate is None else f"{d.inputs.arrival_rate:.4g} req/s"
+    age = "unknown" if d.inputs.oldest_age_ms is None else f"{d.inputs.oldest_age_ms / 1000:.1f} s"
+    lines.append(f"load {rate}, oldest source {age} old, {d.inputs.coverage_ratio:.0%} of the sources heard")
+    if d.shadow:
+        lines.append("others would say " + ", ".join(_other(d, rule, n) for rule, n in sorted(d.shadow.items())))
+    lines.append("no command was published" if d.command_id is None else f"command {d.command_id}")
+    return lines
+
+
+def _other(d: Decision, rule: str, replicas: int) -> str:
+    risk = d.risk.p_miss.get(str(replicas))
+    return f"{printable(rule).replace('_', ' ')}: {replicas}" + ("" if risk is None else f" (risk {_percent(risk)})")
+
+
+def _p_miss(d: Decision) -> float | None:
+    return d.risk.p_miss.get(str(d.replicas.final))
+
+
+def _quantiles(q: Quantiles) -> str:
+    if not q.values:
+        return "unknown"
+    shown = sorted({0, len(q.values) // 2, len(q.values) - 1})
+    return ", ".join(f"p{100 * q.levels[i]:g} {q.values[i]:.4g}" for i in shown)
+
+
+def _percent(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{100 * ratio:.3g} %"
+
+
+def _change(current: int | None, final: int | None) -> str:
+    return _count(current) if current == final else f"{_count(current)} → {_count(final)}"
+
+
+def _count(n: int | None) -> str:
+    return "-" if n is None else str(n)
+
+
+def _span(seconds: float) -> str:
+    for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= (2 if unit == "days" else 1) * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def _instant(ts_ms: int) -> str:
+    return datetime.fromtimestamp(ts_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

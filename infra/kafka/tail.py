@@ -1,0 +1,181 @@
+"""Reads ends of topics for the command line: no consumer group, nothing committed, bounded in time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any, NamedTuple, Self
+
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import AuthorizationError, KafkaError
+
+from infra.console.errors import HarmonyError
+from infra.kafka.clients import LoginWatch
+from infra.settings.brokers import OR_START_ONE, bootstrap_servers
+
+STRETCH = 1_000
+POLL_MS = 250
+# The client itself hears of new partitions within five minutes.
+_COUNTED_EVERY_S = 30.0
+
+
+class TailRecord(NamedTuple):
+    """One record with its place in the log."""
+
+    partition: int
+    offset: int
+    stamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...]
+
+
+class TopicTail:
+    """One topic, read from its end backwards or from now on; use as a context manager.
+
+    Args:
+        brokers: `host:port`, several separated by commas.
+        topic: full name.
+        timeout_s: a read that brings nothing for so long fails.
+        security: keyword arguments of kafka-python's clients.
+
+    Raises:
+        HarmonyError: no broker answers, the topic does not exist, or it may not be read.
+    """
+
+    def __init__(
+        self, brokers: str, topic: str, timeout_s: float = 20.0, security: Mapping[str, Any] | None = None
+    ) -> None:
+        self._brokers, self._topic, self._timeout_s = brokers, topic, timeout_s
+        servers = bootstrap_servers(brokers, security, OR_START_ONE)
+        with LoginWatch(brokers, security) as login, self._explained(login):
+            self._consumer = KafkaConsumer(
+                bootstrap_servers=servers,
+                group_id=None,
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+                allow_auto_create_topics=False,
+                client_id="harmony-operate",
+                **(security or {}),
+            )
+        try:
+            with self._explained():
+                partitions = self._consumer.partitions_for_topic(topic)
+            if not partitions:
+                raise HarmonyError(
+                    f"There is no topic {topic} at {brokers}. Check the prefix in harmony.yaml, "
+                    "or create the topics with `harmony topics create`."
+                )
+        except BaseException:
+            self._consumer.close()
+            raise
+        self._tps = [TopicPartition(topic, p) for p in sorted(partitions)]
+        self._counted_s = monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    def bounds(self) -> dict[int, tuple[int, int]]:
+        """Per partition: first retained offset, and the offset after the last record."""
+        with self._explained():
+            begin, end = self._consumer.beginning_offsets(self._tps), self._consumer.end_offsets(self._tps)
+        return {tp.partition: (begin[tp], end[tp]) for tp in self._tps}
+
+    def read(self, spans: Mapping[int, tuple[int, int]]) -> Iterator[TailRecord]:
+        """Every record with start <= offset < end, partitions interleaved, offsets ascending."""
+        open_spans = {p: span for p, span in spans.items() if span[0] < span[1]}
+        self._position({p: start for p, (start, _) in open_spans.items()})
+        deadline = monotonic() + self._timeout_s
+        while open_spans:
+            if monotonic() > deadline:
+                raise HarmonyError(
+                    f"Reading {self._topic} at {self._brokers} made no progress for {self._timeout_s:g} s. "
+                    "Check the brokers, or try again."
+                )
+            for tp, records in self._poll().items():
+                deadline = monotonic() + self._timeout_s
+                for r in records:
+                    if tp.partition in open_spans and r.offset < open_spans[tp.partition][1]:
+                        yield tail_record(r)
+            for p in list(open_spans):
+                # Positions, not records: the last offsets of a log may hold no record (transaction markers).
+                if self._consumer.position(TopicPartition(self._topic, p)) >= open_spans[p][1]:
+                    del open_spans[p]
+                    self._consumer.pause(TopicPartition(self._topic, p))
+
+    def back(self, stretch: int = STRETCH) -> Iterator[list[TailRecord]]:
+        """Growing stretches from the end of every partition back to its start, newest stretch first.
+
+        Each stretch is ascending in time. Stop iterating when enough was seen.
+        """
+        bounds = self.bounds()
+        upper = {p: end for p, (_, end) in bounds.items()}
+        while any(upper[p] > begin for p, (begin, _) in bounds.items()):
+            lower = {p: max(begin, upper[p] - stretch) for p, (begin, _) in bounds.items()}
+            records = list(self.read({p: (lower[p], upper[p]) for p in upper}))
+            yield sorted(records, key=lambda r: (r.stamp_ms, r.partition, r.offset))
+            upper = lower
+            stretch *= 4
+
+    def follow(self) -> Iterator[TailRecord]:
+        """Records that arrive after this call, for ever.
+
+        Raises:
+            HarmonyError: on the way, also where the topic has got partitions that are not read.
+        """
+        self._position({p: end for p, (_, end) in self.bounds().items()})
+        return self._following()
+
+    def _following(self) -> Iterator[TailRecord]:
+        while True:
+            self._refuse_new_partitions()
+            for records in self._poll().values():
+                for r in records:
+                    yield tail_record(r)
+
+    def _position(self, offsets: Mapping[int, int]) -> None:
+        tps = {TopicPartition(self._topic, p): offset for p, offset in offsets.items()}
+        self._consumer.assign(list(tps))
+        self._consumer.resume(*tps)  # the client keeps the pause of a partition that was assigned before
+        for tp, offset in tps.items():
+            self._consumer.seek(tp, offset)
+
+    def _refuse_new_partitions(self) -> None:
+        """Who reads on for ever must not pass over, without a word, what comes on partitions that there were not."""
+        if monotonic() - self._counted_s < _COUNTED_EVERY_S:
+            return
+        self._counted_s = monotonic()
+        with self._explained():
+            found = len(self._consumer.partitions_for_topic(self._topic) or ())
+        if found > len(self._tps):
+            raise HarmonyError(
+                f"{self._topic} at {self._brokers} has {found} partitions now, {len(self._tps)} when this began to "
+                "read them. Start again to read them all."
+            )
+
+    def _poll(self) -> dict[Any, list[Any]]:
+        with self._explained():
+            return dict(self._consumer.poll(timeout_ms=POLL_MS))
+
+    @contextmanager
+    def _explained(self, login: LoginWatch | None = None) -> Iterator[None]:
+        try:
+            yield
+        except AuthorizationError as error:
+            raise HarmonyError(
+                f"The brokers at {self._brokers} refuse to let {self._topic} be read: {error}."
+            ) from error
+        except (KafkaError, ValueError, OSError) as error:
+            known = login.reason() if login is not None else None
+            reason = str(error).rstrip(".")
+            raise HarmonyError(known or f"Reading {self._topic} at {self._brokers} failed: {reason}.") from error
+
+
+def tail_record(r: Any) -> TailRecord:
+    """A record of either client library; a header without a value says as much as an empty one."""
+    headers = tuple((str(name), bytes(value or b"")) for name, value in (r.headers or ()))
+    return TailRecord(r.partition, r.offset, r.timestamp, r.key, r.value, headers)

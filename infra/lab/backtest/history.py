@@ -1,0 +1,191 @@
+"""A workload's past, minute by minute: load, request lengths, replicas, and how many requests were good."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from infra.collect.mapping.readings import Reading
+from infra.console.errors import HarmonyError
+
+BIN_S = 60
+Float = NDArray[np.float64]
+_COUNTERS = ("prompt_tokens_total", "generation_tokens_total", "slo_good_total", "slo_total")
+_STARTED, _FINISHED = "requests_started_total", "requests_finished_total"
+_MOST_MISSING = 0.5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class History:
+    """K bins of `BIN_S` seconds from `start_ms` on; NaN where nothing was recorded.
+
+    Attributes:
+        rate_rps: float64 [K], arrivals.
+        prompt_tokens, output_tokens: float64 [K], means per request.
+        replicas: float64 [K], ready.
+        good_ratio: float64 [K], share of good requests as measured; NaN where not measured.
+        tpot_s: mean seconds per token over the whole time; None where not measured.
+        completions_only: arrivals were not counted, so the load misses what queued.
+    """
+
+    workload: str
+    start_ms: int
+    rate_rps: Float
+    prompt_tokens: Float
+    output_tokens: Float
+    replicas: Float
+    good_ratio: Float
+    tpot_s: float | None = None
+    completions_only: bool = False
+
+    @property
+    def hours(self) -> float:
+        return len(self.rate_rps) * BIN_S / 3600
+
+    @property
+    def missing_ratio(self) -> float:
+        """Share of bins without load or replicas."""
+        return float(np.mean(np.isnan(self.rate_rps) | np.isnan(self.replicas)))
+
+    @property
+    def attainment(self) -> float | None:
+        """Share of good requests as measured; bins weigh by their load."""
+        seen = ~np.isnan(self.good_ratio) & ~np.isnan(self.rate_rps) & (self.rate_rps > 0)
+        if not seen.any():
+            return None
+        return float(np.average(self.good_ratio[seen], weights=self.rate_rps[seen]))
+
+    def filled(self) -> History:
+        """Gaps bridged: load and lengths in a straight line, replicas as they were before.
+
+        Raises:
+            HarmonyError: more than half is missing, or there is no load at all.
+        """
+        if self.missing_ratio > _MOST_MISSING or not np.nansum(self.rate_rps) > 0:
+            what = (
+                "no requests" if not np.nansum(self.rate_rps) > 0 else f"gaps in {self.missing_ratio:.0%} of its time"
+            )
+            raise HarmonyError(
+                f"The history of {self.workload} has {what}: choose other days, or check with `harmony collect "
+                "prometheus --once --dry-run` what is recorded."
+            )
+        held = _forward(self.replicas)
+        return History(
+            self.workload, self.start_ms, _line(self.rate_rps), _line(self.prompt_tokens), _line(self.output_tokens),
+            np.maximum(np.rint(held), 0.0), self.good_ratio, self.tpot_s, self.completions_only,
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Bins:
+    started: dict[int, float] = field(default_factory=dict)
+    counters: dict[str, dict[int, float]] = field(default_factory=lambda: {name: {} for name in _COUNTERS})
+    alive: dict[int, set[str]] = field(default_factory=dict)
+    ready: dict[int, float] = field(default_factory=dict)
+
+
+class HistoryBuilder:
+    """Collects readings, in time order per source, into the histories of their workloads."""
+
+    def __init__(self) -> None:
+        self._bins: dict[str, _Bins] = {}
+        self._last: dict[tuple[str, str, str], float] = {}
+        self._tpot: dict[str, list[float]] = {}
+        self._completions: set[str] = set()
+
+    def add(self, readings: Iterable[Reading]) -> None:
+        """Take in readings; device readings say nothing here."""
+        for reading in readings:
+            if reading.kind == "gpu":
+                continue
+            bins = self._bins.setdefault(reading.workload, _Bins())
+            k = reading.ts_ms // (BIN_S * 1000)
+            if reading.kind == "fleet":
+                bins.ready[k] = max(bins.ready.get(k, 0.0), reading.values["replicas_ready"])
+                continue
+            bins.alive.setdefault(k, set()).add(reading.replica)
+            name = _STARTED if _STARTED in reading.values else _FINISHED
+            if name == _FINISHED and name in reading.values:
+                self._completions.add(reading.workload)
+            self._gain(reading, name, bins.started, k)
+            for counter in _COUNTERS:
+                self._gain(reading, counter, bins.counters[counter], k)
+            self._token_times(reading)
+
+    def workloads(self) -> Mapping[str, float]:
+        """Workloads with requests, and how many."""
+        return {w: sum(b.started.values()) for w, b in self._bins.items() if sum(b.started.values()) > 0}
+
+    def history(self, workload: str) -> History:
+        """Everything that was read of one workload.
+
+        Raises:
+            HarmonyError: nothing was.
+        """
+        bins = self._bins.get(workload)
+        if bins is None or not bins.started:
+            raise HarmonyError(f"Nothing is recorded of {workload}.")
+        first, last = min(bins.started), max(bins.started)
+        size = last - first + 1
+
+        def column(values: Mapping[int, float]) -> Float:
+            out = np.full(size, np.nan)
+            for k, value in values.items():
+                if first <= k <= last:
+                    out[k - first] = value
+            return out
+
+        started = column(bins.started)
+        replicas = column(bins.ready) if bins.ready else column({k: float(len(s)) for k, s in bins.alive.items()})
+        sums, counts = self._tpot.get(workload, [0.0, 0.0])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            prompt = column(bins.counters["prompt_tokens_total"]) / started
+            output = column(bins.counters["generation_tokens_total"]) / started
+            good = column(bins.counters["slo_good_total"]) / column(bins.counters["slo_total"])
+        return History(
+            workload, first * BIN_S * 1000, started / BIN_S, _finite(prompt), _finite(output), replicas,
+            np.clip(_finite(good), 0.0, 1.0), sums / counts if counts > 0 else None, workload in self._completions,
+        )  # fmt: skip
+
+    def _gain(self, reading: Reading, name: str, into: dict[int, float], k: int) -> None:
+        value = reading.values.get(name)
+        if value is None:
+            return
+        key = reading.workload, reading.source, name
+        before = self._last.get(key)
+        self._last[key] = value
+        if before is not None:
+            # A counter that fell has begun anew: what it shows now is what came since.
+            into[k] = into.get(k, 0.0) + (value - before if value >= before else value)
+
+    def _token_times(self, reading: Reading) -> None:
+        state = reading.hists.get("tpot_s")
+        if state is None:
+            return
+        totals = self._tpot.setdefault(reading.workload, [0.0, 0.0])
+        for place, (name, value) in enumerate((("tpot sum", state.sum), ("tpot count", state.count))):
+            key = reading.workload, reading.source, name
+            before = self._last.get(key)
+            self._last[key] = value
+            if before is not None and value >= before:
+                totals[place] += value - before
+
+
+def _finite(values: Float) -> Float:
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def _line(values: Float) -> Float:
+    known = np.flatnonzero(~np.isnan(values))
+    return np.interp(np.arange(len(values)), known, values[known]) if len(known) else values
+
+
+def _forward(values: Float) -> Float:
+    known = np.flatnonzero(~np.isnan(values))
+    if not len(known):
+        return values
+    place = np.maximum(np.searchsorted(known, np.arange(len(values)), side="right") - 1, 0)
+    return values[known[place]]

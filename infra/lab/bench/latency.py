@@ -1,0 +1,147 @@
+"""`harmony bench latency`: from the broker's stamp of the tick that closes a slot to the decision on its topic."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from infra.bench.live_watch import DecisionWatch, Publisher
+from infra.bench.stage_stamps import parts_ms, read_stamps
+from infra.console.options import say
+from infra.lab.bench.live_loop import LiveJob, LiveLoop, measure_fleets, step_ms_for
+from infra.lab.bench.report import percentile, print_table
+
+_BATCHES = re.compile(r"^harmony_(batch_wait|inference|plan)_seconds_(sum|count) ([0-9.e+-]+)$", re.MULTILINE)
+_FORECASTS = re.compile(r'^harmony_forecasts_total\{[^}]*source="([^"]*)"[^}]*\} ([0-9.e+]+)$', re.MULTILINE)
+_RIVAL = "hpa_loop.py"  # what a scaler by hand does, without nearly all that ours does
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyBench:
+    """What to measure: fleets one after the other, each for so many slots."""
+
+    workloads: tuple[int, ...] = (100, 1_000)
+    samples_per_s: int = 5_000
+    slots: int = 10
+    weights: str | None = None
+    brokers: str | None = None
+
+
+def run_latency_bench(bench: LatencyBench, out: Path | None = None) -> dict[str, Any]:
+    """Measure, print a table, and return the document (also stored in `out`).
+
+    Raises:
+        HarmonyError: the worker did not decide in time.
+    """
+    runs = [
+        (
+            LiveJob(number, bench.samples_per_s, step_ms_for(number), weights=bench.weights),
+            partial(_measure, slots=bench.slots, rival=rival),
+        )
+        for number in bench.workloads
+        for rival in (None, _RIVAL)
+    ]
+    body = measure_fleets("latency", asdict(bench), bench.brokers, runs, out)
+    _show(body["results"])
+    return body
+
+
+async def _measure(loop: LiveLoop, slots: int, rival: str | None) -> dict[str, Any]:
+    job = loop.job
+    say(f"{job.workloads:,} workloads, {job.sources} sources each: publishing {job.history_steps} steps of history ...")
+    first_live = await asyncio.to_thread(loop.publish_history)
+    with loop.worker() if rival is None else loop.rival(rival):
+        started = monotonic()
+        async with DecisionWatch(loop) as watch, Publisher(loop) as publisher:
+            publishing = asyncio.create_task(publisher.run(first_live))
+            try:
+                await watch.until_level(publisher, job.patience_s)
+                started_s = monotonic() - started
+                say(f"  caught up after {started_s:.1f} s; measuring {slots} slots of {job.step_ms / 1000:g} s ...")
+                caught_up = await asyncio.to_thread(loop.metrics)
+                publisher.behind_ms = 0.0
+                # What was closed while it caught up is not measured, nor the slot open at that moment.
+                last = max(publisher.ticks) + (slots + 1) * job.step_ms
+                while last not in publisher.ticks:
+                    await watch.poll(0.2)
+                await watch.until(last, job.patience_s)
+                measured = await asyncio.to_thread(loop.metrics)
+            finally:
+                publishing.cancel()
+    origins = range(last - (slots - 1) * job.step_ms, last + 1, job.step_ms)
+    parts = {}
+    if rival is None:
+        stamps = await read_stamps(loop, min(publisher.ticks[origins[0]].values()))
+        parts = parts_ms(watch.stamps, loop.partition, publisher.ticks, stamps, origins, job.step_ms)
+    by_slot = [watch.delays_ms(publisher, (origin,)) for origin in origins]
+    delays = [delay for slot in by_slot for delay in slot]
+    return {
+        "subject": "harmony" if rival is None else Path(rival).stem,
+        "workloads": job.workloads,
+        "step_ms": job.step_ms,
+        "sources_per_workload": job.sources,
+        "samples_per_s": job.workloads * job.sources * 1000 / job.step_ms,
+        "decisions": len(delays),
+        "expected": len(origins) * job.workloads,
+        "p50_ms": percentile(delays, 0.5),
+        "p99_ms": percentile(delays, 0.99),
+        "worst_ms_by_slot": [max(slot) for slot in by_slot],
+        "parts": parts,
+        "batch_ms": _by_batch(measured, caught_up),
+        "forecasts": _by_forecaster(measured, caught_up),
+        "publisher_behind_ms": round(publisher.behind_ms),
+        "catch_up_s": started_s,
+    }
+
+
+def _grown(counters: re.Pattern[str], metrics: str, before: str) -> dict[tuple[str, ...], float]:
+    """By how much counters grew between two looks, by the groups of the pattern but the last, their value."""
+    old, new = ({found[:-1]: float(found[-1]) for found in counters.findall(text)} for text in (before, metrics))
+    return {names: value - old.get(names, 0.0) for names, value in new.items()}
+
+
+def _by_batch(metrics: str, before: str) -> dict[str, float]:
+    """Mean time that a batch of workloads waited, was forecast and was planned between two looks, ms."""
+    grown = _grown(_BATCHES, metrics, before)
+    return {
+        name: 1000 * grown[name, "sum"] / grown[name, "count"]
+        for name in ("batch_wait", "inference", "plan")
+        if grown.get((name, "count"), 0.0) > 0
+    }
+
+
+def _by_forecaster(metrics: str, before: str) -> dict[str, float]:
+    """Share of the forecasts that each forecaster made between two looks."""
+    made = _grown(_FORECASTS, metrics, before)
+    total = sum(made.values())
+    return {name: count / total for (name,), count in made.items() if count > 0}
+
+
+def _show(results: Sequence[dict[str, Any]]) -> None:
+    rows = [
+        (
+            f"{r['workloads']:,}",
+            r["subject"],
+            f"{r['samples_per_s']:,.0f}",
+            f"{r['decisions']:,}/{r['expected']:,}",
+            f"{r['p50_ms']:.0f}",
+            f"{r['p99_ms']:.0f}",
+            f"{max(r['worst_ms_by_slot']):.0f}",
+            " ".join(f"{part['p50_ms']:.0f}/{part['p99_ms']:.0f}" for part in r["parts"].values()),
+            " ".join(f"{mean:.0f}" for mean in r["batch_ms"].values()),
+            ", ".join(f"{name} {share:.0%}" for name, share in r["forecasts"].items()),
+        )
+        for r in results
+    ]
+    headings = (
+        "workloads", "subject", "samples/s", "decisions", "p50 ms", "p99 ms", "worst ms",
+        "to page, plan, decision", "batch waits, forecast, plan", "forecasts by",
+    )  # fmt: skip
+    note = "parts are p50/p99 ms by the broker's stamps; a batch's are means of the worker's own clock, ms"
+    print_table(headings, rows, note)

@@ -1,0 +1,248 @@
+"""A worker process fed in real time: history in one go, then so many samples per second, a tick at every slot's end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import time
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from agents.policy import GuardLimits, Policy, Slo, TargetRef, WorkloadSpec
+from infra.bench.preload import partition_of, preload
+from infra.console.errors import HarmonyError
+from infra.demo.supervisor import worker_command
+from infra.demo_settings import write_settings
+from infra.json_report import write_json
+from infra.kafka.admin import create_topics
+from infra.lab.bench.ingest import broker
+from infra.lab.bench.report import document, load_average
+from infra.lab.bench.subjects import rival
+from infra.loopback_port import LOOPBACK, free_port
+from streams.config import StreamConfig
+from streams.records.facts import FleetFacts
+from streams.records.schema import encode_fleet, encode_sample, encode_tick, record_key
+from streams.topics import Topics
+
+PARTITIONS = 4
+_WORKLOADS_PER_5S = 1_000  # what one core decides upon in a step, with room for catching up
+
+
+Measure = Callable[["LiveLoop"], Coroutine[Any, Any, dict[str, Any]]]
+
+
+def measure_fleets(
+    name: str,
+    asked: Mapping[str, Any],
+    brokers: str | None,
+    runs: Sequence[tuple[LiveJob, Measure]],
+    out: Path | None,
+) -> dict[str, Any]:
+    """Measure fleets one after the other on one broker; returns the document, stored in `out` too.
+
+    Args:
+        asked: what the bench was asked for; the brokers' addresses are left out.
+    """
+    loads = [load_average()]
+    results = []
+    with broker(brokers) as at:
+        for job, measure in runs:
+            with tempfile.TemporaryDirectory(prefix="harmony-bench-") as home:
+                results.append(asyncio.run(measure(LiveLoop(at, job, Path(home)))))
+            loads.append(load_average())
+    body = document(name, {**asked, "brokers": None}, results, loads)
+    write_json(out, body)
+    return body
+
+
+@dataclass(frozen=True, slots=True)
+class LiveJob:
+    """Shape of the load.
+
+    Attributes:
+        samples_per_s: in all, spread evenly over the workloads; at least one per workload and step is sent.
+        history_steps: slots published before the worker starts; more than the ridge needs, 64.
+        weights: of the network (`advanced.model.weights`); None: what a worker serves.
+    """
+
+    workloads: int = 1_000
+    samples_per_s: int = 5_000
+    step_ms: int = 5_000
+    grace_ms: int = 1_000
+    context_steps: int = 128
+    history_steps: int = 72
+    weights: str | None = None
+
+    @property
+    def sources(self) -> int:
+        """Sources of each workload, each heard once a step."""
+        return max(1, round(self.samples_per_s * self.step_ms / 1000 / self.workloads))
+
+    @property
+    def patience_s(self) -> float:
+        """Until a worker must have caught up with the history: ten times what a quiet core takes for a workload."""
+        return 120.0 + 0.01 * self.history_steps * self.workloads
+
+    @property
+    def stream(self) -> StreamConfig:
+        return StreamConfig(step_ms=self.step_ms, grace_ms=self.grace_ms, skew_ms=500, context_steps=self.context_steps)
+
+
+class LiveLoop:
+    """Topics, settings, a publisher's samples and a worker; everything under a prefix of its own.
+
+    Args:
+        home: directory for the settings file, the worker's state and its log.
+    """
+
+    def __init__(self, brokers: str, job: LiveJob, home: Path) -> None:
+        self.brokers, self.job, self.home = brokers, job, home
+        self.topics = Topics(f"bench-live-{os.urandom(3).hex()}.", PARTITIONS)
+        self.names = [f"bench/service-{n:05d}" for n in range(job.workloads)]
+        self.partition = {name: partition_of(name.encode(), PARTITIONS) for name in self.names}
+        self._config = home / "harmony.yaml"
+        self._port = free_port()
+        create_topics(brokers, self.topics.specs())
+        policy = policy_of([spec_of(name) for name in self.names])
+        write_settings(self._config, policy, job.stream, self.topics)
+
+    def sample(self, name: str, source: int, slot: int) -> tuple[bytes, bytes]:
+        """One source's sample within a slot, as (key, value)."""
+        number = int(name[-5:])
+        count = 10 * (slot % 100_000) + (slot + number) % 5  # 6 to 11 requests a slot
+        values = {
+            "requests_started_total": count,
+            "prompt_tokens_total": 300 * count,
+            "generation_tokens_total": 120 * count,
+            "num_requests_running": 3 + (slot + source) % 4,
+            "num_requests_waiting": 0,
+            "kv_cache_usage_ratio": 0.4,
+            "slo_good_total": count,
+            "slo_total": count,
+        }
+        span_ms = self.job.step_ms
+        # In the order of publishing, all samples and then all facts: one ahead of its broker's stamp would be refused.
+        place, places = source * len(self.names) + number, (self.job.sources + 1) * len(self.names)
+        ts_ms = slot * span_ms + place * span_ms // places
+        return record_key(name), encode_sample("requests", name, f"replica-{source}", ts_ms, values)
+
+    def slot_records(self, slot: int, sources: int) -> Iterator[tuple[bytes, bytes]]:
+        """All records of a slot: samples of so many sources, and what the fleet says of each workload."""
+        for source in range(sources):
+            for name in self.names:
+                yield self.sample(name, source, slot)
+        facts = FleetFacts(slot * self.job.step_ms + self.job.step_ms // 2, ready=3, pending=0, draining=0, desired=3)
+        for name in self.names:
+            yield record_key(name), encode_fleet(name, "k8s", facts)
+
+    def publish_history(self) -> int:
+        """Publish the slots before this one, one source per workload; returns the first slot still to come."""
+        job = self.job
+        first_live = int(time() * 1000) // job.step_ms + 2
+        slots = range(first_live - job.history_steps - 2, first_live)
+        records = (record for slot in slots for record in self.slot_records(slot, 1))
+        tick = encode_tick(first_live * job.step_ms - job.step_ms)
+        preload(self.brokers, self.topics.telemetry_requests, PARTITIONS, records, tick)
+        preload(self.brokers, self.topics.telemetry_gpu, PARTITIONS, (), tick)
+        return first_live
+
+    def worker(self) -> AbstractContextManager[subprocess.Popen[bytes]]:
+        """A worker process for the time of the block."""
+        return _stopped_after(self.start_worker())
+
+    def rival(self, script: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
+        """One of `tests/bench/rivals` in the worker's place.
+
+        Raises:
+            HarmonyError: this installation does not have it.
+        """
+        job = {
+            "brokers": self.brokers,
+            "topic": self.topics.telemetry_requests,
+            "out_topic": self.topics.decisions,
+            "step_ms": self.job.step_ms,
+            "grace_ms": self.job.grace_ms,
+        }
+        return _stopped_after(self._start([*rival(script, script).command, json.dumps(job)]))
+
+    def start_worker(
+        self, instance: str = "bench", role: str = "all", port: int | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Start a worker process; it ends with us."""
+        command = worker_command(
+            self._config, "--brokers", self.brokers, "--instance-id", instance, "--role", role,
+            "--web-port", str(port or self._port), "--no-ticks", "--end-with-parent",
+        )  # fmt: skip
+        return self._start(command)
+
+    def _start(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "HARMONY_STATE_DIR": str(self.home), "OMP_NUM_THREADS": "1"}
+        if self.job.weights is not None:
+            environment["HARMONY_ADVANCED__MODEL__WEIGHTS"] = self.job.weights
+        with (self.home / "worker.log").open("ab") as log:
+            return subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+
+    def metrics(self) -> str:
+        """What the worker says at /metrics; nothing while it does not answer."""
+        try:
+            with urlopen(f"http://{LOOPBACK}:{self._port}/metrics", timeout=5) as answer:
+                return str(answer.read().decode())
+        except (URLError, OSError):
+            return ""
+
+    def complaint(self, what: str) -> HarmonyError:
+        """An error that ends with the worker's last words."""
+        lines = (self.home / "worker.log").read_text(errors="replace").strip().splitlines()
+        return HarmonyError(f"{what}; the worker's last line: {lines[-1] if lines else 'none'}")
+
+
+def step_ms_for(workloads: int) -> int:
+    """Steps of 5 s, longer where one core needs longer for so many."""
+    return 5_000 * max(1, -(-workloads // _WORKLOADS_PER_5S))
+
+
+@contextmanager
+def _stopped_after(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    try:
+        yield process
+    finally:
+        stop(process)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM, then SIGKILL."""
+    if process.poll() is None:
+        process.terminate()
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def policy_of(specs: Sequence[WorkloadSpec]) -> Policy:
+    """A fleet that scales soon after it is first heard of."""
+    guards = GuardLimits(warm_up_steps=8, stabilization_down_s=60.0)
+    return Policy(fleet="bench", workloads=tuple(specs), guards=guards)
+
+
+def spec_of(name: str, lead_time_s: float = 20.0) -> WorkloadSpec:
+    """A workload that is scaled, its capacity declared."""
+    return WorkloadSpec(
+        id=name,
+        target=TargetRef(name=name.rsplit("/", 1)[-1]),
+        min_replicas=1,
+        max_replicas=32,
+        slo=Slo(2.0, 0.2, 0.99),
+        mode="act",
+        capacity_rps=2.0,
+        lead_time_s=lead_time_s,
+    )

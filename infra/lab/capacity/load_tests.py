@@ -1,0 +1,262 @@
+"""Results of load tests as their tools write them: how many requests came per second, and whether enough were good.
+
+Read are the files of `vllm bench serve` and SGLang's `bench_serving` (an object, or one per line), with every request's
+times where they were saved, and AIPerf's: its records of requests, one per line, or its summary.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+
+from agents.policy import Slo
+from infra.console.errors import HarmonyError
+
+_MOST_BYTES: Final = 1 << 30
+_Count = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
+_Number = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
+_Kind = TypeVar("_Kind", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTest:
+    """One rate that was tried.
+
+    Attributes:
+        rate_rps: requests that came per second.
+        requests: that were sent.
+        kept: whether enough of them were good.
+        missed: how many were not; None: only percentiles are told.
+    """
+
+    source: str
+    rate_rps: float
+    requests: int
+    kept: bool
+    missed: int | None = None
+
+
+class _Served(msgspec.Struct):
+    """A result of vLLM's or SGLang's; beside these it holds percentiles such as `p99_ttft_ms`. Times are in seconds."""
+
+    request_throughput: _Number
+    completed: _Count
+    failed: _Count | None = None
+    num_prompts: _Count | None = None
+    request_rate: float | str | None = None
+    max_concurrency: _Count | None = None
+    ttfts: list[_Number] | None = None
+    itls: list[list[_Number]] | None = None
+    errors: list[str | None] | None = None
+
+    @property
+    def sent(self) -> int:
+        return max(self.completed + (self.failed or 0), self.num_prompts or 0, len(self.ttfts or ()))
+
+
+class _Mean(msgspec.Struct):
+    avg: _Number
+
+
+class _Errors(msgspec.Struct):
+    count: _Count = 0
+
+
+class _Profiled(msgspec.Struct):
+    """AIPerf's summary; latencies hold percentiles such as `p99`, in milliseconds."""
+
+    request_throughput: _Mean
+    request_count: _Mean
+    time_to_first_token: dict[str, Any]
+    inter_token_latency: dict[str, Any]
+    error_summary: list[_Errors] | None = None
+
+
+class _Milliseconds(msgspec.Struct):
+    value: _Number
+
+
+class _Times(msgspec.Struct):
+    time_to_first_token: _Milliseconds
+    inter_token_latency: _Milliseconds | None = None  # an answer of one token has none
+
+
+class _Start(msgspec.Struct):
+    request_start_ns: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+
+
+class _Record(msgspec.Struct):
+    """AIPerf's record of one request."""
+
+    metadata: _Start
+    metrics: _Times | None = None
+    error: Any = None
+
+
+def read_load_tests(path: Path, slo: Slo) -> list[LoadTest]:
+    """All tests that a file holds.
+
+    Raises:
+        HarmonyError: unreadable, or not a result that is known (exit code 2).
+    """
+    objects = _objects(path)
+    if all("metadata" in told for _, told in objects):
+        return [_of_records(path, objects, slo)]
+    return [_of_summary(where, told, slo) for where, told in objects]
+
+
+def _objects(path: Path) -> list[tuple[str, Mapping[str, Any]]]:
+    """JSON objects of a file with the place of each: the whole file, or its lines."""
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise HarmonyError(f"{path}: is larger than a load test's result of 1 GiB.", 2)
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise HarmonyError(f"{path}: cannot be read ({error.strerror or error}).", 2) from None
+    except UnicodeDecodeError:
+        raise HarmonyError(f"{path}: is not UTF-8 text; give the JSON that a load test wrote.", 2) from None
+    if not text.strip():
+        raise HarmonyError(f"{path}: is empty; give the JSON that a load test wrote.", 2)
+    try:
+        return [(str(path), _object(str(path), text))]
+    except ValueError:
+        lines = [(f"{path}, line {k}", line) for k, line in enumerate(text.splitlines(), 1) if line.strip()]
+    try:
+        return [(where, _object(where, line)) for where, line in lines]
+    except ValueError as error:
+        raise HarmonyError(f"{path}: is not JSON ({error}); give the JSON that a load test wrote.", 2) from None
+
+
+def _object(where: str, text: str) -> Mapping[str, Any]:
+    try:
+        told = json.loads(text)  # SGLang writes infinite rates, which strict JSON does not know
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(told, dict):
+        raise HarmonyError(f"{where}: holds a {type(told).__name__}, not an object with a load test's result.", 2)
+    return told
+
+
+def _as(kind: type[_Kind], where: str, told: Mapping[str, Any]) -> _Kind:
+    try:
+        return msgspec.convert(told, kind)
+    except msgspec.ValidationError as error:
+        raise HarmonyError(f"{where}: is not a load test's result: {error}.", 2) from None
+
+
+def _of_summary(where: str, told: Mapping[str, Any], slo: Slo) -> LoadTest:
+    if isinstance(told.get("time_to_first_token"), dict):
+        profiled = _as(_Profiled, where, told)
+        latencies = profiled.time_to_first_token, profiled.inter_token_latency
+        ttft_ms, tpot_ms = (
+            _percentile(where, {k[1:]: v for k, v in told.items() if k[:1] == "p"}, slo) for told in latencies
+        )
+        missed = sum(errors.count for errors in profiled.error_summary or ())
+        rate, sent = profiled.request_throughput.avg, round(profiled.request_count.avg) + missed
+    elif "request_throughput" in told:
+        served = _as(_Served, where, told)
+        rate, sent = _offered(where, served), served.sent
+        if served.ttfts is not None and served.itls is not None:
+            return _of_times(where, served, rate, slo)
+        ttft_ms, tpot_ms = (_percentile(where, _named(told, f"_{name}_ms"), slo) for name in ("ttft", "tpot"))
+        missed = sent - served.completed
+    else:
+        raise HarmonyError(
+            f"{where}: is no result that is known; give what `vllm bench serve --save-result`, SGLang's bench_serving "
+            "or AIPerf wrote.",
+            2,
+        )
+    in_time = ttft_ms <= 1000.0 * slo.ttft_s and tpot_ms <= 1000.0 * slo.tpot_s
+    return LoadTest(where, _positive(where, rate), sent, in_time and _kept(slo, missed, sent))
+
+
+def _of_times(where: str, served: _Served, rate: float, slo: Slo) -> LoadTest:
+    """Every request's time to the first token, and between the further ones."""
+    ttfts, itls = served.ttfts or [], served.itls or []
+    if len(ttfts) != len(itls) or not ttfts:
+        raise HarmonyError(f"{where}: ttfts and itls must hold one entry for each request.", 2)
+    broken = [bool(error) for error in (served.errors or ())[: len(ttfts)]]
+    broken += [False] * (len(ttfts) - len(broken))
+    good = sum(
+        not failed and _good(ttft_s, math.fsum(gaps) / len(gaps) if gaps else 0.0, slo)
+        for ttft_s, gaps, failed in zip(ttfts, itls, broken, strict=True)
+    )
+    missed = served.sent - good
+    return LoadTest(where, _positive(where, rate), served.sent, _kept(slo, missed, served.sent), missed)
+
+
+def _of_records(path: Path, objects: Sequence[tuple[str, Mapping[str, Any]]], slo: Slo) -> LoadTest:
+    """AIPerf's records of requests."""
+    records = [_as(_Record, where, told) for where, told in objects]
+    missed = 0
+    for record in records:
+        times = record.metrics
+        if times is None or record.error:
+            missed += 1
+            continue
+        gap_ms = 0.0 if times.inter_token_latency is None else times.inter_token_latency.value
+        missed += not _good(times.time_to_first_token.value / 1000, gap_ms / 1000, slo)
+    starts = [record.metadata.request_start_ns for record in records]
+    if max(starts) == min(starts):
+        raise HarmonyError(f"{path}: its requests all began at once, which says nothing of a rate.", 2)
+    sent = len(records)
+    rate = (sent - 1) * 1e9 / (max(starts) - min(starts))
+    return LoadTest(str(path), rate, sent, _kept(slo, missed, sent), missed)
+
+
+def _kept(slo: Slo, missed: int, sent: int) -> bool:
+    """Whether so many may miss."""
+    return missed <= (1.0 - slo.objective) * sent
+
+
+def _good(ttft_s: float, tpot_s: float, slo: Slo) -> bool:
+    return ttft_s <= slo.ttft_s and tpot_s <= slo.tpot_s
+
+
+def _offered(where: str, served: _Served) -> float:
+    """Requests that came per second."""
+    declared = served.request_rate
+    if isinstance(declared, float) and math.isfinite(declared):
+        return declared
+    if not served.max_concurrency:
+        raise HarmonyError(
+            f"{where}: its requests were all sent at once, which says nothing of a rate; give --request-rate to the "
+            "load test.",
+            2,
+        )
+    return served.request_throughput
+
+
+def _named(told: Mapping[str, Any], end: str) -> dict[str, Any]:
+    """Percentiles of `p99_ttft_ms` and its like, by their level."""
+    return {key[1:].removesuffix(end): value for key, value in told.items() if key[:1] == "p" and key.endswith(end)}
+
+
+def _percentile(where: str, offered: Mapping[str, Any], slo: Slo) -> float:
+    """The lowest percentile that tells at least of the objective's share, in its own unit."""
+    wanted = 100.0 * slo.objective
+    levels = {
+        float(level): float(value)
+        for level, value in offered.items()
+        if level.replace(".", "", 1).isdecimal() and isinstance(value, (int, float)) and abs(value) < 1e15
+    }
+    enough = [level for level in levels if level >= wanted - 1e-9]
+    if not enough:
+        raise HarmonyError(
+            f"{where}: tells no percentile of {wanted:g} or more; save every request's times (`--save-detailed`, "
+            "`--output-details`).",
+            2,
+        )
+    return levels[min(enough)]
+
+
+def _positive(where: str, rate: float) -> float:
+    if not (math.isfinite(rate) and rate > 0):
+        raise HarmonyError(f"{where}: its rate must be requests per second above 0, got {rate}.", 2)
+    return rate

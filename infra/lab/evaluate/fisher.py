@@ -1,0 +1,132 @@
+"""`harmony evaluate --protocol fisher`: asks the contestants, scores them, and says it as rows of the report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from infra.lab.evaluate.models import FisherContestant
+from infra.lab.series import Table
+from model.evaluation.bootstrap import mean_interval
+from model.evaluation.fisher import PUBLISHED, Asked, FisherScores, published_rows, scale, score
+
+LOAD = "load"
+
+
+@dataclass(slots=True)
+class FisherRun:
+    """Scores per contestant, container and input length."""
+
+    scores: dict[tuple[str, str, int], FisherScores] = field(default_factory=dict)
+    seconds: dict[tuple[str, str, int], float] = field(default_factory=dict)
+    names: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def run_fisher(
+    containers: Sequence[tuple[str, Table]],
+    contestants: dict[str, FisherContestant],
+    names: Sequence[str],
+    *,
+    lengths: Sequence[int],
+    limit: int | None,
+    progress: Callable[[str], None],
+) -> FisherRun:
+    """Forecast and score every container; `limit` keeps the first test windows of each."""
+    run = FisherRun()
+    for length in lengths:
+        fleet: list[Asked] = []
+        for container, table in containers:
+            scaled, low, spread = scale(table.values)
+            about = (table.indicators, table.start_ts_ms, length, contestants, limit)
+            fleet.append(Asked(container, scaled, low, spread, *about, beside=fleet))
+            run.names[container] = table.indicators
+        for asked in fleet:
+            for name in names:
+                progress(f"{asked.name}, {length} rows: {name}")
+                started = time.perf_counter()
+                answer = asked.ask(name)
+                key = (name, asked.name, length)
+                run.seconds[key] = time.perf_counter() - started
+                run.scores[key] = score(asked, answer)
+    return run
+
+
+def result_rows(run: FisherRun) -> list[dict[str, Any]]:
+    """One row per container, input length and contestant."""
+    rows = []
+    for (name, container, length), scores in run.scores.items():
+        kept = published_rows(len(scores.crps))
+        rows.append(
+            {
+                "series": container,
+                "model": name,
+                "input_length": length,
+                "prediction_length": 1,
+                "mse": float(scores.squared.mean()),
+                "mae": float(scores.absolute.mean()),
+                "crps": float(scores.crps.mean()),
+                "coverage_50": _coverage(scores, 0.5),
+                "coverage_80": _coverage(scores, 0.8),
+                "coverage_90": _coverage(scores, 0.9),
+                "coverage_98": _coverage(scores, 0.98),
+                "width_90": float(scores.width_90[:, scores.moving].mean()),
+                "energy_score": float(scores.energy.mean()),
+                "mse_published_rows": float(scores.squared[:kept].mean()) if kept else None,
+                "crps_published_rows": float(scores.crps[:kept].mean()) if kept else None,
+                "num_windows": len(scores.crps),
+                "fit_seconds": round(run.seconds[name, container, length], 3),
+                "per_indicator": {
+                    indicator: {
+                        "mse": float(scores.squared[:, k].mean()),
+                        "mae": float(scores.absolute[:, k].mean()),
+                        "crps": float(scores.crps[:, k].mean()),
+                        "coverage_90": float(scores.inside[0.9][:, k].mean()),
+                    }
+                    for k, indicator in enumerate(run.names[container])
+                },
+            }
+        )
+    return rows
+
+
+def summary_rows(rows: Sequence[dict[str, Any]], *, draws: int, seed: int) -> list[dict[str, Any]]:
+    """One row per contestant and input length: the mean over containers, with an interval over them."""
+    summary = []
+    for name, length in dict.fromkeys((row["model"], row["input_length"]) for row in rows):
+        of = [row for row in rows if (row["model"], row["input_length"]) == (name, length)]
+        crps = np.array([row["crps"] for row in of])
+        low, high = mean_interval(crps, draws=draws, seed=seed)
+        mean: dict[str, Any] = {
+            key: _mean([row[key] for row in of])
+            for key in (
+                "mse", "mae", "crps", "coverage_50", "coverage_80", "coverage_90", "coverage_98", "width_90",
+                "energy_score", "mse_published_rows", "crps_published_rows",
+            )
+        }  # fmt: skip
+        load = [row["per_indicator"][LOAD] for row in of if LOAD in row["per_indicator"]]
+        mean |= {
+            "model": name,
+            "input_length": length,
+            "crps_interval_90": [low, high],
+            "load_mse": _mean([cell["mse"] for cell in load]),
+            "load_crps": _mean([cell["crps"] for cell in load]),
+            "published_mse": PUBLISHED.get(length, (None, None))[0],
+            "published_crps": PUBLISHED.get(length, (None, None))[1],
+            "containers": len(of),
+            "fit_seconds": round(sum(row["fit_seconds"] for row in of), 3),
+        }
+        summary.append(mean)
+    return summary
+
+
+def _coverage(scores: FisherScores, level: float) -> float:
+    return float(scores.inside[level][:, scores.moving].mean())
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None

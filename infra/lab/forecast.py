@@ -1,0 +1,255 @@
+"""`harmony forecast FILE`: quantile forecasts of any telemetry file, with a plot where one is wanted."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from infra.cli_forecast import MODELS
+from infra.console.errors import HarmonyError
+from infra.console.options import say
+from infra.console.text import some
+from infra.durations import parse_duration_s
+from infra.forecast_output import ItemForecast, write_csv, write_json
+from infra.lab.series import Table, read_series
+from model.evaluation.dataset import Floats, Indicator
+
+if TYPE_CHECKING:
+    from model.contract import Forecaster
+
+_NUM_PATHS = 1024
+_FINE_ROWS = 512
+_MIN_ROWS = 8
+_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastJob:
+    """What to forecast, as the command line has it."""
+
+    file: Path
+    prediction_length: int
+    quantile_levels: str
+    step: str | None
+    items: str | None
+    indicators: str | None
+    holdout: bool
+    model: str
+    lower: float | None
+    out: Path | None
+    as_json: bool
+    plot: Path | None
+
+
+def run_forecast(job: ForecastJob) -> None:
+    """Read, forecast, and write where the job says.
+
+    Raises:
+        HarmonyError: a file or an option that cannot be used.
+    """
+    levels = _levels(job.quantile_levels)
+    tables = read_series(job.file, _step_ms(job.step))
+    tables = _chosen(job.file, tables, job.items, job.indicators)
+    for line in _remarks(tables):
+        say(line)
+    forecaster = _forecaster(job.model)
+    answers = [
+        _forecast_item(job.file, table, forecaster, job.prediction_length, levels, job.holdout, job.lower)
+        for table in tables
+    ]
+    if job.plot is not None:
+        from infra.forecast_plot import draw_forecasts
+
+        say(f"wrote {draw_forecasts(job.plot, answers)}")
+    if job.holdout:
+        for answer in answers:
+            say(_verdict(answer))
+    if job.out is not None:
+        try:
+            with job.out.open("w", encoding="utf-8", newline="") as stream:
+                write_json(stream, answers) if job.out.suffix == ".json" else write_csv(stream, answers)
+        except OSError as error:
+            raise HarmonyError(f"--out: cannot write {job.out} ({error.strerror}).") from None
+        say(f"wrote {job.out}")
+    elif job.as_json:
+        write_json(sys.stdout, answers)
+    else:
+        write_csv(sys.stdout, answers)
+
+
+def _forecast_item(
+    file: Path,
+    table: Table,
+    forecaster: Forecaster,
+    horizon: int,
+    levels: tuple[float, ...],
+    holdout: bool,
+    lower: float | None,
+) -> ItemForecast:
+    import torch
+
+    from model.contract import quantiles_of_paths
+    from model.evaluation.served import context_batch
+
+    torch.set_num_threads(1)
+    num = len(table.values) - (horizon if holdout else 0)
+    observed = int(np.isfinite(table.values[: max(num, 0)]).sum(0).max(initial=0))
+    least = max(_MIN_ROWS, forecaster.min_context)
+    if observed < least:
+        after = f" before the {horizon} held out" if holdout else ""
+        raise HarmonyError(
+            f"{file}: item {table.item_id!r} has {max(observed, 0)} observed rows{after}; a forecast of {horizon} "
+            f"steps needs {least}. Give a longer file, a finer --step or a shorter --prediction-length.",
+            2,
+        )
+    known = table.values[:num]
+    low = [
+        _lower(column, lower, f"item {table.item_id!r}, {name}")
+        for name, column in zip(table.indicators, known.T, strict=True)
+    ]
+    batch = context_batch(
+        known,
+        [num - 1],
+        item_id=table.item_id,
+        start_ts_ms=table.start_ts_ms,
+        step_ms=table.step_ms,
+        indicators=[Indicator(name, lower=bound) for name, bound in zip(table.indicators, low, strict=True)],
+        fine_rows=_FINE_ROWS,
+        context_rows=num,
+    )
+    try:
+        result = forecaster.forecast(batch, horizon, _NUM_PATHS)
+    except ValueError as error:
+        raise HarmonyError(f"{file}: item {table.item_id!r} cannot be forecast: {error}.", 2) from None
+    paths = result.paths[0].double()  # [S, H, N]
+    empty = ~np.isfinite(known).any(0)
+    at = torch.tensor(levels, dtype=torch.float64)
+    quantiles = quantiles_of_paths(paths.permute(1, 2, 0), at).permute(2, 0, 1).numpy()
+    peak = quantiles_of_paths(paths.amax(1).T, at).T.numpy()
+    mean = paths.mean(0).numpy()
+    for values in (quantiles, peak, mean):
+        values[..., empty] = np.nan
+    return ItemForecast(
+        table=table,
+        origin=num - 1,
+        timestamps_ms=[table.start_ts_ms + (num + k) * table.step_ms for k in range(horizon)],
+        levels=levels,
+        quantiles=quantiles,
+        mean=mean,
+        peak=peak,
+        truth=table.values[num : num + horizon] if holdout else None,
+        source=result.sources[0],
+    )
+
+
+def _lower(column: Floats, given: float | None, where: str) -> float:
+    known = column[np.isfinite(column)]
+    if given is not None:
+        if np.isnan(given) or (len(known) and known.max() < given):
+            raise HarmonyError(f"--lower {given:g}: no value of {where} lies there or above. Give a lower bound.", 2)
+        return given
+    return 0.0 if len(known) and known.min() >= 0 else float("-inf")
+
+
+def _forecaster(name: str) -> Forecaster:
+    from model.baselines.ridge import RidgeForecaster
+    from model.baselines.smoothing import SeasonalNaiveForecaster
+    from model.network.checkpoint import CheckpointError
+    from model.network.forecaster import baselines, network_forecaster, serving_forecaster
+
+    if name == "served":
+        return serving_forecaster(on_refusal=say)
+    if name == "pool":
+        return baselines()
+    if name == "ridge":
+        return RidgeForecaster()
+    if name == "seasonal_naive":
+        return SeasonalNaiveForecaster()
+    if name != "network":
+        raise HarmonyError(f"--model: {name!r} is none of {', '.join(MODELS)}.", 2)
+    try:
+        return network_forecaster()
+    except CheckpointError as error:
+        raise HarmonyError(f"--model network: {error}.", 2) from None
+
+
+def _chosen(file: Path, tables: list[Table], items: str | None, indicators: str | None) -> list[Table]:
+    names = None if items is None else [word.strip() for word in items.split(",")]
+    if names is not None:
+        missing = [name for name in names if name not in {table.item_id for table in tables}]
+        if missing:
+            raise HarmonyError(
+                f"--items: {file} has no {', '.join(missing)}; it has {some([t.item_id for t in tables], _SHOWN)}.", 2
+            )
+        tables = [table for table in tables if table.item_id in names]
+    if indicators is None:
+        return tables
+    wanted = [word.strip() for word in indicators.split(",")]
+    known = {name for table in tables for name in table.indicators}
+    missing = [name for name in wanted if name not in known]
+    if missing:
+        raise HarmonyError(
+            f"--indicators: {file} has no {', '.join(missing)}; it has {some(sorted(known), _SHOWN)}.", 2
+        )
+    return [_only(table, wanted) for table in tables]
+
+
+def _only(table: Table, wanted: list[str]) -> Table:
+    from dataclasses import replace
+
+    names = tuple(name for name in wanted if name in table.indicators)
+    return replace(table, indicators=names, values=table.values[:, [table.indicators.index(name) for name in names]])
+
+
+def _remarks(tables: list[Table]) -> list[str]:
+    """What the reader should know of how the file was read."""
+    step = tables[0].step_ms / 1000
+    rows = sum(len(table.values) for table in tables)
+    lines = [f"step {step:g} s; {len(tables)} item{'s' * (len(tables) > 1)}, {rows} rows"]
+    gaps = sum(table.num_gaps for table in tables)
+    empty = sum(int(np.isnan(table.values).sum()) for table in tables)
+    if empty:
+        lines.append(f"{empty} missing cells are masked ({gaps} rows of the grid are absent)")
+    jitter = max(table.jitter_ms for table in tables)
+    if jitter:
+        lines.append(f"timestamps lie up to {jitter} ms off the grid and were moved onto it")
+    merged = sum(table.num_merged for table in tables)
+    if merged:
+        lines.append(f"{merged} rows were averaged into steps of {step:g} s")
+    return lines
+
+
+def _verdict(answer: ItemForecast) -> str:
+    """How often the truth lay within the widest interval asked for, and above the peak's top quantile."""
+    assert answer.truth is not None
+    known = np.isfinite(answer.truth)
+    inside = ((answer.truth >= answer.quantiles[0]) & (answer.truth <= answer.quantiles[-1]))[known]
+    share = f"{inside.mean():.0%}" if known.any() else "none"
+    nominal = answer.levels[-1] - answer.levels[0]
+    return f"{answer.table.item_id}: {share} of the held-out values lie within the {nominal:.0%} interval"
+
+
+def _levels(text: str) -> tuple[float, ...]:
+    try:
+        levels = tuple(sorted({float(word) for word in text.split(",")}))
+    except ValueError:
+        levels = ()
+    if not levels or not all(0 < level < 1 for level in levels):
+        raise HarmonyError(f"--quantile-levels: {text!r} must list numbers between 0 and 1, such as 0.1,0.5,0.9.", 2)
+    return levels
+
+
+def _step_ms(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        step_ms = round(1000 * parse_duration_s(text))
+    except ValueError as error:
+        raise HarmonyError(f"--step: {error}.", 2) from None
+    if step_ms < 1:
+        raise HarmonyError("--step: must be at least a millisecond.", 2)
+    return step_ms

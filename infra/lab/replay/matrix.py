@@ -1,0 +1,246 @@
+"""A cell from end to end: tune every policy, run every seed, find the oracles."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from agents.policy import Policy
+from infra.lab.replay.calibration import Stated, stated_risks
+from infra.lab.replay.causal import causal_bound
+from infra.lab.replay.oracle import carry_out, find_schedule, schedule_for_rate
+from infra.lab.replay.policies.catalogue import Choice, controller_of
+from infra.lab.replay.prepare import Cell
+from infra.lab.replay.records import Row, row_of, write_logs
+from infra.lab.replay.setting import Setting
+from infra.lab.replay.simulation import Lived, live
+from infra.replay.controllers import Controller, HarmonyController
+from infra.replay.surprises import Asked, surprise_times
+from infra.replay.tuning import Trial, tune
+from infra.simulator.cluster import Cluster
+
+Progress = Callable[[str], None]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """An oracle's figures, of one seed."""
+
+    attainment: float
+    gpu_hours: float
+    mean_replicas: float
+    simulations: int
+
+
+@dataclass(frozen=True, slots=True)
+class CausalBounds:
+    """Of one seed, for one to whom the load's surprises come without a word.
+
+    Attributes:
+        unready: holds nothing ready for them.
+        ready: keeps the objective, and holds a share of `held_ready` more than `unready`; None: none was found.
+    """
+
+    unready: Bound
+    ready: Bound | None
+    held_ready: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CellResult:
+    """Everything measured of a cell.
+
+    Attributes:
+        chosen, trials: of tuning, by policy.
+        stated: risks that HARMONY stated and what came of them, over all seeds, by variant.
+        oracle: lead-constrained, by seed; `free_oracle`: with free instant moves, of the first seed; `rate_known`: the
+            best schedule for the rate alone, by seed, empty where it was not searched or the load has but one draw.
+        surprises_s: seconds of what is scored at which something begins that nothing announces; `causal`: by seed, what
+            is possible to who does not know; empty without.
+    """
+
+    name: str
+    benchmark_rps: float
+    rows: list[Row]
+    chosen: dict[str, Choice]
+    trials: dict[str, list[Trial]]
+    oracle: dict[int, Bound]
+    free_oracle: Bound | None
+    rate_known: dict[int, Bound]
+    surprises_s: tuple[float, ...]
+    causal: dict[int, CausalBounds]
+    stated: dict[str, list[Stated]]
+
+
+def run_cell(
+    cell: Cell,
+    policies: tuple[str, ...],
+    seeds: int,
+    *,
+    tuned: bool,
+    oracle_budget: int,
+    rate_budget: int,
+    surprises: Asked,
+    log_dir: Path | None,
+    jobs: int,
+    progress: Progress,
+) -> CellResult:
+    """Replay a cell; `jobs` above 1 runs policies side by side."""
+    _one_thread()  # tensors here are small: a second thread would only spin
+    settings = [cell.scored(seed) for seed in range(seeds)]
+    begin_s, end_s = settings[0].load.score
+    surprises_s = surprise_times(surprises, cell.rates, end_s - begin_s, settings[0].careful_lead_s)
+    rows: list[Row] = []
+    chosen: dict[str, Choice] = {}
+    trials: dict[str, list[Trial]] = {}
+    free: Bound | None = None
+    tasks = [_PolicyTask(p, cell.training, settings, cell, tuned, log_dir) for p in policies]
+    if jobs > 1:
+        with ProcessPoolExecutor(jobs, initializer=_one_thread) as pool:
+            bounds = [pool.submit(_bound, s, k, oracle_budget) for k, s in enumerate(_distinct(settings))]
+            surprised = [
+                pool.submit(_causal, s, k, surprises_s, oracle_budget) for k, s in enumerate(_distinct(settings))
+            ]
+            answers = [pool.submit(_run_policy, task.portable()) for task in tasks]
+            done = [answer.result() for answer in answers]
+            found = [bound.result() for bound in bounds]
+            causal = [bound.result() for bound in surprised]
+    else:
+        done = []
+        for task in tasks:
+            progress(task.policy)
+            done.append(_run_policy(task.portable()))
+        progress("oracle")
+        found = [_bound(s, k, oracle_budget) for k, s in enumerate(_distinct(settings))]
+        if surprises_s and oracle_budget > 0:
+            progress("oracle to whom surprises come without a word")
+        causal = [_causal(s, k, surprises_s, oracle_budget) for k, s in enumerate(_distinct(settings))]
+    stated: dict[str, list[Stated]] = {}
+    for policy, (choice, tried, found_rows, risks) in zip(policies, done, strict=True):
+        chosen[policy], trials[policy] = choice, tried
+        rows += found_rows
+        if risks:
+            stated[policy] = risks
+    if oracle_budget > 0:
+        progress("oracle with free moves")
+        free = _bound(settings[0], 0, max(20, oracle_budget // 2), free_moves=True)
+    if rate_budget > 0:
+        progress("oracle that knows the rate alone")
+    known = _rate_bounds(cell.scored, settings, rate_budget)
+    return CellResult(
+        cell.name, cell.known.benchmark_rps, rows, chosen, trials, _by_seed(found, seeds), free, known, surprises_s,
+        _by_seed(causal, seeds), stated,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _PolicyTask:
+    policy: str
+    training: Setting
+    settings: list[Setting]
+    cell: Cell
+    tuned: bool
+    log_dir: Path | None
+
+    def portable(self) -> tuple[object, ...]:
+        """Without the cell's functions, which cannot travel to another process."""
+        return (self.policy, self.training, self.settings, self.cell.known, self.tuned, self.log_dir)
+
+
+def _run_policy(task: tuple[object, ...]) -> tuple[Choice, list[Trial], list[Row], list[Stated]]:
+    policy, training, settings, known, tuned, log_dir = task
+    choice, trials = tune(policy, training, settings[0], known, 0, tuned=tuned)  # type: ignore[arg-type, index]
+    rows = []
+    risks: list[Stated] = []
+    for seed, setting in enumerate(settings):  # type: ignore[arg-type, var-annotated]
+        controllers: list[Controller] = []
+        make = controller_of(choice, known)  # type: ignore[arg-type]
+
+        def new(s: Setting, c: Cluster, k: int) -> Controller:
+            controllers.append(make(s, c, k))  # noqa: B023 - used up before the next turn
+            return controllers[-1]  # noqa: B023
+
+        lived = live(setting, new, seed)
+        rows.append(_row(choice, lived, controllers[0]))
+        risks += _stated(lived, controllers[0])
+        if log_dir is not None:
+            write_logs(Path(str(log_dir)), choice.policy, lived)
+    return choice, trials, rows, risks
+
+
+def _stated(lived: Lived, controller: Controller) -> list[Stated]:
+    if not isinstance(controller, HarmonyController):
+        return []
+    s = lived.setting
+    return stated_risks(
+        controller.decisions, lived.requests, s.objective, s.share, s.load.score, s.start_ts_ms, Policy().commit_s
+    )
+
+
+def _row(choice: Choice, lived: Lived, controller: Controller) -> Row:
+    holds: Counter[str] = Counter()
+    forecasts: Counter[str] = Counter()
+    if isinstance(controller, HarmonyController):
+        for decision in controller.decisions:
+            if decision.action == "hold":
+                holds[decision.reason] += 1
+            forecasts[decision.forecast.source or "none"] += 1
+    return row_of(choice.policy, str(choice), lived, dict(holds), dict(forecasts))
+
+
+def _distinct(settings: list[Setting]) -> list[Setting]:
+    """One setting when every seed has the same arrivals and lead times."""
+    first = settings[0]
+    same = all(s.load is first.load for s in settings) and not first.starts_differ
+    return settings[:1] if same else settings
+
+
+def _bound(setting: Setting, seed: int, budget: int, *, free_moves: bool = False) -> Bound | None:
+    if budget <= 0:
+        return None
+    found = find_schedule(setting, seed, free_moves=free_moves, budget=budget)
+    if found is None:
+        return None
+    return _bound_of(found.lived, found.simulations)
+
+
+def _rate_bounds(scored: Callable[[int], Setting], settings: list[Setting], budget: int) -> dict[int, Bound]:
+    found = schedule_for_rate(scored, budget=budget) if budget > 0 else None
+    if found is None:
+        return {}
+    runs = [carry_out(found.schedule, setting, seed) for seed, setting in enumerate(settings)]
+    return {seed: _bound_of(lived, found.simulations) for seed, lived in enumerate(runs)}
+
+
+def _by_seed(found: Sequence[T | None], seeds: int) -> dict[int, T]:
+    """What was found of each seed, of one for all where all are alike."""
+    answers = found if len(found) > 1 else [*found] * seeds
+    return {seed: its for seed, its in enumerate(answers) if its is not None}
+
+
+def _causal(setting: Setting, seed: int, surprises_s: Sequence[float], budget: int) -> CausalBounds | None:
+    if budget <= 0 or not surprises_s:
+        return None
+    begin_s = setting.load.score[0]
+    found = causal_bound(setting, seed, [begin_s + at_s for at_s in surprises_s], budget)
+    if found is None:
+        return None
+    unready, ready = _bound_of(found.unready.lived, found.simulations), found.ready
+    if ready is None:
+        return CausalBounds(unready, None, None)
+    return CausalBounds(unready, _bound_of(ready.lived, found.simulations), ready.held_ready)
+
+
+def _bound_of(lived: Lived, simulations: int) -> Bound:
+    return Bound(lived.attainment, lived.gpu_hours, lived.mean_replicas, simulations)
+
+
+def _one_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)

@@ -1,0 +1,1 @@
+"""Public scaling policies, each as its own documents define it."""

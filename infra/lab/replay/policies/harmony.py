@@ -1,0 +1,116 @@
+"""HARMONY in a replay: the worker's policy with shipped settings, and its ablations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from agents.policy import GuardLimits, Policy, Slo, TargetRef, WorkloadSpec
+from infra.lab.replay.setting import Setting
+from infra.lab.replay.simulation import NewController
+from infra.replay.certainties import Certainty, capacity_is_declared, lead_time_is_declared
+from infra.replay.controllers import WORKLOAD, Controller, HarmonyController
+from infra.replay.forecasters import Marginal, Perfect
+from infra.simulator.cluster import Cluster
+from model.baselines.smoothing import SeasonalNaiveForecaster
+from model.contract import Forecaster
+from model.network.forecaster import serving_forecaster, worker_forecaster
+from model.network.spec import NO_NETWORK
+
+
+def _shipped(_: Setting) -> Forecaster:
+    """What `harmony worker` runs."""
+    return worker_forecaster()
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """HARMONY with something taken away or replaced.
+
+    Attributes:
+        policy: fields of `Policy` that differ.
+        forecaster: in place of the shipped one.
+        certainty: what the planner is told in place of what was learned.
+    """
+
+    policy: dict[str, Any] = field(default_factory=dict)
+    forecaster: Callable[[Setting], Forecaster] = _shipped
+    certainty: Certainty | None = None
+
+
+EARLY_STEPS: Final = 32
+_EARLY_COVERAGE_RATIO: Final = 0.25
+
+
+def acting_early(guards: GuardLimits) -> GuardLimits:
+    """The same guards, but for a load of hours: they let HARMONY act on the first steps of a context."""
+    return replace(
+        guards,
+        warm_up_steps=min(guards.warm_up_steps, EARLY_STEPS),
+        min_coverage_ratio=min(guards.min_coverage_ratio, _EARLY_COVERAGE_RATIO),
+    )
+
+
+_SHIPPED_GUARDS: Final = acting_early(GuardLimits())
+# Fast ones: removing a replica is a risk-weighed choice of its own (the guard `release`), so little slows it down
+# further. Slow ones: as calm as many an operator sets an HPA.
+REPLAY_GUARDS: Final = {
+    "fast": replace(_SHIPPED_GUARDS, stabilization_down_s=60.0, down_ratio=1.0),
+    "shipped": _SHIPPED_GUARDS,
+    "slow": replace(_SHIPPED_GUARDS, up_period_s=60.0, stabilization_down_s=300.0, down_ratio=0.1, down_period_s=120.0),
+}
+REPLAY_POLICY: Final = Policy(guards=REPLAY_GUARDS["fast"])
+
+HARMONY_VARIANTS: dict[str, Variant] = {
+    "harmony": Variant(),
+    "harmony-network": Variant(forecaster=lambda _: serving_forecaster()),
+    "harmony-baselines": Variant(forecaster=lambda _: serving_forecaster(NO_NETWORK)),
+    "harmony-marginal": Variant(forecaster=lambda s: Marginal(_shipped(s))),
+    "harmony-seasonal-naive": Variant(forecaster=lambda _: SeasonalNaiveForecaster()),
+    "harmony-perfect": Variant(forecaster=lambda s: Perfect(s.load.arrivals, s.start_ts_ms)),
+    "harmony-fixed-capacity": Variant(certainty=capacity_is_declared),
+    "harmony-fixed-lead": Variant(certainty=lead_time_is_declared),
+    "harmony-unverified": Variant(policy={"paths_verify": Policy().paths_screen}),
+    "harmony-no-recurrence": Variant(policy={"recurring_surges": False}),
+    "harmony-no-jumps": Variant(policy={"jumps": False}),
+    "harmony-no-trials": Variant(policy={"doubt_ratio": 0.0}),
+}
+
+
+def policy_of(
+    setting: Setting, capacity_rps: float, base: Policy = REPLAY_POLICY, off_by: float | None = None, **changes: Any
+) -> Policy:
+    """The policy of one cell: `base` with declared bounds, objective, lead time, and capacity that may be `off_by`."""
+    spec = WorkloadSpec(
+        id=WORKLOAD,
+        target=TargetRef(name="load"),
+        min_replicas=setting.min_replicas,
+        max_replicas=setting.max_replicas,
+        gpus_per_replica=setting.profile.gpus_per_replica,
+        slo=Slo(setting.objective.ttft_s, setting.objective.tpot_s, setting.share),
+        mode="act",
+        capacity_rps=capacity_rps,
+        capacity_off_by=off_by,
+        lead_time_s=setting.lead_s,
+    )
+    return replace(base, fleet="replay", workloads=(spec,), **changes)
+
+
+def harmony_controller(
+    variant: Variant,
+    capacity_rps: float,
+    changes: Mapping[str, float],
+    base: Policy = REPLAY_POLICY,
+    off_by: float | None = None,
+) -> NewController:
+    """How to bind a variant to a cluster; `changes` are fields of the policy `base` that tuning chose.
+
+    A run's seed is that of the planner's draws, too: on a trace nothing else would differ between runs.
+    """
+
+    def new(setting: Setting, cluster: Cluster, seed: int) -> Controller:
+        policy = policy_of(setting, capacity_rps, base, off_by, **({"seed": seed} | variant.policy | dict(changes)))
+        return HarmonyController(setting, cluster, policy, variant.forecaster(setting), seed, variant.certainty)
+
+    return new

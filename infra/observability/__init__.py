@@ -1,0 +1,1 @@
+"""What the processes say of themselves: metrics, logs, health and probes, dashboards."""

@@ -1,0 +1,241 @@
+"""What the ingest and decide stages say of themselves, told to the meter after each batch."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from agents.decide.records import command_id
+from agents.policy import GuardLimits
+from infra.observability.metrics import PrometheusMeter, TallyingMeter
+from streams.log import Emission
+from streams.pages.page import Counters
+
+if TYPE_CHECKING:  # the decide role does without its compiled loops
+    from streams.ingest.kernel import IngestKernel
+
+# Of the gauge `replicas`, and where a decision says it.
+_STATES = {"ready": "ready", "pending": "pending", "wanted": "final"}
+_OUTCOMES = ("late", "duplicate", "dead", "future", "refused")
+
+
+class IngestMetrics:
+    """Turns a kernel's cumulative counts, which survive restarts in its pages, into counters of this process."""
+
+    def __init__(self, meter: PrometheusMeter) -> None:
+        self._meter = meter
+        self._before: dict[tuple[str, int], tuple[IngestKernel, _Seen]] = {}
+
+    def __call__(self, kernel: IngestKernel) -> None:
+        """Report one folded batch; what a kernel brings when first seen was counted by an earlier life."""
+        known, seen = self._before.get((kernel.source, kernel.partition), (None, None))
+        news = _Seen.of(kernel)
+        self._before[kernel.source, kernel.partition] = kernel, news
+        if seen is None or known is not kernel:
+            return
+        before, now = seen.counters, news.counters
+        accepted = now.samples - before.samples
+        for outcome in _OUTCOMES:
+            count = getattr(now, outcome) - getattr(before, outcome)
+            if count > 0:
+                self._meter.count("samples_total", count, outcome=outcome)
+        if accepted > 0:
+            self._meter.count("samples_total", accepted, outcome="accepted")
+        if now.unknown_names > before.unknown_names:
+            self._meter.count("unknown_names_total", now.unknown_names - before.unknown_names)
+        if news.num_pages > seen.num_pages:
+            self._meter.count("pages_total", news.num_pages - seen.num_pages, source=kernel.source)
+        for code, count in news.dead_letters.items():
+            self._meter.count("dead_letters_total", count - seen.dead_letters.get(code, 0), code=code)
+        counts, sum_ms = kernel.lateness.take()
+        self._meter.observe_counts("sample_lateness_seconds", counts, sum_ms / 1000, source=kernel.source)
+
+
+class _Seen(NamedTuple):
+    """A kernel's cumulative counts at one instant."""
+
+    counters: Counters
+    num_pages: int
+    dead_letters: dict[str, int]
+
+    @staticmethod
+    def of(kernel: IngestKernel) -> _Seen:
+        return _Seen(kernel.counters, kernel.num_pages, kernel.dead_letter_counts)
+
+
+class _Replicas(msgspec.Struct):
+    ready: int | None
+    pending: int | None
+    final: int | None
+    current: int | None = None
+    proposed: int | None = None
+
+
+class _Trial(msgspec.Struct):
+    replicas: int
+    p_miss: float
+
+
+class _Risk(msgspec.Struct):
+    p_miss: dict[str, float]
+    epsilon: float | None = None
+    trial: _Trial | None = None
+
+    def held_to(self, replicas: int | None) -> float | None:
+        """The risk by which so many are chosen: what is hoped for of a trial, for it is above what is allowed else."""
+        if self.trial is not None and self.trial.replicas == replicas:
+            return self.trial.p_miss
+        return self.p_miss.get(str(replicas))
+
+
+class _Inputs(msgspec.Struct):
+    coverage_ratio: float | None = None
+
+
+class _DecisionGlance(msgspec.Struct):
+    """The few fields of a decision that metrics need."""
+
+    workload: str
+    action: str
+    reason: str
+    replicas: _Replicas
+    risk: _Risk
+    inputs: _Inputs
+    command_id: str | None
+    mode: str = "observe"
+    origin_ts_ms: int = 0
+    shadow: dict[str, int] = {}
+
+
+_GLANCES = msgspec.json.Decoder(_DecisionGlance)
+
+
+class DecideMetrics:
+    """Reads the decisions of an emission; fleet totals are sums over the newest decision of each workload.
+
+    Args:
+        fleet, epoch: of the policy, of which command ids are made.
+        step_s: that each decision speaks for.
+        hold_s: in `observe`, the largest proposal of so long counts as what HARMONY would have held.
+    """
+
+    def __init__(
+        self,
+        meter: PrometheusMeter,
+        decisions_topic: str,
+        *,
+        fleet: str,
+        epoch: int,
+        step_s: float = 15.0,
+        hold_s: float = GuardLimits().stabilization_down_s,
+    ) -> None:
+        self._meter = meter
+        self._fleet, self._epoch = fleet, epoch
+        self._decisions_topic = decisions_topic
+        self._step_s, self._hold_ms = step_s, round(hold_s * 1000)
+        self._proposals: dict[str, deque[tuple[int, int]]] = {}
+        self._newest: dict[str, _Replicas] = {}
+        self._totals = dict.fromkeys(_STATES, 0)  # of the newest; a large fleet is not added up for each emission
+
+    def __call__(self, emission: Emission) -> None:
+        """Report its decisions."""
+        meter = TallyingMeter()
+        for group in emission.outputs:
+            for record in group:
+                if record.topic == self._decisions_topic and record.value is not None:
+                    self._decision(_GLANCES.decode(record.value), meter)
+        if not meter.counts:
+            return
+        self._meter.count_all(meter.counts)
+        for state, number in self._totals.items():
+            self._meter.gauge("replicas", number, state=state)
+
+    def _decision(self, decision: _DecisionGlance, meter: TallyingMeter) -> None:
+        workload, replicas = decision.workload, decision.replicas
+        meter.count("decisions_total", action=decision.action, reason=decision.reason)
+        if decision.action == "retired":
+            self._replace(workload, None)
+            self._proposals.pop(workload, None)
+            self._meter.forget_workload(workload)
+            return
+        self._replace(workload, replicas)
+        self._count_time(decision, meter)
+        if self._is_new(decision):
+            meter.count("commands_total")
+        risk = decision.risk.held_to(replicas.final)
+        allowed = None if risk is None else decision.risk.epsilon
+        # What this decision does not know must not go on as an earlier one knew it.
+        self._meter.workload_gauges(
+            workload,
+            {
+                "replicas_ready": _known(replicas.ready),
+                "replicas_wanted": _known(replicas.final),
+                "p_miss": _known(risk),
+                "p_miss_allowed": _known(allowed),
+                "telemetry_coverage_ratio": _known(decision.inputs.coverage_ratio),
+                "acting": float(decision.mode == "act"),
+            },
+        )
+
+    def _replace(self, workload: str, replicas: _Replicas | None) -> None:
+        """Its newest replicas; None = it has retired."""
+        before = self._newest.pop(workload, None)
+        if replicas is not None:
+            self._newest[workload] = replicas
+        for state, name in _STATES.items():
+            was, now = (getattr(r, name, None) or 0 for r in (before, replicas))
+            self._totals[state] += now - was
+
+    def _is_new(self, decision: _DecisionGlance) -> bool:
+        """Whether it ordered its command first: the id tells, also to a worker that knows of no decision before."""
+        final = decision.replicas.final
+        if decision.command_id is None or final is None:
+            return False
+        made = command_id(self._fleet, decision.workload, decision.origin_ts_ms, final, self._epoch)
+        return decision.command_id == made
+
+    def forget(self) -> None:
+        """Tell of no workload any more: another worker decides, and readers take the maximum over workers."""
+        for workload in self._newest:
+            self._meter.forget_workload(workload)
+        for state in _STATES:
+            self._meter.gauge("replicas", math.nan, state=state)
+        self._newest.clear()
+        self._totals = dict.fromkeys(_STATES, 0)
+        self._proposals.clear()
+
+    def _count_time(self, decision: _DecisionGlance, meter: TallyingMeter) -> None:
+        """Replica-seconds of the step: held, wanted by HARMONY, needed by the load, and the surplus and the lack."""
+        replicas = decision.replicas
+        wanted, needed = self._wanted(decision), decision.shadow.get("reactive")
+        if replicas.current is None or wanted is None or needed is None:
+            return
+        surplus = replicas.current - needed
+        parts = {
+            "held": replicas.current,
+            "wanted": wanted,
+            "needed": needed,
+            "above": max(surplus, 0),
+            "below": max(-surplus, 0),
+        }
+        for part, count in parts.items():
+            meter.count("replica_seconds_total", count * self._step_s, mode=decision.mode, part=part)
+
+    def _wanted(self, decision: _DecisionGlance) -> int | None:
+        replicas = decision.replicas
+        if decision.mode != "observe":
+            return replicas.final
+        # Each plan starts from what somebody else holds, so its final count is a step from there, not ours.
+        known = self._proposals.setdefault(decision.workload, deque())
+        if replicas.proposed is not None:
+            known.append((decision.origin_ts_ms, replicas.proposed))
+        while known and known[0][0] <= decision.origin_ts_ms - self._hold_ms:
+            known.popleft()
+        return max((count for _, count in known), default=None)
+
+
+def _known(value: float | None) -> float:
+    return math.nan if value is None else value

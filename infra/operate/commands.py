@@ -1,0 +1,205 @@
+"""The operating half of the command line: look at decisions, explain one, and give the fleet orders through the log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from agents.decide.records import decode_command, decode_decision
+from agents.records import Command, Decision
+from infra.console.errors import HarmonyError
+from infra.console.text import printable
+from infra.explain.views import (
+    decision_line,
+    explanation,
+    newest_by_workload,
+    newest_commands,
+    status_rows,
+    status_table,
+)
+from infra.kafka.operator import publish, word
+from infra.kafka.tail import TailRecord, TopicTail
+from infra.near_names import nearest
+from infra.operate.options import Place, emit
+
+_WATCH_S = 2.0
+
+
+def decisions_of(records: Iterable[TailRecord]) -> list[Decision]:
+    """The decisions among the records; anything else on the topic is passed over."""
+    return [d for d in (_decision(r) for r in records) if d is not None]
+
+
+def commands_of(records: Iterable[TailRecord]) -> list[Command]:
+    """The commands among the records; anything else on the topic is passed over."""
+    found = []
+    for r in records:
+        try:
+            found.append(decode_command(r.value or b""))
+        except msgspec.MsgspecError:
+            continue
+    return found
+
+
+def find_decision(stretches: Iterable[Iterable[TailRecord]], wanted: str) -> Decision:
+    """The decision whose id starts with `wanted` (six digits or more), or the newest one of the workload of that name.
+
+    Raises:
+        HarmonyError: none, or several ids that start so.
+    """
+    digits = wanted.lower() if len(wanted) >= 6 and set(wanted.lower()) <= set("0123456789abcdef") else None
+    for stretch in stretches:
+        decisions = decisions_of(stretch)
+        mine = newest_by_workload(d for d in decisions if d.workload == wanted)
+        if mine:
+            return mine[wanted]
+        hits = {d.decision_id: d for d in decisions if digits and d.decision_id.startswith(digits)}
+        if len(hits) > 1:
+            raise HarmonyError(
+                f"{len(hits)} decisions start with {wanted}: {', '.join(sorted(hits)[:5])}. Give more digits.", 2
+            )
+        if hits:
+            return next(iter(hits.values()))
+    raise HarmonyError(
+        f"No decision and no workload is called {printable(wanted, 64)!r}. `harmony status` lists both; "
+        "ids may be cut to six digits, decisions are kept for 30 days."
+    )
+
+
+def newest_decisions(
+    stretches: Iterable[Iterable[TailRecord]], enough: Callable[[Mapping[str, Decision]], bool] = lambda _: False
+) -> dict[str, Decision]:
+    """The newest decision of each workload, from stretches back from the end.
+
+    Args:
+        enough: true when no older stretch need be read; without it, until one shows no workload for the first time.
+    """
+    newest: dict[str, Decision] = {}
+    for stretch in stretches:
+        seen = newest_by_workload([*decisions_of(stretch), *newest.values()])
+        if newest and len(seen) == len(newest):
+            break
+        newest = seen
+        if newest and enough(newest):
+            break
+    return newest
+
+
+def stranger(workload: str, declared: Collection[str], newest: Mapping[str, Decision]) -> str | None:
+    """A sentence about a workload that is neither declared nor decided about; None for one that is."""
+    known = {*declared, *(w for w, d in newest.items() if d.action != "retired")}
+    if workload in known:
+        return None
+    return printable(f"Nobody knows a workload {workload!r} yet{nearest(workload, known)}.")
+
+
+def show_status(place: Place, *, watch: bool, as_json: bool) -> None:
+    """Print the newest decision and lease of every workload, with `watch` every two seconds."""
+    with place.tail(place.topics.decisions) as decided, place.tail(place.topics.commands) as ordered:
+        if as_json:
+            emit({"workloads": _status_rows(decided, ordered)})
+            while watch:
+                time.sleep(_WATCH_S)
+                emit({"workloads": _status_rows(decided, ordered)})
+            return
+        console = Console()
+        if not watch:
+            console.print(status_table(_status_rows(decided, ordered)))
+            return
+        with Live(status_table(_status_rows(decided, ordered)), console=console, auto_refresh=False) as live:
+            while True:
+                time.sleep(_WATCH_S)
+                live.update(status_table(_status_rows(decided, ordered)), refresh=True)
+
+
+def show_explanation(place: Place, wanted: str, *, as_json: bool) -> None:
+    """Print why a decision is what it is."""
+    with place.tail(place.topics.decisions) as tail:
+        found = find_decision(tail.back(), wanted)
+    if as_json:
+        emit(msgspec.to_builtins(found))
+    else:
+        Console().print(explanation(found))
+
+
+def show_decisions(place: Place, *, follow: bool, workload: str | None, limit: int, as_json: bool) -> None:
+    """Print the newest decisions, one per line, oldest first, and go on with new ones."""
+
+    def show(d: Decision) -> None:
+        if as_json:
+            emit(msgspec.to_builtins(d))
+        else:
+            typer.echo(decision_line(d))
+
+    with place.tail(place.topics.decisions) as tail:
+        newest: list[Decision] = []
+        for stretch in tail.back() if limit else ():
+            newest = [d for d in decisions_of(stretch) if workload in (None, d.workload)] + newest
+            if len(newest) >= limit:
+                break
+        if workload is not None and limit and not newest:
+            known = newest_decisions(tail.back())
+            typer.echo(
+                stranger(workload, place.declared, known) or f"No decision for {printable(workload)} yet.", err=True
+            )
+        for d in sorted(newest, key=lambda d: (d.origin_ts_ms, d.workload))[-limit:] if limit else ():
+            show(d)
+        for record in tail.follow() if follow else ():
+            new = _decision(record)
+            if new is not None and workload in (None, new.workload):
+                show(new)
+
+
+def order(
+    place: Place,
+    action: str,
+    workload: str | None,
+    reason: str,
+    done: str,
+    duration_ms: int | None = None,
+    **settings: Any,
+) -> None:
+    """Publish an operator's word; `done` is what to say afterwards.
+
+    A word about a workload of which nothing was heard yet is published, too, for it may be about to come.
+
+    Raises:
+        HarmonyError: it cannot be ordered, or not published; a workload that nobody knows would be made to act.
+    """
+    with place.tail(place.topics.decisions) as tail:
+        newest = newest_decisions(tail.back(64), lambda n: workload is None or workload in {*place.declared, *n})
+    # The fleet's own time, which an accelerated run keeps in the past. Without one, now.
+    now_ms = max((d.origin_ts_ms for d in newest.values()), default=time.time_ns() // 1_000_000)
+    doubt = None if workload is None else stranger(workload, place.declared, newest)
+    if doubt and settings.get("mode") == "act":
+        raise HarmonyError(f"{doubt} Declare it in harmony.yaml before it may act; nothing was ordered.", 2)
+    until = {} if duration_ms is None else {"until_ts_ms": now_ms + duration_ms}
+    control = word(action, workload, now_ms, reason=reason, **until, **settings)
+    partitions = publish(control, place.brokers, place.topics.telemetry_requests, place.security)
+    who = "the fleet" if workload is None else printable(workload)
+    typer.echo(f"{who}: {done} (order {control.control_id}, {len(partitions)} partitions)", err=True)
+    if doubt:
+        typer.echo(f"{doubt} The order is kept for it.", err=True)
+
+
+def _status_rows(decided: TopicTail, ordered: TopicTail) -> list[dict[str, Any]]:
+    newest = newest_decisions(decided.back())
+    commands: dict[str, Command] = {}
+    for stretch in ordered.back():
+        commands = newest_commands([*commands_of(stretch), *commands.values()])
+        if newest.keys() <= commands.keys():
+            break
+    return status_rows({w: d for w, d in newest.items() if d.action != "retired"}, commands)
+
+
+def _decision(record: TailRecord) -> Decision | None:
+    try:
+        return decode_decision(record.value or b"")
+    except msgspec.MsgspecError:
+        return None

@@ -1,0 +1,217 @@
+"""`harmony doctor`: what this machine and cluster have, what is missing, and what to do about it."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from agents.policy import WorkloadSpec
+from infra.console.errors import HarmonyError
+from infra.console.text import some
+from infra.data_directory import MIN_FREE_BYTES
+from infra.doctor_state import examine_model, examine_rights, examine_state
+from infra.finding import Finding
+from infra.java_runtime import find_java
+from infra.kafka.admin import TopicAdmin
+from infra.kafka.discovery import read_run_state
+from infra.kafka.jars import KAFKA_VERSION, damaged_or_missing, jar_cache, read_pins
+from infra.loopback_port import is_free
+from infra.observability.probes import check_closed
+from infra.plugins.chosen import require_chosen
+from infra.settings.load import Settings
+from infra.web_tls import web_tls
+
+_CACHE_BYTES = 100 << 20
+_SHOWN = 3
+_FEW_STEPS = 4  # of a start: by when a jump is seen and a replica ordered, much of it has been missed
+_ENOUGH_STEPS = 6
+
+
+def examine(settings: Settings, brokers: str | None) -> Iterator[Finding]:
+    """Findings, cheapest first; never raises for what it finds. `brokers` is None when none are named or running."""
+    yield _python()
+    yield _java()
+    yield _jars()
+    yield _disk("state disk", settings.state_dir, MIN_FREE_BYTES)
+    yield _disk("cache disk", jar_cache(), _CACHE_BYTES)
+    yield _web_port(settings)
+    yield from _web_access(settings)
+    yield _gpu()
+    yield examine_model(settings)
+    yield from _plugins(settings)
+    yield _sight(settings)
+    yield _step(settings)
+    yield _capacity(settings)
+    yield from _cluster(settings, brokers)
+
+
+def _python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    return Finding("python", "ok", f"{version} at {sys.executable}")
+
+
+def _java() -> Finding:
+    try:
+        java = find_java()
+    except HarmonyError as error:
+        return Finding("java", "fail", "none that can run Kafka", error.message)
+    return Finding("java", "ok", f"Java {java.major} from {java.origin}, {java.binary}")
+
+
+def _jars() -> Finding:
+    pins, cache = read_pins(), jar_cache()
+    bad = damaged_or_missing(pins, cache)
+    if not bad:
+        return Finding("kafka jars", "ok", f"Kafka {KAFKA_VERSION}, {len(pins)} jars checked in {cache}")
+    if len(bad) == len(pins):
+        return Finding("kafka jars", "note", f"not in {cache} yet", "the first `harmony run` fetches 45 MB, once")
+    return Finding(
+        "kafka jars",
+        "note",
+        f"{len(bad)} of {len(pins)} missing or damaged in {cache}",
+        "the next `harmony run` without --offline fetches them again",
+    )
+
+
+def _disk(check: str, path: Path, needed: int) -> Finding:
+    existing = next(parent for parent in (path, *path.parents) if parent.exists())
+    try:
+        free = shutil.disk_usage(existing).free
+    except OSError as error:
+        return Finding(check, "fail", f"{path}: {error.strerror}", "choose another with HARMONY_STATE_DIR")
+    detail = f"{free / 1e9:.1f} GB free at {existing}"
+    if free >= needed:
+        return Finding(check, "ok", detail)
+    return Finding(check, "fail", detail, f"free at least {needed >> 20} MB there")
+
+
+def _web_port(settings: Settings) -> Finding:
+    port = settings.web_port
+    if port == 0 or is_free(port):
+        return Finding("web port", "ok", f"{port or 'any'} is free")
+    run = read_run_state(settings.state_dir)
+    if run is not None and run.web.rstrip("/").endswith(f":{port}"):
+        return Finding("web port", "ok", f"{port} is our own: harmony run, process {run.pid}, at {run.web}")
+    return Finding("web port", "fail", f"{port} is in use by another program", "set HARMONY_WEB_PORT to another port")
+
+
+def _web_access(settings: Settings) -> Iterator[Finding]:
+    """Where a worker would not serve its page, and so not start."""
+    token = settings.worker.metrics_token
+    try:
+        secret = token.get_secret_value() if token else None
+        check_closed(settings.web_host, settings.web_port, secret, web_tls(settings.worker))
+    except HarmonyError as error:
+        yield Finding("web access", "fail", "a worker would not start", error.message)
+
+
+def _plugins(settings: Settings) -> Iterator[Finding]:
+    """Of the chosen ones, whether they are installed here; a worker does not start without."""
+    chosen = settings.advanced.plugins
+    names = [f"{kind} {name}" for kind, name in (("forecaster", chosen.forecaster), ("policy", chosen.policy)) if name]
+    try:
+        require_chosen(settings)
+    except HarmonyError as error:
+        yield Finding("plug-ins", "fail", f"chosen: {', '.join(names)}", error.message)
+    else:
+        if names:
+            yield Finding("plug-ins", "ok", ", ".join(names))
+
+
+def _sight(settings: Settings) -> Finding:
+    """Whether forecasts reach as far as the declared starts take; beyond, no replica is given up."""
+    step_s = settings.stream.step_ms / 1000
+    sight_s = settings.policy.max_horizon * step_s
+    late = sorted((w for w in settings.policy.workloads if w.lead_time_s > sight_s), key=lambda w: -w.lead_time_s)
+    reach = f"{settings.policy.max_horizon} steps of {step_s:g} s reach {sight_s:g} s"
+    if not late:
+        return Finding("sight", "ok", f"{reach}, as far as declared starts take")
+    return Finding(
+        "sight",
+        "note",
+        f"{reach}, starts take longer: {_with_starts(late)}; until they are seen to be faster these give no replica up",
+        f"set advanced.planning.max_horizon to {math.ceil(late[0].lead_time_s / step_s)} or more",
+    )
+
+
+def _step(settings: Settings) -> Finding:
+    """Whether a step is short beside a start: what jumps is seen at its end (docs/lab/replay.md, "Short steps")."""
+    step_s = settings.stream.step_ms / 1000
+    quick = sorted(
+        (w for w in settings.policy.workloads if w.lead_time_s < _FEW_STEPS * step_s), key=lambda w: w.lead_time_s
+    )
+    if not quick:
+        return Finding("step", "ok", f"{step_s:g} s, short beside declared starts")
+    return Finding(
+        "step",
+        "note",
+        f"of {step_s:g} s is long beside starts of {_with_starts(quick)}: jumps of their load are seen late",
+        f"set step_s to {_short(quick[0].lead_time_s / _ENOUGH_STEPS)} or less, if sources report as often",
+    )
+
+
+def _with_starts(workloads: Sequence[WorkloadSpec]) -> str:
+    """The first of them, with how long their starts take."""
+    return some([f"{w.id} ({w.lead_time_s:g} s)" for w in workloads], _SHOWN)
+
+
+def _short(seconds: float) -> str:
+    """A step in whole seconds, from one on."""
+    return f"{math.floor(seconds) if seconds >= 1 else seconds:g}"
+
+
+def _capacity(settings: Settings) -> Finding:
+    """Whether it is declared what a replica carries; until it is learned, plans rest on nothing else."""
+    declared = settings.policy.workloads
+    silent = [w.id for w in declared if w.capacity_rps is None and w.capacity_tokens_per_s is None]
+    if not silent:
+        return Finding("capacity", "ok", f"declared of all {len(declared)} workloads")
+    return Finding(
+        "capacity",
+        "note",
+        f"not declared, held until learned under load: {some(silent, _SHOWN)}",
+        "harmony capacity finds one, from a load test or by model and GPU",
+    )
+
+
+def _gpu() -> Finding:
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return Finding("gpu", "note", "none seen (no nvidia-smi); the model runs on the CPU")
+    try:
+        listed = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=20, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return Finding("gpu", "note", "nvidia-smi fails; the model runs on the CPU", "check the NVIDIA driver")
+    names = [line.split(" (UUID")[0] for line in listed.splitlines()]
+    return Finding("gpu", "ok", "; ".join(names) or "none listed")
+
+
+def _cluster(settings: Settings, brokers: str | None) -> Iterator[Finding]:
+    if brokers is None:
+        yield Finding("brokers", "note", "none named, none running", "`harmony run` starts one; or give --brokers")
+        return
+    try:
+        with TopicAdmin(brokers, settings.kafka_client_options()) as admin:
+            yield Finding("brokers", "ok", f"{brokers} answers")
+            topics = _topics(settings, admin)
+            yield topics
+            yield examine_rights(settings, admin)
+            if topics.status == "ok":
+                yield from examine_state(settings, brokers, admin)
+    except HarmonyError as error:
+        yield Finding("brokers", "fail", f"{brokers} is not usable", error.message)
+
+
+def _topics(settings: Settings, admin: TopicAdmin) -> Finding:
+    specs = settings.topics.specs()
+    found = admin.differences(specs)
+    if not found:
+        return Finding("topics", "ok", f"all {len(specs)} of prefix {settings.topic_prefix!r} are as they must be")
+    missing = sum(difference.kind == "missing" for difference in found)
+    shown = "; ".join(map(str, found[:_SHOWN])) + (f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
+    remedy = "`harmony topics create`" if missing == len(found) else "`harmony topics check` lists what to change"
+    return Finding("topics", "fail", shown, remedy)

@@ -1,0 +1,152 @@
+"""Writes docs/settings.md from the schema of the settings: `python -m infra.settings.docs`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import BaseModel, BeforeValidator, SecretStr
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from infra.settings.load import Settings
+
+PAGE = Path(__file__).parents[2] / "docs/settings.md"
+
+_HEAD = """# Settings
+
+All keys of `harmony.yaml`, written by `python -m infra.settings.docs`. `harmony init` writes a file with each of them
+and its default; a dozen matter to most users, the rest stands under `advanced`.
+
+* Precedence: flags, environment, file, defaults. The file is `--config`, else `$HARMONY_CONFIG`, else `./harmony.yaml`.
+* The environment variable of a key is `HARMONY_` and its path in capitals with `__` between levels:
+  `HARMONY_STEP_S=5`, `HARMONY_ADVANCED__GUARDS__LEASE_STEPS=6`. Lists and mappings are JSON. An unknown variable of
+  that prefix is an error.
+* An unknown key, a wrong type or a value out of range stops the command with one sentence (file, line, key, what would
+  be right) and exit code 2.
+* `harmony run` with a simulated fleet or a recording brings workloads, policy, steps and topics of its own, a page on
+  this machine only, and a Kafka unless `--brokers` names one; `web_port` and what is set of the process count there
+  too.
+* Whatever can change a decision is part of the policy's fingerprint, and so of every decision's id.
+
+"""
+_WORDS = {
+    bool: "true or false",
+    int: "whole number",
+    float: "number",
+    str: "text",
+    Path: "path",
+    SecretStr: "secret",
+    datetime: "instant, ISO 8601",
+}
+# What a key with a reader of its own takes, by what is made of it.
+_READ: dict[Any, str] = {int: "time of day"}
+_SIGNS = ((Ge, "ge", "≥"), (Gt, "gt", ">"), (Le, "le", "≤"), (Lt, "lt", "<"))
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [_HEAD, "## At the top\n\n", *_table(Settings)]
+    for path, text, model in _sections(Settings, ""):
+        parts += [f"\n## `{path}`\n\n{text}\n\n", *_table(model)]
+    return "".join(parts)
+
+
+def _sections(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, type[BaseModel]]]:
+    """Path, explanation and class of every section that has keys of its own, in the order of the file."""
+    for name, field in model.model_fields.items():
+        inner, many = _section_in(field.annotation)
+        if inner is not None:
+            path = f"{prefix}{field.alias or name}{'[]' if many else ''}"
+            if any(_section_in(f.annotation)[0] is None for f in inner.model_fields.values()):
+                yield path, field.description or "", inner
+            yield from _sections(inner, f"{path}.")
+
+
+def _table(model: type[BaseModel]) -> Iterator[str]:
+    yield "| key | takes | default | what it says |\n|---|---|---|---|\n"
+    for name, field in model.model_fields.items():
+        inner, many = _section_in(field.annotation)
+        if inner is None:
+            takes, default = _takes(field), _default(name, field)
+        else:
+            takes, default = "list, see below" if many else "section, see below", "" if many else " "
+        yield f"| `{field.alias or name}` | {takes} | {default.strip()} | {_cell(field.description or '')} |\n"
+
+
+def _section_in(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
+    """The section that a field holds, and whether it holds a list of them."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation, False
+    inner = get_args(annotation)
+    if get_origin(annotation) in (Union, UnionType):
+        return next((found for found in map(_section_in, inner) if found[0] is not None), (None, False))
+    if get_origin(annotation) in (tuple, list) and inner:
+        return _section_in(inner[0])[0], True
+    return None, False
+
+
+def _takes(field: FieldInfo) -> str:
+    if field.annotation in _READ and any(isinstance(mark, BeforeValidator) for mark in field.metadata):
+        return _READ[field.annotation]
+    words = " or ".join(dict.fromkeys(_words(field.annotation)))
+    bounds = [
+        f"{sign} {getattr(mark, attribute):g}"
+        for mark in field.metadata
+        for kind, attribute, sign in _SIGNS
+        if isinstance(mark, kind)
+    ]
+    return _cell(", ".join([words, *bounds]))
+
+
+def _words(annotation: Any) -> Iterator[str]:
+    origin = get_origin(annotation)
+    if annotation is type(None):
+        return
+    if annotation in _WORDS:
+        yield _WORDS[annotation]
+    elif origin is Annotated:
+        yield from _words(get_args(annotation)[0])
+    elif origin is Literal:
+        yield ", ".join(f"`{value}`" for value in get_args(annotation))
+    elif origin in (Union, UnionType):
+        for part in get_args(annotation):
+            yield from _words(part)
+    elif origin in (tuple, list):
+        yield f"list of {next(_words(get_args(annotation)[0]), 'values')}"
+    elif origin is dict:
+        yield "mapping"
+    elif isinstance(annotation, type) and issubclass(annotation, Enum):
+        yield ", ".join(f"`{value.value}`" for value in annotation)
+    else:
+        yield "value"
+
+
+def _default(name: str, field: FieldInfo) -> str:
+    if name == "state_dir":
+        return "`~/.local/state/harmony`"
+    value = field.default_factory() if field.default_factory is not None else field.default  # type: ignore[call-arg]
+    if value is PydanticUndefined:
+        return "required"
+    if value is None or value in ("", (), {}, []):
+        return "empty"
+    return f"`{value if isinstance(value, str) else json.dumps(value, default=str)}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

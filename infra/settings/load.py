@@ -1,0 +1,304 @@
+"""Settings of every command: `harmony.yaml`, environment and flags, validated once, as the records the core takes."""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+
+from agents.policy import (
+    GuardLimits,
+    IdleRule,
+    Policy,
+    Slo,
+    SloClass,
+    TargetRef,
+    WorkloadGuards,
+    WorkloadSpec,
+    strictest,
+)
+from infra.console.errors import HarmonyError
+from infra.console.host import state_home
+from infra.settings.brokers import format_brokers, parse_brokers
+from infra.settings.errors import CONFIG_VARIABLE, ENV_PREFIX, check_environment, explain
+from infra.settings.plugins import identity
+from infra.settings.schema import AdvancedSection, Role, WorkerSection
+from infra.settings.workload import SloSection, WorkloadSection
+from infra.settings.yaml import no_file, read_settings_file
+from infra.settings_schedule import batch_of, schedule_of
+from infra.settings_section import check_text, check_unique
+from infra.watchdog_rules import WatchdogLimits
+from streams.config import StreamConfig
+from streams.runtime.app import uncollected
+from streams.topics import Topics
+
+DEFAULT_FILE = "harmony.yaml"
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+class Settings(BaseSettings):
+    """Everything that can be set. Precedence: flags, environment (`HARMONY_`, `__` between levels), file, defaults."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX,
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        env_ignore_empty=True,
+        allow_inf_nan=False,
+    )
+
+    brokers: str = Field("", description="Kafka, host:port, several with commas; empty = the one of `harmony run`.")
+    fleet: str = Field("default", description="Name of this fleet; part of every decision's id.", min_length=1)
+    topic_prefix: str = Field(
+        "harmony.",
+        description="Put before every topic name; each fleet needs its own. Letters, digits, . - and _.",
+        pattern=r"^[A-Za-z0-9._-]*$",
+    )
+    partitions: int = Field(4, description="Of the telemetry topics; fixed once there is state.", ge=1, le=1024)
+    step_s: float = Field(
+        15.0, description="Length of a step; not shorter than the sources' interval.", ge=0.001, le=86_400
+    )
+    epsilon: float = Field(Policy().epsilon, description="Accepted probability of missing an objective.", gt=0, lt=1)
+    max_gpus: int | None = Field(None, description="GPUs of the whole fleet; empty = no limit.", ge=0)
+    role: Role = Field("all", description="What a worker does: all, or some of ingest,forecast,decide.")
+    web_host: str = Field("127.0.0.1", description="Address of page, metrics and health; 0.0.0.0 = every interface.")
+    web_port: int = Field(9464, description="Its port; 0 = any free one.", ge=0, le=65_535)
+    state_dir: Path = Field(default_factory=state_home, description="For the embedded Kafka and the run state.")
+    workloads: tuple[WorkloadSection, ...] = Field((), description="What is scaled.")
+    advanced: AdvancedSection = Field(default_factory=AdvancedSection, description="All else, with good defaults.")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        # `load_settings` merges file, environment and flags itself, to be able to say where a mistake stands.
+        return (init_settings,)
+
+    @field_validator("brokers")
+    @classmethod
+    def _addresses(cls, text: str) -> str:
+        if not text.strip():
+            return ""
+        try:
+            return format_brokers(parse_brokers(text))
+        except HarmonyError as error:
+            raise ValueError(error.message.rstrip(".")) from None
+
+    @field_validator("state_dir")
+    @classmethod
+    def _absolute(cls, path: Path) -> Path:
+        check_text(str(path))
+        return path.expanduser().absolute()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Settings:
+        check_unique((workload.id for workload in self.workloads), "workload ")
+        return self
+
+    @cached_property
+    def stream(self) -> StreamConfig:
+        """How event time is cut."""
+        section = self.advanced.stream
+        return StreamConfig(
+            step_ms=_ms(self.step_s),
+            grace_ms=_ms(section.grace_s),
+            skew_ms=_ms(section.skew_s),
+            context_steps=section.context_steps,
+            max_workloads=section.max_workloads,
+            max_record_bytes=section.max_record_bytes,
+            source_silence_steps=section.source_silence_steps,
+            source_cap=section.source_cap,
+        )
+
+    @cached_property
+    def policy(self) -> Policy:
+        """What decides."""
+        return Policy(
+            fleet=self.fleet,
+            epsilon=self.epsilon,
+            workloads=tuple(_workload(section) for section in self.workloads),
+            guards=GuardLimits(fleet_max_gpus=self.max_gpus, **self.advanced.guards.model_dump()),
+            proposer=identity("policy", self.advanced.plugins.policy, self.advanced.plugins.options.get("policy", {})),
+            **self.advanced.planning.model_dump(),
+        )
+
+    @cached_property
+    def topics(self) -> Topics:
+        """Names and specifications of the topics."""
+        advanced = self.advanced
+        kept, most = advanced.kafka.pages_retention_bytes, advanced.stream.max_workloads
+        return Topics(self.topic_prefix, self.partitions, kept, most)
+
+    @property
+    def worker(self) -> WorkerSection:
+        """Of this process only; nothing here may change a decision."""
+        return self.advanced.worker
+
+    @cached_property
+    def watchdog_limits(self) -> WatchdogLimits:
+        """When a worker counts as stuck."""
+        return WatchdogLimits(**self.advanced.watchdogs.model_dump())
+
+    @property
+    def data_dir(self) -> Path:
+        """Where the embedded Kafka keeps its topics."""
+        return self.state_dir / "kafka"
+
+    @property
+    def matches(self) -> dict[str, dict[str, str]]:
+        """Per workload id, the labels that name it in third-party telemetry."""
+        return {section.id: section.match for section in self.workloads if section.match}
+
+    def kafka_client_options(self) -> dict[str, Any]:
+        """Keyword arguments for the security of a kafka-python or aiokafka client; empty for plain text.
+
+        Raises:
+            HarmonyError: a certificate or password file cannot be read.
+        """
+        section = self.advanced.kafka
+        if section.security_protocol == "PLAINTEXT":
+            return {}
+        options: dict[str, Any] = {"security_protocol": section.security_protocol}
+        try:
+            if section.security_protocol.endswith("SSL"):
+                context = ssl.create_default_context(cafile=section.ssl_cafile)
+                if section.ssl_certfile:
+                    context.load_cert_chain(section.ssl_certfile, section.ssl_keyfile)
+                options["ssl_context"] = context
+            if section.sasl_mechanism:
+                password = section.sasl_password.get_secret_value() if section.sasl_password else ""
+                if section.sasl_password_file:
+                    password = Path(section.sasl_password_file).read_text(encoding="utf-8").strip()
+                options |= {
+                    "sasl_mechanism": section.sasl_mechanism,
+                    "sasl_plain_username": section.sasl_username,
+                    "sasl_plain_password": password,
+                }
+        except UnicodeDecodeError:
+            raise HarmonyError(
+                f"Cannot use {section.sasl_password_file} of advanced.kafka.sasl_password_file: it is no UTF-8 text.", 2
+            ) from None
+        except OSError as error:
+            files = (section.ssl_cafile, section.ssl_certfile, section.ssl_keyfile, section.sasl_password_file)
+            named = error.filename or ", ".join(file for file in files if file)
+            raise HarmonyError(
+                f"Cannot use {named} of advanced.kafka: {error.strerror or error}. Check the path and its rights."
+            ) from error
+        return options
+
+
+@uncollected()
+def load_settings(
+    path: Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """Settings from flags (`overrides`), environment, file and defaults, in this order of precedence.
+
+    Args:
+        path: of the file; None = `$HARMONY_CONFIG`, else `harmony.yaml` here if there is one, else no file.
+        overrides: values of flags, nested as the file is; None values count as not given.
+        environ: default `os.environ`.
+
+    Raises:
+        HarmonyError: with file and line, key path, and what would be right (exit code 2).
+    """
+    environ = os.environ if environ is None else environ
+    check_environment(Settings, environ)
+    path = settings_path(path, environ)
+    file = read_settings_file(path) if path is not None else no_file()
+    given = {key: value for key, value in (overrides or {}).items() if value is not None}
+    try:
+        return Settings(**_merged(file.content, _from_environment(environ), given))
+    except ValidationError as error:
+        raise explain(error, Settings, file, environ, given) from None
+
+
+def settings_path(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Path | None:
+    """The file that `load_settings` reads; None = no file."""
+    environ = os.environ if environ is None else environ
+    if path is None and environ.get(CONFIG_VARIABLE):
+        return Path(environ[CONFIG_VARIABLE])
+    return Path(DEFAULT_FILE) if path is None and Path(DEFAULT_FILE).is_file() else path
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    source = EnvSettingsSource(Settings)
+    source.env_vars = {name.lower(): value for name, value in environ.items() if value != ""}
+    try:
+        return source()
+    except SettingsError as error:
+        found = re.search(r'field "(\w+)"', str(error))
+        name = ENV_PREFIX + (found.group(1).upper() if found else "*")
+        raise HarmonyError(f"environment variable {name}: not valid JSON.", 2) from None
+    except RecursionError:
+        ours = (name for name in environ if name.upper().startswith(ENV_PREFIX))
+        deepest = max(ours, key=lambda name: environ[name].count("[") + environ[name].count("{"))
+        raise HarmonyError(f"environment variable {deepest}: its JSON is nested too deep.", 2) from None
+
+
+def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested mappings merged key by key, later layers win; any other value replaces."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            old = merged.get(key)
+            merged[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _slo(section: SloSection) -> Slo:
+    """Of several classes the strictest figures stand in front."""
+    if not section.classes:
+        return Slo(section.ttft_s, section.tpot_s, section.objective, epsilon=section.epsilon)
+    classes = tuple(SloClass(**slo_class.model_dump()) for slo_class in section.classes)
+    most = strictest(classes)
+    return Slo(most.ttft_s, most.tpot_s, most.objective, classes)
+
+
+def _workload(section: WorkloadSection) -> WorkloadSpec:
+    defaults = WorkloadSpec(section.id)
+    return WorkloadSpec(
+        id=section.id,
+        target=TargetRef(**section.target.model_dump()) if section.target else defaults.target,
+        min_replicas=section.replicas.min if section.replicas else defaults.min_replicas,
+        max_replicas=section.replicas.max if section.replicas else defaults.max_replicas,
+        gpus_per_replica=section.gpus_per_replica,
+        gpu_type=section.gpu_type,
+        price_per_gpu_hour=section.price_per_gpu_hour,
+        slo=_slo(section.slo) if section.slo else defaults.slo,
+        mode=section.mode,
+        capacity_rps=section.capacity_rps,
+        lead_time_s=section.lead_time_s,
+        priority=section.priority,
+        power_w_per_replica=section.power_w_per_replica,
+        schedule=schedule_of(section.schedule) if section.schedule else defaults.schedule,
+        batch=batch_of(section.batch),
+        role=section.role,
+        capacity_tokens_per_s=section.capacity_tokens_per_s,
+        capacity_off_by=section.capacity_off_by,
+        zero=IdleRule(**section.zero.model_dump()),
+        guards=WorkloadGuards(**section.guards.model_dump()),
+    )

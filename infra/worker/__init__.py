@@ -1,0 +1,1 @@
+"""One worker process: its roles, its plug-ins, and what ends it."""

@@ -1,0 +1,270 @@
+"""One worker process: the stages of its roles on one Faust app, with probes, metrics and watch tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import structlog
+import uvloop
+
+from agents.decide.agent import DecideStage, register_decide_agent
+from agents.decide.kernel import DecideKernel
+from agents.priority import Precedence
+from infra.console.errors import HarmonyError
+from infra.early_worker import EarlyWorker
+from infra.kafka.rights import in_words, rights_of, workers_group
+from infra.kafka_complaints import KafkaComplaints
+from infra.observability.health import Health
+from infra.observability.logs import configure_logging
+from infra.observability.metrics import PrometheusMeter
+from infra.observability.probes import ProbeServer
+from infra.observability.stage_metrics import DecideMetrics
+from infra.page.serve import Page
+from infra.plugins.chosen import require_chosen
+from infra.settings.load import Settings
+from infra.web_tls import web_tls
+from infra.worker.fail_points import fail_points
+from infra.worker.options import WorkerOptions
+from infra.worker.watch import WorkerWatch
+from infra.worker.watchdog import Watchdog
+from streams.log import OutRecord
+from streams.runtime.app import ConnectionConfig, Stage, StageHost, collect_seldom, end_process
+from streams.runtime.commits import Commit
+from streams.runtime.ticker import Ticker
+
+if TYPE_CHECKING:
+    from infra.forecast_role import ForecastRole
+    from infra.worker.ingest_role import IngestRole
+
+log = structlog.get_logger()
+
+
+class WorkerProcess:
+    """Builds the stages of the chosen roles and runs them until told to stop."""
+
+    def __init__(self, settings: Settings, options: WorkerOptions) -> None:
+        self._settings = settings
+        self._options = options
+        self._roles = options.roles()
+        self.meter = PrometheusMeter(max_workload_series=settings.worker.metrics_max_workloads)
+        KafkaComplaints(self.meter).listen()
+        if set(self._roles) & {"forecast", "decide"}:
+            self.meter.gauge("policy_info", 1, fingerprint=settings.policy.fingerprint())
+        self.health = Health(monotonic(), expected=("assigned", "restored"))
+        self._ingest: IngestRole | None = None
+        self._forecast: ForecastRole | None = None
+        self._decide_metrics: DecideMetrics | None = None
+        # From a page to the decision nothing that can wait stands in the way, as far as this worker makes both.
+        self._precedence = Precedence(lambda: (settings.topics.plans, 0) in self.host.status.lanes)
+        stages = [self._new_stage(role) for role in self._roles]
+        self.host = StageHost(
+            ConnectionConfig(
+                brokers=options.brokers,
+                group=workers_group(settings.topics),
+                instance_id=options.member_name(),
+                security=settings.kafka_client_options(),
+                session_timeout_s=settings.worker.session_timeout_s,
+                heartbeat_s=min(3.0, settings.worker.session_timeout_s / 4),
+            ),
+            stages,
+            self.meter,
+            fail_point=fail_points(os.environ),
+            withhold=self._withheld,
+        )
+        self.health.look = self._look
+        self._watch = WorkerWatch(settings, self.host, self._roles, self.health, self.meter, self._decide_metrics)
+        self._watchdog = Watchdog(self.host, self.health, self._roles, settings.watchdog_limits)
+        self._register(stages)
+
+    def _new_stage(self, role: str) -> Stage:
+        settings = self._settings
+        if role == "ingest":
+            from infra.worker.ingest_role import IngestRole  # compiled loops, which the decide role does without
+
+            self._ingest = IngestRole(settings, self.meter)
+            return self._ingest.stage
+        if role == "forecast":
+            # Workers of the other roles do not load torch: most of a start, and some 700 MiB.
+            from infra.forecast_role import ForecastRole
+
+            self._forecast = ForecastRole(settings, self.meter, self._precedence)
+            return self._forecast.stage
+        self._decide_metrics = DecideMetrics(
+            self.meter,
+            settings.topics.decisions,
+            fleet=settings.policy.fleet,
+            epoch=settings.policy.epoch,
+            step_s=settings.step_s,
+            hold_s=settings.policy.guards.stabilization_down_s,
+        )
+
+        def restore(commit: Commit | None, published: Sequence[bytes]) -> DecideKernel:
+            return DecideKernel.restore(
+                settings.policy,
+                settings.stream,
+                settings.topics,
+                commit=commit,
+                published=published,
+                expire_by_stamp=not self._options.accelerated,
+            )
+
+        return DecideStage(settings.topics, restore, self._decide_metrics, self._precedence)
+
+    def _register(self, stages: list[Stage]) -> None:
+        for stage in stages:
+            if isinstance(stage, DecideStage):
+                register_decide_agent(self.host, stage)
+        for role in (self._ingest, self._forecast):
+            if role is not None:
+                role.register(self.host)
+        tasks: list[Callable[[], Awaitable[None]]] = [self._watch.run]
+        if self._options.ticks and "ingest" in self._roles:
+            tasks.append(self._tick)
+        for task in tasks:
+            self.host.app.task(task)
+
+    def _withheld(self, record: OutRecord) -> bool:
+        """While the kill file exists, commands are decided and recorded, but none leaves this worker."""
+        kill_file = self._settings.worker.kill_file
+        if kill_file is None or record.topic != self._settings.topics.commands:
+            return False
+        withheld = Path(kill_file).exists()
+        self.health.set_check("kill_file", not withheld, f"{kill_file} exists" if withheld else "", required=False)
+        if withheld:
+            log.warning("command_withheld", kill_file=kill_file)
+        return withheld
+
+    async def _serve_probes(self) -> None:
+        options, settings = self._options, self._settings
+        page = Page(
+            settings,
+            self.health,
+            role=options.role,
+            instance=options.instance_id or "worker",
+            client_options={"bootstrap_servers": options.brokers, **settings.kafka_client_options()},
+            token=options.metrics_token,
+            registry=self.meter.registry,
+            busy=self._deciding,
+        )
+        try:
+            server = ProbeServer(
+                self.health,
+                self.meter,
+                host=options.metrics_host,
+                port=options.metrics_port,
+                token=options.metrics_token,
+                tls=web_tls(settings.worker),
+                parts=(page.add_to,),
+            )
+            await server.start()
+        except HarmonyError as error:
+            sys.stderr.write(f"harmony worker: {error.message}\n")
+            self._stop_now(error.exit_code)
+        log.info("worker_started", role=self._options.role, page=f"{server.url}/", metrics=f"{server.url}/metrics")
+        try:
+            async with page.reading(server.url):
+                await asyncio.Event().wait()
+        finally:
+            await server.stop()
+
+    def _deciding(self) -> bool:
+        """Whether a plan or a decision is being made, or state read back for it."""
+        status = self.host.status
+        return not status.restored or any(lane.waits_for and lane.stage != "ingest" for lane in status.lanes.values())
+
+    @staticmethod
+    def _stop_now(exit_code: int) -> None:
+        sys.stderr.flush()
+        os._exit(exit_code)
+
+    def _look(self) -> None:
+        """Readiness, as it is when somebody asks."""
+        status = self.host.status
+        self.health.set_check(
+            "assigned",
+            status.restored,
+            f"{len(status.assigned)} partitions" if status.restored else "no assignment yet",
+        )
+        self.health.set_check("restored", status.restored, f"in {status.restore_s:.2f} s")
+        heard = status.last_record_s is not None
+        self.health.set_check("telemetry", heard, "" if heard else "waiting for telemetry")
+
+    async def _tick(self) -> None:
+        topics = self._settings.topics
+        telemetry = {topics.telemetry_gpu, topics.telemetry_requests}
+
+        def assigned() -> list[tuple[str, int]]:
+            status = self.host.status
+            return sorted(key for key in status.assigned if key[0] in telemetry) if status.restored else []
+
+        stream = self._settings.stream
+        await Ticker(self.host.send, assigned, stream.step_ms / 2000, stream.skew_ms).run()
+
+    def run(self) -> None:
+        """Run until SIGTERM or SIGINT, then drain and leave; a crash ends the process with exit code 1."""
+        app = self.host.app
+        # What was imported lives as long as the process does: no collection need look at it, not even one of now, a
+        # third of a second for a megabyte of garbage.
+        collect_seldom()
+        worker = EarlyWorker(app, [self._watchdog.show, self._serve_probes], lambda: self.host.status.restored)
+        self._watchdog.start()
+        code: int | str | None = 0
+        try:
+            worker.execute_from_commandline()
+        except SystemExit as end:
+            code = end.code
+        self._watchdog.stop()
+        reason = app.crash_reason or worker.crash_reason
+        if code or reason is not None:
+            end_process("crash", reason or RuntimeError(f"Faust ended with code {code}"))
+        if self._forecast is not None:
+            self._forecast.close()
+
+
+def run_worker(settings: Settings, options: WorkerOptions) -> None:
+    """Entry of `harmony worker`.
+
+    Raises:
+        HarmonyError: brokers that do not answer, missing topics, or an unknown role.
+    """
+    from infra.kafka.admin import TopicAdmin, compare
+    from infra.settings.brokers import bootstrap_servers
+
+    require_chosen(settings)
+    rights = rights_of(settings.topics, options.roles())
+    security = settings.kafka_client_options()
+    # Of the others its clients hear from those that answer.
+    options = replace(options, brokers=",".join(bootstrap_servers(options.brokers, security)))
+    with TopicAdmin(options.brokers, security) as admin:
+        missing_rights = admin.missing_rights(rights)
+        if missing_rights:
+            raise HarmonyError(
+                f"the Kafka user of this worker lacks {in_words(missing_rights)}. Grant it, then start again: "
+                f"`harmony topics rights --for {options.role}` prints the commands"
+            )
+        used = {right.name for right in rights}
+        specs = [spec for spec in settings.topics.specs() if spec.name in used]
+        actual = admin.describe([spec.name for spec in specs], configs=False)
+        differences = [d for d in compare(specs, actual) if d.kind != "config"]
+    missing = [d for d in differences if d.kind == "missing"]
+    if missing:
+        listed = "; ".join(map(str, missing))
+        raise HarmonyError(f"topics are not as they must be: {listed}. `harmony topics create` makes what is missing")
+    resized = [d for d in differences if d.kind == "partitions"]
+    if resized:
+        listed = "; ".join(map(str, resized))
+        raise HarmonyError(
+            f"topics are not as they must be: {listed}. Set `partitions` back; or give the public topics the new count "
+            "and run `harmony state reset`, which makes the internal ones anew",
+            exit_code=2,
+        )
+    configure_logging(settings.worker.log_level, output=settings.worker.log_format)
+    uvloop.install()
+    WorkerProcess(settings, options).run()

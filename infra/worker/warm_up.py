@@ -1,0 +1,77 @@
+"""Compile or load what a worker runs before it joins, so that no slot waits for it; images do so when being built."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import structlog
+
+from agents.planning import planner
+from model import compiled
+from model import numerics as digits
+from model import numerics as widening
+from model.bursts import kernel as surge_chains
+from model.bursts import kernel as unfelt_steps
+from model.calibration import risk as window_tallies
+from model.contract import Forecaster
+from model.network import forecaster as serving
+from model.numerics import average_of_known, exponential_averages
+from streams.ingest.warm_up import warm_up as warm_up_ingest
+
+log = structlog.get_logger(__name__)
+_FORECASTERS = """
+from infra.end_with_parent import watch_parent
+watch_parent()
+from infra.worker.warm_up import warm_up_forecasters
+warm_up_forecasters()
+"""
+
+
+def warm_up(*forecasters: Forecaster) -> None:
+    """The planner, what stands between it and a forecast, the baselines, and the forecasters that are named.
+
+    Compiling takes more than a minute of one core, the first time. A second process takes half of it.
+    """
+    with compiled.completing() as missing:
+        if missing:
+            _compile_all()
+    _warm_up_plans()
+    serving.warm_up(*forecasters)
+
+
+def _compile_all() -> None:
+    log.info("compiling", note="loops of forecasts and plans: a minute, once per version")
+    if (os.cpu_count() or 1) > 1:
+        with subprocess.Popen([sys.executable, "-c", _FORECASTERS]):
+            _warm_up_plans()
+    else:
+        _warm_up_plans()
+    warm_up_forecasters()  # reads what the other process compiled, and does what it left undone
+
+
+def warm_up_forecasters() -> None:
+    """Those of the package; the baselines alone where its weights are refused, of which a worker says why."""
+    serving.warm_up(serving.serving_forecaster())
+
+
+def _warm_up_plans() -> None:
+    planner.warm_up()
+    window_tallies.warm_up()
+    unfelt_steps.warm_up_outliers()
+    surge_chains.warm_up()
+    digits.warm_up_digits()
+    widening.warm_up_widening()
+    rows, paths = np.zeros(1, np.float32), np.zeros((1, 2, 3), np.float32)
+    exponential_averages(paths, rows, rows, np.empty_like(paths))
+    average_of_known(np.ones((2, 1), np.float32), np.ones((2, 1), np.bool_), 0, 0.1)
+
+
+if __name__ == "__main__":
+    began = time.perf_counter()
+    warm_up_ingest()
+    warm_up()
+    print(f"compiled or loaded what a worker runs in {time.perf_counter() - began:.1f} s")

@@ -1,0 +1,85 @@
+"""What a worker tells of itself once a second: its lag, sources that have fallen silent, retention that is short."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterable
+from time import monotonic
+
+from infra.kafka.retention import RetentionWatch
+from infra.observability.health import Health
+from infra.observability.metrics import PrometheusMeter
+from infra.observability.stage_metrics import DecideMetrics
+from infra.settings.load import Settings
+from infra.source_watch import SourceWatch, closed_slots
+from streams.catalogue import SOURCES
+from streams.runtime.app import StageHost
+
+_WATCH_S = 1.0
+
+
+class WorkerWatch:
+    """Looks at the lanes of a worker.
+
+    Args:
+        host: whose lanes.
+        roles: of the worker; each has a lag.
+        decided: what the decide stage tells, where the worker has that role.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        host: StageHost,
+        roles: Iterable[str],
+        health: Health,
+        meter: PrometheusMeter,
+        decided: DecideMetrics | None,
+    ) -> None:
+        self._host, self._roles, self._health, self._meter = host, tuple(roles), health, meter
+        self._decided = decided
+        self._sources = SourceWatch(settings.stream.source_silence_steps * settings.stream.step_ms / 1000)
+        self._retention = RetentionWatch(settings.topics, health)
+
+    async def run(self) -> None:
+        """Look for ever."""
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            self.look(monotonic())
+
+    def look(self, now_s: float) -> None:
+        """Look once."""
+        lanes = self._host.status.lanes
+        lag: dict[str, int] = dict.fromkeys(self._roles, 0)
+        for key, records in self._host.lag().items():
+            lane = lanes.get(key)
+            if lane is not None:
+                lag[lane.stage] += records
+        for stage, records in lag.items():
+            self._meter.gauge("lag_records", records, stage=stage)
+        if self._host.status.restored:
+            self._look_at_sources(now_s)
+            self._forget_what_others_tell()
+        self._retention.look((partition, lane.kernel) for (_, partition), lane in lanes.items())
+
+    def _look_at_sources(self, now_s: float) -> None:
+        lanes = self._host.status.lanes.items()
+        silent = self._sources.silent(closed_slots((p, lane.kernel) for (_, p), lane in lanes), now_s)
+        for source in SOURCES:
+            value = float(bool(silent[source])) if source in silent else math.nan
+            self._meter.gauge("source_silent", value, source=source)
+        words = "; ".join(f"{s}: no page or tick in partitions {p}" for s, p in silent.items() if p)
+        if silent:
+            self._health.set_check("sources", not words, words, required=False)
+        else:
+            self._health.drop_check("sources")
+
+    def _forget_what_others_tell(self) -> None:
+        """Numbers of a stage whose partitions went to other workers would stand still here, beside theirs."""
+        stages = {lane.stage for lane in self._host.status.lanes.values()}
+        if self._decided is not None and "decide" not in stages:
+            self._decided.forget()
+        if "forecast" not in stages:
+            self._meter.forget("forecast_coverage_ratio")
+            self._meter.forget("forecast_pinball")
