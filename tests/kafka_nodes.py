@@ -13,9 +13,8 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import infra.kafka.watchdog
-from infra.java_runtime import find_java
-from infra.kafka.jars import ensure_jars
-from infra.loopback_port import free_port
+from infra.console.host import free_port
+from infra.kafka.jars import ensure_jars, find_java
 
 # Small machines run these beside workers; otherwise as the embedded broker is.
 COMMON = {

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
+from typing import Literal
+
+import structlog
+from rich.console import Console
+from rich.table import Table
 
 from agents.actuation.guard import ApplyGuard, RateCaps
 from agents.policy import WorkloadSpec
-from infra.actuate.actuator import Actuator, Event
-from infra.actuate.clocks import LogClock, wall_ms
+from agents.records import Target
+from infra.actuate.actuator import Actuator, Event, Order
 from infra.actuate.controller import Desk
-from infra.actuate.feed import CommandFeed
-from infra.actuate.gauges import LeaseGauges
-from infra.actuate.lease_routes import LeaseRoutes
-from infra.actuate.report import OutcomeWriter
-from infra.actuate.runner import Runner
+from infra.actuate.keda import Lookup
+from infra.actuate.kubernetes import FactsReader, Kubernetes, PodLoads, rivals
+from infra.actuate.kubernetes_api import Access, KubernetesApi
+from infra.actuate.pull import LeaseGauges, LeaseRoutes
+from infra.actuate.report import OutcomeWriter, line_printer
+from infra.actuate.runner import CommandFeed, LogClock, Runner, wall_ms
 from infra.actuate.store import Store, WordsFile, words_path
+from infra.console.errors import HarmonyError
 from infra.console.options import say
+from infra.console.text import printable
 from infra.observability.health import Health
 from infra.observability.probes import ProbeServer
 from infra.settings.load import Settings
@@ -165,3 +173,157 @@ def token_of(settings: Settings) -> str | None:
     """What readers beyond loopback must send; the workers' token."""
     token = settings.worker.metrics_token
     return token.get_secret_value() if token else None
+
+
+# The lives of the actuators, from the first record read to the last one told.
+
+
+log = structlog.get_logger()
+
+
+class Pretend:
+    """Changes nothing, and takes the fleet to be as each command says."""
+
+    name = "dry-run"
+    done: Literal["applied"] = "applied"
+
+    async def observe(
+        self,
+        workload: str,  # noqa: ARG002
+        target: Target,  # noqa: ARG002
+        expected: int | None,
+        in_force: int | None,  # noqa: ARG002
+    ) -> int | None:
+        return expected
+
+    async def apply(self, order: Order) -> str:  # noqa: ARG002
+        return ""
+
+
+async def run_dry(chosen: Chosen, *, once: bool, simulated: bool, as_json: bool) -> None:
+    """Print what would be done; `once`: as a table, and end.
+
+    Raises:
+        HarmonyError: the topic cannot be read.
+    """
+    events: dict[str, Event] = {}
+    table = once and not as_json
+    show = (lambda e: events.update({e.workload: e})) if table else line_printer(as_json, dry=True)
+    clock = LogClock() if simulated else wall_ms
+    with desk_of(chosen, Pretend(), dry_run=True, clock=clock, report=show) as desk:
+        await follow(chosen, desk, once=once)
+    if table:
+        Console().print(events_table(events))
+
+
+def events_table(events: Mapping[str, Event]) -> Table:
+    """One row per workload."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("workload", "target", "now", "wanted", "would", "why"):
+        table.add_column(heading, overflow="fold", justify="right" if heading in ("now", "wanted") else "left")
+    for workload, e in sorted(events.items()):
+        t = e.target
+        would = f"set {e.after}" if e.after is not None else f"{e.status}: {e.reason}"
+        risk = "" if e.p_miss is None else f", P(miss) {e.p_miss:.3g}"
+        cells = (workload, f"{t.kind} {t.namespace}/{t.name}", _number(e.before), str(e.wanted), would, e.why + risk)
+        table.add_row(*(printable(cell, 120) for cell in cells))
+    return table
+
+
+async def act(
+    chosen: Chosen,
+    actuator: Actuator,
+    *,
+    as_json: bool,
+    serve: Callable[[Lookup], Awaitable[None]] | None = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> None:
+    """Act on commands until told to stop.
+
+    Args:
+        serve: what else answers for the replicas in force; awaited before the first command is read.
+        on_event: told what became of each command.
+
+    Raises:
+        HarmonyError: the topic cannot be read, or what must be remembered cannot be written.
+    """
+    tellers: list[Callable[[Event], None]] = [line_printer(as_json, dry=False)]
+    async with AsyncExitStack() as stack:
+
+        def report(event: Event) -> None:
+            for tell in tellers:
+                tell(event)
+
+        desk = stack.enter_context(desk_of(chosen, actuator, report=report))
+        outcomes = await stack.enter_async_context(outcomes_of(chosen, f"actuate/{actuator.name}"))
+        gauges, health = LeaseGauges(desk), new_health()
+        tellers += [outcomes.event, gauges.count] + ([on_event] if on_event is not None else [])
+        lookup = Lookup(desk.answer, lambda: desk.targets)
+        await stack.enter_async_context(served(chosen, gauges, health, LeaseRoutes(lookup, token_of(chosen.settings))))
+        if serve is not None:
+            await serve(lookup)
+        await follow(chosen, desk, health=health, gauges=gauges)
+
+
+async def run_kubernetes(
+    chosen: Chosen,
+    access: Access,
+    *,
+    acting: bool,
+    facts_every_s: float | None,
+    loads: PodLoads | None,
+    as_json: bool,
+) -> None:
+    """Set replicas on an API server (or have it check that it would), and tell what the targets are.
+
+    Raises:
+        HarmonyError: to act without declared workloads (exit code 2), or as of `act`.
+    """
+    declared = chosen.declared
+    targets = {w: Target(s.target.api_version, s.target.kind, s.target.namespace, s.target.name)
+               for w, s in (declared or {}).items() if s.target.name}  # fmt: skip
+    if acting and not targets:
+        raise HarmonyError(
+            "To act, declare what may be scaled: `workloads` with a target in harmony.yaml (--config). A command is "
+            "obeyed only for a declared workload, on its declared target, within its bounds.",
+            2,
+        )
+    async with KubernetesApi(access, dry_run=not acting) as api:
+        if acting and (found := await rivals(api, targets.values())):
+            raise HarmonyError(
+                f"An HPA scales the same target: {', '.join(found)}. Two controllers would undo each other: delete it "
+                "(or KEDA's ScaledObject behind it), or let it follow us with `harmony actuate keda`."
+            )
+        actuator = Kubernetes(api, loads=loads)
+        async with AsyncExitStack() as stack:
+            outcomes = await stack.enter_async_context(outcomes_of(chosen, "actuate/kubernetes"))
+            reader = FactsReader(api, lambda: targets, wall_ms, outcomes.fleet, outcomes.outcome)
+            if facts_every_s is not None and targets:
+                task = asyncio.create_task(reader.run(facts_every_s))
+                task.add_done_callback(_facts_ended)
+                stack.callback(task.cancel)
+            if acting:
+                await act(chosen, actuator, as_json=as_json, on_event=lambda e: _watch(reader, e))
+            else:
+                show = line_printer(as_json, dry=True)
+                with desk_of(chosen, actuator, dry_run=True, report=show) as desk:
+                    await follow(chosen, desk)
+
+
+def _facts_ended(task: asyncio.Task[None]) -> None:
+    # Telling must never harm acting: that goes on, and the log says that facts do not.
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("facts_ended", reason=f"{type(error).__name__}: {error}")
+
+
+def _watch(reader: FactsReader, event: Event) -> None:
+    if event.after is None or event.before is None:
+        return
+    if event.after > event.before and event.command_id is not None:
+        reader.launched(event.workload, event.command_id, event.after, event.ts_ms)
+    else:
+        reader.lowered(event.workload)
+
+
+def _number(count: int | None) -> str:
+    return "?" if count is None else str(count)

@@ -5,17 +5,75 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from infra.actuate import overrides as cli_words
-from infra.actuate.cli_told import Told, ToldToAct
 from infra.actuate.conformance import command as cli_check
-from infra.cli_spread import spread
+from infra.actuate.overrides import WordsOption
 from infra.console.errors import HarmonyError
-from infra.console.options import finite, say
+from infra.console.options import BrokersOption, ConfigOption, finite, say, spread
+
+# What every actuator is told on the command line: options declared once, on the fields of a dataclass.
+
+
+if TYPE_CHECKING:
+    from infra.actuate.assembly import Chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Where the commands are, which words and caps hold, how events are printed."""
+
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line on stdout.")] = False
+    brokers: BrokersOption = None
+    config: ConfigOption = None
+    words: WordsOption = None
+    max_added: Annotated[int | None, typer.Option(min=0, help="Replicas one workload may gain within a minute.")] = None
+    max_removed: Annotated[int | None, typer.Option(min=0, help="Replicas one workload may lose within a minute.")] = (
+        None
+    )
+    max_removed_fleet: Annotated[
+        int | None, typer.Option(min=0, help="Replicas all may lose together within a minute.")
+    ] = None
+
+    def chosen(self, name: str, web: tuple[str | None, int] | None = None) -> Chosen:
+        """Settings, brokers and limits of the actuator of this name; `web` is address (None = the settings') and port.
+
+        Raises:
+            HarmonyError: a mistake in the settings, or no brokers anywhere (exit code 2).
+        """
+        from agents.actuation.guard import RateCaps
+        from infra.actuate.assembly import Chosen
+        from infra.kafka.discovery import find_fleet
+        from infra.observability.logs import configure_logging
+
+        settings, where = find_fleet(self.config, self.brokers)
+        configure_logging(settings.worker.log_level, output=settings.worker.log_format)
+        caps = RateCaps(self.max_added, self.max_removed, self.max_removed_fleet)
+        host, port = web or (None, None)
+        return Chosen(settings, where, name, self.words, caps, web_host=host or settings.web_host, web_port=port)
+
+
+@dataclass(frozen=True, slots=True)
+class ToldToAct(Told):
+    """The same, and which memory is its own, and where it is watched."""
+
+    name: Annotated[str | None, typer.Option("--name", help="Of this actuator's memory; two on one host need two.")] = (
+        None
+    )
+    web_host: Annotated[
+        str | None, typer.Option(help="Address of metrics, probes and JSON; default: the settings'.")
+    ] = None
+    web_port: Annotated[int, typer.Option(min=0, max=65_535, help="Their port; 0 = any free one.")] = 9465
+
+    def acting(self, name: str) -> Chosen:
+        """As `chosen`, under the name that was given, else this one, and watched."""
+        return self.chosen(self.name or name, (self.web_host, self.web_port))
+
 
 if TYPE_CHECKING:
     from infra.actuate.assembly import Chosen
@@ -37,7 +95,7 @@ def dry_run(
     ] = False,
 ) -> None:
     """Print what would be done with each command, and why some would be refused."""
-    from infra.actuate.acting import run_dry
+    from infra.actuate.assembly import run_dry
 
     _run(run_dry(told.chosen("dry-run"), once=once, simulated=simulated, as_json=told.as_json))
 
@@ -56,7 +114,7 @@ def webhook(
     insecure: Annotated[bool, typer.Option("--insecure", help="Allow http to another machine.")] = False,
 ) -> None:
     """Post each change to a URL, signed, until it is answered."""
-    from infra.actuate.clocks import wall_ms
+    from infra.actuate.runner import wall_ms
     from infra.actuate.webhook import Webhook, secret_bytes
 
     key = secret_bytes(_secret(secret_file))
@@ -87,9 +145,9 @@ def kubernetes(
     ] = None,
 ) -> None:
     """Set replicas of Deployments, StatefulSets, LeaderWorkerSets and whatever else has /scale."""
-    from infra.actuate.acting import run_kubernetes
+    from infra.actuate.assembly import run_kubernetes
+    from infra.actuate.kubernetes import DEFAULT_QUERY, PrometheusLoads
     from infra.actuate.kubernetes_api import find_access
-    from infra.actuate.victims import DEFAULT_QUERY, PrometheusLoads
 
     chosen = told.acting("kubernetes")
     access = find_access(server, token_file, ca_file)
@@ -123,7 +181,7 @@ def keda(
     insecure: Annotated[bool, typer.Option("--insecure", help="gRPC in the clear beyond loopback.")] = False,
 ) -> None:
     """Answer KEDA (gRPC and JSON) and Prometheus with the replicas in force."""
-    from infra.actuate.acting import act
+    from infra.actuate.assembly import act
     from infra.actuate.keda import KedaScaler, Lookup
     from infra.actuate.pull import Answers
 
@@ -175,7 +233,7 @@ def plugin(
 
 
 async def _act(told: ToldToAct, chosen: Chosen, make: Callable[[], Webhook | PluginActuator]) -> None:
-    from infra.actuate.acting import act
+    from infra.actuate.assembly import act
 
     actuator = make()
     try:

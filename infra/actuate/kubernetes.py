@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Literal
 
+import aiohttp
+import orjson
 import structlog
 
 from agents.records import Target
 from infra.actuate.actuator import NotApplied, Order
 from infra.actuate.kubernetes_api import KubernetesApi, Scale
+from infra.console.text import printable
+from infra.console.web import split_url
 from streams.records.facts import FleetFacts, OutcomeFact
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -155,3 +160,46 @@ class FactsReader:
             self._outcome(workload, OutcomeFact(now_ms, command_id, "ready", ready, (now_ms - at_ms) / 1000))
         if ready >= replicas or now_ms - at_ms > _READY_DEADLINE_MS:
             del self._launched[workload]
+
+
+# How loaded each pod is, asked of Prometheus, so that scaling down gives up the idle ones.
+
+
+DEFAULT_QUERY = (
+    'sum by (pod) (vllm:num_requests_running{{namespace="{namespace}"}} + '
+    'vllm:num_requests_waiting{{namespace="{namespace}"}})'
+)
+
+
+class PrometheusLoads:
+    """Runs one instant query per scale-down; each series must have the label `pod`.
+
+    Args:
+        server: such as http://prometheus:9090.
+        query: PromQL; `{namespace}` and `{name}` stand for the target's, `{{` and `}}` for braces.
+
+    Raises:
+        HarmonyError: the address is none (exit code 2).
+    """
+
+    def __init__(self, server: str, query: str = DEFAULT_QUERY, timeout_s: float = 5.0) -> None:
+        split_url(server, "address of a Prometheus server: write http://host:port")
+        self._url = server.rstrip("/") + "/api/v1/query"
+        self._query = query
+        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
+
+    async def __call__(self, target: Target, pods: Iterable[str]) -> Mapping[str, float]:
+        """Pod -> load. Raises NotApplied when Prometheus does not say."""
+        try:
+            query = self._query.format(namespace=target.namespace, name=target.name)
+            async with (
+                aiohttp.ClientSession(timeout=self._timeout) as session,
+                session.get(self._url, params={"query": query}, allow_redirects=False) as response,
+            ):
+                body = orjson.loads(await response.read())
+            found = {r["metric"]["pod"]: float(r["value"][1]) for r in body["data"]["result"]}
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, LookupError, TypeError) as error:
+            reason = printable(str(error), 120)
+            raise NotApplied(f"Prometheus did not answer the query of loads: {type(error).__name__} {reason}") from None
+        wanted = set(pods)
+        return {pod: load for pod, load in found.items() if pod in wanted and math.isfinite(load) and load >= 0}

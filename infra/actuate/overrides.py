@@ -53,7 +53,7 @@ def pin(
 ) -> None:
     """Hold a workload at a count, whatever commands say, even when none come. See also `harmony pin`."""
     from agents.records import Pin
-    from infra.actuate.clocks import wall_ms
+    from infra.actuate.runner import wall_ms
     from infra.kafka.operator import encode_checked, parse_duration_ms, word
 
     now_ms = wall_ms()
@@ -71,7 +71,7 @@ def unpin(
     config: ConfigOption = None,
 ) -> None:
     """Let commands count again."""
-    from infra.near_names import nearest
+    from infra.console.text import nearest
 
     def without(w: Words) -> Mapping[str, Any]:
         if workload not in w.pins:

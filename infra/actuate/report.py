@@ -17,7 +17,7 @@ from rich.markup import escape
 from infra.actuate.actuator import Event
 from infra.console.errors import HarmonyError
 from infra.console.text import printable
-from infra.producers import close_producer
+from infra.kafka.clients import close_producer
 from infra.settings.brokers import bootstrap_servers
 from streams.records.facts import FleetFacts, OutcomeFact
 from streams.records.schema import encode_fleet, encode_outcome, record_key

@@ -4,16 +4,87 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Coroutine, Iterator
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import structlog
+from kafka import TopicPartition
 
+from agents.decide.records import decode_command
 from agents.records import Command
 from infra.actuate.controller import Desk
-from infra.actuate.feed import Batch
+from infra.kafka.tail import TailRecord, TopicTail
 from infra.observability.health import Health
+
+# The commands topic from its beginning and on: what an actuator that starts anew must have read before it acts.
+
+
+class Batch(NamedTuple):
+    """The newest command of each workload among the records of one poll.
+
+    Attributes:
+        commands: at most one per workload.
+        unreadable: records that are no commands.
+        caught_up: everything that was in the topic at the start has been read. Compaction is lazy, so before that an
+            old command may come without the newer one that replaced it, and must not be acted upon.
+    """
+
+    commands: dict[str, Command]
+    unreadable: int
+    caught_up: bool
+
+
+def newest_of(records: Iterable[TailRecord]) -> tuple[dict[str, Command], int]:
+    """The newest command per workload, by epoch and sequence, and how many records were no commands."""
+    newest: dict[str, Command] = {}
+    unreadable = 0
+    for record in records:
+        if record.value is None:
+            continue
+        try:
+            command = decode_command(record.value)
+        except msgspec.MsgspecError:
+            unreadable += 1
+            continue
+        known = newest.get(command.workload)
+        if known is None or (command.epoch, command.sequence) >= (known.epoch, known.sequence):
+            newest[command.workload] = command
+    return newest, unreadable
+
+
+class CommandFeed(TopicTail):
+    """Reads the commands topic outside any group: every actuator sees every command, and nothing is committed."""
+
+    def batches(self) -> Iterator[Batch]:
+        """For ever, one per poll (a quarter of a second when nothing comes), empty ones included.
+
+        Raises:
+            HarmonyError: the topic cannot be read, or has got partitions that are not read.
+        """
+        bounds = self.bounds()
+        self._position({partition: begin for partition, (begin, _) in bounds.items()})
+        behind = {tp: end for tp in self._tps for begin, end in (bounds[tp.partition],) if begin < end}
+        first = True
+        while True:
+            self._refuse_new_partitions()
+            # The first batch comes without a poll where there is nothing to read: a new fleet is caught up at once.
+            polled = {} if first and not behind else self._poll()
+            first = False
+            with self._explained():
+                behind = {tp: end for tp, end in behind.items() if self._reached(tp) < end}
+            commands, unreadable = newest_of(
+                TailRecord(r.partition, r.offset, r.timestamp, r.key, r.value, ())
+                for records in polled.values()
+                for r in records
+            )
+            yield Batch(commands, unreadable, not behind)
+
+    def _reached(self, tp: TopicPartition) -> int:
+        return int(self._consumer.position(tp))
+
 
 _IDLE_S = 1.0
 _END_S = 3.0
@@ -133,3 +204,25 @@ class Runner:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         self._desk.save()
+
+
+# Now, in milliseconds: of the wall, or of the log where event time is not wall time.
+
+
+def wall_ms() -> int:
+    """The clock on the wall."""
+    return time.time_ns() // 1_000_000
+
+
+class LogClock:
+    """Event time of an accelerated run: the newest instant at which a command was issued."""
+
+    def __init__(self) -> None:
+        self._now_ms = 0
+
+    def __call__(self) -> int:
+        return self._now_ms
+
+    def take(self, commands: Iterable[Command]) -> None:
+        """Move on to the newest of these; never back."""
+        self._now_ms = max([self._now_ms, *(c.issued_ts_ms for c in commands)])

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import os
+import signal
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -12,16 +16,14 @@ from typing import Annotated
 import typer
 
 from infra.actuate import cli as actuate_cli
-from infra.cli_end import end_when_told, ended_plainly
-from infra.cli_forecast import forecast
 from infra.collect import cli as collect_cli
 from infra.console.errors import HarmonyError
-from infra.console.options import BrokersOption, ConfigOption, JsonOption, finite, print_json
-from infra.durations import parse_duration_s
-from infra.export_command import export
+from infra.console.options import BrokersOption, ConfigOption, JsonOption, finite, print_json, say
+from infra.console.text import parse_duration_s
 from infra.lab.backtest.command import backtest
 from infra.lab.bench import cli as bench_cli
 from infra.lab.capacity.command import capacity
+from infra.lab.defaults import DEFAULT_LEVELS, MODELS
 from infra.lab.evaluate.ablations import ablate
 from infra.lab.evaluate.command import evaluate
 from infra.lab.replay.command import replay
@@ -29,8 +31,96 @@ from infra.lab.train import train
 from infra.operate import cli as cli_operate
 from infra.operate import state as cli_state
 from infra.operate import topics as cli_topics
+from infra.operate.cli import export, plugins
 from infra.operate.init import init
-from infra.plugins.command import plugins
+
+# How a command ends that cannot go on: one sentence on stderr and an exit code, also when its output is lost.
+
+
+# A full disk or quota, a file as large as may be, a device that fails.
+_OUTPUT_LOST = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+
+
+def end_when_told() -> None:
+    """Let SIGTERM end a command that is the first process of a container, until the command has a handler of its own.
+
+    Linux drops signals that such a process has no handler for: a worker told to end while it loads and compiles, for
+    seconds to minutes, would go on until it is killed at the end of its grace period.
+    """
+    if os.getpid() == 1:
+        signal.signal(signal.SIGTERM, _end_at_once)
+
+
+def _end_at_once(number: int, _frame: object) -> None:
+    # As the default would: nothing has been begun that must be brought to an end.
+    os._exit(128 + number)
+
+
+@contextmanager
+def ended_plainly() -> Iterator[None]:
+    """Around a whole command.
+
+    Raises:
+        SystemExit: in place of a `HarmonyError`, and of an output that nobody takes.
+    """
+    try:
+        try:
+            yield
+        finally:
+            # What is still held would otherwise fail when nobody can say so any more.
+            sys.stdout.flush()
+    except HarmonyError as error:
+        say(f"harmony: {error.message}")
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # The reader of our output has seen enough (`| head`).
+        _drop_output()
+        sys.exit(0)
+    except OSError as error:
+        if error.errno not in _OUTPUT_LOST:
+            raise
+        _drop_output()
+        say(f"harmony: Cannot write the output: {error.strerror}. Make room, or send it elsewhere.")
+        sys.exit(1)
+
+
+def _drop_output() -> None:
+    """Python must not complain again while it shuts down."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+# `harmony forecast` as a person types it.
+
+
+def forecast(
+    file: Annotated[Path, typer.Argument(help="Telemetry: CSV (plain or gzip) or Parquet, wide or long.")],
+    prediction_length: Annotated[int, typer.Option(min=1, max=64, help="Steps ahead.")] = 24,
+    quantile_levels: Annotated[str, typer.Option(help="With commas, each within 0..1.")] = DEFAULT_LEVELS,
+    step: Annotated[
+        str | None, typer.Option(help="Sampling step such as 15s or 5m; default: inferred. Coarser averages rows.")
+    ] = None,
+    items: Annotated[str | None, typer.Option(help="Only these items, with commas.")] = None,
+    indicators: Annotated[str | None, typer.Option(help="Only these columns, with commas.")] = None,
+    holdout: Annotated[
+        bool, typer.Option("--holdout", help="Forecast the last rows of the file, and compare with them.")
+    ] = False,
+    model: Annotated[str, typer.Option(help=f"One of {', '.join(MODELS)}.")] = "served",
+    lower: Annotated[
+        float | None, typer.Option(help="No value is below; default: 0 where the file has none below.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="CSV, or JSON by its ending; default: CSV on stdout.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="PNG, SVG or PDF (extra `plots`).")] = None,
+) -> None:
+    """Forecast the quantiles of every indicator of a telemetry file."""
+    from infra.lab.forecast import ForecastJob, run_forecast
+
+    run_forecast(
+        ForecastJob(
+            file, prediction_length, quantile_levels, step, items, indicators, holdout, model, lower, out, as_json, plot
+        )
+    )
+
 
 app = typer.Typer(
     name="harmony",
@@ -50,7 +140,7 @@ app.add_typer(collect_cli.app, name="collect")
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from infra.own_version import own_version
+        from infra.console.host import own_version
 
         typer.echo(own_version())
         raise typer.Exit
@@ -70,8 +160,8 @@ def version(as_json: JsonOption = False) -> None:
     """Print the versions of HARMONY and of what it stands on."""
     from importlib.metadata import version as installed
 
+    from infra.console.host import own_version
     from infra.kafka.jars import KAFKA_VERSION
-    from infra.own_version import own_version
 
     versions = {"harmony": own_version(), "python": ".".join(map(str, sys.version_info[:3])), "kafka": KAFKA_VERSION}
     versions |= {name: installed(name) for name in ("faust-streaming", "aiokafka", "torch")}
@@ -108,13 +198,13 @@ def worker(
     # Modules and settings stay: looking them through for garbage as they grow takes a quarter of a start.
     gc.disable()
     if end_with_parent:
-        from infra.end_with_parent import watch_parent
+        from infra.console.host import watch_parent
 
         watch_parent()
-    from infra.instance_id import InstanceId
+    from infra.console.host import ensure_open_files
     from infra.kafka.discovery import resolve_brokers
-    from infra.open_files import ensure_open_files
     from infra.settings.load import load_settings
+    from infra.worker.options import InstanceId
 
     own = {name: value for name, value in (("instance_id", instance_id), ("log_level", log_level)) if value is not None}
     flags = {
@@ -239,7 +329,7 @@ def _duration_s(text: str | None) -> float | None:
 @app.command()
 def doctor(config: ConfigOption = None, brokers: BrokersOption = None, as_json: JsonOption = False) -> None:
     """Check Java, jars, ports, brokers, topics, disk and GPU; exit code 1 when something must be done."""
-    from infra.connection import find_fleet
+    from infra.kafka.discovery import find_fleet
     from infra.operate.doctor import examine
     from infra.settings.load import load_settings
 

@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from infra.cli_spread import spread
 from infra.collect.options import Common, Dry
 from infra.console.errors import HarmonyError
-from infra.console.options import JsonOption, print_json, say
+from infra.console.options import JsonOption, print_json, say, spread
 
 app = typer.Typer(no_args_is_help=True, help="Bring in telemetry: exporters, Prometheus, this machine, files.")
 
@@ -59,12 +58,10 @@ def prometheus(
     told: Dry,
 ) -> None:
     """Ask a Prometheus server, or read exporters directly, and publish what profiles know."""
-    from infra.collect.command import collect, interval_of, reader_of
-    from infra.collect.loop import Read
+    from infra.collect.loop import Read, collect, interval_of, reader_of
     from infra.collect.sources.http import configured
     from infra.collect.sources.prometheus import PrometheusApi, PrometheusSource
-    from infra.collect.sources.scrape import Scraper
-    from infra.collect.targets import parse_labels, parse_target, read_targets
+    from infra.collect.sources.scrape import Scraper, parse_labels, parse_target, read_targets
     from infra.console.web import shown
 
     if (server is None) == (not scrape and targets is None):
@@ -119,7 +116,7 @@ def host(
     told: Dry,
 ) -> None:
     """Publish this machine's CPUs, memory and power as one device: for workloads that compute on CPUs."""
-    from infra.collect.command import collect, interval_of, reader_of
+    from infra.collect.loop import collect, interval_of, reader_of
     from infra.collect.sources.host import PROFILE, Host
 
     read = Host({"workload": workload}, root)
@@ -145,7 +142,7 @@ def nvml(
     told: Dry,
 ) -> None:
     """Publish this machine's NVIDIA devices, asked through NVML."""
-    from infra.collect.command import collect, interval_of, reader_of
+    from infra.collect.loop import collect, interval_of, reader_of
     from infra.collect.sources.nvml import PROFILE, Nvml
 
     read = Nvml({"workload": workload}, tuple(device or ()))
@@ -181,7 +178,7 @@ def profiles(
     as_json: JsonOption = False,
 ) -> None:
     """List the exporters that are known, and check mapping files."""
-    from infra.collect.profile_list import listed, shown
+    from infra.collect.mapping.profiles import listed, shown
 
     if show is not None:
         typer.echo(shown(show, mapping or ()), nl=False)

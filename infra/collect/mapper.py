@@ -16,10 +16,9 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import CommitFailedError, KafkaError
 
-from infra.collect.assembly import Assembler
 from infra.collect.formats.raw_record import RawPoints, read_raw
-from infra.collect.packing import pack
-from infra.collect.publisher import Publisher
+from infra.collect.mapping.readings import Assembler
+from infra.collect.publisher import Publisher, pack
 from infra.console.errors import HarmonyError
 from infra.settings.brokers import bootstrap_servers
 from streams.log import LogRecord, OutRecord

@@ -27,7 +27,7 @@ class Common:
         Raises:
             HarmonyError: a mistake in the settings, or no brokers anywhere (exit code 2).
         """
-        from infra.connection import find_fleet
+        from infra.kafka.discovery import find_fleet
 
         return find_fleet(self.config, self.brokers)
 

@@ -9,18 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from infra.collect.assembly import Assembler
-from infra.collect.command import publisher_of, reader_of
 from infra.collect.formats.raw_record import FORMATS, RawPoints, read_raw
+from infra.collect.loop import publisher_of, reader_of
 from infra.collect.mapper import RawFold, RawMapper
-from infra.collect.mapping.readings import Reader
+from infra.collect.mapping.readings import Assembler, Reader
 from infra.collect.options import Common, Dry
 from infra.collect.publisher import KafkaPublisher
-from infra.collect.remote_write import check_installed
-from infra.collect.sources.remote_write import RemoteWriteServer
+from infra.collect.sources.remote_write import RemoteWriteServer, check_installed
 from infra.console.errors import HarmonyError
 from infra.console.options import print_json, say
-from infra.durations import parse_duration_s
+from infra.console.text import parse_duration_s
 from infra.kafka.admin import TopicAdmin
 from infra.settings.load import Settings
 from streams.topics import TopicSpec

@@ -5,10 +5,16 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
+
+from infra.console.errors import HarmonyError
 
 Refusal = Callable[[str], Exception]
 Row = tuple[int, list[str]]  # line number and fields
@@ -86,3 +92,92 @@ def not_negative(where: Path, line: int, column: str, text: str, refuse: Refusal
 
 def _line(reader: object) -> int:
     return int(getattr(reader, "line_num", 0))
+
+
+# One cell of a telemetry file: a time, a number, or nothing.
+
+
+_MISSING = {"", "na", "n/a", "[n/a]", "nan", "null", "none"}
+_SECONDS_BELOW = 1e11  # a number below is seconds since 1970 (until the year 5138), above milliseconds
+_MICROSECONDS_ABOVE = 1e14
+_NANOSECONDS_ABOVE = 1e17
+
+
+def missing_cell(cell: object) -> bool:
+    """True for nothing, an empty cell, and the usual words for it."""
+    if isinstance(cell, str):
+        return cell.strip().lower() in _MISSING
+    return cell is None or (isinstance(cell, float) and math.isnan(cell))
+
+
+def number_cell(cell: object) -> float | None:
+    """A finite number, or None."""
+    if isinstance(cell, bool):
+        return float(cell)
+    if not isinstance(cell, (str, int, float, Decimal)):
+        return None
+    try:
+        value = float(cell)
+    except (ValueError, OverflowError):
+        return None
+    return value if math.isfinite(value) else None
+
+
+def timestamp_ms(cell: object, *, number_is_ms: bool = False) -> int | None:
+    """Milliseconds since 1970, UTC where no offset is written; None where the cell is no time.
+
+    Args:
+        number_is_ms: a number is milliseconds whatever its size, as in a column that says so.
+    """
+    if isinstance(cell, datetime):
+        moment = cell if cell.tzinfo is not None else cell.replace(tzinfo=UTC)
+        return round(moment.timestamp() * 1000)
+    if isinstance(cell, str):
+        try:
+            moment = datetime.fromisoformat(cell.strip())
+        except ValueError:
+            pass
+        else:
+            if not cell.strip().isdigit():  # a bare number reads as a compact date, and is not meant so
+                return round((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    number = number_cell(cell)
+    if number is None or number < 0:
+        return None
+    if number < _SECONDS_BELOW and not number_is_ms:
+        return round(number * 1000)
+    if number < _MICROSECONDS_ABOVE or number_is_ms:
+        return round(number)
+    return round(number / (1000 if number < _NANOSECONDS_ABOVE else 1_000_000))
+
+
+# Results of a measuring command as JSON: what `--json OUT` writes.
+
+
+STDOUT = Path("-")
+
+
+def plain(value: Any) -> Any:
+    """With null in place of NaN and the infinities, which JSON does not know; tuples become lists."""
+    if isinstance(value, dict):
+        return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def write_json(where: Path | None, body: Any) -> None:
+    """Into a file, on one line of stdout for `-`, nowhere for None.
+
+    Raises:
+        HarmonyError: it cannot be written (exit code 2).
+    """
+    if where is None:
+        return
+    if where == STDOUT:
+        print(json.dumps(plain(body)), flush=True)
+        return
+    try:
+        where.parent.mkdir(parents=True, exist_ok=True)
+        where.write_text(json.dumps(plain(body), indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise HarmonyError(f"--json: cannot write {where}: {error.strerror or error}.", 2) from None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 # Cc control, Cf format (bidirectional overrides hide what a line says), Cs surrogates, Zl and Zp line separators.
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -33,3 +35,67 @@ def some(names: Sequence[str], most: int) -> str:
 
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
+
+
+# What somebody may have meant by a name that nobody knows.
+
+
+_FEW = 14
+
+
+def nearest(word: str, known: Collection[str]) -> str:
+    """The end of a sentence: the name that is most alike, else the known ones where they are few, else nothing.
+
+    >>> nearest("repicas", {"replicas", "mode"})
+    '; did you mean `replicas`'
+    """
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean `{close[0]}`"
+    return f"; known here: {', '.join(sorted(known))}" if 0 < len(known) <= _FEW else ""
+
+
+# Durations as people type them: `90s`, `15m`, `2h`, `1h30m`, `1d`; bare seconds, too, where no unit can be missed.
+
+
+_UNITS = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+_WHOLE = re.compile(r"(?:\d+(?:\.\d+)?[dhms])+")
+_PART = re.compile(r"(\d+(?:\.\d+)?)([dhms])")
+_LONGEST_S = 1e11  # three thousand years: what is longer is a slip, and no instant has a date then
+
+
+def parse_duration_s(text: str) -> float:
+    """Seconds, of a number with units or of a bare one.
+
+    Raises:
+        ValueError: not a positive duration.
+
+    >>> parse_duration_s("1h30m"), parse_duration_s("45")
+    (5400.0, 45.0)
+    """
+    try:
+        seconds = float(text)
+    except ValueError:
+        return parse_units_s(text)
+    return _positive(seconds, text)
+
+
+def parse_units_s(text: str) -> float:
+    """Seconds, of a number with units only: nobody means two seconds by a bare 2 where hours are usual.
+
+    Raises:
+        ValueError: not a positive duration with units.
+
+    >>> parse_units_s(" 1D12h ")
+    129600.0
+    """
+    plain = text.strip().lower()
+    if not _WHOLE.fullmatch(plain):
+        raise ValueError(f"{plain!r} is no duration: write 90s, 15m, 2h or 1h30m")
+    return _positive(sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(plain)), text)
+
+
+def _positive(seconds: float, text: str) -> float:
+    if not 0 < seconds <= _LONGEST_S:
+        raise ValueError(f"{text.strip()!r} is no duration: it must be positive, and shorter than three thousand years")
+    return seconds

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
+import math
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Event
 from time import monotonic
@@ -15,7 +16,7 @@ from kafka.errors import KafkaError
 from agents.decide.records import decode_command, decode_decision
 from agents.records import Command, Decision
 from infra.console.errors import HarmonyError
-from infra.producers import close_producer
+from infra.kafka.clients import close_producer
 from infra.simulator.telemetry import SlotTelemetry
 from streams.records.schema import encode_tick, record_key
 from streams.topics import Topics
@@ -247,3 +248,69 @@ class Inbox:
         command = self._commands.get(decision.workload)
         # A lease is published again at every origin; an older one of the same id is not this slot's answer.
         return command is not None and command.sequence >= decision.origin_ts_ms // step_ms
+
+
+# Event time against the wall clock: how fast the slots of a run may follow each other.
+
+
+class Pace:
+    """Holds slots to the wall clock. Lost time is not caught up in a rush.
+
+    Args:
+        slot_s: wall seconds per slot; 0 = as fast as possible.
+    """
+
+    def __init__(self, slot_s: float) -> None:
+        self._slot_s = slot_s
+        self._due_s: float | None = None
+        self.behind_s = 0.0
+
+    def wait(self, stop: Event) -> bool:
+        """Sleep until the next slot is due; False when asked to stop meanwhile."""
+        now_s = monotonic()
+        due_s = now_s if self._due_s is None else self._due_s
+        self.behind_s = max(0.0, now_s - due_s) if self._slot_s else 0.0
+        if due_s > now_s and stop.wait(due_s - now_s):
+            return False
+        self._due_s = max(due_s, now_s - 1.0) + self._slot_s
+        return True
+
+
+def check_pace(speed: float, duration_s: float | None) -> None:
+    """Pass a speed (event seconds per second) and a duration (wall seconds) that go together.
+
+    Raises:
+        HarmonyError: they do not (exit code 2).
+    """
+    if speed < 0 or not math.isfinite(speed):
+        raise HarmonyError(f"The speed must be a number >= 0, got {speed:g}.", 2)
+    if duration_s is not None and (speed == 0 or not 0 < duration_s < math.inf):
+        raise HarmonyError("A duration needs to be positive, and a speed above 0: at 0 the run goes as it can.", 2)
+
+
+# What a run's decisions came to, counted.
+
+
+class DecisionTally:
+    """Decisions by action, holds by reason, forecasts behind them by source, and distinct commands."""
+
+    def __init__(self) -> None:
+        self.by_action: Counter[str] = Counter()
+        self.hold_reasons: Counter[str] = Counter()
+        self.forecast_sources: Counter[str] = Counter()
+        self.commands: set[str] = set()
+
+    @property
+    def total(self) -> int:
+        return self.by_action.total()
+
+    def add(self, decisions: Iterable[Decision]) -> None:
+        """Decisions, each given once."""
+        for decision in decisions:
+            self.by_action[decision.action] += 1
+            if decision.action == "hold":
+                self.hold_reasons[decision.reason] += 1
+            if decision.forecast.source is not None:
+                self.forecast_sources[decision.forecast.source] += 1
+            if decision.command_id is not None:
+                self.commands.add(decision.command_id)

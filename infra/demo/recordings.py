@@ -1,25 +1,111 @@
 """Recorded telemetry, read from files and cut into the records that its publishers would have sent, slot by slot.
 
-Two formats: a DCGM log (`infra/recording_dcgm.py`) and a GenTD26 directory (`infra/recording_gentd26.py`).
+Two formats: a DCGM log (`infra/demo/recordings.py`) and a GenTD26 directory (`infra/demo/recordings.py`).
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.recording_csv import refuse
+from infra.console.errors import HarmonyError
+from infra.console.files import csv_rows, missing_cell, named_cells
 from infra.simulator.telemetry import SlotTelemetry
 from streams.catalogue import Source
 from streams.records.facts import FleetFacts
-from streams.records.schema import encode_fleet, encode_packed
+from streams.records.limits import is_plain
+from streams.records.schema import MAX_LABEL_CHARS, encode_fleet, encode_packed
+
+# Columns of a recording's CSV files, cell by cell; a mistake is named with file, line, column and remedy.
+
+
+# Seconds beyond this are the year 2286; a file in milliseconds would lie there.
+_LAST_S = 1e10
+
+
+def refuse(sentence: str) -> HarmonyError:
+    """The error for a recording that cannot be used (exit code 2)."""
+    return HarmonyError(f"{sentence}.", 2)
+
+
+def read_columns(where: Path, wanted: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    """Line number and the cells of the wanted columns, in the order wanted; other columns are ignored.
+
+    Raises:
+        HarmonyError: no such file, not CSV, a wanted column is missing, a line is too short, or there is no row.
+    """
+    rows = csv_rows(where, refuse)
+    header = next(rows, None)
+    if header is None:
+        raise refuse(f"{where}: is empty; give a CSV file with the header {','.join(wanted)}")
+    line = 0
+    for line, cells in named_cells(where, header, wanted, rows, refuse):
+        yield line, cells
+    if line == 0:
+        raise refuse(f"{where}: has a header but no row; give a file with at least one")
+
+
+def label(where: Path, line: int, column: str, text: str) -> str:
+    """A name as telemetry may hold it.
+
+    Raises:
+        HarmonyError: empty, too long, or with characters that have no place in a label.
+    """
+    if not is_plain(text, MAX_LABEL_CHARS):
+        raise refuse(
+            f"{where}, line {line}, column {column}: {text[:40]!r} is no name of 1 to {MAX_LABEL_CHARS} printable "
+            "characters without markup; correct the cell"
+        )
+    return text
+
+
+def number(where: Path, line: int, column: str, text: str, *, most: float = math.inf) -> float:
+    """A number in [0, most], NaN where missing.
+
+    Raises:
+        HarmonyError: not a number, or outside.
+    """
+    if missing_cell(text):
+        return math.nan
+    try:
+        value = float(text)
+    except ValueError:
+        raise refuse(
+            f"{where}, line {line}, column {column}: {text[:40]!r} is not a number; correct or empty the cell"
+        ) from None
+    if not math.isfinite(value) or not 0 <= value <= most:
+        bound = f"to {most:g}" if math.isfinite(most) else "upwards"
+        raise refuse(
+            f"{where}, line {line}, column {column}: {text[:40]!r} is not within 0 {bound}; correct or empty the cell"
+        )
+    return value
+
+
+def instant_ms(where: Path, line: int, column: str, text: str) -> int:
+    """An instant in milliseconds, from seconds since 1970.
+
+    Raises:
+        HarmonyError: missing, not a number, or not in seconds.
+    """
+    value = number(where, line, column, text)
+    if math.isnan(value):
+        raise refuse(f"{where}, line {line}, column {column}: has no time; complete or remove the line")
+    if value >= _LAST_S:
+        raise refuse(
+            f"{where}, line {line}, column {column}: {text[:40]!r} is beyond the year 2286; give seconds since 1970, "
+            "not milliseconds"
+        )
+    return round(value * 1000)
+
 
 SOURCE = "recording"
 DAY_MS = 86_400_000
@@ -159,8 +245,6 @@ def read_recording(path: Path) -> Recording:
     Raises:
         HarmonyError: it cannot be read, is empty, or has other columns; names file, line and column (exit code 2).
     """
-    from infra.recording_dcgm import read_dcgm
-    from infra.recording_gentd26 import read_gentd26
 
     if not path.exists():
         raise refuse(f"{path}: there is no such file or directory; check the path")
@@ -171,3 +255,180 @@ def workload_of(path: Path) -> str:
     """Workload id of a recorded file: `recording/<stem>`, what a label may not hold replaced."""
     stem = path.name.removesuffix(".gz").removesuffix(".csv")
     return "recording/" + (re.sub(r"[^A-Za-z0-9._-]+", "-", stem)[:100] or "unnamed")
+
+
+# GPU telemetry logged by DCGM at some 10 Hz: one row per tick and GPU, in a CSV file, plain or gzip.
+#
+# DCGM exporters are scraped, so the log is thinned to what a scrape once a second sees: of every GPU the last reading
+# of the second, with its own time.
+
+
+INTERVAL_MS = 1_000
+COLUMNS = (
+    "timestamp",
+    "gpu",
+    "power_w",
+    "temp_c",
+    "mem_used_mib",
+    "mem_total_mib",
+    "sm_active",
+    "tensor_active",
+)
+_NAMES = (
+    "power_w",
+    "temperature_c",
+    "memory_used_bytes",
+    "memory_total_bytes",
+    "sm_active_ratio",
+    "tensor_active_ratio",
+)
+_MIB = 1 << 20
+# The profiling counters round: a share a little above 1 is a share of 1.
+_MOST_RATIO = 1.001
+_MOST_C = 150.0
+
+
+def read_dcgm(path: Path) -> Recording:
+    """Read one log; each GPU is a source (`gpu-<index>`, or its UUID) of the workload `recording/<file stem>`.
+
+    Raises:
+        HarmonyError: not such a log; names line and column (exit code 2).
+    """
+    newest: dict[tuple[int, str], tuple[int, tuple[float, ...]]] = {}
+    for line, cells in read_columns(path, COLUMNS):
+        time, gpu, *measured = cells
+        ts_ms = instant_ms(path, line, "timestamp", time)
+        source = label(path, line, "gpu", gpu)
+        if source.isdigit():
+            source = f"gpu-{source}"
+        known = newest.get((ts_ms // INTERVAL_MS, source))
+        if known is None or ts_ms >= known[0]:
+            newest[ts_ms // INTERVAL_MS, source] = ts_ms, _values(path, line, measured)
+    samples = {(ts_ms, source): values for (_, source), (ts_ms, values) in newest.items()}
+    return Recording(path.name, workload_of(path), INTERVAL_MS, gpu=Readings.of("gpu", _NAMES, samples))
+
+
+def _values(path: Path, line: int, cells: list[str]) -> tuple[float, ...]:
+    power, temperature, used, total, sm, tensor = cells
+    used_mib = number(path, line, "mem_used_mib", used)
+    total_mib = number(path, line, "mem_total_mib", total)
+    if used_mib > total_mib:
+        raise refuse(
+            f"{path}, line {line}, column mem_used_mib: {used} is more than mem_total_mib {total}; correct the line"
+        )
+    return (
+        number(path, line, "power_w", power),
+        number(path, line, "temp_c", temperature, most=_MOST_C),
+        used_mib * _MIB,
+        total_mib * _MIB,
+        min(number(path, line, "sm_active", sm, most=_MOST_RATIO), 1.0),
+        min(number(path, line, "tensor_active", tensor, most=_MOST_RATIO), 1.0),
+    )
+
+
+# A GenTD26 directory: a day of an image-generation platform, one CSV file per metric, one sample per pod and minute.
+#
+# The files join on time and `container_ip`. Demand is the sum over pods of the generative requests (those of the API
+# layer never reach a GPU as such). A pod without requests has no row, so a time that only the other files know had
+# none. `pod_gpu_duty_cycle` is the share of time with any kernel running and stands in for SM activity. The size of the
+# pods' GPU memory is not recorded, so used memory stays without a ratio.
+
+
+WORKLOAD = "recording/gentd26"
+GATEWAY = "gateway"
+GENERATIVE = "Generative Requests"
+DUTY_CYCLE = "pod_gpu_duty_cycle_anon"
+MEMORY_USED = "pod_gpu_memory_used_bytes_anon"
+QPS = "qps"
+QUEUE_SIZE = "queue_size_raw_anon"
+_FILES = (DUTY_CYCLE, MEMORY_USED, QPS, QUEUE_SIZE)
+_MOST_PERCENT = 100.1
+_GPU_NAMES = ("sm_active_ratio", "memory_used_bytes")
+_REQUEST_NAMES = ("requests_started_total", "num_requests_waiting")
+
+_ByTime = dict[int, float]
+_ByPod = dict[tuple[int, str], float]
+
+
+def read_gentd26(directory: Path) -> Recording:
+    """Read the four files that say how many requests came, how many waited, and what the pods' GPUs did.
+
+    The rate of requests becomes a counter by integrating it over the interval that ends at each sample. The replica
+    count of a time is the number of pods that reported a GPU metric.
+
+    Raises:
+        HarmonyError: a file is missing or is not as it should be; names file, line and column (exit code 2).
+    """
+    duty = _by_pod(_file(directory, DUTY_CYCLE), _MOST_PERCENT)
+    memory = _by_pod(_file(directory, MEMORY_USED))
+    qps = _generative(_file(directory, QPS))
+    queue = _by_time(_file(directory, QUEUE_SIZE))
+    pods = sorted(duty.keys() | memory.keys())
+    if not pods:
+        raise refuse(f"{_file(directory, DUTY_CYCLE)}: names no pod; give the rows their container_ip")
+    times = sorted({ts_ms for ts_ms, _ in pods} | qps.keys() | queue.keys())
+    gpu = {key: (min(duty.get(key, math.nan) / 100, 1.0), memory.get(key, math.nan)) for key in pods}
+    requests: dict[tuple[int, str], tuple[float, ...]] = {}
+    started = 0.0
+    for before_ms, ts_ms in zip([times[0], *times], times, strict=False):
+        started += qps.get(ts_ms, 0.0) * (ts_ms - before_ms) / 1000
+        requests[ts_ms, GATEWAY] = (round(started, 9), queue.get(ts_ms, math.nan))
+    return Recording(
+        directory.name or WORKLOAD,
+        WORKLOAD,
+        _interval_ms(times),
+        Readings.of("requests", _REQUEST_NAMES, requests),
+        Readings.of("gpu", _GPU_NAMES, gpu),
+        _fleet(pods),
+    )
+
+
+def _interval_ms(times: list[int]) -> int:
+    return max(1, round(median(b - a for a, b in pairwise(times)))) if len(times) > 1 else 60_000
+
+
+def _fleet(pods: list[tuple[int, str]]) -> tuple[FleetFacts, ...]:
+    counts: dict[int, int] = {}
+    for ts_ms, _ in pods:
+        counts[ts_ms] = counts.get(ts_ms, 0) + 1
+    return tuple(FleetFacts(ts_ms, count, 0, 0) for ts_ms, count in counts.items())
+
+
+def _file(directory: Path, name: str) -> Path:
+    for candidate in (directory / f"{name}.csv.gz", directory / f"{name}.csv"):
+        if candidate.is_file():
+            return candidate
+    raise refuse(f"{directory}: holds no {name}.csv or {name}.csv.gz; a GenTD26 directory needs {', '.join(_FILES)}")
+
+
+def _by_pod(where: Path, most: float = math.inf) -> _ByPod:
+    """Values by time and pod; rows that name no pod are passed over, of repeats the first counts."""
+    values: _ByPod = {}
+    for line, (time, text, pod) in read_columns(where, ("timestamp_anon", "value", "container_ip")):
+        value = number(where, line, "value", text, most=most)
+        ts_ms = instant_ms(where, line, "timestamp_anon", time)
+        if not missing_cell(pod) and not math.isnan(value):
+            values.setdefault((ts_ms, label(where, line, "container_ip", pod)), value)
+    return values
+
+
+def _generative(where: Path) -> _ByTime:
+    rates: _ByTime = {}
+    columns = ("timestamp_anon", "value", "request_type")
+    for line, (time, text, kind) in read_columns(where, columns):
+        if kind == GENERATIVE:
+            ts_ms = instant_ms(where, line, "timestamp_anon", time)
+            rate = number(where, line, "value", text)
+            rates[ts_ms] = rates.get(ts_ms, 0.0) + (0.0 if math.isnan(rate) else rate)
+    if not rates:
+        raise refuse(f"{where}, column request_type: holds no row of {GENERATIVE!r}; give the unfiltered file")
+    return rates
+
+
+def _by_time(where: Path) -> _ByTime:
+    return {ts_ms: value for ts_ms, value in _pairs(where) if not math.isnan(value)}
+
+
+def _pairs(where: Path) -> Iterator[tuple[int, float]]:
+    for line, (time, text) in read_columns(where, ("timestamp_anon", "value")):
+        yield instant_ms(where, line, "timestamp_anon", time), number(where, line, "value", text)

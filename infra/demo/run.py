@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import signal
-import sys
-from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 from threading import Event
 from time import monotonic, time
-from types import FrameType
 from typing import Any
 
-import orjson
 from rich.console import Console
 
 from agents.policy import Policy
@@ -20,12 +15,11 @@ from infra.console.errors import HarmonyError
 from infra.demo.fleet import FleetRunner, Snapshot
 from infra.demo.live import LiveView
 from infra.demo.options import RunOptions
-from infra.demo.session import Session, accelerated_session, live_session
+from infra.demo.session import Session, accelerated_session, count_records, live_session, on_stop, print_as_json
 from infra.demo.summary import PolicyResult, RunSummary, render_summary
+from infra.demo.supervisor import LagWatch, labelled, metric
 from infra.demo.workloads import DEMO_STREAM, FleetSpec, demo_fleet, demo_policy
-from infra.kafka.tail import TopicTail
 from infra.simulator.arrivals import TraceError
-from infra.worker_figures import LagWatch, labelled, metric
 from streams.config import StreamConfig
 
 
@@ -37,7 +31,7 @@ def run_demo(options: RunOptions) -> None:
     """
     console = Console(stderr=True, quiet=options.quiet)
     if options.recording is not None:
-        from infra.recording_job import run_recording
+        from infra.demo.playback import run_recording
 
         run_recording(options, console)
     elif options.fleet:
@@ -102,16 +96,6 @@ def _live_the_loop(
         return summarise(runner.run(), session)
 
 
-def on_stop(stop: Callable[[], None]) -> None:
-    """Call this on SIGINT and SIGTERM."""
-
-    def handle(_signal: int, _frame: FrameType | None) -> None:
-        stop()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, handle)
-
-
 def summarise(results: dict[str, Any], session: Session) -> RunSummary:
     """The fleet's own figures with what the topics and the workers' metrics say."""
     topics = session.topics
@@ -136,12 +120,6 @@ def summarise(results: dict[str, Any], session: Session) -> RunSummary:
     )
 
 
-def count_records(session: Session, topic: str) -> int:
-    """Records that a topic of this run holds."""
-    with TopicTail(session.brokers, topic, security=session.security) as tail:
-        return sum(end - begin for begin, end in tail.bounds().values())
-
-
 def _summed(session: Session, name: str) -> dict[str, int]:
     total: dict[str, int] = {}
     for url in session.urls:
@@ -149,12 +127,6 @@ def _summed(session: Session, name: str) -> dict[str, int]:
             if float(value) > 0:
                 total[label] = total.get(label, 0) + int(float(value))
     return total
-
-
-def print_as_json(summary: dict[str, Any]) -> None:
-    """One JSON object on stdout."""
-    sys.stdout.buffer.write(orjson.dumps(summary, option=orjson.OPT_INDENT_2) + b"\n")
-    sys.stdout.flush()
 
 
 def _print_summary(summary: RunSummary, policy: Policy, options: RunOptions) -> None:

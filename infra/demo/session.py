@@ -2,29 +2,105 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Iterator
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, time
+from types import FrameType
 from typing import Any
 
+import orjson
+from pydantic import SecretStr
+from pydantic_core import to_jsonable_python
 from rich.console import Console
 
 from agents.policy import Policy
 from infra.console.errors import HarmonyError
+from infra.console.host import LOOPBACK, free_port
 from infra.demo.options import RunOptions
 from infra.demo.supervisor import Supervisor, worker_command
-from infra.demo_settings import write_settings
+from infra.demo.workloads import write_settings
 from infra.kafka.admin import TopicAdmin
 from infra.kafka.discovery import RunState, read_run_state
 from infra.kafka.embedded import EmbeddedKafka
-from infra.loopback_port import LOOPBACK, free_port
-from infra.run_settings import environment_without_settings, first_port, own_brokers, page_url, process_sections
-from infra.settings.load import settings_path
+from infra.kafka.tail import TopicTail
+from infra.settings.errors import CONFIG_VARIABLE, ENV_PREFIX, variables
+from infra.settings.load import Settings, settings_path
+from infra.settings.schema import Section
 from streams.config import StreamConfig
 from streams.topics import Topics
+
+# Which of the user's settings reach a `harmony run` and its workers.
+#
+# Workers for telemetry of the user's own read the user's file and environment themselves. A fleet that is simulated
+# here, or a recording, brings workloads, policy, steps, topics and a page on this machine; of the user's settings its
+# workers take what is said of the process, and nothing from the environment could contradict the fleet.
+
+
+_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
+_OF_THE_PAGE = {"metrics_token", "web_certfile", "web_keyfile", "web_client_cafile", "instance_id"}
+
+
+def first_port(settings: Settings) -> int:
+    """Of the first worker's page: the one that flag, environment or file names, else any free one."""
+    named = settings.web_port if "web_port" in settings.model_fields_set else 0
+    return named or free_port()
+
+
+def page_url(settings: Settings, port: int) -> str:
+    """Where a worker under these settings can be reached from this machine; no slash at the end."""
+    host = _WILDCARDS.get(settings.web_host, settings.web_host)
+    return f"{'https' if settings.worker.web_certfile else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def own_brokers(settings: Settings) -> str | None:
+    """The Kafka that the settings name; None = start one here.
+
+    Raises:
+        HarmonyError: they say how to log in, but not where (exit code 2).
+    """
+    protocol = settings.advanced.kafka.security_protocol
+    if not settings.brokers and protocol != "PLAINTEXT":
+        raise HarmonyError(
+            f"advanced.kafka says {protocol}, but no brokers are named, and a Kafka started here speaks plain text: "
+            "set `brokers`, or take advanced.kafka out.",
+            2,
+        )
+    return settings.brokers or None
+
+
+def process_sections(settings: Settings, *, kafka: bool) -> dict[str, dict[str, Any]]:
+    """What was set of `advanced` that is about a worker process and not about the fleet; secrets in clear.
+
+    Args:
+        kafka: with the login, for a broker that was named.
+    """
+    advanced = settings.advanced
+    told = {name: _set_keys(getattr(advanced, name)) for name in ("model", "plugins", "watchdogs")}
+    told["worker"] = {key: value for key, value in _set_keys(advanced.worker).items() if key not in _OF_THE_PAGE}
+    if kafka:
+        told["kafka"] = {k: v for k, v in _set_keys(advanced.kafka).items() if k != "pages_retention_bytes"}
+    return {name: keys for name, keys in told.items() if keys}
+
+
+def environment_without_settings(settings: Settings, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment for workers whose file says everything already."""
+    environ = os.environ if environ is None else environ
+    ours = {*variables(Settings), CONFIG_VARIABLE}
+    kept = {name: value for name, value in environ.items() if name.upper() not in ours}
+    return kept | {f"{ENV_PREFIX}STATE_DIR": str(settings.state_dir)}
+
+
+def _set_keys(section: Section) -> dict[str, Any]:
+    values = {name: getattr(section, name) for name in section.model_fields_set}
+    clear = {name: v.get_secret_value() if isinstance(v, SecretStr) else v for name, v in values.items()}
+    return dict(to_jsonable_python(clear))
+
 
 _PARTITIONS = 4
 _PAGES_RETENTION_BYTES = 64 << 20
@@ -181,3 +257,25 @@ def _start(
     console.print(f"page      {urls[0]}/")
     console.print(f"metrics   {urls[0]}/metrics   probes {urls[0]}/readyz")
     return Session(brokers, topics, supervisor, urls, workers.security)
+
+
+def on_stop(stop: Callable[[], None]) -> None:
+    """Call this on SIGINT and SIGTERM."""
+
+    def handle(_signal: int, _frame: FrameType | None) -> None:
+        stop()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handle)
+
+
+def count_records(session: Session, topic: str) -> int:
+    """Records that a topic of this run holds."""
+    with TopicTail(session.brokers, topic, security=session.security) as tail:
+        return sum(end - begin for begin, end in tail.bounds().values())
+
+
+def print_as_json(summary: dict[str, Any]) -> None:
+    """One JSON object on stdout."""
+    sys.stdout.buffer.write(orjson.dumps(summary, option=orjson.OPT_INDENT_2) + b"\n")
+    sys.stdout.flush()

@@ -12,9 +12,8 @@ from agents.policy import Policy
 from infra.console.errors import HarmonyError
 from infra.demo.fleet import FleetRunner, Snapshot
 from infra.demo.live import LiveView
-from infra.demo.run import on_stop
-from infra.demo.workloads import DEMO_STREAM, FleetSpec, demo_fleet, demo_policy
-from infra.demo_settings import settings_of
+from infra.demo.session import on_stop
+from infra.demo.workloads import DEMO_STREAM, FleetSpec, demo_fleet, demo_policy, settings_of
 from infra.kafka.tail import TopicTail
 from infra.settings.load import Settings, load_settings
 from streams.topics import Topics

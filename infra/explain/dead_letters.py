@@ -15,8 +15,8 @@ from rich.text import Text
 
 from infra.console.errors import HarmonyError
 from infra.console.text import printable
+from infra.kafka.clients import close_producer
 from infra.kafka.tail import TailRecord
-from infra.producers import close_producer
 from infra.settings.brokers import bootstrap_servers
 
 _SEND_TIMEOUT_S = 20.0

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from infra.console.errors import HarmonyError
-from infra.console.host import state_home
-from infra.process_alive import birth_mark, is_alive
+from infra.console.host import birth_mark, is_alive, state_home
 from infra.settings.brokers import format_brokers, parse_brokers
+from infra.settings.load import Settings, load_settings
 
 FILE = "run.json"
 BROKERS_VARIABLE = "HARMONY_BROKERS"
@@ -94,3 +94,23 @@ def resolve_brokers(brokers: str | None, state_dir: Path | None = None) -> str:
         "No brokers named: give --brokers host:port, set HARMONY_BROKERS, or start `harmony run` in another terminal.",
         2,
     )
+
+
+# Which fleet a command speaks of: its settings and its brokers.
+
+
+def find_fleet(config: Path | None, brokers: str | None) -> tuple[Settings, str]:
+    """Settings and brokers: of flags, environment or file, else of a running `harmony run`.
+
+    Who names the brokers names the topics too: when only the run in progress does, its settings are taken, unless
+    `config` says otherwise.
+
+    Raises:
+        HarmonyError: a mistake in the settings, or no brokers anywhere (exit code 2).
+    """
+    settings = load_settings(config, {"brokers": brokers})
+    if not settings.brokers and config is None:
+        run = read_run_state(settings.state_dir)
+        if run is not None and Path(run.config).is_file():
+            settings = load_settings(Path(run.config), {"brokers": run.brokers, "state_dir": settings.state_dir})
+    return settings, resolve_brokers(settings.brokers or None, settings.state_dir)

@@ -3,23 +3,176 @@
 from __future__ import annotations
 
 import base64
+import fcntl
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from infra import kafka_failure
 from infra.console.errors import HarmonyError
-from infra.console.host import state_home
-from infra.data_directory import DataDirectory
-from infra.java_runtime import JavaRuntime, find_java
-from infra.kafka.jars import ensure_jars
-from infra.loopback_port import LOOPBACK, free_port, is_free
+from infra.console.host import LOOPBACK, free_port, is_alive, is_free, state_home
+from infra.kafka.jars import JavaRuntime, ensure_jars, find_java
+
+# Why the embedded Kafka did not start, read from what it said, in one sentence with the remedy.
+
+
+_PORT = re.compile(r"Address already in use|Failed to bind|BindException", re.IGNORECASE)
+_ERROR_LINE = re.compile(r"(?:ERROR|FATAL|Exception|Error:)")
+
+
+def port_taken(port: int) -> str:
+    return (
+        f"Port {port} on 127.0.0.1 is in use by another program. Choose another port, or use the broker that runs "
+        f"there with --brokers 127.0.0.1:{port}."
+    )
+
+
+def is_port_race(text: str) -> bool:
+    """True when the broker could not bind a port that was free a moment before."""
+    return _PORT.search(text) is not None
+
+
+def explain(text: str, data_dir: Path, log: Path, port: int | None) -> str:
+    """One sentence for the user from the broker's output; the full text stays in `log`."""
+    if "No space left on device" in text:
+        return f"The disk of {data_dir} is full. Free some space or choose another directory with --data-dir."
+    if is_port_race(text) and port is not None:
+        return port_taken(port)
+    if "OutOfMemoryError" in text or "Could not reserve enough space" in text or "insufficient memory" in text:
+        return f"Java got too little memory for Kafka, which needs about 350 MB. Free some and start again; see {log}."
+    if "UnsupportedClassVersionError" in text:
+        return "The Java on PATH is too old for Kafka. Put Java 17 or newer on PATH, or take it off PATH."
+    if "Permission denied" in text or "AccessDeniedException" in text:
+        return f"Kafka may not write to {data_dir}. Give this user the right to, or choose another with --data-dir."
+    if re.search(r"meta\.properties|InconsistentClusterId|metadata\.version|corrupt", text, re.IGNORECASE):
+        return (
+            f"Kafka cannot use the data in {data_dir}: {_last_error(text)}. Move that directory away to start afresh, "
+            f"or choose another with --data-dir; the full text is in {log}."
+        )
+    return f"Kafka stopped before it was ready: {_last_error(text)}. The full text is in {log}."
+
+
+def _last_error(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    found = [line for line in lines if _ERROR_LINE.search(line) and not line.startswith("at ")]
+    chosen = (found or lines or ["it said nothing"])[-1]
+    return chosen.rstrip(".")[:240]
+
+
+# The embedded broker's data directory: its files, and the lock that lets one broker use it.
+
+
+MIN_FREE_BYTES = 256 << 20
+_ORPHAN_WAIT_S = 20.0
+_DATA_DIRECTORY_POLL_S = 0.1
+
+
+class DataDirectory:
+    """`logs/` (Kafka's), `server.properties`, `broker.log`, `ports.json` and `lock` under one path."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.logs = path / "logs"
+        self.unfinished_logs = path / "logs.unfinished"
+        self.properties = path / "server.properties"
+        self.log = path / "broker.log"
+        self._ports = path / "ports.json"
+        self._lock = path / "lock"
+        self._fd: int | None = None
+
+    @property
+    def formatted(self) -> bool:
+        return (self.logs / "meta.properties").is_file()
+
+    @property
+    def lock_fd(self) -> int:
+        """Descriptor that holds the lock; hand it to the broker's watchdog."""
+        if self._fd is None:
+            raise RuntimeError("the data directory is not locked")
+        return self._fd
+
+    def acquire(self) -> None:
+        """Create the directory and lock it for this process.
+
+        Raises:
+            HarmonyError: not a directory of ours, not writable, nearly full, or in use.
+        """
+        self._prepare()
+        fd = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        deadline = time.monotonic() + _ORPHAN_WAIT_S
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                holder = os.pread(fd, 64, 0).decode(errors="replace").strip()
+                # A holder that is gone leaves a broker that is stopping: worth a wait.
+                if (holder.isdigit() and is_alive(int(holder))) or time.monotonic() > deadline:
+                    os.close(fd)
+                    raise HarmonyError(
+                        f"The Kafka data directory {self.path} is in use by process {holder or '?'}. Stop it, use "
+                        "its broker with --brokers, or choose another directory with --data-dir."
+                    ) from None
+            time.sleep(_DATA_DIRECTORY_POLL_S)
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        self._fd = fd
+
+    def release(self) -> None:
+        """Give up this process's copy of the lock."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _prepare(self) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            strangers = [p.name for p in self.path.iterdir()] if not self._lock.exists() else []
+            free = shutil.disk_usage(self.path).free
+        except OSError as error:
+            raise HarmonyError(
+                f"Cannot keep Kafka's data in {self.path}: {error.strerror}. Choose another directory with --data-dir."
+            ) from error
+        if strangers:
+            raise HarmonyError(
+                f"{self.path} holds files that are not Kafka data of HARMONY (such as {min(strangers)}). "
+                "Choose an empty or a new directory with --data-dir."
+            )
+        if not os.access(self.path, os.W_OK | os.X_OK):
+            raise HarmonyError(f"Cannot write to {self.path}. Choose another directory with --data-dir.")
+        if free < MIN_FREE_BYTES:
+            raise HarmonyError(
+                f"The disk of {self.path} is nearly full: {free >> 20} MB free, Kafka needs {MIN_FREE_BYTES >> 20} MB "
+                "to start. Free some space or choose another directory with --data-dir."
+            )
+
+    def read_ports(self) -> tuple[int | None, int | None]:
+        """Ports of the last start: broker's and controller's."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            ports = json.loads(self._ports.read_text())
+            return int(ports["broker"]), int(ports["controller"])
+        return None, None
+
+    def write_ports(self, broker: int, controller: int) -> None:
+        self._ports.write_text(json.dumps({"broker": broker, "controller": controller}) + "\n")
+
+    def write_properties(self, text: str) -> None:
+        self.properties.write_text(text)
+
+    def rotate_log(self) -> None:
+        """Keep the log of one earlier start."""
+        if self.log.exists():
+            self.log.replace(self.log.with_suffix(".log.1"))
+        self.log.touch()
+
 
 _STARTED = b"Kafka Server started"
 _POLL_S = 0.02
@@ -168,7 +321,7 @@ class EmbeddedKafka:
         remembered = self._directory.read_ports() if attempt == 1 else (None, None)
         wanted, controller = self._wanted_port or remembered[0], remembered[1]
         if self._wanted_port is not None and not is_free(self._wanted_port):
-            raise HarmonyError(kafka_failure.port_taken(self._wanted_port))
+            raise HarmonyError(port_taken(self._wanted_port))
         port = wanted if wanted is not None and is_free(wanted) else free_port()
         if controller is None or controller == port or not is_free(controller):
             controller = free_port({port})
@@ -204,9 +357,9 @@ class EmbeddedKafka:
             return True
         self.stop()
         text = directory.log.read_text(errors="replace")
-        if kafka_failure.is_port_race(text) and self._wanted_port is None and not last:
+        if is_port_race(text) and self._wanted_port is None and not last:
             return False
-        raise HarmonyError(kafka_failure.explain(text, directory.path, directory.log, port))
+        raise HarmonyError(explain(text, directory.path, directory.log, port))
 
     def _format(self, command: list[str]) -> None:
         # Formatted under another name first: a directory named `logs` is always complete.
@@ -228,7 +381,7 @@ class EmbeddedKafka:
         if done.returncode != 0:
             with directory.log.open("a") as log:
                 log.write(done.stdout + done.stderr)
-            raise HarmonyError(kafka_failure.explain(done.stdout + done.stderr, directory.path, directory.log, None))
+            raise HarmonyError(explain(done.stdout + done.stderr, directory.path, directory.log, None))
         directory.unfinished_logs.replace(directory.logs)
         scratch.unlink()
 

@@ -12,8 +12,8 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
 from infra.console.errors import HarmonyError
-from infra.durations import parse_units_s
-from infra.producers import close_producer
+from infra.console.text import parse_units_s
+from infra.kafka.clients import close_producer
 from infra.settings.brokers import bootstrap_servers
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.records.decode import RecordDecoder

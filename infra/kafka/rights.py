@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from infra.worker.options import ROLES
+from infra.settings.limits import ROLES
 from streams.topics import Topics
 
 Kind = Literal["topic", "group"]

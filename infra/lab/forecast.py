@@ -2,21 +2,104 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
-from infra.cli_forecast import MODELS
 from infra.console.errors import HarmonyError
 from infra.console.options import say
-from infra.console.text import some
-from infra.durations import parse_duration_s
-from infra.forecast_output import ItemForecast, write_csv, write_json
+from infra.console.plots import INK, TRUTH, fan, pyplot, save
+from infra.console.text import parse_duration_s, some
+from infra.lab.defaults import MODELS
 from infra.lab.series import Table, read_series
 from model.evaluation.dataset import Floats, Indicator
+
+# A forecast of one item as a value, and how it is written: CSV or JSON.
+
+
+@dataclass(frozen=True, slots=True)
+class ItemForecast:
+    """One item's forecast.
+
+    Attributes:
+        origin: the last row read.
+        timestamps_ms: [H], start of each forecast step.
+        quantiles: [Q, H, N].
+        mean: [H, N].
+        peak: [Q, N], quantiles of the largest value over the horizon.
+        truth: [H, N] or None; NaN where the file has no value.
+    """
+
+    table: Table
+    origin: int
+    timestamps_ms: list[int]
+    levels: tuple[float, ...]
+    quantiles: Floats
+    mean: Floats
+    peak: Floats
+    truth: Floats | None
+    source: str
+
+
+def write_csv(stream: TextIO, answers: Sequence[ItemForecast]) -> None:
+    """One row per item, step and indicator: mean and quantiles."""
+    writer = csv.writer(stream, lineterminator="\n")
+    levels = [f"{level:g}" for level in answers[0].levels]
+    writer.writerow(["item_id", "timestamp", "indicator", "mean", *levels])
+    for answer in answers:
+        for h, moment in enumerate(answer.timestamps_ms):
+            for n, name in enumerate(answer.table.indicators):
+                cells = [answer.mean[h, n], *answer.quantiles[:, h, n]]
+                writer.writerow([answer.table.item_id, _iso(moment), name, *(_cell(value) for value in cells)])
+
+
+def write_json(stream: TextIO, answers: Sequence[ItemForecast]) -> None:
+    """One object, with the quantiles of the peak and, where rows were held out, the truth."""
+    json.dump({"forecasts": [_as_dict(answer) for answer in answers]}, stream)
+    stream.write("\n")
+
+
+def _as_dict(answer: ItemForecast) -> dict[str, Any]:
+    table = answer.table
+    return {
+        "item_id": table.item_id,
+        "source": answer.source,
+        "step_s": table.step_ms / 1000,
+        "origin": _iso(table.start_ts_ms + answer.origin * table.step_ms),
+        "prediction_length": len(answer.timestamps_ms),
+        "quantile_levels": list(answer.levels),
+        "timestamps": [_iso(moment) for moment in answer.timestamps_ms],
+        "indicators": {
+            name: {
+                "mean": _numbers(answer.mean[:, n]),
+                "quantiles": [_numbers(row) for row in answer.quantiles[:, :, n]],
+                "peak_quantiles": _numbers(answer.peak[:, n]),
+                **({"truth": _numbers(answer.truth[:, n])} if answer.truth is not None else {}),
+            }
+            for n, name in enumerate(table.indicators)
+        },
+    }
+
+
+def _numbers(values: Floats) -> list[float | None]:
+    return [float(value) if np.isfinite(value) else None for value in values]
+
+
+def _cell(value: float) -> str:
+    return f"{value:.6g}" if np.isfinite(value) else ""
+
+
+def _iso(moment_ms: int) -> str:
+    moment = datetime.fromtimestamp(moment_ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds" if moment_ms % 1000 else "seconds").replace("+00:00", "Z")
+
 
 if TYPE_CHECKING:
     from model.contract import Forecaster
@@ -62,8 +145,6 @@ def run_forecast(job: ForecastJob) -> None:
         for table in tables
     ]
     if job.plot is not None:
-        from infra.forecast_plot import draw_forecasts
-
         say(f"wrote {draw_forecasts(job.plot, answers)}")
     if job.holdout:
         for answer in answers:
@@ -253,3 +334,71 @@ def _step_ms(text: str | None) -> int | None:
     if step_ms < 1:
         raise HarmonyError("--step: must be at least a millisecond.", 2)
     return step_ms
+
+
+# The picture of a forecast: history, fan, and the truth where there is one.
+
+
+if TYPE_CHECKING:
+    pass
+
+_MAX_PANELS = 12
+_HISTORY_HORIZONS = 5
+
+
+def draw_forecasts(where: Path, answers: Sequence[ItemForecast]) -> Path:
+    """One panel per item and indicator, the first dozen of them.
+
+    Raises:
+        HarmonyError: matplotlib is missing, or the file cannot be written.
+    """
+    plt = pyplot(where)
+    panels = [(answer, n) for answer in answers for n in range(len(answer.table.indicators))]
+    left_out = max(0, len(panels) - _MAX_PANELS)
+    panels = panels[:_MAX_PANELS]
+    columns = 1 if len(panels) <= 3 else 2
+    rows = -(-len(panels) // columns)
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(9.5 if columns == 1 else 12, 2.6 * rows), squeeze=False, layout="constrained"
+    )
+    for axis, (answer, n) in zip(axes.flat, panels, strict=False):
+        _panel(axis, answer, n, many=len(answers) > 1)
+    for axis in axes.flat[len(panels) :]:
+        axis.set_visible(False)
+    handles, labels = axes.flat[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper right", ncols=len(labels), fontsize=8)
+    if left_out:
+        figure.text(0.01, 0.0, f"{left_out} more not drawn", fontsize=7, color=INK)
+    save(figure, where)
+    plt.close(figure)
+    return where
+
+
+def _panel(axis: Any, answer: ItemForecast, n: int, *, many: bool) -> None:
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    table, horizon = answer.table, len(answer.timestamps_ms)
+    first = max(0, answer.origin + 1 - max(_HISTORY_HORIZONS * horizon, 60))
+    past = _times(table.timestamps_ms[first : answer.origin + 1].tolist())
+    ahead = _times(answer.timestamps_ms)
+    history = table.values[first : answer.origin + 1, n]
+    axis.plot(past, history, color=INK, lw=1.0, label="history")
+    newest = np.flatnonzero(np.isfinite(history))
+    quantiles = answer.quantiles[:, :, n]
+    x = ahead
+    if len(newest):  # the fan grows out of the last value
+        x = [past[newest[-1]], *ahead]
+        quantiles = np.concatenate((np.full((len(quantiles), 1), history[newest[-1]]), quantiles), axis=1)
+    fan(axis, x, quantiles, answer.levels)
+    if answer.truth is not None:
+        axis.plot(ahead, answer.truth[:, n], color=TRUTH, lw=1.0, ls=(0, (2, 1)), label="truth")
+    axis.axvline(past[-1], color=INK, lw=0.6, ls=":")
+    axis.set_title(f"{table.item_id}: {table.indicators[n]}" if many else table.indicators[n])
+    axis.margins(x=0.01)
+    locator = AutoDateLocator(maxticks=8)
+    axis.xaxis.set_major_locator(locator)
+    axis.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+
+
+def _times(moments_ms: Sequence[int]) -> list[datetime]:
+    return [datetime.fromtimestamp(moment / 1000, UTC) for moment in moments_ms]

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from infra.console.errors import HarmonyError
-from infra.console.files import csv_rows
-from infra.series_cells import missing_cell, number_cell, timestamp_ms
+from infra.console.files import csv_rows, missing_cell, number_cell, timestamp_ms
 
 TIME_NAMES = ("timestamp", "ts_ms", "time", "datetime", "date", "ds", "ts")
 ITEM_NAMES = ("item_id", "workload", "unique_id")

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import gzip
+import io
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, TextIO
 
 import typer
 
 from infra.console.errors import HarmonyError
-from infra.console.options import replica_count
+from infra.console.options import BrokersOption, ConfigOption, JsonOption, print_json, replica_count, say
 from infra.console.text import printable
 from infra.operate.options import Brokers, Config, Json, Place, plain_errors
 
@@ -139,7 +145,7 @@ def dlq_list(
 ) -> None:
     """Dead letters, oldest first."""
     with plain_errors():
-        from infra.operate_dead_letters import show_letters
+        from infra.operate.commands import show_letters
 
         show_letters(Place(brokers, config), limit, reason, topic, as_json=as_json)
 
@@ -155,6 +161,121 @@ def dlq_replay(
 ) -> None:
     """Send dead letters to their topics again, byte for byte. What is still wrong comes back."""
     with plain_errors():
-        from infra.operate_dead_letters import replay_letters
+        from infra.operate.commands import replay_letters
 
         replay_letters(Place(brokers, config), limit, reason, topic, dry_run=dry_run, as_json=as_json)
+
+
+# `harmony plugins`: what is installed, and whether it keeps the contract.
+
+
+def plugins(
+    check: Annotated[
+        str | None,
+        typer.Option("--check", metavar="KIND:NAME", help="Hold one against the contract, such as forecaster:mine."),
+    ] = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the installed plug-ins, or check one; exit code 1 when it breaks the contract."""
+    from infra.settings.plugins import GROUPS, find, installed
+
+    if check is None:
+        rows = [
+            {"kind": p.kind, "name": p.name, "package": p.distribution, "version": p.version, "from": p.entry.value}
+            for p in installed()
+        ]
+        if as_json:
+            print_json({"plugins": rows})
+        elif rows:
+            for row in rows:
+                typer.echo("  ".join(row.values()))
+        else:
+            say(f"No plug-ins are installed. A package declares them under {', '.join(GROUPS.values())}.")
+        return
+    kind, _, name = check.partition(":")
+    if kind not in GROUPS or not name:
+        raise HarmonyError(f"--check {check!r}: write KIND:NAME; kinds are {', '.join(GROUPS)}.", 2)
+    from infra.operate.plugins import examine
+    from infra.settings.load import load_settings
+
+    section = load_settings(config).advanced.plugins
+    findings = examine(find(kind, name), section.options.get(kind, {}))
+    if as_json:
+        print_json({"ok": all(f.ok for f in findings), "findings": [f._asdict() for f in findings]})
+    else:
+        for finding in findings:
+            typer.echo(
+                f"{'ok  ' if finding.ok else 'FAIL'}  {finding.law}{f': {finding.detail}' if finding.detail else ''}"
+            )
+    raise typer.Exit(0 if all(f.ok for f in findings) else 1)
+
+
+# `harmony export` as a person types it.
+
+
+def export(
+    out: Annotated[
+        str, typer.Argument(metavar="FILE", help="CSV to write (.csv, .csv.gz); - for stdout.", show_default=False)
+    ] = "-",
+    workload: Annotated[
+        list[str] | None, typer.Option("--workload", "-w", help="Only this one. Repeatable; default: all.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Only so long before the newest slot: 6h, 2d; default: all that is kept.")
+    ] = None,
+    config: ConfigOption = None,
+    brokers: BrokersOption = None,
+) -> None:
+    """Write what the workers have folded, slot by slot, to a file for `forecast`, `train --data` or your own tools."""
+    from infra.console.text import printable
+    from infra.kafka.discovery import find_fleet
+    from infra.kafka.tail import TopicTail
+    from infra.operate.export import PageHistory, write_csv
+
+    since_s = None if since is None else _duration_s(since)
+    if out != "-" and not out.endswith((".csv", ".csv.gz")):
+        raise HarmonyError(f"{out}: the file is .csv or .csv.gz.", 2)
+    settings, where = find_fleet(config, brokers)
+    stream, topics = settings.stream, settings.topics
+    history = PageHistory(stream, topics.partitions, workload or (), topics.pages)
+    with TopicTail(where, topics.pages, security=settings.kafka_client_options()) as tail:
+        for record in tail.read(tail.bounds()):
+            history.take(record)
+    strangers = sorted(set(workload or ()) - history.workloads)
+    if strangers:
+        known = ", ".join(printable(name, 64) for name in sorted(history.workloads)[:10]) or "none"
+        raise HarmonyError(f"No slot of workload {printable(strangers[0], 64)!r} on {topics.pages}; it holds: {known}.")
+    if not history.workloads:
+        raise HarmonyError(f"{topics.pages} at {where} holds no workload yet; a worker writes it a slot after another.")
+    with _opened(out) as file:
+        rows, indicators = write_csv(file, history.histories(since_s), stream.step_ms)
+    say(f"{rows} slots of {stream.step_ms / 1000:g} s, {len(indicators)} indicators: {out}")
+
+
+def _duration_s(text: str) -> float:
+    from infra.console.text import parse_duration_s
+
+    try:
+        return parse_duration_s(text)
+    except ValueError as error:
+        raise HarmonyError(f"--since: {error}.", 2) from None
+
+
+@contextmanager
+def _opened(out: str) -> Iterator[TextIO]:
+    """The file as it will be: it stands there whole, or not at all."""
+    if out == "-":
+        yield sys.stdout
+        return
+    path, part = Path(out), Path(f"{out}.part")
+    try:
+        with part.open("wb") as raw:
+            packed = gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) if out.endswith(".gz") else raw
+            with io.TextIOWrapper(packed, encoding="utf-8", newline="") as file:
+                yield file
+        part.replace(path)
+    except OSError as error:
+        raise HarmonyError(f"{out}: {error.strerror or error}.") from None
+    finally:
+        part.unlink(missing_ok=True)

@@ -15,8 +15,7 @@ from infra.collect.mapping.workloads import Identities
 from infra.collect.points import Point
 from infra.collect.sources.http import Http
 from infra.collect.sources.prometheus import PrometheusApi, PrometheusError
-from infra.collect.sources.scrape import Scraper
-from infra.collect.targets import parse_target
+from infra.collect.sources.scrape import Scraper, parse_target
 from infra.console.errors import HarmonyError
 from infra.console.web import shown
 

@@ -49,7 +49,7 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Write a commented settings file to start from; asks on a terminal, or detects."""
-    from infra.settings_example import example_yaml, write_example
+    from infra.settings.docs import example_yaml, write_example
 
     if not (ttft_s > 0 and tpot_s > 0):
         raise HarmonyError("--slo-ttft and --slo-tpot must be above 0.", 2)

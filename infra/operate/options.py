@@ -26,7 +26,7 @@ class Place:
     """Where the fleet's topics are: brokers, names, client security; and which workloads the settings declare."""
 
     def __init__(self, brokers: str | None, config: Path | None) -> None:
-        from infra.connection import find_fleet
+        from infra.kafka.discovery import find_fleet
 
         settings, self.brokers = find_fleet(config, brokers)
         self.topics: Topics = settings.topics

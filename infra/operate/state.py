@@ -29,7 +29,7 @@ def reset(
     as_json: JsonOption = False,
 ) -> None:
     """Forget all windows, posteriors, budgets and stabilization windows; telemetry and decisions stay."""
-    from infra.connection import find_fleet
+    from infra.kafka.discovery import find_fleet
     from infra.kafka.rights import workers_group
     from infra.operate.state_reset import StateReset, alive_message, raise_epoch
 

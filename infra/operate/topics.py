@@ -78,8 +78,8 @@ def rights(
 
     from infra.console.errors import HarmonyError
     from infra.kafka.rights import PARTS, as_commands, rights_of
+    from infra.settings.limits import ROLES
     from infra.settings.load import load_settings
-    from infra.worker.options import ROLES
 
     chosen = (*ROLES, "page") if parts == "all" else tuple(part.strip() for part in parts.split(","))
     for part in chosen:
@@ -95,7 +95,7 @@ def rights(
 
 
 def _connection(brokers: str | None, config: Path | None) -> tuple[Settings, str, dict[str, Any]]:
-    from infra.connection import find_fleet
+    from infra.kafka.discovery import find_fleet
 
     settings, where = find_fleet(config, brokers)
     return settings, where, settings.kafka_client_options()

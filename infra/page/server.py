@@ -5,17 +5,29 @@ from __future__ import annotations
 import asyncio
 import gzip
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cache, partial
 from importlib.resources import files
-from typing import Final
+from time import monotonic
+from typing import Any, Final
 
 import orjson
+import structlog
 from aiohttp import web
+from prometheus_client import CollectorRegistry
 
-from infra.observability.probes import names_loopback, sends_token
-from infra.page.live import LiveFleet
-from infra.web_tls import shows_certificate
+from infra.console.host import own_version
+from infra.observability.catalogue import METRICS, Metric
+from infra.observability.health import Health, HealthSnapshot
+from infra.observability.metrics import PREFIX
+from infra.observability.probes import names_loopback, sends_token, shows_certificate
+from infra.page.live import LiveFleet, Peer, WorkerView, announced, peers_of
+from infra.page.memory import FleetMemory
+from infra.page.tail import LetterMemory, PageTail
+from infra.settings.load import Settings
 
 MAX_READERS: Final = 64
 _TYPES = {
@@ -191,3 +203,194 @@ def _telling(tell: Callable[[], object]) -> Handler:
 def _error(status: int, error: str, hint: str) -> web.Response:
     body = orjson.dumps({"error": error, "hint": hint}) + b"\n"
     return web.Response(status=status, body=body, content_type="application/json")
+
+
+# The pipeline of this worker, for the page: its checks, and the few numbers that say whether records flow.
+
+
+# Counters and gauges that tell of the way from a sample to a command; histograms by their mean.
+_SHOWN = (
+    "lag_records",
+    "samples_total",
+    "dead_letters_total",
+    "pages_total",
+    "slots_total",
+    "source_silent",
+    "stage_seconds",
+    "telemetry_to_command_seconds",
+    "plan_seconds",
+    "forecasts_total",
+    "refusals_total",
+    "commands_total",
+    "plugin_calls_total",
+    "kafka_errors_total",
+)
+_METRICS = {metric.name: metric for metric in METRICS}
+
+
+def health_view(health: HealthSnapshot, registry: CollectorRegistry) -> dict[str, Any]:
+    """Checks as `/readyz` has them, and figures since the worker's start; series at 0 are left out but for lags."""
+    return {
+        "live": health.live,
+        "ready": health.ready,
+        "checks": [{"name": c.name, "ok": c.ok, "detail": c.detail, "required": c.required} for c in health.checks],
+        "figures": [figure for name in _SHOWN for figure in _figures(_METRICS[name], registry)],
+    }
+
+
+def _figures(metric: Metric, registry: CollectorRegistry) -> list[dict[str, Any]]:
+    family = PREFIX + metric.name
+    sums: dict[tuple[tuple[str, str], ...], dict[str, float]] = {}
+    for collected in registry.collect():
+        if collected.name in (family, family.removesuffix("_total")):
+            for sample in collected.samples:
+                if "le" not in sample.labels:
+                    part = sample.name.removeprefix(family).lstrip("_") or "value"
+                    sums.setdefault(tuple(sorted(sample.labels.items())), {})[part] = sample.value
+    figures = []
+    for labels, parts in sorted(sums.items()):
+        if metric.kind == "histogram":
+            count = parts.get("count", 0.0)
+            value, unit = (parts.get("sum", 0.0) / count if count else None), "s, mean"
+        else:
+            value, unit = parts.get("value", parts.get("total")), ""
+        if value or metric.name == "lag_records":
+            told = ", ".join(text for _, text in labels)
+            figures.append({"name": metric.name, "of": told, "value": value, "unit": unit, "help": metric.help})
+    return figures
+
+
+# The settings in force, flat and without secrets, for the page.
+
+
+# What a plug-in is given may be anything, secrets included.
+_KEYS_ONLY = "advanced.plugins.options."
+_HIDDEN = "(set)"
+
+
+def settings_view(settings: Settings) -> dict[str, Any]:
+    """Every key with its value as text, and whether it differs from the default; secrets are starred out."""
+    changed = {key for key, _ in _flat(settings.model_dump(mode="json", by_alias=True, exclude_defaults=True))}
+    rows = [
+        {"key": key, "value": _HIDDEN if key.startswith(_KEYS_ONLY) else _text(value), "changed": key in changed}
+        for key, value in _flat(settings.model_dump(mode="json", by_alias=True))
+    ]
+    return {"policy": settings.policy.fingerprint(), "settings": rows}
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, inner in value.items():
+        key = f"{prefix}{name}"
+        if isinstance(inner, dict) and inner:
+            yield from _flat(inner, f"{key}.")
+        elif isinstance(inner, list) and inner and all(isinstance(item, dict) for item in inner):
+            for at, item in enumerate(inner):
+                yield from _flat(item, f"{key}[{item.get('id') or item.get('name') or at}].")
+        else:
+            yield key, inner
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+# Puts the page together for a worker: memory, reader of the topics, routes, and word to the other workers.
+
+
+_PEERS_EVERY_S = 5.0
+
+log = structlog.get_logger()
+
+
+class Page:
+    """The page of one worker. `add_to` before the server starts, `reading` around its life.
+
+    Args:
+        settings: fleet, topics, step, state directory.
+        health: what the page says of this worker.
+        role: stages of this worker.
+        instance: its name.
+        client_options: bootstrap_servers and security of an aiokafka client.
+        token: as of the probes.
+        registry: of this worker's metrics.
+        busy: as of `PageTail`.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        health: Health,
+        *,
+        role: str,
+        instance: str,
+        client_options: Mapping[str, Any],
+        token: str | None = None,
+        registry: CollectorRegistry | None = None,
+        busy: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._settings, self._health = settings, health
+        self._role, self._instance = role, instance
+        self._topics = f"{client_options['bootstrap_servers']} {settings.topics.prefix}"
+        self._own: Peer | None = None
+        self._peers: list[Peer] = []
+        self._peers_read_s = float("-inf")
+        hold_ms = round(settings.policy.guards.stabilization_down_s * 1000)
+        self._memory = FleetMemory(settings.topics, settings.stream.step_ms, hold_ms=hold_ms)
+        self._letters = LetterMemory()
+        self._tail = PageTail(self._memory, settings.topics, client_options, self._letters, busy)
+        figures = registry or CollectorRegistry()
+        self._routes = PageRoutes(
+            LiveFleet(self._memory, self.worker),
+            token,
+            certificates=settings.worker.web_client_cafile is not None,
+            lists={
+                "dead-letters": self._letters.told,
+                "health": lambda: health_view(self._health.snapshot(monotonic()), figures),
+                "settings": cache(partial(settings_view, settings)),
+            },
+        )
+
+    def add_to(self, app: web.Application) -> None:
+        """Register the page's routes."""
+        self._routes.add_to(app)
+
+    @asynccontextmanager
+    async def reading(self, url: str) -> AsyncIterator[None]:
+        """Follow the topics, and be known to the other workers of this host under `url`, while the block runs."""
+        with announced(self._settings.state_dir, url, self._role, self._instance, self._topics) as self._own:
+            task = asyncio.create_task(self._tail.run())
+            task.add_done_callback(self._ended)
+            try:
+                yield
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        # Showing must never harm deciding: the worker goes on, and the page says that it does not.
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._tail.state, self._tail.note = "ended", f"{type(error).__name__}: {error}"
+            log.error("page_reader_ended", reason=self._tail.note)
+
+    def worker(self) -> WorkerView:
+        """This worker now."""
+        now_s = monotonic()
+        if self._own is not None and now_s - self._peers_read_s > _PEERS_EVERY_S:
+            self._peers, self._peers_read_s = peers_of(self._settings.state_dir, self._own), now_s
+        health = self._health.snapshot(now_s)
+        problems = [health.live_reason] if not health.live else []
+        problems += [f"{c.name}: {c.detail or 'not ok'}" for c in health.checks if not c.ok]
+        return WorkerView(
+            fleet=self._settings.fleet,
+            role=self._role,
+            instance=self._instance,
+            version=own_version(),
+            state=self._tail.state,
+            note=self._tail.note,
+            ready=health.ready,
+            problem="; ".join(problems),
+            not_shown=len(self._memory.refused),
+            unreadable=self._memory.unreadable,
+            letters=len(self._letters),
+            peers=self._peers,
+        )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any, Final
 
@@ -13,11 +14,61 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 
 from infra.console.text import printable
-from infra.kafka.tail import tail_record
-from infra.page.letters import MAX_LETTERS, LetterMemory
+from infra.explain.dead_letters import DeadLetterView, read_letter
+from infra.kafka.tail import TailRecord, tail_record
 from infra.page.memory import FleetMemory
 from streams.runtime.transport import read_any_headers, take_leave
 from streams.topics import Topics
+
+# The newest dead letters, as the page shows them: where from and why, never what was in them.
+
+
+MAX_LETTERS: Final = 200
+_MOST_CHARS = 300
+
+
+class LetterMemory:
+    """Keeps the newest letters.
+
+    Attributes:
+        note: why none can be read; empty when they can.
+    """
+
+    def __init__(self, most: int = MAX_LETTERS) -> None:
+        self._letters: deque[DeadLetterView] = deque(maxlen=most)
+        self.note = ""
+
+    def take(self, record: TailRecord) -> None:
+        """A record of the topic."""
+        self._letters.append(read_letter(record))
+
+    def __len__(self) -> int:
+        return len(self._letters)
+
+    def told(self) -> dict[str, Any]:
+        """As sent: how many of each reason, and the letters, newest first."""
+        newest: Sequence[DeadLetterView] = sorted(self._letters, key=lambda x: x.stamp_ms, reverse=True)
+        return {
+            "note": self.note,
+            "most": self._letters.maxlen,
+            "reasons": dict(Counter(x.reason[:_MOST_CHARS] for x in newest).most_common(30)),
+            "letters": [_told(x) for x in newest],
+        }
+
+
+def _told(x: DeadLetterView) -> dict[str, Any]:
+    return {
+        "place": x.place,
+        "stamp_ms": x.stamp_ms,
+        "topic": x.topic[:_MOST_CHARS],
+        "partition": x.partition,
+        "offset": x.offset,
+        "reason": x.reason[:_MOST_CHARS],
+        "detail": x.detail[:_MOST_CHARS],
+        "key": None if x.key is None else x.key[:_MOST_CHARS].decode("utf-8", "replace"),
+        "bytes": None if x.value is None else len(x.value),
+    }
+
 
 # Records per partition that are read again at the start: hours of a small fleet, some steps of a large one.
 DECISIONS_BACK: Final = 10_000

@@ -10,8 +10,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
 from infra.console.errors import HarmonyError
-from infra.console.text import printable
-from infra.near_names import nearest
+from infra.console.text import nearest, printable
 from infra.settings.yaml import SettingsFile, key_text
 
 ENV_PREFIX = "HARMONY_"

@@ -34,13 +34,11 @@ from infra.console.errors import HarmonyError
 from infra.console.host import state_home
 from infra.settings.brokers import format_brokers, parse_brokers
 from infra.settings.errors import CONFIG_VARIABLE, ENV_PREFIX, check_environment, explain
-from infra.settings.plugins import identity
-from infra.settings.schema import AdvancedSection, Role, WorkerSection
-from infra.settings.workload import SloSection, WorkloadSection
+from infra.settings.limits import WatchdogLimits
+from infra.settings.plugins import find, identity
+from infra.settings.schema import AdvancedSection, Role, WorkerSection, check_text, check_unique
+from infra.settings.workload import SloSection, WorkloadSection, batch_of, schedule_of
 from infra.settings.yaml import no_file, read_settings_file
-from infra.settings_schedule import batch_of, schedule_of
-from infra.settings_section import check_text, check_unique
-from infra.watchdog_rules import WatchdogLimits
 from streams.config import StreamConfig
 from streams.runtime.app import uncollected
 from streams.topics import Topics
@@ -302,3 +300,19 @@ def _workload(section: WorkloadSection) -> WorkloadSpec:
         zero=IdleRule(**section.zero.model_dump()),
         guards=WorkloadGuards(**section.guards.model_dump()),
     )
+
+
+# Whether the plug-ins that the settings choose are installed.
+
+
+def require_chosen(settings: Settings) -> None:
+    """See that what is chosen is installed: the policy's version is part of every decision's id.
+
+    Raises:
+        HarmonyError: it is not (exit code 2).
+    """
+    chosen = settings.advanced.plugins
+    if chosen.forecaster:
+        find("forecaster", chosen.forecaster)
+    if chosen.policy:
+        find("policy", chosen.policy)

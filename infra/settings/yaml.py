@@ -6,13 +6,205 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
 from infra.console.errors import HarmonyError
-from infra.plain_yaml import NotPlainError, read_plain
-from infra.yaml_text import load_yaml
+
+# YAML from files that people and machines write: what it says, and its nodes; hostile ones are refused unread.
+
+
+# The deepest file that means something has ten levels; libyaml goes down one level of C's stack for each.
+MOST_LEVELS = 32
+# Ten thousand workloads with everything that can be said of them have half as many.
+MOST_NODES = 1_000_000
+# Of a value that its tag does not fit, such as `!!int ''`, PyYAML's constructors raise whatever comes.
+UNREADABLE = (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
+
+
+def fastest_loader() -> Any:
+    """libyaml's, where there is one; of the same meaning."""
+    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def load_yaml(text: str, path: Path) -> tuple[yaml.Node | None, Any]:
+    """The nodes, which know their lines, and what they say; None and None of an empty text.
+
+    It is read by libyaml, where there is one: without it a thousand workloads take four seconds of every start. Where a
+    mistake is, Python's reader says better.
+
+    Args:
+        path: for messages.
+
+    Raises:
+        HarmonyError: no YAML, nested too deep, or too much of it once aliases are followed (exit code 2).
+    """
+    fast = fastest_loader()
+    try:
+        _check_size(fast(text), path)
+        try:
+            return _load_by(fast, text)
+        except yaml.YAMLError:
+            return _load_by(yaml.SafeLoader, text)
+    except UNREADABLE as error:
+        raise HarmonyError(f"{path}{_mark(error)}: not valid YAML: {_problem(error)}.", 2) from error
+
+
+@dataclass(slots=True)
+class _Open:
+    """A list or mapping that is being read: nodes before it, levels within it so far."""
+
+    anchor: str | None
+    before: int
+    levels: int = 0
+
+
+def _check_size(loader: Any, path: Path) -> None:
+    """Count levels and nodes before anything is built of them, each alias as all that it stands for."""
+    nodes = 0
+    opened = [_Open(None, 0)]
+    known: dict[str, tuple[int, int]] = {}
+    try:
+        while loader.check_event():
+            event = loader.get_event()
+            levels = 0
+            if isinstance(event, yaml.CollectionStartEvent):
+                opened.append(_Open(event.anchor, nodes))
+                nodes += 1
+                if event.anchor:
+                    # What refers to itself has no end.
+                    known[event.anchor] = MOST_NODES, MOST_LEVELS
+            elif isinstance(event, yaml.CollectionEndEvent):
+                done = opened.pop()
+                levels = done.levels + 1
+                if done.anchor:
+                    known[done.anchor] = nodes - done.before, levels
+            elif isinstance(event, yaml.AliasEvent):
+                size, levels = known.get(str(event.anchor), (1, 0))
+                nodes += size
+            elif isinstance(event, yaml.ScalarEvent):
+                nodes += 1
+                if event.anchor:
+                    known[event.anchor] = 1, 0
+            opened[-1].levels = max(opened[-1].levels, levels)
+            if len(opened) - 1 + levels > MOST_LEVELS:
+                raise HarmonyError(f"{path}{_at(event)}: nested deeper than {MOST_LEVELS} levels.", 2)
+            if nodes > MOST_NODES:
+                raise HarmonyError(f"{path}{_at(event)}: more than {MOST_NODES:,} values, with what aliases repeat.", 2)
+    except yaml.YAMLError:
+        # The reader that builds says where and why.
+        return
+    finally:
+        loader.dispose()
+
+
+def _load_by(reader: Any, text: str) -> tuple[yaml.Node | None, Any]:
+    loader = reader(text)
+    try:
+        root = loader.get_single_node()
+        return root, None if root is None else loader.construct_document(root)
+    finally:
+        loader.dispose()
+
+
+def _at(event: Any) -> str:
+    return f":{event.start_mark.line + 1}"
+
+
+def _mark(error: Exception) -> str:
+    mark = getattr(error, "problem_mark", None)
+    return f":{mark.line + 1}" if mark is not None else ""
+
+
+def _problem(error: Exception) -> str:
+    said = str(getattr(error, "problem", None) or error).strip() or type(error).__name__
+    return said.splitlines()[0].rstrip(".")
+
+
+# The quick reader of YAML that is no more than lists, keys and values: one pass, and nothing built but what it says.
+#
+# PyYAML makes a node of each value and looks at each with several patterns: of a file with ten thousand workloads that
+# takes a start three times as long. What stands for something else (anchors, tags, merges), what is not as it must be,
+# and what is too much is left to the reader in `yaml_text`, which says where and why.
+
+
+_TEXT: Final = "tag:yaml.org,2002:str"
+
+
+class NotPlainError(Exception):
+    """Something for the thorough reader."""
+
+
+def read_plain(text: str) -> Any:
+    """What the text says, no key of a mapping given twice; None of an empty one.
+
+    Raises:
+        NotPlainError: it is more than lists, keys and values, or not YAML at all.
+    """
+    reader = _Reader(text)
+    try:
+        return reader.document()
+    except UNREADABLE as error:
+        raise NotPlainError from error
+    finally:
+        reader.close()
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self._loader: Any = fastest_loader()(text)
+        self._next = self._loader.get_event
+        self._left = MOST_NODES
+        self._meant: dict[str, Any] = {}  # what stands without quotes, mostly the same few words and numbers
+
+    def close(self) -> None:
+        self._loader.dispose()
+
+    def document(self) -> Any:
+        self._next()  # of the stream
+        if type(self._next()) is yaml.StreamEndEvent:
+            return None
+        said = self._value(self._next(), MOST_LEVELS)
+        self._next()  # of the document's end
+        if type(self._next()) is not yaml.StreamEndEvent:
+            raise NotPlainError
+        return said
+
+    def _value(self, event: Any, levels: int) -> Any:
+        """What begins with this event, of no more than so many levels."""
+        kind = type(event)
+        self._left -= 1
+        if kind is yaml.AliasEvent or event.anchor is not None or event.tag is not None or self._left < 0:
+            raise NotPlainError
+        if kind is yaml.ScalarEvent:
+            return self._scalar(event)
+        if not levels:
+            raise NotPlainError
+        if kind is yaml.SequenceStartEvent:
+            entries = []
+            while type(entry := self._next()) is not yaml.SequenceEndEvent:
+                entries.append(self._value(entry, levels - 1))
+            return entries
+        mapping: dict[str, Any] = {}
+        while type(entry := self._next()) is not yaml.MappingEndEvent:
+            name = self._value(entry, 0)
+            if type(name) is not str or name in mapping:
+                raise NotPlainError
+            mapping[name] = self._value(self._next(), levels - 1)
+        return mapping
+
+    def _scalar(self, event: Any) -> Any:
+        text: str = event.value
+        if not event.implicit[0]:
+            return text
+        if text not in self._meant:
+            tag = self._loader.resolve(yaml.ScalarNode, text, event.implicit)
+            self._meant[text] = (
+                text if tag == _TEXT else self._loader.construct_object(yaml.ScalarNode(tag, text, event.start_mark))
+            )
+        return self._meant[text]
+
 
 KeyPath = tuple[str | int, ...]
 

@@ -14,9 +14,8 @@ import numpy as np
 from infra.simulator.arrivals import Arrivals
 from infra.simulator.engine import NEVER_S, ReplicaEngine
 from infra.simulator.lead_time import LeadTime
-from infra.simulator.ledger import Objective, ReplicaLedger, Scoreboard
+from infra.simulator.ledger import EngineState, Objective, ReplicaLedger, Request, Scoreboard
 from infra.simulator.profiles import Profile
-from infra.simulator.request import EngineState, Request
 
 
 class Replica:

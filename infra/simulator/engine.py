@@ -10,8 +10,8 @@ import math
 from collections import deque
 from heapq import heappop, heappush
 
+from infra.simulator.ledger import EngineState, Request
 from infra.simulator.profiles import Profile
-from infra.simulator.request import EngineState, Request
 
 NEVER_S = math.inf
 

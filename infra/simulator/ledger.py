@@ -6,8 +6,71 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from infra.simulator.request import Request
+# A request and what becomes of it, and what a replica shows of itself.
+
+
+class Request:
+    """One request and what became of it. Times in seconds of simulated time; NaN until they happen."""
+
+    __slots__ = (
+        "admission",
+        "arrival_s",
+        "cached",
+        "finish_count",
+        "finish_s",
+        "first_token_s",
+        "generated",
+        "output_tokens",
+        "prompt_tokens",
+        "refused",
+        "replica_id",
+        "request_id",
+        "target",
+    )
+
+    def __init__(self, request_id: int, arrival_s: float, prompt_tokens: int, output_tokens: int) -> None:
+        self.request_id = request_id
+        self.arrival_s = arrival_s
+        self.prompt_tokens = prompt_tokens
+        self.output_tokens = output_tokens
+        self.replica_id = -1
+        self.first_token_s = math.nan
+        self.finish_s = math.nan
+        self.refused = False
+        self.generated = 0
+        self.cached = 0
+        self.target = 0
+        self.admission = -1
+        self.finish_count = -1
+
+    @property
+    def ttft_s(self) -> float:
+        """Arrival to first token, NaN before it."""
+        return self.first_token_s - self.arrival_s
+
+    @property
+    def tpot_s(self) -> float:
+        """Mean time per token after the first; 0 for a single token, NaN before the finish."""
+        if self.output_tokens == 1:
+            return 0.0 if not math.isnan(self.finish_s) else math.nan
+        return (self.finish_s - self.first_token_s) / (self.output_tokens - 1)
+
+
+class EngineState(NamedTuple):
+    """A replica as its metrics endpoint shows it. Totals count ended iterations; `_s` are seconds so far."""
+
+    running: int
+    waiting: int
+    kv_tokens: int
+    kv_usage_ratio: float
+    prompt_tokens_total: int
+    generation_tokens_total: int
+    preemptions_total: int
+    busy_s: float
+    prefill_s: float
+
 
 TTFT_BOUNDS_S = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0)
 TPOT_BOUNDS_S = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.0)

@@ -25,8 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from infra.console.files import Row, csv_rows, named_cells, not_negative
-from infra.replay.rates import MOST_SIGMA, RateProfile, Tokens
-from infra.simulator.arrivals import MAX_TOKENS, TraceError
+from infra.simulator.arrivals import MAX_TOKENS, MOST_SIGMA, RateProfile, Tokens, TraceError
 
 BUILT_IN = Path(__file__).parent / "loads"
 _PLAIN = ("start_s", "rate_rps")

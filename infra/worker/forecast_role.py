@@ -9,8 +9,13 @@ from typing import Literal
 import structlog
 import torch
 
+from agents.forecast.agent import ForecastStage, register_forecast_agent
 from agents.forecast.batcher import MicroBatcher
 from agents.forecast.engine import Engine
+from agents.forecast.kernel import ForecastKernel
+from agents.forecast.publish import QUANTILE_LEVELS
+from agents.forecast.scoring import ForecastScorer, NaiveBaseline, SkillBoard
+from agents.priority import Precedence
 from infra.console.errors import HarmonyError
 from infra.settings.load import Settings
 from infra.settings.weights import allowed_weights
@@ -18,8 +23,9 @@ from infra.worker.plugins import own_policy, with_own_forecaster
 from infra.worker.warm_up import warm_up
 from model.inference import InferenceWorker
 from model.network.forecaster import baselines, worker_forecaster
-from streams.catalogue import Indicator
+from streams.catalogue import DEFAULT_CATALOGUE, Indicator
 from streams.meter import Meter
+from streams.runtime.app import StageHost
 
 log = structlog.get_logger(__name__)
 _PLAN_THREADS = 2  # of a partition each; more would only take turns at the interpreter
@@ -85,3 +91,42 @@ def host_model(settings: Settings, catalogue: tuple[Indicator, ...], meter: Mete
     )
     meter.gauge("model_info", 1, fingerprint=engine.fingerprint)
     return inference, engine
+
+
+# The forecast role of a worker: the model on its thread, and a kernel of stage 2 for each partition.
+
+
+class ForecastRole:
+    """Everything of a worker that only this role needs.
+
+    Attributes:
+        stage: stage 2.
+    """
+
+    def __init__(self, settings: Settings, meter: Meter, precedence: Precedence) -> None:
+        self._inference, engine = host_model(settings, DEFAULT_CATALOGUE, meter)
+        board = SkillBoard(QUANTILE_LEVELS)
+        baseline = NaiveBaseline(DEFAULT_CATALOGUE, settings.stream.step_ms, QUANTILE_LEVELS)
+
+        def new_kernel(partition: int) -> ForecastKernel:
+            return ForecastKernel(
+                partition,
+                settings.stream,
+                DEFAULT_CATALOGUE,
+                settings.topics,
+                settings.policy,
+                engine,
+                meter,
+                ForecastScorer(board, baseline, meter),
+                precedence,
+            )
+
+        self.stage = ForecastStage(settings.topics, new_kernel)
+
+    def register(self, host: StageHost) -> None:
+        """Declare the agent of the stage."""
+        register_forecast_agent(host, self.stage)
+
+    def close(self) -> None:
+        """End the model's thread."""
+        self._inference.close()

@@ -2,17 +2,139 @@
 
 from __future__ import annotations
 
-import structlog
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from operator import index
+from typing import Any
 
-from infra.plugins.forecaster import PluginForecaster
-from infra.plugins.guarded import PluginFailed
-from infra.plugins.policy import PluginProposer
+import structlog
+import torch
+
+from agents.planning.rows import PolicyQuestion
+from infra.console.errors import HarmonyError
+from infra.plugins.guarded import Guarded, PluginFailed
 from infra.settings.limits import PluginLimits
 from infra.settings.load import Settings
-from infra.settings.plugins import find
+from infra.settings.plugins import Plugin, find, identity
 from model.baselines.pool import FallbackForecaster
-from model.contract import Forecaster
+from model.contract import ContextBatch, ForecastBatch, Forecaster
 from streams.meter import Meter
+from streams.records.limits import MAX_REPLICAS
+
+# A forecaster of one's own before the built-in ones: asked first, held to the contract, replaced where it fails.
+
+
+class PluginForecaster:
+    """Implements `model.contract.Forecaster` by a plug-in.
+
+    What it answers is checked for its shape, brought to the batch's device and into the indicators' physical bounds.
+    Rows that are not finite are left as they are, for the forecaster behind it to answer.
+
+    Raises:
+        HarmonyError: the plug-in cannot be made, or lacks a member of the contract.
+    """
+
+    def __init__(
+        self, plugin: Plugin, options: Mapping[str, Any], limits: PluginLimits, meter: Meter | None = None
+    ) -> None:
+        self._own = plugin.make(options)
+        self._source = f"plugin:{plugin.name}"
+        try:
+            self._max_horizon, self._min_context = int(self._own.max_horizon), int(self._own.min_context)
+            body = f"{identity('forecaster', plugin.name, options)}\x1f{self._own.fingerprint}"
+            callable_ = callable(self._own.forecast)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise HarmonyError(
+                f"The forecaster {plugin.name!r} breaks the contract of docs/plugins.md: {error}.", 2
+            ) from (error)
+        if not callable_ or self._max_horizon < 1 or self._min_context < 1:
+            raise HarmonyError(
+                f"The forecaster {plugin.name!r} breaks the contract of docs/plugins.md: it needs a method forecast, "
+                f"and max_horizon ({self._max_horizon}) and min_context ({self._min_context}) of at least 1.",
+                2,
+            )
+        self._fingerprint = "plugin-" + hashlib.blake2b(body.encode(), digest_size=6).hexdigest()
+        self._guarded = Guarded(plugin, limits, meter, prepare=lambda: torch.set_num_threads(1))
+
+    @property
+    def fingerprint(self) -> str:
+        return self._fingerprint
+
+    @property
+    def max_horizon(self) -> int:
+        return self._max_horizon
+
+    @property
+    def min_context(self) -> int:
+        return self._min_context
+
+    def forecast(self, batch: ContextBatch, horizon: int, num_paths: int) -> ForecastBatch:
+        """Ask the plug-in.
+
+        Raises:
+            PluginFailed: it gave no answer that can be used.
+        """
+        return self._guarded.call(lambda: self._ask(batch, horizon, num_paths))
+
+    def _ask(self, batch: ContextBatch, horizon: int, num_paths: int) -> ForecastBatch:
+        # It may write into what it is given, also by mistake; others are asked with the same batch afterwards.
+        given = {field.name: getattr(batch, field.name) for field in fields(batch)}
+        copies: dict[str, Any] = {name: told.clone() for name, told in given.items() if torch.is_tensor(told)}
+        own = replace(batch, **copies)
+        with torch.inference_mode():
+            paths = torch.as_tensor(self._own.forecast(own, horizon, num_paths).paths)
+            wanted = (len(batch), num_paths, horizon, len(batch.indicators))
+            if tuple(paths.shape) != wanted:
+                raise ValueError(f"paths have the shape {tuple(paths.shape)}, not [B, S, H, N] = {wanted}")
+            paths = paths.to(batch.values.device, torch.float32)
+            # A NaN stays one; clamp passes it on.
+            paths = paths.clamp(batch.lower.to(paths.device), batch.upper.to(paths.device))
+        return ForecastBatch(paths, (self._source,) * len(batch), self._fingerprint)
+
+
+# A policy of one's own as the engine asks it: within the limits, and the built-in plan where it fails.
+
+
+class PluginProposer:
+    """Implements `agents.planning.rows.Proposer` by a plug-in with a method `propose(questions)`.
+
+    Raises:
+        HarmonyError: the plug-in cannot be made, or has no such method.
+    """
+
+    def __init__(
+        self, plugin: Plugin, options: Mapping[str, Any], limits: PluginLimits, meter: Meter | None = None
+    ) -> None:
+        self._own = plugin.make(options)
+        if not callable(getattr(self._own, "propose", None)):
+            raise HarmonyError(
+                f"The policy {plugin.name!r} breaks the contract of docs/plugins.md: no method propose.", 2
+            )
+        self._name = f"plugin:{plugin.name}"
+        self._guarded = Guarded(plugin, limits, meter)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def propose(self, questions: Sequence[PolicyQuestion]) -> list[int | None]:
+        """A count per question; None for all where the plug-in gave no answer that can be used."""
+        try:
+            return self._guarded.call(lambda: _checked(self._own.propose(list(questions)), len(questions)))
+        except PluginFailed:
+            return [None] * len(questions)
+
+
+def _checked(answers: Any, wanted: int) -> list[int | None]:
+    counts = [None if answer is None else index(answer) for answer in answers]
+    if len(counts) != wanted:
+        raise ValueError(f"{len(counts)} answers to {wanted} questions")
+    wrong = [count for count in counts if count is not None and not 0 <= count <= MAX_REPLICAS]
+    if wrong:
+        raise ValueError(f"a count of {wrong[0]} replicas; 0 to {MAX_REPLICAS} can be")
+    return counts
+
 
 log = structlog.get_logger()
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from threading import Timer
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import faust
 import structlog
 import uvloop
 
@@ -18,18 +21,14 @@ from agents.decide.agent import DecideStage, register_decide_agent
 from agents.decide.kernel import DecideKernel
 from agents.priority import Precedence
 from infra.console.errors import HarmonyError
-from infra.early_worker import EarlyWorker
 from infra.kafka.rights import in_words, rights_of, workers_group
-from infra.kafka_complaints import KafkaComplaints
 from infra.observability.health import Health
-from infra.observability.logs import configure_logging
+from infra.observability.logs import KafkaComplaints, configure_logging
 from infra.observability.metrics import PrometheusMeter
-from infra.observability.probes import ProbeServer
+from infra.observability.probes import ProbeServer, web_tls
 from infra.observability.stage_metrics import DecideMetrics
-from infra.page.serve import Page
-from infra.plugins.chosen import require_chosen
-from infra.settings.load import Settings
-from infra.web_tls import web_tls
+from infra.page.server import Page
+from infra.settings.load import Settings, require_chosen
 from infra.worker.fail_points import fail_points
 from infra.worker.options import WorkerOptions
 from infra.worker.watch import WorkerWatch
@@ -39,8 +38,64 @@ from streams.runtime.app import ConnectionConfig, Stage, StageHost, collect_seld
 from streams.runtime.commits import Commit
 from streams.runtime.ticker import Ticker
 
+# Faust's worker with tasks that must not wait for the state to be restored.
+
+
+_PATIENCE_S: Final = 5.0
+
+early_worker_log = structlog.get_logger(__name__)
+
+
+class EarlyWorker(faust.Worker):
+    """Faust's worker with tasks that run from the first moment on; those of the app wait until state is restored.
+
+    Asked to end while it joins its group, Faust may wait for ever for what was never begun. A worker without partitions
+    has nothing in hand: it is given some seconds to take its leave, then the process ends, with success.
+
+    Args:
+        early: run from the first moment on.
+        begun: whether it has partitions, with their state.
+    """
+
+    def __init__(
+        self, app: faust.App, early: Sequence[Callable[[], Awaitable[None]]], begun: Callable[[], bool]
+    ) -> None:
+        # Its own logging would take the place of ours: no structure, no escapes, no limit.
+        super().__init__(app, loglevel="warning", redirect_stdouts=False, quiet=True, override_logging=False)
+        self.spinner = None  # it writes to logs as well
+        self._early = early
+        self._begun = begun
+        self._running: list[asyncio.Task[None]] = []
+
+    async def on_first_start(self) -> None:
+        await super().on_first_start()
+        self._running = [asyncio.create_task(self._guarded(task)) for task in self._early]
+
+    async def _stop_on_signal(self, signal: signal.Signals) -> None:
+        if not self._begun():
+            # Of a thread, not of the loop, which may be closed by then and the process still not at its end.
+            timer = Timer(_PATIENCE_S, _leave)
+            timer.daemon = True
+            timer.start()
+        await super()._stop_on_signal(signal)
+
+    @staticmethod
+    async def _guarded(task: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await task()
+        except Exception as error:  # noqa: BLE001 - without its probes and watchdog a worker must not go on
+            end_process("worker", error)
+
+
+def _leave() -> None:
+    early_worker_log.info("worker_left", note="asked to end before it had partitions")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
 if TYPE_CHECKING:
-    from infra.forecast_role import ForecastRole
+    from infra.worker.forecast_role import ForecastRole
     from infra.worker.ingest_role import IngestRole
 
 log = structlog.get_logger()
@@ -92,7 +147,7 @@ class WorkerProcess:
             return self._ingest.stage
         if role == "forecast":
             # Workers of the other roles do not load torch: most of a start, and some 700 MiB.
-            from infra.forecast_role import ForecastRole
+            from infra.worker.forecast_role import ForecastRole
 
             self._forecast = ForecastRole(settings, self.meter, self._precedence)
             return self._forecast.stage

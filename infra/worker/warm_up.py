@@ -24,7 +24,7 @@ from streams.ingest.warm_up import warm_up as warm_up_ingest
 
 log = structlog.get_logger(__name__)
 _FORECASTERS = """
-from infra.end_with_parent import watch_parent
+from infra.console.host import watch_parent
 watch_parent()
 from infra.worker.warm_up import warm_up_forecasters
 warm_up_forecasters()

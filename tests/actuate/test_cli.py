@@ -195,7 +195,7 @@ def test_what_every_actuator_is_told_is_declared_once_and_reaches_each(
     async def run_dry(chosen: Any, **how: Any) -> None:
         seen.append((chosen, how))
 
-    monkeypatch.setattr("infra.actuate.acting.run_dry", run_dry)
+    monkeypatch.setattr("infra.actuate.assembly.run_dry", run_dry)
     monkeypatch.chdir(tmp_path)
     line = "dry-run --once --json -b k:9 --words w.json --max-added 1 --max-removed 2 --max-removed-fleet 3"
     assert run(*line.split()).exit_code == 0

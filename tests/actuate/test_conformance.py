@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from agents.actuation.guard import ApplyGuard, Verdict
-from infra.actuate.conformance.kit import START_MS, Result, run_kit
+from infra.actuate.conformance.kit import START_MS, Result
+from infra.actuate.conformance.run import run_kit
 from infra.actuate.conformance.subjects import DeskSubject, MemoryWorld, PullWorld, World
 from tests.actuate.worlds import KedaWorld, KubernetesWorld, WebhookWorld
 

@@ -10,7 +10,7 @@ import yaml
 
 from infra.actuate import cli
 from infra.actuate.conformance.cases import CASES
-from infra.actuate.gauges import SERIES
+from infra.actuate.pull import SERIES
 from tests.programs import ROOT
 
 PAGE = ROOT / "docs/actuators.md"

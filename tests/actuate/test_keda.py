@@ -17,12 +17,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from agents.actuation.guard import ApplyGuard, Words
 from agents.records import Pin
-from infra.actuate import keda_messages
+from infra.actuate import keda as keda_messages
 from infra.actuate.controller import Desk
-from infra.actuate.gauges import SERIES, LeaseGauges
 from infra.actuate.keda import METRIC, KedaScaler, Lookup
-from infra.actuate.lease_routes import LeaseRoutes
-from infra.actuate.pull import Answers
+from infra.actuate.pull import SERIES, Answers, LeaseGauges, LeaseRoutes
 from infra.console.errors import HarmonyError
 from infra.observability.health import Health
 from infra.observability.probes import ProbeServer

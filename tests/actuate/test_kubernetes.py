@@ -12,9 +12,8 @@ from agents.actuation.guard import ApplyGuard
 from agents.records import Target
 from infra.actuate.actuator import NotApplied
 from infra.actuate.controller import Desk
-from infra.actuate.kubernetes import COST, FactsReader, Kubernetes, rivals
+from infra.actuate.kubernetes import COST, FactsReader, Kubernetes, PrometheusLoads, rivals
 from infra.actuate.kubernetes_api import Access, KubernetesApi, find_access
-from infra.actuate.victims import PrometheusLoads
 from infra.console.errors import HarmonyError
 from streams.records.facts import FleetFacts, OutcomeFact
 from tests.actuate.api_server import ApiServer

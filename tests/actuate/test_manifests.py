@@ -19,8 +19,8 @@ import typer
 import yaml
 
 from infra.actuate import cli
-from infra.actuate.gauges import SERIES
 from infra.actuate.kubernetes_api import KubernetesApi
+from infra.actuate.pull import SERIES
 from tests.programs import ROOT, needs
 
 HERE = Path(__file__).parent

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from agents.actuation.guard import ApplyGuard
-from infra.actuate.clocks import wall_ms
 from infra.actuate.controller import Desk
-from infra.actuate.gauges import LeaseGauges
-from infra.actuate.pull import Answers
+from infra.actuate.pull import Answers, LeaseGauges
+from infra.actuate.runner import wall_ms
 from infra.observability.health import Health
 from infra.observability.probes import ProbeServer
 from tests.actuate.test_manifests import queries

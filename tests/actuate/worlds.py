@@ -9,8 +9,7 @@ from infra.actuate.actuator import Actuator
 from infra.actuate.conformance.kit import ABILITIES, Ability
 from infra.actuate.conformance.subjects import PullWorld
 from infra.actuate.controller import Desk
-from infra.actuate.keda import METRIC, KedaScaler, Lookup
-from infra.actuate.keda_messages import SERVICE
+from infra.actuate.keda import METRIC, SERVICE, KedaScaler, Lookup
 from infra.actuate.kubernetes import Kubernetes
 from infra.actuate.kubernetes_api import Access, KubernetesApi
 from infra.actuate.webhook import Webhook

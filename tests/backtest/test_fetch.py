@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from infra.backtest.fetch import fetch
 from infra.cli.app import app
 from infra.collect.mapping.profiles import choose
 from infra.collect.mapping.readings import Reader
@@ -23,6 +22,7 @@ from infra.collect.sources.http import Http
 from infra.collect.sources.prometheus import PrometheusApi
 from infra.console.errors import HarmonyError
 from infra.lab.backtest.history import History
+from infra.lab.backtest.job import fetch
 from tests.collect.exporter import answering
 from tests.monitoring.prometheus_server import prometheus
 from tests.programs import needs
@@ -144,7 +144,7 @@ def test_two_hours_of_a_real_server_become_a_report(tmp_path: Path, monkeypatch:
     assert data["lines"][0]["attainment"] == pytest.approx(0.98, abs=0.002)
     assert data["missing_ratio"] == 0
     shutil.copy(tmp_path / "o/history.csv", tmp_path / "again.csv")
-    from infra.backtest.history_file import read_history
+    from infra.lab.backtest.history import read_history
 
     kept: History = read_history(tmp_path / "again.csv", "acme/chat-7b")
     wanted = [round(60 * (1.5 + np.sin(2 * np.pi * m / 60))) / 60 for m in range(1, minutes)]

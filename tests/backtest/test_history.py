@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infra.backtest.history_file import read_history, write_history
 from infra.collect.mapping.readings import Reading
 from infra.console.errors import HarmonyError
-from infra.lab.backtest.history import BIN_S, History, HistoryBuilder
+from infra.lab.backtest.history import BIN_S, History, HistoryBuilder, read_history, write_history
 from streams.records.facts import HistogramState
 
 START_MS = 1_763_636_400_000

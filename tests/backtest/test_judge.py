@@ -14,12 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from infra.backtest.history_file import write_history
-from infra.backtest.plot import held
 from infra.cli.app import app
 from infra.console.errors import HarmonyError
 from infra.lab.backtest import judge as judge_module
-from infra.lab.backtest.history import BIN_S, History
+from infra.lab.backtest.history import BIN_S, History, write_history
 from infra.lab.backtest.judge import (  # fmt: skip
     Judged,
     Terms,
@@ -31,15 +29,12 @@ from infra.lab.backtest.judge import (  # fmt: skip
     scaled,
     setting_of,
 )
-from infra.lab.backtest.report import caveats, lines_of, verdict, write_report
+from infra.lab.backtest.report import caveats, held, lines_of, verdict, write_report
 from infra.lab.replay.policies.harmony import REPLAY_POLICY
-from infra.lab.replay.policies.hpa import Hpa
+from infra.lab.replay.policies.hpa import Behaviour, Hpa
 from infra.lab.replay.setting import Load
-from infra.lab.replay.simulation import live
-from infra.replay.controllers import RuleController
-from infra.replay.policies.behaviour import Behaviour
-from infra.replay.rates import Tokens
-from infra.simulator.arrivals import Arrivals
+from infra.lab.replay.simulation import RuleController, live
+from infra.simulator.arrivals import Arrivals, Tokens
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import Profile, named_profile
 from streams.config import StreamConfig

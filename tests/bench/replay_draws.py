@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
-from infra.json_report import write_json
+from infra.console.files import write_json
 from infra.lab.bench.report import document, load_average
 from tests.bench.replay_cells import LEADS_S, LOADS, against_hpa, replayed
 

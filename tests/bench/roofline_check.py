@@ -17,10 +17,9 @@ from pathlib import Path
 from statistics import median
 
 from agents.policy import Slo
-from infra.capacity.accelerators import ACCELERATORS
-from infra.capacity.found import of_profile, profile_of
-from infra.lab.capacity.model_files import size_of
-from infra.replay.rates import Tokens
+from infra.lab.capacity.load_tests import of_profile, profile_of
+from infra.lab.capacity.model_files import ACCELERATORS, size_of
+from infra.simulator.arrivals import Tokens
 from infra.simulator.profiles import Profile, load_profile
 from model.capacity.roofline import IterationCosts, iteration_costs
 from tests.capacity.configs import PUBLISHED

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 
-from infra.replay.past import observing, rates_of
+from infra.lab.replay.setting import observing, rates_of
 from infra.simulator.rate_files import read_rates
 from model.bursts.recurring import RecurringSurges
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.task_files import read_tasks
+from infra.lab.evaluate.rolling import read_tasks
 
 Float = NDArray[np.float64]
 

@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.policy import Slo
-from infra.capacity.found import of_load_tests
 from infra.console.errors import HarmonyError
-from infra.lab.capacity.load_tests import LoadTest, read_load_tests
+from infra.lab.capacity.load_tests import LoadTest, of_load_tests, read_load_tests
 from model.capacity.grid import LOAD_TEST_OFF_BY
 
 SLO = Slo(ttft_s=1.0, tpot_s=0.1, objective=0.99)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.capacity.accelerators import ACCELERATORS, accelerator_of
 from infra.console.errors import HarmonyError
+from infra.lab.capacity.model_files import ACCELERATORS, accelerator_of
 from model.capacity.roofline import Accelerator, ModelSize, iteration_costs
 
 MODEL = ModelSize(params=8e9, active_params=8e9, num_layers=32, attention_width=4096, kv_bytes_per_token=131_072)

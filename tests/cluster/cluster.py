@@ -20,7 +20,7 @@ from urllib.parse import urlencode
 
 import yaml
 
-from infra.loopback_port import free_port
+from infra.console.host import free_port
 from tests.actuate.certificates import make
 from tests.programs import found
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import grpc
 
-from infra.actuate.keda import METRIC
-from infra.actuate.keda_messages import SERVICE
+from infra.actuate.keda import METRIC, SERVICE
 from tests.actuate.keda_wire import compiled
 from tests.cluster.cluster import Cluster
 

@@ -13,9 +13,9 @@ from time import monotonic
 import pytest
 import yaml
 
-from infra.actuate.clocks import wall_ms
-from infra.actuate.gauges import LeaseGauges
-from infra.loopback_port import free_port
+from infra.actuate.pull import LeaseGauges
+from infra.actuate.runner import wall_ms
+from infra.console.host import free_port
 from infra.observability.health import Health
 from infra.observability.probes import ProbeServer
 from tests.cluster.cluster import Cluster, controllers, running, write_kubeconfig

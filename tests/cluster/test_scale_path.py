@@ -11,7 +11,8 @@ import pytest
 
 from agents.records import Target
 from infra.actuate.actuator import Actuator, NotApplied, Order, Overtaken
-from infra.actuate.conformance.kit import ABILITIES, Ability, run_kit
+from infra.actuate.conformance.kit import ABILITIES, Ability
+from infra.actuate.conformance.run import run_kit
 from infra.actuate.conformance.subjects import DeskSubject
 from infra.actuate.controller import Desk
 from infra.actuate.kubernetes import COST, FactsReader, Kubernetes, rivals

@@ -8,7 +8,7 @@ from infra.collect.formats.exposition import read_exposition
 from infra.collect.mapping.profiles import choose
 from infra.collect.mapping.readings import Reader, Reading
 from infra.collect.mapping.workloads import Identities
-from infra.collect.packing import pack
+from infra.collect.publisher import pack
 from streams.log import OutRecord
 from streams.records.decode import decode
 from streams.records.schema import FleetRecord, SampleRecord

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.collect import assembly
-from infra.collect.assembly import Assembler
 from infra.collect.mapper import RawFold
-from infra.collect.packing import pack
+from infra.collect.mapping import readings as assembly
+from infra.collect.mapping.readings import Assembler
+from infra.collect.publisher import pack
 from streams.log import LogRecord, OutRecord
 from streams.records.dead_letters import KEPT_PER_STRETCH
 from tests.collect.samples import TOPICS, TS_MS, VLLM, packed, reader, readings_of

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from infra.cli.app import app
+from infra.collect.files import Table
 from infra.collect.formats.exposition import UnreadableError
-from infra.collect.tables import Table
 from infra.console.errors import HarmonyError
 from tests.collect.exporter import answering
 from tests.collect.samples import DCGM, KUBE, TS_MS, VLLM

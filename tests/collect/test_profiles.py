@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from infra.collect.mapping.profiles import SHIPPED, choose, read_mapping, shipped_profiles
+from infra.collect.mapping.profiles import SHIPPED, choose, listed, read_mapping, shipped_profiles, shown
 from infra.collect.mapping.readings import metric_names
 from infra.collect.mapping.schema import FIELDS
-from infra.collect.profile_list import listed, shown
 from infra.console.errors import HarmonyError
 from tests.collect.samples import VLLM, packed, reader, readings_of
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from infra.collect.mapping.profiles import choose, shipped_profiles
 from infra.collect.mapping.readings import Reader, metric_names
 from infra.collect.mapping.workloads import Identities
-from infra.collect.packing import pack, replicas_from_sources
 from infra.collect.points import Point
+from infra.collect.publisher import pack, replicas_from_sources
 from streams.records.facts import FleetFacts, HistogramState
 from streams.records.schema import FleetRecord, SampleRecord
 from tests.collect.samples import (

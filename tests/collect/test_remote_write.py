@@ -15,13 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.collect.assembly import Assembler
 from infra.collect.formats.exposition import UnreadableError, read_exposition
+from infra.collect.mapping.readings import Assembler
 from infra.collect.points import Point
 from infra.collect.publisher import DryRun
 from infra.collect.receive import receive
-from infra.collect.remote_write import MOST_BYTES, read_remote_write
-from infra.collect.sources.remote_write import PATH, RemoteWriteServer
+from infra.collect.sources.remote_write import MOST_BYTES, PATH, RemoteWriteServer, read_remote_write
 from infra.console.errors import HarmonyError
 from tests.collect.samples import TOPICS, TS_MS, VLLM, reader
 

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from infra.collect.formats.exposition import UnreadableError, read_exposition
 from infra.collect.points import Point
 from infra.collect.sources.http import FetchError, Http, configured
-from infra.collect.sources.scrape import Scraper
-from infra.collect.targets import Target, parse_labels, parse_target, read_targets
+from infra.collect.sources.scrape import Scraper, Target, parse_labels, parse_target, read_targets
 from infra.console.errors import HarmonyError
 from tests.collect.exporter import answering
 from tests.collect.samples import TS_MS, VLLM, reader

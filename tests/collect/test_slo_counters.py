@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.policy import Slo
+from infra.collect.mapping.choices import slo_counters
 from infra.collect.mapping.profiles import choose
 from infra.collect.mapping.readings import Reader
 from infra.collect.mapping.workloads import Identities
-from infra.collect.slo_counters import slo_counters
 from streams.records.facts import HistogramState
 from tests.collect.samples import VLLM, packed, readings_of
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
-from infra.demo_settings import write_settings
+from infra.demo.workloads import write_settings
 from streams.config import StreamConfig
 from streams.topics import Topics
 from tests.faults.logs import Entry, read_log

@@ -16,7 +16,7 @@ from time import monotonic, sleep
 
 import numpy as np
 
-from infra.durations import parse_duration_s
+from infra.console.text import parse_duration_s
 from infra.kafka.embedded import EmbeddedKafka
 from tests.faults.logs import Progress
 from tests.integration.pipeline import Pipeline, stop, workload_names

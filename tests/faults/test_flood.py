@@ -9,8 +9,8 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.protocol.admin import AlterClientQuotasRequest
 
+from infra.kafka.clients import close_producer
 from infra.kafka.embedded import EmbeddedKafka
-from infra.producers import close_producer
 from tests.faults.nursery import Nursery
 from tests.faults.test_exhausted import needy_worker
 

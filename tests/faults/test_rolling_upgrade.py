@@ -29,7 +29,7 @@ SLOTS = 40
 SETTINGS = """
 import sys
 from pathlib import Path
-from infra.demo_settings import write_settings
+from infra.demo.workloads import write_settings
 from streams.topics import Topics
 from tests.integration.pipeline import PARTITIONS, STREAM, policy_for
 write_settings(Path(sys.argv[1]), policy_for(sys.argv[3:]), STREAM, Topics(sys.argv[2], PARTITIONS, 16 << 20))

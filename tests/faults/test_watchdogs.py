@@ -17,8 +17,8 @@ from time import monotonic, sleep
 
 import pytest
 
+from infra.console.host import free_port
 from infra.kafka.embedded import EmbeddedKafka
-from infra.loopback_port import free_port
 from tests.integration.pipeline import Pipeline, stop, workload_names
 
 NOTICED_S = 30.0

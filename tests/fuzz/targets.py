@@ -13,7 +13,7 @@ from agents.decide.records import decode_command, decode_decision
 from agents.planning.codec import decode_plan, open_plans
 from infra.collect.formats.exposition import UnreadableError, read_exposition
 from infra.collect.formats.raw_record import UNFORESEEN, read_raw
-from infra.collect.remote_write import read_remote_write
+from infra.collect.sources.remote_write import read_remote_write
 from infra.page.memory import FleetMemory
 from streams.catalogue import DEFAULT_CATALOGUE, SOURCES, Source
 from streams.config import StreamConfig

@@ -24,12 +24,9 @@ from hypothesis import strategies as st
 
 from agents.actuation.guard import ApplyGuard
 from infra.actuate.controller import Desk
-from infra.actuate.gauges import LeaseGauges
-from infra.actuate.keda import KedaScaler, Lookup
-from infra.actuate.keda_messages import METHODS, SERVICE
-from infra.actuate.lease_routes import LeaseRoutes
-from infra.actuate.pull import Answers
-from infra.collect.assembly import Assembler
+from infra.actuate.keda import METHODS, SERVICE, KedaScaler, Lookup
+from infra.actuate.pull import Answers, LeaseGauges, LeaseRoutes
+from infra.collect.mapping.readings import Assembler
 from infra.collect.publisher import DryRun
 from infra.collect.sources import remote_write as remote_write_server
 from infra.collect.sources.remote_write import RemoteWriteServer

@@ -12,8 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.demo.workloads import Delayed, demo_fleet, demo_policy, demo_workloads, trace_workload
-from infra.simulator.arrivals import Arrivals, Trace, TraceError, read_trace
-from infra.simulator.generator import BLOCK_S, GeneratedLoad, LoadShape, TokenShape
+from infra.simulator.arrivals import (
+    BLOCK_S,
+    Arrivals,
+    GeneratedLoad,
+    LoadShape,
+    TokenShape,
+    Trace,
+    TraceError,
+    read_trace,
+)
 from infra.simulator.profiles import BUILT_IN_PROFILES, Profile, ProfileError, load_profile, named_profile
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens\r

@@ -10,8 +10,6 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from infra.bench.preload import partition_of
-from infra.bench.stage_stamps import StageStamps, parts_ms
 from infra.console.errors import HarmonyError
 from infra.lab.bench import scale_subject
 from infra.lab.bench.cli import app
@@ -24,10 +22,11 @@ from infra.lab.bench.job import (
     START_TS_MS,
     STREAM,
     closing_tick,
+    partition_of,
     records,
     samples,
 )
-from infra.lab.bench.latency import _by_batch, _by_forecaster
+from infra.lab.bench.latency import StageStamps, _by_batch, _by_forecaster, parts_ms
 from infra.lab.bench.live_loop import step_ms_for
 from infra.lab.bench.report import percentile, spread
 from infra.lab.bench.scale import ring_kb, slopes

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from infra.bench.ratios import LIMITS, fallen
-from infra.lab.bench.ingest import BASELINES
+from infra.lab.bench.ingest import BASELINES, LIMITS, fallen
 
 RESULTS = Path(__file__).parents[1] / "bench" / "results" / "ingest.json"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from infra.console.errors import HarmonyError
-from infra.loopback_port import free_port
+from infra.console.host import free_port
 from infra.settings.brokers import Address, format_brokers, knock, parse_brokers
 from tests.actuate.certificates import make
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from infra.cli import app as cli
 from infra.console.errors import HarmonyError
-from infra.durations import parse_duration_s
+from infra.console.text import parse_duration_s
 
 ROOT = Path(__file__).parents[2]
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -136,7 +136,7 @@ def test_error_of_a_child_module_keeps_its_exit_code(
     def fail(*_: object, **__: object) -> None:
         raise HarmonyError("It rains.", 1)
 
-    monkeypatch.setattr("infra.settings_example.write_example", fail)
+    monkeypatch.setattr("infra.settings.docs.write_example", fail)
     assert ran(monkeypatch, capsys, "init") == (1, "", "harmony: It rains.\n")
 
 

@@ -10,9 +10,8 @@ import pytest
 from infra.simulator.arrivals import Arrivals
 from infra.simulator.cluster import Cluster
 from infra.simulator.lead_time import ConstantLeadTime, LognormalLeadTime
-from infra.simulator.ledger import Histogram, Objective, attainment, worst_window_attainment
+from infra.simulator.ledger import Histogram, Objective, Request, attainment, worst_window_attainment
 from infra.simulator.profiles import Profile
-from infra.simulator.request import Request
 from tests.oracles.physics_oracle import Costs, gpu_seconds, simulate
 
 OBJECTIVE = Objective(1.0, 0.25)

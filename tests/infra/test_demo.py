@@ -8,8 +8,8 @@ from infra.demo.workloads import demo_fleet, demo_policy, demo_workloads
 from infra.lab.replay.policies.harmony import Variant, harmony_controller
 from infra.lab.replay.setting import Load, Setting
 from infra.lab.replay.simulation import live
-from infra.replay.benchmark import benchmark_rps
 from infra.simulator.ledger import Objective
+from infra.simulator.sizing import benchmark_rps
 
 
 @pytest.mark.parametrize("number", range(3))

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from infra.doctor_state import _lag, _retention
-from infra.finding import Finding
+from infra.console.host import free_port
 from infra.kafka.tail import TailRecord
-from infra.loopback_port import free_port
-from infra.operate.doctor import _disk, examine
+from infra.operate.doctor import Finding, _disk, _lag, _retention, examine
 from infra.settings.load import load_settings
 from streams.pages.codec import KEY
 

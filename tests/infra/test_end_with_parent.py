@@ -11,7 +11,7 @@ from pathlib import Path
 
 CHILD = """
 import signal, sys, time
-from infra.end_with_parent import watch_parent
+from infra.console.host import watch_parent
 watch_parent(poll_s=0.01, grace_s={grace})
 {on_term}
 print("ready", flush=True)

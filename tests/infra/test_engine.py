@@ -7,8 +7,8 @@ import random
 import pytest
 
 from infra.simulator.engine import ReplicaEngine
+from infra.simulator.ledger import Request
 from infra.simulator.profiles import BUILT_IN_PROFILES, Profile
-from infra.simulator.request import Request
 from tests.oracles.physics_oracle import Costs, Outcome, simulate
 
 SMALL = Profile(

@@ -9,9 +9,9 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError
 
-from infra.kafka_complaints import OPERATION_OF, KafkaComplaints
-from infra.loopback_port import free_port
+from infra.console.host import free_port
 from infra.observability.catalogue import KAFKA_OPERATIONS, OTHER
+from infra.observability.logs import OPERATION_OF, KafkaComplaints
 from infra.observability.metrics import PrometheusMeter
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kafka import TopicPartition
 
-from infra.actuate.feed import CommandFeed
+from infra.actuate.runner import CommandFeed
 from infra.console.errors import HarmonyError
 from infra.kafka import tail as kafka_tail
 from infra.kafka.tail import TopicTail

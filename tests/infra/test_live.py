@@ -11,9 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from infra.demo.live import LiveView, plain_line, render, time_of
-from infra.live_state import LiveRow, LiveState, PolicyLine
-from infra.live_table import amount, sparkline
+from infra.demo.live import LiveRow, LiveState, LiveView, PolicyLine, amount, plain_line, render, sparkline, time_of
 from tests.infra.shown import text_of
 
 BUSY = LiveRow(

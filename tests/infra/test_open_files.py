@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from infra.open_files import ENOUGH, LEAST
+from infra.console.host import ENOUGH, LEAST
 from streams.runtime.app import exhausted
 
 
@@ -30,7 +30,7 @@ def test_too_few_open_files_are_refused_at_start_in_one_sentence() -> None:
 
 
 def test_the_limit_is_raised_as_far_as_the_system_lets_it() -> None:
-    told = "from infra.open_files import *; import resource; ensure_open_files(); print(resource.getrlimit(7))"
+    told = "from infra.console.host import *; import resource; ensure_open_files(); print(resource.getrlimit(7))"
     for soft, hard, raised in ((64, 200, 200), (64, 10_000, ENOUGH), (6_000, 10_000, 6_000)):
         if hard > resource.getrlimit(resource.RLIMIT_NOFILE)[1]:
             continue

@@ -258,7 +258,7 @@ def test_a_mistake_or_a_dead_broker_gets_one_sentence(
         def __init__(self, brokers: str | None, config: Any) -> None: ...
 
     monkeypatch.setattr(operate, "Place", Here)
-    monkeypatch.setattr("infra.operate_dead_letters.Place", Here)
+    monkeypatch.setattr("infra.operate.commands.Place", Here)
     result = CliRunner().invoke(app(), arguments)
     assert result.exit_code == code
     assert says in result.stderr

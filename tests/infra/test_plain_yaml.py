@@ -10,10 +10,9 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from infra import plain_yaml
 from infra.console.errors import HarmonyError
-from infra.plain_yaml import NotPlainError, read_plain
-from infra.yaml_text import MOST_LEVELS, load_yaml
+from infra.settings import yaml as plain_yaml
+from infra.settings.yaml import MOST_LEVELS, NotPlainError, load_yaml, read_plain
 from tests.infra.yaml_documents import SCALARS, nested
 
 DOCUMENTS = st.recursive(SCALARS, nested, max_leaves=12)
@@ -80,7 +79,7 @@ def test_it_reads_as_many_values_as_the_thorough_reader(document: Any, most: int
         return True
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("infra.plain_yaml", "infra.yaml_text"):
+        for module in ("infra.settings.yaml", "infra.settings.yaml"):
             patch.setattr(f"{module}.MOST_NODES", most)
         assert reads(lambda: read_plain(text)) == reads(lambda: load_yaml(text, Path("some.yaml")))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from infra.demo.playback import RecordingSummary, render_recording_summary
 from infra.demo.scores import Example, IndicatorScore, Sums
-from infra.recording_summary import RecordingSummary, render_recording_summary
 from tests.infra.shown import text_of
 
 LEVELS = (0.05, 0.5, 0.95)

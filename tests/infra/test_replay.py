@@ -9,14 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from infra.lab.replay.matrix import Trial, best_of
 from infra.lab.replay.policies.catalogue import TRIALS, Choice, candidates, controller_of
 from infra.lab.replay.policies.harmony import HARMONY_VARIANTS, harmony_controller
-from infra.lab.replay.records import write_logs
+from infra.lab.replay.records import paired_interval, write_logs
 from infra.lab.replay.simulation import live
-from infra.replay.benchmark import benchmark_rps
-from infra.replay.intervals import paired_interval
-from infra.replay.tuning import Trial, best_of
 from infra.simulator.ledger import Objective
+from infra.simulator.sizing import benchmark_rps
 from tests.infra.replay_setting import HALF, KNOWN, OBJECTIVE, poisson, setting
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from infra.lab.replay.loop import FixedCapacity, fixed_lead_time
 from infra.lab.replay.policies.harmony import HARMONY_VARIANTS, policy_of
-from infra.replay.certainties import FixedCapacity, fixed_lead_time
-from infra.replay.controllers import HarmonyController
+from infra.lab.replay.simulation import HarmonyController
 from infra.simulator.cluster import Cluster
 from model.capacity.draws import CapacityTable, LeadTable
 from model.capacity.posterior import SPACING, CapacityPosterior

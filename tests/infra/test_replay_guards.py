@@ -15,8 +15,8 @@ from infra.cli.app import app
 from infra.console.errors import HarmonyError
 from infra.lab.replay import job
 from infra.lab.replay.policies.harmony import REPLAY_GUARDS, REPLAY_POLICY, acting_early, policy_of
+from infra.lab.replay.policies.hpa import Behaviour
 from infra.lab.replay.prepare import Cell
-from infra.replay.policies.behaviour import Behaviour
 from tests.infra.replay_setting import setting
 
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from infra.lab.replay.matrix import tune
 from infra.lab.replay.policies.catalogue import controller_of
+from infra.lab.replay.records import Window, paired_windows, windows_of
 from infra.lab.replay.setting import Load
 from infra.lab.replay.simulation import live
-from infra.replay.intervals import Window, paired_windows, windows_of
-from infra.replay.tuning import tune
 from tests.infra.replay_setting import KNOWN, poisson, setting
 
 WINDOWS = st.lists(st.tuples(st.integers(1, 500), st.floats(0, 1), st.floats(1, 1e5)), min_size=2, max_size=30)

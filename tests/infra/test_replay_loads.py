@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infra.replay.rates import Tokens
-from infra.simulator.arrivals import TraceError
+from infra.simulator.arrivals import Tokens, TraceError
 from infra.simulator.rate_files import read_rates
 
 

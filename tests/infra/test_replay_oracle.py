@@ -6,11 +6,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from infra.lab.replay.matrix import tune
 from infra.lab.replay.oracle import Schedule, carry_out, find_schedule, schedule_for_rate
 from infra.lab.replay.policies.catalogue import controller_of
 from infra.lab.replay.setting import Load, Setting
 from infra.lab.replay.simulation import live
-from infra.replay.tuning import tune
 from infra.simulator.arrivals import Arrivals
 from tests.infra.replay_setting import KNOWN, poisson, setting
 

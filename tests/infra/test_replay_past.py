@@ -10,9 +10,8 @@ import pytest
 
 from infra.lab.replay.policies.harmony import policy_of
 from infra.lab.replay.prepare import Options, day_cell
-from infra.lab.replay.setting import START_TS_MS
-from infra.replay.controllers import HarmonyController
-from infra.replay.past import Past, past_of
+from infra.lab.replay.setting import START_TS_MS, Past, past_of
+from infra.lab.replay.simulation import HarmonyController
 from infra.simulator.cluster import Cluster
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import named_profile

@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from infra.lab.replay.policies.hpa import Hpa, ratio_rule
+from infra.lab.replay.policies.hpa import Behaviour, Hpa, KedaQueue, Stabilizer, ratio_rule
 from infra.lab.replay.policies.kpa import Kpa
 from infra.lab.replay.policies.llmd_slo import LlmdSlo
 from infra.lab.replay.policies.predictive import BIN_S, OptScalerLike, SeasonalNaive
 from infra.lab.replay.setting import Telemetry
 from infra.lab.replay.view import Reading, View
-from infra.replay.policies.behaviour import Behaviour, Stabilizer
-from infra.replay.policies.keda_queue import KedaQueue
 from infra.simulator.arrivals import Arrivals
 from infra.simulator.cluster import Cluster
 from infra.simulator.lead_time import ConstantLeadTime

@@ -11,13 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infra.console.errors import HarmonyError
-from infra.lab.replay.causal import causal_bound
+from infra.lab.replay.causal import Asked, asked_for, causal_bound, rises, surprise_times, without
 from infra.lab.replay.oracle import find_schedule
 from infra.lab.replay.setting import Load, Setting
 from infra.lab.replay.simulation import Lived
-from infra.replay.rates import RateProfile, Tokens
-from infra.replay.surprises import Asked, asked_for, rises, surprise_times, without
-from infra.simulator.arrivals import Arrivals
+from infra.simulator.arrivals import Arrivals, RateProfile, Tokens
 from tests.infra.replay_setting import poisson, setting
 
 LEAD_S, BEGIN_S = 20.0, 300.0

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from infra.connection import find_fleet
 from infra.console.errors import HarmonyError
-from infra.instance_id import InstanceId
-from infra.kafka.discovery import FILE, RunState, read_run_state, resolve_brokers
-from infra.process_alive import birth_mark, is_alive
+from infra.console.host import birth_mark, is_alive
+from infra.kafka.discovery import FILE, RunState, find_fleet, read_run_state, resolve_brokers
 from infra.settings.brokers import format_brokers, parse_brokers
+from infra.worker.options import InstanceId
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,17 @@ import msgspec
 import pytest
 
 from agents.records import Command, Decision, ForecastRecord
-from infra.field_notes import NOTES, SUMMARIES
-from infra.schemas import DIALECT, FORMATS, RECORDS, generated_files, main, readme_with_tables, schema_of
+from infra.schemas import (
+    DIALECT,
+    FORMATS,
+    NOTES,
+    RECORDS,
+    SUMMARIES,
+    generated_files,
+    main,
+    readme_with_tables,
+    schema_of,
+)
 from streams.catalogue import DEFAULT_CATALOGUE, Source
 from streams.records.decode import decode
 from streams.records.schema import DEAD_LETTER_CODES, KINDS, DeadLetter

@@ -11,11 +11,11 @@ import pytest
 
 from agents.policy import GuardLimits, Policy, Slo, TargetRef, WorkloadGuards, WorkloadSpec
 from infra.console.errors import HarmonyError
+from infra.settings.docs import example_yaml, write_example
 from infra.settings.errors import variables
 from infra.settings.load import Settings, load_settings
 from infra.settings.schema import GuardsSection, PlanningSection, StreamSection
 from infra.settings.workload import WorkloadGuardsSection, WorkloadSection
-from infra.settings_example import example_yaml, write_example
 from streams.config import StreamConfig
 from streams.topics import Topics
 from tests.infra.settings_text import load, mistake

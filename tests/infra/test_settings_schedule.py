@@ -10,7 +10,7 @@ import yaml
 
 from agents.policy import BatchRule, CalendarRule, KnownEvent, NightlyBatch, Schedule, Slo, SloClass
 from infra.console.errors import HarmonyError
-from infra.demo_settings import settings_of
+from infra.demo.workloads import settings_of
 from infra.settings.load import Settings, load_settings
 
 HEAD = "workloads:\n- id: a\n  replicas: {min: 1, max: 9}\n  schedule:\n"

@@ -5,9 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from infra.simulator.arrivals import Arrivals
+from infra.simulator.arrivals import Arrivals, GeneratedLoad, LoadShape, TokenShape
 from infra.simulator.cluster import Cluster
-from infra.simulator.generator import GeneratedLoad, LoadShape, TokenShape
 from infra.simulator.lead_time import ConstantLeadTime
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import BUILT_IN_PROFILES, Profile

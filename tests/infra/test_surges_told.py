@@ -7,7 +7,7 @@ import pytest
 
 from agents.records import Decision, JumpsAhead, LevelRisk, SurgeAhead
 from infra.explain.views import explanation
-from infra.page.words import why_this_count
+from infra.page.views import why_this_count
 from tests.agents.decide_runs import run
 from tests.agents.plan_samples import log, plan, policy, record, spec
 from tests.infra.shown import text_of

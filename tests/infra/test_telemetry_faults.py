@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from agents.records import Decision
 from infra.console.errors import HarmonyError
 from infra.lab.replay.policies.harmony import HARMONY_VARIANTS, harmony_controller
-from infra.lab.replay.setting import Load, Setting, Telemetry
+from infra.lab.replay.setting import Load, Setting, Telemetry, TelemetryFault, delay_at, fault_at, read_faults, shifted
+from infra.lab.replay.simulation import HarmonyController
 from infra.lab.replay.view import View
-from infra.replay.controllers import HarmonyController
-from infra.replay.telemetry_faults import TelemetryFault, delay_at, fault_at, read_faults, shifted
 from infra.simulator.arrivals import Arrivals
 from infra.simulator.cluster import Cluster
 from infra.simulator.lead_time import ConstantLeadTime

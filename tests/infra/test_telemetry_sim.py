@@ -8,10 +8,9 @@ import pytest
 
 from agents.policy import Slo, WorkloadSpec
 from agents.records import Command, Target
-from infra.simulator.arrivals import Trace
+from infra.simulator.arrivals import GeneratedLoad, LoadShape, TokenShape, Trace
 from infra.simulator.closed_loop import ClosedLoop, SimulatedWorkload
 from infra.simulator.cluster import Cluster
-from infra.simulator.generator import GeneratedLoad, LoadShape, TokenShape
 from infra.simulator.gpu import Device, DeviceModel
 from infra.simulator.lead_time import ConstantLeadTime, LognormalLeadTime
 from infra.simulator.ledger import Objective

@@ -6,7 +6,7 @@ import msgspec
 
 from agents.records import Decision, LevelRisk, Trial
 from infra.explain.views import explanation
-from infra.page.words import because, why_this_count
+from infra.page.views import because, why_this_count
 from tests.agents.decide_runs import run
 from tests.agents.plan_samples import log, plan, policy, record, spec
 from tests.infra.shown import text_of

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infra.observability.health import Health
-from infra.watchdog_rules import LaneView, Stall, Watch, WatchdogLimits, WorkerView
+from infra.settings.limits import WatchdogLimits
 from infra.worker import watchdog
+from infra.worker.watchdog import LaneView, Stall, Watch, WorkerView
 
 LIMITS = WatchdogLimits()
 LOOK_S = 0.5

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from infra.simulator.engine import ReplicaEngine
+from infra.simulator.ledger import EngineState, Request
 from infra.simulator.profiles import BUILT_IN_PROFILES
-from infra.simulator.request import EngineState, Request
 from model.capacity.attribution import Strain
 from model.capacity.posterior import CapacityPosterior, SlotEvidence
 

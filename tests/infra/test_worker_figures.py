@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
-from infra.loopback_port import free_port
+from infra.console.host import free_port
+from infra.demo.supervisor import LagWatch, metric
 from infra.observability.metrics import PrometheusMeter
-from infra.worker_figures import LagWatch, metric
 
 
 @contextmanager

@@ -10,11 +10,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra import yaml_text
-from infra.collect.targets import read_targets
+from infra.collect.sources.scrape import read_targets
 from infra.console.errors import HarmonyError
-from infra.settings.yaml import read_settings_file
-from infra.yaml_text import MOST_LEVELS, load_yaml
+from infra.settings import yaml as yaml_text
+from infra.settings.yaml import MOST_LEVELS, load_yaml, read_settings_file
 
 FILE = Path("some.yaml")
 BOMB = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 11))

@@ -15,10 +15,10 @@ from typing import Any, Protocol
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from agents.policy import GuardLimits, Policy, Slo, TargetRef, WorkloadSpec
+from infra.console.host import free_port
 from infra.demo.supervisor import worker_command
-from infra.demo_settings import write_settings
+from infra.demo.workloads import write_settings
 from infra.kafka.admin import create_topics
-from infra.loopback_port import free_port
 from infra.worker.fail_points import VARIABLE as FAIL_POINTS
 from streams.config import StreamConfig
 from streams.records.facts import FleetFacts

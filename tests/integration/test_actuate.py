@@ -20,7 +20,7 @@ from kafka import KafkaProducer
 
 from agents.decide.records import command_record
 from agents.records import Command
-from infra.actuate.feed import CommandFeed
+from infra.actuate.runner import CommandFeed
 from infra.kafka.admin import create_topics
 from infra.kafka.embedded import EmbeddedKafka
 from infra.kafka.tail import TopicTail
@@ -252,8 +252,7 @@ async def test_keda_is_answered_by_the_program(
 ) -> None:
     import grpc.aio
 
-    from infra.actuate.keda import METRIC
-    from infra.actuate.keda_messages import SERVICE
+    from infra.actuate.keda import METRIC, SERVICE
     from tests.actuate.keda_wire import compiled
 
     send(in_time(7))

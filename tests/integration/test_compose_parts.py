@@ -18,8 +18,8 @@ import pytest
 import yaml
 from kafka import KafkaConsumer, TopicPartition
 
+from infra.console.host import free_port
 from infra.kafka.embedded import EmbeddedKafka
-from infra.loopback_port import free_port
 from tests.integration.pipeline import stop
 from tests.monitoring.test_compose import COMPOSE, ENV_EXAMPLE, SERVICES
 from tests.programs import ROOT

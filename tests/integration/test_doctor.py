@@ -10,11 +10,9 @@ from time import sleep, time
 import pytest
 import yaml
 
-from infra.doctor_state import _clock
-from infra.finding import Finding
 from infra.kafka.embedded import EmbeddedKafka
 from infra.kafka.tail import TailRecord
-from infra.operate.doctor import examine
+from infra.operate.doctor import Finding, _clock, examine
 from infra.settings.load import load_settings
 from model.network.spec import SHIPPED
 from tests.integration.pipeline import Pipeline

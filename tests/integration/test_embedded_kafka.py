@@ -16,9 +16,9 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import TopicPartition
 
 from infra.console.errors import HarmonyError
+from infra.console.host import FIRST_PORT, LAST_PORT, free_port, is_free
 from infra.kafka.admin import create_topics
 from infra.kafka.embedded import EmbeddedKafka
-from infra.loopback_port import FIRST_PORT, LAST_PORT, free_port, is_free
 from streams.topics import TopicSpec
 
 OWNER = """
@@ -206,7 +206,7 @@ def test_file_in_place_of_the_directory(tmp_path: Path) -> None:
 
 
 def test_full_disk_is_said_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("infra.data_directory.MIN_FREE_BYTES", 1 << 60)
+    monkeypatch.setattr("infra.kafka.embedded.MIN_FREE_BYTES", 1 << 60)
     with pytest.raises(HarmonyError, match="nearly full"):
         EmbeddedKafka(tmp_path / "data", quiet=True).start()
 

@@ -14,7 +14,7 @@ from kafka import KafkaProducer
 from agents.forecast.kernel import STAGE
 from agents.records import ForecastRecord
 from infra.console.errors import HarmonyError
-from infra.forecast_feed import ForecastFeed
+from infra.demo.scores import ForecastFeed
 from infra.kafka.admin import create_topics
 from infra.kafka.embedded import EmbeddedKafka
 from streams.catalogue import DEFAULT_CATALOGUE, SOURCES, of_source

@@ -12,9 +12,9 @@ from time import monotonic, sleep, time
 import msgspec
 
 from agents.records import Decision
+from infra.console.host import free_port
 from infra.demo.supervisor import worker_command
 from infra.kafka.embedded import EmbeddedKafka
-from infra.loopback_port import free_port
 from streams.catalogue import SOURCES
 from streams.config import StreamConfig
 from streams.records.schema import encode_sample

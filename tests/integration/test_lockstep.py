@@ -30,8 +30,8 @@ from infra.demo.fleet import FleetRunner, Snapshot
 from infra.demo.workloads import FleetSpec
 from infra.kafka.admin import create_topics
 from infra.kafka.embedded import EmbeddedKafka
+from infra.simulator.arrivals import GeneratedLoad, LoadShape, TokenShape
 from infra.simulator.closed_loop import SimulatedWorkload
-from infra.simulator.generator import GeneratedLoad, LoadShape, TokenShape
 from infra.simulator.profiles import BUILT_IN_PROFILES
 from streams.config import StreamConfig
 from streams.topics import Topics

@@ -17,7 +17,7 @@ from infra.observability.catalogue import METRICS
 from infra.observability.dashboards.spec import RATE
 from infra.observability.metrics import PREFIX
 from tests.integration.pipeline import STREAM, Pipeline, workload_names
-from tests.monitoring.places import RULES
+from tests.monitoring.places import DASHBOARD_FILES, RULES
 from tests.monitoring.prometheus_server import Prometheus, prometheus
 from tests.programs import needs
 

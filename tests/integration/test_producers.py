@@ -11,7 +11,7 @@ import pytest
 from kafka import KafkaProducer
 
 from infra.kafka.admin import create_topics
-from infra.producers import close_producer
+from infra.kafka.clients import close_producer
 from streams.topics import Topics
 from tests.brokers import started_broker
 

@@ -16,7 +16,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from infra.loopback_port import free_port
+from infra.console.host import free_port
 from tests.programs import ROOT, needs
 
 pytestmark = [needs("prometheus"), pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(1500)]

@@ -11,13 +11,13 @@ from kafka import KafkaConsumer, TopicPartition
 
 from agents.policy import Policy
 from agents.records import ForecastRecord
+from infra.console.host import free_port
 from infra.demo.playback import RecordingRunner
 from infra.demo.recordings import read_recording
 from infra.demo.supervisor import Supervisor, worker_command
-from infra.demo_settings import write_settings
+from infra.demo.workloads import write_settings
 from infra.kafka.admin import create_topics
 from infra.kafka.embedded import EmbeddedKafka
-from infra.loopback_port import free_port
 from streams.config import StreamConfig
 from streams.topics import Topics
 

@@ -13,8 +13,9 @@ import yaml
 from infra.console.errors import HarmonyError
 from infra.kafka.admin import TopicAdmin
 from infra.kafka.rights import PARTS, Right, rights_of
+from infra.settings.limits import ROLES
 from infra.settings.load import load_settings
-from infra.worker.options import ROLES, WorkerOptions
+from infra.worker.options import WorkerOptions
 from infra.worker.process import run_worker
 from streams.topics import Topics
 from tests.integration.pipeline import Pipeline, stop, workload_names

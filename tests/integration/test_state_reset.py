@@ -16,7 +16,7 @@ from agents.decide.state import DecideCommit, DecideState, pack_commit
 from agents.policy import Policy
 from infra.cli.app import app
 from infra.console.errors import HarmonyError
-from infra.demo_settings import write_settings
+from infra.demo.workloads import write_settings
 from infra.kafka.admin import create_topics
 from infra.kafka.embedded import EmbeddedKafka
 from infra.kafka.rights import workers_group

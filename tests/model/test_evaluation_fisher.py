@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infra.fisher_files import read_containers
+from infra.lab.evaluate.fisher import read_containers
 from model.evaluation import fisher as rivals
 from model.evaluation.fisher import Asked, published_rows, scale, score, split_counts
 from model.evaluation.fisher_pool import POOLS, pool_weights

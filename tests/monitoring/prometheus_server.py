@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from infra.loopback_port import free_port
+from infra.console.host import free_port
 from tests.monitoring.places import RULES
 
 

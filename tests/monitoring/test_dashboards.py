@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from infra.monitoring.panels import DASHBOARD_FILES
 from infra.observability.catalogue import METRICS
+from infra.observability.dashboards.build import DASHBOARDS
 from infra.observability.dashboards.spec import DashboardSpec
 from infra.observability.metrics import PREFIX
 from tests.monitoring.places import DASHBOARD_FILES

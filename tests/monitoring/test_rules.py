@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from infra.observability.catalogue import METRICS
+from infra.observability.dashboards.build import DASHBOARDS
 from infra.observability.metrics import PREFIX
 from tests.monitoring.places import DEPLOY, RULES
 from tests.programs import ROOT, needs

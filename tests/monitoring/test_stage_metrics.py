@@ -14,7 +14,7 @@ from agents.ingest import IngestLane
 from agents.records import ReplicaView
 from infra.observability.metrics import PrometheusMeter
 from infra.observability.stage_metrics import DecideMetrics, IngestMetrics
-from infra.source_watch import SourceWatch, closed_slots
+from infra.worker.watch import SourceWatch, closed_slots
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.ingest.kernel import LATENESS_BOUNDS_MS, IngestKernel, LatenessTally
 from streams.log import Emission, LogRecord, OutRecord

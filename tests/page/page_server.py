@@ -11,13 +11,10 @@ from time import monotonic
 from infra.observability.health import Health
 from infra.observability.metrics import PrometheusMeter
 from infra.observability.probes import ProbeServer
-from infra.page.health_view import health_view
-from infra.page.letters import LetterMemory
-from infra.page.live import LiveFleet, WorkerView
+from infra.page.live import LiveFleet, Peer, WorkerView
 from infra.page.memory import FleetMemory
-from infra.page.peers import Peer
-from infra.page.server import PageRoutes
-from infra.page.settings_view import settings_view
+from infra.page.server import PageRoutes, health_view, settings_view
+from infra.page.tail import LetterMemory
 from infra.settings.load import Settings
 from tests.page import fleet_records
 

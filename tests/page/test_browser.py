@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from infra.page.peers import Peer
+from infra.page.live import Peer
 from tests.page.browsing import opened, rows, until
 from tests.page.fleet_records import name, step_records
 from tests.page.hostile import EVIL, LETTER

@@ -22,12 +22,10 @@ from agents.records import ReplicaView, Trial
 from infra.kafka.tail import TailRecord
 from infra.observability.health import Health
 from infra.observability.metrics import PrometheusMeter
-from infra.page.adoption import adoption, largest_within
-from infra.page.health_view import health_view
-from infra.page.letters import LetterMemory
 from infra.page.memory import FleetMemory
-from infra.page.settings_view import settings_view
-from infra.page.tail import PageTail
+from infra.page.server import health_view, settings_view
+from infra.page.skill import adoption, largest_within
+from infra.page.tail import LetterMemory, PageTail
 from infra.page.views import fleet_row, workload_view
 from infra.settings.load import Settings, load_settings
 from tests.page.fleet_records import STEP_MS, TOPICS, decision

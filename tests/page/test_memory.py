@@ -12,11 +12,20 @@ from hypothesis import strategies as st
 
 from agents.decide.records import encode_decision
 from agents.planning.codec import encode_plan
-from infra.page import history as h
-from infra.page.history import SLOTS, TURNS, LoadForecast, WorkloadHistory, attainment
-from infra.page.memory import GONE_AFTER_STEPS, RETIRED_AFTER_STEPS, FleetMemory, short_key
+from infra.page import memory as h
+from infra.page.memory import (
+    GONE_AFTER_STEPS,
+    RETIRED_AFTER_STEPS,
+    SLOTS,
+    TURNS,
+    FleetMemory,
+    LoadForecast,
+    SlotRing,
+    WorkloadHistory,
+    attainment,
+    short_key,
+)
 from infra.page.skill import LEVELS, skill
-from infra.page.slot_ring import SlotRing
 from infra.page.views import fleet_row, workload_view
 from tests.page.fleet_records import STEP_MS, TOPICS, decision, forecast, load_at, name, plan, step_records
 

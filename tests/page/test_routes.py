@@ -14,8 +14,7 @@ import orjson
 import pytest
 
 import infra.page
-from infra.page.live import LiveFleet, WorkerView
-from infra.page.peers import Peer, announced, peers_of
+from infra.page.live import LiveFleet, Peer, WorkerView, announced, peers_of
 from infra.page.server import MAX_READERS, load_assets
 from tests.page.fleet_records import name, step_records
 from tests.page.page_server import PageServer, page_server

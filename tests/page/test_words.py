@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from infra.page.words import percent
+from infra.page.views import percent
 
 
 @pytest.mark.parametrize(

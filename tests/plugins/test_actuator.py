@@ -14,7 +14,7 @@ import pytest
 
 from agents.records import Target
 from infra.actuate.actuator import NotApplied, Order
-from infra.actuate.conformance.kit import run_kit
+from infra.actuate.conformance.run import run_kit
 from infra.actuate.plugin import PluginActuator
 from infra.console.errors import HarmonyError
 from infra.operate.plugins import examine

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from infra.collect.assembly import Assembler
-from infra.collect.command import reader_of
+from infra.collect.loop import reader_of
 from infra.collect.mapper import RawFold
+from infra.collect.mapping.readings import Assembler
 from infra.collect.plugin import PluginDecoder
 from infra.console.errors import HarmonyError
 from infra.operate.plugins import examine

@@ -16,13 +16,11 @@ import torch
 from agents.records import Decision, ForecastRecord
 from infra.console.errors import HarmonyError
 from infra.operate.plugins import examine
-from infra.plugins.chosen import require_chosen
-from infra.plugins.forecaster import PluginForecaster
 from infra.plugins.guarded import PluginFailed
 from infra.settings.limits import PluginLimits
-from infra.settings.load import Settings
+from infra.settings.load import Settings, require_chosen
 from infra.settings.plugins import find
-from infra.worker.plugins import with_own_forecaster
+from infra.worker.plugins import PluginForecaster, with_own_forecaster
 from model.baselines.pool import FallbackForecaster
 from model.baselines.smoothing import SeasonalNaiveForecaster
 from model.contract import ContextBatch, ForecastBatch

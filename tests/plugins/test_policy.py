@@ -16,10 +16,10 @@ from agents.planning.codec import decode_plan
 from agents.planning.rows import PolicyQuestion
 from agents.records import Decision
 from infra.operate.plugins import examine
-from infra.plugins.policy import PluginProposer
 from infra.settings.limits import PluginLimits
 from infra.settings.load import Settings
 from infra.settings.plugins import find
+from infra.worker.plugins import PluginProposer
 from tests.monitoring.memory_loop import MemoryLoop
 from tests.plugins.example import write_metadata
 

@@ -32,7 +32,7 @@ def check(
     as_json: JsonOption = False,
 ) -> None:
     """Run the conformance kit; exit code 1 when the actuator does what it must not."""
-    from infra.actuate.conformance.kit import run_kit
+    from infra.actuate.conformance.run import run_kit
 
     results = run_kit(_maker(python, program), seed=seed, runs=runs)
     counts = {o: sum(r.outcome == o for r in results) for o in ("passed", "failed", "skipped")}
@@ -52,7 +52,7 @@ def _maker(python: str | None, program: str | None) -> Callable[[], Subject]:
     if python is not None and program is not None:
         raise HarmonyError("--python and --exec exclude each other: drop one of them.", 2)
     if program is not None:
-        from infra.actuate.conformance_exec import ExecSubject
+        from infra.actuate.conformance.subjects import ExecSubject
 
         try:
             command = shlex.split(program)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import Any
 
-from infra.collect.extras import need
 from infra.collect.formats.values import number, objects_of, text_of, time_ms
 from infra.collect.points import Point
+from infra.console.host import need
 from streams.records.strict_json import MalformedError
 
 # What the Collector's receivers and processors know, under the names by which Prometheus users know it.

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Hashable, Mapping, Sequence
-from math import fsum
+from math import fsum, isinf
 from typing import NamedTuple
 
-from infra.collect.mapping.schema import Choice, Selection
+from agents.policy import Slo
+from infra.collect.mapping.schema import Choice, HistogramChoice, Selection
 from infra.collect.mapping.workloads import matches
 from infra.collect.points import Point
+from streams.records.facts import HistogramState
+from streams.records.limits import histogram
+from streams.records.schema import HistogramWire
 
 _FORGOTTEN_AFTER_MS = 3_600_000
 _SWEPT_EVERY = 100_000
@@ -128,3 +133,64 @@ def _steady(value: float, counter: float, memory: Memory, key: Hashable, ts_ms: 
     said = value if last is None or counter < last.raw[0] else max(value, last.said)
     memory.put(key, Last(ts_ms, (counter, 0.0), said))
     return said
+
+
+# Buckets of a Prometheus histogram put together again.
+
+
+def histogram_of(choice: HistogramChoice, group: Group) -> HistogramState | None:
+    """The histogram that the points of a reading hold, added up over label sets; None when there is none.
+
+    Raises:
+        MalformedError: its label sets have different bounds, or its numbers make no histogram.
+    """
+    by_bound: dict[float, list[float]] = {}
+    for point in group.of(choice.metric + "_bucket", choice.where):
+        bound = _bound(point.labels.get("le", ""))
+        if bound is not None:
+            by_bound.setdefault(bound, []).append(point.value)
+    everything = by_bound.pop(float("inf"), [])
+    counts = [p.value for p in group.of(choice.metric + "_count", choice.where)] or everything
+    sums = [p.value for p in group.of(choice.metric + "_sum", choice.where)]
+    if not by_bound or not counts or not sums:
+        return None
+    bounds = sorted(by_bound)
+    # A label set that lacks a bound would look like observations that vanished.
+    alike = all(len(values) == len(counts) for values in by_bound.values())
+    cumulative = tuple(sum(by_bound[bound]) for bound in bounds) if alike else ()
+    wire = HistogramWire(
+        le=tuple(bound * choice.scale for bound in bounds),
+        cumulative=cumulative,
+        count=sum(counts),
+        sum=sum(sums) * choice.scale,
+    )
+    return histogram(choice.metric, wire)
+
+
+def _bound(text: str) -> float | None:
+    try:
+        bound = float(text)
+    except ValueError:
+        return None
+    return bound if bound >= 0 or isinf(bound) else None
+
+
+# How many requests were good, read from a histogram of times to the first token where nobody counts them.
+
+
+def slo_counters(slo: Slo, ttft: HistogramState) -> dict[str, float]:
+    """`slo_good_total` and `slo_total` of a cumulative histogram in seconds.
+
+    Between two bounds the count is interpolated, so both stay counters. The time per token is not judged: two
+    histograms do not say which requests miss both promises and which only one.
+    """
+    return {"slo_good_total": _at_most(ttft, slo.ttft_s), "slo_total": ttft.count}
+
+
+def _at_most(h: HistogramState, seconds: float) -> float:
+    above = bisect_right(h.le, seconds)
+    below_s, below = (h.le[above - 1], h.cumulative[above - 1]) if above else (0.0, 0.0)
+    if above == len(h.le):
+        # Beyond the last bound nothing is known of the rest: those are not called good.
+        return below
+    return below + (h.cumulative[above] - below) * (seconds - below_s) / (h.le[above] - below_s)

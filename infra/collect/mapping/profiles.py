@@ -6,8 +6,9 @@ import difflib
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+import yaml
 from pydantic import BaseModel, ValidationError
 
 from infra.collect.mapping.schema import MappingFile, Profile, WorkloadRule
@@ -76,3 +77,32 @@ def _parsed(model: type[_Model], path: Path) -> _Model:
         return model(**file.content)
     except ValidationError as error:
         raise explain(error, model, file, {}, {}) from None
+
+
+# The known exporters, for people and for starting a mapping file.
+
+
+def listed(mappings: Sequence[Path]) -> tuple[list[dict[str, Any]], int]:
+    """All profiles, those of files included, and how many workload rules the files hold."""
+    chosen = choose((), mappings)
+    profiles = {**shipped_profiles(), **{p.name: p for p in chosen.profiles}}
+    return [
+        {
+            "name": profile.name + (" (opt-in)" if profile.opt_in else ""),
+            "kind": profile.kind,
+            "about": profile.about,
+            "fields": [*profile.fields, *profile.histograms],
+        }
+        for _, profile in sorted(profiles.items())
+    ], len(chosen.rules)
+
+
+def shown(name: str, mappings: Sequence[Path]) -> str:
+    """One profile as the YAML of a mapping file.
+
+    Raises:
+        HarmonyError: there is none of that name (exit code 2).
+    """
+    profile: Profile = next(p for p in choose((name,), mappings).profiles if p.name == name)
+    body = profile.model_dump(mode="json", exclude_defaults=True)
+    return yaml.safe_dump({"profiles": [body]}, sort_keys=False, allow_unicode=True, width=120)

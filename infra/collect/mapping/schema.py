@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from infra.settings_section import Section
+from infra.settings.schema import Section
 from streams.catalogue import DEFAULT_CATALOGUE, of_source
 from streams.records.limits import bounds_of
 from streams.records.schema import FleetName

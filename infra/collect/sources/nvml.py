@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from time import time
 from typing import Any
 
-from infra.collect.extras import need
 from infra.collect.mapping.schema import Profile
 from infra.collect.points import Point
 from infra.collect.sources.scrape import Round
 from infra.console.errors import HarmonyError
+from infra.console.host import need
 
 PROFILE = Profile.model_validate(
     {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,24 +10,59 @@ from typing import Any
 import torch
 
 from agents.policy import Policy, Slo
-from infra.backtest.fetch import fetch
-from infra.backtest.history_file import read_history, write_history
-from infra.backtest.plot import draw
 from infra.collect.mapping.profiles import choose
 from infra.collect.mapping.readings import Reader, metric_names
 from infra.collect.mapping.workloads import Identities
 from infra.collect.sources.http import configured
-from infra.collect.sources.prometheus import PrometheusApi
+from infra.collect.sources.prometheus import PrometheusApi, PrometheusError
 from infra.console.errors import HarmonyError
 from infra.console.web import shown
-from infra.lab.backtest.history import BIN_S, History
+from infra.lab.backtest.history import BIN_S, History, HistoryBuilder, read_history, write_history
 from infra.lab.backtest.judge import Terms, judge
-from infra.lab.backtest.report import PLOT, write_report
+from infra.lab.backtest.report import PLOT, draw, write_report
 from infra.lab.replay.policies.harmony import acting_early
-from infra.replay.rates import Tokens
 from infra.settings.load import Settings
+from infra.simulator.arrivals import Tokens
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import ProfileError, named_profile
+
+# A workload's past from a Prometheus server, in portions of some hours.
+
+
+_PORTION_S = 6 * 3600
+
+
+def fetch(
+    api: PrometheusApi,
+    reader: Reader,
+    names: Sequence[str],
+    start_s: float,
+    end_s: float,
+    progress: Callable[[str], None],
+) -> HistoryBuilder:
+    """Histories of every workload of `[start_s, end_s)`.
+
+    Args:
+        names: series to ask for.
+
+    Raises:
+        HarmonyError: the server does not answer.
+    """
+    builder = HistoryBuilder()
+    at_s = start_s - start_s % BIN_S
+    total = max(1.0, end_s - at_s)
+    begun_s = at_s
+    while at_s < end_s:
+        until_s = min(at_s + _PORTION_S, end_s)
+        try:
+            points = api.graph(names, at_s, until_s - BIN_S, BIN_S)
+        except PrometheusError as error:
+            raise HarmonyError(f"The Prometheus server does not answer: {error}") from None
+        builder.add(reader.read(points))
+        at_s = until_s
+        progress(f"read {(at_s - begun_s) / total:.0%} of the history")
+    return builder
+
 
 _TIMEOUT_S = 120.0
 _PROMPT, _OUTPUT = Tokens(900, 0.6), Tokens(200, 0.6)

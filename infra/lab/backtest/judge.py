@@ -16,11 +16,10 @@ from infra.lab.replay.oracle import Schedule, ScheduleController
 from infra.lab.replay.policies.harmony import HARMONY_VARIANTS, harmony_controller
 from infra.lab.replay.setting import Load, Setting
 from infra.lab.replay.simulation import Lived, NewController, live
-from infra.replay.benchmark import benchmark_rps
-from infra.replay.rates import RateProfile, Tokens
-from infra.simulator.arrivals import MAX_TOKENS, Arrivals
+from infra.simulator.arrivals import MAX_TOKENS, Arrivals, RateProfile, Tokens
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import Profile
+from infra.simulator.sizing import benchmark_rps
 from streams.config import StreamConfig
 
 _TOKEN_SIGMA = 0.6

@@ -9,9 +9,8 @@ from pathlib import Path
 from time import time
 from typing import Any
 
-from infra.bench.live_watch import DecisionWatch, Publisher
 from infra.console.options import say
-from infra.lab.bench.live_loop import LiveJob, LiveLoop, measure_fleets, step_ms_for, stop
+from infra.lab.bench.live_loop import DecisionWatch, LiveJob, LiveLoop, Publisher, measure_fleets, step_ms_for, stop
 from infra.lab.bench.report import print_table
 
 _BEFORE_S = 0.2

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from infra.console.errors import HarmonyError
+from infra.console.files import write_json
 from infra.console.options import say
-from infra.json_report import write_json
 from infra.lab.bench.report import document, load_average, print_table, spread
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.config import StreamConfig

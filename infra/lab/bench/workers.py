@@ -16,11 +16,10 @@ from urllib.request import urlopen
 
 import orjson
 
-from infra.bench.live_watch import DecisionWatch, Publisher
+from infra.console.host import LOOPBACK, free_port
 from infra.console.options import say
-from infra.lab.bench.live_loop import LiveJob, LiveLoop, measure_fleets, stop
+from infra.lab.bench.live_loop import DecisionWatch, LiveJob, LiveLoop, Publisher, measure_fleets, stop
 from infra.lab.bench.report import percentile, print_table, status_mib
-from infra.loopback_port import LOOPBACK, free_port
 
 ARRANGEMENTS: Final[dict[str, tuple[str, ...]]] = {
     "1 worker": ("all",),

@@ -15,7 +15,7 @@ from infra.lab.defaults import OUTPUT_TOKENS, PROMPT_TOKENS
 
 if TYPE_CHECKING:  # numpy stands behind them, which `--help` does without
     from agents.policy import Slo
-    from infra.capacity.found import Found
+    from infra.lab.capacity.load_tests import Found
 
 
 def capacity(
@@ -79,8 +79,7 @@ def capacity(
 
 
 def _tested(paths: list[Path], slo: Slo, replicas: int) -> tuple[Found, dict[str, Any]]:
-    from infra.capacity.found import of_load_tests
-    from infra.lab.capacity.load_tests import read_load_tests
+    from infra.lab.capacity.load_tests import of_load_tests, read_load_tests
 
     tests = sorted((test for path in paths for test in read_load_tests(path, slo)), key=lambda test: test.rate_rps)
     for test in tests:
@@ -98,9 +97,8 @@ def _estimated(
     limits: tuple[int, int],
     slo: Slo,
 ) -> tuple[Found, dict[str, Any]]:
-    from infra.capacity.accelerators import accelerator_of
-    from infra.capacity.found import of_profile, profile_of
-    from infra.lab.capacity.model_files import given_size, model_size
+    from infra.lab.capacity.load_tests import of_profile, profile_of
+    from infra.lab.capacity.model_files import accelerator_of, given_size, model_size
     from infra.lab.replay.checks import token_law
     from model.capacity.roofline import iteration_costs
 

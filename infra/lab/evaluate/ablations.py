@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from infra.console.errors import HarmonyError
+from infra.console.files import STDOUT, write_json
 from infra.console.options import ReportOption, comma_list, say, writable_folder
-from infra.json_report import STDOUT, write_json
 
 if TYPE_CHECKING:
     from infra.lab.series import Table
@@ -55,8 +55,8 @@ def ablate(
     json_out: ReportOption = None,
 ) -> None:
     """Train variants of the network side by side on the same synthetic telemetry, and score them zero-shot."""
-    from infra.fisher_files import read_containers
-    from infra.task_files import check_part, read_tasks
+    from infra.lab.evaluate.fisher import read_containers
+    from infra.lab.evaluate.rolling import check_part, read_tasks
 
     check_part(part)
     root = os.environ.get("HARMONY_DATA_DIR")

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Self
 import typer
 
 from infra.console.errors import HarmonyError
+from infra.console.files import STDOUT, write_json
 from infra.console.options import ReportOption, comma_list, say, writable_folder
-from infra.json_report import STDOUT, write_json
 
 
 def evaluate(
@@ -42,7 +42,7 @@ def evaluate(
         raise HarmonyError(f"--protocol: {protocol!r} is neither fisher nor rolling.", 2)
     if track not in {"local", "zeroshot"}:
         raise HarmonyError(f"--track: {track!r} is neither local nor zeroshot.", 2)
-    from infra.task_files import check_part
+    from infra.lab.evaluate.rolling import check_part
 
     check_part(part)
     import torch
@@ -70,7 +70,7 @@ def evaluate(
             )  # fmt: skip
     report["not_run"] = not_run
     if json_out != STDOUT:
-        from infra.evaluate_table import print_fisher, print_pairs, print_rolling
+        from infra.lab.evaluate.report import print_fisher, print_pairs, print_rolling
 
         if protocol == "rolling":
             if pairs:
@@ -87,8 +87,7 @@ def evaluate(
 
 
 def _rolling(where: Path, contestants: Any, chosen: list[str], wanted: list[str] | None, **how: Any) -> tuple[Any, Any]:
-    from infra.lab.evaluate.rolling import result_rows, run_rolling, summary_rows
-    from infra.task_files import read_tasks
+    from infra.lab.evaluate.rolling import read_tasks, result_rows, run_rolling, summary_rows
 
     tasks = read_tasks(where, wanted, how["part"])
     run = run_rolling(
@@ -110,8 +109,7 @@ def _rolling(where: Path, contestants: Any, chosen: list[str], wanted: list[str]
 
 
 def _fisher(where: Path, contestants: Any, chosen: list[str], wanted: list[str] | None, **how: Any) -> tuple[Any, Any]:
-    from infra.fisher_files import read_containers
-    from infra.lab.evaluate.fisher import result_rows, run_fisher, summary_rows
+    from infra.lab.evaluate.fisher import read_containers, result_rows, run_fisher, summary_rows
 
     run = run_fisher(
         read_containers(where, wanted), contestants, chosen, lengths=how["lengths"], limit=how["limit"],

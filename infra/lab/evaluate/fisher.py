@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from infra.console.errors import HarmonyError
 from infra.lab.evaluate.models import FisherContestant
-from infra.lab.series import Table
+from infra.lab.series import Table, read_series
 from model.evaluation.bootstrap import mean_interval
 from model.evaluation.fisher import PUBLISHED, Asked, FisherScores, published_rows, scale, score
 
@@ -130,3 +133,31 @@ def _coverage(scores: FisherScores, level: float) -> float:
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return float(np.mean(known)) if known else None
+
+
+# Reading the Fisher containers: `container*.csv[.gz]`, a date and eleven indicators.
+
+
+def read_containers(dataset: Path, names: Iterable[str] | None = None) -> list[tuple[str, Table]]:
+    """Name and table of each container, in the order of their numbers.
+
+    Raises:
+        HarmonyError: no such folder or container, or a container with gaps.
+    """
+    if not dataset.is_dir():
+        raise HarmonyError(f"--dataset: there is no directory {dataset}.", 2)
+    found = {path.name.split(".")[0]: path for path in dataset.glob("container*.csv*")}
+    if not found:
+        raise HarmonyError(f"{dataset} holds no container*.csv or container*.csv.gz.", 2)
+    ordered = sorted(found, key=lambda name: [int(part) for part in re.findall(r"\d+", name)])
+    wanted = ordered if names is None else list(names)
+    unknown = [name for name in wanted if name not in found]
+    if unknown:
+        raise HarmonyError(f"--tasks: {dataset} has no {', '.join(unknown)}; it has {', '.join(ordered)}.", 2)
+    tables = []
+    for name in wanted:
+        table = read_series(found[name])[0]
+        if not np.isfinite(table.values).all():
+            raise HarmonyError(f"{found[name]}: has gaps; the Fisher protocol knows none.", 2)
+        tables.append((name, table))
+    return tables

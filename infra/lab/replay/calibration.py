@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.records import Decision
-from infra.simulator.ledger import Objective
-from infra.simulator.request import Request
+from infra.simulator.ledger import Objective, Request
 
 EDGES = (0.0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 BLOCK_S = 600.0

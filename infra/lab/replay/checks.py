@@ -10,8 +10,8 @@ from agents.policy import Policy
 from infra.console.errors import HarmonyError
 from infra.lab.replay.policies.catalogue import DEFAULT_POLICIES, POLICY_NAMES
 from infra.lab.replay.policies.harmony import HARMONY_VARIANTS, REPLAY_GUARDS, REPLAY_POLICY
-from infra.replay.rates import MOST_SIGMA, Tokens
-from infra.simulator.arrivals import MAX_TOKENS
+from infra.simulator.arrivals import MAX_TOKENS, MOST_SIGMA, Tokens
+from infra.simulator.lead_time import MixedStarts
 
 _MOST_REPLICAS: Final = 100_000  # of which the first need is searched by simulation
 _SHORTEST_SCRAPE_S: Final = 0.1
@@ -109,3 +109,40 @@ def short_sight(policies: tuple[str, ...], policy: Policy, step_s: float, lead_s
         f"With steps of {step_s:g} s HARMONY sees {sight_s:g} s ahead, less than the {lead_s:g} s that a start takes: "
         f"it gives no replica up. A --step of {math.ceil(lead_s / policy.max_horizon)} or more sees as far."
     )
+
+
+# `--lead-time` as it is written: constant, lognormal, or of warm and cold starts.
+
+
+_LONGEST_LEAD_S: Final = 86_400.0
+
+
+def read_lead_time(text: str) -> tuple[float, float, MixedStarts | None]:
+    """Mean in seconds, sigma of the logarithm, and starts of two kinds.
+
+    Raises:
+        HarmonyError: it says nothing of the kind.
+    """
+    quick, kinds, slow = text.partition("/")
+    if kinds:
+        slow_s, _, share = slow.partition(":")
+        told = MixedStarts(_number(quick), _number(slow_s), _number(share))
+        if 0 < told.quick_s <= told.slow_s <= _LONGEST_LEAD_S and 0 < told.slow_share < 1:
+            return told.mean_s, 0.0, told
+    else:
+        mean, _, sigma = text.partition("~")
+        mean_s, sigma_log = _number(mean), _number(sigma) if sigma else 0.0
+        if 0 < mean_s <= _LONGEST_LEAD_S and 0 <= sigma_log <= MOST_SIGMA:
+            return mean_s, sigma_log, None
+    raise HarmonyError(
+        "--lead-time must be seconds above 0 and at most a day, such as 100, 100~0.3 with a sigma of at most "
+        f"{MOST_SIGMA:g}, or 40/300:0.25 of quick and slow starts and the share of the slow, got {text!r}.",
+        2,
+    )
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

@@ -8,24 +8,28 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from infra.console.errors import HarmonyError
+from infra.console.files import STDOUT, write_json
 from infra.console.options import say
 from infra.console.plots import pyplot
-from infra.json_report import STDOUT, write_json
 from infra.lab.defaults import OUTPUT_TOKENS, PROMPT_TOKENS, TRAIN_SHARE
 from infra.lab.replay.calibration import reliability
-from infra.lab.replay.checks import check_numbers, named_policies, policy_with, short_sight, token_law, told_capacity
+from infra.lab.replay.causal import asked_for
+from infra.lab.replay.checks import (
+    check_numbers,
+    named_policies,
+    policy_with,
+    read_lead_time,
+    short_sight,
+    token_law,
+    told_capacity,
+)
 from infra.lab.replay.matrix import run_cell
 from infra.lab.replay.prepare import Cell, Options, day_cell, rate_cell, trace_cell
 from infra.lab.replay.records import Row
 from infra.lab.replay.reliability_plot import draw
-from infra.lab.replay.report import as_json, mean_of, print_table
-from infra.lab.replay.setting import Setting
-from infra.replay.lead_text import read_lead_time
-from infra.replay.plot import pareto_svg, write_plot
-from infra.replay.rates import DAY_S, Tokens
-from infra.replay.surprises import asked_for
-from infra.replay.telemetry_faults import TelemetryFault, read_faults
-from infra.simulator.arrivals import TraceError, read_trace
+from infra.lab.replay.report import as_json, mean_of, pareto_svg, print_table, write_plot
+from infra.lab.replay.setting import Setting, TelemetryFault, read_faults
+from infra.simulator.arrivals import DAY_S, Tokens, TraceError, read_trace
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import ProfileError, named_profile
 from infra.simulator.rate_files import read_rates

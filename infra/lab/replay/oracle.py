@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from infra.lab.replay.setting import Setting
-from infra.lab.replay.simulation import Lived, live
-from infra.replay.controllers import Controller
+from infra.lab.replay.simulation import Controller, Lived, live
 from infra.simulator.cluster import Cluster
 from infra.simulator.profiles import Profile
 

@@ -16,15 +16,12 @@ from infra.console.errors import HarmonyError
 from infra.lab.replay.policies.catalogue import Knowledge
 from infra.lab.replay.policies.harmony import EARLY_STEPS
 from infra.lab.replay.policies.predictive import BIN_S
-from infra.lab.replay.setting import START_TS_MS, Load, Setting, Telemetry
-from infra.replay.benchmark import benchmark_rps, lone_attainment
-from infra.replay.past import past_of
-from infra.replay.rates import DAY_S, RateProfile
-from infra.simulator.arrivals import Arrivals, Trace
+from infra.lab.replay.setting import START_TS_MS, Load, Setting, Telemetry, past_of
+from infra.simulator.arrivals import DAY_S, Arrivals, RateProfile, Trace
 from infra.simulator.lead_time import MixedStarts
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import Profile
-from infra.simulator.sizing import fixed_need
+from infra.simulator.sizing import benchmark_rps, fixed_need, lone_attainment
 
 LEAD_IN_S = 1_200.0
 DAY_LEAD_IN_S = 7_200.0

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.lab.replay.setting import Telemetry
-from infra.replay.telemetry_faults import OnItsWay, fault_at
+from infra.lab.replay.setting import OnItsWay, Telemetry, fault_at
 from infra.simulator.cluster import Cluster
-from infra.simulator.request import Request
+from infra.simulator.ledger import Request
 
 Float = NDArray[np.float64]
 
@@ -160,3 +160,18 @@ class View:
         if not ended:
             return None
         return sum(p for p, _ in ended) / len(ended), sum(o for _, o in ended) / len(ended)
+
+
+# The one interface of every policy in a replay.
+
+
+class ScalingPolicy(Protocol):
+    """Asked every `period_s` how many replicas there shall be; `looks_back_s` is how much of the past it reads."""
+
+    @property
+    def period_s(self) -> float: ...
+
+    @property
+    def looks_back_s(self) -> float: ...
+
+    def wanted(self, view: View) -> int: ...

@@ -18,8 +18,16 @@ from grafana_foundation_sdk.models.common import (
 )
 from grafana_foundation_sdk.models.dashboard import DataSourceRef, VariableRefresh, VariableSort
 
-from infra.monitoring.panels import DASHBOARDS
+from infra.observability.dashboards.fleet import FLEET
+from infra.observability.dashboards.pipeline import PIPELINE
 from infra.observability.dashboards.spec import DashboardSpec, PanelSpec, of_fleet
+from infra.observability.dashboards.workload import WORKLOADS
+
+# The dashboards; `build` turns them into Grafana's JSON.
+
+
+DASHBOARDS = (FLEET, WORKLOADS, PIPELINE)
+
 
 HERE = Path(__file__).parents[2] / "deploy/grafana/dashboards"
 _SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")

@@ -13,20 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.policy import Policy
-from infra.lab.replay.policies.dynamo import DynamoClassic, DynamoDualLoop
+from infra.lab.replay.policies.dynamo import DynamoClassic, DynamoDualLoop, ProfileBook
 from infra.lab.replay.policies.harmony import HARMONY_VARIANTS, REPLAY_POLICY, harmony_controller
-from infra.lab.replay.policies.hpa import Hpa
+from infra.lab.replay.policies.hpa import Behaviour, Hpa, KedaQueue
 from infra.lab.replay.policies.kpa import Kpa
 from infra.lab.replay.policies.llmd_slo import LlmdSlo
-from infra.lab.replay.policies.predictive import OptScalerLike, Scheduled, SeasonalNaive
+from infra.lab.replay.policies.predictive import OptScalerLike, Scheduled, SeasonalNaive, StaticPeak
 from infra.lab.replay.setting import Setting
-from infra.lab.replay.simulation import NewController
-from infra.replay.controllers import Controller, RuleController
-from infra.replay.policies.behaviour import Behaviour
-from infra.replay.policies.keda_queue import KedaQueue
-from infra.replay.policies.profile_book import ProfileBook
-from infra.replay.policies.static_peak import StaticPeak
-from infra.replay.policy import ScalingPolicy
+from infra.lab.replay.simulation import Controller, NewController, RuleController
+from infra.lab.replay.view import ScalingPolicy
 from infra.simulator.cluster import Cluster
 
 TRIALS = 12

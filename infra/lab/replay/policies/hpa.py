@@ -7,9 +7,79 @@ on the way up; a metric that is missing holds.
 from __future__ import annotations
 
 import math
+from collections import deque
+from dataclasses import dataclass
 
 from infra.lab.replay.view import View
-from infra.replay.policies.behaviour import Behaviour, Stabilizer
+
+# The horizontal pod autoscaler's behaviour section: stabilization windows and rate limits around a recommendation.
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """Defaults as Kubernetes ships them.
+
+    Attributes:
+        up_window_s: the smallest recommendation within it counts on the way up; down_window_s: the largest, down.
+        up_ratio, up_replicas: the larger of the two may be added per `up_period_s`; down_ratio, down_replicas likewise
+            removed per `down_period_s`.
+    """
+
+    up_window_s: float = 0.0
+    down_window_s: float = 300.0
+    up_ratio: float = 1.0
+    up_replicas: int = 4
+    up_period_s: float = 15.0
+    down_ratio: float = 1.0
+    down_replicas: int = 0
+    down_period_s: float = 15.0
+
+
+class Stabilizer:
+    """Applies a behaviour to a sequence of recommendations."""
+
+    def __init__(self, behaviour: Behaviour) -> None:
+        self._b = behaviour
+        self._recommended: deque[tuple[float, int]] = deque()
+        self._changes: deque[tuple[float, int]] = deque()
+
+    def apply(self, now_s: float, current: int, recommended: int) -> int:
+        """The count to set now, given the one in force."""
+        b = self._b
+        if not self._recommended:
+            # As Kubernetes starts: the count that is there was the recommendation so far.
+            self._recommended.append((now_s - 1e-3, current))
+        self._recommended.append((now_s, recommended))
+        keep_s = max(b.up_window_s, b.down_window_s)
+        while self._recommended[0][0] < now_s - keep_s:
+            self._recommended.popleft()
+        lowest_up = min(n for t, n in self._recommended if t >= now_s - b.up_window_s)
+        highest_down = max(n for t, n in self._recommended if t > now_s - b.down_window_s or t == now_s)
+        wanted = current
+        if lowest_up > current:
+            wanted = lowest_up
+        elif highest_down < current:
+            wanted = highest_down
+        limited = self._limited(now_s, current, wanted)
+        if limited != current:
+            self._changes.append((now_s, limited - current))
+        return limited
+
+    def _limited(self, now_s: float, current: int, wanted: int) -> int:
+        b = self._b
+        longest_s = max(b.up_period_s, b.down_period_s)
+        while self._changes and self._changes[0][0] <= now_s - longest_s:
+            self._changes.popleft()
+        if wanted > current:
+            added = sum(n for t, n in self._changes if n > 0 and t > now_s - b.up_period_s)
+            start = current - added
+            return min(wanted, max(current, start + b.up_replicas, math.ceil(start * (1 + b.up_ratio))))
+        if wanted < current:
+            removed = -sum(n for t, n in self._changes if n < 0 and t > now_s - b.down_period_s)
+            start = current + removed
+            return max(wanted, min(current, start - max(b.down_replicas, math.floor(start * b.down_ratio))))
+        return current
+
 
 TOLERANCE = 0.1
 
@@ -45,3 +115,33 @@ def ratio_rule(ready: int, current: int, needed: float) -> int:
         return math.ceil(needed - 1e-9)
     damped = needed / current
     return current if damped <= 1 + TOLERANCE else math.ceil(needed - 1e-9)
+
+
+# KEDA with two triggers, as the llm-d guide combines them: KV use and queue length, the larger wins.
+#
+# KEDA only feeds the autoscaler: `ceil(value / threshold)` per trigger (AverageValue), polled by it every 15 s.
+
+
+class KedaQueue:
+    """Args: `kv_target` of the summed KV use per replica; `queue_target` of waiting requests per replica."""
+
+    period_s = 15.0
+    looks_back_s = 0.0
+
+    def __init__(self, kv_target: float, queue_target: float, behaviour: Behaviour | None = None) -> None:
+        self._kv_target, self._queue_target = kv_target, queue_target
+        self._stabilizer = Stabilizer(behaviour or Behaviour())
+
+    def wanted(self, view: View) -> int:
+        reading = view.newest
+        if reading is None:
+            return view.current
+        values = (sum(reading.kv_ratio) / self._kv_target, reading.num_waiting / self._queue_target)
+        counts = [self._average_value(v, view.current) for v in values]
+        return self._stabilizer.apply(view.now_s, view.current, max(1, *counts))
+
+    @staticmethod
+    def _average_value(needed: float, current: int) -> int:
+        if current > 0 and abs(needed / current - 1) <= TOLERANCE:
+            return current
+        return math.ceil(needed - 1e-9)

@@ -12,8 +12,8 @@ from collections import deque
 
 import numpy as np
 
+from infra.lab.replay.policies.hpa import Behaviour, Stabilizer
 from infra.lab.replay.view import View
-from infra.replay.policies.behaviour import Behaviour, Stabilizer
 from infra.simulator.ledger import Objective
 
 BEHAVIOUR = Behaviour(30.0, 180.0, 1.0, 4, 60.0, 0.0, 1, 120.0)

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
+from infra.lab.replay.policies.hpa import Behaviour, Stabilizer
 from infra.lab.replay.view import View
-from infra.replay.policies.behaviour import Behaviour, Stabilizer
 
 BIN_S = 30.0
 HOUR_S, DAY_S = 3_600.0, 86_400.0
@@ -132,3 +133,18 @@ class OptScalerLike:
             spread = max(spread, float(np.sqrt(np.mean(changes**2)))) if len(changes) else spread
         wanted = math.ceil((level + self._z * spread) / self._safe_rps - 1e-9)
         return self._stabilizer.apply(view.now_s, view.current, max(1, wanted))
+
+
+# A constant count.
+
+
+@dataclass(frozen=True, slots=True)
+class StaticPeak:
+    """Always `replicas`; tuned to the fewest that keep the objective on the training part."""
+
+    replicas: int
+    period_s: float = 3_600.0
+    looks_back_s: float = 0.0
+
+    def wanted(self, view: View) -> int:  # noqa: ARG002
+        return self.replicas

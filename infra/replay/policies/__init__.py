@@ -1,1 +1,0 @@
-"""What is merged into other modules next."""
