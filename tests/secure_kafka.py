@@ -22,7 +22,7 @@ from kafka.admin import (
 )
 
 from infra.kafka.rights import Right
-from tests.actuate import certificates
+from tests.infra.actuate import certificates
 from tests.kafka_nodes import KafkaNode, new_cluster_id, ports
 
 _ANY_ACL = ACLFilter(

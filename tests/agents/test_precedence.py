@@ -8,8 +8,8 @@ import gc
 import pytest
 
 from agents.priority import Precedence
-from tests.monitoring.memory_loop import MemoryLoop
-from tests.streams.lane_bench import Broker
+from tests.infra.observability.memory_loop import MemoryLoop
+from tests.streams.runtime.lane_bench import Broker
 
 
 async def test_who_gives_way_goes_on_when_the_last_of_those_ahead_is_done() -> None:

@@ -32,7 +32,7 @@ from model.capacity.lead_time import LeadTimePosterior
 from model.capacity.posterior import CapacityPosterior
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.windows.table import RecentFacts, Window
-from tests.agents.plan_samples import situation, spec
+from tests.agents.planning.plan_samples import situation, spec
 
 HOUR = 3_600_000
 STEP_MS = 15_000

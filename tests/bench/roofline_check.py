@@ -22,7 +22,7 @@ from infra.lab.capacity.model_files import ACCELERATORS, size_of
 from infra.simulator.arrivals import Tokens
 from infra.simulator.profiles import Profile, load_profile
 from model.capacity.roofline import IterationCosts, iteration_costs
-from tests.capacity.configs import PUBLISHED
+from tests.infra.lab.capacity.configs import PUBLISHED
 
 LLAMA_70B, BLOOM, OPT_13B = (size_of(PUBLISHED[name][0]) for name in ("Llama 2 70B", "BLOOM", "OPT 13B"))
 TABLE = {"llama2-70b": LLAMA_70B, "bloom-176b": BLOOM}

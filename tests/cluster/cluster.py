@@ -21,7 +21,7 @@ from urllib.parse import urlencode
 import yaml
 
 from infra.console.host import free_port
-from tests.actuate.certificates import make
+from tests.infra.actuate.certificates import make
 from tests.programs import found
 
 START_S = 120.0  # on a machine that does much else

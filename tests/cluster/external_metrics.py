@@ -13,8 +13,8 @@ from typing import Any
 import grpc
 
 from infra.actuate.keda import METRIC, SERVICE
-from tests.actuate.keda_wire import compiled
 from tests.cluster.cluster import Cluster
+from tests.infra.actuate.keda_wire import compiled
 
 GROUP = "external.metrics.k8s.io"
 ROOT = f"/apis/{GROUP}/v1beta1"

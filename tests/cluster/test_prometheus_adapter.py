@@ -22,7 +22,7 @@ from tests.cluster.cluster import Cluster, controllers, running, write_kubeconfi
 from tests.cluster.external_metrics import ROOT, registered
 from tests.cluster.hpa import DEPLOYMENT, MANIFESTS, followed, says, settle_at, start_with_twenty, take_away
 from tests.cluster.our_side import NAME, Side
-from tests.monitoring.prometheus_server import Prometheus, prometheus
+from tests.infra.observability.prometheus_server import Prometheus, prometheus
 from tests.programs import needs
 
 pytestmark = [needs("prometheus-adapter", "prometheus")]

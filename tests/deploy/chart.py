@@ -14,7 +14,7 @@ from tests.programs import ROOT, found
 
 CHART = ROOT / "infra/deploy/helm/harmony"
 EVERYTHING = Path(__file__).with_name("everything.yaml")
-SCHEMAS: dict[str, Any] = json.loads((ROOT / "tests/actuate/kubernetes-schemas.json").read_text())
+SCHEMAS: dict[str, Any] = json.loads((ROOT / "tests/infra/actuate/kubernetes-schemas.json").read_text())
 # Of the Prometheus operator, whose schemas we do not have.
 OTHERS = ("ServiceMonitor", "PrometheusRule")
 NAMESPACE, RELEASE = "scaling", "blue"

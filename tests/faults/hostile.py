@@ -21,7 +21,7 @@ from streams.config import StreamConfig
 from streams.records.facts import BatchJob, ClassCounts, Control, OutcomeFact
 from streams.records.schema import encode_batch, encode_control, encode_outcome, encode_slo
 from tests.integration.pipeline import PARTITIONS, STREAM, Pipeline, workload_names
-from tests.streams.random_logs import POISON, Publisher
+from tests.streams.ingest.random_logs import POISON, Publisher
 
 ODD = "team-9/odd"
 AWAY_FROM = 8

@@ -16,11 +16,11 @@ from infra.kafka.admin import create_topics
 from infra.kafka.embedded import EmbeddedKafka
 from streams.config import StreamConfig
 from streams.topics import PLAN_BYTES, Topics
-from tests.agents.plan_samples import plan, record
+from tests.agents.planning.plan_samples import plan, record
 from tests.faults.nursery import Nursery
 from tests.faults.test_exhausted import Needy, needy_worker
 from tests.integration.pipeline import stop
-from tests.streams.test_readable_records import Unreadable
+from tests.streams.runtime.test_readable_records import Unreadable
 
 pytestmark = pytest.mark.faults
 

@@ -15,7 +15,7 @@ from streams.catalogue import SOURCES
 from streams.records.facts import FleetFacts
 from streams.records.schema import encode_fleet, encode_sample, encode_tick
 from tests.faults.test_memory_incidents import WARM, commands, decisions
-from tests.monitoring.memory_loop import STREAM, MemoryLoop
+from tests.infra.observability.memory_loop import STREAM, MemoryLoop
 
 STEP_S = STREAM.step_ms / 1_000
 SETTLED = 20

@@ -20,9 +20,9 @@ from infra.settings.load import load_settings
 from streams.records.facts import Control, FleetFacts
 from streams.records.schema import encode_control, encode_fleet
 from streams.topics import Topics
-from tests.agents.test_apply_guard import command
+from tests.agents.actuation.test_apply_guard import command
 from tests.faults.conftest import HERE
-from tests.monitoring.memory_loop import STREAM, MemoryLoop
+from tests.infra.observability.memory_loop import STREAM, MemoryLoop
 
 # The loop tells a few indicators of many, and nothing may hide behind a limit on speed.
 WARM = GuardLimits(

@@ -11,7 +11,7 @@ from streams.ingest.kernel import IngestKernel
 from streams.log import LogRecord
 from streams.records.schema import encode_sample, encode_tick
 from streams.topics import Topics
-from tests.streams.random_logs import POISON
+from tests.streams.ingest.random_logs import POISON
 
 CONFIG = StreamConfig(step_ms=5_000, grace_ms=5_000, skew_ms=2_000, context_steps=16)
 TOPICS = Topics()

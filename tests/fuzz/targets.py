@@ -29,13 +29,13 @@ from streams.records.series_index import SeriesIndex
 from streams.records.strict_json import MalformedError
 from streams.topics import Topics
 from streams.windows.coarse import decode_coarse
-from tests.collect.samples import TS_MS as EXPORTED_MS
-from tests.collect.samples import VLLM
-from tests.collect.test_remote_write import written
-from tests.collect.writers import otlp, telegraf_v1, telegraf_v2, vector
-from tests.page.fleet_records import step_records
-from tests.streams.random_logs import POISON, random_log
-from tests.streams.test_telemetry_schema import GOLDEN
+from tests.infra.collect.samples import TS_MS as EXPORTED_MS
+from tests.infra.collect.samples import VLLM
+from tests.infra.collect.test_remote_write import written
+from tests.infra.collect.writers import otlp, telegraf_v1, telegraf_v2, vector
+from tests.infra.page.fleet_records import step_records
+from tests.streams.ingest.random_logs import POISON, random_log
+from tests.streams.records.test_telemetry_schema import GOLDEN
 
 CONFIG = StreamConfig(step_ms=1_000, grace_ms=1_000, skew_ms=500, context_steps=4)
 TOPICS = Topics()

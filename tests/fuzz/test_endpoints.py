@@ -1,6 +1,6 @@
 """Every address of every server of ours, taken from the server itself, asked in every way that HTTP and gRPC allow.
 
-What the worker's page promises beyond this is in tests/page/test_http_laws.py.
+What the worker's page promises beyond this is in tests/infra/page/test_http_laws.py.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from infra.collect.sources.remote_write import RemoteWriteServer
 from infra.observability.health import Health
 from infra.observability.probes import ProbeServer
 from streams.topics import Topics
-from tests.actuate.keda_wire import compiled
-from tests.agents.test_apply_guard import command
-from tests.collect.samples import TS_MS, VLLM
-from tests.collect.test_remote_write import read_exposition, reader, written
-from tests.page.fleet_records import name, step_records
-from tests.page.page_server import PageServer
+from tests.agents.actuation.test_apply_guard import command
+from tests.infra.actuate.keda_wire import compiled
+from tests.infra.collect.samples import TS_MS, VLLM
+from tests.infra.collect.test_remote_write import read_exposition, reader, written
+from tests.infra.page.fleet_records import name, step_records
+from tests.infra.page.page_server import PageServer
 
 TOKEN = "a-token-of-sixteen-characters"
 REFUSALS = {400, 401, 403, 404, 405, 408, 413, 414, 415, 417, 431, 503}

@@ -42,7 +42,7 @@ from streams.runtime.commits import CommitAssembler, encode_commit, pack
 from streams.topics import Topics
 from streams.windows.coarse import decode_coarse, encode_coarse
 from tests.golden import specimens as sp
-from tests.streams.page_bytes import encode_page
+from tests.streams.pages.page_bytes import encode_page
 
 STAMP_MS = 1_763_636_415_250
 TOPICS = Topics()

@@ -28,9 +28,9 @@ from streams.catalogue import DEFAULT_CATALOGUE
 from streams.records.decode import RecordDecoder
 from streams.records.schema import FleetRecord, OutcomeRecord
 from streams.topics import Topics
-from tests.actuate.api_server import ApiServer
-from tests.actuate.receiver import Receiver
-from tests.agents.test_apply_guard import command
+from tests.agents.actuation.test_apply_guard import command
+from tests.infra.actuate.api_server import ApiServer
+from tests.infra.actuate.receiver import Receiver
 
 ROOT = Path(__file__).parents[2]
 SECRET = "a secret of more than sixteen bytes"
@@ -253,7 +253,7 @@ async def test_keda_is_answered_by_the_program(
     import grpc.aio
 
     from infra.actuate.keda import METRIC, SERVICE
-    from tests.actuate.keda_wire import compiled
+    from tests.infra.actuate.keda_wire import compiled
 
     send(in_time(7))
     with place.actuator("keda", "--grpc-port", "0", "--web-port", "0") as process:

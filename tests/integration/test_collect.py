@@ -17,13 +17,13 @@ from agents.records import Decision
 from infra.collect.points import Point
 from infra.kafka.embedded import EmbeddedKafka
 from streams.records.schema import FleetRecord, SampleRecord
-from tests.collect.exporter import answering
-from tests.collect.samples import DCGM, TS_MS, VLLM
-from tests.collect.writers import otlp, samples, telegraf_v1, telegraf_v2, vector
+from tests.infra.collect.exporter import answering
+from tests.infra.collect.samples import DCGM, TS_MS, VLLM
+from tests.infra.collect.writers import otlp, samples, telegraf_v1, telegraf_v2, vector
+from tests.infra.observability.prometheus_server import prometheus
 from tests.integration.collect_place import PARTITIONS, ROOT, WAIT_S, Place, committed, end
 from tests.integration.pipeline import Pipeline, stop
 from tests.integration.test_live_time import STREAM, ticking_worker
-from tests.monitoring.prometheus_server import prometheus
 from tests.programs import needs
 
 pytestmark = pytest.mark.timeout(400)

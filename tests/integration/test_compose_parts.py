@@ -20,8 +20,8 @@ from kafka import KafkaConsumer, TopicPartition
 
 from infra.console.host import free_port
 from infra.kafka.embedded import EmbeddedKafka
+from tests.infra.observability.test_compose import COMPOSE, ENV_EXAMPLE, SERVICES
 from tests.integration.pipeline import stop
-from tests.monitoring.test_compose import COMPOSE, ENV_EXAMPLE, SERVICES
 from tests.programs import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -22,7 +22,7 @@ from streams.config import StreamConfig
 from streams.pages.page import Page, WorkloadFacts
 from streams.runtime.commits import encode_commit
 from streams.topics import Topics
-from tests.streams.page_bytes import encode_page
+from tests.streams.pages.page_bytes import encode_page
 
 STREAM = StreamConfig(step_ms=5_000, context_steps=8)
 WORKLOAD = "test/chat"

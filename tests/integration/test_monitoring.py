@@ -16,9 +16,9 @@ from infra.kafka.embedded import EmbeddedKafka
 from infra.observability.catalogue import METRICS
 from infra.observability.dashboards.spec import RATE
 from infra.observability.metrics import PREFIX
+from tests.infra.observability.places import DASHBOARD_FILES, RULES
+from tests.infra.observability.prometheus_server import Prometheus, prometheus
 from tests.integration.pipeline import STREAM, Pipeline, workload_names
-from tests.monitoring.places import DASHBOARD_FILES, RULES
-from tests.monitoring.prometheus_server import Prometheus, prometheus
 from tests.programs import needs
 
 pytestmark = [needs("prometheus"), needs("promtool"), pytest.mark.slow, pytest.mark.timeout(1500)]

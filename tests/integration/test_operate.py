@@ -21,7 +21,7 @@ from streams.log import OutRecord
 from streams.records.decode import RecordDecoder
 from streams.records.schema import ControlRecord
 from streams.topics import Topics
-from tests.agents.plan_samples import STEP_MS, STREAM, log, plan, policy, record, spec
+from tests.agents.planning.plan_samples import STEP_MS, STREAM, log, plan, policy, record, spec
 
 
 @pytest.fixture

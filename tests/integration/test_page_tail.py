@@ -14,7 +14,7 @@ from infra.page import tail
 from infra.page.memory import FleetMemory
 from infra.page.tail import PageTail
 from streams.topics import Topics
-from tests.page.fleet_records import STEP_MS, plan
+from tests.infra.page.fleet_records import STEP_MS, plan
 
 pytestmark = pytest.mark.kafka
 STEPS = 1_000  # more than one request brings

@@ -26,8 +26,8 @@ from infra.kafka.embedded import EmbeddedKafka
 from streams.records.decode import decode
 from streams.records.schema import FleetRecord, SampleRecord
 from streams.topics import Topics
-from tests.page.fleet_records import LEVELS, decision, forecast, step_records
-from tests.page.page_server import page_server
+from tests.infra.page.fleet_records import LEVELS, decision, forecast, step_records
+from tests.infra.page.page_server import page_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from infra.kafka.embedded import EmbeddedKafka
-from tests.actuate import certificates
+from tests.infra.actuate import certificates
 from tests.integration.pipeline import Pipeline, stop
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300)]

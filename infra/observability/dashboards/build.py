@@ -1,4 +1,7 @@
-"""Writes the Grafana dashboards: `python -m infra.observability.dashboards.build`. Needs the development dependencies."""
+"""Writes the Grafana dashboards: `python -m infra.observability.dashboards.build`.
+
+Needs the development dependencies.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,26 @@
+"""The risk that a plan may take: the fleet's, or that of the workload's own objective."""
+
+from __future__ import annotations
+
+from agents.forecast.workloads import KnownWorkloads
+from agents.planning.request import PlanResult
+from agents.planning.rows import RowPlanner
+from agents.policy import Policy, Slo
+from streams.catalogue import DEFAULT_CATALOGUE
+from streams.meter import NullMeter
+from tests.agents.planning.plan_samples import STEP_MS, STREAM, policy, spec
+from tests.agents.workload.test_power_draw import slot_of
+
+
+def allowed(p: Policy) -> float | None:
+    """What a plan of a new workload `w` says it was allowed."""
+    known = KnownWorkloads(STREAM, DEFAULT_CATALOGUE, p, NullMeter(), min_context=1)
+    known.fill(slot_of(0, None))
+    (subject,) = known.subjects(["w"], 0, STEP_MS, {})
+    return RowPlanner(p, STEP_MS).workload_plan(subject, PlanResult("w", None, 0.1), "pool").epsilon
+
+
+def test_a_plan_may_take_the_risk_of_its_own_objective() -> None:
+    fleet, own = policy(spec("w"), epsilon=0.03), policy(spec("w", slo=Slo(epsilon=0.03)), epsilon=0.2)
+    assert allowed(own) == allowed(fleet)
+    assert allowed(own) != allowed(policy(spec("w"), epsilon=0.2))

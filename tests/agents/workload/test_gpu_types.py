@@ -1,0 +1,136 @@
+"""What a replica carries, draws and takes to start is learned for each GPU that a workload runs on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents.forecast.commit import StateSnapshot, restore_state, snapshot_state
+from agents.policy import Policy, Slo, SloClass
+from agents.workload.state import WorkloadState, new_state
+from model.capacity.evidence import SlotEvidence
+from model.capacity.posterior import CapacityPosterior
+from streams.records.facts import ClassCounts, SloCounts
+from streams.runtime.commits import pack
+from tests.agents.planning.plan_samples import policy, spec
+from tests.agents.workload.demand_samples import CALM, LONG, Service, grown, pool
+
+TYPES = ("a100", "h100", "l40s", "mi300x", "b200", "gaudi3", "t4")
+
+
+def declared(gpu_type: str, **changes: Any) -> Policy:
+    return policy(spec("w", gpu_type=gpu_type, **({"capacity_rps": 3.0, "lead_time_s": 90.0} | changes)))
+
+
+def taught(capacity: CapacityPosterior, rate: float, begin_slot: int, slots: int = 8) -> None:
+    for k in range(begin_slot, begin_slot + slots):
+        capacity.observe(SlotEvidence(15_000 * (k + 1), 15.0, rate, 0.0, 0.0, 1, 0, 0, ttft_s=2.0, objective=0.99))
+
+
+def moved(state: WorkloadState, now: Policy) -> WorkloadState:
+    """After a restart, by way of the bytes of a commit record."""
+    stored = msgspec.msgpack.decode(pack(snapshot_state(state)), type=StateSnapshot)
+    return restore_state("w", stored, now)
+
+
+def of_a_replica(state: WorkloadState) -> tuple[Any, ...]:
+    return state.capacity.snapshot(), state.lead.snapshot(), state.power_w, state.unit, state.per_request
+
+
+def test_on_another_gpu_a_replica_is_learned_anew_and_on_the_first_again_it_is_known() -> None:
+    state = new_state("w", declared("a100"), 0)
+    taught(state.capacity, 2.5, 0)
+    state.lead.update(200.0)
+    state.power_w, state.tried, state.last_proposed = 700.0, True, 4
+    state.budget.observe(15_000, 100.0, 0.5)
+    known = of_a_replica(state)
+
+    other = moved(state, declared("h100", capacity_rps=9.0, lead_time_s=40.0))
+    assert other.capacity.evidence == 0.0
+    assert float(other.capacity.quantiles((0.5,))[0]) == pytest.approx(9.0, rel=0.02)
+    assert other.lead.quantile(0.5) == pytest.approx(40.0, rel=0.01)
+    assert (other.power_w, other.tried, other.gpu_type) == (None, False, "h100")
+    assert other.budget.snapshot() == state.budget.snapshot(), "what users saw is of the service"
+    assert other.last_proposed == 4
+
+    taught(other.capacity, 7.0, 20)
+    again = moved(other, declared("a100"))
+    assert of_a_replica(again) == known
+    assert moved(again, declared("h100", capacity_rps=9.0)).capacity.snapshot() == other.capacity.snapshot()
+
+
+def test_a_type_declared_for_the_first_time_is_what_there_was() -> None:
+    state = new_state("w", declared(""), 0)
+    taught(state.capacity, 2.5, 0)
+    named = moved(state, declared("a100"))
+    assert of_a_replica(named) == of_a_replica(state)
+    assert named.gpu_type == "a100"
+    silent = moved(named, declared(""))
+    assert of_a_replica(silent) == of_a_replica(state)
+    assert silent.gpu_type == "a100", "who falls silent has not moved"
+    assert moved(silent, declared("h100")).capacity.evidence == 0.0
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(TYPES), st.integers(0, 3)), min_size=1, max_size=14))
+def test_each_of_the_last_types_is_found_as_it_was_left(stays: list[tuple[str, int]]) -> None:
+    """Against a dictionary that keeps the four which were left last."""
+    state, left, slot = new_state("w", declared(stays[0][0]), 0), dict[str, tuple[Any, ...]](), 0
+    for gpu_type, slots in stays:
+        if gpu_type != state.gpu_type:
+            left.pop(state.gpu_type, None)
+            left[state.gpu_type] = of_a_replica(state)
+            expected = left.pop(gpu_type, None)
+            left = dict(list(left.items())[-4:])
+            state = moved(state, declared(gpu_type))
+            nothing = of_a_replica(new_state("w", declared(gpu_type), 0))
+            assert of_a_replica(state) == (nothing if expected is None else expected)
+        assert [gpu.gpu_type for gpu in state.elsewhere] == list(left)
+        taught(state.capacity, 2.0, slot, slots)
+        state.lead.update(100.0 + slot)
+        slot += slots + 3
+
+
+def test_classes_are_learned_anew_too_and_keep_their_budgets() -> None:
+    slo = Slo(classes=(SloClass("chat", 2.0, 0.2, 0.99), SloClass("bulk", 9.0, 0.5, 0.9)))
+    state = new_state("w", declared("a100", slo=slo), 0)
+    for k in range(1, 6):
+        told = [SloCounts("engine", 15_000 * k, (ClassCounts("chat", 90.0 * k, 100.0 * k),))]
+        slot = SlotEvidence(15_000 * k, 15.0, 6.6, 0.0, 0.0, 3, 0, 0, ttft_s=2.0, objective=0.99)
+        state.classes.learn(state.spec, told, slot)
+    before = state.classes.known["chat"]
+    assert before.capacity.evidence > 0.0
+    other = moved(state, declared("h100", slo=slo)).classes.known["chat"]
+    assert other.capacity.evidence == 0.0
+    assert other.budget.snapshot() == before.budget.snapshot()
+    there = moved(moved(state, declared("h100", slo=slo)), declared("a100", slo=slo))
+    assert there.classes.snapshot() == state.classes.snapshot()
+
+
+def test_a_service_counted_in_tokens_is_so_on_the_other_gpu() -> None:
+    first, second = (Policy(workloads=(pool("both", capacity_rps=2.0, gpu_type=name),)) for name in ("a100", "h100"))
+    state, service = new_state("w", first, 0), Service()
+    grown(state, service, 60, CALM)
+    in_requests = moved(state, second)
+    assert in_requests.unit == "requests"
+    grown(state, service, 24, LONG)
+    assert state.unit == "output_tokens"
+    state.event_loads = {"launch": 900.0}
+    other = moved(state, second)
+    assert (other.unit, other.per_request, other.capacity.evidence) == ("output_tokens", state.per_request, 0.0)
+    assert other.per_request is not None
+    assert float(other.capacity.quantiles((0.5,))[0]) == pytest.approx(2.0 * other.per_request, rel=0.02)
+    assert other.event_loads == {"launch": 900.0}
+
+    # What is known of one GPU from the time of the other unit goes on in its own until the next slot says more.
+    back = moved(in_requests, first)
+    grown(back, service, 1, LONG)
+    later = moved(back, second)
+    assert later.unit == "requests"
+    assert later.event_loads == {}
+    grown(later, service, 1, LONG)
+    assert later.unit == "output_tokens"
