@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 
+import infra
 from infra.errors import HarmonyError
 
 MOST_RESTARTS = 5
@@ -140,4 +141,5 @@ def _ending(code: int) -> str:
 
 def worker_command(config: Path, *arguments: str) -> list[str]:
     """Argument list of a worker process of this installation."""
-    return [sys.executable, "-m", "infra", "worker", "--config", str(config), *arguments]
+    # The wheel calls the package `harmony.infra`.
+    return [sys.executable, "-m", infra.__name__, "worker", "--config", str(config), *arguments]

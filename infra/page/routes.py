@@ -7,7 +7,7 @@ import gzip
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from importlib.resources import files
+from pathlib import Path
 from typing import Final
 
 import orjson
@@ -50,7 +50,7 @@ class Asset:
 def load_assets() -> dict[str, Asset]:
     """The page's files by name; they come with the package, nothing is fetched."""
     assets = {}
-    for file in files("infra.page").joinpath("static").iterdir():
+    for file in Path(__file__).with_name("static").iterdir():
         suffix = file.name[file.name.rfind(".") :]
         if suffix in _TYPES:
             body = file.read_bytes()
