@@ -24,7 +24,9 @@ PACKAGES: Final = frozenset({"streams", "agents", "model", "infra"})
 PARENT: Final = "harmony"
 """The one package that the wheel installs."""
 
-_CODE: Final = re.compile(rf"(?:^|[;:])[ \t]*(?:import|from) +({'|'.join(sorted(PACKAGES))})(?:\.\w+)*(?: +import\b|\s*$)", re.M)
+_CODE: Final = re.compile(
+    rf"(?:^|[;:])[ \t]*(?:import|from) +({'|'.join(sorted(PACKAGES))})(?:\.\w+)*(?: +import\b|\s*$)", re.MULTILINE
+)
 _FROM: Final = re.compile(rb"from(?:[ \t\f]|\\\r?\n)+")
 
 
