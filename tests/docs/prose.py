@@ -33,6 +33,9 @@ _CODE = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)", re.DOTALL)
 _PANEL = re.compile(r"([Pp]anels? )\*[^*]+\*")
 # A list of names counts as one word.
 _CODE_LIST = re.compile(r"\bcode(?:,? (?:and )?code)+\b")
+# A figure with its unit, and a range of figures, count as one word.
+_UNIT = r"(?: ?(?:%|s|ms|µs|ns|h|W|KB|MB|GB|KiB|MiB|GiB|requests/s|tokens/s|GPU-hours)(?![\w/]))?"
+_FIGURE = re.compile(rf"(?<![\w.])[<≤≥×≈]?[\d.,/:+−-]*\d{_UNIT}(?:(?: to | → |–| / )[\d.,]*\d{_UNIT})*")
 _LINK = re.compile(r"!?\[((?:[^\[\]]|\[[^\]]*\])*)\]\([^)]*\)")
 _ITEM = re.compile(r"^ *(?:[*+-]|\d+\.) +")
 # A full stop that ends no sentence.
@@ -65,6 +68,15 @@ def blocks(page: str) -> Iterator[tuple[str, str]]:
             paragraph = [_ITEM.sub("", stripped.lstrip("> "))]
 
 
+def words_of(sentence: str) -> list[str]:
+    """Returns the words of a sentence.
+
+    >>> words_of("It keeps 99.1 to 99.7 % with 30 s, code and code.")
+    ['It', 'keeps', '0', 'with', '0,', 'code.']
+    """
+    return _CODE_LIST.sub("code", _FIGURE.sub("0", sentence)).split()
+
+
 def problems(page: str) -> list[str]:
     """Returns one sentence for each place that breaks a rule.
 
@@ -79,7 +91,7 @@ def problems(page: str) -> list[str]:
         if kind != "text":
             continue
         for sentence in _SENTENCE_END.split(_ABBREVIATION.sub(r"\1", text)):
-            count = sum(1 for word in _CODE_LIST.sub("code", sentence).split() if _WORD.search(word))
+            count = sum(1 for word in words_of(sentence) if _WORD.search(word))
             if count > MAX_SENTENCE_WORDS:
                 found.append(f"{count} words: {sentence}")
             if _PRONOUN_SUBJECT.match(sentence.lstrip("*_(")) and "?" not in sentence and not sentence.endswith(":"):
