@@ -16,9 +16,9 @@ RUN uv sync --frozen --no-default-groups --extra keda --no-editable
 # Compiled loops, too, or every new container would compile them for most of a minute. They are taken for those of their
 # sources by time stamps, of which layers keep whole seconds.
 RUN cd "$(/opt/harmony/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
-    && find model -name '*.py' -exec touch --date=2024-01-01T00:00:00Z {} + \
-    && /opt/harmony/bin/python -m compileall -q -f model \
-    && /opt/harmony/bin/python -m infra.worker.warm_up
+    && find harmony -name '*.py' -exec touch --date=2024-01-01T00:00:00Z {} + \
+    && /opt/harmony/bin/python -m compileall -q -f harmony \
+    && /opt/harmony/bin/python -m harmony.infra.worker.warm_up
 
 FROM ${PYTHON_IMAGE}
 RUN groupadd --gid 10001 harmony \

@@ -50,7 +50,7 @@ bench: setup ## Measure it beside its rivals, write tests/bench/results and docs
 	run latency-50000 latency --workloads 100,1000 --samples-per-s 50000 && \
 	run latency-network latency --workloads 100 --weights model/weights && \
 	run recovery recovery --workloads 100,1000 && run recovery-10000 recovery --workloads 10000 && \
-	$(BIN)/python -m tests.bench.measured_pages
+	$(BIN)/python -m tests.claims.pages
 
 soak: setup ## A worker under steady telemetry: memory, lag, open files (DURATION=1h)
 	@exec $(BIN)/python -m tests.faults.soak --duration $(DURATION) --seed $(SEED)

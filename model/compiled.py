@@ -4,7 +4,7 @@ No fast-math: every operation is the one written, in the order written, so that 
 The interpreter's lock is free while they run.
 
 The code is for any x86-64 server since 2013, not for the machine that compiles it: an image may bring it along
-(`python -m infra.worker.warm_up` in its build), and it is no slower (`harmony bench plan`).
+(`python -m harmony.infra.worker.warm_up` in its build), and it is no slower (`harmony bench plan`).
 """
 
 from __future__ import annotations

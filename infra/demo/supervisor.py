@@ -15,6 +15,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Self
 
+import infra
 from infra.console.errors import HarmonyError
 
 MOST_RESTARTS = 5
@@ -144,6 +145,7 @@ def _ending(code: int) -> str:
 
 def worker_command(config: Path, *arguments: str) -> list[str]:
     """Argument list of a worker process of this installation."""
+import infra
     return [sys.executable, "-m", "infra", "worker", "--config", str(config), *arguments]
 
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache, partial
-from importlib.resources import files
+from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
@@ -62,7 +62,7 @@ class Asset:
 def load_assets() -> dict[str, Asset]:
     """The page's files by name; they come with the package, nothing is fetched."""
     assets = {}
-    for file in files("infra.page").joinpath("static").iterdir():
+    for file in Path(__file__).with_name("static").iterdir():
         suffix = file.name[file.name.rfind(".") :]
         if suffix in _TYPES:
             body = file.read_bytes()

@@ -11,6 +11,7 @@ import numpy as np
 import structlog
 
 from agents.planning import planner
+from infra.console.host import watch_parent
 from model import compiled
 from model import numerics as digits
 from model import numerics as widening
@@ -23,10 +24,11 @@ from model.numerics import average_of_known, exponential_averages
 from streams.ingest.warm_up import warm_up as warm_up_ingest
 
 log = structlog.get_logger(__name__)
-_FORECASTERS = """
-from infra.console.host import watch_parent
+# The wheel calls these modules `harmony.infra...`.
+_FORECASTERS = f"""
+from {watch_parent.__module__} import watch_parent
 watch_parent()
-from infra.worker.warm_up import warm_up_forecasters
+from {__package__}.warm_up import warm_up_forecasters
 warm_up_forecasters()
 """
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from infra.lab.bench.scale import slots_of
 from tests.bench.markdown import conditions, table
-from tests.bench.performance_goals import goals
 from tests.bench.stored import results
 
 _BASELINES = {"single": "aiokafka loop", "packed": "aiokafka loop", "binary": "fetch only"}
@@ -19,11 +18,6 @@ _RECOVERIES = ("recovery", "recovery-10000")
 
 def _range(figure: Mapping[str, float], digits: int = 0) -> str:
     return f"{figure['median']:,.{digits}f} ({figure['min']:,.{digits}f}–{figure['max']:,.{digits}f})"
-
-
-def _goals() -> str:
-    rows = [(goal.what, goal.aimed_at, goal.measured, "kept" if goal.kept else "**missed**") for goal in goals(results)]
-    return table(("", "aimed at", "measured", ""), rows)
 
 
 def _ingest() -> str:
@@ -260,7 +254,6 @@ def _latency_short() -> str:
 
 
 BLOCKS: Mapping[str, Callable[[], str]] = {
-    "goals": _goals,
     "ingest": _ingest,
     "ingest_short": _ingest_short,
     "plan": _plan,

@@ -7,8 +7,8 @@ from statistics import fmean
 from typing import Final
 
 from tests.bench.markdown import table
-from tests.bench.replay_cells import OBJECTIVE, SHIPPED, UNTUNED, Scored, standings
-from tests.bench.stored import results
+from tests.bench.replay_cells import OBJECTIVE, SHIPPED, UNTUNED, Scored, Standing, standings
+from tests.bench.stored import Document, results
 
 _NAMES: Final = {
     "harmony": "HARMONY tuned, fast guards",
@@ -36,8 +36,16 @@ _LOADS_IN_A_TABLE: Final = 2
 
 
 def _cells() -> dict[str, dict[str, Scored]]:
-    found = results("replay_cells")["results"]
+    return _scored(results("replay_cells")["results"])
+
+
+def _scored(found: Document) -> dict[str, dict[str, Scored]]:
     return {name: {policy: Scored(**its) for policy, its in cell.items()} for name, cell in found.items()}
+
+
+def standing(found: Document, policy: str) -> Standing:
+    """The standing of one policy over all cells of a record's results."""
+    return next(its for its in standings(_scored(found)) if its.policy == policy)
 
 
 def _summary() -> str:

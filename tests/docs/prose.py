@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 MAX_SENTENCE_WORDS = 22
 # Pages that are written by a program, from texts in the product or from measured results.
-GENERATED = ("settings.md", "metrics.md", "formats/README.md", "measured.md")
+GENERATED = ("settings.md", "metrics.md", "measured.md")
 # Words that make a person of a program, or that hide the subject of a sentence.
 DIALECT = re.compile(
     r"(?<!-)\b(tells?|told|telling|heard|hears?|lives|lived|whoever|whatever|somebody|nobody|anybody|everybody|mine|ours"
@@ -29,6 +29,13 @@ _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _MEASURED = re.compile(r"^<!-- (?:(?:measured|table): \S+|(?!end )\w+) -->$.*?^<!-- end -->$", re.DOTALL | re.MULTILINE)
 _FENCE = re.compile(r"^ *(```|~~~).*?^ *\1 *$", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)", re.DOTALL)
+# The title of a dashboard's panel.
+_PANEL = re.compile(r"([Pp]anels? )\*[^*]+\*")
+# A list of names counts as one word.
+_CODE_LIST = re.compile(r"\bcode(?:,? (?:and )?code)+\b")
+# A figure with its unit, and a range of figures, count as one word.
+_UNIT = r"(?: ?(?:%|s|ms|µs|ns|h|W|KB|MB|GB|KiB|MiB|GiB|requests/s|tokens/s|GPU-hours)(?![\w/]))?"
+_FIGURE = re.compile(rf"(?<![\w.])[<≤≥×≈]?[\d.,/:+−-]*\d{_UNIT}(?:(?: to | → |–| / )[\d.,]*\d{_UNIT})*")
 _LINK = re.compile(r"!?\[((?:[^\[\]]|\[[^\]]*\])*)\]\([^)]*\)")
 _ITEM = re.compile(r"^ *(?:[*+-]|\d+\.) +")
 # A full stop that ends no sentence.
@@ -43,7 +50,7 @@ def blocks(page: str) -> Iterator[tuple[str, str]]:
     page = _MEASURED.sub(lambda found: found[0] if "<!-- walk -->" in found[0] else "", page)
     page = _COMMENT.sub("", _FENCE.sub("\n", page))
     page = _CODE.sub("code", page)
-    page = _LINK.sub(r"\1", page)
+    page = _PANEL.sub(r"\1", _LINK.sub(r"\1", page))
     paragraph: list[str] = []
     for line in [*page.splitlines(), ""]:
         stripped = line.strip()
@@ -61,6 +68,15 @@ def blocks(page: str) -> Iterator[tuple[str, str]]:
             paragraph = [_ITEM.sub("", stripped.lstrip("> "))]
 
 
+def words_of(sentence: str) -> list[str]:
+    """Returns the words of a sentence.
+
+    >>> words_of("It keeps 99.1 to 99.7 % with 30 s, code and code.")
+    ['It', 'keeps', '0', 'with', '0,', 'code.']
+    """
+    return _CODE_LIST.sub("code", _FIGURE.sub("0", sentence)).split()
+
+
 def problems(page: str) -> list[str]:
     """Returns one sentence for each place that breaks a rule.
 
@@ -75,7 +91,7 @@ def problems(page: str) -> list[str]:
         if kind != "text":
             continue
         for sentence in _SENTENCE_END.split(_ABBREVIATION.sub(r"\1", text)):
-            count = sum(1 for word in sentence.split() if _WORD.search(word))
+            count = sum(1 for word in words_of(sentence) if _WORD.search(word))
             if count > MAX_SENTENCE_WORDS:
                 found.append(f"{count} words: {sentence}")
             if _PRONOUN_SUBJECT.match(sentence.lstrip("*_(")) and "?" not in sentence and not sentence.endswith(":"):

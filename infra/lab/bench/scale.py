@@ -108,7 +108,7 @@ def ring_kb() -> float:
 
 
 def _run(job: Mapping[str, int]) -> dict[str, Any]:
-    command = [sys.executable, "-m", "infra.lab.bench.scale_subject", json.dumps(job)]
+    command = [sys.executable, "-m", f"{__package__}.scale_subject", json.dumps(job)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)

@@ -64,7 +64,7 @@ class Measured:
 
 def ours() -> Subject:
     """This project's stage 1."""
-    return Subject("harmony", (sys.executable, "-m", "infra.lab.bench.ingest_subject"))
+    return Subject("harmony", (sys.executable, "-m", f"{__package__}.ingest_subject"))
 
 
 def rival(name: str, script: str, python: str = sys.executable, share: float = 1.0) -> Subject:

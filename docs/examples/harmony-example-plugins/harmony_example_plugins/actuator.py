@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from agents.records import Target
-from infra.actuate.actuator import NotApplied, Order
+from harmony.agents.records import Target
+from harmony.infra.actuate.actuator import NotApplied, Order
 
 
 class Directory:

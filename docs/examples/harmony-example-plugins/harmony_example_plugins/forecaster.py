@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from model.contract import ContextBatch, ForecastBatch
+from harmony.model.contract import ContextBatch, ForecastBatch
 
 
 class BusiestHour:

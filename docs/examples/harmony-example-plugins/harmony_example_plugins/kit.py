@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
+from harmony.infra.actuate.conformance.kit import ABILITIES
+from harmony.infra.actuate.conformance.subjects import DeskSubject
+from harmony.infra.actuate.controller import Desk
 from harmony_example_plugins.actuator import Directory
-from infra.actuate.conformance.kit import ABILITIES
-from infra.actuate.conformance.subjects import DeskSubject
-from infra.actuate.controller import Desk
 
 
 class Files:

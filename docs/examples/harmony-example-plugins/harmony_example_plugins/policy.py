@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agents.planning.rows import PolicyQuestion
+from harmony.agents.planning.rows import PolicyQuestion
 
 
 class EvenNumbers:

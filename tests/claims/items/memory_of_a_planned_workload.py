@@ -1,0 +1,18 @@
+"""Size: memory of a further workload that is planned and decided."""
+
+from __future__ import annotations
+
+from tests.claims.claim import Bar, Claim
+from tests.claims.measurements import SCALE
+
+CLAIM = Claim(
+    id="memory-of-a-planned-workload",
+    sentence="A further workload that is planned and decided takes at most 24 KB.",
+    source="docs/lab/performance.md",
+    measured_by=SCALE,
+    figure=lambda its: 1.024 * its["planned"]["kb_per_workload"][-1],
+    bar=Bar(24.0, at_most=True),
+    shown="{:.1f} KB",
+    control="rings of eight-byte cells, computed",
+    control_figure=lambda its: 1.024 * (its["planned"]["kb_per_workload"][-1] + its["ring_kb_per_workload"]),
+)
