@@ -145,8 +145,8 @@ def _ending(code: int) -> str:
 
 def worker_command(config: Path, *arguments: str) -> list[str]:
     """Argument list of a worker process of this installation."""
-import infra
-    return [sys.executable, "-m", "infra", "worker", "--config", str(config), *arguments]
+    # The wheel calls the package `harmony.infra`.
+    return [sys.executable, "-m", infra.__name__, "worker", "--config", str(config), *arguments]
 
 
 # Figures of the workers of this run, read from their own metrics pages.
