@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 MAX_SENTENCE_WORDS = 22
 # Pages that are written by a program, from texts in the product or from measured results.
-GENERATED = ("settings.md", "metrics.md", "measured.md")
+GENERATED = ("settings.md", "metrics.md")
 # Words that make a person of a program, or that hide the subject of a sentence.
 DIALECT = re.compile(
     r"(?<!-)\b(tells?|told|telling|heard|hears?|lives|lived|whoever|whatever|somebody|nobody|anybody|everybody|mine|ours"
