@@ -21,7 +21,8 @@ GENERATED = ("settings.md", "metrics.md")
 DIALECT = re.compile(
     r"(?<!-)\b(tells?|told|telling|heard|hears?|lives|lived|whoever|whatever|somebody|nobody|anybody|everybody|mine|ours"
     r"|believes?|believed|forgets?|forgot|forgotten|speaks?|spoke|spoken|knows|knew|says|said|thinks|wants|luck|dared"
-    r"|pretends?|pretended|foretells?|in doubt|its word|last word|operator's word|of old|nevertheless|hindsight)\b",
+    r"|pretends?|pretended|foretells?|in doubt|go(?:es|ing)? on|went on|g[ia]ves? up|given up|for ever|anew|of old"
+    r"|its word|last word|operator's word|nevertheless|hindsight)\b",
     re.IGNORECASE,
 )
 _PRONOUN_SUBJECT = re.compile(r"(What|Who|Whose|Which|Nor|Neither)\b")
