@@ -96,7 +96,7 @@ FISHER = Measurement(
 ROLLING_ZERO_SHOT = Measurement(
     "rolling-zero-shot",
     f"{_EVALUATE} --protocol rolling --track zeroshot --draws 200 --models network,served,served_pool",
-    "hours",
+    "minutes",
 )
 ROLLING = Measurement(
     "rolling", f"{_EVALUATE} --protocol rolling --draws 100 --models served_pool,served_ridge,ewma,last", "minutes"
