@@ -1,6 +1,6 @@
 # `make run` and `make test` set up everything they need by themselves; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test faults test-fast check bench soak fuzz audit sbom docs format clean
+.PHONY: help setup run test faults test-fast check bench claims soak fuzz audit sbom docs format clean
 MAKEFLAGS += --no-print-directory
 
 ARGS ?=
@@ -51,6 +51,9 @@ bench: setup ## Measure it beside its rivals, write tests/bench/results and docs
 	run latency-network latency --workloads 100 --weights model/weights && \
 	run recovery recovery --workloads 100,1000 && run recovery-10000 recovery --workloads 10000 && \
 	$(BIN)/python -m tests.claims.pages
+
+claims: setup ## Measure what is claimed: figure, bar, pass or open (ALL=1: hours too; ALL=1 RECORD=1: store them); ten minutes
+	@exec $(BIN)/python -m tests.claims $(if $(ALL),--all) $(if $(RECORD),--record) $(ARGS)
 
 soak: setup ## A worker under steady telemetry: memory, lag, open files (DURATION=1h)
 	@exec $(BIN)/python -m tests.faults.soak --duration $(DURATION) --seed $(SEED)

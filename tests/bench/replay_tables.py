@@ -23,10 +23,10 @@ _NAMES: Final = {
     "kpa": "Knative KPA",
     "keda-queue": "KEDA queue + KV",
     "hpa": "HPA",
-    "static-peak": "static peak (told)",
+    "static-peak": "static peak (known)",
 }
 _SHORT: Final = {
-    "static-peak": "fixed fleet that was told the peak",
+    "static-peak": "fixed fleet sized for the known peak",
     SHIPPED: "HARMONY as shipped",
     "kpa": "Knative KPA, tuned",
     "hpa": "HPA, tuned",

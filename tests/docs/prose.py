@@ -16,12 +16,13 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 MAX_SENTENCE_WORDS = 22
 # Pages that are written by a program, from texts in the product or from measured results.
-GENERATED = ("settings.md", "metrics.md", "measured.md")
+GENERATED = ("settings.md", "metrics.md")
 # Words that make a person of a program, or that hide the subject of a sentence.
 DIALECT = re.compile(
     r"(?<!-)\b(tells?|told|telling|heard|hears?|lives|lived|whoever|whatever|somebody|nobody|anybody|everybody|mine|ours"
     r"|believes?|believed|forgets?|forgot|forgotten|speaks?|spoke|spoken|knows|knew|says|said|thinks|wants|luck|dared"
-    r"|pretends?|pretended|foretells?|in doubt|its word|last word|operator's word|of old|nevertheless|hindsight)\b",
+    r"|pretends?|pretended|foretells?|in doubt|go(?:es|ing)? on|went on|g[ia]ves? up|given up|for ever|anew|of old"
+    r"|its word|last word|operator's word|nevertheless|hindsight)\b",
     re.IGNORECASE,
 )
 _PRONOUN_SUBJECT = re.compile(r"(What|Who|Whose|Which|Nor|Neither)\b")

@@ -20,7 +20,8 @@ from streams.log import Emission, LogRecord
 from streams.runtime.lane import Lane
 
 
-async def _commit_first(lane: Lane, group: list[Emission]) -> None:
+async def commit_first(lane: Lane, group: list[Emission]) -> None:
+    """Publish the commit records of a group before its outputs."""
     commits = [r for e in group for r in e.commits]
     if commits:
         await lane._send(commits)
@@ -43,7 +44,7 @@ async def _sealed_first(lane: DecideLane, records: Sequence[LogRecord]) -> Async
 def main() -> None:
     name = sys.argv.pop(1)
     if name == "commit-first":
-        Lane._publish = _commit_first  # type: ignore[method-assign]
+        Lane._publish = commit_first  # type: ignore[method-assign]
         DecideLane.fold = _sealed_first  # type: ignore[method-assign]
     elif name == "unasked":
         from infra.kafka.admin import TopicAdmin
