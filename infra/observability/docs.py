@@ -28,8 +28,8 @@ OpenMetrics. Beyond loopback it needs a token: `Authorization: Bearer <advanced.
   `infra/deploy/prometheus/prometheus.yml`; the chart gives it by itself, from `settings.fleet`). Rules and alerts are
   then of each fleet, and dashboards offer a choice. Of a single fleet it may be missing.
 
-Dashboards are in `infra/deploy/grafana`, rules and a Prometheus configuration in `infra/deploy/prometheus`. Each alert has a page in
-[operations/runbooks](operations/runbooks/README.md).
+Dashboards are in `infra/deploy/grafana`, rules and a Prometheus configuration in `infra/deploy/prometheus`. Each alert
+has a page in [operations/runbooks](operations/runbooks/README.md).
 
 | metric | type | labels | what it says |
 |---|---|---|---|

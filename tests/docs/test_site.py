@@ -95,8 +95,14 @@ def test_the_faq_answers_all_twenty_five() -> None:
 
 def test_links_out_of_the_site_become_names_and_others_stay() -> None:
     page = DOCS / "concepts/decision.md"
-    assert rewritten("[`agents/decide/guards/chain.py`](../../agents/guards.py)", page) == "`agents/decide/guards/chain.py`"
-    assert rewritten("see [the guards](../../agents/guards.py#L3).", page) == "see the guards (`agents/decide/guards/chain.py`)."
+    assert (
+        rewritten("[`agents/decide/guards/chain.py`](../../agents/decide/guards/chain.py)", page)
+        == "`agents/decide/guards/chain.py`"
+    )
+    assert (
+        rewritten("see [the guards](../../agents/decide/guards/chain.py#L3).", page)
+        == "see the guards (`agents/decide/guards/chain.py`)."
+    )
     assert rewritten("[runbooks](../operations/runbooks)", page) == "[runbooks](../operations/runbooks/README.md)"
     for kept in (
         "[a](https://example.com/x.md)",
