@@ -14,8 +14,10 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def conditions(found: Document) -> str:
-    """When, where and under which load, in one line."""
-    machine, load = found["machine"], found["load_average"]
+    """When, where and under which load, in one line; old records hold no load."""
+    machine, load = found["machine"], found.get("load_average")
+    if load is None:
+        return f"{found['date']}, {machine['cores']} cores.\n"
     cpu = "Intel Xeon" if machine["cpu"].startswith("Intel") else machine["cpu"]
     place = f"{machine['cores']} cores ({cpu}), {machine['memory_gib']:.0f} GiB, Python {machine['python']}"
     return f"{found['date']}, {place}, load average {load['least']:.1f} to {load['most']:.1f}.\n"

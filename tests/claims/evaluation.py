@@ -1,6 +1,7 @@
-"""Stores the summary of `harmony evaluate` as a record: `python -m tests.claims.evaluation --json FILE OPTION...`.
+"""Stores the summary of `harmony evaluate` or `harmony ablate` as a record.
 
-The options are those of `harmony evaluate`; the data are looked for in `$HARMONY_DATA_DIR`.
+`python -m tests.claims.evaluation COMMAND OPTION... --json FILE`; the options are those of the command. The data are
+looked for in `$HARMONY_DATA_DIR`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,11 @@ def by_model(report: Mapping[str, Any]) -> dict[str, Any]:
     return {row["model"]: row for row in report["summary"]}
 
 
+def by_arm(report: Mapping[str, Any]) -> dict[str, Any]:
+    """The arms of an ablation by their names, and all runs."""
+    return {"arms": {row["arm"]: row for row in report["arms"]}, "runs": report["runs"]}
+
+
 def main(arguments: Sequence[str]) -> None:
     """Run the command and write the record."""
     at = arguments.index("--json")
@@ -35,11 +41,12 @@ def main(arguments: Sequence[str]) -> None:
     loads = [load_average()]
     with tempfile.TemporaryDirectory() as home:
         report = Path(home) / "report.json"
-        command = [sys.executable, "-m", "infra.cli.app", "evaluate", *options, "--json", str(report)]
+        command = [sys.executable, "-m", "infra.cli.app", *options, "--json", str(report)]
         subprocess.run(command, check=True)
         found = json.loads(report.read_bytes())
     loads.append(load_average())
-    write_json(where, document("evaluate", {"options": " ".join(options)}, by_model(found), loads))
+    summary = by_arm(found) if options[0] == "ablate" else by_model(found)
+    write_json(where, document(options[0], {"command": " ".join(options)}, summary, loads))
 
 
 if __name__ == "__main__":

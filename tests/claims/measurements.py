@@ -90,14 +90,22 @@ UNSAFE_CODE = _checks(
 _EVALUATE = "python -m tests.claims.evaluation"
 FISHER = Measurement(
     "fisher",
-    f"{_EVALUATE} --protocol fisher --input-lengths 72 --models network,served,ridge_scaled,last,clim,snaive",
+    f"{_EVALUATE} evaluate --protocol fisher --input-lengths 72 --models network,served,ridge_scaled,last,clim,snaive",
     "minutes",
 )
 ROLLING_ZERO_SHOT = Measurement(
     "rolling-zero-shot",
-    f"{_EVALUATE} --protocol rolling --track zeroshot --draws 200 --models network,served,served_pool",
+    f"{_EVALUATE} evaluate --protocol rolling --track zeroshot --draws 200 --models network,served,served_pool",
     "minutes",
 )
 ROLLING = Measurement(
-    "rolling", f"{_EVALUATE} --protocol rolling --draws 100 --models served_pool,served_ridge,ewma,last", "minutes"
+    "rolling",
+    f"{_EVALUATE} evaluate --protocol rolling --draws 100 --models served_pool,served_ridge,ewma,last",
+    "minutes",
 )
+FISHER_ADAPTED = Measurement(
+    "fisher-adapted",
+    f"{_EVALUATE} evaluate --protocol fisher --input-lengths 72 --models adapted_network",
+    "minutes",
+)
+ABLATIONS = Measurement("ablations", f"{_EVALUATE} ablate --out {{folder}} --steps 400 --seeds 3", "hours")
