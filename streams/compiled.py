@@ -1,38 +1,39 @@
-"""Loops over samples compiled to machine code: once per version, then read from a folder (docs/adr/0018, 0022).
+"""`compiled`: a loop over samples as machine code, kept in numba's file cache (docs/adr/0018, 0022).
 
-The same rules as `model.compiled`, which `streams` may not import: no fast-math, so that every sum is the one written,
-in the order written; code for any x86-64 server since 2013, so that an image may bring it along; the interpreter's lock
-is free while a loop runs.
+No compiled function of this package calls one of another file, so numba's own rule is enough: code is stale when the
+content of its file has changed. There is no fast-math: every sum is the one written, in the order written. The
+interpreter's lock is free while a loop runs.
+
+Code is for the level x86-64-v3 (any server since 2013), so that an image may bring it along. Other machines get code
+of their own.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
 import shutil
-import stat
-import tempfile
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 import llvmlite.binding
 
-__all__ = ["compiled", "completing", "is_complete"]
+__all__ = ["compiled", "compiling_once"]
 
 _TARGET: Final = {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": ""}
-_NEEDED: Final = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
+_NEEDED_FEATURES: Final = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
 
 
 def _choose_target() -> None:
-    """Before numba is imported, for it reads its target then."""
+    """Set the CPU level before numba is imported, because numba reads it then."""
     try:
         features = llvmlite.binding.get_host_cpu_features()
-    except RuntimeError:  # a machine that LLVM cannot ask
+    except RuntimeError:  # LLVM does not know this machine.
         return
-    if "NUMBA_CPU_NAME" not in os.environ and all(features.get(name) for name in _NEEDED):
+    if "NUMBA_CPU_NAME" not in os.environ and all(features.get(name) for name in _NEEDED_FEATURES):
         os.environ.update(_TARGET)
 
 
@@ -41,71 +42,47 @@ import numba  # noqa: E402
 
 F = TypeVar("F", bound=Callable[..., object])
 
-_config: Any = numba.config
+_folders: list[Path] = []  # where numba keeps the code of this package, in the order of the imports
 
 
 def compiled(function: F) -> F:
-    """The function as machine code, compiled at its first call."""
-    # What is stored knows only of changes in its own file, not of those in the files that it calls.
-    before, _config.CACHE_DIR = _config.CACHE_DIR, str(_FOLDER or "")
+    """The function as machine code, compiled at its first call or read from numba's file cache."""
     try:
-        return cast("F", numba.njit(nogil=True, cache=_FOLDER is not None, error_model="numpy")(function))
-    finally:
-        _config.CACHE_DIR = before
+        dispatcher: Any = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+    except RuntimeError:  # No folder can be written to: every process compiles for itself.
+        return cast("F", numba.njit(nogil=True, error_model="numpy")(function))
+    folder = Path(dispatcher.stats.cache_path)
+    _adopt(Path(function.__code__.co_filename), folder)
+    _folders.append(folder)
+    return cast("F", dispatcher)
 
 
-def _folder() -> Path | None:
-    """Where this version's code is kept: `NUMBA_CACHE_DIR`, beside the source, or the user's cache; None: nowhere."""
-    here = Path(__file__).parent
-    digest = hashlib.blake2b(digest_size=8)
-    for path in sorted(here.rglob("*.py")):
-        source = path.read_bytes()
-        if b"@compiled" in source:
-            digest.update(source)
-    beside, folder_name = here / "__pycache__", f"harmony-streams-{digest.hexdigest()}"
-    places = [Path(_config.CACHE_DIR)] if _config.CACHE_DIR else [beside, Path.home() / ".cache"]
-    for place in places:
-        folder = place / folder_name
-        with contextlib.suppress(OSError):
-            if not folder.exists():
-                place.mkdir(parents=True, exist_ok=True)
-                _adopt(beside / folder_name, folder)
-            folder.mkdir(exist_ok=True)
-            if os.access(folder, os.W_OK):
-                return folder
-    return None
+@cache
+def _adopt(source: Path, folder: Path) -> None:
+    """Copy the code that an image brought beside a source file to numba's folder for it.
+
+    numba reads only from a folder that it may write to. Newer code that is already there stays.
+    """
+    with contextlib.suppress(OSError):
+        # ".nbc" sorts before ".nbi": an index must not name code that is not there yet.
+        for path in sorted((source.parent / "__pycache__").glob(f"{source.stem}.*.nb[ci]"), key=_by_suffix):
+            target = folder / path.name
+            if not target.exists() or target.stat().st_mtime < path.stat().st_mtime:
+                part = folder / f"{path.name}.{os.getpid()}"
+                shutil.copyfile(path, part)
+                part.replace(target)
 
 
-def _adopt(brought: Path, folder: Path) -> None:
-    """Copy machine code that an image brought along, whole or not at all: numba reads only where it may write."""
-    if brought.is_dir():
-        with contextlib.suppress(OSError), tempfile.TemporaryDirectory(dir=folder.parent) as parts:
-            whole = Path(parts) / folder.name
-            shutil.copytree(brought, whole, copy_function=shutil.copyfile)
-            for path in (whole, *whole.rglob("*")):
-                path.chmod(path.stat().st_mode | stat.S_IWUSR)
-            whole.rename(folder)
-
-
-_FOLDER: Final = _folder()
-_COMPLETE: Final = "complete"
-
-
-def is_complete() -> bool:
-    """Whether someone has compiled all that ingest runs."""
-    return _FOLDER is not None and (_FOLDER / _COMPLETE).exists()
+def _by_suffix(path: Path) -> tuple[str, str]:
+    return path.suffix, path.name
 
 
 @contextlib.contextmanager
-def completing() -> Iterator[bool]:
-    """Compile all that ingest runs inside: who comes meanwhile waits, and reads.
-
-    Yields whether it is still to be compiled; False where machine code is not kept, and nothing can be done beforehand.
-    """
-    if _FOLDER is None or is_complete():
-        yield False
+def compiling_once() -> Iterator[None]:
+    """Run the block in one process of the host at a time: the first one compiles, the others read its code."""
+    if not _folders:
+        yield
         return
-    with (_FOLDER / "lock").open("w") as lock:
+    with (_folders[0] / "compiling.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield not is_complete()
-        (_FOLDER / _COMPLETE).touch()
+        yield

@@ -444,8 +444,9 @@ class SlotCloser:
         scratch = self._room.scratch(len(last_seen), int(closing.size.max()))
         known = self._series.columns()
         self._series.forget_hists(slots[0][0] - 1 - self._context_steps)
-        close_slots(closing, self._pool.rows, names, known, self._rules.tables, self._limits, scratch, columns)
+        close_slots(closing, self._pool.samples(), names, known, self._rules.tables, self._limits, scratch, columns)
         hist_rows = self._hists(slots[0][1].news, columns)
+        self._pool.release(closing.head)
         pages = self._pages
         pages.load(columns, len(slots))
         for at, (_, opened) in enumerate(slots):

@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from streams.compiled import compiled
-from streams.ingest.pool_kernel import PoolRows, release
 from streams.records.samples import Bools, Bytes, Floats, Ints, Shorts, Singles
 
 SUM, MEAN, MAX = range(3)
@@ -335,6 +334,21 @@ class Names(NamedTuple):
     series_rank: Ints
 
 
+class PooledSamples(NamedTuple):
+    """The samples of the pool, by row.
+
+    Attributes:
+        series, ts_ms: [rows] series number and event time.
+        values: [rows, F], NaN where missing.
+        following: [rows] the next sample of the same slot, in log order; -1 after the last.
+    """
+
+    series: Ints
+    ts_ms: Ints
+    values: Floats
+    following: Ints
+
+
 class Closing(NamedTuple):
     """S slots to close, ascending: number, first row (-1: none) and samples; and where there was more than samples,
     every workload in order of first appearance: those of slot s are `order[order_cuts[s] : order_cuts[s + 1]]`."""
@@ -397,7 +411,7 @@ def sort_by(keys: Ints, numbers: Ints, num: int) -> None:
 
 
 @compiled
-def find(rows: PoolRows, head: int, size: int, names: Names, scratch: Scratch) -> None:
+def find(rows: PooledSamples, head: int, size: int, names: Names, scratch: Scratch) -> None:
     """The rows of a slot in log order, and their workloads."""
     following, series_of, workload_of = rows.following, rows.series, names.workload_of
     found, workloads = scratch.found, scratch.workloads
@@ -443,7 +457,7 @@ def admit(closing: Closing, at: int, names: Names, limits: Limits, scratch: Scra
 
 
 @compiled
-def in_order(size: int, rows: PoolRows, names: Names, step_ms: int, scratch: Scratch) -> int:
+def in_order(size: int, rows: PooledSamples, names: Names, step_ms: int, scratch: Scratch) -> int:
     """Put the admitted ones of a slot's samples by workload, source and time; how many there are.
 
     Mostly samples of one slot come as those of the slot before did, and the order that those needed is right again.
@@ -478,7 +492,7 @@ def in_order(size: int, rows: PoolRows, names: Names, step_ms: int, scratch: Scr
 
 
 @compiled
-def divide(count: int, rows: PoolRows, names: Names, scratch: Scratch) -> tuple[int, int]:
+def divide(count: int, rows: PooledSamples, names: Names, scratch: Scratch) -> tuple[int, int]:
     """Split ordered samples by series and workload, see `Heard`; (how many series, how many workloads)."""
     series_of, workload_of, row_of, page_rows = rows.series, names.workload_of, scratch.row_of, scratch.rows
     heard = scratch.heard
@@ -657,10 +671,10 @@ def count_known(known: Remembered, names: Names, row_of: Ints, since: int, sourc
 
 @compiled
 def close_slots(
-    closing: Closing, rows: PoolRows, names: Names, known: Remembered, rules: RuleTables, limits: Limits,
+    closing: Closing, rows: PooledSamples, names: Names, known: Remembered, rules: RuleTables, limits: Limits,
     scratch: Scratch, out: Columns,
 ) -> None:  # fmt: skip
-    """Close slots: fill `out`, remember what they say, and give their rows back to the pool."""
+    """Close slots: fill `out` and update what is remembered of every series and workload."""
     cuts, row_of, heard = out.cuts, scratch.row_of, scratch.heard
     cuts[0] = 0
     for s in range(len(closing.slot)):
@@ -697,8 +711,6 @@ def close_slots(
             row_of[scratch.workloads[i]] = ABSENT
         for i in range(closing.order_cuts[s], closing.order_cuts[s + 1]):
             row_of[closing.order[i]] = ABSENT
-        if size:
-            release(rows, closing.head[s])
         cuts[s + 1, ROWS], cuts[s + 1, SERIES], cuts[s + 1, SAMPLES] = k, first_m + m, n + count
         out.same[s] = (
             s > 0

@@ -201,6 +201,13 @@ def release(rows: PoolRows, head: int) -> None:
 
 
 @compiled
+def release_slots(rows: PoolRows, heads: Ints) -> None:
+    """Free the rows of closed slots, by the first row of each; -1 is a slot without samples."""
+    for slot in range(len(heads)):
+        release(rows, heads[slot])
+
+
+@compiled
 def index_rows(rows: PoolRows) -> None:
     """Enter every row that is not free into `places`, which is empty."""
     mask = len(rows.places) - 1

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from streams.config import StreamConfig
+from streams.ingest.aggregate_kernel import PooledSamples
 from streams.ingest.pool_kernel import (
     DUPLICATE,
     LATE,
@@ -19,6 +20,7 @@ from streams.ingest.pool_kernel import (
     SlotList,
     index_rows,
     open_slot,
+    release_slots,
     rows_from,
     take_run,
 )
@@ -117,6 +119,15 @@ class SamplePool:
         """`size` rows of a slot in log order, from this one on."""
         found: Ints = rows_from(self.rows, row, size)
         return found
+
+    def samples(self) -> PooledSamples:
+        """The columns that closing a slot reads."""
+        rows = self.rows
+        return PooledSamples(rows.series, rows.ts_ms, rows.values, rows.following)
+
+    def release(self, heads: Ints) -> None:
+        """Free the rows of closed slots, by the first row of each."""
+        release_slots(self.rows, heads)
 
     def drop_slots(self, num: int) -> None:
         """Take the first slots off the list; their samples stay until they are closed."""

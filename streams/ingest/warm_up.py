@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streams.catalogue import DEFAULT_CATALOGUE
-from streams.compiled import completing
+from streams.compiled import compiling_once
 from streams.config import StreamConfig
 from streams.ingest.kernel import IngestKernel
 from streams.log import LogRecord
@@ -20,7 +20,7 @@ def warm_up() -> None:
 
     Of several workers that start at once on a host one compiles; the others wait, and read.
     """
-    with completing():
+    with compiling_once():
         _close_a_slot()
 
 

@@ -1,4 +1,4 @@
-"""`streams` keeps machine code by the rules of `model`, which it may not import: the two say the same."""
+"""Compiled loops: code is kept where it may be written, adopted from an image, and compiled by one process of many."""
 
 from __future__ import annotations
 
@@ -9,53 +9,83 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+import streams
 
-from model import compiled as models
-from streams import compiled
-
-HERE = Path(compiled.__file__).parent
-
-
-def _rules(module: object) -> dict[str, str]:
-    """Functions without their docstrings; the name of the folder apart, which must differ."""
-    found = {}
-    for node in ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8")).body:  # type: ignore[attr-defined]
-        if isinstance(node, ast.FunctionDef):
-            body = node.body[1:] if ast.get_docstring(node) else node.body
-            text = "\n".join(ast.unparse(statement) for statement in body)
-            found[node.name] = text.replace("harmony-streams-", "harmony-")
-    return found
+_PACKAGE = Path(streams.__file__).parent
+_LOOP = "from streams.compiled import compiled\n\n@compiled\ndef twice(number):\n    return 2 * number\n"
+_CALL = """
+import json, sys
+sys.path.insert(0, ".")
+import loop
+loop.twice(21)
+stats = loop.twice.stats
+print(json.dumps([sum(stats.cache_misses.values()), sum(stats.cache_hits.values()), stats.cache_path]))
+"""
 
 
-def test_the_rules_are_those_of_the_models() -> None:
-    ours, theirs = _rules(compiled), _rules(models)
-    assert ours
-    assert ours == {name: theirs[name] for name in ours}
-    assert compiled._TARGET == models._TARGET
-    assert compiled._NEEDED == models._NEEDED
+def _environment(**variables: str) -> dict[str, str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+    return clean | {"PYTHONPATH": str(_PACKAGE.parent)} | variables
 
 
-def test_kept_where_asked_or_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled._config, "CACHE_DIR", str(tmp_path / "here"))
-    folder = compiled._folder()
-    assert folder is not None
-    assert folder.parent == tmp_path / "here"
-    assert folder.name != models._folder().name  # type: ignore[union-attr]
-    (tmp_path / "file").touch()
-    monkeypatch.setattr(compiled._config, "CACHE_DIR", str(tmp_path / "file"))
-    assert compiled._folder() is None
+def _call(folder: Path, **variables: str) -> tuple[int, int, str]:
+    """(compiled, read, folder of the code) of a process that calls the loop of this folder."""
+    answer = subprocess.run(
+        [sys.executable, "-c", _CALL], cwd=folder, env=_environment(**variables), stdout=subprocess.PIPE, check=True
+    )
+    misses, hits, path = json.loads(answer.stdout)
+    return misses, hits, path
+
+
+def _compiled_names(tree: ast.Module) -> set[str]:
+    return {
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef)
+        and any(isinstance(d, ast.Name) and d.id == "compiled" for d in node.decorator_list)
+    }
+
+
+def test_no_compiled_function_calls_one_of_another_file() -> None:
+    """numba looks only at a function's own file to see whether its code is stale."""
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(_PACKAGE.rglob("*.py"))}
+    kernels = {path: names for path, tree in trees.items() if (names := _compiled_names(tree))}
+    assert kernels
+    for path in kernels:
+        imported = {
+            alias.name for node in ast.walk(trees[path]) if isinstance(node, ast.ImportFrom) for alias in node.names
+        }
+        foreign = set().union(*(names for other, names in kernels.items() if other != path))
+        assert not imported & foreign, path
+        # A constant of another file would be frozen into the code as well.
+        assert not {name for name in imported if name.isupper()}, path
+
+
+def test_code_lies_beside_the_source_or_where_it_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "loop.py").write_text(_LOOP, encoding="utf-8")
+    assert _call(tmp_path) == (1, 0, str(tmp_path / "__pycache__"))
+    assert _call(tmp_path)[:2] == (0, 1)
+    # Code that an image has brought is read without a compiler, from a folder that may be written to.
+    misses, hits, path = _call(tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "own"))
+    assert (misses, hits) == (0, 1)
+    assert Path(path).parent == tmp_path / "own"
+
+
+def test_code_of_a_changed_file_is_compiled_again(tmp_path: Path) -> None:
+    (tmp_path / "loop.py").write_text(_LOOP, encoding="utf-8")
+    _call(tmp_path)
+    (tmp_path / "loop.py").write_text(_LOOP.replace("2 * number", "3 * number"), encoding="utf-8")
+    assert _call(tmp_path)[:2] == (1, 0)
 
 
 _START = """
 import json, sys, time
-from pathlib import Path
-from streams import compiled
-
-compiled._FOLDER = Path.cwd()  # where nobody has compiled yet
 sys.path.insert(0, ".")
 import loop
+from streams import compiled
 from streams.ingest import warm_up
+
+compiled._folders[:] = compiled._folders[:1]  # that of this loop
 
 def slowly() -> None:
     time.sleep(0.5)
@@ -63,18 +93,14 @@ def slowly() -> None:
 
 warm_up._close_a_slot = slowly
 warm_up.warm_up()
-print(json.dumps([sum(loop.twice.stats.cache_misses.values()), compiled.is_complete()]))
+print(sum(loop.twice.stats.cache_misses.values()))
 """
 
 
 def test_of_workers_that_start_at_once_one_compiles(tmp_path: Path) -> None:
-    loop = "from streams.compiled import compiled\n\n@compiled\ndef twice(number):\n    return 2 * number\n"
-    (tmp_path / "loop.py").write_text(loop, encoding="utf-8")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
-    environment = kept | {"PYTHONPATH": str(HERE.parent)}
+    (tmp_path / "loop.py").write_text(_LOOP, encoding="utf-8")
     starting = [
-        subprocess.Popen([sys.executable, "-c", _START], cwd=tmp_path, env=environment, stdout=subprocess.PIPE)
+        subprocess.Popen([sys.executable, "-c", _START], cwd=tmp_path, env=_environment(), stdout=subprocess.PIPE)
         for _ in range(3)
     ]
-    told = [json.loads(process.communicate(timeout=120)[0]) for process in starting]
-    assert sorted(told) == [[0, True], [0, True], [1, True]]
+    assert sorted(int(process.communicate(timeout=120)[0]) for process in starting) == [0, 0, 1]
