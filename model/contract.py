@@ -168,12 +168,6 @@ def join_rows(batches: Sequence[ContextBatch]) -> ContextBatch:
     )
 
 
-def pad_rows(batch: ContextBatch, size: int) -> ContextBatch:
-    """The batch with its last row repeated until there are `size`."""
-    have = len(batch)
-    return batch if have >= size else take_rows(batch, [min(r, have - 1) for r in range(size)])
-
-
 def slice_forecast(forecast: ForecastBatch, start: int, stop: int) -> ForecastBatch:
     """Rows start..stop-1 (a view)."""
     if start == 0 and stop == len(forecast.sources):

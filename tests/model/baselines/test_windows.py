@@ -7,7 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.baselines.context import fill, row_uniforms, valid_windows, window_draws, window_weights
+from model.baselines.context import fill, row_uniforms
+from tests.oracles.baselines_oracle import valid_windows, window_draws, window_weights
 
 masks = st.lists(st.booleans(), min_size=1, max_size=20)
 
