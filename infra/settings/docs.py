@@ -24,19 +24,19 @@ PAGE = Path(__file__).parents[2] / "docs/settings.md"
 
 _HEAD = """# Settings
 
-All keys of `harmony.yaml`, written by `python -m infra.settings.docs`. `harmony init` writes a file with each of them
-and its default; a dozen matter to most users, the rest stands under `advanced`.
+This page lists all keys of `harmony.yaml`. `python -m infra.settings.docs` writes it. `harmony init` writes a file with
+each key and its default. A dozen matter to most users; the rest is under `advanced`.
 
 * Precedence: flags, environment, file, defaults. The file is `--config`, else `$HARMONY_CONFIG`, else `./harmony.yaml`.
 * The environment variable of a key is `HARMONY_` and its path in capitals with `__` between levels:
   `HARMONY_STEP_S=5`, `HARMONY_ADVANCED__GUARDS__LEASE_STEPS=6`. Lists and mappings are JSON. An unknown variable of
   that prefix is an error.
-* An unknown key, a wrong type or a value out of range stops the command with one sentence (file, line, key, what would
-  be right) and exit code 2.
-* `harmony run` with a simulated fleet or a recording brings workloads, policy, steps and topics of its own, a page on
-  this machine only, and a Kafka unless `--brokers` names one; `web_port` and what is set of the process count there
-  too.
-* Whatever can change a decision is part of the policy's fingerprint, and so of every decision's id.
+* An unknown key, a wrong type or a value out of range stops the command with one sentence and exit code 2. The sentence
+  contains file, line, key and the remedy.
+* `harmony run` with a simulated fleet or a recording has its own workloads, policy, steps and topics. It serves a page
+  on this machine only, and starts a Kafka unless `--brokers` names one. `web_port` and the settings of the process
+  apply there too.
+* Every setting that can change a decision is part of the policy's fingerprint, and so of every decision id.
 
 """
 _WORDS = {
@@ -73,7 +73,7 @@ def _sections(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, t
 
 
 def _table(model: type[BaseModel]) -> Iterator[str]:
-    yield "| key | takes | default | what it says |\n|---|---|---|---|\n"
+    yield "| key | takes | default | meaning |\n|---|---|---|---|\n"
     for name, field in model.model_fields.items():
         inner, many = _section_in(field.annotation)
         if inner is None:
