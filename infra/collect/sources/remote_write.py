@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -18,6 +19,7 @@ from infra.collect.points import Point
 from infra.collect.publisher import Publisher, pack
 from infra.console.errors import HarmonyError
 from infra.console.host import need
+from infra.console.protobuf import message_classes
 from infra.observability.probes import may_ask
 from streams.topics import Topics
 
@@ -27,9 +29,7 @@ from streams.topics import Topics
 MOST_COMPRESSED_BYTES = 16 << 20
 MOST_BYTES = 64 << 20
 _PURPOSE = "Remote write"
-# Field types and labels of descriptor.proto.
-_DOUBLE, _INT64, _STRING, _MESSAGE = 1, 3, 9, 11
-_OPTIONAL, _REPEATED = 1, 3
+_PROTO = Path(__file__).with_name("remote_write.proto")
 
 
 def read_remote_write(body: bytes) -> list[Point]:
@@ -89,27 +89,8 @@ def _announced_size(body: bytes) -> int:
 
 @cache
 def _message_class() -> Any:
-    """`prometheus.WriteRequest` as far as it is read: metadata, exemplars and native histograms are passed over."""
-    descriptor_pb2 = need("google.protobuf.descriptor_pb2", _PURPOSE)
-    pool = need("google.protobuf.descriptor_pool", _PURPOSE).DescriptorPool()
-    factory = need("google.protobuf.message_factory", _PURPOSE)
-    package = "harmony.remote_write"
-    file = descriptor_pb2.FileDescriptorProto(name="remote_write.proto", package=package, syntax="proto3")
-    layout: dict[str, list[tuple[str, int, int, str]]] = {
-        "Label": [("name", 1, _STRING, ""), ("value", 2, _STRING, "")],
-        "Sample": [("value", 1, _DOUBLE, ""), ("timestamp", 2, _INT64, "")],
-        "TimeSeries": [("labels", 1, _MESSAGE, "Label"), ("samples", 2, _MESSAGE, "Sample")],
-        "WriteRequest": [("timeseries", 1, _MESSAGE, "TimeSeries")],
-    }
-    for message, fields in layout.items():
-        described = file.message_type.add(name=message)
-        for name, number, kind, of in fields:
-            label = _REPEATED if of else _OPTIONAL
-            described.field.add(
-                name=name, number=number, type=kind, label=label, type_name=f".{package}.{of}" if of else None
-            )
-    pool.Add(file)
-    return factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.WriteRequest"))
+    """`prometheus.WriteRequest` as far as it is read."""
+    return message_classes(_PROTO, lambda module: need(module, _PURPOSE))["harmony.remote_write.WriteRequest"]
 
 
 PATH = "/api/v1/write"

@@ -12,7 +12,6 @@ import grpc
 import grpc.aio
 import pytest
 from aiohttp import ClientSession
-from google.protobuf import descriptor_pb2
 from prometheus_client.parser import text_string_to_metric_families
 
 from agents.actuation.guard import ApplyGuard, Words
@@ -79,17 +78,6 @@ async def code_of(call: Any) -> grpc.StatusCode:
     with pytest.raises(grpc.aio.AioRpcError) as failed:
         await call
     return failed.value.code()
-
-
-def test_the_messages_built_at_run_time_are_those_of_the_file() -> None:
-    of_file = descriptor_pb2.FileDescriptorProto()
-    compiled().DESCRIPTOR.CopyToProto(of_file)
-    ours = keda_messages.file_descriptor()
-    for file in (of_file, ours):
-        for message in file.message_type:
-            for field in (*message.field, *(f for nested in message.nested_type for f in nested.field)):
-                field.ClearField("json_name")
-    assert ours == of_file
 
 
 async def test_the_metric_is_the_count_and_its_target_is_one(side: Side, keda: Any) -> None:
