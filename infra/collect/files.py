@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 import re
 import socket
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from io import TextIOWrapper
 from itertools import chain
 from pathlib import Path
 from time import time
@@ -25,7 +21,9 @@ from infra.collect.options import Dry
 from infra.collect.points import Point
 from infra.collect.sources.scrape import Round, parse_labels
 from infra.console.errors import HarmonyError
+from infra.console.instants import LOCAL, number_ms, parse_iso, unix_ms
 from infra.console.options import say
+from infra.console.tables import open_text, parse_csv
 from streams.records.strict_json import MalformedError
 
 # CSV logs of devices: nvidia-smi, DCGM's and AMD's tools, one row per device and instant.
@@ -62,9 +60,9 @@ class Table:
 
     def __init__(self, lines: Iterable[str], now_ms: int) -> None:
         self._whole_line = True
-        self._rows = csv.reader(self._noted(lines), skipinitialspace=True)
+        self._rows = parse_csv(self._noted(lines), _refuse_csv, skip_spaces=True)
         self._now_ms = now_ms
-        header = next(self._read(), [])
+        _, header = next(self._rows, (0, []))
         # nvidia-smi's query names hold dots, and its headers units in brackets.
         prefix = _NVIDIA_SMI if any("." in cell or _UNIT.search(cell) for cell in header) else _OTHER
         self._columns = [_column(cell, prefix) for cell in header]
@@ -77,12 +75,6 @@ class Table:
             self._whole_line = line.endswith("\n")
             yield line
 
-    def _read(self) -> Iterator[list[str]]:
-        try:
-            yield from self._rows
-        except csv.Error as error:
-            raise UnreadableError(f"line {self._rows.line_num} is not CSV ({error})") from None
-
     def __iter__(self) -> Iterator[list[Point]]:
         """The points of each row.
 
@@ -91,7 +83,7 @@ class Table:
         """
         headers = [column.header for column in self._columns]
         timed = [name for name in _TIMES if name in headers]
-        for row in self._read():
+        for line, row in self._rows:
             if not row:
                 continue
             cells = dict(zip(headers, row, strict=False))
@@ -99,13 +91,17 @@ class Table:
             if torn or (timed and not cells.get(timed[0], "").strip()):
                 self.num_left_out += 1
                 continue
-            ts_ms = _time_ms(cells[timed[0]], self._rows.line_num) if timed else self._now_ms
+            ts_ms = _time_ms(cells[timed[0]], line) if timed else self._now_ms
             labels = {name: cells[name].strip() for name in _LABELS if cells.get(name, "").strip()}
             yield [
                 Point(column.name, labels, ts_ms, value)
                 for column, cell in zip(self._columns, row, strict=False)
                 if column.name and (value := _number(cell)) is not None
             ]
+
+
+def _refuse_csv(line: int, error: Exception) -> UnreadableError:
+    return UnreadableError(f"line {line} is not CSV ({error})")
 
 
 def _column(cell: str, prefix: str) -> Column:
@@ -125,10 +121,9 @@ def _time_ms(text: str, line: int) -> int:
     text = text.strip()
     try:
         try:
-            return round(float(text) * 1000)
+            return round(number_ms(float(text), "s"))
         except ValueError:
-            at = datetime.fromisoformat(text.replace("/", "-"))
-        return round((at if at.tzinfo else at.astimezone()).astimezone(UTC).timestamp() * 1000)
+            return unix_ms(parse_iso(text.replace("/", "-"), LOCAL))
     except (ValueError, OverflowError):
         raise UnreadableError(f"line {line}: {text[:40]!r} is no time") from None
 
@@ -201,11 +196,8 @@ def _opened(path: Path) -> Iterator[TextIO]:
         yield sys.stdin
         return
     try:
-        with path.open("rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-            file.seek(0)
-            with TextIOWrapper(gzip.open(file) if packed else file, encoding="utf-8") as lines:
-                yield lines
+        with open_text(path) as lines:
+            yield lines
     except OSError as error:
         raise HarmonyError(f"Cannot read {path}: {error.strerror or error}.", 2) from None
 

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from infra.console.errors import HarmonyError
-from infra.console.files import csv_rows, missing_cell, named_cells
+from infra.console.instants import number_ms
+from infra.console.tables import cell_problem, csv_rows, missing_cell, named_cells
 from infra.simulator.telemetry import SlotTelemetry
 from streams.catalogue import Source
 from streams.records.facts import FleetFacts
@@ -61,10 +62,8 @@ def label(where: Path, line: int, column: str, text: str) -> str:
         HarmonyError: empty, too long, or with characters that have no place in a label.
     """
     if not is_plain(text, MAX_LABEL_CHARS):
-        raise refuse(
-            f"{where}, line {line}, column {column}: {text[:40]!r} is no name of 1 to {MAX_LABEL_CHARS} printable "
-            "characters without markup; correct the cell"
-        )
+        problem = f"is no name of 1 to {MAX_LABEL_CHARS} printable characters without markup; correct the cell"
+        raise refuse(cell_problem(where, line, column, text, problem))
     return text
 
 
@@ -79,14 +78,11 @@ def number(where: Path, line: int, column: str, text: str, *, most: float = math
     try:
         value = float(text)
     except ValueError:
-        raise refuse(
-            f"{where}, line {line}, column {column}: {text[:40]!r} is not a number; correct or empty the cell"
-        ) from None
+        problem = "is not a number; correct or empty the cell"
+        raise refuse(cell_problem(where, line, column, text, problem)) from None
     if not math.isfinite(value) or not 0 <= value <= most:
         bound = f"to {most:g}" if math.isfinite(most) else "upwards"
-        raise refuse(
-            f"{where}, line {line}, column {column}: {text[:40]!r} is not within 0 {bound}; correct or empty the cell"
-        )
+        raise refuse(cell_problem(where, line, column, text, f"is not within 0 {bound}; correct or empty the cell"))
     return value
 
 
@@ -100,11 +96,9 @@ def instant_ms(where: Path, line: int, column: str, text: str) -> int:
     if math.isnan(value):
         raise refuse(f"{where}, line {line}, column {column}: has no time; complete or remove the line")
     if value >= _LAST_S:
-        raise refuse(
-            f"{where}, line {line}, column {column}: {text[:40]!r} is beyond the year 2286; give seconds since 1970, "
-            "not milliseconds"
-        )
-    return round(value * 1000)
+        problem = "is beyond the year 2286; give seconds since 1970, not milliseconds"
+        raise refuse(cell_problem(where, line, column, text, problem))
+    return round(number_ms(value, "s"))
 
 
 SOURCE = "recording"

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from infra.console.errors import HarmonyError
-from infra.console.files import csv_rows, missing_cell, number_cell, timestamp_ms
+from infra.console.tables import missing_cell, number_cell, table_rows, timestamp_ms
 
 TIME_NAMES = ("timestamp", "ts_ms", "time", "datetime", "date", "ds", "ts")
 ITEM_NAMES = ("item_id", "workload", "unique_id")
@@ -72,7 +72,7 @@ def read_series(where: Path, step_ms: int | None = None, default_item: str | Non
     Raises:
         HarmonyError: the file cannot be read or understood; the sentence names the line.
     """
-    rows = _rows(where)
+    rows = table_rows(where, lambda sentence: HarmonyError(sentence + ".", 2))
     first = next(rows, None)
     if first is None:
         raise HarmonyError(f"{where}: is empty; it needs a header and rows.", 2)
@@ -103,33 +103,6 @@ def infer_step_ms(where: Path, times: Iterable[Sequence[int]]) -> int:
     support = [counts[np.abs(values - v) <= 0.1 * v].sum() for v in values]
     near = np.abs(distances - values[int(np.argmax(support))]) <= 0.1 * values[int(np.argmax(support))]
     return max(1, round(float(np.median(distances[near]))))
-
-
-def _rows(where: Path) -> Iterator[Row]:
-    if where.suffix.lower() not in {".parquet", ".pq"}:
-        for line, cells in csv_rows(where, lambda sentence: HarmonyError(sentence + ".", 2)):
-            if cells:
-                yield line, list(cells)
-        return
-    try:
-        from pyarrow import ArrowException
-        from pyarrow.parquet import ParquetFile
-    except ImportError:
-        raise HarmonyError(
-            "Reading Parquet needs pyarrow: install the extra `parquet`, or convert the file to CSV.", 2
-        ) from None
-    try:
-        with ParquetFile(where) as file:
-            yield 1, list(file.schema_arrow.names)
-            line = 2
-            for batch in file.iter_batches():
-                for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                    yield line, list(values)
-                    line += 1
-    except OSError as error:
-        raise HarmonyError(f"{where}: cannot be read ({error}); check the path.", 2) from None
-    except ArrowException as error:
-        raise HarmonyError(f"{where}: is not a Parquet file ({error}).", 2) from None
 
 
 def _columns(where: Path, header: list[str]) -> _Columns:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
@@ -12,7 +12,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.console.files import csv_rows, named_cells, not_negative
+from infra.console.instants import parse_iso
+from infra.console.tables import cell_problem, csv_rows, named_cells, nonnegative_number
 
 AZURE_COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 PLAIN_COLUMNS = ("arrival_s", "prompt_tokens", "output_tokens")
@@ -121,7 +122,7 @@ def read_trace(path: str | Path) -> Trace:
                 origin_s = whole_s
             at_s = (whole_s - origin_s) + part_s
         else:
-            at_s = not_negative(where, line, columns[0], arrival, TraceError)
+            at_s = nonnegative_number(where, line, columns[0], arrival, TraceError)
             if not arrival_s and at_s > _LATEST_FIRST_S:
                 raise TraceError(
                     f"{where}, line {line}, column {columns[0]}: the first request comes {at_s / 86_400:.4g} days "
@@ -157,16 +158,13 @@ def _utc(where: Path, line: int, column: str, text: str) -> tuple[float, float]:
     try:
         if fraction and not (fraction.isascii() and fraction.isdigit()):
             raise ValueError
-        moment = datetime.fromisoformat(whole)
+        moment = parse_iso(whole, None)
     except ValueError:
-        raise TraceError(
-            f"{where}, line {line}, column {column}: {text[:40]!r} is not a UTC time "
-            "such as 2023-11-16 18:15:46.6805900; correct the value"
-        ) from None
+        problem = "is not a UTC time such as 2023-11-16 18:15:46.6805900; correct the value"
+        raise TraceError(cell_problem(where, line, column, text, problem)) from None
     if moment.tzinfo is not None:
-        raise TraceError(
-            f"{where}, line {line}, column {column}: {text[:40]!r} carries a time zone; convert the column to UTC"
-        )
+        problem = "carries a time zone; convert the column to UTC"
+        raise TraceError(cell_problem(where, line, column, text, problem))
     return moment.replace(tzinfo=UTC).timestamp(), float("0." + fraction) if fraction else 0.0
 
 
@@ -174,9 +172,8 @@ def _tokens(where: Path, line: int, column: str, text: str) -> int:
     try:
         value = int(text)
     except ValueError:
-        raise TraceError(
-            f"{where}, line {line}, column {column}: {text[:40]!r} is not a whole number; correct the value"
-        ) from None
+        problem = "is not a whole number; correct the value"
+        raise TraceError(cell_problem(where, line, column, text, problem)) from None
     if not 1 <= value <= MAX_TOKENS:
         raise TraceError(
             f"{where}, line {line}, column {column}: {value} is outside 1 to {MAX_TOKENS}; correct or remove the line"

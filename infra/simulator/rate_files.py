@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.console.files import Row, csv_rows, named_cells, not_negative
+from infra.console.instants import parse_iso
+from infra.console.tables import Row, cell_problem, csv_rows, named_cells, nonnegative_number
 from infra.simulator.arrivals import MAX_TOKENS, MOST_SIGMA, RateProfile, Tokens, TraceError
 
 BUILT_IN = Path(__file__).parent / "loads"
@@ -74,10 +75,10 @@ def read_rates(
 
 def _tokens(where: Path, line: int, column: str, text: str) -> Tokens:
     mean, _, sigma = text.partition(":")
-    value = not_negative(where, line, column, mean, TraceError)
+    value = nonnegative_number(where, line, column, mean, TraceError)
     if not 1 <= value <= MAX_TOKENS:
         raise TraceError(f"{where}, line {line}, column {column}: {mean} is outside 1 to {MAX_TOKENS}; correct it")
-    spread = not_negative(where, line, column, sigma, TraceError) if sigma else 0.0
+    spread = nonnegative_number(where, line, column, sigma, TraceError) if sigma else 0.0
     if spread > MOST_SIGMA:
         raise TraceError(
             f"{where}, line {line}, column {column}: the sigma {sigma} is above {MOST_SIGMA:g}; correct it"
@@ -92,11 +93,11 @@ def _plain(where: Path, own: tuple[str, ...], rows: Iterable[Row], prompt: Token
     prompts: list[Tokens] = []
     outputs: list[Tokens] = []
     for line, (start_s, rate_rps, *laws) in rows:
-        start = not_negative(where, line, "start_s", start_s, TraceError)
+        start = nonnegative_number(where, line, "start_s", start_s, TraceError)
         if edges and start <= edges[-1]:
             raise TraceError(f"{where}, line {line}, column start_s: does not increase; sort the file by start_s")
         edges.append(start)
-        rates.append(not_negative(where, line, "rate_rps", rate_rps, TraceError))
+        rates.append(nonnegative_number(where, line, "rate_rps", rate_rps, TraceError))
         told = dict(zip(own, laws, strict=True))
         for column, kept, default in zip(_TOKENS, (prompts, outputs), (prompt, output), strict=True):
             kept.append(_tokens(where, line, column, told[column]) if column in told else default)
@@ -153,20 +154,15 @@ def _timed(where: Path, rows: Iterable[Row], columns: tuple[str, str]) -> Iterab
             first = first or moment
             seconds = (moment - first).total_seconds()
         except ValueError:
-            raise TraceError(
-                f"{where}, line {line}, column {time}: {text[:40]!r} is not a time; write it in ISO 8601, "
-                "as 2026-05-01 00:05, or in seconds since 1970"
-            ) from None
+            problem = "is not a time; write it in ISO 8601, as 2026-05-01 00:05, or in seconds since 1970"
+            raise TraceError(cell_problem(where, line, time, text, problem)) from None
         except TypeError:
-            raise TraceError(
-                f"{where}, line {line}, column {time}: {text[:40]!r} has an offset from UTC and others have none, or "
-                "the other way round; write all in one way"
-            ) from None
+            problem = "has an offset from UTC and others have none, or the other way round; write all in one way"
+            raise TraceError(cell_problem(where, line, time, text, problem)) from None
         if seconds > _MOST_S:
-            raise TraceError(
-                f"{where}, line {line}, column {time}: {text[:40]!r} is ten years or more after the first; correct it"
-            )
-        yield line, seconds, not_negative(where, line, column, value, TraceError)
+            problem = "is ten years or more after the first; correct it"
+            raise TraceError(cell_problem(where, line, time, text, problem))
+        yield line, seconds, nonnegative_number(where, line, column, value, TraceError)
 
 
 def _moment(text: str) -> datetime:
@@ -178,7 +174,7 @@ def _moment(text: str) -> datetime:
     try:
         seconds = float(text)
     except ValueError:
-        return datetime.fromisoformat(text)
+        return parse_iso(text, None)
     try:
         return datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, OSError) as error:
@@ -189,8 +185,8 @@ def _servegen(where: Path, rows: Iterable[Row], prompt: Tokens, output: Tokens) 
     """Clients summed per window; windows in which all are silent repeat the one before (they are gaps)."""
     totals: dict[float, dict[str, float]] = {}
     for line, (chunk, timestamp, rate) in rows:
-        window = totals.setdefault(not_negative(where, line, "timestamp", timestamp, TraceError), {})
-        window[chunk] = window.get(chunk, 0.0) + not_negative(where, line, "rate", rate, TraceError)
+        window = totals.setdefault(nonnegative_number(where, line, "timestamp", timestamp, TraceError), {})
+        window[chunk] = window.get(chunk, 0.0) + nonnegative_number(where, line, "rate", rate, TraceError)
     _refuse_nothing(where, [sum(w.values()) for w in totals.values()])
     starts = sorted(totals)
     step_s = min(b - a for a, b in pairwise(starts)) if len(starts) > 1 else 600.0
@@ -230,8 +226,8 @@ def _token_means(where: Path) -> dict[tuple[str, str], tuple[float, float]]:
     for line, (chunk, field, mean, median) in named_cells(beside, header, _SUMMARY, rows, TraceError):
         known = sums.setdefault((chunk, field), [0.0, 0.0, 0.0])
         known[0] += 1
-        known[1] += not_negative(beside, line, "mean", mean, TraceError)
-        known[2] += not_negative(beside, line, "p50", median, TraceError)
+        known[1] += nonnegative_number(beside, line, "mean", mean, TraceError)
+        known[2] += nonnegative_number(beside, line, "p50", median, TraceError)
     return {key: (means / n, medians / n) for key, (n, means, medians) in sums.items()}
 
 

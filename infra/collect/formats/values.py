@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Any
 
+from infra.console.instants import parse_iso, split_fraction, unit_by_size, unix_ms
 from streams.records.strict_json import HugeInt, MalformedError
 
-# An integer time is told apart by its size: these are the year 5138 in the unit before.
-_UNITS = ((10**11, 1_000.0), (10**14, 1.0), (10**17, 1e-3), (10**30, 1e-6))
+_LATEST_COUNT = 10**30  # a larger integer is no count of nanoseconds since 1970
+# Products, not quotients: they decide into which millisecond a count at its edge falls.
+_MS_PER_UNIT = {"s": 1_000.0, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
 
 
 def number(value: Any) -> float:
@@ -35,19 +37,15 @@ def time_ms(value: Any, stamp_ms: int) -> int:
         return stamp_ms
     if isinstance(value, str) and not isinstance(value, HugeInt) and not value.lstrip("-").isdigit():
         # datetime takes microseconds, Go and Rust write nanoseconds.
-        head, dot, tail = value.partition(".")
-        digits = len(tail) - len(tail.lstrip("0123456789"))
-        text = f"{head}.{tail[: min(digits, 6)]}{tail[digits:]}" if dot else value
+        whole, digits, rest = split_fraction(value)
         try:
-            at = datetime.fromisoformat(text)
+            return unix_ms(parse_iso(f"{whole}.{digits[:6]}{rest}" if "." in value else value, UTC))
         except ValueError:
             raise MalformedError("schema", f"{value[:40]!r} is no time") from None
-        return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
     count = number(value)
-    if not 0 <= count < _UNITS[-1][0]:
+    if not 0 <= count < _LATEST_COUNT:
         raise MalformedError("range", f"{str(value)[:40]} is no time")
-    factor = next(factor for limit, factor in _UNITS if count < limit)
-    return int(count * factor)
+    return int(count * _MS_PER_UNIT[unit_by_size(count)])
 
 
 def labels_of(value: Any) -> dict[str, str]:

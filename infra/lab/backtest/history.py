@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from infra.collect.mapping.readings import Reading
 from infra.console.errors import HarmonyError
-from infra.console.files import csv_rows
+from infra.console.tables import cell_problem, csv_rows
 
 BIN_S = 60
 Float = NDArray[np.float64]
@@ -275,5 +275,5 @@ def _number(path: Path, line: int, column: str, text: str, *, needed: bool = Fal
     except ValueError:
         value = math.nan
     if not math.isfinite(value) or value < 0:
-        raise HistoryError(f"{path}, line {line}, column {column}: {text[:40]!r} is not a number >= 0; correct it")
+        raise HistoryError(cell_problem(path, line, column, text, "is not a number >= 0; correct it"))
     return value
