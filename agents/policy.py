@@ -8,12 +8,14 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property, lru_cache
 from importlib import resources
-from typing import Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 import orjson
+from msgspec import Meta
 
 from streams.log import OtherSettings
+from streams.records.limits import MAX_REPLICAS
 
 # Bounds by the calendar and for known events: what is in force now, and what must be ready by the time it begins.
 #
@@ -35,32 +37,45 @@ class CalendarRule:
         start_minute, end_minute: after local midnight; an end not after the start is on the next day.
     """
 
-    name: str
-    days: tuple[int, ...]
-    start_minute: int
-    end_minute: int
-    min_replicas: int | None = None
-    max_replicas: int | None = None
+    name: Annotated[str, Meta(description="What decisions call it.", pattern=r"^[^\x00-\x1f<>]{1,60}$")]
+    days: Annotated[
+        tuple[int, ...], Meta(description="On which it begins: daily, weekdays, weekends, or a list of days.")
+    ]
+    start_minute: Annotated[int, Meta(description="Time of day at which it begins.", extra={"key": "from"})]
+    end_minute: Annotated[
+        int,
+        Meta(description="Time of day at which it ends; not after `from` = on the next day.", extra={"key": "until"}),
+    ]
+    min_replicas: Annotated[int | None, Meta(description="At least so many replicas.", ge=0, extra={"key": "min"})] = (
+        None
+    )
+    max_replicas: Annotated[int | None, Meta(description="At most so many replicas.", ge=0, extra={"key": "max"})] = (
+        None
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class KnownEvent:
     """Something that will happen: at least so many replicas, or so many times the load just before it."""
 
-    name: str
-    start_ts_ms: int
-    end_ts_ms: int
-    min_replicas: int | None = None
-    load_factor: float | None = None
+    name: Annotated[str, Meta(description="What decisions call it.", pattern=r"^[^\x00-\x1f<>]{1,60}$")]
+    start_ts_ms: Annotated[int, Meta(description="When it begins.", extra={"key": "from"})]
+    end_ts_ms: Annotated[int, Meta(description="When it is over.", extra={"key": "until"})]
+    min_replicas: Annotated[int | None, Meta(description="At least so many replicas.", ge=0, extra={"key": "min"})] = (
+        None
+    )
+    load_factor: Annotated[
+        float | None, Meta(description="Expected load, as a multiple of the load just before.", gt=0, le=1000)
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """`time_zone` is a name of the IANA database."""
 
-    time_zone: str = "UTC"
-    calendar: tuple[CalendarRule, ...] = ()
-    events: tuple[KnownEvent, ...] = ()
+    time_zone: Annotated[str, Meta(description="Of all its times; a name such as Europe/Berlin.")] = "UTC"
+    calendar: Annotated[tuple[CalendarRule, ...], Meta(description="What holds on some days of every week.")] = ()
+    events: Annotated[tuple[KnownEvent, ...], Meta(description="What will happen once.")] = ()
 
     def __bool__(self) -> bool:
         return bool(self.calendar or self.events)
@@ -167,21 +182,25 @@ _DOUBT_PER_RISK: Final = 4.0  # who accepts little risk does not want what may b
 class TargetRef:
     """The Kubernetes-style object whose replicas a command sets."""
 
-    api_version: str = "apps/v1"
-    kind: str = "Deployment"
-    namespace: str = "default"
-    name: str = ""
+    api_version: Annotated[
+        str, Meta(description="API group and version of the object.", extra={"key": "apiVersion"})
+    ] = "apps/v1"
+    kind: Annotated[str, Meta(description="Kind of the object whose replicas a command sets.")] = "Deployment"
+    namespace: Annotated[str, Meta(description="Its namespace.")] = "default"
+    name: Annotated[str, Meta(description="Its name.")] = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SloClass:
     """What some of the requests are promised; `epsilon` in place of the policy's."""
 
-    name: str
-    ttft_s: float
-    tpot_s: float
-    objective: float
-    epsilon: float | None = None
+    name: Annotated[str, Meta(description="Name in records of kind slo.", pattern=r"^[A-Za-z0-9_.-]{1,60}$")]
+    ttft_s: Annotated[float, Meta(description="A good request of it has its first token within this time.", gt=0)] = 2.0
+    tpot_s: Annotated[float, Meta(description="... and each further token within this time on average.", gt=0)] = 0.2
+    objective: Annotated[float, Meta(description="Wanted share of good requests.", gt=0, lt=1)] = 0.99
+    epsilon: Annotated[
+        float | None, Meta(description="Accepted probability of missing it; empty = as for all.", gt=0, lt=1)
+    ] = None
 
 
 def strictest(classes: Sequence[SloClass]) -> SloClass:
@@ -202,11 +221,15 @@ class Slo:
     Where there are `classes`, these are the strictest of theirs; else `epsilon` may stand in place of the policy's.
     """
 
-    ttft_s: float = 2.0
-    tpot_s: float = 0.2
-    objective: float = 0.99
-    classes: tuple[SloClass, ...] = ()
-    epsilon: float | None = None
+    ttft_s: Annotated[float, Meta(description="A good request has its first token within this time.", gt=0)] = 2.0
+    tpot_s: Annotated[float, Meta(description="... and each further token within this time on average.", gt=0)] = 0.2
+    objective: Annotated[float, Meta(description="Wanted share of good requests.", gt=0, lt=1)] = 0.99
+    classes: Annotated[
+        tuple[SloClass, ...], Meta(description="In place of these: several promises.", max_length=16)
+    ] = ()
+    epsilon: Annotated[
+        float | None, Meta(description="Accepted probability of missing it; empty = the fleet's.", gt=0, lt=1)
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,8 +255,10 @@ class IdleRule:
     `risk` is the accepted probability that it is needed before it could come back.
     """
 
-    idle_s: float = 600.0
-    risk: float = 0.05
+    idle_s: Annotated[float, Meta(description="The last replica goes after so long without any request.", ge=0)] = 600.0
+    risk: Annotated[
+        float, Meta(description="... and when it is needed before it could come back at most so likely.", ge=0, lt=1)
+    ] = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,19 +271,35 @@ class NightlyBatch:
         tokens: to be generated.
     """
 
-    name: str
-    tokens: float
-    days: tuple[int, ...]
-    start_minute: int
-    end_minute: int
+    name: Annotated[
+        str,
+        Meta(
+            description="What decisions call it; a source of this name may tell what is left.",
+            pattern=r"^[^\x00-\x1f<>]{1,60}$",
+        ),
+    ]
+    tokens: Annotated[float, Meta(description="To be generated.", gt=0, le=1e15)]
+    days: Annotated[
+        tuple[int, ...], Meta(description="On which it may begin: daily, weekdays, weekends, or a list of days.")
+    ]
+    start_minute: Annotated[int, Meta(description="Time of day from which it may be worked on.", extra={"key": "from"})]
+    end_minute: Annotated[
+        int,
+        Meta(
+            description="Time of day by which it must be done; not after `from` = on the next day.",
+            extra={"key": "until"},
+        ),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRule:
     """Work with deadlines. `tokens_per_s`: what one replica generates of it; None = as it does of online requests."""
 
-    tokens_per_s: float | None = None
-    jobs: tuple[NightlyBatch, ...] = ()
+    tokens_per_s: Annotated[
+        float | None, Meta(description="What one replica generates of it; empty = as of online requests.", gt=0)
+    ] = None
+    jobs: Annotated[tuple[NightlyBatch, ...], Meta(description="Work of every day, in the schedule's time zone.")] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,26 +324,65 @@ class WorkloadSpec:
             it takes to start, is learned for each apart. Empty = not told.
     """
 
-    id: str
-    target: TargetRef = field(default_factory=TargetRef)
-    min_replicas: int = 1
-    max_replicas: int = 1024
-    gpus_per_replica: int = 1
-    price_per_gpu_hour: float = 1.0
-    slo: Slo = field(default_factory=Slo)
-    mode: Mode = "observe"
-    capacity_rps: float | None = None
-    lead_time_s: float = 120.0
-    priority: int = 0
-    power_w_per_replica: float | None = None
-    schedule: Schedule = field(default_factory=Schedule)
-    zero: IdleRule = field(default_factory=IdleRule)
-    batch: BatchRule = field(default_factory=BatchRule)
-    role: Role = "both"
-    capacity_tokens_per_s: float | None = None
-    capacity_off_by: float | None = None
-    guards: WorkloadGuards = field(default_factory=WorkloadGuards)
-    gpu_type: str = ""
+    id: Annotated[
+        str,
+        Meta(
+            description="Name in the telemetry and Kafka key; 1 to 200 characters, no spaces.",
+            pattern=r"^[^\s\x00-\x1f]{1,200}$",
+        ),
+    ]
+    target: Annotated[TargetRef, Meta(description="What a command scales.", extra={"optional": True})] = field(
+        default_factory=TargetRef
+    )
+    min_replicas: Annotated[
+        int, Meta(description="Never fewer.", ge=0, le=MAX_REPLICAS, extra={"key": "replicas.min"})
+    ] = 1
+    max_replicas: Annotated[
+        int, Meta(description="Never more.", ge=1, le=MAX_REPLICAS, extra={"key": "replicas.max"})
+    ] = 1024
+    gpus_per_replica: Annotated[int, Meta(description="GPUs that one replica holds.", ge=1)] = 1
+    gpu_type: Annotated[
+        str,
+        Meta(
+            description="Name of the GPU they are; what a replica does is learned for each.",
+            pattern=r"^[A-Za-z0-9_.-]{0,60}$",
+        ),
+    ] = ""
+    price_per_gpu_hour: Annotated[float, Meta(description="In any currency; only ratios matter.", ge=0)] = 1.0
+    slo: Annotated[Slo, Meta(description="What its users are promised.", extra={"optional": True})] = field(
+        default_factory=Slo
+    )
+    mode: Annotated[Mode, Meta(description="observe = decide and record only; act = publish commands.")] = "observe"
+    capacity_rps: Annotated[
+        float | None, Meta(description="Requests/s one replica carries within the SLO, if known.", gt=0)
+    ] = None
+    role: Annotated[Role, Meta(description="Half of the work that its replicas do.")] = "both"
+    capacity_tokens_per_s: Annotated[
+        float | None, Meta(description="In place of capacity_rps for prefill and decode.", gt=0)
+    ] = None
+    capacity_off_by: Annotated[
+        float | None,
+        Meta(
+            description="Factor that it may be off by, two times of three; empty: as a load test is, 1.28.",
+            ge=1.01,
+            le=2.5,
+        ),
+    ] = None
+    lead_time_s: Annotated[float, Meta(description="From command to serving replica, first guess.", gt=0)] = 120.0
+    priority: Annotated[int, Meta(description="Larger is served first when the fleet's GPUs run short.")] = 0
+    power_w_per_replica: Annotated[
+        float | None, Meta(description="Drawn by one replica; counts unless more is measured.", gt=0)
+    ] = None
+    schedule: Annotated[
+        Schedule, Meta(description="Narrower bounds by the calendar and for known events.", extra={"optional": True})
+    ] = field(default_factory=Schedule)
+    batch: Annotated[BatchRule, Meta(description="Work with deadlines.")] = field(default_factory=BatchRule)
+    zero: Annotated[IdleRule, Meta(description="Where replicas.min is 0: how it gets there.")] = field(
+        default_factory=IdleRule
+    )
+    guards: Annotated[WorkloadGuards, Meta(description="Its own pace; empty = as advanced.guards says of all.")] = (
+        field(default_factory=WorkloadGuards)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,26 +393,34 @@ class GuardLimits:
     `fleet_reclaim`: lower priorities give up replicas for workloads that lack GPUs, down to their `min_replicas`.
     """
 
-    warm_up_steps: int = 128
-    max_age_s: float = 60.0
-    min_coverage_ratio: float = 0.6
-    cliff_ratio: float = 0.5
-    stabilization_up_s: float = 0.0
-    stabilization_down_s: float = 120.0
-    up_ratio: float = 1.0
-    up_replicas: int = 4
-    up_period_s: float = 15.0
-    down_ratio: float = 0.25
-    down_replicas: int = 1
-    down_period_s: float = 60.0
-    release_ratio: float = 0.6
-    tolerance_ratio: float = 0.0
-    fleet_max_gpus: int | None = None
-    fleet_reclaim: bool = False
-    fleet_max_power_w: float | None = None
-    fleet_min_replicas: int = 0
-    fleet_removals_per_minute: int | None = None
-    lease_steps: int = 4
+    warm_up_steps: Annotated[int, Meta(description="Observed steps before the first command.", ge=0)] = 128
+    max_age_s: Annotated[float, Meta(description="Hold when a source is older.", gt=0)] = 60.0
+    min_coverage_ratio: Annotated[float, Meta(description="Hold when fewer sources report.", ge=0, le=1)] = 0.6
+    cliff_ratio: Annotated[float, Meta(description="No scale-down on a fall by more within a step.", gt=0, le=1)] = 0.5
+    stabilization_up_s: Annotated[float, Meta(description="Lowest proposal of this window goes up.", ge=0)] = 0.0
+    stabilization_down_s: Annotated[float, Meta(description="Highest proposal of it goes down.", ge=0)] = 120.0
+    up_ratio: Annotated[float, Meta(description="Most growth per period, as a share.", ge=0)] = 1.0
+    up_replicas: Annotated[int, Meta(description="... or as replicas, whichever is more.", ge=0)] = 4
+    up_period_s: Annotated[float, Meta(description="That period.", gt=0)] = 15.0
+    down_ratio: Annotated[float, Meta(description="Most shrinkage per period, as a share.", ge=0, le=1)] = 0.25
+    down_replicas: Annotated[int, Meta(description="... or as replicas, whichever is more.", ge=0)] = 1
+    down_period_s: Annotated[float, Meta(description="That period.", gt=0)] = 60.0
+    release_ratio: Annotated[float, Meta(description="Give up at this share of the risk allowed.", gt=0, le=1)] = 0.6
+    tolerance_ratio: Annotated[float, Meta(description="Ignore relative changes up to this.", ge=0, lt=1)] = 0.0
+    fleet_max_gpus: Annotated[
+        int | None, Meta(description="GPUs of the whole fleet; empty = no limit.", ge=0, extra={"key": "top.max_gpus"})
+    ] = None
+    fleet_reclaim: Annotated[
+        bool, Meta(description="At max_gpus, lower priorities give up replicas for higher ones, down to their min.")
+    ] = False
+    fleet_max_power_w: Annotated[
+        float | None, Meta(description="Drawn by all replicas together; empty = no limit.", ge=0)
+    ] = None
+    fleet_min_replicas: Annotated[int, Meta(description="Of all workloads together, never fewer.", ge=0)] = 0
+    fleet_removals_per_minute: Annotated[
+        int | None, Meta(description="Of all workloads together, never more; empty = no limit.", ge=0)
+    ] = None
+    lease_steps: Annotated[int, Meta(description="A command is valid this many steps.", ge=1)] = 4
 
 
 @dataclass(frozen=True)  # without slots, for what is worked out of ten thousand declarations is worked out once
@@ -348,19 +436,32 @@ class Policy:
     `proposer` names the policy of somebody's own (name, package, version, options) that may propose other counts.
     """
 
-    fleet: str = "default"
-    epoch: int = 1
-    epsilon: float = 0.15
-    bearable_ratio: float = 0.5
-    doubt_ratio: float = 0.5
-    recurring_surges: bool = True
-    jumps: bool = True
-    commit_s: float = 60.0
-    plan_every: int = 1
-    max_horizon: int = 64
-    paths_screen: int = 256
-    paths_verify: int = 4096
-    seed: int = 0
+    fleet: Annotated[
+        str,
+        Meta(description="Name of this fleet; part of every decision's id.", min_length=1, extra={"key": "top.fleet"}),
+    ] = "default"
+    epoch: Annotated[int, Meta(description="Raised only by `harmony state reset`.", ge=1)] = 1
+    epsilon: Annotated[
+        float,
+        Meta(description="Accepted probability of missing an objective.", gt=0, lt=1, extra={"key": "top.epsilon"}),
+    ] = 0.15
+    commit_s: Annotated[float, Meta(description="How long a decision must stay right.", gt=0)] = 60.0
+    bearable_ratio: Annotated[
+        float, Meta(description="Share of the misses allowed that a plan may expect.", gt=0, le=10)
+    ] = 0.5
+    doubt_ratio: Annotated[
+        float,
+        Meta(description="Lower part of what a replica may carry that a trial leaves out; 0 = none.", ge=0, le=0.9),
+    ] = 0.5
+    recurring_surges: Annotated[
+        bool, Meta(description="Expect surges again that have kept a period, such as an hour or a day.")
+    ] = True
+    jumps: Annotated[bool, Meta(description="Expect jumps that no forecast had in it, as often as they came.")] = True
+    plan_every: Annotated[int, Meta(description="Forecast and plan every so many steps.", ge=1)] = 1
+    max_horizon: Annotated[int, Meta(description="Longest forecast in steps; what lies beyond is not seen.", ge=1)] = 64
+    paths_screen: Annotated[int, Meta(description="Sample paths of a forecast.", ge=16)] = 256
+    paths_verify: Annotated[int, Meta(description="Futures that decide where 1024 leave doubt.", ge=16)] = 4096
+    seed: Annotated[int, Meta(description="Of every random draw.", ge=0)] = 0
     proposer: str = ""
     workloads: tuple[WorkloadSpec, ...] = ()
     guards: GuardLimits = field(default_factory=GuardLimits)

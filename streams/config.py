@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +27,27 @@ class StreamConfig:
         ValueError: a value out of range, or `skew_ms` above `grace_ms` (one fast clock would make the others late).
     """
 
-    step_ms: int = 15_000
-    grace_ms: int = 15_000
-    skew_ms: int = 2_000
-    context_steps: int = 128
-    max_workloads: int = 10_000
-    max_record_bytes: int = 65_536
-    source_silence_steps: int = 3
-    source_cap: float | None = None
+    step_ms: Annotated[
+        int,
+        Meta(
+            description="Length of a step; not shorter than the sources' interval.",
+            ge=1,
+            le=86_400_000,
+            extra={"key": "top.step_s"},
+        ),
+    ] = 15_000
+    grace_ms: Annotated[int, Meta(description="A slot closes this long after its end.", ge=0)] = 15_000
+    skew_ms: Annotated[int, Meta(description="Samples further ahead of the broker's clock are refused.", ge=0)] = 2_000
+    context_steps: Annotated[int, Meta(description="Steps of history that a forecast sees.", gt=0, le=100_000)] = 128
+    max_workloads: Annotated[int, Meta(description="Per partition; only new ones are refused beyond it.", gt=0)] = (
+        10_000
+    )
+    max_record_bytes: Annotated[int, Meta(description="Larger telemetry records are dead-lettered.", gt=0)] = 65_536
+    source_silence_steps: Annotated[int, Meta(description="Steps without data until a source is silent.", gt=0)] = 3
+    source_cap: Annotated[
+        float | None,
+        Meta(description="No source counts for more than so many times the mean of the others; 2 is safe.", ge=1),
+    ] = None
 
     def __post_init__(self) -> None:
         for name in ("step_ms", "context_steps", "max_workloads", "max_record_bytes", "source_silence_steps"):

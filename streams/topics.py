@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from msgspec import Meta
 
 from streams.log import OtherSettings
 
@@ -36,9 +39,24 @@ class Topics:
         max_workloads: per partition; a week of their ten-minute means is kept.
     """
 
-    prefix: str = "harmony."
-    partitions: int = 4
-    pages_retention_bytes: int = 512 * MIB
+    prefix: Annotated[
+        str,
+        Meta(
+            description="Put before every topic name; each fleet needs its own. Letters, digits, . - and _.",
+            pattern=r"^[A-Za-z0-9._-]*$",
+            extra={"key": "top.topic_prefix"},
+        ),
+    ] = "harmony."
+    partitions: Annotated[
+        int,
+        Meta(
+            description="Of the telemetry topics; fixed once there is state.",
+            ge=1,
+            le=1024,
+            extra={"key": "top.partitions"},
+        ),
+    ] = 4
+    pages_retention_bytes: Annotated[int, Meta(description="Per partition of `pages`.", ge=MIB)] = 512 * MIB
     max_workloads: int = 10_000
 
     @property

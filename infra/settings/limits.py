@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 PluginKind = Literal["forecaster", "policy", "actuator", "decoder"]
 
@@ -12,9 +14,9 @@ PluginKind = Literal["forecaster", "policy", "actuator", "decoder"]
 class PluginLimits:
     """Of each plug-in by itself; `infra.plugins.breaker` says what the counts mean."""
 
-    time_limit_s: float = 1.0
-    failures: int = 3
-    pause_calls: int = 50
+    time_limit_s: Annotated[float, Meta(description="One call may take this long.", gt=0, le=60)] = 1.0
+    failures: Annotated[int, Meta(description="After so many failed calls in a row ...", ge=1)] = 3
+    pause_calls: Annotated[int, Meta(description="... the next ones are answered without it.", ge=1)] = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +31,13 @@ class WatchdogLimits:
         forecast_s: of the work on one batch (a first fit, a compilation, thousands of plans), which may take longer.
     """
 
-    loop_s: float = 5.0
-    stall_s: float = 25.0
-    join_s: float = 120.0
-    restore_s: float = 600.0
-    forecast_s: float = 120.0
+    loop_s: Annotated[float, Meta(description="End when the event loop has not turned for this time.", ge=1)] = 5.0
+    stall_s: Annotated[float, Meta(description="... when work or Kafka has stood still for this time.", ge=1)] = 25.0
+    join_s: Annotated[float, Meta(description="... when Kafka has assigned no partitions for this time.", ge=1)] = 120.0
+    restore_s: Annotated[float, Meta(description="... when restoring the state takes longer.", ge=1)] = 600.0
+    forecast_s: Annotated[float, Meta(description="... when fitting and planning one batch takes longer.", ge=1)] = (
+        120.0
+    )
 
 
 ROLES = ("ingest", "forecast", "decide")

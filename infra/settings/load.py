@@ -19,35 +19,21 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from agents.policy import (
-    GuardLimits,
-    IdleRule,
-    Policy,
-    Slo,
-    SloClass,
-    TargetRef,
-    WorkloadGuards,
-    WorkloadSpec,
-    strictest,
-)
+from agents.policy import GuardLimits, Policy, WorkloadSpec
 from infra.console.errors import HarmonyError
 from infra.console.host import state_home
 from infra.settings.brokers import format_brokers, parse_brokers
 from infra.settings.errors import CONFIG_VARIABLE, ENV_PREFIX, check_environment, explain
 from infra.settings.limits import WatchdogLimits
 from infra.settings.plugins import find, identity
-from infra.settings.schema import AdvancedSection, Role, WorkerSection, check_text, check_unique
-from infra.settings.workload import SloSection, WorkloadSection, batch_of, schedule_of
+from infra.settings.schema import AdvancedSection, Role, WorkerSection, check_text, check_unique, declared
+from infra.settings.workload import WorkloadSection
 from infra.settings.yaml import no_file, read_settings_file
 from streams.config import StreamConfig
 from streams.runtime.app import uncollected
 from streams.topics import Topics
 
 DEFAULT_FILE = "harmony.yaml"
-
-
-def _ms(seconds: float) -> int:
-    return round(seconds * 1000)
 
 
 class Settings(BaseSettings):
@@ -63,18 +49,12 @@ class Settings(BaseSettings):
     )
 
     brokers: str = Field("", description="Kafka, host:port, several with commas; empty = the one of `harmony run`.")
-    fleet: str = Field("default", description="Name of this fleet; part of every decision's id.", min_length=1)
-    topic_prefix: str = Field(
-        "harmony.",
-        description="Put before every topic name; each fleet needs its own. Letters, digits, . - and _.",
-        pattern=r"^[A-Za-z0-9._-]*$",
-    )
-    partitions: int = Field(4, description="Of the telemetry topics; fixed once there is state.", ge=1, le=1024)
-    step_s: float = Field(
-        15.0, description="Length of a step; not shorter than the sources' interval.", ge=0.001, le=86_400
-    )
-    epsilon: float = Field(Policy().epsilon, description="Accepted probability of missing an objective.", gt=0, lt=1)
-    max_gpus: int | None = Field(None, description="GPUs of the whole fleet; empty = no limit.", ge=0)
+    fleet: str = declared(Policy, "fleet")
+    topic_prefix: str = declared(Topics, "prefix")
+    partitions: int = declared(Topics, "partitions")
+    step_s: float = declared(StreamConfig, "step_ms")
+    epsilon: float = declared(Policy, "epsilon")
+    max_gpus: int | None = declared(GuardLimits, "fleet_max_gpus")
     role: Role = Field("all", description="What a worker does: all, or some of ingest,forecast,decide.")
     web_host: str = Field("127.0.0.1", description="Address of page, metrics and health; 0.0.0.0 = every interface.")
     web_port: int = Field(9464, description="Its port; 0 = any free one.", ge=0, le=65_535)
@@ -118,36 +98,28 @@ class Settings(BaseSettings):
     @cached_property
     def stream(self) -> StreamConfig:
         """How event time is cut."""
-        section = self.advanced.stream
-        return StreamConfig(
-            step_ms=_ms(self.step_s),
-            grace_ms=_ms(section.grace_s),
-            skew_ms=_ms(section.skew_s),
-            context_steps=section.context_steps,
-            max_workloads=section.max_workloads,
-            max_record_bytes=section.max_record_bytes,
-            source_silence_steps=section.source_silence_steps,
-            source_cap=section.source_cap,
-        )
+        return self.advanced.stream.build(StreamConfig, step_ms=round(self.step_s * 1000))
 
     @cached_property
     def policy(self) -> Policy:
         """What decides."""
-        return Policy(
+        plugins = self.advanced.plugins
+        return self.advanced.planning.build(
+            Policy,
             fleet=self.fleet,
             epsilon=self.epsilon,
-            workloads=tuple(_workload(section) for section in self.workloads),
-            guards=GuardLimits(fleet_max_gpus=self.max_gpus, **self.advanced.guards.model_dump()),
-            proposer=identity("policy", self.advanced.plugins.policy, self.advanced.plugins.options.get("policy", {})),
-            **self.advanced.planning.model_dump(),
+            workloads=tuple(section.build(WorkloadSpec) for section in self.workloads),
+            guards=self.advanced.guards.build(GuardLimits, fleet_max_gpus=self.max_gpus),
+            proposer=identity("policy", plugins.policy, plugins.options.get("policy", {})),
         )
 
     @cached_property
     def topics(self) -> Topics:
         """Names and specifications of the topics."""
-        advanced = self.advanced
-        kept, most = advanced.kafka.pages_retention_bytes, advanced.stream.max_workloads
-        return Topics(self.topic_prefix, self.partitions, kept, most)
+        most = self.advanced.stream.max_workloads
+        return self.advanced.kafka.build(
+            Topics, prefix=self.topic_prefix, partitions=self.partitions, max_workloads=most
+        )
 
     @property
     def worker(self) -> WorkerSection:
@@ -157,7 +129,7 @@ class Settings(BaseSettings):
     @cached_property
     def watchdog_limits(self) -> WatchdogLimits:
         """When a worker counts as stuck."""
-        return WatchdogLimits(**self.advanced.watchdogs.model_dump())
+        return self.advanced.watchdogs.build(WatchdogLimits)
 
     @property
     def data_dir(self) -> Path:
@@ -265,41 +237,6 @@ def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
             old = merged.get(key)
             merged[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return merged
-
-
-def _slo(section: SloSection) -> Slo:
-    """Of several classes the strictest figures stand in front."""
-    if not section.classes:
-        return Slo(section.ttft_s, section.tpot_s, section.objective, epsilon=section.epsilon)
-    classes = tuple(SloClass(**slo_class.model_dump()) for slo_class in section.classes)
-    most = strictest(classes)
-    return Slo(most.ttft_s, most.tpot_s, most.objective, classes)
-
-
-def _workload(section: WorkloadSection) -> WorkloadSpec:
-    defaults = WorkloadSpec(section.id)
-    return WorkloadSpec(
-        id=section.id,
-        target=TargetRef(**section.target.model_dump()) if section.target else defaults.target,
-        min_replicas=section.replicas.min if section.replicas else defaults.min_replicas,
-        max_replicas=section.replicas.max if section.replicas else defaults.max_replicas,
-        gpus_per_replica=section.gpus_per_replica,
-        gpu_type=section.gpu_type,
-        price_per_gpu_hour=section.price_per_gpu_hour,
-        slo=_slo(section.slo) if section.slo else defaults.slo,
-        mode=section.mode,
-        capacity_rps=section.capacity_rps,
-        lead_time_s=section.lead_time_s,
-        priority=section.priority,
-        power_w_per_replica=section.power_w_per_replica,
-        schedule=schedule_of(section.schedule) if section.schedule else defaults.schedule,
-        batch=batch_of(section.batch),
-        role=section.role,
-        capacity_tokens_per_s=section.capacity_tokens_per_s,
-        capacity_off_by=section.capacity_off_by,
-        zero=IdleRule(**section.zero.model_dump()),
-        guards=WorkloadGuards(**section.guards.model_dump()),
-    )
 
 
 # Whether the plug-ins that the settings choose are installed.

@@ -1,15 +1,24 @@
-"""What `harmony.yaml` may say: every key with its bounds, default and one line of explanation.
+"""The sections of `harmony.yaml`, made from the records that use their values.
 
-A workload's stand in `settings_workload`. At most a dozen keys meet a new user; the rest stand under `advanced`.
-Defaults come from the records that use them.
+A key is declared once: name, type, default, bounds and one line of explanation stand at the field of the record, in
+`Annotated[type, msgspec.Meta(...)]`. A field without a description is no key. A field in milliseconds (`grace_ms`) is
+a key in seconds (`grace_s`). `Meta.extra` may hold `key`, the name in the file where it differs, and `optional` where
+the file may leave a section empty. A key `group.name` stands in the section of that group; `top` is the file itself.
+
+Keys that no record holds, such as those of the connection, are declared at the section. `infra.settings.workload` has
+the sections of a workload.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+import keyword
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import orjson
+from msgspec import Meta
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, field_validator, model_validator
 
 from agents.policy import GuardLimits, Policy
@@ -19,11 +28,12 @@ from model.network.spec import SHIPPED_NAME
 from streams.config import StreamConfig
 from streams.topics import Topics
 
-# What every section of the settings file is made of.
+# No number of the file may be larger: seconds beyond it have no 64-bit count of milliseconds.
+MAX_NUMBER = 1e15
 
-
-# Seconds beyond it have no 64-bit count of milliseconds; nothing that is meant comes near.
-MOST = 1e15
+_BOUNDS = ("ge", "gt", "le", "lt", "pattern", "min_length", "max_length")
+_MS_PER_S = 1000
+Record = TypeVar("Record")
 
 
 class Section(BaseModel):
@@ -34,9 +44,9 @@ class Section(BaseModel):
     @field_validator("*")
     @classmethod
     def _usable(cls, value: Any) -> Any:
-        if isinstance(value, int | float) and abs(value) > MOST:
+        if isinstance(value, int | float) and abs(value) > MAX_NUMBER:
             # An integer may have more digits than a float can tell.
-            raise ValueError(f"must lie within -{MOST:g} and {MOST:g}, got {printable(str(value), 40)}")
+            raise ValueError(f"must lie within -{MAX_NUMBER:g} and {MAX_NUMBER:g}, got {printable(str(value), 40)}")
         if isinstance(value, str):
             check_text(value)
         return value
@@ -65,25 +75,195 @@ def check_unique(names: Iterable[str], what: str = "") -> None:
 Role = Annotated[str, StringConstraints(pattern=r"^(all|(ingest|forecast|decide)(,(ingest|forecast|decide))*)$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
-_STREAM = StreamConfig()
-_POLICY = Policy()
-_GUARDS = GuardLimits()
-_TOPICS = Topics()
-_WATCHDOGS = WatchdogLimits()
-_PLUGINS = PluginLimits()
+
+@dataclass(frozen=True, slots=True)
+class RecordKey:
+    """A field of a record as a key of the file.
+
+    Attributes:
+        field: name in the record.
+        group: section within the record's own that holds the key; empty = the record's own section.
+        name: attribute of the section.
+        alias: name in the file where it is no attribute name, such as `from`.
+        kind: type of the value in the file; a record stands for its section.
+        info: default, bounds and explanation, as arguments of `pydantic.Field`.
+        optional: the file may leave the section empty.
+        per_unit: units of the field in one of the file: 1000 for milliseconds, else 1.
+    """
+
+    field: str
+    group: str
+    name: str
+    alias: str | None
+    kind: Any
+    info: Mapping[str, Any]
+    optional: bool
+    per_unit: int
 
 
-class StreamSection(Section):
-    grace_s: float = key(_STREAM.grace_ms / 1000, "A slot closes this long after its end.", ge=0)
-    skew_s: float = key(_STREAM.skew_ms / 1000, "Samples further ahead of the broker's clock are refused.", ge=0)
-    context_steps: int = key(_STREAM.context_steps, "Steps of history that a forecast sees.", gt=0, le=100_000)
-    max_workloads: int = key(_STREAM.max_workloads, "Per partition; only new ones are refused beyond it.", gt=0)
-    max_record_bytes: int = key(_STREAM.max_record_bytes, "Larger telemetry records are dead-lettered.", gt=0)
-    source_silence_steps: int = key(_STREAM.source_silence_steps, "Steps without data until a source is silent.", gt=0)
+@cache
+def record_keys(record: type, like: type | None = None) -> tuple[RecordKey, ...]:
+    """The keys that the fields of a dataclass declare, in their order.
 
-    source_cap: float | None = key(
-        _STREAM.source_cap, "No source counts for more than so many times the mean of the others; 2 is safe.", ge=1
-    )
+    Args:
+        like: a record whose field of the same name explains a field that has no explanation of its own.
+    """
+    hints = get_type_hints(record, include_extras=True)
+    explained = get_type_hints(like, include_extras=True) if like else {}
+    keys = []
+    for field in fields(record):
+        hint = hints[field.name]
+        meta = _meta(hint) or _meta(explained.get(field.name))
+        if meta is None:
+            continue
+        extra = meta.extra or {}
+        seconds = f"{field.name.removesuffix('_ms')}_s" if field.name.endswith("_ms") else field.name
+        group, _, name = str(extra.get("key", seconds)).rpartition(".")
+        in_ms = field.name.endswith("_ms") and name.endswith("_s")
+        per_unit = _MS_PER_S if in_ms else 1
+        usable = not keyword.iskeyword(name) and name.islower()
+        info = {bound: value for bound in _BOUNDS if (value := getattr(meta, bound)) is not None}
+        default: Any = ... if field.default is MISSING else field.default
+        if in_ms:
+            info = {bound: value / per_unit for bound, value in info.items()}
+            default /= per_unit
+        keys.append(
+            RecordKey(
+                field=field.name,
+                group=group,
+                name=name if usable else field.name,
+                alias=None if usable else name,
+                kind=float if in_ms else get_args(hint)[0] if hasattr(hint, "__metadata__") else hint,
+                info={"default": default, "description": meta.description, **info},
+                optional=bool(extra.get("optional")),
+                per_unit=per_unit,
+            )
+        )
+    return tuple(keys)
+
+
+def _meta(hint: Any) -> Meta | None:
+    return next((m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Meta) and m.description), None)
+
+
+def declared(record: type, name: str) -> Any:
+    """The field of a model for one field of a record: default, explanation and bounds as the record declares them."""
+    (found,) = [k for k in record_keys(record) if k.field == name]
+    return Field(**found.info)
+
+
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass
+else:
+    ModelMetaclass = type(BaseModel)  # pydantic has no public name for it
+
+
+class _RecordSectionType(ModelMetaclass):
+    """Adds the keys of a record to the body of a section."""
+
+    def __new__(
+        cls,
+        name: str,
+        bases: tuple[type, ...],
+        namespace: dict[str, Any],
+        record: type | None = None,
+        group: str = "",
+        like: type | None = None,
+        after: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> type:
+        """Make the class.
+
+        Args:
+            record: its fields are keys of the section, behind those of the body. The body may give a key of the record
+                another type or default.
+            group: only those of this group.
+            like: as of `record_keys`.
+            after: by a key of the body, the key that it follows.
+        """
+        if record is not None:
+            own: dict[str, Any] = namespace.get("__annotations__", {})
+            keys = [declaration for declaration in record_keys(record, like) if declaration.group == group]
+            kinds = {key: kind for key, kind in own.items() if key not in {declaration.name for declaration in keys}}
+            for declaration in keys:
+                kind, namespace[declaration.name] = _section_field(declaration, namespace.get(declaration.name))
+                kinds[declaration.name] = own.get(declaration.name, kind)
+            for moved, before in (after or {}).items():
+                kind = kinds.pop(moved)
+                order = list(kinds.items())
+                at = 1 + [name for name, _ in order].index(before)
+                kinds = dict([*order[:at], (moved, kind), *order[at:]])
+            namespace["__annotations__"] = kinds
+        made = super().__new__(cls, name, bases, namespace, **options)
+        if record is not None:
+            made.declarations = record_keys(record, like)  # type: ignore[attr-defined]
+            if not group:
+                _SECTIONS[record] = made
+        return made
+
+
+_SECTIONS: dict[type, type] = {}
+
+
+def _section_field(declaration: RecordKey, default: Any) -> tuple[Any, Any]:
+    """Annotation and `pydantic.Field` of a key; `default` in place of the record's, None = the record's."""
+    info = dict(declaration.info)
+    if default is not None:
+        info |= {"default": default, "validate_default": True}
+    parts = get_args(declaration.kind)
+    if get_origin(declaration.kind) is tuple and parts[0] in _SECTIONS:
+        entries: Any = _SECTIONS[parts[0]]
+        return tuple[entries, ...], Field(**info)
+    section = _SECTIONS.get(declaration.kind) if isinstance(declaration.kind, type) else None
+    if section is not None:
+        del info["default"]
+        if declaration.optional:
+            return section | None, Field(None, **info)
+        return section, Field(default_factory=section, **info)
+    return declaration.kind, Field(alias=declaration.alias, **info)
+
+
+class RecordSection(Section, metaclass=_RecordSectionType):
+    """A section whose keys are the fields of a record."""
+
+    declarations: ClassVar[tuple[RecordKey, ...]] = ()
+
+    if TYPE_CHECKING:
+
+        def __init_subclass__(
+            cls,
+            record: type | None = None,
+            group: str = "",
+            like: type | None = None,
+            after: Mapping[str, str] | None = None,
+        ) -> None: ...
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def build(self, record: type[Record], **given: Any) -> Record:
+        """The record with the values of this section, and defaults for what the file leaves out.
+
+        Args:
+            given: values of further fields, or in place of those of the section.
+        """
+        for key in self.declarations:
+            holder = getattr(self, key.group, None) if key.group else self
+            if key.field in given or key.name not in getattr(type(holder), "model_fields", ()):
+                continue
+            value = getattr(holder, key.name)
+            if isinstance(value, RecordSection):
+                given[key.field] = value.build(key.kind)
+            elif isinstance(value, tuple) and value and isinstance(value[0], RecordSection):
+                given[key.field] = tuple(section.build(get_args(key.kind)[0]) for section in value)
+            elif key.per_unit != 1:
+                given[key.field] = round(value * key.per_unit)
+            elif value is not None or not key.optional:
+                given[key.field] = value
+        return record(**given)
+
+
+class StreamSection(RecordSection, record=StreamConfig):
+    """How event time is cut."""
 
     @model_validator(mode="after")
     def _skew_within_grace(self) -> StreamSection:
@@ -94,51 +274,15 @@ class StreamSection(Section):
         return self
 
 
-class PlanningSection(Section):
-    epoch: int = key(_POLICY.epoch, "Raised only by `harmony state reset`.", ge=1)
-    commit_s: float = key(_POLICY.commit_s, "How long a decision must stay right.", gt=0)
-    bearable_ratio: float = key(
-        _POLICY.bearable_ratio, "Share of the misses allowed that a plan may expect.", gt=0, le=10
-    )
-    doubt_ratio: float = key(
-        _POLICY.doubt_ratio, "Lower part of what a replica may carry that a trial leaves out; 0 = none.", ge=0, le=0.9
-    )
-    recurring_surges: bool = key(
-        _POLICY.recurring_surges, "Expect surges again that have kept a period, such as an hour or a day."
-    )
-    jumps: bool = key(_POLICY.jumps, "Expect jumps that no forecast had in it, as often as they came.")
-    plan_every: int = key(_POLICY.plan_every, "Forecast and plan every so many steps.", ge=1)
-    max_horizon: int = key(_POLICY.max_horizon, "Longest forecast in steps; what lies beyond is not seen.", ge=1)
-    paths_screen: int = key(_POLICY.paths_screen, "Sample paths of a forecast.", ge=16)
-    paths_verify: int = key(_POLICY.paths_verify, "Futures that decide where 1024 leave doubt.", ge=16)
-    seed: int = key(_POLICY.seed, "Of every random draw.", ge=0)
+class PlanningSection(RecordSection, record=Policy):
+    """How the fleet is forecast and planned."""
 
 
-class GuardsSection(Section):
-    warm_up_steps: int = key(_GUARDS.warm_up_steps, "Observed steps before the first command.", ge=0)
-    max_age_s: float = key(_GUARDS.max_age_s, "Hold when a source is older.", gt=0)
-    min_coverage_ratio: float = key(_GUARDS.min_coverage_ratio, "Hold when fewer sources report.", ge=0, le=1)
-    cliff_ratio: float = key(_GUARDS.cliff_ratio, "No scale-down on a fall by more within a step.", gt=0, le=1)
-    stabilization_up_s: float = key(_GUARDS.stabilization_up_s, "Lowest proposal of this window goes up.", ge=0)
-    stabilization_down_s: float = key(_GUARDS.stabilization_down_s, "Highest proposal of it goes down.", ge=0)
-    up_ratio: float = key(_GUARDS.up_ratio, "Most growth per period, as a share.", ge=0)
-    up_replicas: int = key(_GUARDS.up_replicas, "... or as replicas, whichever is more.", ge=0)
-    up_period_s: float = key(_GUARDS.up_period_s, "That period.", gt=0)
-    down_ratio: float = key(_GUARDS.down_ratio, "Most shrinkage per period, as a share.", ge=0, le=1)
-    down_replicas: int = key(_GUARDS.down_replicas, "... or as replicas, whichever is more.", ge=0)
-    down_period_s: float = key(_GUARDS.down_period_s, "That period.", gt=0)
-    release_ratio: float = key(_GUARDS.release_ratio, "Give up at this share of the risk allowed.", gt=0, le=1)
-    tolerance_ratio: float = key(_GUARDS.tolerance_ratio, "Ignore relative changes up to this.", ge=0, lt=1)
-    fleet_reclaim: bool = key(
-        _GUARDS.fleet_reclaim, "At max_gpus, lower priorities give up replicas for higher ones, down to their min."
-    )
-    fleet_max_power_w: float | None = key(None, "Drawn by all replicas together; empty = no limit.", ge=0)
-    fleet_min_replicas: int = key(_GUARDS.fleet_min_replicas, "Of all workloads together, never fewer.", ge=0)
-    fleet_removals_per_minute: int | None = key(None, "Of all workloads together, never more; empty = no limit.", ge=0)
-    lease_steps: int = key(_GUARDS.lease_steps, "A command is valid this many steps.", ge=1)
+class GuardsSection(RecordSection, record=GuardLimits):
+    """Limits of every command."""
 
 
-class KafkaSection(Section):
+class KafkaSection(RecordSection, record=Topics):
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = key(
         "PLAINTEXT", "How to talk to the brokers."
     )
@@ -150,7 +294,6 @@ class KafkaSection(Section):
     ssl_certfile: str | None = key(None, "Our certificate, for mutual TLS.")
     ssl_keyfile: str | None = key(None, "Its key.")
     replication_factor: int | None = key(None, "Of topics we create; empty = the cluster's default.", ge=1)
-    pages_retention_bytes: int = key(_TOPICS.pages_retention_bytes, "Per partition of `pages`.", ge=1 << 20)
 
     @model_validator(mode="after")
     def _complete(self) -> KafkaSection:
@@ -202,20 +345,13 @@ class WorkerSection(Section):
         return self
 
 
-class WatchdogsSection(Section):
-    loop_s: float = key(_WATCHDOGS.loop_s, "End when the event loop has not turned for this time.", ge=1)
-    stall_s: float = key(_WATCHDOGS.stall_s, "... when work or Kafka has stood still for this time.", ge=1)
-    join_s: float = key(_WATCHDOGS.join_s, "... when Kafka has assigned no partitions for this time.", ge=1)
-    restore_s: float = key(_WATCHDOGS.restore_s, "... when restoring the state takes longer.", ge=1)
-    forecast_s: float = key(_WATCHDOGS.forecast_s, "... when fitting and planning one batch takes longer.", ge=1)
+class WatchdogsSection(RecordSection, record=WatchdogLimits):
+    """How long a worker may stand still."""
 
 
-class PluginsSection(Section):
+class PluginsSection(RecordSection, record=PluginLimits, after={"options": "pause_calls"}):
     forecaster: str = key("", "Name of an installed forecaster, asked before the built-in ones; empty = none.")
     policy: str = key("", "Name of an installed policy, asked after the planner; empty = none.")
-    time_limit_s: float = key(_PLUGINS.time_limit_s, "One call may take this long.", gt=0, le=60)
-    failures: int = key(_PLUGINS.failures, "After so many failed calls in a row ...", ge=1)
-    pause_calls: int = key(_PLUGINS.pause_calls, "... the next ones are answered without it.", ge=1)
     options: dict[PluginKind, dict[str, Any]] = key({}, "Per kind (forecaster, ...), what its factory is given.")
 
     @field_validator("options")

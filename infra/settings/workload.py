@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from agents.policy import (
     MINUTES,
     BatchRule,
     CalendarRule,
+    GuardLimits,
     IdleRule,
     KnownEvent,
     NightlyBatch,
     Schedule,
     Slo,
+    SloClass,
     TargetRef,
+    WorkloadGuards,
     WorkloadSpec,
+    strictest,
     zone_of,
 )
-from infra.settings.schema import Section, check_unique, key
-from infra.settings.schema import key as _key
-from streams.records.limits import MAX_REPLICAS
+from infra.settings.schema import Record, RecordSection, check_unique, key
 
 # What `schedule` and `batch` of a workload may say, and what the core makes of it.
 #
@@ -37,7 +40,6 @@ _TIME = re.compile(r"([01]?\d|2[0-4]):([0-5]\d)")
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 Group = Literal["daily", "weekdays", "weekends"]
-Name = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f<>]{1,60}$")]
 
 
 def _minute_of(value: Any) -> int:
@@ -51,23 +53,28 @@ def _minute_of(value: Any) -> int:
     return value
 
 
+def _numbers_of(days: str | tuple[str, ...]) -> tuple[int, ...]:
+    """0 = Monday."""
+    return tuple(_GROUPS[days]) if isinstance(days, str) else tuple(sorted({DAYS.index(day) for day in days}))
+
+
 Minute = Annotated[int, BeforeValidator(_minute_of)]
+Days = Annotated[Group | tuple[Day, ...], AfterValidator(_numbers_of)]
 
 
-def _check_days(days: str | tuple[str, ...], start: int, until: int) -> None:
+def _check_days(days: Sequence[Any], start: int, until: int) -> None:
     if not days:
         raise ValueError("name at least one day")
     if start == MINUTES or until == 0:
         raise ValueError('a day begins at "00:00" and ends at "24:00"')
 
 
-class CalendarSection(Section):
-    name: Name = Field(description="What decisions call it.")
-    days: Group | tuple[Day, ...] = key("daily", "On which it begins: daily, weekdays, weekends, or a list of days.")
-    start: Minute = Field(alias="from", description="Time of day at which it begins.")
-    until: Minute = Field(description="Time of day at which it ends; not after `from` = on the next day.")
-    min: int | None = key(None, "At least so many replicas.", ge=0)
-    max: int | None = key(None, "At most so many replicas.", ge=0)
+class CalendarSection(RecordSection, record=CalendarRule):
+    """Bounds on some days of every week."""
+
+    days: Days = "daily"
+    start_minute: Minute
+    until: Minute
 
     @model_validator(mode="after")
     def _says_something(self) -> CalendarSection:
@@ -75,32 +82,29 @@ class CalendarSection(Section):
             raise ValueError("give min or max, or both")
         if self.min is not None and self.max is not None and self.min > self.max:
             raise ValueError(f"min ({self.min}) is above max ({self.max})")
-        _check_days(self.days, self.start, self.until)
+        _check_days(self.days, self.start_minute, self.until)
         return self
 
 
-class EventSection(Section):
-    name: Name = Field(description="What decisions call it.")
-    start: datetime = Field(alias="from", description="When it begins.")
-    until: datetime = Field(description="When it is over.")
-    min: int | None = key(None, "At least so many replicas.", ge=0)
-    load_factor: float | None = key(None, "Expected load, as a multiple of the load just before.", gt=0, le=1000)
+class EventSection(RecordSection, record=KnownEvent):
+    """Bounds, or an expected load, for a time that is known."""
+
+    start_ts_ms: datetime
+    until: datetime
 
     @model_validator(mode="after")
     def _says_something(self) -> EventSection:
         if self.min is None and self.load_factor is None:
             raise ValueError("give min or load_factor, or both")
-        if (self.start.tzinfo is None) != (self.until.tzinfo is None):
+        if (self.start_ts_ms.tzinfo is None) != (self.until.tzinfo is None):
             raise ValueError("give both from and until a time zone, or neither")
-        if self.start >= self.until:
+        if self.start_ts_ms >= self.until:
             raise ValueError("from is not before until")
         return self
 
 
-class ScheduleSection(Section):
-    time_zone: str = key("UTC", "Of all its times; a name such as Europe/Berlin.")
-    calendar: tuple[CalendarSection, ...] = key((), "What holds on some days of every week.")
-    events: tuple[EventSection, ...] = key((), "What will happen once.")
+class ScheduleSection(RecordSection, record=Schedule):
+    """Narrower bounds at certain times."""
 
     @property
     def entries(self) -> tuple[CalendarSection | EventSection, ...]:
@@ -112,6 +116,18 @@ class ScheduleSection(Section):
         check_unique(entry.name for entry in self.entries)
         return self
 
+    def build(self, record: type[Record], **given: Any) -> Record:
+        """The record; instants of the events without a time zone are local."""
+        events = [
+            event.build(
+                KnownEvent,
+                start_ts_ms=_ts_ms(event.start_ts_ms, self.time_zone),
+                end_ts_ms=_ts_ms(event.until, self.time_zone),
+            )
+            for event in self.events
+        ]
+        return super().build(record, events=tuple(events), **given)
+
     def check_within(self, low: int, high: int) -> None:
         """Raises ValueError when an entry asks for more or fewer replicas than the workload's own bounds allow."""
         for entry in self.entries:
@@ -122,33 +138,26 @@ class ScheduleSection(Section):
                     raise ValueError(f"{told} is not within replicas.min and replicas.max ({low} to {high})")
 
 
-class JobSection(Section):
-    name: Name = Field(description="What decisions call it; a source of this name may tell what is left.")
-    tokens: float = Field(description="To be generated.", gt=0, le=1e15)
-    days: Group | tuple[Day, ...] = key("daily", "On which it may begin: daily, weekdays, weekends, or a list of days.")
-    start: Minute = Field(alias="from", description="Time of day from which it may be worked on.")
-    until: Minute = Field(description="Time of day by which it must be done; not after `from` = on the next day.")
+class JobSection(RecordSection, record=NightlyBatch):
+    """Work of every day."""
+
+    days: Days = "daily"
+    start_minute: Minute
+    until: Minute
 
     @model_validator(mode="after")
     def _says_something(self) -> JobSection:
-        _check_days(self.days, self.start, self.until)
+        _check_days(self.days, self.start_minute, self.until)
         return self
 
 
-class BatchSection(Section):
-    tokens_per_s: float | None = key(None, "What one replica generates of it; empty = as of online requests.", gt=0)
-    jobs: tuple[JobSection, ...] = key((), "Work of every day, in the schedule's time zone.")
+class BatchSection(RecordSection, record=BatchRule):
+    """Work with deadlines."""
 
     @model_validator(mode="after")
     def _consistent(self) -> BatchSection:
         check_unique(job.name for job in self.jobs)
         return self
-
-
-def batch_of(section: BatchSection) -> BatchRule:
-    """The section as the core takes it."""
-    jobs = (NightlyBatch(job.name, job.tokens, _days(job.days), job.start, job.until) for job in section.jobs)
-    return BatchRule(section.tokens_per_s, tuple(jobs))
 
 
 def batch_settings(batch: BatchRule) -> dict[str, Any]:
@@ -164,27 +173,6 @@ def batch_settings(batch: BatchRule) -> dict[str, Any]:
         for job in batch.jobs
     ]
     return {"tokens_per_s": batch.tokens_per_s, "jobs": jobs}
-
-
-def schedule_of(section: ScheduleSection) -> Schedule:
-    """The section as the core takes it."""
-    return Schedule(
-        time_zone=section.time_zone,
-        calendar=tuple(
-            CalendarRule(entry.name, _days(entry.days), entry.start, entry.until, entry.min, entry.max)
-            for entry in section.calendar
-        ),
-        events=tuple(
-            KnownEvent(
-                entry.name,
-                _ts_ms(entry.start, section.time_zone),
-                _ts_ms(entry.until, section.time_zone),
-                entry.min,
-                entry.load_factor,
-            )
-            for entry in section.events
-        ),
-    )
 
 
 def schedule_settings(schedule: Schedule) -> dict[str, Any]:
@@ -215,12 +203,6 @@ def schedule_settings(schedule: Schedule) -> dict[str, Any]:
     }
 
 
-def _days(days: str | tuple[str, ...]) -> tuple[int, ...]:
-    if isinstance(days, str):
-        return tuple(_GROUPS[days])
-    return tuple(sorted({DAYS.index(day) for day in days}))
-
-
 def _ts_ms(instant: datetime, time_zone: str) -> int:
     told = instant if instant.tzinfo is not None else instant.replace(tzinfo=zone_of(time_zone))
     return round(told.timestamp() * 1000)
@@ -230,27 +212,12 @@ def _iso(ts_ms: int) -> str:
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ts_ms)).isoformat()
 
 
-Mode = Literal["observe", "act"]
-ClassName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,60}$")]
-GpuType = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{0,60}$")]
-WorkloadId = Annotated[str, StringConstraints(pattern=r"^[^\s\x00-\x1f]{1,200}$")]
-
-_WORKLOAD = WorkloadSpec("")
-_SLO = Slo()
-_TARGET = TargetRef()
-_ZERO = IdleRule()
+class TargetSection(RecordSection, record=TargetRef):
+    """The object that a command scales."""
 
 
-class TargetSection(Section):
-    api_version: str = _key(_TARGET.api_version, "API group and version of the object.", alias="apiVersion")
-    kind: str = _key(_TARGET.kind, "Kind of the object whose replicas a command sets.")
-    namespace: str = _key(_TARGET.namespace, "Its namespace.")
-    name: str = _key(_TARGET.name, "Its name.")
-
-
-class ReplicasSection(Section):
-    min: int = _key(_WORKLOAD.min_replicas, "Never fewer.", ge=0, le=MAX_REPLICAS)
-    max: int = _key(_WORKLOAD.max_replicas, "Never more.", ge=1, le=MAX_REPLICAS)
+class ReplicasSection(RecordSection, record=WorkloadSpec, group="replicas"):
+    """Bounds of a workload."""
 
     @model_validator(mode="after")
     def _ordered(self) -> ReplicasSection:
@@ -259,20 +226,12 @@ class ReplicasSection(Section):
         return self
 
 
-class SloClassSection(Section):
-    name: ClassName = Field(description="Name in records of kind slo.")
-    ttft_s: float = _key(_SLO.ttft_s, "A good request of it has its first token within this time.", gt=0)
-    tpot_s: float = _key(_SLO.tpot_s, "... and each further token within this time on average.", gt=0)
-    objective: float = _key(_SLO.objective, "Wanted share of good requests.", gt=0, lt=1)
-    epsilon: float | None = _key(None, "Accepted probability of missing it; empty = as for all.", gt=0, lt=1)
+class SloClassSection(RecordSection, record=SloClass):
+    """What some of the requests are promised."""
 
 
-class SloSection(Section):
-    ttft_s: float = _key(_SLO.ttft_s, "A good request has its first token within this time.", gt=0)
-    tpot_s: float = _key(_SLO.tpot_s, "... and each further token within this time on average.", gt=0)
-    objective: float = _key(_SLO.objective, "Wanted share of good requests.", gt=0, lt=1)
-    epsilon: float | None = _key(None, "Accepted probability of missing it; empty = the fleet's.", gt=0, lt=1)
-    classes: tuple[SloClassSection, ...] = _key((), "In place of these: several promises.", max_length=16)
+class SloSection(RecordSection, record=Slo, after={"classes": "epsilon"}):
+    """What the users of a workload are promised."""
 
     @model_validator(mode="after")
     def _one_or_several(self) -> SloSection:
@@ -283,50 +242,27 @@ class SloSection(Section):
             raise ValueError(f"give {' and '.join(sorted(own))} to each of the classes, not beside them")
         return self
 
-
-class WorkloadGuardsSection(Section):
-    stabilization_up_s: float | None = _key(None, "Lowest proposal of this window goes up.", ge=0)
-    stabilization_down_s: float | None = _key(None, "Highest proposal of it goes down.", ge=0)
-    up_ratio: float | None = _key(None, "Most growth per period, as a share.", ge=0)
-    up_replicas: int | None = _key(None, "... or as replicas, whichever is more.", ge=0)
-    up_period_s: float | None = _key(None, "That period.", gt=0)
-    down_ratio: float | None = _key(None, "Most shrinkage per period, as a share.", ge=0, le=1)
-    down_replicas: int | None = _key(None, "... or as replicas, whichever is more.", ge=0)
-    down_period_s: float | None = _key(None, "That period.", gt=0)
-    release_ratio: float | None = _key(None, "Give up at this share of the risk allowed.", gt=0, le=1)
-    tolerance_ratio: float | None = _key(None, "Ignore relative changes up to this.", ge=0, lt=1)
+    def build(self, record: type[Record], **given: Any) -> Record:
+        """The record; of several classes the strictest figures stand in front."""
+        if self.classes:
+            most = strictest([section.build(SloClass) for section in self.classes])
+            given |= {"ttft_s": most.ttft_s, "tpot_s": most.tpot_s, "objective": most.objective}
+        return super().build(record, **given)
 
 
-class ZeroSection(Section):
-    idle_s: float = _key(_ZERO.idle_s, "The last replica goes after so long without any request.", ge=0)
-    risk: float = _key(_ZERO.risk, "... and when it is needed before it could come back at most so likely.", ge=0, lt=1)
+class WorkloadGuardsSection(RecordSection, record=WorkloadGuards, like=GuardLimits):
+    """Limits of one workload; a key left out is as `advanced.guards` says."""
 
 
-class WorkloadSection(Section):
-    id: WorkloadId = Field(description="Name in the telemetry and Kafka key; 1 to 200 characters, no spaces.")
-    target: TargetSection | None = _key(None, "What a command scales.")
-    replicas: ReplicasSection | None = _key(None, "Bounds.")
-    gpus_per_replica: int = _key(_WORKLOAD.gpus_per_replica, "GPUs that one replica holds.", ge=1)
-    gpu_type: GpuType = _key(_WORKLOAD.gpu_type, "Name of the GPU they are; what a replica does is learned for each.")
-    price_per_gpu_hour: float = _key(_WORKLOAD.price_per_gpu_hour, "In any currency; only ratios matter.", ge=0)
-    slo: SloSection | None = _key(None, "What its users are promised.")
-    mode: Mode = _key(_WORKLOAD.mode, "observe = decide and record only; act = publish commands.")
+class ZeroSection(RecordSection, record=IdleRule):
+    """How the last replica goes."""
+
+
+class WorkloadSection(RecordSection, record=WorkloadSpec, after={"replicas": "target", "match": "mode"}):
+    """One declared workload."""
+
+    replicas: ReplicasSection | None = key(None, "Bounds.")
     match: dict[str, str] = Field(default_factory=dict, description="Labels that name it in third-party telemetry.")
-    capacity_rps: float | None = _key(None, "Requests/s one replica carries within the SLO, if known.", gt=0)
-    role: Literal["both", "prefill", "decode"] = _key(_WORKLOAD.role, "Half of the work that its replicas do.")
-    capacity_tokens_per_s: float | None = _key(None, "In place of capacity_rps for prefill and decode.", gt=0)
-    capacity_off_by: float | None = _key(
-        None, "Factor that it may be off by, two times of three; empty: as a load test is, 1.28.", ge=1.01, le=2.5
-    )
-    lead_time_s: float = _key(_WORKLOAD.lead_time_s, "From command to serving replica, first guess.", gt=0)
-    priority: int = _key(_WORKLOAD.priority, "Larger is served first when the fleet's GPUs run short.")
-    power_w_per_replica: float | None = _key(None, "Drawn by one replica; counts unless more is measured.", gt=0)
-    schedule: ScheduleSection | None = _key(None, "Narrower bounds by the calendar and for known events.")
-    batch: BatchSection = Field(default_factory=BatchSection, description="Work with deadlines.")
-    zero: ZeroSection = Field(default_factory=ZeroSection, description="Where replicas.min is 0: how it gets there.")
-    guards: WorkloadGuardsSection = Field(
-        default_factory=WorkloadGuardsSection, description="Its own pace; empty = as advanced.guards says of all."
-    )
 
     @model_validator(mode="after")
     def _act_is_declared(self) -> WorkloadSection:
