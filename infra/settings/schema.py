@@ -196,7 +196,10 @@ class _RecordSectionType(ModelMetaclass):
             namespace["__annotations__"] = kinds
         made = super().__new__(cls, name, bases, namespace, **options)
         if record is not None:
-            made.declarations = record_keys(record, like)  # type: ignore[attr-defined]
+            held = made.model_fields  # type: ignore[attr-defined]
+            made.declarations = tuple(  # type: ignore[attr-defined]
+                key for key in record_keys(record, like) if (key.group or key.name) in held
+            )
             if not group:
                 _SECTIONS[record] = made
         return made
@@ -248,12 +251,12 @@ class RecordSection(Section, metaclass=_RecordSectionType):
         """
         for key in self.declarations:
             holder = getattr(self, key.group, None) if key.group else self
-            if key.field in given or key.name not in getattr(type(holder), "model_fields", ()):
+            if key.field in given or holder is None:
                 continue
             value = getattr(holder, key.name)
             if isinstance(value, RecordSection):
                 given[key.field] = value.build(key.kind)
-            elif isinstance(value, tuple) and value and isinstance(value[0], RecordSection):
+            elif value and isinstance(value, tuple) and isinstance(value[0], RecordSection):
                 given[key.field] = tuple(section.build(get_args(key.kind)[0]) for section in value)
             elif key.per_unit != 1:
                 given[key.field] = round(value * key.per_unit)

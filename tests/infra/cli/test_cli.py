@@ -244,7 +244,7 @@ def test_the_first_process_of_a_container_ends_when_told_while_it_starts() -> No
     code = """
 import os, signal, time
 own, os.getpid = os.getpid(), lambda: 1
-from infra import cli
+from infra.cli import app as cli
 def starts():
     os.kill(own, signal.SIGTERM)
     time.sleep(50)
