@@ -15,9 +15,9 @@ import numpy as np
 
 from infra.console.errors import HarmonyError
 from infra.console.options import say
-from infra.console.plots import INK, TRUTH, fan, pyplot, save
 from infra.console.text import parse_duration_s, some
 from infra.lab.defaults import MODELS
+from infra.lab.plots import INK, TRUTH, fan, pyplot, save
 from infra.lab.series import Table, read_series
 from model.evaluation.dataset import Floats, Indicator
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from infra.console.plots import GREY, INK, PALETTE, pyplot, save
+from infra.lab.plots import GREY, INK, PALETTE, pyplot, save
 
 OURS, THEIRS = PALETTE[0], GREY
 Results = Callable[[str], Mapping[str, Any]]

@@ -21,9 +21,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from infra.console.files import write_json
-from infra.lab.bench.report import document, load_average, print_table
-from infra.lab.replay.records import Window, paired_windows
+from infra.lab.replay.results import Window, paired_windows
+from infra.lab.report import document, load_average, print_table, write_json
 
 LEADS_S = (30, 100, 300)
 OBJECTIVE = 0.99

@@ -13,8 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
-from infra.console.files import write_json
-from infra.lab.bench.report import document, load_average
+from infra.lab.report import document, load_average, write_json
 from tests.bench.replay_cells import LEADS_S, LOADS, against_hpa, replayed
 
 DAYS: Final = ("worldcup-50", "worldcup-55", "servegen-mid", "servegen-image")

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from infra.console.files import write_json
-from infra.lab.bench.report import document, load_average, print_table
+from infra.lab.report import write_json
+from infra.lab.report import document, load_average, print_table
 from tests.bench.stored import RESULTS, Document, results
 from tests.claims.claim import Claim, Judgement, Measurement
 from tests.claims.registry import claims

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from infra.console.files import write_json
-from infra.lab.bench.report import document, load_average
+from infra.lab.report import write_json
+from infra.lab.report import document, load_average
 
 
 def outcome(tests: Sequence[str]) -> dict[str, int]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
 from agents.policy import Policy
 from infra.console.errors import HarmonyError
 from infra.lab.backtest.history import BIN_S, Float, History
+from infra.lab.plots import GoodRequests
 from infra.lab.replay.oracle import Schedule, ScheduleController
 from infra.lab.replay.policies.harmony import HARMONY_VARIANTS, harmony_controller
 from infra.lab.replay.setting import Load, Setting
@@ -57,14 +57,6 @@ class Terms:
     output: Tokens
 
 
-class Windows(NamedTuple):
-    """Starts of windows of equal length, seconds, and the share of good requests in each."""
-
-    starts_s: Float
-    window_s: float
-    good: Float
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Judged:
     """Both lives of each seed.
@@ -84,7 +76,7 @@ class Judged:
     score: tuple[float, float]
     recorded: list[Lived]
     harmony: list[Lived]
-    good: tuple[Windows, Windows]
+    good: tuple[GoodRequests, GoodRequests]
 
 
 def judge(
@@ -127,7 +119,7 @@ def judge(
     theirs = recorded_controller(history.replicas, terms.lead_s)
     ours = harmony_controller(HARMONY_VARIANTS["harmony"], capacity, {}, terms.policy)
     lives: dict[str, list[Lived]] = {_THEIRS: [], _OURS: []}
-    good: list[Windows] = []
+    good: list[GoodRequests] = []
     for seed in range(seeds):
         load = Load(history.workload, rates.arrivals(seed), (warm_s, end_s))
         setting = setting_of(load, history, terms)
@@ -150,8 +142,8 @@ def load_test_requests(before: RateProfile) -> Arrivals:
     return known.thinned(_TESTED_RPS).arrivals(0)
 
 
-def good_by_window(life: Lived) -> Windows:
-    """Windows of the scored part, and the share of good requests in each; NaN in one without requests."""
+def good_by_window(life: Lived) -> GoodRequests:
+    """GoodRequests of the scored part, and the share of good requests in each; NaN in one without requests."""
     start_s, end_s = life.setting.load.score
     window_s = max(_LEAST_WINDOW_S, (end_s - start_s) / _MOST_WINDOWS)
     starts = np.arange(start_s, end_s - window_s / 2, window_s)
@@ -162,7 +154,7 @@ def good_by_window(life: Lived) -> Windows:
             everything[k] += 1
             good[k] += life.setting.objective.met(request)
     with np.errstate(invalid="ignore"):
-        return Windows(starts, window_s, good / everything)
+        return GoodRequests(starts, window_s, good / everything)
 
 
 def recorded_controller(replicas: Float, lead_s: float) -> NewController:

@@ -1,9 +1,7 @@
-"""One page: what their scaler did, what HARMONY would have done, and how far to trust it."""
+"""Report of a backtest: the measured scaler beside HARMONY, a verdict, and the limits of the comparison."""
 
 from __future__ import annotations
 
-import base64
-import html
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,16 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.console.errors import HarmonyError
-from infra.console.files import plain
-from infra.console.plots import GREY, INK, PALETTE, pyplot, save
 from infra.lab.backtest.history import BIN_S, History
 from infra.lab.backtest.judge import Judged
-from infra.lab.replay.records import paired_interval
+from infra.lab.plots import draw_backtest
+from infra.lab.replay.results import paired_interval
 from infra.lab.replay.simulation import Lived
+from infra.lab.report import Page, plain
 
 PLOT, PAGE, TEXT = "backtest.png", "report.html", "report.md"
-_CLOSE = 0.02
+_MATCHING_ATTAINMENT_GAP = 0.02
+"""The simulated engine counts as like the measured one up to this difference of the attainment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +94,7 @@ def caveats(history: History, filled: History, judged: Judged, lines: Sequence[L
             f"Measured good requests ({measured:.2%}) are those with their first token in time; on this engine your "
             f"replicas keep {simulated:.2%}, time per token included"
             + (f": it is {'slower' if simulated < measured else 'faster'} than yours, so take the difference with care."
-               if abs(measured - simulated) > _CLOSE else ".")
+               if abs(measured - simulated) > _MATCHING_ATTAINMENT_GAP else ".")
         )  # fmt: skip
     if history.completions_only:
         found.append("Arrivals were not counted, only completions: what waited in a queue looks like less load.")
@@ -120,24 +118,32 @@ def verdict(judged: Judged, lines: Sequence[Line]) -> str:
     )
 
 
-def write_report(folder: Path, history: History, filled: History, judged: Judged, drawn: Path | None) -> dict[str, Any]:
-    """Write page, text and data; returns the data.
+def write_report(
+    folder: Path, history: History, filled: History, judged: Judged, picture: Path | None
+) -> dict[str, Any]:
+    """Write the report as a page and as text, and return its data.
 
     Raises:
         HarmonyError: the folder cannot be written.
     """
     lines = lines_of(filled, judged)
-    said, notes = verdict(judged, lines), caveats(history, filled, judged, lines)
-    data = plain(_data(history, judged, lines, said, notes))
-    try:
-        (folder / TEXT).write_text(_markdown(history, judged, lines, said, notes, drawn), encoding="utf-8")
-        (folder / PAGE).write_text(_html(history, judged, lines, said, notes, drawn), encoding="utf-8")
-    except OSError as error:
-        raise HarmonyError(f"--out: cannot write {error.filename} ({error.strerror}).") from None
-    return dict(data)
+    page = Page(
+        title=f"HARMONY backtest of {history.workload}",
+        heading="What would HARMONY have done?",
+        summary=verdict(judged, lines),
+        headings=_HEADINGS,
+        rows=[_cells(line) for line in lines],
+        picture=picture,
+        picture_text="Load, replicas and good requests",
+        terms=_terms(history, judged),
+        notes_heading="How far to trust it",
+        notes=caveats(history, filled, judged, lines),
+    )
+    page.write(folder / TEXT, folder / PAGE)
+    return dict(plain(_data(history, judged, lines, page)))
 
 
-def _data(history: History, judged: Judged, lines: Sequence[Line], said: str, notes: Sequence[str]) -> dict[str, Any]:
+def _data(history: History, judged: Judged, lines: Sequence[Line], page: Page) -> dict[str, Any]:
     pairs = [
         [getattr(life, name) for life in lives]
         for name in ("attainment", "gpu_hours")
@@ -162,8 +168,8 @@ def _data(history: History, judged: Judged, lines: Sequence[Line], said: str, no
             "attainment": paired_interval(pairs[0], pairs[1]) if several else None,
             "gpu_hours": paired_interval(pairs[2], pairs[3]) if several else None,
         },
-        "verdict": said,
-        "caveats": list(notes),
+        "verdict": page.summary,
+        "caveats": list(page.notes),
     }
 
 
@@ -194,84 +200,20 @@ def _terms(history: History, judged: Judged) -> str:
     )
 
 
-def _markdown(
-    history: History, judged: Judged, lines: Sequence[Line], said: str, notes: Sequence[str], drawn: Path | None
-) -> str:
-    table = [_HEADINGS, ("---", *["---:"] * 5), *(_cells(line) for line in lines)]
-    rows = "\n".join(f"| {' | '.join(cells)} |" for cells in table)
-    picture = f"![Load, replicas and good requests]({drawn.name})\n\n" if drawn else ""
-    listed = "\n".join(f"* {note}" for note in notes)
-    return (
-        f"# What would HARMONY have done?\n\n{said}\n\n{rows}\n\n{picture}{_terms(history, judged)}\n\n"
-        f"## How far to trust it\n\n{listed}\n"
-    )
-
-
-_STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;color:#22303c;max-width:60rem;margin:2rem auto;padding:0 1rem}"
-    "table{border-collapse:collapse}td,th{padding:.3rem .8rem;border-bottom:1px solid #d5dbe1;text-align:right}"
-    "td:first-child,th:first-child{text-align:left}img{max-width:100%}tr:last-child{font-weight:600}"
-    ".said{font-size:1.15rem}"
-)
-
-
-def _html(
-    history: History, judged: Judged, lines: Sequence[Line], said: str, notes: Sequence[str], drawn: Path | None
-) -> str:
-    def row(cells: Sequence[str], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-    picture = ""
-    if drawn is not None:
-        encoded = base64.b64encode(drawn.read_bytes()).decode()
-        picture = f'<p><img alt="Load, replicas and good requests over time" src="data:image/png;base64,{encoded}"></p>'
-    body = "\n".join(row(_cells(line), "td") for line in lines)
-    listed = "\n".join(f"<li>{html.escape(note)}</li>" for note in notes)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>HARMONY backtest of '
-        f"{html.escape(history.workload)}</title><style>{_STYLE}</style></head><body>\n"
-        f'<h1>What would HARMONY have done?</h1>\n<p class="said">{html.escape(said)}</p>\n'
-        f"<table>{row(_HEADINGS, 'th')}\n{body}</table>\n{picture}\n<p>{html.escape(_terms(history, judged))}</p>\n"
-        f"<h2>How far to trust it</h2>\n<ul>{listed}</ul>\n</body></html>\n"
-    )
-
-
-# The picture of a backtest: load, replicas of both, good requests by the hour.
-
-
-_OURS, _THEIRS = PALETTE[0], PALETTE[1]
-
-
 def draw(where: Path, history: History, judged: Judged) -> Path:
-    """Draw the first seed's lives.
+    """Draw the runs of the first seed.
 
     Raises:
         HarmonyError: matplotlib is missing, or the file cannot be written.
     """
-    plt = pyplot(where)
-    figure, axes = plt.subplots(3, 1, figsize=(9.0, 6.6), sharex=True, height_ratios=(1.0, 1.4, 1.0))
-    hours = np.arange(len(history.rate_rps)) * BIN_S / 3600
-    axes[0].fill_between(hours, 0, history.rate_rps, color=GREY, alpha=0.45, lw=0)
-    axes[0].set_title(f"{history.workload}: requests/s")
-    axes[1].step(hours, history.replicas, where="post", color=_THEIRS, lw=1.3, label="your scaler")
-    axes[1].step(hours, held(judged.harmony[0], hours * 3600), where="post", color=_OURS, lw=1.3, label="HARMONY")
-    axes[1].set_title("replicas, ready")
-    axes[1].set_ylim(bottom=0)
-    axes[1].legend(ncols=2, loc="upper left")
-    for windows, color in zip(judged.good, (_THEIRS, _OURS), strict=True):
-        axes[2].plot((windows.starts_s + windows.window_s / 2) / 3600, windows.good, color=color, lw=1.3)
-    axes[2].axhline(judged.terms.share, color=INK, lw=0.8, ls=":")
-    axes[2].set_title(f"good requests, per {judged.good[0].window_s / 60:.0f} min; dotted: the objective")
-    axes[2].set_xlabel("hours")
-    for axis in axes:
-        axis.axvspan(0, judged.score[0] / 3600, color=GREY, alpha=0.12, lw=0)
-    figure.tight_layout()
-    saved: Path = save(figure, where)
-    plt.close(figure)
-    return saved
+    at_s = np.arange(len(history.rate_rps), dtype=np.float64) * BIN_S
+    replicas = {"your scaler": history.replicas, "HARMONY": ready_replicas(judged.harmony[0], at_s)}
+    return draw_backtest(
+        where, history.workload, at_s, history.rate_rps, replicas, judged.good, judged.terms.share, judged.score[0]
+    )
 
 
-def held(life: Lived, at_s: NDArray[np.float64]) -> NDArray[np.int64]:
+def ready_replicas(life: Lived, at_s: NDArray[np.float64]) -> NDArray[np.int64]:
     """Ready replicas at these instants."""
     count = np.zeros(len(at_s), dtype=np.int64)
     for replica in life.replicas:

@@ -13,9 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from infra.console.files import write_json
 from infra.console.options import say
-from infra.lab.bench.report import document, load_average, print_table, spread
+from infra.lab.report import document, load_average, print_table, spread, write_json
 from model.contract import COARSE_ROWS, ContextBatch, each_tensor
 from model.network.features import describe
 from model.network.network import Network

@@ -12,7 +12,6 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from infra.console.errors import HarmonyError
-from infra.console.files import write_json
 from infra.console.options import say
 from infra.kafka.admin import create_topics
 from infra.kafka.embedded import EmbeddedKafka
@@ -31,8 +30,8 @@ from infra.lab.bench.job import (
     preload,
     records,
 )
-from infra.lab.bench.report import document, load_average, print_table, spread
 from infra.lab.bench.subjects import Measured, Subject, measure, ours, python_with, rival
+from infra.lab.report import document, load_average, print_table, spread, write_json
 from streams.topics import Topics, TopicSpec
 
 # The ratios that ingest must not fall below: within one run, so that they mean the same on every machine.

@@ -20,7 +20,7 @@ import uvloop
 
 from agents.ingest import IngestStage, register_ingest_agents
 from infra.lab.bench.job import CATALOGUE, PARTITIONS, STREAM
-from infra.lab.bench.report import status_mib
+from infra.lab.report import process_memory_mib
 from infra.observability.metrics import PrometheusMeter
 from streams.ingest.kernel import IngestKernel
 from streams.ingest.warm_up import warm_up
@@ -120,7 +120,7 @@ def run_subject(brokers: str, telemetry: str, prefix: str, records: int) -> None
 
 def _peak_mb() -> float:
     """The most memory that this process has held; `ru_maxrss` would also count what its parent held."""
-    return status_mib("VmHWM")
+    return process_memory_mib("VmHWM")
 
 
 if __name__ == "__main__":

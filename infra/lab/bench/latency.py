@@ -22,7 +22,7 @@ from infra.lab.bench.live_loop import (
     measure_fleets,
     step_ms_for,
 )
-from infra.lab.bench.report import percentile, print_table
+from infra.lab.report import percentile, print_table
 from streams.log import LogRecord
 from streams.pages.codec import slot_of_page
 from streams.runtime.restore import LogReader

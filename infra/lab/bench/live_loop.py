@@ -24,15 +24,14 @@ from aiokafka.structs import TopicPartition
 
 from agents.policy import GuardLimits, Policy, Slo, TargetRef, WorkloadSpec
 from infra.console.errors import HarmonyError
-from infra.console.files import write_json
 from infra.console.host import LOOPBACK, free_port
 from infra.demo.supervisor import worker_command
 from infra.demo.workloads import write_settings
 from infra.kafka.admin import create_topics
 from infra.lab.bench.ingest import broker
 from infra.lab.bench.job import partition_of, preload
-from infra.lab.bench.report import document, load_average
 from infra.lab.bench.subjects import rival
+from infra.lab.report import document, load_average, write_json
 from streams.config import StreamConfig
 from streams.records.facts import FleetFacts
 from streams.records.schema import encode_fleet, encode_sample, encode_tick, record_key

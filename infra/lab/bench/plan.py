@@ -21,9 +21,8 @@ from agents.planning.planner import horizon_steps, plan, warm_up
 from agents.planning.request import PlanInput, PlanResult
 from agents.policy import Policy, WorkloadSpec
 from agents.records import LEVELS
-from infra.console.files import write_json
 from infra.console.options import say
-from infra.lab.bench.report import document, load_average, print_table, spread
+from infra.lab.report import document, load_average, print_table, spread, write_json
 from model.capacity.grid import MOST_ALLOWED
 from model.capacity.lead_time import LeadTimePosterior
 from model.capacity.posterior import CapacityPosterior, SlotEvidence

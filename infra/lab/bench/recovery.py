@@ -11,7 +11,7 @@ from typing import Any
 
 from infra.console.options import say
 from infra.lab.bench.live_loop import DecisionWatch, LiveJob, LiveLoop, Publisher, measure_fleets, step_ms_for, stop
-from infra.lab.bench.report import print_table
+from infra.lab.report import print_table
 
 _BEFORE_S = 0.2
 

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from infra.console.errors import HarmonyError
-from infra.console.files import write_json
 from infra.console.options import say
-from infra.lab.bench.report import document, load_average, print_table, spread
+from infra.lab.report import document, load_average, print_table, spread, write_json
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.config import StreamConfig
 from streams.windows.coarse import COARSE_ROWS

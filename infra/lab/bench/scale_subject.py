@@ -30,7 +30,7 @@ from agents.policy import Policy, WorkloadSpec
 from agents.records import WorkloadPlan
 from agents.workload.subject import Subject
 from infra.lab.bench.live_loop import policy_of, spec_of
-from infra.lab.bench.report import status_mib
+from infra.lab.report import process_memory_mib
 from infra.worker.warm_up import warm_up
 from model.inference import InferenceWorker
 from model.network.forecaster import baselines
@@ -219,7 +219,7 @@ def _resident_kb() -> int:
     """Memory in use, once what is free has gone back to the system."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
-    return int(1024 * status_mib("VmRSS"))
+    return int(1024 * process_memory_mib("VmRSS"))
 
 
 def measure(workloads: int, slots: int, seed: int, planned: bool = False) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import orjson
 from infra.console.host import LOOPBACK, free_port
 from infra.console.options import say
 from infra.lab.bench.live_loop import DecisionWatch, LiveJob, LiveLoop, Publisher, measure_fleets, stop
-from infra.lab.bench.report import percentile, print_table, status_mib
+from infra.lab.report import percentile, print_table, process_memory_mib
 
 ARRANGEMENTS: Final[dict[str, tuple[str, ...]]] = {
     "1 worker": ("all",),
@@ -55,7 +55,7 @@ class _Running:
 
     def resident_mib(self) -> float:
         """Memory in use."""
-        return status_mib("VmRSS", self.process.pid)
+        return process_memory_mib("VmRSS", self.process.pid)
 
     def partitions(self) -> int:
         """Partitions assigned to it, of all topics that it reads."""

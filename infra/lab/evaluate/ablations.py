@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from infra.console.errors import HarmonyError
-from infra.console.files import STDOUT, write_json
 from infra.console.options import ReportOption, comma_list, say, writable_folder
+from infra.lab.report import STDOUT, write_json
 
 if TYPE_CHECKING:
     from infra.lab.series import Table

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Self
 import typer
 
 from infra.console.errors import HarmonyError
-from infra.console.files import STDOUT, write_json
 from infra.console.options import ReportOption, comma_list, say, writable_folder
+from infra.lab.report import STDOUT, write_json
 
 
 def evaluate(

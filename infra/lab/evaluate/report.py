@@ -10,7 +10,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from infra.console.plots import GREY, INK, PALETTE, TRUTH, fan, pyplot, save
+from infra.lab.plots import GREY, INK, PALETTE, TRUTH, fan, pyplot, save
 
 _BINS = 20
 _MAX_MODELS = 5

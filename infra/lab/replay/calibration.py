@@ -2,19 +2,27 @@
 
 A decision at an origin states the chance that fewer than the objective's share of the requests arriving in
 [origin + lead time, + commit time) are good. Decisions follow each other faster than windows end, so intervals are
-bootstrapped by blocks of time.
+bootstrapped by blocks of time (Kuensch, "The Jackknife and the Bootstrap for General Stationary Observations", 1989).
+
+`python -m infra.lab.replay.calibration FILE RESULTS.json ...` draws the diagram of several replays. Load and policy
+name each curve.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agents.records import Decision
+from infra.console.errors import HarmonyError
+from infra.lab.plots import ReliabilityCurve, draw_reliability
 from infra.simulator.ledger import Objective, Request
 
 EDGES = (0.0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -99,3 +107,54 @@ def pooled_interval(stated: Sequence[Stated], seed: int = 0, draws: int = 1_000)
     chosen: NDArray[np.float64] = counts[rng.integers(0, len(counts), (draws, len(counts)))].sum(axis=1)
     low, high = np.quantile(chosen[:, 0] / chosen[:, 1], (0.025, 0.975))
     return float(counts[:, 0].sum() / counts[:, 1].sum()), float(low), float(high)
+
+
+def draw_diagram(where: Path, curves: Mapping[str, Sequence[Bin]], title: str) -> Path:
+    """Draw the reliability diagram, one curve per name.
+
+    Raises:
+        HarmonyError: matplotlib is missing, or the file cannot be written.
+    """
+    columns = {
+        name: ReliabilityCurve(
+            [b.stated for b in bins], [b.realized for b in bins], [b.interval for b in bins], [b.count for b in bins]
+        )
+        for name, bins in curves.items()
+    }
+    return draw_reliability(where, columns, title)
+
+
+def curves_of(results: Sequence[Path]) -> dict[str, list[Bin]]:
+    """From what `harmony replay --json` wrote, named by load and lead time, and by policy where there are several.
+
+    Raises:
+        HarmonyError: a file that is none of these.
+    """
+    curves = {}
+    for path in results:
+        try:
+            body = json.loads(path.read_text(encoding="utf-8"))
+            name = f"{body['trace'].rpartition('_')[2]}, {body['lead_time_s']['mean']:g} s"
+            by_policy = body["calibration"]
+            for policy, record in by_policy.items():
+                curve = f"{name}, {policy}" if len(by_policy) > 1 else name
+                curves[curve] = [Bin(**(b | {"interval": tuple(b["interval"])})) for b in record["bins"]]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise HarmonyError(f"{path}: not a result of `harmony replay --json` ({error}).", 2) from None
+    return curves
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Returns the exit code."""
+    try:
+        if len(arguments) < 2:
+            raise HarmonyError("Give the file to draw to, then results of `harmony replay --json`.", 2)
+        draw_diagram(Path(arguments[0]), curves_of([Path(a) for a in arguments[1:]]), "Is the stated risk right?")
+    except HarmonyError as error:
+        print(f"harmony: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from infra.console.errors import HarmonyError
-from infra.console.files import STDOUT, write_json
 from infra.console.options import say
-from infra.console.plots import pyplot
 from infra.lab.defaults import OUTPUT_TOKENS, PROMPT_TOKENS, TRAIN_SHARE
-from infra.lab.replay.calibration import reliability
+from infra.lab.plots import RunCost, pareto_svg, pyplot
+from infra.lab.replay.calibration import draw_diagram, reliability
 from infra.lab.replay.causal import asked_for
 from infra.lab.replay.checks import (
     check_numbers,
@@ -25,10 +24,9 @@ from infra.lab.replay.checks import (
 )
 from infra.lab.replay.matrix import run_cell
 from infra.lab.replay.prepare import Cell, Options, day_cell, rate_cell, trace_cell
-from infra.lab.replay.records import Row
-from infra.lab.replay.reliability_plot import draw
-from infra.lab.replay.report import as_json, mean_of, pareto_svg, print_table, write_plot
+from infra.lab.replay.results import CellResult, as_json, mean_of, print_results
 from infra.lab.replay.setting import Setting, TelemetryFault, read_faults
+from infra.lab.report import STDOUT, write_json
 from infra.simulator.arrivals import DAY_S, Tokens, TraceError, read_trace
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import ProfileError, named_profile
@@ -130,11 +128,12 @@ def run_replay(q: Request) -> None:
     title = f"{cell.name}, lead time {q.lead_time} s"
     if q.plot is not None:
         bound = mean_of([b.gpu_hours for b in result.oracle.values()])
-        write_plot(q.plot, pareto_svg(_per_policy(result.rows), bound, q.objective, title))
+        q.plot.parent.mkdir(parents=True, exist_ok=True)
+        q.plot.write_text(pareto_svg(_run_costs(result), bound, q.objective, title), encoding="utf-8")
     if q.plot_risk is not None and result.stated:
-        draw(q.plot_risk, {p: reliability(risks) for p, risks in result.stated.items()}, title)
+        draw_diagram(q.plot_risk, {p: reliability(risks) for p, risks in result.stated.items()}, title)
     if q.json_out != STDOUT:
-        print_table(result, q.objective)
+        print_results(result, q.objective)
 
 
 def _check_load(q: Request) -> None:
@@ -174,5 +173,7 @@ def _rate_cell(
     return rate_cell(rates if mean_rate is None else rates.thinned(mean_rate), options)
 
 
-def _per_policy(rows: Sequence[Row]) -> list[Row]:
-    return sorted(rows, key=lambda r: (r.policy != "harmony", r.policy, r.seed))
+def _run_costs(result: CellResult) -> list[RunCost]:
+    """HARMONY first, so that it has the first colour."""
+    rows = sorted(result.rows, key=lambda r: (r.policy != "harmony", r.policy, r.seed))
+    return [RunCost(r.policy, r.gpu_hours, r.attainment) for r in rows]

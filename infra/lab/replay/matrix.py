@@ -16,7 +16,7 @@ from infra.lab.replay.oracle import carry_out, find_schedule, schedule_for_rate
 from infra.lab.replay.policies.catalogue import STATIC_PEAK, Choice, Knowledge, candidates, controller_of, default_of
 from infra.lab.replay.policies.harmony import HARMONY_VARIANTS
 from infra.lab.replay.prepare import Cell
-from infra.lab.replay.records import Row, row_of, write_logs
+from infra.lab.replay.results import Bound, CausalBounds, CellResult, Row, Trial, row_of, write_logs
 from infra.lab.replay.setting import Setting
 from infra.lab.replay.simulation import Controller, HarmonyController, Lived, live
 from infra.simulator.cluster import Cluster
@@ -33,15 +33,6 @@ from infra.simulator.cluster import Cluster
 
 MARGIN = 0.6
 _ALIKE = 1.05  # times the fewest misses, which nobody would pay for to avoid
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """What one candidate did on the training part."""
-
-    choice: Choice
-    attainment: float
-    gpu_hours: float
 
 
 def tune(
@@ -101,56 +92,6 @@ def _bisect(
 
 Progress = Callable[[str], None]
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """An oracle's figures, of one seed."""
-
-    attainment: float
-    gpu_hours: float
-    mean_replicas: float
-    simulations: int
-
-
-@dataclass(frozen=True, slots=True)
-class CausalBounds:
-    """Of one seed, for one to whom the load's surprises come without a word.
-
-    Attributes:
-        unready: holds nothing ready for them.
-        ready: keeps the objective, and holds a share of `held_ready` more than `unready`; None: none was found.
-    """
-
-    unready: Bound
-    ready: Bound | None
-    held_ready: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class CellResult:
-    """Everything measured of a cell.
-
-    Attributes:
-        chosen, trials: of tuning, by policy.
-        stated: risks that HARMONY stated and what came of them, over all seeds, by variant.
-        oracle: lead-constrained, by seed; `free_oracle`: with free instant moves, of the first seed; `rate_known`: the
-            best schedule for the rate alone, by seed, empty where it was not searched or the load has but one draw.
-        surprises_s: seconds of what is scored at which something begins that nothing announces; `causal`: by seed, what
-            is possible to who does not know; empty without.
-    """
-
-    name: str
-    benchmark_rps: float
-    rows: list[Row]
-    chosen: dict[str, Choice]
-    trials: dict[str, list[Trial]]
-    oracle: dict[int, Bound]
-    free_oracle: Bound | None
-    rate_known: dict[int, Bound]
-    surprises_s: tuple[float, ...]
-    causal: dict[int, CausalBounds]
-    stated: dict[str, list[Stated]]
 
 
 def run_cell(

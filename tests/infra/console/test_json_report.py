@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from infra.cli.app import app
 from infra.console.errors import HarmonyError
-from infra.console.files import STDOUT, write_json
+from infra.lab.report import STDOUT, write_json
 
 BODY = {"mse": float("nan"), "rows": [(1, float("inf")), {"crps": np.float64(0.5)}], "none": None, "whole": 7}
 READ = {"mse": None, "rows": [[1, None], {"crps": 0.5}], "none": None, "whole": 7}

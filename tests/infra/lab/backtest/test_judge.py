@@ -29,7 +29,7 @@ from infra.lab.backtest.judge import (  # fmt: skip
     scaled,
     setting_of,
 )
-from infra.lab.backtest.report import caveats, held, lines_of, verdict, write_report
+from infra.lab.backtest.report import caveats, lines_of, ready_replicas, verdict, write_report
 from infra.lab.replay.policies.harmony import REPLAY_POLICY
 from infra.lab.replay.policies.hpa import Behaviour, Hpa
 from infra.lab.replay.setting import Load
@@ -63,7 +63,7 @@ def judged() -> Judged:
 def test_their_life_holds_the_recorded_replicas_at_every_minute(judged: Judged) -> None:
     middles = np.arange(len(history().replicas)) * float(BIN_S) + BIN_S / 2
     for life in judged.recorded:
-        assert held(life, middles).tolist() == history().replicas.tolist()
+        assert ready_replicas(life, middles).tolist() == history().replicas.tolist()
 
 
 @pytest.mark.slow
@@ -135,12 +135,12 @@ def test_a_scaler_that_is_played_back_does_what_it_did() -> None:
     setting = setting_of(Load("w", rates.arrivals(0), (1440.0, 5400.0)), h, TERMS)
     lived = live(setting, lambda s, cluster, seed: RuleController(s, cluster, Hpa(18.0, None, Behaviour()), seed), 0)
     minutes = np.arange(90) * float(BIN_S) + BIN_S / 2
-    seen = held(lived, minutes)
+    seen = ready_replicas(lived, minutes)
     assert len(set(seen.tolist())) > 1
     again = live(setting, recorded_controller(seen.astype(np.float64), TERMS.lead_s), 0)
     for who, life in (("HPA", lived), ("played back", again)):
         print(f"{who}: {life.attainment:.4f} good, {life.gpu_hours:.3f} GPU-hours")
-    assert held(again, minutes)[2:].tolist() == seen[2:].tolist()
+    assert ready_replicas(again, minutes)[2:].tolist() == seen[2:].tolist()
     assert again.gpu_hours == pytest.approx(lived.gpu_hours, rel=0.03)
     assert again.attainment == pytest.approx(lived.attainment, abs=0.02)
 

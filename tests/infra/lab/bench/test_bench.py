@@ -28,10 +28,10 @@ from infra.lab.bench.job import (
 )
 from infra.lab.bench.latency import StageStamps, _by_batch, _by_forecaster, parts_ms
 from infra.lab.bench.live_loop import step_ms_for
-from infra.lab.bench.report import percentile, spread
 from infra.lab.bench.scale import ring_kb, slopes
 from infra.lab.bench.scale_subject import measure
 from infra.lab.bench.subjects import RIVALS
+from infra.lab.report import percentile, spread
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.ingest.kernel import IngestKernel
 from streams.log import LogRecord

@@ -12,7 +12,7 @@ import pytest
 from infra.lab.replay.matrix import Trial, best_of
 from infra.lab.replay.policies.catalogue import TRIALS, Choice, candidates, controller_of
 from infra.lab.replay.policies.harmony import HARMONY_VARIANTS, harmony_controller
-from infra.lab.replay.records import paired_interval, write_logs
+from infra.lab.replay.results import paired_interval, write_logs
 from infra.lab.replay.simulation import live
 from infra.simulator.ledger import Objective
 from infra.simulator.sizing import benchmark_rps

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.console.errors import HarmonyError
-from infra.lab.replay.calibration import Stated, pooled_interval, reliability
-from infra.lab.replay.reliability_plot import curves_of, draw, main
+from infra.lab.replay.calibration import Stated, curves_of, draw_diagram, main, pooled_interval, reliability
 
 RISKS = st.builds(Stated, st.floats(0.0, 36_000.0), st.floats(0.0, 1.0), st.booleans())
 
@@ -65,7 +64,7 @@ def test_the_diagram_of_several_results_is_drawn(tmp_path: Path) -> None:
     body["calibration"]["harmony-baselines"] = body["calibration"]["harmony"]
     (tmp_path / "both.json").write_text(json.dumps(body))
     assert list(curves_of([tmp_path / "both.json"])) == ["ramp, 100 s, harmony", "ramp, 100 s, harmony-baselines"]
-    drawn = draw(tmp_path / "risk.svg", curves, "title").read_text()
+    drawn = draw_diagram(tmp_path / "risk.svg", curves, "title").read_text()
     assert "trace, 100 s" in drawn
     assert main([str(tmp_path / "risk.png"), *map(str, results)]) == 0
     assert (tmp_path / "risk.png").stat().st_size > 10_000

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from infra.lab.replay.matrix import tune
 from infra.lab.replay.policies.catalogue import controller_of
-from infra.lab.replay.records import Window, paired_windows, windows_of
+from infra.lab.replay.results import Window, paired_windows, windows_of
 from infra.lab.replay.setting import Load
 from infra.lab.replay.simulation import live
 from tests.infra.lab.replay.replay_setting import KNOWN, poisson, setting
