@@ -19,8 +19,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from infra.lab.report import write_json
-from infra.lab.report import document, load_average, print_table
+from infra.lab.report import document, load_average, print_table, write_json
 from tests.bench.stored import RESULTS, Document, results
 from tests.claims.claim import Claim, Judgement, Measurement
 from tests.claims.registry import claims

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from infra.lab.report import write_json
-from infra.lab.report import document, load_average
+from infra.lab.report import document, load_average, write_json
 
 
 def outcome(tests: Sequence[str]) -> dict[str, int]:

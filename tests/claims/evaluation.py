@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from infra.lab.report import write_json
-from infra.lab.report import document, load_average
+from infra.lab.report import document, load_average, write_json
 
 
 def by_model(report: Mapping[str, Any]) -> dict[str, Any]:

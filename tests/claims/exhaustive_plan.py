@@ -8,9 +8,8 @@ from time import perf_counter
 
 from agents.planning.planner import plan, warm_up
 from agents.policy import Policy
-from infra.lab.report import write_json
 from infra.lab.bench.plan import PlanBench, _capacity, _lead_time, _paths, _request, check_plans
-from infra.lab.report import document, load_average
+from infra.lab.report import document, load_average, write_json
 
 _WORKLOADS = 10_000
 _THREADS = 2
