@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Annotated, Final, Generic, TypeVar
 
 import msgspec
@@ -319,12 +318,6 @@ class Command(msgspec.Struct, frozen=True):
     p_miss: float | None
     epsilon: float
     v: int = 1
-
-
-def decision_id(fleet: str, workload: str, origin_ts_ms: int, policy: str, model: str) -> str:
-    """Deterministic id of a decision: a replay of the log gives the same one."""
-    text = "\x1f".join((fleet, workload, str(origin_ts_ms), policy, model))
-    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
 class Pin(msgspec.Struct, frozen=True):

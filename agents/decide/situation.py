@@ -1,27 +1,83 @@
-"""From state and plan to the Situation the guards judge: windows, budgets and modes reduced to plain numbers."""
+"""The situation of one workload at one origin: all that the guards and the decision read, built once, as plain values.
+
+history + plan + operator's overrides + the fleet's budgets  ─ build_situation ─▶  Situation
+"""
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, NamedTuple, cast
 
-from agents.decide.budget import ClaimBook
-from agents.decide.frame import Frame
-from agents.decide.state import (
-    DecideState,
-    OperatorWord,
-    WorkloadState,
-    in_force,
-    measured_w,
-    observed_replicas,
-    queues,
-    seen_steps,
-)
-from agents.policy import GuardLimits, Mode, WorkloadSpec
-from agents.records import Pin, WorkloadPlan
+from agents.decide.state import DecideState, GpuClaim, OperatorOverride, Series, WorkloadHistory
+from agents.policy import GuardLimits, Mode, Policy, WorkloadSpec
+from agents.records import Pin, PlanOf, WorkloadPlan
+from streams.config import StreamConfig
+from streams.records.facts import FleetFacts
 
-# What a guard may look at: everything known of one workload at one origin, already reduced to plain numbers.
+_NO_OVERRIDE = OperatorOverride()
+
+
+class FleetShare(NamedTuple):
+    """What the fleet's budgets leave to one workload; the fields are those of `Situation`."""
+
+    removals_left: int | None
+    gpus_left: int | None
+    kept_gpus: int
+    owed_gpus: int
+    owed_to: str
+    power_left_w: float | None
+    fleet_need: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanContext:
+    """What all workloads of one record of plans share.
+
+    Attributes:
+        origin_ts_ms: end of the last closed slot: the instant of event time at which the plans speak.
+        lease_ms: time from the origin for which a command holds.
+        sequence: number of the origin's step in Unix time; it orders the commands of a workload.
+        overdue_ms: how long past its lease the record was read; None = in time, or not checked.
+        partition: pages partition that the plans are of.
+        model_fingerprint: of the model that made them.
+        policy: in force.
+        policy_fingerprint: of that policy.
+        step_ms: length of one step.
+    """
+
+    origin_ts_ms: int
+    lease_ms: int
+    sequence: int
+    overdue_ms: int | None
+    partition: int
+    model_fingerprint: str
+    policy: Policy
+    policy_fingerprint: str
+    step_ms: int
+
+
+def build_context(
+    plan: PlanOf[Any], policy: Policy, policy_fingerprint: str, stream: StreamConfig, read_stamp_ms: int | None
+) -> PlanContext:
+    """The context of a record's workloads.
+
+    Args:
+        read_stamp_ms: the broker's stamp of the record; None = its age is not checked.
+    """
+    # The grace is added to the steps of the lease: no decision exists before its slot can close.
+    lease_ms = stream.grace_ms + max(policy.guards.lease_steps, policy.plan_every + 1) * stream.step_ms
+    late_ms = 0 if read_stamp_ms is None else read_stamp_ms - (plan.origin_ts_ms + lease_ms)
+    return PlanContext(
+        origin_ts_ms=plan.origin_ts_ms,
+        lease_ms=lease_ms,
+        sequence=plan.origin_ts_ms // stream.step_ms,
+        overdue_ms=late_ms if late_ms > 0 else None,
+        partition=plan.partition,
+        model_fingerprint=plan.model_fingerprint,
+        policy=policy,
+        policy_fingerprint=policy_fingerprint,
+        step_ms=stream.step_ms,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +85,14 @@ class Situation:
     """One workload at one origin.
 
     Attributes:
+        context: what it shares with the other workloads of the record.
+        history: that of the workload, with this plan taken in; only the decision is still missing in it.
         plan: what the forecast stage says.
         spec: the declaration; None = not declared.
         limits: of the guards.
-        current: replicas that count as being in force; what "hold" keeps.
+        current: replicas that count as being in force; what "hold" keeps; 0 where nobody knows them.
+        current_known: whether anybody has ever reported replicas.
+        shown: replicas that the plan's fleet facts show; None = there are none.
         mode: in force; `observe` never has a command.
         mode_reason: why it is `observe`.
         paused: "fleet" or "workload" when the kill switch is on.
@@ -41,22 +101,29 @@ class Situation:
         seen_steps: steps with an observed arrival rate so far, up to the warm-up.
         window_max: largest proposal within the down window, this one included.
         window_min: smallest proposal within the up window, this one included.
-        added: replicas added within the up period; removed: those removed within the down period.
+        added: replicas added within the up period.
+        removed: replicas removed within the down period.
         removals_left: replicas the whole fleet may still lose within the minute; None = no limit.
         gpus_left: GPUs left for this workload, its own included, those kept for higher priorities not; None = no limit.
         kept_gpus: GPUs kept for higher priorities.
-        owed_gpus: GPUs that it is to give up for workloads of higher priority; owed_to: the first of them.
+        owed_gpus: GPUs that it is to give up for workloads of higher priority.
+        owed_to: the first of these workloads.
         power_left_w: power left for this workload, its own included; None = no limit.
         power_w_per_replica: declared, or measured where that is more; 0 = not known.
         fleet_need: replicas this workload must keep so that the fleet stays above its floor.
+        claim: GPUs that it lacked so far; None = none.
         newest_ts_ms: origin of the newest decision of this workload; a plan that is not newer is fenced off.
         origin_ts_ms: of this plan.
     """
 
+    context: PlanContext
+    history: WorkloadHistory
     plan: WorkloadPlan
     spec: WorkloadSpec | None
     limits: GuardLimits
     current: int
+    current_known: bool = True
+    shown: int | None = None
     mode: Mode = "observe"
     mode_reason: str = ""
     paused: str | None = None
@@ -75,148 +142,154 @@ class Situation:
     power_left_w: float | None = None
     power_w_per_replica: float = 0.0
     fleet_need: int = 0
+    claim: GpuClaim | None = None
     newest_ts_ms: int | None = None
     origin_ts_ms: int = 0
 
-
-class Fleet:
-    """Sums over all workloads that the budgets need, kept while the workloads of one plan are decided.
-
-    Another workload counts with the larger of what it shows and what was ordered for the caps, with the smaller for the
-    floor, so an order not yet carried out is never counted on.
-    """
-
-    def __init__(self, state: DecideState, frame: Frame) -> None:
-        policy = frame.policy
-        self.spec = policy.spec
-        self.claims = ClaimBook(state.claims, frame.origin_ts_ms, frame.lease_ms)
-        self._limits = policy.guards
-        self._leaving = 0  # GPUs of replicas that were ordered away and still show
-        self._givable: Counter[int] = Counter()  # by priority, GPUs of replicas above `min_replicas` that obey commands
-        self.gpus = 0
-        self.power_mw = 0  # integers: the sum may not depend on the order of addition
-        self.least = 0
-        for workload, known in state.workloads.items():
-            self._add(workload, known, 1)
-
-    def replace(self, workload: str, old: WorkloadState | None, new: WorkloadState | None) -> None:
-        if old is not None:
-            self._add(workload, old, -1)
-        if new is not None:
-            self._add(workload, new, 1)
-
-    def _add(self, workload: str, known: WorkloadState, sign: int) -> None:
-        gpus = self.gpus_of(workload)
-        self.gpus += sign * known.known * gpus
-        self.power_mw += sign * known.known * _mw(self.power_w_of(workload, known.power_w))
-        self.least += sign * least(known)
-        if known.ordered is None:
-            return
-        self._leaving += sign * (known.known - least(known)) * gpus if known.ordered < known.known else 0
-        spec = self.spec(workload)
-        if self._limits.fleet_reclaim and spec is not None:
-            self._givable[spec.priority] += sign * max(0, least(known) - spec.min_replicas) * gpus
-
-    def kept_gpus(self, priority: int) -> int:
-        """GPUs that are kept for workloads of higher priority which lack some."""
-        return self.claims.kept_gpus(priority, self._supply)
-
-    def owed(self, priority: int) -> tuple[int, str]:
-        """GPUs that a workload of this priority is to give up, and for whom first."""
-        gpus = self.claims.owed_gpus(priority, self._supply, self._givable) if self._limits.fleet_reclaim else 0
-        return gpus, self.claims.first_above(priority) if gpus else ""
-
     @property
-    def _supply(self) -> int:
-        most = self._limits.fleet_max_gpus
-        return 0 if most is None else max(0, most - self.gpus) + self._leaving
-
-    def gpus_of(self, workload: str) -> int:
-        """GPUs of one replica; an undeclared workload counts one."""
-        spec = self.spec(workload)
-        return 1 if spec is None else spec.gpus_per_replica
-
-    def power_w_of(self, workload: str, measured_w: float | None) -> float:
-        """Watts of one replica: what was declared, or more where more was measured; 0 where neither is known."""
-        spec = self.spec(workload)
-        return max(0.0 if spec is None else spec.power_w_per_replica or 0.0, measured_w or 0.0)
+    def decidable(self) -> bool:
+        """Whether the guards can be asked: the workload is not retired, and there is a count to start from."""
+        return self.current_known and self.plan.refused != "retired"
 
 
-def _mw(watts: float) -> int:
-    return round(watts * 1000.0)
-
-
-def least(known: WorkloadState) -> int:
-    counts = [c for c in (known.observed, known.ordered) if c is not None]
-    return min(counts, default=0)
-
-
-def current_replicas(known: WorkloadState | None, plan: WorkloadPlan, frame: Frame) -> int | None:
-    """Replicas that count as in force; the last seen ones when the plan knows none; None when nobody knows."""
-    observed = observed_replicas(plan.fleet)
-    if observed is None and known is not None:
-        observed = known.observed
-    if observed is None:
-        return None
-    return in_force(observed, known.command if known else None, frame)
-
-
-def effective_mode(spec: WorkloadSpec | None, word: OperatorWord) -> tuple[Mode, str]:
-    """The mode in force, and why it is `observe`."""
-    if spec is None:
-        return "observe", "observe: no configuration declares this workload"
-    wanted = word.mode or spec.mode
-    if wanted == "act" and not spec.target.name:
-        return "observe", "observe: the declaration names no target"
-    return cast(Mode, wanted), "" if wanted == "act" else "observe: no command is published"
-
-
-def assess(
-    state: DecideState, fleet: Fleet, plan: WorkloadPlan, frame: Frame, current: int, overdue_ms: int | None
+def build_situation(
+    context: PlanContext,
+    state: DecideState,
+    share: FleetShare,
+    plan: WorkloadPlan,
+    spec: WorkloadSpec | None,
+    limits: GuardLimits,
 ) -> Situation:
-    """Everything the guards may know of one workload at this origin."""
-    g, limits = frame.policy.guards, frame.policy.limits(plan.workload)
-    known = state.workloads.get(plan.workload)
-    word = state.operator.get(plan.workload, OperatorWord())
-    spec = fleet.spec(plan.workload)
-    mode, mode_reason = effective_mode(spec, word)
-    pin = word.pin
-    if pin is not None and pin.until_ts_ms is not None and frame.origin_ts_ms >= pin.until_ts_ms:
+    """The situation of one workload; reads the state, changes nothing.
+
+    Args:
+        state: that of the stage, with the plan's operator records and replica counts taken in.
+        share: what the fleet's budgets leave to the workload.
+        plan: of the workload.
+        spec: the declaration of the workload; None = not declared.
+        limits: of its guards.
+    """
+    origin_ts_ms = context.origin_ts_ms
+    before = state.workloads.get(plan.workload)
+    shown = observed_replicas(plan.fleet)
+    history = _with_plan(before, context, plan, shown, limits)
+    current = _replicas_in_force(history, context)
+    override = state.operator.get(plan.workload, _NO_OVERRIDE)
+    mode, mode_reason = _effective_mode(spec, override)
+    pin = override.pin
+    if pin is not None and pin.until_ts_ms is not None and origin_ts_ms >= pin.until_ts_ms:
         pin = None
-    highs, lows = queues(known, plan, frame)
-    changes = known.changes if known else ()
-    gpus = fleet.gpus_of(plan.workload)
-    mine = known.known if known else 0
-    mine_mw = mine * _mw(fleet.power_w_of(plan.workload, known.power_w if known else None))
-    others_least = fleet.least - (least(known) if known else 0)
-    removed = sum(n for _, n in state.removals)
-    priority = 0 if spec is None else spec.priority
-    kept_gpus, (owed_gpus, owed_to) = fleet.kept_gpus(priority), fleet.owed(priority)
+    added_after_ms = origin_ts_ms - limits.up_period_s * 1000.0
+    removed_after_ms = origin_ts_ms - limits.down_period_s * 1000.0
     return Situation(
+        context=context,
+        history=history,
         plan=plan,
         spec=spec,
         limits=limits,
-        current=current,
+        current=0 if current is None else current,
+        current_known=current is not None,
+        shown=shown,
         mode=mode,
         mode_reason=mode_reason,
-        paused="fleet" if state.paused else "workload" if word.paused else None,
+        paused="fleet" if state.paused else "workload" if override.paused else None,
         pin=pin,
-        overdue_ms=overdue_ms,
-        seen_steps=seen_steps(known, plan, frame),
-        window_max=highs[0][1] if highs else None,
-        window_min=lows[0][1] if lows else None,
-        added=sum(n for t, n in changes if n > 0 and t > frame.origin_ts_ms - limits.up_period_s * 1000.0),
-        removed=-sum(n for t, n in changes if n < 0 and t > frame.origin_ts_ms - limits.down_period_s * 1000.0),
-        removals_left=None if g.fleet_removals_per_minute is None else g.fleet_removals_per_minute - removed,
-        gpus_left=None if g.fleet_max_gpus is None else g.fleet_max_gpus - (fleet.gpus - mine * gpus) - kept_gpus,
-        kept_gpus=kept_gpus,
-        owed_gpus=owed_gpus,
-        owed_to=owed_to,
-        power_left_w=(
-            None if g.fleet_max_power_w is None else g.fleet_max_power_w - (fleet.power_mw - mine_mw) / 1000.0
-        ),
-        power_w_per_replica=fleet.power_w_of(plan.workload, measured_w(known, plan)),
-        fleet_need=max(0, g.fleet_min_replicas - others_least),
-        newest_ts_ms=known.origin_ts_ms if known and known.origin_ts_ms >= 0 else None,
-        origin_ts_ms=frame.origin_ts_ms,
+        overdue_ms=context.overdue_ms,
+        seen_steps=history.seen_steps,
+        window_max=history.highs[0][1] if history.highs else None,
+        window_min=history.lows[0][1] if history.lows else None,
+        added=sum(n for t, n in history.changes if n > 0 and t > added_after_ms),
+        removed=-sum(n for t, n in history.changes if n < 0 and t > removed_after_ms),
+        removals_left=share.removals_left,
+        gpus_left=share.gpus_left,
+        kept_gpus=share.kept_gpus,
+        owed_gpus=share.owed_gpus,
+        owed_to=share.owed_to,
+        power_left_w=share.power_left_w,
+        power_w_per_replica=replica_power_w(spec, history.power_w),
+        fleet_need=share.fleet_need,
+        claim=state.claims.get(plan.workload),
+        newest_ts_ms=before.origin_ts_ms if before is not None and before.origin_ts_ms >= 0 else None,
+        origin_ts_ms=origin_ts_ms,
     )
+
+
+def observed_replicas(facts: FleetFacts | None) -> int | None:
+    """The count that a command's compare-and-set meets; None where the fleet reports nothing.
+
+    It is the wanted count where the fleet reports it, else the sum of ready and pending replicas.
+    """
+    if facts is None:
+        return None
+    return facts.desired if facts.desired is not None else facts.ready + facts.pending
+
+
+def replica_power_w(spec: WorkloadSpec | None, measured_w: float | None) -> float:
+    """Watts of one replica: those declared, or those measured where they are more; 0 where neither is known."""
+    return max(0.0 if spec is None else spec.power_w_per_replica or 0.0, measured_w or 0.0)
+
+
+def _with_plan(
+    before: WorkloadHistory | None, context: PlanContext, plan: WorkloadPlan, shown: int | None, limits: GuardLimits
+) -> WorkloadHistory:
+    """The history with this plan in: counts, steps seen, the windows' queues; its last command is still in force."""
+    origin_ts_ms, observed, seen_steps = context.origin_ts_ms, shown, 0
+    command, power_w = None, plan.power_w
+    highs: Series = ()
+    lows: Series = ()
+    changes: Series = ()
+    if before is not None:
+        observed = before.observed if observed is None else observed
+        power_w = before.power_w if power_w is None else power_w
+        command, seen_steps = before.command, before.seen_steps
+        highs = _newer_than(before.highs, origin_ts_ms, limits.stabilization_down_s)
+        lows = _newer_than(before.lows, origin_ts_ms, limits.stabilization_up_s)
+        changes = _newer_than(before.changes, origin_ts_ms, max(limits.up_period_s, limits.down_period_s))
+        if before.origin_ts_ms >= 0 and plan.inputs.arrival_rate is not None:
+            steps = (origin_ts_ms - before.origin_ts_ms) // context.step_ms
+            seen_steps += min(max(steps, 0), context.policy.plan_every)
+    # A hole later on does not undo the warm-up: steps are counted, not read off the context alone.
+    seen_steps = min(max(seen_steps, plan.inputs.observed_steps), context.policy.guards.warm_up_steps)
+    proposal = plan.proposed if plan.proposed is not None else plan.reactive_replicas
+    if proposal is not None:
+        # Monotone queues: the first entries are the window's maximum and minimum.
+        highs = (*(x for x in highs if x[1] > proposal), (origin_ts_ms, proposal))
+        lows = (*(x for x in lows if x[1] < proposal), (origin_ts_ms, proposal))
+    return WorkloadHistory(
+        origin_ts_ms=max(origin_ts_ms, before.origin_ts_ms if before else 0),
+        partition=context.partition,
+        observed=observed,
+        ordered=None,
+        seen_steps=seen_steps,
+        command=command,
+        highs=highs,
+        lows=lows,
+        changes=changes,
+        power_w=power_w,
+    )
+
+
+def _newer_than(entries: Series, origin_ts_ms: int, window_s: float) -> Series:
+    oldest_ms = origin_ts_ms - window_s * 1000.0
+    return tuple(entry for entry in entries if entry[0] > oldest_ms)
+
+
+def _replicas_in_force(history: WorkloadHistory, context: PlanContext) -> int | None:
+    """Replicas to count from: a change younger than its lease that the fleet does not show yet counts as made.
+
+    None when nobody has ever reported any.
+    """
+    observed, command = history.observed, history.command
+    if observed is None or command is None or context.origin_ts_ms >= command.changed_ts_ms + context.lease_ms:
+        return observed
+    return command.replicas if observed == command.observed else observed
+
+
+def _effective_mode(spec: WorkloadSpec | None, override: OperatorOverride) -> tuple[Mode, str]:
+    """The mode in force, and why it is `observe`."""
+    if spec is None:
+        return "observe", "observe: no configuration declares this workload"
+    wanted = override.mode or spec.mode
+    if wanted == "act" and not spec.target.name:
+        return "observe", "observe: the declaration names no target"
+    return cast(Mode, wanted), "" if wanted == "act" else "observe: no command is published"

@@ -1,32 +1,38 @@
-"""What the decide stage remembers between plans, and the one function that changes it.
+"""State of the decide stage: what it remembers of workloads and operators between plans, and the bytes of its commit.
 
-`apply` takes only the plan and the decision (made just now, or adopted from the log), so live running, replay and
-adoption after a crash reach the same state.
+Values are immutable but for `DecideState`, of which a fold changes a copy. So a fold that fails leaves no half state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
-from agents.decide.budget import Claim, claim_of
-from agents.decide.frame import Frame
-from agents.planning.codec import Shown
 from agents.policy import Policy, check_fleet
-from agents.records import Decision, Pin, WorkloadPlan
+from agents.records import Pin, PlanOf
 from streams.config import StreamConfig
 from streams.log import UNREADABLE, ContractBroken, OtherSettings
-from streams.records.facts import FleetFacts
+from streams.records.facts import Control
 from streams.runtime.commits import Commit, pack
+from streams.topics import DAY_MS
 
-MINUTE_MS = 60_000
+MINUTE_MS = 60_000  # Period of the fleet's removal budget.
+CONTROLS_KEPT = 256  # Number of operator records whose ids are remembered in any case: someone may send one again.
+_COPY_SPREAD_MS = 300_000  # Longest time between the copies of an operator record on two partitions.
+# A partition without any plan has lost what it did not read: telemetry is kept for a day, in segments of a week.
+_SILENT_PARTITION_MS = 8 * DAY_MS
+
+Series = tuple[tuple[int, int], ...]  # (instant in ms, replicas), in order of time
 
 
 class LastCommand(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The lease in force.
+    """The lease in force of one workload.
 
-    `changed_ts_ms` is of its last change; `observed` the count seen then, or `replicas` from the time it was seen on.
+    Attributes:
+        changed_ts_ms: instant of the lease's last change of replicas.
+        observed: replicas seen at that change; `replicas` from the time on at which the fleet showed them.
     """
 
     command_id: str
@@ -40,16 +46,18 @@ class LastCommand(msgspec.Struct, frozen=True, array_like=True, gc=False):
     observed: int
 
 
-class WorkloadState(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One workload.
+class WorkloadHistory(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What the next decision of one workload needs of the earlier ones.
 
     Attributes:
-        origin_ts_ms: of its newest decision.
-        observed: replicas last seen; ordered: those of the lease in force, None when the last decision had no command.
+        origin_ts_ms: origin of its newest decision; -1 = only its replicas have been seen.
+        partition: pages partition that its newest plan came from.
+        observed: replicas last seen; None = never seen.
+        ordered: replicas of the lease in force; None = the newest decision gave no command.
         seen_steps: steps with an observed arrival rate, up to the warm-up.
         highs, lows: (origin, proposal) that can still be the largest (smallest) of a window; monotone queues.
-        changes: (origin, signed replicas) of the commands within the step-limit periods.
-        power_w: measured draw of one replica; None = not yet.
+        changes: (origin, signed replicas) of the commands within the periods of the step limits.
+        power_w: measured draw of one replica; None = not measured yet.
     """
 
     origin_ts_ms: int
@@ -58,19 +66,34 @@ class WorkloadState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ordered: int | None = None
     seen_steps: int = 0
     command: LastCommand | None = None
-    highs: tuple[tuple[int, int], ...] = ()
-    lows: tuple[tuple[int, int], ...] = ()
-    changes: tuple[tuple[int, int], ...] = ()
+    highs: Series = ()
+    lows: Series = ()
+    changes: Series = ()
     power_w: float | None = None
 
-    @property
-    def known(self) -> int:
-        """Replicas it may hold by now: the larger of what was seen and what was ordered."""
-        return max(self.observed or 0, self.ordered or 0)
+
+class GpuClaim(msgspec.Struct, frozen=True, array_like=True):
+    """GPUs that one workload lacked at its newest decision, under the fleet's budget.
+
+    Attributes:
+        origin_ts_ms: origin of that decision.
+        since_ts_ms: origin of the first decision from which on it lacked some without a break.
+        moved_ts_ms: origin of the newest of these decisions that gave it some; before that, of the first.
+        gpus: GPUs of all the replicas that it lacked.
+        gpus_per_replica: GPUs of one of them.
+        priority: that of the workload; larger is served first.
+    """
+
+    origin_ts_ms: int
+    since_ts_ms: int
+    moved_ts_ms: int
+    gpus: int
+    gpus_per_replica: int
+    priority: int
 
 
-class OperatorWord(msgspec.Struct, frozen=True, array_like=True):
-    """What operators said of one workload; survives its retirement."""
+class OperatorOverride(msgspec.Struct, frozen=True, array_like=True):
+    """What operators ordered for one workload; it survives the workload's retirement."""
 
     mode: str | None = None
     pin: Pin | None = None
@@ -85,23 +108,25 @@ class PartitionMark(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DecideState(msgspec.Struct):
-    """Every number the next decision reads; see `decide_commit` for its bytes.
+    """Every number that the next decision reads.
 
     Attributes:
-        control_ids: of operators' words taken in that a partition may still repeat, in the order in which they came.
-        control_stamps_ms: of each of them, a time on the broker's clock by which it had been written.
-        claims: of the workloads that lack GPUs under the fleet's budget.
+        control_ids: ids of the operator records applied that a partition may still repeat, in order of arrival.
+        control_stamps_ms: for each of them, a time on the broker's clock by which it had been written.
+        removals: (clock, replicas) that commands of the last minute took from the fleet.
+        clock_ms: the fleet's clock, the newest origin of any partition.
+        claims: by workload, GPUs that it lacks under the fleet's budget.
     """
 
-    workloads: dict[str, WorkloadState] = {}
-    operator: dict[str, OperatorWord] = {}
+    workloads: dict[str, WorkloadHistory] = {}
+    operator: dict[str, OperatorOverride] = {}
     paused: bool = False
     control_ids: tuple[str, ...] = ()
     control_stamps_ms: tuple[int, ...] = ()
-    removals: tuple[tuple[int, int], ...] = ()
+    removals: Series = ()
     partitions: dict[str, PartitionMark] = {}
     clock_ms: int = 0
-    claims: dict[str, Claim] = {}
+    claims: dict[str, GpuClaim] = {}
 
     def copy(self) -> DecideState:
         """A draft to fold into; the values are immutable, so a shallow copy is enough."""
@@ -117,160 +142,108 @@ class DecideState(msgspec.Struct):
             dict(self.claims),
         )
 
+    def advance_clock(self, origin_ts_ms: int, lease_ms: int) -> None:
+        """Move the fleet's clock to an origin; drop removals older than a minute and claims older than a lease."""
+        self.clock_ms = max(self.clock_ms, origin_ts_ms)
+        self.removals = tuple(removal for removal in self.removals if removal[0] > self.clock_ms - MINUTE_MS)
+        oldest_ms = self.clock_ms - lease_ms
+        self.claims = {w: claim for w, claim in self.claims.items() if claim.origin_ts_ms > oldest_ms}
 
-def observed_replicas(facts: FleetFacts | None) -> int | None:
-    """The count a command's compare-and-set meets: the wanted one where the fleet tells it, else ready and pending."""
-    if facts is None:
-        return None
-    return facts.desired if facts.desired is not None else facts.ready + facts.pending
+    def observe_replicas(self, counts: Iterable[tuple[str, int | None]], partition: int, origin_ts_ms: int) -> None:
+        """Take in the replica counts of a plan before its first workload is decided: the budgets need all of them.
 
-
-def in_force(observed: int, command: LastCommand | None, frame: Frame) -> int:
-    """Replicas to count from: a change younger than its lease, which the fleet does not show yet, counts as made."""
-    if command is None or frame.origin_ts_ms >= command.changed_ts_ms + frame.lease_ms:
-        return observed
-    return command.replicas if observed == command.observed else observed
-
-
-def proposal_of(plan: WorkloadPlan) -> int | None:
-    """What the plan asks for, for the stabilization windows."""
-    return plan.proposed if plan.proposed is not None else plan.reactive_replicas
-
-
-def queues(
-    state: WorkloadState | None, plan: WorkloadPlan, frame: Frame
-) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
-    """Both monotone queues with this plan's proposal in; their first entries are the window's maximum and minimum."""
-    g = frame.policy.limits(plan.workload)
-    value = proposal_of(plan)
-    highs = _expire(state.highs if state else (), frame.origin_ts_ms, g.stabilization_down_s)
-    lows = _expire(state.lows if state else (), frame.origin_ts_ms, g.stabilization_up_s)
-    if value is None:
-        return highs, lows
-    entry = ((frame.origin_ts_ms, value),)
-    return tuple(x for x in highs if x[1] > value) + entry, tuple(x for x in lows if x[1] < value) + entry
+        Args:
+            counts: (workload, replicas that the fleet shows); None = it shows nothing.
+        """
+        for workload, observed in counts:
+            if observed is None:
+                continue
+            history = self.workloads.get(workload)
+            if history is None:
+                self.workloads[workload] = WorkloadHistory(-1, partition, observed)
+            elif history.origin_ts_ms < origin_ts_ms:
+                self.workloads[workload] = msgspec.structs.replace(history, observed=observed)
 
 
-def seen_steps(state: WorkloadState | None, plan: WorkloadPlan, frame: Frame) -> int:
-    """Observed steps so far. A hole later on does not undo the warm-up, so it is counted, not read off the context."""
-    before = 0 if state is None else state.seen_steps
-    if state is not None and state.origin_ts_ms >= 0 and plan.inputs.arrival_rate is not None:
-        steps = (frame.origin_ts_ms - state.origin_ts_ms) // frame.stream.step_ms
-        before += min(max(steps, 0), frame.policy.plan_every)
-    return min(max(before, plan.inputs.observed_steps), frame.policy.guards.warm_up_steps)
+# --- Operator records. Each partition brings them, and each is applied once. A partition that is behind repeats them
+# long after the others, so an id is remembered until no partition can still bring it. That is judged by the brokers'
+# clock and the partitions' progress, never by a publisher's clock (ADR 25).
 
 
-def measured_w(state: WorkloadState | None, plan: WorkloadPlan) -> float | None:
-    """Measured draw of one replica: what the plan says, else what was said last."""
-    return state.power_w if plan.power_w is None and state is not None else plan.power_w
-
-
-def notice(state: DecideState, frame: Frame, shown: Iterable[Shown]) -> None:
-    """Take in the replica counts a plan brings, before its first workload is decided: the budgets need all of them."""
-    for workload, observed in ((told.workload, observed_replicas(told.fleet)) for told in shown):
-        if observed is None:
-            continue
-        known = state.workloads.get(workload)
-        if known is None:
-            state.workloads[workload] = WorkloadState(-1, frame.plan.partition, observed)
-        elif known.origin_ts_ms < frame.origin_ts_ms:
-            state.workloads[workload] = msgspec.structs.replace(known, observed=observed)
-
-
-def apply(state: DecideState, plan: WorkloadPlan, decision: Decision, frame: Frame) -> None:
-    """Take one decision into the state (a draft that the caller owns)."""
-    claim = claim_of(state.claims.pop(plan.workload, None), plan, decision, frame)
-    if decision.action == "retired":
-        state.workloads.pop(plan.workload, None)
+def apply_controls(state: DecideState, plan: PlanOf[Any]) -> None:
+    """Apply the operator records of a plan to the state (a draft that the caller owns), once per id."""
+    if not plan.controls:
         return
-    if claim is not None:
-        state.claims[plan.workload] = claim
-    before = state.workloads.get(plan.workload)
-    highs, lows = queues(before, plan, frame)
-    g = frame.policy.limits(plan.workload)
-    period_s = max(g.up_period_s, g.down_period_s)
-    changes = _expire(before.changes if before else (), frame.origin_ts_ms, period_s)
-    command = before.command if before else None
-    final, current = decision.replicas.final, decision.replicas.current
-    if decision.command_id is not None and final is not None and current is not None:
-        # What had come about and is ordered again has been changed by somebody else meanwhile: it is another move.
-        moved = command is None or command.command_id != decision.command_id or command.observed == command.replicas
-        if moved and final != current:
-            changes += ((frame.origin_ts_ms, final - current),)
-        if moved and final < current:
-            _count_removal(state, current - final)
-        command = _renew(command, decision, decision.command_id, final, current, plan, frame)
-    observed = observed_replicas(plan.fleet)
-    state.workloads[plan.workload] = WorkloadState(
-        origin_ts_ms=max(frame.origin_ts_ms, before.origin_ts_ms if before else 0),
-        partition=frame.plan.partition,
-        observed=observed if observed is not None or before is None else before.observed,
-        ordered=None if decision.command_id is None else final,
-        seen_steps=seen_steps(before, plan, frame),
-        command=command,
-        highs=highs,
-        lows=lows,
-        changes=changes,
-        power_w=measured_w(before, plan),
-    )
+    applied = set(state.control_ids)
+    new_ids = []
+    for control in plan.controls:
+        if control.control_id not in applied:
+            applied.add(control.control_id)
+            new_ids.append(control.control_id)
+            _apply_control(state, control)
+    # The plan's stamp is that of a later record than the control's own; plans of earlier releases may have none.
+    written_by_ms = max(plan.end_stamp_ms, plan.origin_ts_ms)
+    state.control_ids += tuple(new_ids)
+    state.control_stamps_ms += (written_by_ms,) * len(new_ids)
 
 
-def _count_removal(state: DecideState, replicas: int) -> None:
-    if state.removals and state.removals[-1][0] == state.clock_ms:
-        replicas += state.removals[-1][1]
-        state.removals = state.removals[:-1]
-    state.removals += ((state.clock_ms, replicas),)
+def forget_controls(state: DecideState, num_partitions: int) -> None:
+    """Drop the oldest ids that every partition has passed.
+
+    A slot closes no earlier than it ends on the brokers' clock, for grace >= skew. So a plan's origin says up to when
+    its partition has brought everything. Where event time lies in the past, it says less, and more is remembered.
+
+    Args:
+        num_partitions: of the pages topic.
+    """
+    passed_ms = min((mark.origin_ts_ms for mark in state.partitions.values()), default=0)
+    if len(state.partitions) < num_partitions:
+        passed_ms = min(passed_ms, state.clock_ms - _SILENT_PARTITION_MS)
+    num_dropped = 0
+    while (
+        len(state.control_ids) - num_dropped > CONTROLS_KEPT
+        and state.control_stamps_ms[num_dropped] + _COPY_SPREAD_MS < passed_ms
+    ):
+        num_dropped += 1
+    state.control_ids = state.control_ids[num_dropped:]
+    state.control_stamps_ms = state.control_stamps_ms[num_dropped:]
 
 
-def _renew(
-    last: LastCommand | None,
-    decision: Decision,
-    command_id: str,
-    final: int,
-    current: int,
-    plan: WorkloadPlan,
-    frame: Frame,
-) -> LastCommand:
-    observed = observed_replicas(plan.fleet)
-    changed_ts_ms, seen = frame.origin_ts_ms, current if observed is None else observed
-    again = last is not None and last.observed == last.replicas and final != current
-    if last is not None and last.command_id == command_id and not again:
-        changed_ts_ms, seen = last.changed_ts_ms, final if observed == final else last.observed
-    return LastCommand(
-        command_id=command_id,
-        decision_id=decision.decision_id,
-        replicas=final,
-        epoch=frame.policy.epoch,
-        sequence=frame.sequence,
-        issued_ts_ms=frame.origin_ts_ms,
-        valid_until_ts_ms=frame.origin_ts_ms + frame.lease_ms,
-        changed_ts_ms=changed_ts_ms,
-        observed=seen,
-    )
+def _apply_control(state: DecideState, control: Control) -> None:
+    """Change what one record orders; a record without meaning changes nothing."""
+    if control.workload is None:
+        if control.action in ("pause", "resume"):
+            state.paused = control.action == "pause"
+        return
+    override = state.operator.get(control.workload, OperatorOverride())
+    if control.action in ("pause", "resume"):
+        override = msgspec.structs.replace(override, paused=control.action == "pause")
+    elif control.action == "mode" and control.mode in ("observe", "act"):
+        override = msgspec.structs.replace(override, mode=control.mode)
+    elif control.action == "unpin":
+        override = msgspec.structs.replace(override, pin=None)
+    elif control.action == "pin" and control.replicas is not None and control.replicas >= 0:
+        pin = Pin(control.replicas, control.until_ts_ms, control.by, control.reason)
+        override = msgspec.structs.replace(override, pin=pin)
+    if override == OperatorOverride():
+        state.operator.pop(control.workload, None)
+    else:
+        state.operator[control.workload] = override
 
 
-def advance_clock(state: DecideState, frame: Frame) -> None:
-    """The fleet's clock is the newest origin of any partition; budgets per minute and claims are counted on it."""
-    state.clock_ms = max(state.clock_ms, frame.origin_ts_ms)
-    state.removals = tuple(r for r in state.removals if r[0] > state.clock_ms - MINUTE_MS)
-    oldest = state.clock_ms - frame.lease_ms
-    state.claims = {w: claim for w, claim in state.claims.items() if claim.origin_ts_ms > oldest}
-
-
-def _expire(entries: tuple[tuple[int, int], ...], origin_ts_ms: int, window_s: float) -> tuple[tuple[int, int], ...]:
-    oldest = origin_ts_ms - window_s * 1000.0
-    return tuple(e for e in entries if e[0] > oldest)
-
-
-# The body of the decide stage's commit record: everything the next output reads; `streams.runtime.commits` seals it.
-
+# --- The body of the stage's commit record: everything that the next output reads; `streams.runtime.commits` seals it.
 
 STAGE = "decide"
 _REMEDY = ", or accept a new start with `harmony state reset`"
 
 
 class DecideCommit(msgspec.Struct, frozen=True):
-    """`resume_offset` is the next `plans` offset; `policy_fingerprint` was in force when it was written."""
+    """Body of a commit record.
+
+    Attributes:
+        resume_offset: next offset of `plans` to fold.
+        policy_fingerprint: that in force when the record was written.
+    """
 
     resume_offset: int
     policy_fingerprint: str
@@ -285,15 +258,15 @@ _DECODER = msgspec.msgpack.Decoder(DecideCommit)
 
 
 def pack_commit(commit: DecideCommit) -> bytes:
-    """Equal states give equal bytes."""
+    """The bytes of a commit's body; equal states give equal bytes."""
     return pack(commit)
 
 
 def unpack_commit(commit: Commit, policy: Policy, stream: StreamConfig) -> DecideCommit:
-    """Read a commit record that this policy may go on from.
+    """The body of a commit record that this policy may go on from.
 
     Raises:
-        ContractBroken: foreign, of another version, fleet or step, or of a later epoch; names the remedy.
+        ContractBroken: the record is foreign, of another version, fleet or step, or of a later epoch; names the remedy.
     """
     try:
         body = _DECODER.decode(commit.body)

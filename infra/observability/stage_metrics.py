@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from agents.decide.records import command_id
+from agents.decide.decision import command_id
 from agents.policy import GuardLimits
 from infra.observability.metrics import PrometheusMeter, TallyingMeter
 from streams.log import Emission

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from agents.decide.state import DecideCommit, DecideState, LastCommand, OperatorWord, PartitionMark, WorkloadState
+from agents.decide.state import DecideCommit, DecideState, LastCommand, OperatorOverride, PartitionMark, WorkloadHistory
 from agents.forecast.commit import CommitBody, snapshot_state
 from agents.policy import Policy, Slo, SloClass, TargetRef, WorkloadSpec
 from agents.records import (
@@ -187,12 +187,12 @@ DECIDED = DecideCommit(
     step_ms=5_000,
     state=DecideState(
         workloads={
-            WORKLOAD: WorkloadState(
+            WORKLOAD: WorkloadHistory(
                 TS_MS, 1, 6, 10, 16, LastCommand("c", "d", 10, 2, 7, TS_MS, TS_MS + 25_000, TS_MS - 5_000, 6),
                 ((TS_MS, 11),), ((TS_MS - 5_000, 9), (TS_MS, 11)), ((TS_MS - 5_000, 4),),
             )
         },
-        operator={WORKLOAD: OperatorWord("observe", Pin(3, TS_MS + 60_000, "me", "a test"), paused=True)},
+        operator={WORKLOAD: OperatorOverride("observe", Pin(3, TS_MS + 60_000, "me", "a test"), paused=True)},
         paused=True,
         control_ids=("c-0", "c-1"),
         removals=((TS_MS - 5_000, 2),),

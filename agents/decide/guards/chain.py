@@ -1,11 +1,11 @@
-"""The chain of guards: from a proposal to the replica count that is safe to publish, each word on record.
+"""The chain of guards: from a proposal to the replica count that is safe to publish, with every change on record.
 
     pin ─ kill switch ─ mode ─ expired ─ first request ─ no plan ─ warm-up ─ fence   gates: the first (not mode) ends it
       └▶ freshness ─ coverage ─ sanity ─ missing metric ─ horizon      doubts: never below what is in force
           └▶ bounds ─ budget ─ power ─ floor ─ release ─ step limits ─ removals     limits: how far, how fast
               └▶ stabilization ─ tolerance ─ model guard ─ reclaim ─ first request ─ batch ─ schedule ─ bounds
 
-A guard that raises means hold.
+`GATES` and `GUARDS` below list them in the order in which they are asked. A guard that raises means hold.
 """
 
 from __future__ import annotations
@@ -13,54 +13,59 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agents.decide.guards import gates as safety
-from agents.decide.guards import limits
-from agents.decide.guards import limits as declared
+from agents.decide.guards import gates, limits
 from agents.decide.situation import Situation
 from agents.records import GuardStep
 
 Guard = Callable[[Situation, int], GuardStep | None]
 
+# The first gate that answers ends the chain with its count, all but `mode`.
 GATES: tuple[Guard, ...] = (
-    safety.pin,
-    safety.kill_switch,
-    safety.mode,
-    safety.expired,
-    declared.first_request,
-    safety.refused,
-    safety.warm_up,
-    safety.fence,
+    gates.pin,  # An operator holds the workload at a count; this wins over everything else.
+    gates.kill_switch,  # An operator has paused the fleet or the workload: hold.
+    gates.mode,  # In `observe` the chain goes on, but there will be no command.
+    gates.expired,  # The plan was read after its lease ran out: hold.
+    limits.first_request,  # Requests wait and no replica runs: start the first one, even without a plan.
+    gates.refused,  # The forecast stage made no plan: hold for its reason.
+    gates.warm_up,  # Too few steps have been observed so far: hold.
+    gates.fence,  # The log already has a decision of this origin or a later one: hold.
 )
+# Each guard gets the count that the one before it left.
 GUARDS: tuple[Guard, ...] = (
-    *safety.DOUBTS,
-    safety.horizon,
-    limits.bounds,
-    limits.fleet_budget,
-    limits.fleet_power,
-    limits.fleet_floor,
-    limits.release,
-    limits.step_limit,
-    limits.removal_limit,
-    limits.stabilization,
-    limits.tolerance,
-    limits.model_guard,
-    limits.reclaim,
-    declared.first_request,
-    declared.batch,
-    declared.schedule,
-    limits.bounds,
+    gates.freshness,  # No scale-down on old telemetry or on old fleet facts.
+    gates.coverage,  # No scale-down when too few sources report, or too little of the context was observed.
+    gates.sanity,  # No scale-down on a sudden zero, a cliff, a flat line or a censored rate.
+    gates.missing_metric,  # On the way down, silent sources count as fully loaded.
+    gates.horizon,  # No scale-down where most starts take longer than the plan could see.
+    limits.bounds,  # Within the declared minimum and maximum.
+    limits.fleet_budget,  # No growth beyond the fleet's GPUs.
+    limits.fleet_power,  # No growth beyond the fleet's power ceiling.
+    limits.fleet_floor,  # The fleet keeps its minimum number of replicas.
+    limits.release,  # Give up only replicas that are hardly needed again before they could come back.
+    limits.step_limit,  # At most so many replicas, or such a share, up or down per period.
+    limits.removal_limit,  # At most so many replicas per minute leave the whole fleet.
+    limits.stabilization,  # Down to the largest proposal of the down window, up to the smallest of the up window.
+    limits.tolerance,  # No change that is small beside the count in force.
+    limits.model_guard,  # Never below what the load of now needs.
+    limits.reclaim,  # Give up replicas for workloads of higher priority that lack GPUs.
+    limits.first_request,  # Requests wait and no replica runs: start the first one.
+    limits.batch,  # At least what does the work with deadlines in time.
+    limits.schedule,  # Within the ceiling and the floor of the calendar and of known events.
+    limits.bounds,  # Within the declared minimum and maximum, whatever was added since.
 )
+_FAILED = "guard failed: "  # Start of the reason of a guard that raised.
+_GATES_WITH_COMMAND = ("pin", "first_request")  # Gates that end the chain with a count of their own.
 
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """What the chain leaves.
+    """The verdict of the chain.
 
     Attributes:
         final: replicas.
-        reason: name of the guard, or else of the proposer, that had the last word.
-        steps: every guard that spoke, in order.
-        held: decided before the plan was looked at, so there is nothing to command.
+        reason: name of the last guard that changed the count; else of the proposer.
+        steps: every guard that answered, in order.
+        held: a gate decided before the plan was looked at, so there is nothing to command.
     """
 
     final: int
@@ -69,18 +74,18 @@ class Guarded:
     held: bool
 
 
-def run_guards(s: Situation, gates: tuple[Guard, ...] = GATES, guards: tuple[Guard, ...] = GUARDS) -> Guarded:
+def run_guards(s: Situation, gate_order: tuple[Guard, ...] = GATES, guard_order: tuple[Guard, ...] = GUARDS) -> Guarded:
     """Take the plan's proposal through the chain."""
     value, reason, steps = _proposal(s)
-    for gate in gates:
+    for gate in gate_order:
         step = _ask(gate, s, value)
         if step is None:
             continue
         steps.append(step)
         if step.guard == "mode" and not step.reason.startswith(_FAILED):
             continue
-        return Guarded(step.after, step.guard, tuple(steps), held=step.guard not in _COMMANDING)
-    for guard in guards:
+        return Guarded(step.after, step.guard, tuple(steps), held=step.guard not in _GATES_WITH_COMMAND)
+    for guard in guard_order:
         step = _ask(guard, s, value)
         if step is None:
             continue
@@ -91,10 +96,6 @@ def run_guards(s: Situation, gates: tuple[Guard, ...] = GATES, guards: tuple[Gua
     return Guarded(value, reason, tuple(steps), held=False)
 
 
-_FAILED = "guard failed: "
-_COMMANDING = ("pin", "first_request")  # gates that end the chain with a count of their own
-
-
 def _ask(guard: Guard, s: Situation, value: int) -> GuardStep | None:
     try:
         return guard(s, value)
@@ -103,12 +104,15 @@ def _ask(guard: Guard, s: Situation, value: int) -> GuardStep | None:
 
 
 def _proposal(s: Situation) -> tuple[int, str, list[GuardStep]]:
-    """Where the chain starts. Without a proposal the reactive need stands in, and never below what is in force."""
+    """Count, reason and steps that the chain starts with.
+
+    Without a proposal the reactive need stands in, and never less than what is in force.
+    """
     plan = s.plan
     if plan.proposed is not None:
         short = next((limit for limit in plan.standing if limit.guard == "horizon"), None)
-        told = [] if short is None else [GuardStep("horizon", plan.proposed, plan.proposed, short.reason)]
-        return plan.proposed, plan.proposer or "plan", told
+        steps = [] if short is None else [GuardStep("horizon", plan.proposed, plan.proposed, short.reason)]
+        return plan.proposed, plan.proposer or "plan", steps
     if plan.refused is not None:
         return s.current, plan.refused, []
     need = s.current if plan.reactive_replicas is None else max(s.current, plan.reactive_replicas)

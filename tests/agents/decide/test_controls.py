@@ -10,8 +10,16 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.decide.kernel import CONTROLS_KEPT, DecideKernel, apply_controls, forget_controls
-from agents.decide.state import DecideCommit, DecideState, PartitionMark, unpack_commit
+from agents.decide.kernel import DecideKernel
+from agents.decide.state import (
+    CONTROLS_KEPT,
+    DecideCommit,
+    DecideState,
+    PartitionMark,
+    apply_controls,
+    forget_controls,
+    unpack_commit,
+)
 from agents.records import PlanRecord
 from streams.records.facts import Control
 from streams.topics import DAY_MS
@@ -87,7 +95,7 @@ def test_every_word_counts_once_and_in_order_whichever_partition_is_behind(
         for p, delay_ms in enumerate(delays_ms)
     ]
     state, expected, heard = DecideState(), DecideState(), 0
-    with patch("agents.decide.kernel.CONTROLS_KEPT", 1):
+    with patch("agents.decide.state.CONTROLS_KEPT", 1):
         while any(logs):
             ahead = data.draw(st.sampled_from([k for k, left in enumerate(logs) if left]))
             for _ in range(data.draw(st.integers(1, 240))):

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.decide import kernel as decide_kernel
+from agents.decide.decision import Outcome
 from agents.decide.kernel import DecideKernel
 from agents.planning.codec import encode_plan
-from agents.records import Command
 from streams.log import ContractBroken, Emission, LogRecord
 from streams.records.facts import Control
 from tests.agents.decide.decide_runs import control, kernel, newest_commit, published
@@ -171,16 +171,16 @@ def test_a_fold_that_fails_leaves_the_state_as_it_was(after: int, monkeypatch: p
     k = kernel(policy(spec("a"), spec("b")))
     k.fold(log(record(0, plan("a")))[0])
     before = (k.state.copy(), k.resume_offset)
-    real, calls = decide_kernel.build_command, [0]
+    real, calls = decide_kernel.apply, [0]
 
-    def breaks(*arguments: Any) -> Command | None:
+    def breaks(*arguments: Any) -> Outcome:
         calls[0] += 1
         if calls[0] > after:
             raise MemoryError
         return real(*arguments)
 
     row = LogRecord(1, 0, None, encode_plan(record(1, plan("a"), plan("b"), controls=(control("pause", None),))))
-    monkeypatch.setattr(decide_kernel, "build_command", breaks)
+    monkeypatch.setattr(decide_kernel, "apply", breaks)
     if after < 2:
         with pytest.raises(MemoryError):
             k.fold(row)

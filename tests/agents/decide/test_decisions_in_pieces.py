@@ -43,7 +43,7 @@ def test_pieces_say_what_the_whole_says_most_important_first(monkeypatch: pytest
     rows = plans()
     whole = kernel(fleet())
     expected = [whole.fold(r) for r in rows]
-    monkeypatch.setattr(decide_kernel, "_PIECE", piece)
+    monkeypatch.setattr(decide_kernel, "_PIECE_WORKLOADS", piece)
     together, apart = kernel(fleet()), kernel(fleet())
     for r, all_of_it in zip(rows, expected, strict=True):
         assert together.fold(r) == all_of_it
@@ -65,7 +65,7 @@ def test_a_crash_between_pieces_leaves_the_decisions_of_a_life_without_one(
 ) -> None:
     rows = plans(1)
     whole = kernel(fleet()).fold(rows[0])
-    monkeypatch.setattr(decide_kernel, "_PIECE", 2)
+    monkeypatch.setattr(decide_kernel, "_PIECE_WORKLOADS", 2)
     first_life = list(kernel(fleet()).decide(rows[0]))[:told]
     log_of_decisions = [o.value or b"" for o in outs(first_life) if o.topic == TOPICS.decisions]
     second_life = DecideKernel.restore(fleet(), STREAM, TOPICS, commit=None, published=log_of_decisions)
@@ -86,7 +86,7 @@ def kernel_state_after(row: LogRecord) -> object:
 def test_of_a_large_plan_not_all_is_kept_until_it_is_told_and_totals_are_those_of_the_newest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(decide_kernel, "_PIECE", 1)
+    monkeypatch.setattr(decide_kernel, "_PIECE_WORKLOADS", 1)
     monkeypatch.setattr(decide_agent, "_MOST_UNTOLD", 4)
     meter = PrometheusMeter(strict=True)
     metrics = DecideMetrics(meter, TOPICS.decisions, fleet="test", epoch=1)

@@ -181,7 +181,7 @@ def test_a_guard_that_raises_means_hold(at: int) -> None:
     def broken(_s: Situation, _value: int) -> GuardStep | None:
         raise ZeroDivisionError("somewhere")
 
-    guarded = run_guards(situation(proposed=9), guards=(*GUARDS[:at], broken, *GUARDS[at + 1 :]))
+    guarded = run_guards(situation(proposed=9), guard_order=(*GUARDS[:at], broken, *GUARDS[at + 1 :]))
     assert (guarded.final, guarded.reason, guarded.held) == (5, "broken", False)
     assert guarded.steps[-1].reason == "guard failed: ZeroDivisionError"
 
@@ -191,7 +191,7 @@ def test_a_gate_that_raises_means_hold_without_a_command(at: int) -> None:
     def mode(_s: Situation, _value: int) -> GuardStep | None:
         raise KeyError("w")
 
-    guarded = run_guards(situation(proposed=9), gates=(*GATES[:at], mode, *GATES[at + 1 :]))
+    guarded = run_guards(situation(proposed=9), gate_order=(*GATES[:at], mode, *GATES[at + 1 :]))
     assert (guarded.final, guarded.held) == (5, True)
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from agents.decide.situation import Situation
+from agents.decide.situation import Situation, build_context
+from agents.decide.state import WorkloadHistory
 from agents.planning.codec import encode_plan
 from agents.policy import GuardLimits, Policy, TargetRef, WorkloadSpec
 from agents.records import InputFacts, LevelRisk, PlanRecord, WorkloadPlan
@@ -92,8 +93,14 @@ def log(*records: PlanRecord, stamp_ms: int = 0) -> list[LogRecord]:
     return [LogRecord(i, stamp_ms, None, encode_plan(r)) for i, r in enumerate(records)]
 
 
+_CONTEXT = build_context(record(0), policy(), "p", STREAM, None)
+
+
 def situation(current: int = 5, limits: GuardLimits = FREE, **changes: Any) -> Situation:
     """A healthy `act` workload; keywords of Situation go there, all others to its plan."""
     own = {k: changes.pop(k) for k in list(changes) if k in Situation.__dataclass_fields__ and k != "plan"}
     healthy: dict[str, Any] = {"spec": spec(), "mode": "act", "seen_steps": 128}
-    return Situation(plan=plan(current=current, **changes), limits=limits, current=current, **{**healthy, **own})
+    history = WorkloadHistory(STEP_MS, 0, observed=current)
+    return Situation(
+        _CONTEXT, history, plan(current=current, **changes), limits=limits, current=current, **{**healthy, **own}
+    )

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from agents.decide.decision import decision_id
 from agents.decide.records import encode_decision
 from agents.planning.codec import encode_plan
 from agents.records import (
@@ -23,7 +24,6 @@ from agents.records import (
     ReplicaView,
     RiskView,
     WorkloadPlan,
-    decision_id,
 )
 from streams.topics import Topics
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from agents.decide.records import command_id, encode_decision
+from agents.decide.decision import command_id
+from agents.decide.records import encode_decision
 from agents.records import Decision, ReplicaView, Trial
 from infra.observability.health import Health
 from infra.observability.metrics import PrometheusMeter
