@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
 
-from agents.policy import BatchRule, GuardLimits, Policy, Slo, TargetRef, WorkloadGuards, WorkloadSpec
-from infra.settings.workload import batch_settings, schedule_settings
+from agents.policy import GuardLimits, Policy, Slo, TargetRef, WorkloadSpec
+from infra.settings.load import file_content
 from infra.simulator.arrivals import Arrivals, ArrivalSource, GeneratedLoad, LoadShape, TokenShape, Trace, read_trace
 from infra.simulator.closed_loop import SimulatedWorkload
 from infra.simulator.ledger import Objective
@@ -214,76 +214,15 @@ def demo_policy(fleet: FleetSpec, stream: StreamConfig = DEMO_STREAM) -> Policy:
 # The demo's own `harmony.yaml`: what `harmony run` gives its workers, and what a user can read and copy.
 
 
-_PLANNING = (
-    "epoch", "commit_s", "bearable_ratio", "doubt_ratio", "recurring_surges", "jumps", "plan_every", "max_horizon",
-    "paths_screen", "paths_verify", "seed",
-)  # fmt: skip
 _HEADER = "# Written by `harmony run` for its workers; `harmony init` writes a commented one to start from.\n"
 
 
 def settings_of(policy: Policy, stream: StreamConfig, topics: Topics) -> dict[str, Any]:
     """The mapping of a `harmony.yaml` that loads back as this policy, stream configuration and topics."""
-    guards = asdict(policy.guards)
-    max_gpus = guards.pop("fleet_max_gpus")
-    return {
-        "fleet": policy.fleet,
-        "topic_prefix": topics.prefix,
-        "partitions": topics.partitions,
-        "step_s": stream.step_ms / 1000,
-        "epsilon": policy.epsilon,
-        "max_gpus": max_gpus,
-        "workloads": [_demo_settings_workload(spec) for spec in policy.workloads],
-        "advanced": {
-            "stream": {
-                "grace_s": stream.grace_ms / 1000,
-                "skew_s": stream.skew_ms / 1000,
-                "context_steps": stream.context_steps,
-                "max_workloads": stream.max_workloads,
-                "max_record_bytes": stream.max_record_bytes,
-                "source_silence_steps": stream.source_silence_steps,
-                "source_cap": stream.source_cap,
-            },
-            "planning": {name: getattr(policy, name) for name in _PLANNING},
-            "guards": guards,
-            "kafka": {"pages_retention_bytes": topics.pages_retention_bytes},
-            # A lockstep run waits for every slot, so waiting for company only costs time.
-            "worker": {"batch_deadline_ms": 5},
-        },
-    }
-
-
-def _demo_settings_workload(spec: WorkloadSpec) -> dict[str, Any]:
-    target = asdict(spec.target)
-    target["apiVersion"] = target.pop("api_version")
-    return {
-        "id": spec.id,
-        "target": target,
-        "replicas": {"min": spec.min_replicas, "max": spec.max_replicas},
-        "gpus_per_replica": spec.gpus_per_replica,
-        "price_per_gpu_hour": spec.price_per_gpu_hour,
-        "slo": _slo(spec.slo),
-        "mode": spec.mode,
-        "capacity_rps": spec.capacity_rps,
-        "lead_time_s": spec.lead_time_s,
-        "priority": spec.priority,
-        "power_w_per_replica": spec.power_w_per_replica,
-        **({"gpu_type": spec.gpu_type} if spec.gpu_type else {}),
-        **({"role": spec.role} if spec.role != "both" else {}),
-        **({"capacity_tokens_per_s": spec.capacity_tokens_per_s} if spec.capacity_tokens_per_s else {}),
-        **({"capacity_off_by": spec.capacity_off_by} if spec.capacity_off_by else {}),
-        **({"zero": asdict(spec.zero)} if spec.min_replicas == 0 else {}),
-        **({"batch": batch_settings(spec.batch)} if spec.batch != BatchRule() else {}),
-        **({"guards": asdict(spec.guards)} if spec.guards != WorkloadGuards() else {}),
-        **({"schedule": schedule_settings(spec.schedule)} if spec.schedule else {}),
-    }
-
-
-def _slo(slo: Slo) -> dict[str, Any]:
-    told = asdict(slo)
-    classes, epsilon = told.pop("classes"), told.pop("epsilon")
-    if classes:
-        return {"classes": list(classes)}
-    return told if epsilon is None else told | {"epsilon": epsilon}
+    content = file_content(policy, stream, topics)
+    # A lockstep run waits for every slot, so a wait for a fuller batch only costs time.
+    content["advanced"]["worker"] = {"batch_deadline_ms": 5}
+    return content
 
 
 def write_settings(

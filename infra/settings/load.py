@@ -26,7 +26,19 @@ from infra.settings.brokers import format_brokers, parse_brokers
 from infra.settings.errors import CONFIG_VARIABLE, ENV_PREFIX, check_environment, explain
 from infra.settings.limits import WatchdogLimits
 from infra.settings.plugins import find, identity
-from infra.settings.schema import AdvancedSection, Role, WorkerSection, check_text, check_unique, declared
+from infra.settings.schema import (
+    AdvancedSection,
+    GuardsSection,
+    KafkaSection,
+    PlanningSection,
+    Role,
+    StreamSection,
+    WorkerSection,
+    check_text,
+    check_unique,
+    declared,
+    top_content,
+)
 from infra.settings.workload import WorkloadSection
 from infra.settings.yaml import no_file, read_settings_file
 from streams.config import StreamConfig
@@ -237,6 +249,20 @@ def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
             old = merged.get(key)
             merged[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return merged
+
+
+def file_content(policy: Policy, stream: StreamConfig, topics: Topics) -> dict[str, Any]:
+    """The mapping of a `harmony.yaml` that loads back as these records."""
+    return {
+        **top_content(policy, topics, stream, policy.guards),
+        "workloads": [WorkloadSection.content(spec) for spec in policy.workloads],
+        "advanced": {
+            "stream": StreamSection.content(stream),
+            "planning": PlanningSection.content(policy),
+            "guards": GuardsSection.content(policy.guards),
+            "kafka": KafkaSection.content(topics),
+        },
+    }
 
 
 # Whether the plug-ins that the settings choose are installed.

@@ -205,7 +205,7 @@ class _RecordSectionType(ModelMetaclass):
         return made
 
 
-_SECTIONS: dict[type, type] = {}
+_SECTIONS: dict[type, Any] = {}
 
 
 def _section_field(declaration: RecordKey, default: Any) -> tuple[Any, Any]:
@@ -263,6 +263,42 @@ class RecordSection(Section, metaclass=_RecordSectionType):
             elif value is not None or not key.optional:
                 given[key.field] = value
         return record(**given)
+
+    @classmethod
+    def content(cls, record: Any) -> dict[str, Any]:
+        """A mapping of the file from which `build` makes the record again; what is empty is left out."""
+        content: dict[str, Any] = {}
+        for key in cls.declarations:
+            value = getattr(record, key.field)
+            if not _is_left_out(value, key.optional):
+                holder = content.setdefault(key.group, {}) if key.group else content
+                holder[key.alias or key.name] = _file_value(value, key.per_unit)
+        return content
+
+
+def _is_left_out(value: Any, optional: bool) -> bool:
+    """A section that the file may leave empty is shown, since mode act asks for it."""
+    if type(value) in _SECTIONS:
+        return not value or (not optional and value == type(value)())
+    return value is None or value in ("", ())
+
+
+def _file_value(value: Any, per_unit: int) -> Any:
+    if type(value) in _SECTIONS:
+        return _SECTIONS[type(value)].content(value)
+    if isinstance(value, tuple):
+        return [_file_value(entry, per_unit) for entry in value]
+    return value / per_unit if per_unit != 1 else value
+
+
+def top_content(*records: Any) -> dict[str, Any]:
+    """The keys at the top of the file that these records declare."""
+    return {
+        key.name: _file_value(getattr(record, key.field), key.per_unit)
+        for record in records
+        for key in record_keys(type(record))  # type: ignore[arg-type]
+        if key.group == "top"
+    }
 
 
 class StreamSection(RecordSection, record=StreamConfig):

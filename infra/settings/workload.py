@@ -85,6 +85,10 @@ class CalendarSection(RecordSection, record=CalendarRule):
         _check_days(self.days, self.start_minute, self.until)
         return self
 
+    @classmethod
+    def content(cls, record: Any) -> dict[str, Any]:
+        return super().content(record) | {"days": [DAYS[day] for day in record.days]}
+
 
 class EventSection(RecordSection, record=KnownEvent):
     """Bounds, or an expected load, for a time that is known."""
@@ -101,6 +105,11 @@ class EventSection(RecordSection, record=KnownEvent):
         if self.start_ts_ms >= self.until:
             raise ValueError("from is not before until")
         return self
+
+    @classmethod
+    def content(cls, record: Any) -> dict[str, Any]:
+        instants = {"from": _iso(record.start_ts_ms), "until": _iso(record.end_ts_ms)}
+        return super().content(record) | instants
 
 
 class ScheduleSection(RecordSection, record=Schedule):
@@ -150,6 +159,10 @@ class JobSection(RecordSection, record=NightlyBatch):
         _check_days(self.days, self.start_minute, self.until)
         return self
 
+    @classmethod
+    def content(cls, record: Any) -> dict[str, Any]:
+        return super().content(record) | {"days": [DAYS[day] for day in record.days]}
+
 
 class BatchSection(RecordSection, record=BatchRule):
     """Work with deadlines."""
@@ -158,49 +171,6 @@ class BatchSection(RecordSection, record=BatchRule):
     def _consistent(self) -> BatchSection:
         check_unique(job.name for job in self.jobs)
         return self
-
-
-def batch_settings(batch: BatchRule) -> dict[str, Any]:
-    """A mapping of the file that loads back as this rule."""
-    jobs = [
-        {
-            "name": job.name,
-            "tokens": job.tokens,
-            "days": [DAYS[day] for day in job.days],
-            "from": job.start_minute,
-            "until": job.end_minute,
-        }
-        for job in batch.jobs
-    ]
-    return {"tokens_per_s": batch.tokens_per_s, "jobs": jobs}
-
-
-def schedule_settings(schedule: Schedule) -> dict[str, Any]:
-    """A mapping of the file that loads back as this schedule."""
-    return {
-        "time_zone": schedule.time_zone,
-        "calendar": [
-            {
-                "name": rule.name,
-                "days": [DAYS[day] for day in rule.days],
-                "from": rule.start_minute,
-                "until": rule.end_minute,
-                "min": rule.min_replicas,
-                "max": rule.max_replicas,
-            }
-            for rule in schedule.calendar
-        ],
-        "events": [
-            {
-                "name": event.name,
-                "from": _iso(event.start_ts_ms),
-                "until": _iso(event.end_ts_ms),
-                "min": event.min_replicas,
-                "load_factor": event.load_factor,
-            }
-            for event in schedule.events
-        ],
-    }
 
 
 def _ts_ms(instant: datetime, time_zone: str) -> int:
@@ -248,6 +218,11 @@ class SloSection(RecordSection, record=Slo, after={"classes": "epsilon"}):
             most = strictest([section.build(SloClass) for section in self.classes])
             given |= {"ttft_s": most.ttft_s, "tpot_s": most.tpot_s, "objective": most.objective}
         return super().build(record, **given)
+
+    @classmethod
+    def content(cls, record: Any) -> dict[str, Any]:
+        content = super().content(record)
+        return {"classes": content["classes"]} if record.classes else content
 
 
 class WorkloadGuardsSection(RecordSection, record=WorkloadGuards, like=GuardLimits):
