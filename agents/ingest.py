@@ -11,7 +11,7 @@ from streams.ingest.kernel import IngestKernel
 from streams.log import Emission, LogRecord
 from streams.pages.codec import PageAssembler
 from streams.runtime.app import StageHost
-from streams.runtime.lane import Gathering
+from streams.runtime.lane import BatchRule
 from streams.runtime.restore import LogReader
 from streams.topics import Topics
 
@@ -48,7 +48,7 @@ class IngestStage:
 
     name = "ingest"
     # A tick closes its slot at once; a slot that samples alone close waits for others of theirs.
-    gathering = Gathering(urgent=lambda record: record.key is None)
+    gathering = BatchRule(urgent=lambda record: record.key is None)
 
     def __init__(
         self,

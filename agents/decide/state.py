@@ -15,7 +15,7 @@ from agents.records import Pin, PlanOf
 from streams.config import StreamConfig
 from streams.log import UNREADABLE, ContractBroken, OtherSettings
 from streams.records.facts import Control
-from streams.runtime.commits import Commit, pack
+from streams.runtime.commits import Commit, encode_body
 from streams.topics import DAY_MS
 
 MINUTE_MS = 60_000  # Period of the fleet's removal budget.
@@ -259,7 +259,7 @@ _DECODER = msgspec.msgpack.Decoder(DecideCommit)
 
 def pack_commit(commit: DecideCommit) -> bytes:
     """The bytes of a commit's body; equal states give equal bytes."""
-    return pack(commit)
+    return encode_body(commit)
 
 
 def unpack_commit(commit: Commit, policy: Policy, stream: StreamConfig) -> DecideCommit:

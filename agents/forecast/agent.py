@@ -13,7 +13,7 @@ from streams.log import ContractBroken
 from streams.pages.page import Page
 from streams.runtime.app import StageHost
 from streams.runtime.commits import newest_commit
-from streams.runtime.restore import LogReader, say_shorter_past
+from streams.runtime.restore import LogReader, report_lost_history
 from streams.topics import Topics
 from streams.windows.coarse import read_coarse_week
 
@@ -51,7 +51,7 @@ class ForecastStage:
         plans = [r async for r in reader.read(self._topics.plans, 0, since, end) if r.key == mine]
         lost_rows = kernel.end_restore(body, coarse, plans)
         if lost_rows and (await reader.bounds(self._topics.pages_coarse, partition))[0] > 0:
-            say_shorter_past(self._topics.pages_coarse, partition, lost_rows)
+            report_lost_history(self._topics.pages_coarse, partition, lost_rows)
         return kernel
 
     async def _first_page(

@@ -31,10 +31,9 @@ from streams.pages.chain import JoinedSlot, PageJoin
 from streams.pages.codec import PageAssembler, slot_of_page
 from streams.pages.page import Page
 from streams.records.facts import Control
-from streams.runtime.commits import Commit, CommitChain, pack
+from streams.runtime.commits import Commit, CommitChain, encode_body
 from streams.topics import Topics
-from streams.windows.coarse import StoredRow, encode_coarse
-from streams.windows.read_back import ReadBackSizes
+from streams.windows.coarse import ReadBackSizes, StoredRow, encode_coarse
 from streams.windows.table import Window
 
 STAGE = "forecast"
@@ -236,7 +235,7 @@ class ForecastKernel:
         states: dict[str, msgspec.Raw] = {}
         for workloads in batched(self._known.names(), _SLICE):
             await self._precedence.clear()
-            states |= {w: msgspec.Raw(pack(its)) for w, its in self._known.snapshots(workloads).items()}
+            states |= {w: msgspec.Raw(encode_body(its)) for w, its in self._known.snapshots(workloads).items()}
         pending = self._join.first_pending_offset()
         partial = self._assembler.first_pending_offset()
         reach = [resume_offset, *self._page_offsets.values(), *(o for o in (pending, partial) if o is not None)]
@@ -253,7 +252,7 @@ class ForecastKernel:
             context_steps=self._config.context_steps,
             fleet=self._policy.fleet,
         )
-        return self._commits.append(pack(body))
+        return self._commits.append(encode_body(body))
 
     def new_assembler(self) -> PageAssembler:
         """Reads this partition's pages with the columns of the table."""

@@ -25,7 +25,7 @@ from streams.log import LogRecord, OutRecord
 from streams.records.dead_letters import DeadLetterBox
 from streams.records.schema import DeadLetter
 from streams.records.strict_json import MalformedError
-from streams.runtime.transport import read_any_headers, take_leave
+from streams.runtime.transport import stop_in_time, tolerate_unreadable_headers
 from streams.topics import Topics
 
 # Read with aiokafka: after a commit, the group consumer of kafka-python 3.0 was seen to stand still in its poll.
@@ -123,7 +123,7 @@ class RawMapper(ConsumerRebalanceListener):
             HarmonyError: Kafka cannot be read, or did not take a record: nothing more is committed, a restart goes on
                 from there.
         """
-        read_any_headers()
+        tolerate_unreadable_headers()
         consumer = AIOKafkaConsumer(
             bootstrap_servers=await asyncio.to_thread(bootstrap_servers, self._brokers, self._security),
             client_id="harmony-mapper",
@@ -146,7 +146,7 @@ class RawMapper(ConsumerRebalanceListener):
             # The group took the partitions away meanwhile; whoever has them now reads from the last commit.
             return
         finally:
-            await take_leave(consumer.stop())
+            await stop_in_time(consumer.stop())
 
     @contextmanager
     def _kafka(self) -> Iterator[None]:

@@ -9,7 +9,7 @@ import structlog
 
 from infra.observability.health import Health
 from streams.topics import Topics
-from streams.windows.read_back import shortages
+from streams.windows.coarse import shortages
 
 RETENTION_REMEDY = (
     "raise retention.bytes of the topic (advanced.kafka.pages_retention_bytes; pages.coarse: "

@@ -37,7 +37,7 @@ from model.network.spec import NO_NETWORK, weights_folder
 from streams.log import UNREADABLE, ContractBroken, LogRecord
 from streams.pages.codec import slot_of_page
 from streams.runtime.commits import CommitAssembler
-from streams.windows.read_back import ReadBackSizes, shortages
+from streams.windows.coarse import ReadBackSizes, shortages
 
 # One line of `harmony doctor`.
 

@@ -17,7 +17,7 @@ from infra.console.text import printable
 from infra.explain.dead_letters import DeadLetterView, read_letter
 from infra.kafka.tail import TailRecord, tail_record
 from infra.page.memory import FleetMemory
-from streams.runtime.transport import read_any_headers, take_leave
+from streams.runtime.transport import stop_in_time, tolerate_unreadable_headers
 from streams.topics import Topics
 
 # The newest dead letters, as the page shows them: where from and why, never what was in them.
@@ -151,7 +151,7 @@ class PageTail:
         return True
 
     async def _follow(self) -> None:
-        read_any_headers()
+        tolerate_unreadable_headers()
         consumer = aiokafka.AIOKafkaConsumer(
             enable_auto_commit=False,
             # A position that retention has overtaken: go on with the oldest record there is.
@@ -180,7 +180,7 @@ class PageTail:
                     self.state, self.note = "live", ""
                 self._memory.sweep()
         finally:
-            await take_leave(consumer.stop())
+            await stop_in_time(consumer.stop())
 
     async def _give_way(self) -> None:
         deadline = monotonic() + _LONGEST_WAIT_S

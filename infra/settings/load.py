@@ -42,7 +42,7 @@ from infra.settings.schema import (
 from infra.settings.workload import WorkloadSection
 from infra.settings.yaml import no_file, read_settings_file
 from streams.config import StreamConfig
-from streams.runtime.app import uncollected
+from streams.runtime.app import without_garbage_collection
 from streams.topics import Topics
 
 DEFAULT_FILE = "harmony.yaml"
@@ -191,7 +191,7 @@ class Settings(BaseSettings):
         return options
 
 
-@uncollected()
+@without_garbage_collection()
 def load_settings(
     path: Path | None = None,
     overrides: Mapping[str, Any] | None = None,

@@ -34,7 +34,7 @@ from infra.worker.options import WorkerOptions
 from infra.worker.watch import WorkerWatch
 from infra.worker.watchdog import Watchdog
 from streams.log import OutRecord
-from streams.runtime.app import ConnectionConfig, Stage, StageHost, collect_seldom, end_process
+from streams.runtime.app import ConnectionConfig, Stage, StageHost, crash, tune_garbage_collector
 from streams.runtime.commits import Commit
 from streams.runtime.ticker import Ticker
 
@@ -84,7 +84,7 @@ class EarlyWorker(faust.Worker):
         try:
             await task()
         except Exception as error:  # noqa: BLE001 - without its probes and watchdog a worker must not go on
-            end_process("worker", error)
+            crash("worker", error)
 
 
 def _leave() -> None:
@@ -267,7 +267,7 @@ class WorkerProcess:
         app = self.host.app
         # What was imported lives as long as the process does: no collection need look at it, not even one of now, a
         # third of a second for a megabyte of garbage.
-        collect_seldom()
+        tune_garbage_collector()
         worker = EarlyWorker(app, [self._watchdog.show, self._serve_probes], lambda: self.host.status.restored)
         self._watchdog.start()
         code: int | str | None = 0
@@ -278,7 +278,7 @@ class WorkerProcess:
         self._watchdog.stop()
         reason = app.crash_reason or worker.crash_reason
         if code or reason is not None:
-            end_process("crash", reason or RuntimeError(f"Faust ended with code {code}"))
+            crash("crash", reason or RuntimeError(f"Faust ended with code {code}"))
         if self._forecast is not None:
             self._forecast.close()
 

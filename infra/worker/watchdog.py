@@ -20,7 +20,7 @@ from faust.types.tuples import TP
 
 from infra.observability.health import Health
 from infra.settings.limits import WatchdogLimits
-from streams.runtime.app import StageHost, exhausted
+from streams.runtime.app import StageHost, descriptor_limit
 from streams.runtime.transport import BatchConsumer, producer_failure
 
 # When a worker counts as stuck: pure rules over what it shows of itself, on a clock that is handed in.
@@ -265,7 +265,7 @@ _DEEPEST_FRAMES = 4
 
 def end_stalled(stall: Stall) -> None:
     """Last line of a life that stands still, then exit code 1."""
-    cause = exhausted()
+    cause = descriptor_limit()
     what = stall.what if cause is None else f"{stall.what}; {cause}"
     sys.stderr.write(f"harmony worker stops (watchdog {stall.watch}): {what}; {_STARTED_AGAIN}\n")
     sys.stderr.flush()

@@ -1,9 +1,18 @@
-"""Closing slots: what a slot's page says, and what is remembered for the slots to come."""
+"""Closing slots: the share of each slot in its page, and the states of series for the slots to come.
+
+| class | subject |
+|---|---|
+| `IndicatorRules` | the rules of the catalogue as tables for the compiled loops, and quantiles of histograms |
+| `CloseBuffers` | the arrays in which slots are closed |
+| `PageBlock` | pages cut out of the columns of a block of slots |
+| `SlotCloser` | closes the slots of a partition in ascending order |
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -23,34 +32,126 @@ from streams.ingest.aggregate_kernel import (
     ROWS,
     SERIES,
     SUM,
-    Closing,
-    Columns,
-    Growth,
-    Heard,
-    Limits,
-    Names,
+    ClosingLimits,
+    ClosingSlots,
+    CounterDeltas,
+    NameTables,
+    PageColumns,
     RuleTables,
     Scratch,
-    Told,
+    SlotInputs,
+    SourceValues,
     close_slots,
 )
 from streams.ingest.series import Roster, SeriesTable
-from streams.ingest.slots import OpenSlot, SamplePool, SlotNews
+from streams.ingest.slots import OpenSlot, SamplePool, SlotFacts
 from streams.pages.facts_codec import FactColumns, PageSeries, SeriesColumns
 from streams.pages.page import SeriesState
 from streams.records.facts import BatchQueue, FleetFacts, HistogramState, OutcomeFact, SloCounts
-from streams.records.histograms import Added, added, capped, merged_quantile
 from streams.records.samples import Bools, Bytes, Ints, Shorts, Singles
 from streams.records.series_index import SeriesIndex
 
-# A block of closed slots as the columns of its pages: what was told per workload, what is remembered per source.
+# Quantiles of the increase of cumulative histograms, merged over sources whose bucket edges may differ.
 
 
-# Rows of histograms, and which of them are older than their series' newest sample.
+class HistogramDelta(NamedTuple):
+    """Increase of a cumulative histogram: observations at or below each edge, and in all."""
+
+    le: tuple[float, ...]
+    cumulative: tuple[float, ...]
+    total: float
+
+
+def histogram_delta(states: Sequence[HistogramState]) -> HistogramDelta | None:
+    """The increase from the first to the last of at least two consecutive states.
+
+    Returns:
+        None when a count fell or the edges changed on the way: the source started anew.
+    """
+    for before, after in pairwise(states):
+        fell = after.count < before.count or any(
+            b < a for a, b in zip(before.cumulative, after.cumulative, strict=False)
+        )
+        if fell or after.le != before.le:
+            return None
+    first, last = states[0], states[-1]
+    gained = tuple(b - a for a, b in zip(first.cumulative, last.cumulative, strict=True))
+    return HistogramDelta(last.le, gained, last.count - first.count)
+
+
+def cap_weights(parts: Sequence[HistogramDelta], cap: float) -> list[HistogramDelta]:
+    """The parts, none with more weight than `cap` times the mean of the others; fewer than three stay as they are.
+
+    The shape of a part stays, only its weight changes.
+    """
+    if len(parts) < 3:
+        return list(parts)
+    total = 0.0
+    for part in parts:
+        total += part.total
+    capped = []
+    for part in parts:
+        limit = max(0.0, cap * ((total - part.total) / (len(parts) - 1)))
+        if part.total > limit:
+            share = limit / part.total
+            part = HistogramDelta(part.le, tuple(count * share for count in part.cumulative), part.total * share)
+        capped.append(part)
+    return capped
+
+
+def merged_quantile(parts: Sequence[HistogramDelta], level: float) -> float | None:
+    """Quantile of the union of the parts' observations.
+
+    The cumulative count of each part is interpolated linearly between its own edges, from nothing at 0. Beyond its last
+    edge it stays constant, because the positions there are unknown. A quantile beyond every edge is the last edge. This
+    is the rule of Prometheus' `histogram_quantile`, extended to parts with different edges.
+
+    >>> part = HistogramDelta(le=(1.0, 2.0), cumulative=(5.0, 10.0), total=10.0)
+    >>> merged_quantile([part], 0.75)
+    1.5
+
+    Returns:
+        The quantile in the unit of the edges; None when nothing was observed.
+    """
+    total = 0.0
+    for part in parts:
+        total += part.total
+    if total <= 0.0:
+        return None
+    if len({part.le for part in parts}) == 1:
+        edges: Sequence[float] = parts[0].le
+        columns = [part.cumulative for part in parts]
+    else:
+        edges = sorted({edge for part in parts for edge in part.le})
+        columns = [tuple(_cumulative_at(part, edge) for edge in edges) for part in parts]
+    wanted = level * total
+    low_edge = low_count = 0.0
+    for column, edge in enumerate(edges):
+        count = 0.0
+        for cumulative in columns:
+            count += cumulative[column]
+        if count >= wanted:
+            return low_edge + (edge - low_edge) * ((wanted - low_count) / (count - low_count))
+        low_edge, low_count = edge, count
+    return edges[-1]
+
+
+def _cumulative_at(part: HistogramDelta, edge: float) -> float:
+    at = bisect_left(part.le, edge)
+    if at == len(part.le):
+        return part.cumulative[-1]
+    high_edge, high = part.le[at], part.cumulative[at]
+    if high_edge == edge:
+        return high
+    low_edge, low = (part.le[at - 1], part.cumulative[at - 1]) if at else (0.0, 0.0)
+    return low + (high - low) * ((edge - low_edge) / (high_edge - low_edge))
+
+
+# Histograms of a slot: (series, name, state), and (series, name, event time) of those older than the newest sample.
 HistRows = tuple[list[tuple[int, str, HistogramState]], list[tuple[int, str, int]]]
 
 
-class BlockOfPages:
+class PageBlock:
     """The pages of a block, cut out of its columns one after the other.
 
     Args:
@@ -61,20 +162,20 @@ class BlockOfPages:
     def __init__(self, counters: Sequence[str], index: SeriesIndex) -> None:
         self._counters = tuple(counters)
         self._index = index
-        self._block: Columns
+        self._block: PageColumns
         self._cuts: list[list[int]]
         self._same: list[bool]
         self._refused: list[int]
-        # Names of the slot looked at last, by their numbers. Its series are remembered, so that none of these numbers
-        # has come to mean anything else when the next slot closes.
-        self._numbers: tuple[Ints, Ints] = _NOBODY, _NOBODY
+        # Names of the previous slot by their numbers. Its series still have a state when the next slot closes, so no
+        # number has been given to another name.
+        self._numbers: tuple[Ints, Ints] = _NO_NUMBERS, _NO_NUMBERS
         self._workloads: tuple[str, ...] = ()
         self._sources: tuple[str, ...] = ()
         self._rows: bytes
         self._names_of: dict[bytes, tuple[str, ...]] = {}
 
-    def load(self, block: Columns, num_slots: int) -> None:
-        """Take up a block of slots that was just closed."""
+    def load(self, block: PageColumns, num_slots: int) -> None:
+        """Set the block of slots that was just closed."""
         self._block = block
         self._cuts = block.cuts[: num_slots + 1].tolist()
         self._same = block.same[:num_slots].tolist()
@@ -104,28 +205,28 @@ class BlockOfPages:
     def _part(self, at: int, of: int) -> slice:
         return slice(self._cuts[at][of], self._cuts[at + 1][of])
 
-    def facts(self, at: int, workloads: Sequence[str], news: SlotNews | None) -> FactColumns:
-        """The facts of a slot; `news` is None where there is none but of samples."""
+    def facts(self, at: int, workloads: Sequence[str], reported: SlotFacts | None) -> FactColumns:
+        """The fact columns of a slot; `reported` is None where no record but samples belongs to it."""
         block, rows = self._block, self._part(at, ROWS)
         num_samples, newest = block.num_samples[rows], block.newest_ms[rows]
         fleet: list[tuple[int, FleetFacts]] = []
         outcomes: list[tuple[int, tuple[OutcomeFact, ...]]] = []
         batch: list[tuple[int, tuple[BatchQueue, ...]]] = []
         slo: list[tuple[int, tuple[SloCounts, ...]]] = []
-        for row, workload in enumerate(workloads if news is not None else ()):
-            told = news.workloads.get(workload) if news is not None else None
-            if told is None:
+        for row, workload in enumerate(workloads if reported is not None else ()):
+            own = reported.workloads.get(workload) if reported is not None else None
+            if own is None:
                 continue
             if not num_samples[row]:
-                newest[row] = told.newest_ts_ms()
-            replicas = told.newest_fleet()
+                newest[row] = own.newest_ts_ms()
+            replicas = own.newest_fleet()
             if replicas is not None:
                 fleet.append((row, replicas))
-            if told.outcomes:
-                outcomes.append((row, told.sorted_outcomes()))
-            if queues := told.queues():
+            if own.outcomes:
+                outcomes.append((row, own.sorted_outcomes()))
+            if queues := own.queues():
                 batch.append((row, queues))
-            if counts := told.slo():
+            if counts := own.slo():
                 slo.append((row, counts))
         return FactColumns(
             num_samples=num_samples.tobytes(),
@@ -162,11 +263,11 @@ class BlockOfPages:
         return found
 
 
-# The rules of the catalogue as tables for the compiled loops, and what those leave out: quantiles of histograms.
+# Rules.
 
 
 _P95 = 0.95
-_HOW = {"sum": SUM, "mean": MEAN, "max": MAX}
+_COMBINERS = {"sum": SUM, "mean": MEAN, "max": MAX}
 _GAUGES = {"mean": OF_MEANS, "ratio": OF_RATIOS, "max": OF_MAXIMA}
 _NO_COUNTER = -1
 
@@ -203,16 +304,16 @@ class IndicatorRules:
         for row, (_, i) in enumerate(rates):
             rate_counters[row, : len(i.fields)] = [counter[f] for f in i.fields]
         self.tables = RuleTables(
-            counters=_numbers([at[name] for name in self.counters]),
+            counters=_int_array([at[name] for name in self.counters]),
             rate_counters=rate_counters,
-            gauge_rule=_numbers([_GAUGES[i.rule] for _, i in gauges]),
-            gauge_fields=_numbers([(at[i.fields[0]], at[i.fields[-1]]) for _, i in gauges]).reshape(-1, 2),
-            plain_at=_numbers([n for n, _ in (*rates, *gauges)]),
-            plain_how=_numbers([_HOW[i.over_sources] for _, i in (*rates, *gauges)]),
-            miss_at=_numbers([n for n, _ in misses]),
-            good=_numbers([counter[i.fields[0]] for _, i in misses]),
-            whole=_numbers([counter[i.fields[1]] for _, i in misses]),
-            busy=_numbers([at.get(RUNNING, _NO_COUNTER), counter.get(GENERATED, _NO_COUNTER)]),
+            gauge_rule=_int_array([_GAUGES[i.rule] for _, i in gauges]),
+            gauge_fields=_int_array([(at[i.fields[0]], at[i.fields[-1]]) for _, i in gauges]).reshape(-1, 2),
+            plain_at=_int_array([n for n, _ in (*rates, *gauges)]),
+            plain_combiner=_int_array([_COMBINERS[i.over_sources] for _, i in (*rates, *gauges)]),
+            miss_at=_int_array([n for n, _ in misses]),
+            good=_int_array([counter[i.fields[0]] for _, i in misses]),
+            whole=_int_array([counter[i.fields[1]] for _, i in misses]),
+            busy=_int_array([at.get(RUNNING, _NO_COUNTER), counter.get(GENERATED, _NO_COUNTER)]),
             cap=np.array([np.inf if source_cap is None else source_cap]),
         )
         self._quantiles = [(n, i.fields[0]) for n, i in numbered if i.rule == "p95"]
@@ -226,28 +327,29 @@ class IndicatorRules:
         flags: Bytes,
         reset: int,
     ) -> None:
-        """Write the indicators made of histograms into a slot's `values` and `observed`, [k, N].
+        """Write the quantile indicators of a slot.
 
         Args:
             rows: [m] row of each series.
-            hists: series -> histograms by name, oldest first, with what was known before in front.
-            flags: [k] where one of them fell, `reset` is set.
+            hists: series -> histograms by name, oldest first, the state before the slot in front.
+            values, observed: [k, N] out.
+            flags: [k] out; `reset` is set where a histogram has started anew.
         """
         for n, field in self._quantiles:
-            parts: dict[int, list[Added]] = {}
+            parts: dict[int, list[HistogramDelta]] = {}
             fell: set[int] = set()
             for series, states in hists.items():
                 held = states.get(field, ())
                 if len(held) < 2:
                     continue
                 row = int(rows[series])
-                gained = added(held)
+                gained = histogram_delta(held)
                 if gained is None:
                     fell.add(row)
                 else:
                     parts.setdefault(row, []).append(gained)
             for row, gains in parts.items():
-                quantile = merged_quantile(gains if self._cap is None else capped(gains, self._cap), _P95)
+                quantile = merged_quantile(gains if self._cap is None else cap_weights(gains, self._cap), _P95)
                 if quantile is not None and row not in fell:
                     values[row, n] = np.float32(quantile) + np.float32(0.0)
                     observed[row, n] = True
@@ -255,15 +357,15 @@ class IndicatorRules:
                 flags[row] |= reset
 
 
-def _numbers(numbers: Sequence[int] | Sequence[tuple[int, int]]) -> Ints:
+def _int_array(numbers: Sequence[int] | Sequence[tuple[int, int]]) -> Ints:
     return np.array(numbers, np.int64)
 
 
-# The memory in which slots are closed, kept from one block to the next.
+# Buffers.
 
 
-class CloseRoom:
-    """Arrays for closing blocks of slots, as large as the largest block so far needed.
+class CloseBuffers:
+    """Arrays for closing blocks of slots, kept from block to block, as large as the largest one needs.
 
     Args:
         rules: say how many counters and indicators there are.
@@ -277,26 +379,26 @@ class CloseRoom:
         self._columns = self._new_columns(*self._size)
         self._scratch = self._new_scratch(*self._scratch_size)
 
-    def columns(self, num_slots: int, k: int, n: int) -> Columns:
-        """Columns for so many slots with k rows and n samples in all; what was in them before is overwritten."""
+    def columns(self, num_slots: int, k: int, n: int) -> PageColumns:
+        """Columns for `num_slots` slots with k rows and n samples in all; the next block overwrites them."""
         slots, rows, samples = self._size
-        size = _grown(slots, num_slots), _grown(rows, k), _grown(samples, n)
+        size = _grown_size(slots, num_slots), _grown_size(rows, k), _grown_size(samples, n)
         if size != self._size:
             self._size, self._columns = size, self._new_columns(*size)
         return self._columns
 
     def scratch(self, num_names: int, n: int) -> Scratch:
-        """What slots with up to n samples need, where so many workloads have numbers."""
+        """Working memory for slots with up to n samples and `num_names` workload numbers."""
         names, samples = self._scratch_size
-        size = _grown(names, num_names), _grown(samples, n)
+        size = _grown_size(names, num_names), _grown_size(samples, n)
         if size != self._scratch_size:
             self._scratch_size, self._scratch = size, self._new_scratch(*size)
         return self._scratch
 
-    def _new_columns(self, num_slots: int, k: int, n: int) -> Columns:
+    def _new_columns(self, num_slots: int, k: int, n: int) -> PageColumns:
         num_indicators, num_counters = self._rules.num_indicators, len(self._rules.counters)
-        # As they lie in a page: little-endian.
-        return Columns(
+        # Little-endian, as in the bytes of a page.
+        return PageColumns(
             cuts=np.empty((num_slots + 1, 6), np.int64),
             refused=np.empty(num_slots, np.int64),
             same=np.empty(num_slots, np.bool_),
@@ -332,33 +434,33 @@ class CloseRoom:
             keys=keys,
             order=order,
             num_ordered=np.zeros(1, np.int64),
-            heard=Heard(samples, ts_ms, np.empty((n, self._width)), begins, series, firsts),
+            inputs=SlotInputs(samples, ts_ms, np.empty((n, self._width)), begins, series, firsts),
             rows=rows,
-            told=Told(
+            per_source=SourceValues(
                 plain=np.empty(plain),
-                plain_known=np.empty(plain, np.bool_),
+                plain_observed=np.empty(plain, np.bool_),
                 good=np.empty(misses),
                 whole=np.empty(misses),
-                miss_known=np.empty(misses, np.bool_),
+                miss_observed=np.empty(misses, np.bool_),
                 fell=np.empty(falls, np.bool_),
                 censored=np.empty(n, np.bool_),
                 stuck=np.empty(n, np.bool_),
             ),
-            growth=Growth(*np.empty((3, *grown), np.bool_), *np.empty((2, *grown))),
+            deltas=CounterDeltas(*np.empty((3, *grown), np.bool_), *np.empty((2, *grown))),
         )
 
 
-def _grown(size: int, needed: int) -> int:
+def _grown_size(size: int, needed: int) -> int:
     return size if needed <= size else max(needed, 2 * size)
 
 
-# Slots are closed together up to so many samples: more would no longer fit the cache of a core.
-_GROUP_SAMPLES = 4_096
-_NOBODY: Ints = np.zeros(0, np.int64)
+# Slots are closed together up to this many samples, which fit the cache of a core.
+_MAX_GROUP_SAMPLES = 4_096
+_NO_NUMBERS: Ints = np.zeros(0, np.int64)
 
 
 class ClosedSlot(NamedTuple):
-    """A slot's share of its page; `num_refused` samples belonged to workloads that were one too many."""
+    """The content of a slot's page; `num_refused` samples belonged to workloads beyond the limit."""
 
     workloads: tuple[str, ...]
     values: Singles
@@ -369,7 +471,7 @@ class ClosedSlot(NamedTuple):
 
 
 class SlotCloser:
-    """Closes the slots of one partition in ascending order; what it knows is a function of the last L pages.
+    """Closes the slots of one partition in ascending order; its state is a function of the last L pages.
 
     Args:
         config: slot length, L and limits.
@@ -388,36 +490,40 @@ class SlotCloser:
         pool: SamplePool,
     ) -> None:
         self._context_steps = config.context_steps
-        self._limits = Limits(config.step_ms, config.context_steps, config.source_silence_steps, config.max_workloads)
+        self._limits = ClosingLimits(
+            config.step_ms, config.context_steps, config.source_silence_steps, config.max_workloads
+        )
         self._rules = IndicatorRules(indicators, fields, config.source_cap)
         self._index = index
         self._pool = pool
         self._series = SeriesTable(self._rules.counters, self._rules.hist_fields, index)
-        self._pages = BlockOfPages(self._rules.counters, index)
-        self._room = CloseRoom(self._rules, len(fields))
+        self._pages = PageBlock(self._rules.counters, index)
+        self._room = CloseBuffers(self._rules, len(fields))
         self.roster = Roster(index)
 
-    def remember(self, slot: int, workloads: Sequence[str], states: Sequence[SeriesState]) -> None:
-        """Take in what a page says; with the last L pages, oldest first, the closer is as it was."""
+    def restore(self, slot: int, workloads: Sequence[str], states: Sequence[SeriesState]) -> None:
+        """Load a page; with the last L pages, oldest first, the closer has the state after the newest one."""
         self.roster.mark(workloads, slot)
         self._series.load(slot, PageSeries.of(states, workloads))
 
     def living(self) -> Ints:
-        """Series that are remembered."""
+        """Series numbers that have a state."""
         return self._series.living()
 
     def close(self, slots: Sequence[tuple[int, OpenSlot]]) -> Iterator[ClosedSlot]:
-        """Aggregate slots, in ascending order, and remember them; their rows of the pool are free afterwards.
+        """Aggregate slots in ascending order, update the states, and free their rows of the pool.
 
-        What is yielded is to be used before the next one is asked for: its arrays are then filled anew.
+        A yielded slot must be used before the next one is requested, because the arrays are reused.
         """
-        # Histograms are no columns: each slot needs what the one before it has left.
-        alone = bool(self._series.hists) or any(opened.news is not None and opened.news.hists for _, opened in slots)
+        # Histograms are not columns: each slot needs the histograms that the slot before it has left.
+        one_by_one = bool(self._series.hists) or any(
+            opened.facts is not None and opened.facts.hists for _, opened in slots
+        )
         group: list[tuple[int, OpenSlot]] = []
         num_samples = 0
         for slot, opened in slots:
             num_samples += opened.size
-            if group and (alone or num_samples > _GROUP_SAMPLES):
+            if group and (one_by_one or num_samples > _MAX_GROUP_SAMPLES):
                 yield from self._close_group(group)
                 group, num_samples = [], opened.size
             group.append((slot, opened))
@@ -425,27 +531,27 @@ class SlotCloser:
             yield from self._close_group(group)
 
     def _close_group(self, slots: Sequence[tuple[int, OpenSlot]]) -> Iterator[ClosedSlot]:
-        told_more = [opened.news is not None and bool(opened.news.workloads) for _, opened in slots]
+        has_facts = [opened.facts is not None and bool(opened.facts.workloads) for _, opened in slots]
         orders = [
-            self._index.numbers_of(tuple(opened.news.workloads)) if more and opened.news else _NOBODY
-            for more, (_, opened) in zip(told_more, slots, strict=True)
+            self._index.numbers_of(tuple(opened.facts.workloads)) if more and opened.facts else _NO_NUMBERS
+            for more, (_, opened) in zip(has_facts, slots, strict=True)
         ]
-        closing = Closing(
+        closing = ClosingSlots(
             np.array([slot for slot, _ in slots]),
             np.array([opened.head for _, opened in slots]),
             np.array([opened.size for _, opened in slots]),
-            np.concatenate(orders) if any(told_more) else _NOBODY,
+            np.concatenate(orders) if any(has_facts) else _NO_NUMBERS,
             np.array([0, *accumulate(map(len, orders))]),
         )
         num_samples = int(closing.size.sum())
         last_seen = self.roster.last_seen()
-        names = Names(last_seen, self._index.name_ranks(), self._index.workload_of, self._index.ranks())
+        names = NameTables(last_seen, self._index.name_ranks(), self._index.workload_of, self._index.ranks())
         columns = self._room.columns(len(slots), num_samples + len(closing.order), num_samples)
         scratch = self._room.scratch(len(last_seen), int(closing.size.max()))
-        known = self._series.columns()
+        states = self._series.columns()
         self._series.forget_hists(slots[0][0] - 1 - self._context_steps)
-        close_slots(closing, self._pool.samples(), names, known, self._rules.tables, self._limits, scratch, columns)
-        hist_rows = self._hists(slots[0][1].news, columns)
+        close_slots(closing, self._pool.samples(), names, states, self._rules.tables, self._limits, scratch, columns)
+        hist_rows = self._hists(slots[0][1].facts, columns)
         self._pool.release(closing.head)
         pages = self._pages
         pages.load(columns, len(slots))
@@ -453,16 +559,16 @@ class SlotCloser:
             workloads = pages.workloads(at)
             values, observed = pages.values(at)
             num_refused = pages.refused(at)
-            news = opened.news if told_more[at] else None
-            if news is not None and len(workloads) < len(news.workloads):
-                unheard = news.workloads.keys() - set(workloads)
-                num_refused += sum(len(news.workloads[name] or ()) for name in unheard)
-            facts = pages.facts(at, workloads, news)
+            reported = opened.facts if has_facts[at] else None
+            if reported is not None and len(workloads) < len(reported.workloads):
+                refused = reported.workloads.keys() - set(workloads)
+                num_refused += sum(len(reported.workloads[name] or ()) for name in refused)
+            facts = pages.facts(at, workloads, reported)
             yield ClosedSlot(workloads, values, observed, facts, pages.series(at, hist_rows), num_refused)
 
-    def _hists(self, news: SlotNews | None, columns: Columns) -> HistRows:
-        """Indicators made of histograms, and what is remembered of them, of a slot that stands alone."""
-        held = news.hists if news is not None else {}
+    def _hists(self, reported: SlotFacts | None, columns: PageColumns) -> HistRows:
+        """Quantiles and histogram states of a slot that is closed on its own."""
+        held = reported.hists if reported is not None else {}
         if not (held or self._series.hists):
             return [], []
         k, m, n = columns.cuts[1, :3].tolist()
@@ -474,7 +580,7 @@ class SlotCloser:
                 before = self._series.hists.get(numbers[series], {}).get(name)
                 states = seen.setdefault(series, {}).setdefault(name, [] if before is None else [before])
                 states.append((state, int(ts_ms[row])))
-        states_of = {s: {name: [h for h, _ in told] for name, told in of.items()} for s, of in seen.items()}
+        states_of = {s: {name: [h for h, _ in timed] for name, timed in of.items()} for s, of in seen.items()}
         self._rules.quantiles(
             columns.row[:m], states_of, columns.values[:k], columns.observed[:k], columns.flags[:k], RESET
         )  # fmt: skip
@@ -482,7 +588,7 @@ class SlotCloser:
         older: list[tuple[int, str, int]] = []
         for at, (series, newest_ms) in enumerate(zip(numbers, columns.series_ms[:m].tolist(), strict=True)):
             latest = dict(self._series.hists.get(series, {}))
-            latest.update({name: told[-1] for name, told in seen.get(at, {}).items()})
+            latest.update({name: timed[-1] for name, timed in seen.get(at, {}).items()})
             self._series.put_hists(series, latest)
             for name in sorted(latest):
                 state, at_ms = latest[name]

@@ -1,7 +1,15 @@
-"""Indicators of one workload in one slot, compiled: what each source says, then all of them together.
+"""Closing slots, compiled: from the samples of the pool to the columns of pages, slot after slot.
 
-Sums run in a fixed order (sources by name, samples by time), one addition after the other, so that equal samples give
-equal bytes however they arrived.
+1. `collect_samples`, `admit_workloads`, `order_samples` and `split_by_series` bring the samples of a slot in order.
+2. `update_counters`, `compute_rates` and `compute_gauges` turn them into indicator values of each source.
+3. `combine_sources` and `combine_misses` turn these into indicator values of each workload.
+4. `write_series` and `write_counters` write the columns of the page.
+
+Names stay outside: a workload and a series are numbers, with their ranks in the order of names. Everything that lasts
+between slots is read and written here as columns, so that slots that close together cost one call.
+
+Sums run in a fixed order (sources by name, samples by time), one addition after the other. So equal samples give equal
+bytes, in whatever order they arrived.
 """
 
 from __future__ import annotations
@@ -27,7 +35,7 @@ class RuleTables(NamedTuple):
         counters: [C] fields that only grow.
         rate_counters: [P - G, most fields] counters of which the first present one counts; -1 after the last.
         gauge_rule, gauge_fields: [G] what is made of one or, of ratios, two fields: [G, 2].
-        plain_at, plain_how: [P] indicator, and what is made of all sources.
+        plain_at, plain_combiner: [P] indicator, and what is made of all sources.
         miss_at, good, whole: [M] indicator, and its two counters.
         busy: [2] the field that tells of requests in service, and, by its place in `counters`, the counter that grows
             while there are any; -1 where the source has none.
@@ -39,7 +47,7 @@ class RuleTables(NamedTuple):
     gauge_rule: Ints
     gauge_fields: Ints
     plain_at: Ints
-    plain_how: Ints
+    plain_combiner: Ints
     miss_at: Ints
     good: Ints
     whole: Ints
@@ -47,8 +55,8 @@ class RuleTables(NamedTuple):
     cap: Floats
 
 
-class Heard(NamedTuple):
-    """The m sources heard in a slot, by workload and name, and their samples, by source and time.
+class SlotInputs(NamedTuple):
+    """The m sources with samples in a slot, by workload and name, and their samples, by source and time.
 
     Attributes:
         samples: [n] rows of the pool.
@@ -66,94 +74,107 @@ class Heard(NamedTuple):
     firsts: Ints
 
 
-class Told(NamedTuple):
-    """What each source of a slot says, by its place in the slot.
+class SourceValues(NamedTuple):
+    """Indicator values of each source of a slot, by its place in the slot.
 
     Attributes:
-        plain, plain_known: [m, P].
-        good, whole, miss_known: [m, M] the two counters of miss ratios.
+        plain, plain_observed: [m, P].
+        good, whole, miss_observed: [m, M] increases of the two counters of miss ratios.
         fell: [m, P - G + M] whether a counter of a rate or of a miss ratio, rates first, has started anew.
         censored: [m] whether a rate is that of another counter than its first.
-        stuck: [m] whether it only repeats what was known.
+        stuck: [m] whether the source only repeats its earlier values.
     """
 
     plain: Floats
-    plain_known: Bools
+    plain_observed: Bools
     good: Floats
     whole: Floats
-    miss_known: Bools
+    miss_observed: Bools
     fell: Bools
     censored: Bools
     stuck: Bools
 
 
-class Growth(NamedTuple):
-    """What became of each counter of each source, [m, C]: whether it was heard, fell, or grew by `amount` over
-    `span_ms`."""
+class CounterDeltas(NamedTuple):
+    """Change of each counter of each source within a slot, [m, C].
+
+    Attributes:
+        present: whether the slot holds a value of it.
+        fell: whether it started anew.
+        measured: whether there is an earlier value to compare with.
+        amount, span_ms: increase, and the time over which it grew.
+    """
 
     present: Bools
     fell: Bools
-    known: Bools
+    measured: Bools
     amount: Floats
     span_ms: Floats
 
 
-class Remembered(NamedTuple):
-    """Newest value of each counter of each series, [capacity, C], NaN where none was heard, and its event time; and the
-    newest closed slot that held the series, [capacity]."""
+class CounterStates(NamedTuple):
+    """State of every series between slots.
+
+    Attributes:
+        values: [capacity, C] newest value of each counter, NaN where none was observed.
+        times: [capacity, C] event time of that value.
+        last_slot: [capacity] newest closed slot that held the series.
+    """
 
     values: Floats
     times: Ints
-    heard: Ints
+    last_slot: Ints
 
 
-# A call takes as long as ten numbers do: each of these goes through a whole slot, one rule after the other.
+# Calling a compiled function costs as much as reading ten numbers, so each of these goes through a whole slot.
 
 
 @compiled
-def find_stuck(rules: RuleTables, heard: Heard, m: int, known: Remembered, stuck: Bools) -> None:
-    """Which of m sources say that requests are served while no counter, tokens least of all, says anything new.
+def find_stuck(rules: RuleTables, inputs: SlotInputs, m: int, states: CounterStates, stuck: Bools) -> None:
+    """Mark the stuck ones of m sources: requests are in service, but no counter has changed, not even that of tokens.
 
-    What such an exporter reads is as old as its last change. Taken for new it would be no load at all, and a load many
-    times too high once it is read again, for then the counters make up for it within one slot.
+    The readings of such an exporter are as old as its last change. Taken as new they would say that there is no load.
+    Once the exporter reads again, its counters catch up within one slot, and the load would seem many times too high.
     """
     counters, running, grows = rules.counters, rules.busy[0], rules.busy[1]
-    values, begins, numbers, known_values = heard.values, heard.begins, heard.series, known.values
+    values, begins, numbers, last_values = inputs.values, inputs.begins, inputs.series, states.values
     for i in range(m):
         stuck[i] = False
         if running < 0 or grows < 0:
             continue
         newest = values[begins[i + 1] - 1, counters[grows]]
-        if newest > known_values[numbers[i], grows]:
-            continue  # at work, as nearly always
-        told, repeats = False, True
+        if newest > last_values[numbers[i], grows]:
+            continue  # The source generates tokens, as nearly always.
+        observed, repeats = False, True
         for j in range(begins[i], begins[i + 1]):
-            repeats &= values[j, running] > 0.0  # not where it is unknown
-            told |= not np.isnan(values[j, counters[grows]])
+            repeats &= values[j, running] > 0.0  # False where the value is missing.
+            observed |= not np.isnan(values[j, counters[grows]])
         for c in range(len(counters)):
-            if not (repeats and told):
+            if not (repeats and observed):
                 break
             for j in range(begins[i], begins[i + 1]):
                 value = values[j, counters[c]]
-                repeats &= np.isnan(value) or value == known_values[numbers[i], c]
-        stuck[i] = repeats and told
+                repeats &= np.isnan(value) or value == last_values[numbers[i], c]
+        stuck[i] = repeats and observed
 
 
 @compiled
-def grow(rules: RuleTables, heard: Heard, m: int, known: Remembered, stuck: Bools, growth: Growth) -> None:
-    """Compare the counters of m sources, oldest sample first, with what is remembered, and remember them.
+def update_counters(
+    rules: RuleTables, inputs: SlotInputs, m: int, states: CounterStates, stuck: Bools, deltas: CounterDeltas
+) -> None:
+    """Compute the counter deltas of m sources, oldest sample first, and update their states.
 
-    Of a stuck one the times stay those at which it was read last, so that its next increase is one over all that time.
+    A stuck source keeps the times of its last reading, so that its next increase covers the whole time since then.
     """
-    values, ts_ms, begins, numbers = heard.values, heard.ts_ms, heard.begins, heard.series
-    known_values, known_times = known.values, known.times
-    present_out, fell_out, known_out = growth.present, growth.fell, growth.known
-    amount_out, span_out = growth.amount, growth.span_ms
+    values, ts_ms, begins, numbers = inputs.values, inputs.ts_ms, inputs.begins, inputs.series
+    last_values, last_times = states.values, states.times
+    present_out, fell_out, measured_out = deltas.present, deltas.fell, deltas.measured
+    amount_out, span_out = deltas.amount, deltas.span_ms
     for c in range(len(rules.counters)):
         field = rules.counters[c]
         for i in range(m):
             series = numbers[i]
-            before, base_ms = known_values[series, c], known_times[series, c]
+            before, base_ms = last_values[series, c], last_times[series, c]
             base, last, last_ms = before, before, base_ms
             present, fell = False, False
             for j in range(begins[i], begins[i + 1]):
@@ -165,22 +186,27 @@ def grow(rules: RuleTables, heard: Heard, m: int, known: Remembered, stuck: Bool
                     fell |= value < last
                     present, last, last_ms = True, value, instant
             grew = present and last_ms > base_ms
-            present_out[i, c], fell_out[i, c], known_out[i, c] = present, fell, grew
+            present_out[i, c], fell_out[i, c], measured_out[i, c] = present, fell, grew
             amount_out[i, c] = last - base if present else 0.0
             span_out[i, c] = float(last_ms - base_ms) if grew else 1.0
             if present:
-                known_values[series, c] = last
-                known_times[series, c] = last_ms
+                last_values[series, c] = last
+                last_times[series, c] = last_ms
 
 
 @compiled
-def tell(rules: RuleTables, growth: Growth, m: int, told: Told) -> None:
-    """Rates and miss ratios of m sources."""
+def compute_rates(rules: RuleTables, deltas: CounterDeltas, m: int, per_source: SourceValues) -> None:
+    """Compute the rates of m sources, and the counter increases of their miss ratios."""
     rate_counters, good_of, whole_of = rules.rate_counters, rules.good, rules.whole
-    present, fell, known = growth.present, growth.fell, growth.known
-    amount, span_ms = growth.amount, growth.span_ms
-    plain, plain_known, fell_out, censored = told.plain, told.plain_known, told.fell, told.censored
-    good_out, whole_out, miss_known = told.good, told.whole, told.miss_known
+    present, fell, measured = deltas.present, deltas.fell, deltas.measured
+    amount, span_ms = deltas.amount, deltas.span_ms
+    plain, plain_observed, fell_out, censored = (
+        per_source.plain,
+        per_source.plain_observed,
+        per_source.fell,
+        per_source.censored,
+    )
+    good_out, whole_out, miss_observed = per_source.good, per_source.whole, per_source.miss_observed
     num_rates = len(rate_counters)
     for i in range(m):
         stands_in = False
@@ -193,22 +219,27 @@ def tell(rules: RuleTables, growth: Growth, m: int, told: Told) -> None:
                     stands_in |= k > 0
                     break
             plain[i, r] = amount[i, counter] * 1000.0 / span_ms[i, counter]
-            plain_known[i, r] = known[i, counter]
+            plain_observed[i, r] = measured[i, counter]
             fell_out[i, r] = fell[i, counter]
         censored[i] = stands_in
         for q in range(len(good_of)):
             good, whole = good_of[q], whole_of[q]
             good_out[i, q] = amount[i, good]
             whole_out[i, q] = amount[i, whole]
-            miss_known[i, q] = known[i, good] and known[i, whole]
+            miss_observed[i, q] = measured[i, good] and measured[i, whole]
             fell_out[i, num_rates + q] = fell[i, good] or fell[i, whole]
 
 
 @compiled
-def gauge(rules: RuleTables, heard: Heard, m: int, told: Told) -> None:
-    """Means, ratios and maxima of m sources, oldest sample first."""
-    values, begins = heard.values, heard.begins
-    plain, plain_known, first, stuck = told.plain, told.plain_known, len(rules.rate_counters), told.stuck
+def compute_gauges(rules: RuleTables, inputs: SlotInputs, m: int, per_source: SourceValues) -> None:
+    """Compute means, ratios and maxima of m sources, oldest sample first."""
+    values, begins = inputs.values, inputs.begins
+    plain, plain_observed, first, stuck = (
+        per_source.plain,
+        per_source.plain_observed,
+        len(rules.rate_counters),
+        per_source.stuck,
+    )
     for g in range(len(rules.gauge_rule)):
         rule, field, other = rules.gauge_rule[g], rules.gauge_fields[g, 0], rules.gauge_fields[g, 1]
         for i in range(m):
@@ -224,12 +255,12 @@ def gauge(rules: RuleTables, heard: Heard, m: int, told: Told) -> None:
                     total += value
                     top = max(top, value)
             plain[i, first + g] = (top if rule == OF_MAXIMA else total / count) if count else 0.0
-            plain_known[i, first + g] = count > 0 and not stuck[i]
+            plain_observed[i, first + g] = count > 0 and not stuck[i]
 
 
 @compiled
-def limit(total: float, count: float, number: float, cap: float) -> float:
-    """`cap` times the mean of what all `count` sources but this one say: of three or more none counts for more."""
+def source_limit(total: float, count: float, number: float, cap: float) -> float:
+    """Upper limit of one source in a sum: `cap` times the mean of the `count` - 1 others; inf for fewer than three."""
     if count < 3.0:
         return np.inf
     # A counter that fell has a negative increase; what is made of it is masked.
@@ -237,34 +268,51 @@ def limit(total: float, count: float, number: float, cap: float) -> float:
 
 
 @compiled
-def combine_plain(
-    rules: RuleTables, told: Told, firsts: Ints, rows: Ints, num_workloads: int, values: Singles, observed: Bools
+def combine_sources(
+    rules: RuleTables,
+    per_source: SourceValues,
+    firsts: Ints,
+    rows: Ints,
+    num_workloads: int,
+    values: Singles,
+    observed: Bools,
 ) -> None:
-    """Rates and gauges of workloads, at their `rows` [w] of [k, N] each, from what their sources say; see `Heard`."""
-    plain_at, plain_how, cap = rules.plain_at, rules.plain_how, rules.cap[0]
-    plain, known, fell, num_rates = told.plain, told.plain_known, told.fell, len(rules.rate_counters)
+    """Write rates and gauges of workloads from the values of their sources.
+
+    Args:
+        firsts: [w + 1] sources of each workload, see `SlotInputs`.
+        rows: [w] page row of each workload.
+        values, observed: [k, N] out.
+    """
+    plain_at, plain_combiner, cap = rules.plain_at, rules.plain_combiner, rules.cap[0]
+    plain, observed_at, fell, num_rates = (
+        per_source.plain,
+        per_source.plain_observed,
+        per_source.fell,
+        len(rules.rate_counters),
+    )
     for w in range(num_workloads):
         row, first, end = rows[w], firsts[w], firsts[w + 1]
         for p in range(len(plain_at)):
             number, count, top, started_anew = 0.0, 0.0, -np.inf, False
             for i in range(first, end):
                 started_anew |= p < num_rates and fell[i, p]
-                if known[i, p]:
+                if observed_at[i, p]:
                     number += plain[i, p]
                     count += 1.0
                     top = max(top, plain[i, p])
             if not count or started_anew:
                 continue
-            how = plain_how[p]
-            if how == MEAN:
+            combiner = plain_combiner[p]
+            if combiner == MEAN:
                 number /= count
-            elif how == MAX:
+            elif combiner == MAX:
                 number = top
             elif cap < np.inf:
                 total, number = number, 0.0
                 for i in range(first, end):
-                    if known[i, p]:
-                        number += min(plain[i, p], limit(total, count, plain[i, p], cap))
+                    if observed_at[i, p]:
+                        number += min(plain[i, p], source_limit(total, count, plain[i, p], cap))
             # Adding 0 turns -0 into 0: equal numbers must be equal bytes.
             values[row, plain_at[p]] = np.float32(number) + np.float32(0.0)
             observed[row, plain_at[p]] = True
@@ -272,36 +320,42 @@ def combine_plain(
 
 @compiled
 def combine_misses(
-    rules: RuleTables, told: Told, firsts: Ints, rows: Ints, num_workloads: int, values: Singles, observed: Bools
+    rules: RuleTables,
+    per_source: SourceValues,
+    firsts: Ints,
+    rows: Ints,
+    num_workloads: int,
+    values: Singles,
+    observed: Bools,
 ) -> None:
-    """Miss ratios of workloads, as `combine_plain`."""
+    """Write the miss ratios of workloads; arguments as of `combine_sources`."""
     miss_at, cap, num_rates = rules.miss_at, rules.cap[0], len(rules.rate_counters)
-    told_good, told_whole, known, fell = told.good, told.whole, told.miss_known, told.fell
+    goods, wholes, observed_at, fell = per_source.good, per_source.whole, per_source.miss_observed, per_source.fell
     for w in range(num_workloads):
         row, first, end = rows[w], firsts[w], firsts[w + 1]
         for q in range(len(miss_at)):
             total, count, started_anew = 0.0, 0.0, False
             for i in range(first, end):
                 started_anew |= fell[i, num_rates + q]
-                if known[i, q]:
-                    total += told_whole[i, q]
+                if observed_at[i, q]:
+                    total += wholes[i, q]
                     count += 1.0
             good, whole = 0.0, 0.0
             for i in range(first, end):
-                if known[i, q]:
-                    mine_good, mine_whole = told_good[i, q], told_whole[i, q]
-                    most = limit(total, count, mine_whole, cap) if cap < np.inf else np.inf
-                    if mine_whole > most:
-                        mine_good = mine_good * most / mine_whole
-                        mine_whole = most
-                    good += mine_good
-                    whole += mine_whole
+                if observed_at[i, q]:
+                    own_good, own_whole = goods[i, q], wholes[i, q]
+                    most = source_limit(total, count, own_whole, cap) if cap < np.inf else np.inf
+                    if own_whole > most:
+                        own_good = own_good * most / own_whole
+                        own_whole = most
+                    good += own_good
+                    whole += own_whole
             if whole > 0.0 and not started_anew:
                 values[row, miss_at[q]] = np.float32(min(max(1.0 - good / whole, 0.0), 1.0)) + np.float32(0.0)
                 observed[row, miss_at[q]] = True
 
 
-# Closing a slot, compiled: who is in it, and its samples by workload, source and time.
+# Samples of a slot by workload, source and time.
 
 
 NEVER: Final = -(1 << 62)
@@ -309,8 +363,8 @@ ABSENT: Final = -1
 _REFUSED: Final = -2
 
 
-class Limits(NamedTuple):
-    """Of the stream's settings, what closing needs."""
+class ClosingLimits(NamedTuple):
+    """The settings of the stream that closing needs."""
 
     step_ms: int
     context_steps: int
@@ -318,8 +372,8 @@ class Limits(NamedTuple):
     max_workloads: int
 
 
-class Names(NamedTuple):
-    """What is known of numbers.
+class NameTables(NamedTuple):
+    """Tables of workload and series numbers.
 
     Attributes:
         last_seen: [W] newest closed slot that held each workload; `NEVER` for those of none.
@@ -349,7 +403,7 @@ class PooledSamples(NamedTuple):
     following: Ints
 
 
-class Closing(NamedTuple):
+class ClosingSlots(NamedTuple):
     """S slots to close, ascending: number, first row (-1: none) and samples; and where there was more than samples,
     every workload in order of first appearance: those of slot s are `order[order_cuts[s] : order_cuts[s + 1]]`."""
 
@@ -361,14 +415,14 @@ class Closing(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """What one slot needs while it is closed, for up to n samples.
+    """Working memory to close one slot of up to n samples.
 
     Attributes:
         row_of: [W] row of each workload; `ABSENT` everywhere before and after.
         found, workloads: [n] rows of the pool in log order, and their workloads.
         keys: [n] by which samples are ordered.
-        order: [n] what brought the samples of an earlier slot into order, `num_ordered[0]` of them.
-        rows: [n] of the page, of the workloads heard.
+        order: [n] permutation that ordered the samples of an earlier slot, `num_ordered[0]` of them.
+        rows: [n] page row of each workload with samples.
     """
 
     row_of: Ints
@@ -377,10 +431,10 @@ class Scratch(NamedTuple):
     keys: Ints
     order: Ints
     num_ordered: Ints
-    heard: Heard
+    inputs: SlotInputs
     rows: Ints
-    told: Told
-    growth: Growth
+    per_source: SourceValues
+    deltas: CounterDeltas
 
 
 @compiled
@@ -411,8 +465,8 @@ def sort_by(keys: Ints, numbers: Ints, num: int) -> None:
 
 
 @compiled
-def find(rows: PooledSamples, head: int, size: int, names: Names, scratch: Scratch) -> None:
-    """The rows of a slot in log order, and their workloads."""
+def collect_samples(rows: PooledSamples, head: int, size: int, names: NameTables, scratch: Scratch) -> None:
+    """Collect the rows of a slot in log order, and their workloads."""
     following, series_of, workload_of = rows.following, rows.series, names.workload_of
     found, workloads = scratch.found, scratch.workloads
     row = head
@@ -423,12 +477,12 @@ def find(rows: PooledSamples, head: int, size: int, names: Names, scratch: Scrat
 
 
 @compiled
-def admit(closing: Closing, at: int, names: Names, limits: Limits, scratch: Scratch) -> Ints:
-    """Workloads of a slot's page, by name: known ones, and in order of appearance new ones while there is room.
+def admit_workloads(closing: ClosingSlots, at: int, names: NameTables, limits: ClosingLimits, scratch: Scratch) -> Ints:
+    """The workloads of a slot's page, by name: those of recent pages, and new ones while there is room.
 
-    In `row_of` those left out are `_REFUSED`.
+    New workloads are admitted in order of appearance. The others become `_REFUSED` in `row_of`.
     """
-    last_seen, row_of, mine, order = names.last_seen, scratch.row_of, scratch.workloads, closing.order
+    last_seen, row_of, workloads, order = names.last_seen, scratch.row_of, scratch.workloads, closing.order
     oldest = closing.slot[at] - limits.context_steps
     room = limits.max_workloads
     for w in range(len(last_seen)):
@@ -441,12 +495,12 @@ def admit(closing: Closing, at: int, names: Names, limits: Limits, scratch: Scra
     admitted = np.empty(num, np.int64)
     count = 0
     for i in range(num):
-        w = order[first + i] if end > first else mine[i]
+        w = order[first + i] if end > first else workloads[i]
         if row_of[w] != ABSENT:
             continue
-        known = last_seen[w] != NEVER
-        if known or room > 0:
-            room -= not known
+        is_known = last_seen[w] != NEVER
+        if is_known or room > 0:
+            room -= not is_known
             row_of[w] = 0
             admitted[count] = w
             count += 1
@@ -457,15 +511,15 @@ def admit(closing: Closing, at: int, names: Names, limits: Limits, scratch: Scra
 
 
 @compiled
-def in_order(size: int, rows: PooledSamples, names: Names, step_ms: int, scratch: Scratch) -> int:
-    """Put the admitted ones of a slot's samples by workload, source and time; how many there are.
+def order_samples(size: int, rows: PooledSamples, names: NameTables, step_ms: int, scratch: Scratch) -> int:
+    """Order the samples of admitted workloads by workload, source and time, and return their number.
 
-    Mostly samples of one slot come as those of the slot before did, and the order that those needed is right again.
+    Samples mostly arrive in the same sequence as in the slot before, so the order of that slot is tried first.
     """
-    found, keys, order, heard = scratch.found, scratch.keys, scratch.order, scratch.heard
+    found, keys, order, inputs = scratch.found, scratch.keys, scratch.order, scratch.inputs
     workloads, row_of = scratch.workloads, scratch.row_of
     series_of, ts_ms, rank = rows.series, rows.ts_ms, names.series_rank
-    samples, values, instants, heard_values = heard.samples, rows.values, heard.ts_ms, heard.values
+    samples, values, instants, ordered_values = inputs.samples, rows.values, inputs.ts_ms, inputs.values
     count = 0
     for i in range(size):
         row = found[i]
@@ -487,16 +541,16 @@ def in_order(size: int, rows: PooledSamples, names: Names, step_ms: int, scratch
         row = found[order[i]]
         samples[i], instants[i] = row, ts_ms[row]
         for f in range(values.shape[1]):
-            heard_values[i, f] = values[row, f]
+            ordered_values[i, f] = values[row, f]
     return count
 
 
 @compiled
-def divide(count: int, rows: PooledSamples, names: Names, scratch: Scratch) -> tuple[int, int]:
-    """Split ordered samples by series and workload, see `Heard`; (how many series, how many workloads)."""
+def split_by_series(count: int, rows: PooledSamples, names: NameTables, scratch: Scratch) -> tuple[int, int]:
+    """Split ordered samples by series and workload, see `SlotInputs`; (how many series, how many workloads)."""
     series_of, workload_of, row_of, page_rows = rows.series, names.workload_of, scratch.row_of, scratch.rows
-    heard = scratch.heard
-    samples, begins, numbers, firsts = heard.samples, heard.begins, heard.series, heard.firsts
+    inputs = scratch.inputs
+    samples, begins, numbers, firsts = inputs.samples, inputs.begins, inputs.series, inputs.firsts
     m, num_workloads = 0, 0
     before, workload = NEVER, NEVER
     for j in range(count):
@@ -514,7 +568,7 @@ def divide(count: int, rows: PooledSamples, names: Names, scratch: Scratch) -> t
     return m, num_workloads
 
 
-# Closing a slot, compiled: what its page says, as columns in the shape in which pages hold them.
+# Columns of a page, in the shape in which pages hold them.
 
 
 CENSORED, RESET = 1, 2
@@ -522,7 +576,7 @@ CENSORED, RESET = 1, 2
 ROWS, SERIES, SAMPLES, CELLS, PRESENT, OLDER = range(6)
 
 
-class Columns(NamedTuple):
+class PageColumns(NamedTuple):
     """Of the slots closed, one after the other: k rows of a page per workload, m per series, n samples.
 
     Attributes:
@@ -565,34 +619,34 @@ class Columns(NamedTuple):
 
 
 @compiled
-def put_sources(num_workloads: int, scratch: Scratch, out: Columns, first_row: int, first_m: int, n: int) -> None:
-    """The series and samples of a slot, and the facts of the workloads that they belong to."""
-    heard, told = scratch.heard, scratch.told
-    begins, firsts = heard.begins, heard.firsts
+def write_series(num_workloads: int, scratch: Scratch, out: PageColumns, first_row: int, first_m: int, n: int) -> None:
+    """Write the series and samples of a slot, and the facts of their workloads."""
+    inputs, per_source = scratch.inputs, scratch.per_source
+    begins, firsts = inputs.begins, inputs.firsts
     for w in range(num_workloads):
         row, first, end = scratch.rows[w], firsts[w], firsts[w + 1]
         newest_ms, censored, fell, seen = 0, False, False, 0
         for i in range(first, end):
-            last_ms = heard.ts_ms[begins[i + 1] - 1]
-            out.series[first_m + i], out.row[first_m + i] = heard.series[i], row - first_row
+            last_ms = inputs.ts_ms[begins[i + 1] - 1]
+            out.series[first_m + i], out.row[first_m + i] = inputs.series[i], row - first_row
             out.series_ms[first_m + i] = last_ms
             newest_ms = max(newest_ms, last_ms)
-            censored |= told.censored[i]
-            seen += not told.stuck[i]
-            for q in range(told.fell.shape[1]):
-                fell |= told.fell[i, q]
+            censored |= per_source.censored[i]
+            seen += not per_source.stuck[i]
+            for q in range(per_source.fell.shape[1]):
+                fell |= per_source.fell[i, q]
             for j in range(begins[i], begins[i + 1]):
-                out.sample_row[n + j], out.sample_series[n + j] = heard.samples[j], i
+                out.sample_row[n + j], out.sample_series[n + j] = inputs.samples[j], i
         out.num_samples[row], out.newest_ms[row] = begins[end] - begins[first], newest_ms
         out.sources_seen[row] = seen
         out.flags[row] = CENSORED * censored + RESET * fell
 
 
 @compiled
-def put_counters(known: Remembered, m: int, heard: Heard, out: Columns, at: int, first_m: int) -> None:
-    """What is remembered of the counters of a slot's m series: `used`, `cells`, `present`, `older` and their cuts."""
-    values, times, used, cuts = known.values, known.times, out.used, out.cuts
-    cells, series_ms, numbers = out.cells, out.series_ms, heard.series
+def write_counters(states: CounterStates, m: int, inputs: SlotInputs, out: PageColumns, at: int, first_m: int) -> None:
+    """Write the counter states of a slot's m series: `used`, `cells`, `present`, `older` and their cuts."""
+    values, times, used, cuts = states.values, states.times, out.used, out.cuts
+    cells, series_ms, numbers = out.cells, out.series_ms, inputs.series
     first_cell, byte, num_older = cuts[at, CELLS], cuts[at, PRESENT], cuts[at, OLDER]
     columns = np.empty(values.shape[1], np.int64)
     num_used, num_fresh = 0, 0
@@ -632,7 +686,7 @@ def put_counters(known: Remembered, m: int, heard: Heard, out: Columns, at: int,
 
 
 @compiled
-def is_same(numbers: Ints, before: int, first: int, end: int) -> bool:
+def repeats_previous(numbers: Ints, before: int, first: int, end: int) -> bool:
     """Whether the numbers from `first` to `end` are those from `before` to `first`."""
     if first - before != end - first:
         return False
@@ -642,28 +696,27 @@ def is_same(numbers: Ints, before: int, first: int, end: int) -> bool:
     return True
 
 
-# Closing slots, compiled: from the pool's samples to the columns of pages, slot after slot.
-#
-# Everything remembered between slots is read and written here as columns, so that slots that close together cost one
-# call. Names stay outside: a workload and a series are numbers, with their ranks when ordered by name.
+# One slot after the other.
 
 
 @compiled
-def forget_series(known: Remembered, oldest: int) -> None:
-    """Drop the series not heard since this slot."""
-    heard = known.heard
-    for series in range(len(heard)):
-        if heard[series] < oldest and heard[series] != NEVER:
-            heard[series] = NEVER
-            known.values[series, :] = np.nan
+def forget_series(states: CounterStates, oldest: int) -> None:
+    """Reset the series without a sample since this slot."""
+    last_slot = states.last_slot
+    for series in range(len(last_slot)):
+        if last_slot[series] < oldest and last_slot[series] != NEVER:
+            last_slot[series] = NEVER
+            states.values[series, :] = np.nan
 
 
 @compiled
-def count_known(known: Remembered, names: Names, row_of: Ints, since: int, sources_known: Shorts) -> None:
-    """Count the series heard since this slot for the rows of their workloads."""
-    heard, workload_of = known.heard, names.workload_of
-    for series in range(len(heard)):
-        if heard[series] >= since:
+def count_live_sources(
+    states: CounterStates, names: NameTables, row_of: Ints, since: int, sources_known: Shorts
+) -> None:
+    """Count the series with a sample since this slot for the rows of their workloads."""
+    last_slot, workload_of = states.last_slot, names.workload_of
+    for series in range(len(last_slot)):
+        if last_slot[series] >= since:
             row = row_of[workload_of[series]]
             if row >= 0:
                 sources_known[row] += 1
@@ -671,18 +724,18 @@ def count_known(known: Remembered, names: Names, row_of: Ints, since: int, sourc
 
 @compiled
 def close_slots(
-    closing: Closing, rows: PooledSamples, names: Names, known: Remembered, rules: RuleTables, limits: Limits,
-    scratch: Scratch, out: Columns,
+    closing: ClosingSlots, rows: PooledSamples, names: NameTables, states: CounterStates, rules: RuleTables,
+    limits: ClosingLimits, scratch: Scratch, out: PageColumns,
 ) -> None:  # fmt: skip
-    """Close slots: fill `out` and update what is remembered of every series and workload."""
-    cuts, row_of, heard = out.cuts, scratch.row_of, scratch.heard
+    """Close slots: fill `out`, and update the states of series and the newest slots of workloads."""
+    cuts, row_of, inputs = out.cuts, scratch.row_of, scratch.inputs
     cuts[0] = 0
     for s in range(len(closing.slot)):
         slot, size = closing.slot[s], closing.size[s]
         first_k, first_m, n = cuts[s, ROWS], cuts[s, SERIES], cuts[s, SAMPLES]
-        find(rows, closing.head[s], size, names, scratch)
-        admitted = admit(closing, s, names, limits, scratch)
-        forget_series(known, slot - limits.context_steps)
+        collect_samples(rows, closing.head[s], size, names, scratch)
+        admitted = admit_workloads(closing, s, names, limits, scratch)
+        forget_series(states, slot - limits.context_steps)
         k = first_k
         for w in admitted:
             row_of[w] = k
@@ -693,20 +746,20 @@ def close_slots(
             out.num_samples[k], out.newest_ms[k], out.sources_seen[k], out.sources_known[k] = 0, 0, 0, 0
             out.flags[k] = 0
             k += 1
-        count = in_order(size, rows, names, limits.step_ms, scratch)
+        count = order_samples(size, rows, names, limits.step_ms, scratch)
         out.refused[s] = size - count
-        m, num_workloads = divide(count, rows, names, scratch)
-        find_stuck(rules, heard, m, known, scratch.told.stuck)
-        grow(rules, heard, m, known, scratch.told.stuck, scratch.growth)
-        tell(rules, scratch.growth, m, scratch.told)
-        gauge(rules, heard, m, scratch.told)
-        combine_plain(rules, scratch.told, heard.firsts, scratch.rows, num_workloads, out.values, out.observed)
-        combine_misses(rules, scratch.told, heard.firsts, scratch.rows, num_workloads, out.values, out.observed)
+        m, num_workloads = split_by_series(count, rows, names, scratch)
+        find_stuck(rules, inputs, m, states, scratch.per_source.stuck)
+        update_counters(rules, inputs, m, states, scratch.per_source.stuck, scratch.deltas)
+        compute_rates(rules, scratch.deltas, m, scratch.per_source)
+        compute_gauges(rules, inputs, m, scratch.per_source)
+        combine_sources(rules, scratch.per_source, inputs.firsts, scratch.rows, num_workloads, out.values, out.observed)
+        combine_misses(rules, scratch.per_source, inputs.firsts, scratch.rows, num_workloads, out.values, out.observed)
         for i in range(m):
-            known.heard[heard.series[i]] = slot
-        put_sources(num_workloads, scratch, out, first_k, first_m, n)
-        put_counters(known, m, heard, out, s, first_m)
-        count_known(known, names, row_of, slot - limits.source_silence_steps + 1, out.sources_known)
+            states.last_slot[inputs.series[i]] = slot
+        write_series(num_workloads, scratch, out, first_k, first_m, n)
+        write_counters(states, m, inputs, out, s, first_m)
+        count_live_sources(states, names, row_of, slot - limits.source_silence_steps + 1, out.sources_known)
         for i in range(size):
             row_of[scratch.workloads[i]] = ABSENT
         for i in range(closing.order_cuts[s], closing.order_cuts[s + 1]):
@@ -714,6 +767,6 @@ def close_slots(
         cuts[s + 1, ROWS], cuts[s + 1, SERIES], cuts[s + 1, SAMPLES] = k, first_m + m, n + count
         out.same[s] = (
             s > 0
-            and is_same(out.workload, cuts[s - 1, ROWS], first_k, k)
-            and is_same(out.series, cuts[s - 1, SERIES], first_m, first_m + m)
+            and repeats_previous(out.workload, cuts[s - 1, ROWS], first_k, k)
+            and repeats_previous(out.series, cuts[s - 1, SERIES], first_m, first_m + m)
         )

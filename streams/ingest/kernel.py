@@ -21,7 +21,7 @@ from streams.catalogue import Indicator, Source, of_source
 from streams.config import StreamConfig
 from streams.ingest.aggregate import SlotCloser
 from streams.ingest.page_writer import DueSlot, PageWriter
-from streams.ingest.slots import VERDICTS, OpenSlot, OpenSlots, Regulars, SamplePool
+from streams.ingest.slots import VERDICTS, Admission, OpenSlot, OpenSlots, SamplePool
 from streams.log import ContractBroken, Emission, LogRecord, OutRecord
 from streams.pages.chain import newest_chain
 from streams.pages.page import Counters, Page
@@ -32,17 +32,15 @@ from streams.records.fast_reader import SampleReader
 from streams.records.samples import Ints, SampleRun
 from streams.records.schema import FleetRecord, TickRecord
 from streams.records.series_index import SeriesIndex
-from streams.records.sorter import Aside, RecordSorter, Stretch, TimedRecord
+from streams.records.sorter import RecordSorter, SampleStretch, SideRecord, TimedRecord
 from streams.topics import Topics
-
-# What has become of records and samples: cumulative over all lives of a partition, each record counted once.
 
 
 class IngestCounts:
-    """The counters of one chain.
+    """The counters of one chain: cumulative over all workers of a partition, each record counted once.
 
     Attributes:
-        base_offset: what an earlier life's last page covers: counted, its controls and dead letters handed on.
+        base_offset: end of the last page of an earlier worker, which has counted the records up to here.
     """
 
     def __init__(self) -> None:
@@ -50,7 +48,7 @@ class IngestCounts:
         self._counts = dict.fromkeys(Counters.__struct_fields__, 0)
 
     def restore(self, counters: Counters, base_offset: int) -> None:
-        """Go on where a page left off."""
+        """Continue with the counters of a page."""
         self.base_offset = base_offset
         self._counts = {name: getattr(counters, name) for name in self._counts}
 
@@ -64,14 +62,14 @@ class IngestCounts:
         if offset > self.base_offset:
             self._counts[name] += amount
 
-    def add_asides(self, asides: Iterable[Aside]) -> None:
-        """Count records that brought nothing."""
-        for aside in asides:
-            if aside.offset > self.base_offset:
+    def add_side_records(self, side_records: Iterable[SideRecord]) -> None:
+        """Count records without samples or facts."""
+        for side_record in side_records:
+            if side_record.offset > self.base_offset:
                 self._counts["records"] += 1
-                if aside.outcome != "controls":
-                    self._counts[aside.outcome] += 1
-                if aside.outcome == "future":
+                if side_record.outcome != "controls":
+                    self._counts[side_record.outcome] += 1
+                if side_record.outcome == "future":
                     self._counts["dead"] += 1
 
     def add_refused(self, amount: int) -> None:
@@ -79,14 +77,14 @@ class IngestCounts:
         self._counts["refused"] += amount
 
     def first_new(self, run: SampleRun) -> int:
-        """Number of the first record of a run that no earlier life has counted."""
+        """Number of the first record of a run that no earlier worker has counted."""
         return int(np.searchsorted(run.offsets, self.base_offset, side="right"))
 
     def add_records(self, run: SampleRun, verdicts: Ints, first: int, end: int) -> None:
         """Count some records of a run, none of them counted before.
 
         Args:
-            verdicts: [R, verdicts] how many samples of each record met which.
+            verdicts: [R, verdicts] number of samples of each record by verdict.
         """
         if end <= first:
             return
@@ -97,10 +95,7 @@ class IngestCounts:
             self._counts["unknown_names"] += int(run.unknown[first:end].sum())
 
 
-# How late samples are, counted in buckets as they are folded: cheap enough for every sample.
-
-
-# Bounds sit on the delays that matter: one step of the demo (5 s), the default grace (15 s), then the very late.
+# Upper bounds of the lateness buckets. They include one step of the demo (5 s) and the default grace (15 s).
 LATENESS_BOUNDS_MS: Final = (
     500,
     1_000,
@@ -118,8 +113,8 @@ LATENESS_BOUNDS_MS: Final = (
 )
 
 
-class LatenessTally:
-    """Counts how far samples lay behind stream time. For measuring only: a restart begins again at nothing."""
+class LatenessHistogram:
+    """Histogram of how far samples lie behind stream time. For metrics only: a restart begins at zero."""
 
     __slots__ = ("_counts", "_sum_ms")
 
@@ -128,7 +123,7 @@ class LatenessTally:
         self._sum_ms = 0
 
     def add(self, stream_time_ms: int | NDArray[np.int64], times_ms: ArrayLike) -> None:
-        """Note samples of these event times [n], read at stream time, the same or [n]; one ahead of it is not late."""
+        """Add samples of these event times [n], read at this stream time, one or [n]; one ahead of it is not late."""
         late_ms = np.asarray(stream_time_ms - np.asarray(times_ms, np.int64))
         found = np.bincount(np.searchsorted(LATENESS_BOUNDS_MS, late_ms), minlength=len(self._counts))
         self._counts = [a + b for a, b in zip(self._counts, found.tolist(), strict=True)]
@@ -158,7 +153,7 @@ class IngestKernel:
         next_offset: records below this offset are refused.
         stream_time_ms: T, largest event time accepted; None before the first.
         last_closed: newest closed slot; None before the first valid record or tick.
-        lateness: of the samples folded in this life; for measuring only.
+        lateness: of the samples folded by this process; for metrics only.
     """
 
     def __init__(
@@ -174,7 +169,7 @@ class IngestKernel:
         self.next_offset = 0
         self.stream_time_ms: int | None = None
         self.last_closed: int | None = None
-        self.lateness = LatenessTally()
+        self.lateness = LatenessHistogram()
         self._config = config
         indicators = of_source(catalogue, source)
         self._writer = PageWriter(partition, source, config, indicators, topics)
@@ -186,12 +181,12 @@ class IngestKernel:
         self._dead = DeadLetterBox(topics.dead_letters, from_topic, partition)
         decoder = RecordDecoder(catalogue, source, config.max_record_bytes)
         self._sorter = RecordSorter(config, self._reader, decoder, self._dead)
-        self._regulars = Regulars(self._closer.roster, config.context_steps)
-        self._open = OpenSlots(config, self._regulars, self._index, self._pool)
+        self._admission = Admission(self._closer.roster, config.context_steps)
+        self._open = OpenSlots(config, self._admission, self._index, self._pool)
         self._controls: list[Control] = []
         self._resume_offset: int | None = None
         self._first_offset: int | None = None
-        self._swept_after: int | None = None  # newest closed slot when names were last forgotten
+        self._names_dropped_at: int | None = None  # newest closed slot when unused names were last dropped
         self._counts = IngestCounts()
 
     @classmethod
@@ -219,10 +214,10 @@ class IngestKernel:
         newest, digest = chain[-1]
         for page, _ in chain:
             if page.slot > newest.slot - config.context_steps:
-                kernel._regulars.remember(page.workloads, page.slot, page.end_offset, newest.resume_offset)
-                kernel._closer.remember(page.slot, page.workloads, page.series)
+                kernel._admission.restore(page.workloads, page.slot, page.end_offset, newest.resume_offset)
+                kernel._closer.restore(page.slot, page.workloads, page.series)
         kernel.last_closed = newest.slot
-        # The smallest stream time that closes the slot: the record that closed it will close the rest again.
+        # The smallest stream time that closes the slot: the record that closed it closes the rest again.
         kernel.stream_time_ms = config.slot_end_ms(newest.slot) + config.grace_ms
         kernel.next_offset = kernel._resume_offset = newest.resume_offset
         kernel._writer.follow(newest.slot, digest)
@@ -236,7 +231,7 @@ class IngestKernel:
         return self._resume_offset if self._resume_offset is not None else self._first_offset
 
     def skip_lost(self, first_offset: int) -> None:
-        """Read on at the first record that the log still holds; what lay between stays unobserved."""
+        """Continue at the first record that the log still holds; the steps before it stay unobserved."""
         self.next_offset = self._resume_offset = first_offset
 
     @property
@@ -246,12 +241,12 @@ class IngestKernel:
 
     @property
     def dead_letter_counts(self) -> dict[str, int]:
-        """Dead-lettered records by code, in this life."""
+        """Dead-lettered records by code, of this process."""
         return dict(self._dead.counts)
 
     @property
     def num_pages(self) -> int:
-        """Pages written in this life."""
+        """Pages written by this process."""
         return self._writer.num_pages
 
     @property
@@ -271,10 +266,10 @@ class IngestKernel:
         emissions: list[Emission] = []
         if not records:
             return emissions
-        self._move(records)
-        self._forget_names()
+        self._check_offsets(records)
+        self._drop_unused_names()
         for part in self._sorter.sort(records):
-            if isinstance(part, Stretch):
+            if isinstance(part, SampleStretch):
                 self._fold_stretch(part, emissions)
             else:
                 self._fold_timed(part, emissions)
@@ -283,16 +278,16 @@ class IngestKernel:
             emissions.append(Emission((leftover,), (), self._resume_point()))
         return emissions
 
-    def _forget_names(self) -> None:
-        # Names die when slots close. Those that nobody forgot would have each sample looked at alone for ever.
-        may_make_room = self.last_closed != self._swept_after and not self._open.roomy()
+    def _drop_unused_names(self) -> None:
+        # Closing a slot leaves unused names behind. Unless they are dropped, every sample must be checked on its own.
+        may_make_room = self.last_closed != self._names_dropped_at and not self._open.roomy()
         if not (may_make_room or self._index.crowded(self._open.most_names)):
             return
-        self._swept_after = self.last_closed
+        self._names_dropped_at = self.last_closed
         names = [*self._closer.roster, *self._open.names()]
         self._index.sweep([self._closer.living(), self._pool.series()], names)
 
-    def _move(self, records: Sequence[LogRecord]) -> None:
+    def _check_offsets(self, records: Sequence[LogRecord]) -> None:
         first, last = records[0].offset, records[-1].offset
         if first < self.next_offset:
             raise ContractBroken(
@@ -304,33 +299,33 @@ class IngestKernel:
             self._first_offset = first
         self.next_offset = last + 1
 
-    # Samples, many at once, and what moves nothing.
+    # Samples, many at once, and side records.
 
-    def _fold_stretch(self, stretch: Stretch, emissions: list[Emission]) -> None:
-        asides = deque(stretch.asides)
+    def _fold_stretch(self, stretch: SampleStretch, emissions: list[Emission]) -> None:
+        side_records = deque(stretch.side_records)
         run = stretch.run
         if run is not None and (len(run.sizes) == 1 or self._open.roomy()):
-            self._fold_run(run, asides, emissions)
+            self._fold_run(run, side_records, emissions)
         elif run is not None:
             for number in range(len(run.sizes)):
-                self._fold_run(run.part(number, number + 1), asides, emissions)
-        self._note(asides, None)
+                self._fold_run(run.part(number, number + 1), side_records, emissions)
+        self._count_side_records(side_records, None)
 
-    def _note(self, asides: deque[Aside], end_offset: int | None) -> None:
-        """Take in what moves nothing, below this offset."""
-        noted: list[Aside] = []
-        while asides and (end_offset is None or asides[0].offset < end_offset):
-            noted.append(asides.popleft())
-        self._counts.add_asides(noted)
-        for aside in noted:
-            if aside.control is not None and aside.offset > self._counts.base_offset:
-                self._controls.append(aside.control)
+    def _count_side_records(self, side_records: deque[SideRecord], end_offset: int | None) -> None:
+        """Count the side records below this offset, and keep their controls."""
+        counted: list[SideRecord] = []
+        while side_records and (end_offset is None or side_records[0].offset < end_offset):
+            counted.append(side_records.popleft())
+        self._counts.add_side_records(counted)
+        for side_record in counted:
+            if side_record.control is not None and side_record.offset > self._counts.base_offset:
+                self._controls.append(side_record.control)
 
-    def _fold_run(self, run: SampleRun, asides: deque[Aside], emissions: list[Emission]) -> None:
+    def _fold_run(self, run: SampleRun, side_records: deque[SideRecord], emissions: list[Emission]) -> None:
         num_records = len(run.sizes)
         marks = np.maximum.reduceat(run.ts_ms, run.starts())  # [R]
         time_ms = self.stream_time_ms if self.stream_time_ms is not None else int(marks[0])
-        self._started(time_ms)
+        self._start_at(time_ms)
         times = np.maximum.accumulate(np.concatenate(([time_ms], marks)))  # [R + 1], before and after each record
         closed = (times - self._config.grace_ms) // self._config.step_ms - 1
         if self._open.roomy():
@@ -348,7 +343,7 @@ class IngestKernel:
             done = max(done, number + 1)
             self.stream_time_ms = int(times[number + 1])
             offset, stamp_ms = int(run.offsets[number]), int(run.stamps[number])
-            self._note(asides, offset)
+            self._count_side_records(side_records, offset)
             due += self._due(int(closed[number + 1]), offset, stamp_ms)
         self._close(due, emissions)
         self._counts.add_records(run, tally, done, num_records)
@@ -359,7 +354,7 @@ class IngestKernel:
     def _fold_timed(self, timed: TimedRecord, emissions: list[Emission]) -> None:
         record, decoded, mark = timed
         self._counts.add("records", 1, record.offset)
-        closed = self._started(mark)
+        closed = self._start_at(mark)
         if not isinstance(decoded, TickRecord):
             if isinstance(decoded, FleetRecord) and decoded.unknown_names:
                 self._counts.add("unknown_names", decoded.unknown_names, record.offset)
@@ -369,8 +364,8 @@ class IngestKernel:
             self.stream_time_ms = mark
             self._close(self._due(self._config.last_closed(mark), record.offset, record.stamp_ms), emissions)
 
-    def _started(self, mark: int) -> int:
-        # The first event time heard only says where we are: what lies before it belongs to no page.
+    def _start_at(self, mark: int) -> int:
+        # The first event time only sets the position: the slots before it get no page.
         if self.last_closed is None:
             self.last_closed = self._config.last_closed(mark)
         return self.last_closed

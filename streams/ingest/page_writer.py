@@ -1,4 +1,4 @@
-"""Closed slots to the records of their pages, chained one to the next."""
+"""Turns closed slots into the records of their pages, chained one to the next."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from streams.topics import Topics
 
 @dataclass(slots=True)
 class DueSlot:
-    """A slot that a record has closed, with what its page says of that instant.
+    """A slot that a record has closed, with the state of the partition at that record.
 
-    `letters` go out before its page; None where the same record closes another slot after this one.
+    `letters` are published before its page; None where the same record closes another slot after this one.
     """
 
     slot: int
@@ -46,7 +46,7 @@ class PageWriter:
         topics: names and number of partitions.
 
     Attributes:
-        num_pages: written in this life.
+        num_pages: written by this process.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class PageWriter:
         self._prev: tuple[int, str] | None = None
 
     def follow(self, slot: int, digest: str) -> None:
-        """Go on after this page."""
+        """Continue the chain after this page."""
         self._prev = (slot, digest)
 
     def page(self, due: DueSlot, closed: ClosedSlot, num_refused: int) -> list[OutRecord]:

@@ -1,4 +1,4 @@
-"""The inner loop of folding: samples of a run into the pool of open slots, one after the other, in log order."""
+"""The inner loop of folding, compiled: samples of a run into the pool of open slots, in log order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from streams.compiled import compiled
 from streams.records.samples import Floats, Ints
 
 TAKEN, LATE, DUPLICATE, REFUSED = range(4)
-NOBODY = -1
+NOBODY = -1  # no row, no slot, no series
 _HOME_BITS, _ROW_MASK = 32, 0xFFFFFFFF
 _SHUFFLE_SERIES, _SHUFFLE_TIME = -7046029254386353131, 6364136223846793005
 
@@ -23,9 +23,9 @@ class PoolRows(NamedTuple):
         values: [rows, F], NaN where missing.
         following: [rows] the next sample of the same slot, in log order; -1 after the last.
         free: [rows] a stack of free rows, `counts[0]` high.
-        places: open addressing, a power of two and at least twice the rows: rows by (series, ts_ms), -1 where empty.
-            In the upper half of the number stands where the row would be if nothing were in its way, since looking
-            that up in its columns takes longer than all else.
+        places: hash table with linear probing (Knuth, TAOCP vol. 3, 6.4): rows by (series, ts_ms), -1 where empty. Its
+            size is a power of two and at least twice the rows.
+            The upper half of an entry is the home of the row, because computing it from the columns is slow.
         counts: [2] free rows, open slots.
     """
 
@@ -51,14 +51,14 @@ class SlotList(NamedTuple):
 
 @compiled
 def home_of(series: int, ts_ms: int, mask: int) -> int:
-    """Where an identity would stand in `places` if nothing were in its way."""
+    """Home of an identity in `places`: where it stands unless another entry is in its way."""
     mixed = series * _SHUFFLE_SERIES + ts_ms * _SHUFFLE_TIME
     return (mixed ^ (mixed >> 31)) & mask
 
 
 @compiled
 def find_slot(slots: SlotList, num_slots: int, slot: int) -> int:
-    """Place of the first open slot that is not before this one."""
+    """Position in the list of the first open slot that is not before this one."""
     low, high = 0, num_slots
     while low < high:
         middle = (low + high) // 2
@@ -71,7 +71,7 @@ def find_slot(slots: SlotList, num_slots: int, slot: int) -> int:
 
 @compiled
 def open_slot(rows: PoolRows, slots: SlotList, slot: int, offset: int) -> int:
-    """Place of a slot, opened by the record at `offset` if it is not open yet; there must be room in the list."""
+    """Position of a slot in the list; the record at `offset` opens it if it is not open yet. The list must have room."""
     count = rows.counts[1]
     at = find_slot(slots, count, slot)
     if at == count or slots.slot[at] != slot:
@@ -107,7 +107,7 @@ def take_run(
         offsets, sizes: [R] of the records.
         closed: [R] newest closed slot when the record was read.
         series, ts_ms, values: [n], [n], [n, F].
-        tally: [R, 4] out: samples of each record by what became of them.
+        tally: [R, 4] out: samples of each record by verdict.
         row_of: [n] out: the row that holds the sample, -1 where none does.
     """
     places, held_series, held_ts_ms, held_values = rows.places, rows.series, rows.ts_ms, rows.values
@@ -175,7 +175,7 @@ def rows_from(rows: PoolRows, row: int, size: int) -> Ints:
 
 @compiled
 def release(rows: PoolRows, head: int) -> None:
-    """Make the rows of a closed slot free."""
+    """Free the rows of a closed slot."""
     places, series, ts_ms, following, free = rows.places, rows.series, rows.ts_ms, rows.following, rows.free
     mask = len(places) - 1
     num_free = rows.counts[0]
@@ -185,7 +185,7 @@ def release(rows: PoolRows, head: int) -> None:
         entry, place = home << _HOME_BITS | row, home
         while places[place] != entry:
             place = (place + 1) & mask
-        # What stands behind the gap moves into it, unless the gap lies before its home.
+        # Entries after the gap move into it, unless the gap lies before their home (deletion of algorithm R in Knuth).
         nxt = (place + 1) & mask
         while places[nxt] != NOBODY:
             if (nxt - (places[nxt] >> _HOME_BITS)) & mask >= (nxt - place) & mask:

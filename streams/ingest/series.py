@@ -1,4 +1,4 @@
-"""What is remembered of sources and workloads between slots: a pure function of the last L pages."""
+"""State of workloads and series between slots: a pure function of the last L pages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
-from streams.ingest.aggregate_kernel import NEVER, Remembered
+from streams.ingest.aggregate_kernel import NEVER, CounterStates
 from streams.pages.facts_codec import PageSeries
 from streams.records.facts import HistogramState
 from streams.records.samples import Floats, Ints
@@ -28,7 +28,7 @@ class Roster:
         return int(np.count_nonzero(self._last_seen != NEVER))
 
     def newest_slot(self, workload: str) -> int:
-        """Newest closed slot that held the workload, `NEVER` where it is of none."""
+        """Newest closed slot that held the workload; `NEVER` where none did."""
         publisher = self._index.publishers.get(workload)
         return NEVER if publisher is None else int(self.last_seen()[publisher.number])
 
@@ -57,7 +57,7 @@ class SeriesTable:
         index: of the series.
 
     Attributes:
-        values: [capacity, C] newest value of each counter, NaN where none was heard.
+        values: [capacity, C] newest value of each counter, NaN where none was observed.
         times: [capacity, C] its event time.
         hists: newest histograms by name, each with its event time.
     """
@@ -66,36 +66,36 @@ class SeriesTable:
         self._counters = tuple(counters)
         self._hist_fields = frozenset(hist_fields)
         self._index = index
-        self._heard: Ints = np.zeros(0, np.int64)
+        self._last_slot: Ints = np.zeros(0, np.int64)
         self.values: Floats = np.zeros((0, len(counters)))
         self.times: Ints = np.zeros((0, len(counters)), np.int64)
         self.hists: dict[int, dict[str, tuple[HistogramState, int]]] = {}
-        self._named: tuple[list[str], tuple[str, ...], Ints] = ([], (), np.zeros(0, np.int64))
+        self._cached_numbers: tuple[list[str], tuple[str, ...], Ints] = ([], (), np.zeros(0, np.int64))
 
     def _grow(self) -> None:
-        more = self._index.capacity - len(self._heard)
+        more = self._index.capacity - len(self._last_slot)
         if more:
             width = len(self._counters)
-            self._heard = np.concatenate((self._heard, np.full(more, NEVER)))
+            self._last_slot = np.concatenate((self._last_slot, np.full(more, NEVER)))
             self.values = np.concatenate((self.values, np.full((more, width), np.nan)))
             self.times = np.concatenate((self.times, np.zeros((more, width), np.int64)))
 
     def living(self) -> Ints:
-        """Series heard in the last L slots."""
-        return np.flatnonzero(self._heard != NEVER)
+        """Numbers of the series with a sample in the last L slots."""
+        return np.flatnonzero(self._last_slot != NEVER)
 
     def load(self, slot: int, states: PageSeries) -> None:
-        """Take in what a page says of its series."""
+        """Load the series of a page."""
         series, ts_ms, columns = self._numbers_of(states), states.ts_ms(), states.columns
         self._grow()
-        self._heard[series] = slot
+        self._last_slot[series] = slot
         self.values[series] = np.nan
         at = {name: n for n, name in enumerate(self._counters)}
         counters, there = states.counters()
         for k, name in enumerate(columns.names):
             if name in at:
-                told = series[there[:, k]], at[name]
-                self.values[told], self.times[told] = counters[there[:, k], k], ts_ms[there[:, k]]
+                cells = series[there[:, k]], at[name]
+                self.values[cells], self.times[cells] = counters[there[:, k], k], ts_ms[there[:, k]]
         older = {(row, name): older_ms for row, name, older_ms in columns.older_ts_ms}
         for (row, name), older_ms in older.items():
             if name in at:
@@ -108,16 +108,16 @@ class SeriesTable:
             self.put_hists(number, hists.get(row, {}))
 
     def _numbers_of(self, states: PageSeries) -> Ints:
-        """[m] series numbers; of one page after the other they are mostly the same."""
+        """[m] series numbers, cached because consecutive pages mostly hold the same series."""
         names = states.workloads(), states.columns.sources
-        if names != self._named[:2]:
-            self._named = *names, np.array(list(map(self._index.series, *names)), np.int64)
-        return self._named[2]
+        if names != self._cached_numbers[:2]:
+            self._cached_numbers = *names, np.array(list(map(self._index.series, *names)), np.int64)
+        return self._cached_numbers[2]
 
-    def columns(self) -> Remembered:
-        """What is remembered, for every series number there is; to read and to write."""
+    def columns(self) -> CounterStates:
+        """The states of all series numbers; to read and to write."""
         self._grow()
-        return Remembered(self.values, self.times, self._heard)
+        return CounterStates(self.values, self.times, self._last_slot)
 
     def put_hists(self, series: int, hists: dict[str, tuple[HistogramState, int]]) -> None:
         """Store the histograms that a series ends a closed slot with."""
@@ -127,6 +127,6 @@ class SeriesTable:
             self.hists.pop(series, None)
 
     def forget_hists(self, up_to_slot: int) -> None:
-        """Drop the histograms of series not heard after this slot."""
-        for series in [series for series in self.hists if self._heard[series] <= up_to_slot]:
+        """Drop the histograms of series without a sample after this slot."""
+        for series in [series for series in self.hists if self._last_slot[series] <= up_to_slot]:
             del self.hists[series]

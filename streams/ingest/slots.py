@@ -1,4 +1,4 @@
-"""Slots that are still open: what has been heard for each, kept as it came until the slot closes."""
+"""Open slots: their samples in one pool of rows, and their other facts by workload, until the slot closes."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ from streams.records.series_index import SeriesIndex
 __all__ = ["MAX_SOURCES_PER_WORKLOAD", "VERDICTS", "OpenSlot", "OpenSlots"]
 
 
-# The samples of all open slots of a partition in one set of columns, whose rows are used again as slots close.
-
-
-_FIRST_ROWS = 1024
-_FIRST_SLOTS = 64
+# Capacity of a new pool and of its list of open slots; both double when they are full.
+_INITIAL_ROWS = 1024
+_INITIAL_SLOTS = 64
 
 
 class SamplePool:
-    """Rows for samples, and the list of open slots.
+    """The samples of all open slots of a partition in one set of columns, and the list of open slots.
+
+    Rows are reused as slots close.
 
     Args:
         width: F, columns of the samples.
         step_ms: slot length.
 
     Attributes:
-        rows, slots: as the loops take them; they are others after `take` or `open`.
+        rows, slots: arguments of the compiled loops; `take` and `open` may replace them by larger ones.
     """
 
     def __init__(self, width: int, step_ms: int) -> None:
         self._step_ms = step_ms
         self._width = width
-        self.rows = self._empty(_FIRST_ROWS)
-        self.slots = SlotList(*(np.zeros(_FIRST_SLOTS, np.int64) for _ in SlotList._fields))
+        self.rows = self._empty(_INITIAL_ROWS)
+        self.slots = SlotList(*(np.zeros(_INITIAL_SLOTS, np.int64) for _ in SlotList._fields))
 
     def _empty(self, size: int) -> PoolRows:
         return PoolRows(
@@ -85,8 +85,7 @@ class SamplePool:
             closed: [R] newest closed slot when each record was read.
 
         Returns:
-            [R, 4] samples of each record by what became of them, as the loop numbers it; [n] the row of each sample,
-            -1 where it was not taken.
+            [R, 4] number of samples of each record by verdict; [n] the row of each sample, -1 where it was not taken.
         """
         n = len(run.series)
         self._make_room(n)
@@ -110,7 +109,7 @@ class SamplePool:
         """Place of a slot in the list; the record at `offset` opens it if it is not open yet."""
         newest = self.num_slots - 1
         if newest >= 0 and self.slots.slot[newest] == slot:
-            return newest  # as it mostly is: to ask the compiled search takes ten times as long
+            return newest  # The usual case, ten times as fast as the compiled search.
         self._make_room(1)
         place: int = open_slot(self.rows, self.slots, slot, offset)
         return place
@@ -130,7 +129,7 @@ class SamplePool:
         release_slots(self.rows, heads)
 
     def drop_slots(self, num: int) -> None:
-        """Take the first slots off the list; their samples stay until they are closed."""
+        """Remove the first `num` slots from the list; their samples stay until they are released."""
         left = self.num_slots - num
         for column in self.slots:
             column[:left] = column[num : num + left]
@@ -150,7 +149,7 @@ class SamplePool:
         rows = self._empty(grown)
         for column, old in zip(rows[:4], before[:4], strict=True):
             column[:size] = old
-        # The new rows lie below those that were free before: these are used first.
+        # The new rows go to the bottom of the stack, so that the rows that were free before are used first.
         new = grown - size
         rows.free[:new] = np.arange(grown - 1, size - 1, -1)
         rows.free[new : new + free] = before.free[:free]
@@ -159,26 +158,23 @@ class SamplePool:
         self.rows = rows
 
 
-# What an open slot holds of a workload beside its samples: replica counts, outcomes, queued work and SLO counts.
-
-
-# One workload's sources may come and go, but a publisher that invents a new name per sample must not fill the memory.
+# Sources of one workload in one slot: a publisher that makes up a new name per sample must not fill the memory.
 MAX_SOURCES_PER_WORKLOAD = 4096
 
-# What became of a sample, by the name of the counter that says so; `samples` is: taken.
+# The fate of a sample, named like the counter that it increases; `samples` means taken.
 Verdict = Literal["samples", "late", "duplicate", "refused"]
 
 
 @dataclass(slots=True)
-class WorkloadNews:
-    """What an open slot holds of one workload beside its samples."""
+class OpenWorkloadFacts:
+    """Facts of one workload in an open slot: replica counts, outcomes, queued work and SLO counts."""
 
     fleet: dict[tuple[int, str], FleetFacts] = field(default_factory=dict)
     outcomes: set[OutcomeFact] = field(default_factory=set)
-    words: dict[tuple[int, str, type], BatchQueue | SloCounts] = field(default_factory=dict)
+    reports: dict[tuple[int, str, type], BatchQueue | SloCounts] = field(default_factory=dict)
 
     def add_fleet(self, source: str, facts: FleetFacts) -> Verdict:
-        """Keep what a source says of the replicas."""
+        """Add the replica counts that a source reports."""
         if (facts.ts_ms, source) in self.fleet:
             return "duplicate"
         if len(self.fleet) >= MAX_SOURCES_PER_WORKLOAD:
@@ -187,7 +183,7 @@ class WorkloadNews:
         return "samples"
 
     def add_outcome(self, fact: OutcomeFact) -> Verdict:
-        """Keep what became of a command."""
+        """Add the outcome of a command."""
         if fact in self.outcomes:
             return "duplicate"
         if len(self.outcomes) >= MAX_SOURCES_PER_WORKLOAD:
@@ -196,41 +192,42 @@ class WorkloadNews:
         return "samples"
 
     def __len__(self) -> int:
-        return len(self.fleet) + len(self.outcomes) + len(self.words)
+        return len(self.fleet) + len(self.outcomes) + len(self.reports)
 
-    def add_word(self, word: BatchQueue | SloCounts) -> Verdict:
-        """Keep what a source says of the workload as a whole."""
-        if (word.ts_ms, word.source, type(word)) in self.words:
+    def add_report(self, report: BatchQueue | SloCounts) -> Verdict:
+        """Add what a source reports of the workload as a whole."""
+        if (report.ts_ms, report.source, type(report)) in self.reports:
             return "duplicate"
-        if len(self.words) >= MAX_SOURCES_PER_WORKLOAD:
+        if len(self.reports) >= MAX_SOURCES_PER_WORKLOAD:
             return "refused"
-        self.words[word.ts_ms, word.source, type(word)] = word
+        self.reports[report.ts_ms, report.source, type(report)] = report
         return "samples"
 
     def newest_ts_ms(self) -> int:
-        """Of all that is here."""
-        return max(fact.ts_ms for fact in (*self.fleet.values(), *self.words.values(), *self.outcomes))
+        """Event time of the newest fact."""
+        return max(fact.ts_ms for fact in (*self.fleet.values(), *self.reports.values(), *self.outcomes))
 
     def queues(self) -> tuple[BatchQueue, ...]:
-        """The latest word of each source on queued work, by name."""
-        return tuple(word for word in self._newest(BatchQueue) if isinstance(word, BatchQueue))
+        """The latest queue of each source, by its name."""
+        return tuple(r for r in self._newest(BatchQueue) if isinstance(r, BatchQueue))
 
     def slo(self) -> tuple[SloCounts, ...]:
-        """The latest counts of each source by SLO class, by name."""
-        return tuple(word for word in self._newest(SloCounts) if isinstance(word, SloCounts))
+        """The latest SLO counts of each source, by its name."""
+        return tuple(r for r in self._newest(SloCounts) if isinstance(r, SloCounts))
 
     def _newest(self, kind: type) -> list[BatchQueue | SloCounts]:
-        if not self.words:
+        if not self.reports:
             return []
-        newest = {key[1]: word for key, word in sorted(self.words.items(), key=lambda e: e[0][0]) if key[2] is kind}
+        by_time = sorted(self.reports.items(), key=lambda entry: entry[0][0])
+        newest = {key[1]: report for key, report in by_time if key[2] is kind}
         return [newest[source] for source in sorted(newest)]
 
     def newest_fleet(self) -> FleetFacts | None:
-        """The latest word on replicas; of two sources at the same instant the one last by name."""
+        """The latest replica counts; of two sources at the same instant the one last by name."""
         return self.fleet[max(self.fleet)] if self.fleet else None
 
     def sorted_outcomes(self) -> tuple[OutcomeFact, ...]:
-        """By time, so that a page does not depend on arrival order."""
+        """Outcomes by time, so that a page does not depend on the order of arrival."""
         return tuple(sorted(self.outcomes, key=_outcome_order))
 
 
@@ -244,17 +241,14 @@ def _outcome_order(fact: OutcomeFact) -> tuple[int, str, str, int, float]:
     )
 
 
-# Who is still served in a flood of names: workloads that a page held before the record at hand was read.
+_BEFORE_FIRST_OFFSET = -1
 
 
-_FROM_THE_START = -1
+class Admission:
+    """Admission in a flood of new names: a full slot still takes the workloads of the last L pages.
 
-
-class Regulars:
-    """Workloads of the last L pages, as they stood at any record that may be read.
-
-    A worker that starts knows its newest pages before it reads, once more, records that lie before the end of them.
-    It has to judge these as the life did that wrote the pages: what it took and refused is in the next ones.
+    A worker that starts loads its newest pages, then reads records again that lie before the end of these pages. It
+    must judge them as the worker did that wrote the pages, so the pages before each record count.
 
     Args:
         roster: workloads by the newest page that holds them.
@@ -265,21 +259,21 @@ class Regulars:
         self._roster = roster
         self._context_steps = context_steps
         self._read_again_to = -1
-        # Of workloads of pages that end behind where reading starts: (end offset, slot) of these pages, and where there
-        # is one, of the newest page before them.
+        # Workloads of the pages that end after the offset where reading starts: (end offset, slot) of these pages, and
+        # of the newest page before them.
         self._pages: dict[str, list[tuple[int, int]]] = {}
 
-    def remember(self, workloads: Sequence[str], slot: int, end_offset: int, resume_offset: int) -> None:
-        """Take in a page, oldest first, before the roster does; reading will start at `resume_offset`."""
+    def restore(self, workloads: Sequence[str], slot: int, end_offset: int, resume_offset: int) -> None:
+        """Load a page, oldest first, before the roster does; reading will start at `resume_offset`."""
         if end_offset < resume_offset:
             return
         self._read_again_to = end_offset
         for workload in workloads:
             if workload not in self._pages:
-                self._pages[workload] = [(_FROM_THE_START, self._roster.newest_slot(workload))]
+                self._pages[workload] = [(_BEFORE_FIRST_OFFSET, self._roster.newest_slot(workload))]
             self._pages[workload].append((end_offset, slot))
 
-    def hold(self, workload: str, slot: int, offset: int) -> bool:
+    def admits(self, workload: str, slot: int, offset: int) -> bool:
         """Whether the workload was in one of the L pages before this slot when the record at this offset was read."""
         if offset <= self._read_again_to and workload in self._pages:
             newest = max(page for end_offset, page in self._pages[workload] if end_offset < offset)
@@ -288,38 +282,38 @@ class Regulars:
         return newest >= slot - self._context_steps
 
 
-# New names are judged when their slot closes: only what closed slots hold is the same for a reader that starts again.
+# New names are admitted when their slot closes, because only closed slots are the same for a worker that starts again.
 # Until then an open slot takes at most this many times `max_workloads`.
-_NAMES_HELD_RATIO = 2
+_MAX_OPEN_NAMES_RATIO = 2
 
-# By the number that the loop gives what became of a sample.
+# Verdicts by the number that the compiled loop gives them.
 VERDICTS: tuple[Verdict, ...] = ("samples", "late", "duplicate", "refused")
 assert (TAKEN, LATE, DUPLICATE, REFUSED) == (0, 1, 2, 3)
 
 
 @dataclass(slots=True)
-class SlotNews:
-    """What a slot holds that is not a column; only of slots that had facts, histograms, or no room to spare.
+class SlotFacts:
+    """The content of an open slot beside its columns: facts and histograms, and names where a limit may refuse some.
 
     Attributes:
-        workloads: in order of first appearance, which is the order of admission; None where only samples were heard.
-            Those of samples up to row `last_row` of the pool, `num_listed` in all.
+        workloads: in order of first appearance, which is the order of admission; None for one with samples only.
+            The samples up to row `last_row` of the pool are listed, `num_listed` in all.
         sources: series by workload number, of the same samples.
         hists: by row of the pool.
     """
 
-    workloads: dict[str, WorkloadNews | None] = field(default_factory=dict)
+    workloads: dict[str, OpenWorkloadFacts | None] = field(default_factory=dict)
     sources: dict[int, set[int]] = field(default_factory=dict)
     hists: dict[int, Hists] = field(default_factory=dict)
     num_listed: int = 0
     last_row: int = NOBODY
 
-    def of(self, workload: str) -> WorkloadNews:
-        """The workload's entry, to add to."""
-        news = self.workloads.get(workload)
-        if news is None:
-            news = self.workloads[workload] = WorkloadNews()
-        return news
+    def entry(self, workload: str) -> OpenWorkloadFacts:
+        """The facts of a workload, to add to."""
+        facts = self.workloads.get(workload)
+        if facts is None:
+            facts = self.workloads[workload] = OpenWorkloadFacts()
+        return facts
 
 
 @dataclass(slots=True)
@@ -328,7 +322,7 @@ class OpenSlot:
 
     head: int = NOBODY
     size: int = 0
-    news: SlotNews | None = None
+    facts: SlotFacts | None = None
 
 
 class OpenSlots:
@@ -336,22 +330,22 @@ class OpenSlots:
 
     Args:
         config: slot length and limits.
-        regulars: in a flood of new names these are still served.
+        admission: of workloads into a slot that is full.
         index: of the series that runs name.
         pool: holds the samples.
     """
 
-    def __init__(self, config: StreamConfig, regulars: Regulars, index: SeriesIndex, pool: SamplePool) -> None:
+    def __init__(self, config: StreamConfig, admission: Admission, index: SeriesIndex, pool: SamplePool) -> None:
         self._step_ms = config.step_ms
-        self.most_names = _NAMES_HELD_RATIO * config.max_workloads
-        self._regulars = regulars
+        self.most_names = _MAX_OPEN_NAMES_RATIO * config.max_workloads
+        self._admission = admission
         self._index = index
         self._pool = pool
-        self._news: dict[int, SlotNews] = {}
+        self._facts: dict[int, SlotFacts] = {}
 
     def names(self) -> Iterator[str]:
-        """Workloads that open slots hold; some of those of which only samples were heard are left out."""
-        return (workload for news in self._news.values() for workload in news.workloads)
+        """Workloads of open slots; some of those with samples only are left out."""
+        return (workload for facts in self._facts.values() for workload in facts.workloads)
 
     def roomy(self) -> bool:
         """True while no limit can refuse a sample, so that whole runs may be added at once."""
@@ -364,11 +358,11 @@ class OpenSlots:
             last_closed: [R] newest closed slot when each record was read.
 
         Returns:
-            [R, verdicts] how many samples of each record met which.
+            [R, verdicts] number of samples of each record by verdict.
         """
         tally, row_of = self._pool.take(run, last_closed)
         for sample, held in run.hists:
-            self._keep_hists(int(run.ts_ms[sample]), int(row_of[sample]), held)
+            self._add_hists(int(run.ts_ms[sample]), int(row_of[sample]), held)
         return tally
 
     def add_carefully(self, run: SampleRun, last_closed: int) -> Ints:
@@ -378,8 +372,8 @@ class OpenSlots:
         closed, one = np.array([last_closed]), np.array([1])
         for i, (series, ts_ms) in enumerate(zip(run.series.tolist(), run.ts_ms.tolist(), strict=True)):
             number = int(self._index.workload_of[series])
-            place = self._place(ts_ms, self._index.name_of(number), last_closed, offset)
-            if not isinstance(place, SlotNews):
+            place = self._slot_facts(ts_ms, self._index.name_of(number), last_closed, offset)
+            if not isinstance(place, SlotFacts):
                 tally[0, VERDICTS.index(place)] += 1
                 continue
             sources = place.sources.get(number, ())
@@ -393,28 +387,30 @@ class OpenSlots:
             found, row_of = self._pool.take(single, closed)
             tally += found
             if i in hists:
-                self._keep_hists(ts_ms, int(row_of[0]), hists[i])
+                self._add_hists(ts_ms, int(row_of[0]), hists[i])
         return tally
 
-    def _keep_hists(self, ts_ms: int, row: int, held: Hists) -> None:
+    def _add_hists(self, ts_ms: int, row: int, held: Hists) -> None:
         if row != NOBODY:
-            self._news.setdefault(ts_ms // self._step_ms, SlotNews()).hists[row] = held
+            self._facts.setdefault(ts_ms // self._step_ms, SlotFacts()).hists[row] = held
 
     def add_facts(self, record: Facts, last_closed: int, offset: int) -> list[Verdict]:
-        """Put a record's facts into the slots of their instants; what became of each, in order."""
+        """Put the facts of a record into the slots of their instants; returns the verdicts, in order."""
         workload = record.workload
         self._index.publisher(workload)
         verdicts: list[Verdict] = []
         if isinstance(record, FleetRecord):
             for source, facts in record.facts:
-                place = self._place(facts.ts_ms, workload, last_closed, offset)
-                verdicts.append(place.of(workload).add_fleet(source, facts) if isinstance(place, SlotNews) else place)
+                place = self._slot_facts(facts.ts_ms, workload, last_closed, offset)
+                verdicts.append(
+                    place.entry(workload).add_fleet(source, facts) if isinstance(place, SlotFacts) else place
+                )
         elif isinstance(record, SourceRecord):
-            place = self._place(record.word.ts_ms, workload, last_closed, offset)
-            verdicts.append(place.of(workload).add_word(record.word) if isinstance(place, SlotNews) else place)
+            place = self._slot_facts(record.report.ts_ms, workload, last_closed, offset)
+            verdicts.append(place.entry(workload).add_report(record.report) if isinstance(place, SlotFacts) else place)
         else:
-            place = self._place(record.fact.ts_ms, workload, last_closed, offset)
-            verdicts.append(place.of(workload).add_outcome(record.fact) if isinstance(place, SlotNews) else place)
+            place = self._slot_facts(record.fact.ts_ms, workload, last_closed, offset)
+            verdicts.append(place.entry(workload).add_outcome(record.fact) if isinstance(place, SlotFacts) else place)
         return verdicts
 
     def take_until(self, slot: int, offset: int) -> list[tuple[int, OpenSlot, int]]:
@@ -438,9 +434,9 @@ class OpenSlots:
                 strict=True,
             )
         ):
-            if number in self._news and self._news[number].workloads:
-                self._list(at, self._news[number])
-            taken.append((number, OpenSlot(head, size, self._news.pop(number, None)), after))
+            if number in self._facts and self._facts[number].workloads:
+                self._list_names(at, self._facts[number])
+            taken.append((number, OpenSlot(head, size, self._facts.pop(number, None)), after))
         if closing:
             self._pool.drop_slots(closing)
         return taken
@@ -450,27 +446,27 @@ class OpenSlots:
         opened: list[int] = self._pool.slots.first_offset[: self._pool.num_slots].tolist()
         return min([*opened, offset])
 
-    def _place(self, ts_ms: int, workload: str, last_closed: int, offset: int) -> SlotNews | Verdict:
+    def _slot_facts(self, ts_ms: int, workload: str, last_closed: int, offset: int) -> SlotFacts | Verdict:
         slot = ts_ms // self._step_ms
         if slot <= last_closed:
             return "late"
         at = self._pool.open(slot, offset)
-        news = self._news.setdefault(slot, SlotNews())
-        self._list(at, news)
-        full = workload not in news.workloads and len(news.workloads) >= self.most_names
-        return "refused" if full and not self._regulars.hold(workload, slot, offset) else news
+        facts = self._facts.setdefault(slot, SlotFacts())
+        self._list_names(at, facts)
+        full = workload not in facts.workloads and len(facts.workloads) >= self.most_names
+        return "refused" if full and not self._admission.admits(workload, slot, offset) else facts
 
-    def _list(self, at: int, news: SlotNews) -> None:
-        """Note the names of the samples that the slot at this place of the list was given since the last time."""
+    def _list_names(self, at: int, facts: SlotFacts) -> None:
+        """List the names of the samples that the slot at this position has received since the last call."""
         slots, rows = self._pool.slots, self._pool.rows
-        more = int(slots.size[at]) - news.num_listed
+        more = int(slots.size[at]) - facts.num_listed
         if not more:
             return
-        first = int(slots.head[at] if news.last_row == NOBODY else rows.following[news.last_row])
+        first = int(slots.head[at] if facts.last_row == NOBODY else rows.following[facts.last_row])
         found = self._pool.rows_from(first, more)
         for series in dict.fromkeys(rows.series[found].tolist()):
             number = int(self._index.workload_of[series])
-            news.workloads.setdefault(self._index.name_of(number), None)
-            news.sources.setdefault(number, set()).add(series)
-        news.num_listed += more
-        news.last_row = int(found[-1])
+            facts.workloads.setdefault(self._index.name_of(number), None)
+            facts.sources.setdefault(number, set()).add(series)
+        facts.num_listed += more
+        facts.last_row = int(found[-1])

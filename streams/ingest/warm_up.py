@@ -11,14 +11,14 @@ from streams.records.facts import FleetFacts
 from streams.records.schema import encode_fleet, encode_packed, encode_tick
 from streams.topics import Topics
 
-# More than the pool has rows at first.
-_SAMPLES = 1_100
+# Samples of the warm-up; more than the initial rows of the pool, so that growing is compiled too.
+_NUM_SAMPLES = 1_100
 
 
 def warm_up() -> None:
-    """Fold a slot of made-up samples and close it: every loop runs once.
+    """Fold a slot of made-up samples and close it, so that every loop runs once.
 
-    Of several workers that start at once on a host one compiles; the others wait, and read.
+    When several workers of a host start at once, one compiles and the others wait and read its code.
     """
     with compiling_once():
         _close_a_slot()
@@ -26,9 +26,9 @@ def warm_up() -> None:
 
 def _close_a_slot() -> None:
     config = StreamConfig()
-    instants = list(range(_SAMPLES))
-    sources = ["a"] * _SAMPLES
-    values = {"num_requests_running": [1.0] * _SAMPLES, "requests_started_total": [1.0] * _SAMPLES}
+    instants = list(range(_NUM_SAMPLES))
+    sources = ["a"] * _NUM_SAMPLES
+    values = {"num_requests_running": [1.0] * _NUM_SAMPLES, "requests_started_total": [1.0] * _NUM_SAMPLES}
     log = [
         (b"w", encode_packed("requests", "w", sources, instants, values)),
         (b"w", encode_fleet("w", "a", FleetFacts(0, 1, 0, 0))),

@@ -9,11 +9,11 @@ from streams.records.schema import DeadLetter
 
 # Per stretch of this many offsets the first few are kept, then one in a hundred by its offset: the same log gives the
 # same sample, and a flood costs a hundredth of itself.
-STRETCH = 1_000
-KEPT_PER_STRETCH = 100
-ONE_IN = 100
+STRETCH_OFFSETS = 1_000
+MAX_KEPT_PER_STRETCH = 100
+SAMPLING_INTERVAL_OFFSETS = 100
 # A record that was packed small may be large: what no broker would take is kept as its first bytes.
-MOST_BYTES = 256 << 10
+MAX_LETTER_BYTES = 256 << 10
 CUT_BYTES = 1 << 10
 
 
@@ -36,16 +36,16 @@ class DeadLetterBox:
 
     def keeps(self, offset: int) -> bool:
         """Whether the record at this offset will be published if it is the next one to be refused."""
-        if offset // STRETCH != self._stretch or self._in_stretch < KEPT_PER_STRETCH:
+        if offset // STRETCH_OFFSETS != self._stretch or self._in_stretch < MAX_KEPT_PER_STRETCH:
             return True
-        return offset % ONE_IN == 0
+        return offset % SAMPLING_INTERVAL_OFFSETS == 0
 
     def add(self, record: LogRecord, letter: DeadLetter, published_before: bool) -> None:
         """Note a refused record; one that an earlier life has published is only counted into its stretch."""
         offset = record.offset
         kept = self.keeps(offset)
-        if offset // STRETCH != self._stretch:
-            self._stretch, self._in_stretch = offset // STRETCH, 0
+        if offset // STRETCH_OFFSETS != self._stretch:
+            self._stretch, self._in_stretch = offset // STRETCH_OFFSETS, 0
         self._in_stretch += 1
         if published_before:
             return
@@ -60,7 +60,7 @@ class DeadLetterBox:
         )
         key, value = record.key, record.value
         size = len(key or b"") + len(value or b"")
-        if size > MOST_BYTES:
+        if size > MAX_LETTER_BYTES:
             headers = (*headers, ("cut", str(size).encode()))
             key, value = (part and part[:CUT_BYTES] for part in (key, value))
         self._waiting.append(OutRecord(self._topic, key, value, headers=headers))

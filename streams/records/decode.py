@@ -1,4 +1,8 @@
-"""One Kafka record to one telemetry record, or to the reason why not: each decoded alone, nothing coerced."""
+"""Decodes one Kafka record into one telemetry record, or into a dead letter that says why not.
+
+Each record is decoded alone, and no value is converted to another type. First come the functions for fleet facts,
+queued batch work, SLO counts, outcomes and controls. `RecordDecoder` reads the samples and calls them.
+"""
 
 from __future__ import annotations
 
@@ -67,9 +71,6 @@ from streams.records.schema import (
 )
 from streams.records.strict_json import HugeInt, MalformedError
 
-# The rarer records: fleet facts, queued batch work, outcomes of commands, operators' control records.
-
-
 CheckLabel = Callable[[str, str], None]
 
 _REQUIRED = ("replicas_ready", "replicas_pending", "replicas_draining")
@@ -77,12 +78,12 @@ _DESIRED = "replicas_desired"
 
 
 def fleet_record(wire: FleetWire, stamp_ms: int | None, check_label: CheckLabel) -> FleetRecord:
-    """Replica counts, single or packed. A count that is not told is not 0: the three that planning needs are required.
+    """Replica counts, single or packed. A missing count is not 0: the three that planning needs are required.
 
     Raises:
         MalformedError: `schema`, `labels`, `range` or `future`.
     """
-    found = _nothing_but_counts(wire, stamp_ms, check_label)
+    found = _plain_fleet_record(wire, stamp_ms, check_label)
     if found is not None:
         return found
     single = isinstance(wire.source, str)
@@ -104,14 +105,14 @@ def fleet_record(wire: FleetWire, stamp_ms: int | None, check_label: CheckLabel)
             columns[name] = [replicas(name, count) for count in _column(column)]
         else:
             unknown += 1
-    told = [_whole(columns.get(name), name) for name in _REQUIRED]
+    required = [_required_counts(columns.get(name), name) for name in _REQUIRED]
     desired = columns.get(_DESIRED, [None] * size)
-    facts = [FleetFacts(*row) for row in zip(times, *told, desired, strict=True)]
+    facts = [FleetFacts(*row) for row in zip(times, *required, desired, strict=True)]
     return FleetRecord(wire.workload, list(zip(sources, facts, strict=True)), unknown)
 
 
-def _nothing_but_counts(wire: FleetWire, stamp_ms: int | None, check_label: CheckLabel) -> FleetRecord | None:
-    """The record if it is as nearly all of them are: one source, its counts, and nothing to find fault with."""
+def _plain_fleet_record(wire: FleetWire, stamp_ms: int | None, check_label: CheckLabel) -> FleetRecord | None:
+    """The record in the usual case of one source with valid counts; None in every other case."""
     source: Any = wire.source
     values: dict[str, Any] = wire.values
     ts_ms = stamp_ms if wire.ts_ms is UNSET else wire.ts_ms
@@ -129,7 +130,7 @@ def _nothing_but_counts(wire: FleetWire, stamp_ms: int | None, check_label: Chec
 
 
 def batch_queue(wire: BatchWire, stamp_ms: int | None, check_label: CheckLabel) -> BatchQueue:
-    """What a source has queued; jobs due at the same instant are one, in order of their deadlines.
+    """The queued work of a source, in order of deadlines; jobs due at the same instant are merged.
 
     Raises:
         MalformedError: `schema`, `labels`, `range` or `future`.
@@ -148,7 +149,7 @@ def batch_queue(wire: BatchWire, stamp_ms: int | None, check_label: CheckLabel) 
 
 
 def slo_counts(wire: SloWire, stamp_ms: int | None, check_label: CheckLabel) -> SloCounts:
-    """Requests by SLO class, as a source has counted them.
+    """The requests that a source has counted, by SLO class.
 
     Raises:
         MalformedError: `schema`, `labels`, `range` or `future`.
@@ -160,13 +161,13 @@ def slo_counts(wire: SloWire, stamp_ms: int | None, check_label: CheckLabel) -> 
         check_label("class", name)
         if not 0 <= counts.good_total <= counts.total < MAX_NUMBER:
             raise MalformedError("range", f"class {name!r}: good_total must lie between 0 and total")
-    told = sorted(wire.classes.items())
-    classes = tuple(ClassCounts(name, counts.good_total + 0.0, counts.total + 0.0) for name, counts in told)
+    by_name = sorted(wire.classes.items())
+    classes = tuple(ClassCounts(name, counts.good_total + 0.0, counts.total + 0.0) for name, counts in by_name)
     return SloCounts(wire.source, instant(wire.ts_ms, stamp_ms), classes)
 
 
 def outcome_fact(wire: OutcomeWire, stamp_ms: int | None, check_label: CheckLabel) -> OutcomeFact:
-    """What became of a command.
+    """The outcome of a command.
 
     Raises:
         MalformedError: `schema`, `labels`, `range` or `future`.
@@ -188,7 +189,7 @@ def outcome_fact(wire: OutcomeWire, stamp_ms: int | None, check_label: CheckLabe
 
 
 def control(wire: ControlWire, stamp_ms: int | None, check_label: CheckLabel) -> Control:
-    """An operator's word, complete enough to be carried out.
+    """A control of an operator, with all fields that its action needs.
 
     Raises:
         MalformedError: `schema`, `labels`, `range` or `future`.
@@ -224,24 +225,21 @@ def _column(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _whole(column: list[int | None] | None, name: str) -> list[int]:
+def _required_counts(column: list[int | None] | None, name: str) -> list[int]:
     if column is None or None in column:
         raise MalformedError("schema", f"{name} is missing (say 0 where there are none)")
     return [count for count in column if count is not None]
 
 
-# Names what is wrong with a record that the fast parser refused.
-
-
 def explain_refusal(value: bytes, complaint: Exception, source: Source) -> NoReturn:
-    """Read the bytes again, slowly.
+    """Find out why the fast parser refused a record.
 
     Args:
         complaint: the fast parser's; the last resort.
         source: the topic's, which takes only some kinds.
 
     Raises:
-        MalformedError: always, with the code and the words for whoever wrote the record.
+        MalformedError: always, with the code and a detail for the publisher of the record.
     """
     body = strict_json.read(value)
     if not isinstance(body, dict):
@@ -258,7 +256,7 @@ def explain_refusal(value: bytes, complaint: Exception, source: Source) -> NoRet
             refuse_instant(ts_ms)
     if _has_huge_int(body):
         raise MalformedError("range", "an integer has more digits than any measurement")
-    # The parser knows JSON faults that the slow reading lets pass, such as half of a surrogate pair.
+    # The fast parser refuses some JSON that the slow one accepts, such as half of a surrogate pair.
     raise MalformedError("schema" if isinstance(complaint, msgspec.ValidationError) else "decode", str(complaint))
 
 
@@ -279,7 +277,7 @@ def _type_name(body: Any) -> str:
 
 
 _MAX_DETAIL_CHARS = 200
-# Stands for a reason that nobody has looked for: nothing but counters shows it.
+# Code of a refusal whose reason was not determined; only counters show it.
 UNEXPLAINED = "flood"
 _NOT_EXPLAINED = DeadLetter(UNEXPLAINED, "")
 _NO_HISTS: dict[str, HistogramState] = {}
@@ -313,8 +311,8 @@ class RecordDecoder:
         Args:
             value, key: as Kafka holds them.
             stamp_ms: the broker's stamp; stands in for a missing `ts_ms` of a record that is not packed.
-            explain: False = nobody will read why a record is refused, so where finding it out takes long the code
-                is `UNEXPLAINED`.
+            explain: False = the detail is not published, so where finding it out takes long the code is
+                `UNEXPLAINED`.
 
         Returns:
             The typed record, or a `DeadLetter`; never raises for what a publisher wrote.
@@ -492,9 +490,9 @@ def _default_decoder(source: Source, max_bytes: int) -> RecordDecoder:
 
 
 def _colons_of(wire: Any) -> int:
-    """Colons that the record's text has if no key stands twice and none is unknown; -1 where that cannot be told.
+    """Colons of the record's text if no key is repeated or unknown; -1 where that number is not determined.
 
-    In every other case the text has more (escaped characters aside): equality proves that there is nothing to look for.
+    Any repeated or unknown key adds colons (escaped characters aside), so equality proves that there is none.
     """
     if isinstance(wire, TickWire):
         return 3

@@ -1,4 +1,4 @@
-"""extracted"""
+"""Facts of workloads that records carry beside samples; pages hold them in this form."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class FleetFacts(msgspec.Struct, frozen=True, gc=False):
-    """What the fleet says of itself: replica counts as last reported within the slot."""
+    """Replica counts of a workload, as last reported within the slot."""
 
     ts_ms: int
     ready: int
@@ -16,7 +16,7 @@ class FleetFacts(msgspec.Struct, frozen=True, gc=False):
 
 
 class OutcomeFact(msgspec.Struct, frozen=True):
-    """What became of a command."""
+    """The outcome of a command."""
 
     ts_ms: int
     command_id: str
@@ -26,14 +26,14 @@ class OutcomeFact(msgspec.Struct, frozen=True):
 
 
 class BatchJob(msgspec.Struct, frozen=True, array_like=True):
-    """Work that is queued, in tokens to be generated, and the instant by which it must be done."""
+    """Queued work in tokens to be generated, and its deadline."""
 
     due_ts_ms: int
     tokens: float
 
 
 class BatchQueue(msgspec.Struct, frozen=True, array_like=True):
-    """All that one source has queued at one instant; no jobs: nothing."""
+    """All work that one source has queued at one instant; an empty queue has no jobs."""
 
     source: str
     ts_ms: int
@@ -49,7 +49,7 @@ class ClassCounts(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SloCounts(msgspec.Struct, frozen=True, array_like=True):
-    """What one source has counted at one instant, by class, in order of their names."""
+    """The request counts of one source at one instant, by class, in order of names."""
 
     source: str
     ts_ms: int
@@ -57,7 +57,7 @@ class SloCounts(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Control(msgspec.Struct, frozen=True):
-    """An operator's word, written to every partition of `telemetry.requests`; applied once by its id.
+    """A control of an operator, written to every partition of `telemetry.requests`; applied once by its id.
 
     `action`: mode | pin | unpin | pause | resume. `workload` None means the fleet (pause, resume).
     """

@@ -33,7 +33,7 @@ from streams.records.json_kernel import (
     within,
 )
 from streams.records.limits import RATIO_TOLERANCE, bounds_of, histogram
-from streams.records.samples import Bools, Floats, Hists, Ints, SampleRows, SampleRun, merged
+from streams.records.samples import Bools, Floats, Hists, Ints, SampleRows, SampleRun, merge_runs
 from streams.records.schema import FRAME_COLONS, MAX_NUMBER, REFUSED, SampleRecord, sample_struct
 from streams.records.series_index import SeriesIndex
 from streams.records.strict_json import MalformedError
@@ -290,7 +290,7 @@ class SampleReader:
                 runs.append(run)
             if bad:
                 refused = sorted([*refused, *bad], key=_offset)
-        return at + len(part), Reading(merged(runs) if runs else None, refused)
+        return at + len(part), Reading(merge_runs(runs) if runs else None, refused)
 
     def _one_packed(self, record: LogRecord) -> SampleRun | None:
         rows = SampleRows(_ROOM_SAMPLES, len(self.fields))

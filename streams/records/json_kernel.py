@@ -65,7 +65,7 @@ def quoted_end(text: Bytes, at: int) -> int:
 
 
 @compiled
-def same(one: Bytes, a: int, b: int, other: Bytes, c: int, d: int) -> bool:
+def equal_bytes(one: Bytes, a: int, b: int, other: Bytes, c: int, d: int) -> bool:
     if b - a != d - c:
         return False
     for i in range(b - a):  # noqa: SIM110 - numba knows no `all`
@@ -77,10 +77,10 @@ def same(one: Bytes, a: int, b: int, other: Bytes, c: int, d: int) -> bool:
 @compiled
 def word_at(text: Bytes, a: int, b: int, words: Bytes, ends: Ints, first: int, last: int, guess: int) -> int:
     """Number of the word that stands here, from `first` to `last`, most likely `guess`; -1: none of them."""
-    if first <= guess < last and same(text, a, b, words, ends[guess], ends[guess + 1]):
+    if first <= guess < last and equal_bytes(text, a, b, words, ends[guess], ends[guess + 1]):
         return guess
     for number in range(first, last):
-        if same(text, a, b, words, ends[number], ends[number + 1]):
+        if equal_bytes(text, a, b, words, ends[number], ends[number + 1]):
             return number
     return -1
 
@@ -108,7 +108,7 @@ def _cell(text: Bytes, a: int, b: int, spans: Ints, table: Ints) -> int:
     for look in range(_MOST_LOOKS):
         cell = (key + look) % len(table)
         number = table[cell]
-        if number < 0 or same(text, a, b, text, spans[number, 0], spans[number, 1]):
+        if number < 0 or equal_bytes(text, a, b, text, spans[number, 0], spans[number, 1]):
             return cell
     return -1
 

@@ -79,7 +79,7 @@ class SampleRun(NamedTuple):
         )
 
 
-def merged(runs: Sequence[SampleRun]) -> SampleRun:
+def merge_runs(runs: Sequence[SampleRun]) -> SampleRun:
     """Runs as one, its records in log order."""
     if len(runs) == 1:
         return runs[0]

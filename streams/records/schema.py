@@ -23,7 +23,7 @@ from streams.records.facts import (
 )
 
 VERSION = 1
-# Beyond this a float64 no longer tells neighbouring integers apart.
+# Largest magnitude of a number: beyond it a float64 cannot represent every integer.
 MAX_NUMBER = 2.0**53
 MAX_LABEL_CHARS = 128
 MAX_JOBS = 64
@@ -52,7 +52,7 @@ class SampleRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class FleetRecord(msgspec.Struct, frozen=True, gc=False):
-    """Replica counts of one workload, each with the source that said so."""
+    """Replica counts of one workload, each with its source."""
 
     workload: str
     facts: Sequence[tuple[str, FleetFacts]]
@@ -60,17 +60,17 @@ class FleetRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class OutcomeRecord(msgspec.Struct, frozen=True, gc=False):
-    """What became of one command."""
+    """The outcome of one command."""
 
     workload: str
     fact: OutcomeFact
 
 
 class SourceRecord(msgspec.Struct, frozen=True, gc=False):
-    """One source's word on a workload as a whole: it replaces what that source said before."""
+    """What one source reports of a workload as a whole: it replaces the earlier report of that source."""
 
     workload: str
-    word: BatchQueue | SloCounts
+    report: BatchQueue | SloCounts
 
 
 class TickRecord(msgspec.Struct, frozen=True, gc=False):
@@ -80,7 +80,7 @@ class TickRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class ControlRecord(msgspec.Struct, frozen=True, gc=False):
-    """An operator's word."""
+    """A control of an operator."""
 
     control: Control
 
@@ -201,31 +201,31 @@ def encode_fleet(workload: str, source: str, facts: FleetFacts) -> bytes:
 
 
 def encode_batch(workload: str, source: str, ts_ms: int, jobs: Sequence[BatchJob]) -> bytes:
-    """All that a source has queued, as a record value.
+    """The queued batch work of a source as a record value.
 
     Raises:
         ValueError: a number of tokens that is not finite.
     """
     _check_finite([job.tokens for job in jobs])
-    told = [{"due_ts_ms": job.due_ts_ms, "tokens": job.tokens} for job in jobs]
+    body = [{"due_ts_ms": job.due_ts_ms, "tokens": job.tokens} for job in jobs]
     head = {"v": VERSION, "kind": "batch", "workload": workload, "source": source, "ts_ms": ts_ms}
-    return _encoder.encode(head | {"jobs": told})
+    return _encoder.encode(head | {"jobs": body})
 
 
 def encode_slo(workload: str, source: str, ts_ms: int, classes: Sequence[ClassCounts]) -> bytes:
-    """What a source has counted by SLO class, as a record value.
+    """The request counts of a source by SLO class as a record value.
 
     Raises:
         ValueError: a count that is not finite.
     """
     _check_finite([number for counts in classes for number in (counts.good, counts.total)])
-    told = {counts.name: {"good_total": counts.good, "total": counts.total} for counts in classes}
+    body = {counts.name: {"good_total": counts.good, "total": counts.total} for counts in classes}
     head = {"v": VERSION, "kind": "slo", "workload": workload, "source": source, "ts_ms": ts_ms}
-    return _encoder.encode(head | {"classes": told})
+    return _encoder.encode(head | {"classes": body})
 
 
 def encode_outcome(workload: str, source: str, fact: OutcomeFact) -> bytes:
-    """What became of a command, as a record value."""
+    """The outcome of a command as a record value."""
     if fact.status not in OUTCOME_STATUSES:
         raise ValueError(f"status must be one of {', '.join(OUTCOME_STATUSES)}, got {fact.status!r}")
     head = {"v": VERSION, "kind": "outcome", "workload": workload, "source": source}
@@ -259,7 +259,7 @@ def _check_finite(numbers: Iterable[float | None]) -> None:
             raise ValueError(f"{number} has no place in telemetry; use None where nothing was measured")
 
 
-# Field layout of telemetry records on the wire, as the fast decoder reads them; single and packed share one layout.
+# Layout of telemetry records on the wire, as the decoders read it. Single and packed records share one layout.
 
 
 class HistogramWire(msgspec.Struct, gc=False):
@@ -358,7 +358,7 @@ KINDS: dict[Source, tuple[str, ...]] = {
     "gpu": ("gpu", "fleet", "outcome", "tick"),
 }
 
-# What a parser says of a text that is not of its layout.
+# Errors that a parser raises for a text of another layout.
 REFUSED = (*UNREADABLE, TypeError)
 # Colons between the keys and values of a record without any name of its own: v, kind, workload, source, ts_ms, values.
 FRAME_COLONS = 6
@@ -368,16 +368,16 @@ _Instant = Annotated[int, msgspec.Meta(ge=0, lt=_MOST_TS_MS)]
 
 
 def sample_struct(name: str, kind: Source, fields: Sequence[str], value: Any, default: Any, many: bool) -> Any:
-    """Layout of the ordinary samples of one topic, its known fields as attributes: all that the fast reading takes.
+    """Layout of the ordinary samples of one topic, with its known fields as attributes, for the fast reader.
 
     Args:
-        value, default: type of a field, and what stands for one that is not there.
-        many: packed records, which come without histograms, or single ones.
+        value, default: type of a field, and the value of an absent one.
+        many: True for packed records, which have no histograms, False for single ones.
     """
     values = msgspec.defstruct(f"{name}Values", [(f, value, default) for f in fields], gc=False)
     layout: list[Any] = [
         ("v", Literal[1]),
-        # Not as a tag: of a struct that stands alone msgspec does not ask that its tag be there.
+        # Not a tag, because msgspec does not require the tag of a struct that is decoded on its own.
         ("kind", Literal[kind]),
         ("workload", str),
         ("source", list[str] if many else str),

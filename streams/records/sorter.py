@@ -1,7 +1,8 @@
-"""Sorts telemetry records by what they do: bring samples, move nothing at all, or move time one by one.
+"""Sorts telemetry records by their effect: samples, side records, and records that move time one by one.
 
-Samples become runs as long as possible. What moves nothing (dead letters, tombstones, control records) is carried
-beside a run instead of ending it, so that a flood of bad records does not cut the good ones into single samples.
+Samples become runs as long as possible. Side records (dead letters, tombstones, controls) move no time. They are
+carried beside a run instead of ending it, so that a flood of bad records does not cut the good ones into single
+samples.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from streams.records.dead_letters import DeadLetterBox
 from streams.records.decode import RecordDecoder
 from streams.records.facts import Control
 from streams.records.fast_reader import SampleReader
-from streams.records.samples import SampleRun, merged
+from streams.records.samples import SampleRun, merge_runs
 from streams.records.schema import (
     ControlRecord,
     DeadLetter,
@@ -30,28 +31,30 @@ from streams.records.schema import (
     Tombstone,
 )
 
-# Bound the memory of a stretch, whatever its records hold: as columns, and as objects of the slow way.
-_STRETCH_SAMPLES = 8_192
-_SLOW_SAMPLES = 4_096
+# Limits of a stretch, which bound its memory: samples as columns, and samples as objects of the slow decoder.
+_MAX_STRETCH_SAMPLES = 8_192
+_MAX_SLOW_SAMPLES = 4_096
 
 
-class Aside(msgspec.Struct, frozen=True, gc=False):
-    """A record that moves nothing: `outcome` is the counter that tells of it; of a control record its word is kept."""
+class SideRecord(msgspec.Struct, frozen=True, gc=False):
+    """A record that moves no time. `outcome` names the counter that it increases; `control` is that of a control
+    record.
+    """
 
     offset: int
     outcome: Literal["dead", "future", "tombstones", "controls"]
     control: Control | None = None
 
 
-class Stretch(NamedTuple):
-    """Consecutive records: samples in log order, and between them what moves nothing. At least one of both."""
+class SampleStretch(NamedTuple):
+    """Consecutive records: samples in log order, and the side records between them. At least one of both is there."""
 
     run: SampleRun | None
-    asides: Sequence[Aside]
+    side_records: Sequence[SideRecord]
 
 
 class TimedRecord(NamedTuple):
-    """A record of facts, or a tick, and the event time that it proves."""
+    """A record of facts, or a tick, and the event time that it proves to have passed."""
 
     record: LogRecord
     decoded: Facts | TickRecord
@@ -63,11 +66,11 @@ class RecordSorter:
 
     Args:
         config: skew.
-        reader, decoder: the fast way and the slow way.
-        box: takes the dead letters.
+        reader, decoder: the fast and the slow way to read a record.
+        box: collects the dead letters.
 
     Attributes:
-        counted_to: records up to this offset were counted, and their dead letters published, by an earlier life.
+        counted_to: an earlier worker has counted the records up to this offset and published their dead letters.
     """
 
     def __init__(self, config: StreamConfig, reader: SampleReader, decoder: RecordDecoder, box: DeadLetterBox) -> None:
@@ -77,28 +80,28 @@ class RecordSorter:
         self._decode = decoder.decode
         self._box = box
 
-    def sort(self, records: Sequence[LogRecord]) -> Iterator[Stretch | TimedRecord]:
+    def sort(self, records: Sequence[LogRecord]) -> Iterator[SampleStretch | TimedRecord]:
         """Split records, whose offsets ascend, into stretches and records that move time one by one, in log order."""
-        waiting = _Waiting(self._reader)
+        pending = _PendingStretch(self._reader)
         for reading in self._reader.read(records):
-            waiting.read(reading.run)
+            pending.read(reading.run)
             for record in reading.rest:
                 found = self._sorted(record)
-                if isinstance(found, Aside):
-                    waiting.asides.append(found)
+                if isinstance(found, SideRecord):
+                    pending.side_records.append(found)
                     continue
                 if isinstance(found, SampleRecord):
-                    waiting.add_slow(record, found)
-                    if waiting.num_slow < _SLOW_SAMPLES:
+                    pending.add_slow(record, found)
+                    if pending.num_slow < _MAX_SLOW_SAMPLES:
                         continue
-                yield from waiting.take(record.offset)
+                yield from pending.take(record.offset)
                 if isinstance(found, TimedRecord):
                     yield found
-            if waiting.num_samples + len(waiting.asides) >= _STRETCH_SAMPLES:
-                yield from waiting.take()
-        yield from waiting.take()
+            if pending.num_samples + len(pending.side_records) >= _MAX_STRETCH_SAMPLES:
+                yield from pending.take()
+        yield from pending.take()
 
-    def _sorted(self, record: LogRecord) -> SampleRecord | Aside | TimedRecord:
+    def _sorted(self, record: LogRecord) -> SampleRecord | SideRecord | TimedRecord:
         offset, stamp_ms = record.offset, record.stamp_ms
         kept = offset > self.counted_to and self._box.keeps(offset)
         decoded = self._decode(record.value, record.key, stamp_ms, kept)
@@ -107,15 +110,15 @@ class RecordSorter:
         if isinstance(decoded, SampleRecord):
             mark = max([sample.ts_ms for sample in decoded.samples])
         elif isinstance(decoded, Tombstone):
-            return Aside(offset, "tombstones")
+            return SideRecord(offset, "tombstones")
         elif isinstance(decoded, ControlRecord):
-            return Aside(offset, "controls", decoded.control)
+            return SideRecord(offset, "controls", decoded.control)
         elif isinstance(decoded, TickRecord):
             return TimedRecord(record, decoded, min(decoded.ts_ms, stamp_ms))
         elif isinstance(decoded, FleetRecord):
             mark = max(facts.ts_ms for _, facts in decoded.facts)
         elif isinstance(decoded, SourceRecord):
-            mark = decoded.word.ts_ms
+            mark = decoded.report.ts_ms
         else:
             mark = decoded.fact.ts_ms
         ahead_ms = mark - stamp_ms
@@ -124,35 +127,35 @@ class RecordSorter:
             return self._refused(record, DeadLetter("future", detail), "future")
         return decoded if isinstance(decoded, SampleRecord) else TimedRecord(record, decoded, mark)
 
-    def _refused(self, record: LogRecord, letter: DeadLetter, outcome: Literal["dead", "future"]) -> Aside:
+    def _refused(self, record: LogRecord, letter: DeadLetter, outcome: Literal["dead", "future"]) -> SideRecord:
         self._box.add(record, letter, record.offset <= self.counted_to)
-        return Aside(record.offset, outcome)
+        return SideRecord(record.offset, outcome)
 
 
-class _Waiting:
-    """What the next stretch will be made of."""
+class _PendingStretch:
+    """The content of the next stretch."""
 
     def __init__(self, reader: SampleReader) -> None:
-        self.asides: list[Aside] = []
+        self.side_records: list[SideRecord] = []
         self.num_samples = self.num_slow = 0
         self._reader = reader
         self._runs: list[SampleRun] = []
         self._slow: list[tuple[LogRecord, SampleRecord]] = []
 
     def read(self, run: SampleRun | None) -> None:
-        """Add what the fast way has read."""
+        """Add a run of the fast reader."""
         if run is not None:
             self._runs.append(run)
             self.num_samples += len(run.series)
 
     def add_slow(self, record: LogRecord, decoded: SampleRecord) -> None:
-        """Add a record that was decoded the slow way."""
+        """Add a record of the slow decoder."""
         self._slow.append((record, decoded))
         self.num_slow += len(decoded.samples)
 
-    def take(self, end_offset: int | None = None) -> Iterator[Stretch]:
-        """What waits, at most up to this offset; of the last run, what lies beyond it goes on waiting."""
-        if not (self._runs or self._slow or self.asides):
+    def take(self, end_offset: int | None = None) -> Iterator[SampleStretch]:
+        """The pending records, at most up to this offset; the rest of the last run stays pending."""
+        if not (self._runs or self._slow or self.side_records):
             return
         runs, self._runs = self._runs, []
         if end_offset is not None and runs:
@@ -164,8 +167,8 @@ class _Waiting:
                 self._runs.append(last.part(cut, len(last.offsets)))
         if self._slow:
             runs.append(self._reader.run_of(self._slow))
-        asides = self.asides
-        self.asides, self._slow, self.num_slow = [], [], 0
+        side_records = self.side_records
+        self.side_records, self._slow, self.num_slow = [], [], 0
         self.num_samples = sum(len(run.series) for run in self._runs)
-        if runs or asides:
-            yield Stretch(merged(runs) if runs else None, asides)
+        if runs or side_records:
+            yield SampleStretch(merge_runs(runs) if runs else None, side_records)

@@ -30,9 +30,9 @@ from faust.types.tuples import TP
 
 from streams.log import ContractBroken, OutRecord
 from streams.meter import Meter, NullMeter
-from streams.runtime.lane import FailPoint, Gathering, Kernel, Lane
+from streams.runtime.lane import BatchRule, FailPoint, Kernel, Lane
 from streams.runtime.producer import send_batches
-from streams.runtime.restore import LogReader, Losses, check_reach
+from streams.runtime.restore import LogReader, LossReport, check_retention
 from streams.runtime.transport import (
     BatchConsumer,
     BatchPort,
@@ -48,7 +48,7 @@ from streams.topics import PLAN_BYTES
 # Whether this process has come to the limit of what it may have open: errors then name everything but the cause.
 
 
-def exhausted() -> str | None:
+def descriptor_limit() -> str | None:
     """A sentence where no file or connection can be opened any more, else None."""
     try:
         os.close(os.dup(2))
@@ -64,13 +64,13 @@ def exhausted() -> str | None:
 # How a worker's life ends that must not go on: crash-only, so nothing is caught and nothing is acknowledged.
 
 
-_REFUSED = (TopicAuthorizationFailedError, GroupAuthorizationFailedError, ClusterAuthorizationFailedError)
+_AUTHORIZATION_ERRORS = (TopicAuthorizationFailedError, GroupAuthorizationFailedError, ClusterAuthorizationFailedError)
 
 
-def end_process(stage: str, error: BaseException) -> None:
+def crash(stage: str, error: BaseException) -> None:
     """Say one clear sentence and leave at once: exit code of a `ContractBroken`, else 1 and the trace of the bug."""
     kind = ""
-    cause = exhausted()
+    cause = descriptor_limit()
     if cause is not None:
         error = ContractBroken(f"{cause}. It was noticed by {type(error).__name__}: {error}")
     elif isinstance(error, MemoryError):
@@ -78,7 +78,7 @@ def end_process(stage: str, error: BaseException) -> None:
             f"no memory is left ({str(error) or 'MemoryError'}); raise the limit (of the container, `ulimit -v`, "
             "MemoryMax= of systemd), or spread the partitions over more workers"
         )
-    elif isinstance(error, _REFUSED):
+    elif isinstance(error, _AUTHORIZATION_ERRORS):
         error = ContractBroken(
             f"Kafka refuses this worker's user ({type(error).__name__}: {error}): a right was taken away while it ran; "
             "`harmony topics rights` lists what it needs"
@@ -140,18 +140,18 @@ class ConnectionConfig:
 
 # Of the objects that a slot makes next to none are cycles: by default, a few hundred at a time, they are looked through
 # every few milliseconds, those of a thousand workloads for a twentieth of the CPU.
-_NEW_OBJECTS: Final = 50_000
+_COLLECTION_THRESHOLD_OBJECTS: Final = 50_000
 
 
-def collect_seldom() -> None:
+def tune_garbage_collector() -> None:
     """Leave what there is for good, garbage included, and look through new objects by the ten thousands."""
     gc.freeze()
-    gc.set_threshold(_NEW_OBJECTS)
+    gc.set_threshold(_COLLECTION_THRESHOLD_OBJECTS)
     gc.enable()
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def without_garbage_collection() -> Iterator[None]:
     """Nothing is looked through for garbage while the block runs.
 
     State that is read back is millions of objects, all of which stay: looked through each time that their number has
@@ -181,7 +181,7 @@ class Stage(Protocol):
     def input_topics(self) -> tuple[str, ...]: ...
 
     @property
-    def gathering(self) -> Gathering | None:
+    def gathering(self) -> BatchRule | None:
         """How small batches of its topics are folded together; None = they are folded as they come."""
         ...
 
@@ -221,7 +221,7 @@ class StageHost:
         connection: ConnectionConfig,
         stages: Sequence[Stage],
         meter: Meter | None = None,
-        on_failure: Callable[[str, BaseException], None] = end_process,
+        on_failure: Callable[[str, BaseException], None] = crash,
         fail_point: FailPoint = lambda _name: None,
         withhold: Callable[[OutRecord], bool] = lambda _record: False,
     ) -> None:
@@ -233,7 +233,7 @@ class StageHost:
         self._fail_point = fail_point
         self._withhold = withhold
         self._lanes = self.status.lanes
-        self._losses = Losses(self._meter)
+        self._losses = LossReport(self._meter)
         self._generation = -1
         self.app = self._new_app()
         install(
@@ -377,14 +377,14 @@ class StageHost:
         self.status.restoring = True
         stage_name = "restore"
         try:
-            with uncollected():
+            with without_garbage_collection():
                 async with self.reader() as reader:
                     # One partition after the other bounds the peak memory of reading state back.
                     for topic, partition in assigned:
                         stage = self._stage_of[topic]
                         stage_name = f"{stage.name} of {topic}/{partition}"
                         kernel = await stage.restore(topic, partition, reader)
-                        if lost := await check_reach(topic, partition, kernel, reader):
+                        if lost := await check_retention(topic, partition, kernel, reader):
                             self._losses.count(lost)
                         self._fail_point("restore.partition")
                         self._lanes[topic, partition] = self._new_lane(stage, TP(topic, partition), kernel)

@@ -129,7 +129,7 @@ class CommitAssembler:
         except UNREADABLE as error:
             raise ContractBroken(f"{where} is not a commit record ({error}); {FOREIGN_WRITER_REMEDY}") from error
         if chunk.version != VERSION:
-            raise OtherSettings(f"{where} {other_version(chunk.version)}")
+            raise OtherSettings(f"{where} {version_mismatch(chunk.version)}")
         identity = (chunk.sequence, chunk.digest)
         chunks = self._open.setdefault(identity, {})
         chunks[chunk.index] = chunk
@@ -167,13 +167,13 @@ def _commit_of(chunks: dict[int, _Chunk], record: LogRecord, where: str) -> Comm
     return Commit(last.stage, last.partition, last.sequence, last.digest, last.previous, body, record.stamp_ms)
 
 
-def other_version(found: int) -> str:
+def version_mismatch(found: int) -> str:
     return (
         f"has version {found}, this release writes {VERSION}; run the release that wrote it, or `harmony state reset`"
     )
 
 
-def pack(value: Any) -> bytes:
+def encode_body(value: Any) -> bytes:
     """Msgpack of plain data and structs; equal values give equal bytes."""
     return msgspec.msgpack.encode(value, order="deterministic")
 

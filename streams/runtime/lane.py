@@ -21,9 +21,9 @@ SendGroup = Callable[[Sequence[OutRecord]], Awaitable[None]]
 FailPoint = Callable[[str], None]
 WaitsFor = Literal["", "kernel", "kafka"]
 
-_QUEUED_BATCHES = 2
-_GROUPED_EMISSIONS = 4
-_MOST_PUT_OFF = 16
+_MAX_QUEUED_BATCHES = 2
+_MAX_GROUPED_EMISSIONS = 4
+_MAX_DEFERRED_RECORDS = 16
 
 
 class Kernel(Protocol):
@@ -40,7 +40,7 @@ class Kernel(Protocol):
 
 
 @runtime_checkable
-class ForgivingKernel(Kernel, Protocol):
+class LossTolerantKernel(Kernel, Protocol):
     """A kernel that can go on where retention has removed what it had not read yet."""
 
     def skip_lost(self, first_offset: int) -> None:
@@ -49,7 +49,7 @@ class ForgivingKernel(Kernel, Protocol):
 
 
 @runtime_checkable
-class PatientKernel(Kernel, Protocol):
+class DeferringKernel(Kernel, Protocol):
     """A kernel that puts off what nobody waits for, its commit records among it, while there are records to fold.
 
     After a crash what has no commit record is read again, and adopted as far as it was published.
@@ -70,7 +70,7 @@ class PatientKernel(Kernel, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Gathering:
+class BatchRule:
     """How small batches are folded together: each fold costs a millisecond, however few records it has.
 
     Attributes:
@@ -104,7 +104,7 @@ class Lane:
         on_failure: Callable[[str, BaseException], None],
         fail_point: FailPoint,
         now_ms: Callable[[], float] = lambda: time() * 1000,
-        gathering: Gathering | None = None,
+        gathering: BatchRule | None = None,
     ) -> None:
         self.stage = stage
         self.kernel = kernel
@@ -119,7 +119,7 @@ class Lane:
         self._fail_point = fail_point
         self._now_ms = now_ms
         self._gathering = gathering
-        self._queue: asyncio.Queue[list[LogRecord]] = asyncio.Queue(_QUEUED_BATCHES)
+        self._queue: asyncio.Queue[list[LogRecord]] = asyncio.Queue(_MAX_QUEUED_BATCHES)
         self._arrived = asyncio.Event()
         self._left: list[LogRecord] = []  # of a batch with more than may be put off
         self._task = asyncio.create_task(self._run(), name=f"lane-{stage}")
@@ -147,7 +147,7 @@ class Lane:
     def skip_lost(self, wanted: int, first: int) -> None:
         """Of a forgiving kernel: the offsets from `wanted` on are lost, and the log goes on at `first`."""
         # Later on a gap is as good as a marker's. The first record of this life is where the kernel says.
-        if self.next_offset == wanted == self.kernel.resume_offset and isinstance(self.kernel, ForgivingKernel):
+        if self.next_offset == wanted == self.kernel.resume_offset and isinstance(self.kernel, LossTolerantKernel):
             self.kernel.skip_lost(first)
             self.next_offset = self.kernel.resume_offset
 
@@ -185,7 +185,7 @@ class Lane:
         async for emission in emissions:
             self.marks += 1
             group.append(emission)
-            if emission.urgent or len(group) == _GROUPED_EMISSIONS:
+            if emission.urgent or len(group) == _MAX_GROUPED_EMISSIONS:
                 await self._publish(group)
                 group = []
         if group:
@@ -193,19 +193,19 @@ class Lane:
 
     async def _next(self) -> AsyncGenerator[Emission, None]:
         """What the kernel says to the next records, or, while there are none, what it had put off."""
-        patient = self.kernel if isinstance(self.kernel, PatientKernel) else None
+        patient = self.kernel if isinstance(self.kernel, DeferringKernel) else None
         if patient is not None and patient.put_off and await self._quiet(patient):
             return patient.settle()
         records = self._left or await self._gathered(await self._queue.get())
         if patient is not None:
-            room = _MOST_PUT_OFF - patient.put_off
+            room = _MAX_DEFERRED_RECORDS - patient.put_off
             records, self._left = records[:room], records[room:]
         self._meter.observe("stage_batch_records", len(records), stage=self.stage)
         return self.kernel.fold(records)
 
-    async def _quiet(self, kernel: PatientKernel) -> bool:
+    async def _quiet(self, kernel: DeferringKernel) -> bool:
         """Whether what was put off is due: at a good moment, if no records come before it, and not beyond a bound."""
-        if kernel.put_off >= _MOST_PUT_OFF:
+        if kernel.put_off >= _MAX_DEFERRED_RECORDS:
             return True
         if self._left or not self._queue.empty():
             return False

@@ -14,12 +14,12 @@ from aiokafka.partitioner import murmur2
 
 from streams.log import OutRecord
 
-_FEW: Final = 8  # records of a partition that are not worth a batch
-_LARGE_BYTES: Final = 1 << 16  # of a value, beside which a batch saves nothing
-_KEYS: Final = 1 << 17
+_MIN_BATCH_RECORDS: Final = 8  # records of a partition that are not worth a batch
+_MAX_BATCHED_VALUE_BYTES: Final = 1 << 16  # of a value, beside which a batch saves nothing
+_KEY_CACHE_ENTRIES: Final = 1 << 17
 
 
-@lru_cache(_KEYS)
+@lru_cache(_KEY_CACHE_ENTRIES)
 def partition_of(key: bytes, num_partitions: int) -> int:
     """As every Kafka client places a key."""
     hashed: int = murmur2(key)
@@ -57,7 +57,7 @@ async def _send_each(producer: Any, records: Sequence[OutRecord]) -> None:
 
 async def _send_partition(producer: Any, topic: str, partition: int | None, records: Sequence[OutRecord]) -> None:
     largest = max(len(record.value or b"") for record in records)
-    if partition is None or len(records) < _FEW or largest > _LARGE_BYTES:
+    if partition is None or len(records) < _MIN_BATCH_RECORDS or largest > _MAX_BATCHED_VALUE_BYTES:
         await _send_each(producer, records)
         return
     acknowledged = []

@@ -16,8 +16,8 @@ from aiokafka.errors import OffsetOutOfRangeError
 
 from streams.log import ContractBroken, LogRecord
 from streams.meter import Meter
-from streams.runtime.lane import ForgivingKernel, Kernel, Lane
-from streams.runtime.transport import take_leave
+from streams.runtime.lane import Kernel, Lane, LossTolerantKernel
+from streams.runtime.transport import stop_in_time
 
 _FETCH_BYTES = 8 << 20
 # The broker answers a connection's requests one after the other: at the end of a log, each question about offsets would
@@ -59,7 +59,7 @@ class LogReader:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await take_leave(self._consumer.stop())
+        await stop_in_time(self._consumer.stop())
 
     async def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """First retained offset and the offset after the last record."""
@@ -125,10 +125,10 @@ class LogReader:
 # Whether a log still holds what state wants to read next, when it is restored and while its worker runs.
 
 
-_SAID_EVERY_S = 60.0
+_REPORT_INTERVAL_S = 60.0
 
 
-class Losses:
+class LossReport:
     """Telemetry that retention removes before it is read: all of it is counted, and said once a minute at most."""
 
     def __init__(self, meter: Meter, now_s: Callable[[], float] = monotonic) -> None:
@@ -146,18 +146,18 @@ class Losses:
         Raises:
             ContractBroken: nobody may skip them.
         """
-        lost = _removed(wanted, first)
-        if not isinstance(lane.kernel, ForgivingKernel):
-            raise _unforgiven(topic, partition, lost)
+        lost = _removed_offsets(wanted, first)
+        if not isinstance(lane.kernel, LossTolerantKernel):
+            raise _loss_error(topic, partition, lost)
         lane.skip_lost(wanted, first)
         self.count(first - wanted)
         now_s = self._now_s()
-        if now_s - self._said_s.get((topic, partition), -_SAID_EVERY_S) >= _SAID_EVERY_S:
+        if now_s - self._said_s.get((topic, partition), -_REPORT_INTERVAL_S) >= _REPORT_INTERVAL_S:
             self._said_s[topic, partition] = now_s
-            _say_lost(topic, partition, lost, "Workers are too slow, or telemetry is kept too short (retention)")
+            _report_loss(topic, partition, lost, "Workers are too slow, or telemetry is kept too short (retention)")
 
 
-async def check_reach(topic: str, partition: int, kernel: Kernel, reader: LogReader) -> int:
+async def check_retention(topic: str, partition: int, kernel: Kernel, reader: LogReader) -> int:
     """A kernel that may skip what is lost is told to, and the operator hears of it.
 
     Returns:
@@ -177,38 +177,40 @@ async def check_reach(topic: str, partition: int, kernel: Kernel, reader: LogRea
         )
     if resume >= begin:
         return 0
-    lost = _removed(resume, begin)
-    if not isinstance(kernel, ForgivingKernel):
-        raise _unforgiven(topic, partition, lost)
+    lost = _removed_offsets(resume, begin)
+    if not isinstance(kernel, LossTolerantKernel):
+        raise _loss_error(topic, partition, lost)
     kernel.skip_lost(await _first_record(topic, partition, reader, begin, end))
-    _say_lost(topic, partition, lost, "Keep telemetry longer than workers may be down (retention.ms)")
+    _report_loss(topic, partition, lost, "Keep telemetry longer than workers may be down (retention.ms)")
     return begin - resume
 
 
-def say_shorter_past(topic: str, partition: int, lost_rows: int) -> None:
+def report_lost_history(topic: str, partition: int, lost_rows: int) -> None:
     """The operator hears that forecasts of a partition rest on less than those of a worker that ran on."""
-    _say(
+    _write_line(
         f"history is lost: {topic}/{partition}: {lost_rows} of the ten-minute means of the past week were removed by "
         "retention; forecasts go on with a shorter past. Raise the topic's retention.bytes"
     )
 
 
-def _removed(wanted: int, begin: int) -> str:
+def _removed_offsets(wanted: int, begin: int) -> str:
     return f"offsets {wanted} to {begin - 1} were removed by retention before they were read"
 
 
-def _unforgiven(topic: str, partition: int, lost: str) -> ContractBroken:
+def _loss_error(topic: str, partition: int, lost: str) -> ContractBroken:
     return ContractBroken(
         f"{topic}/{partition}: {lost}; raise the topic's retention.bytes, or accept a new start with "
         "`harmony state reset`"
     )
 
 
-def _say_lost(topic: str, partition: int, lost: str, remedy: str) -> None:
-    _say(f"telemetry is lost: {topic}/{partition}: {lost}; the steps that they belong to stay unobserved. {remedy}")
+def _report_loss(topic: str, partition: int, lost: str, remedy: str) -> None:
+    _write_line(
+        f"telemetry is lost: {topic}/{partition}: {lost}; the steps that they belong to stay unobserved. {remedy}"
+    )
 
 
-def _say(sentence: str) -> None:
+def _write_line(sentence: str) -> None:
     sys.stderr.write(f"harmony worker: {sentence}\n")
     sys.stderr.flush()
 

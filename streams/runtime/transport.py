@@ -61,7 +61,7 @@ _BEFORE_LENGTH_COUNTS: Final = 12
 _library = cast("Any", default_records)
 
 
-def read_any_headers() -> None:
+def tolerate_unreadable_headers() -> None:
     """Have all consumers of this process read records whatever their headers are called."""
     cast("Any", fetcher).MemoryRecords = ReadableRecords
 
@@ -106,10 +106,10 @@ class _ReadableBatch:
                 yield record
         except (UnicodeDecodeError, CorruptRecordException):  # the library's Python form says the latter
             taken = -1 if record is None else record.offset
-            yield from (record for record in _past_headers(self._data) if record.offset > taken)
+            yield from (record for record in _records_without_headers(self._data) if record.offset > taken)
 
 
-def _past_headers(data: memoryview) -> Iterator[Any]:
+def _records_without_headers(data: memoryview) -> Iterator[Any]:
     """The records of a batch of message format 2, without their headers."""
     batch = _library._DefaultRecordBatchPy(data)
     batch._maybe_uncompress()
@@ -137,10 +137,10 @@ def _bytes(buffer: bytearray, at: int) -> tuple[bytes | None, int]:
 # How long a Kafka client may take its leave.
 
 
-FAREWELL_S = 5.0
+STOP_LIMIT_S = 5.0
 
 
-async def take_leave(stopping: Awaitable[None], limit_s: float = FAREWELL_S) -> None:
+async def stop_in_time(stopping: Awaitable[None], limit_s: float = STOP_LIMIT_S) -> None:
     """Wait until a client has stopped, but not for long.
 
     Over TLS aiokafka waits for the broker to close the connection as well, up to 30 s where an answer was under way:
@@ -167,7 +167,7 @@ async def take_leave(stopping: Awaitable[None], limit_s: float = FAREWELL_S) -> 
 _MAX_WAIT_MS: Final = 100
 
 
-class LeanTopics(Protocol):
+class LogRecordTopics(Protocol):
     """What the thread asks of its consumer."""
 
     def lean_topics(self) -> frozenset[str]:
@@ -175,7 +175,7 @@ class LeanTopics(Protocol):
         ...
 
 
-class _LeanResults(OrderedDict[Any, Any]):
+class _LogRecordResults(OrderedDict[Any, Any]):
     """What was fetched and not taken yet; its records come out as `LogRecord`s, without a larger object in between."""
 
     def __init__(self, topics: frozenset[str]) -> None:
@@ -197,15 +197,15 @@ class FetchThread(driver.AIOKafkaConsumerThread):
     """Fetches for one consumer."""
 
     async def on_start(self) -> None:
-        read_any_headers()
+        tolerate_unreadable_headers()
         await super().on_start()
-        topics = cast("LeanTopics", self.consumer).lean_topics()
+        topics = cast("LogRecordTopics", self.consumer).lean_topics()
         fetcher = self._ensure_consumer()._fetcher
-        fetcher._records = _LeanResults(topics)
+        fetcher._records = _LogRecordResults(topics)
         fetcher._fetch_max_wait_ms = _MAX_WAIT_MS
 
     async def on_thread_stop(self) -> None:
-        await take_leave(super().on_thread_stop())
+        await stop_in_time(super().on_thread_stop())
 
     def look_again(self) -> None:
         """Have the fetcher look at what it holds, now that a partition has room; from any thread.

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streams.log import UNREADABLE, ContractBroken, OtherSettings
-from streams.runtime.commits import CHUNK_BYTES, FOREIGN_WRITER_REMEDY, VERSION, other_version
+from streams.runtime.commits import CHUNK_BYTES, FOREIGN_WRITER_REMEDY, VERSION, version_mismatch
 from streams.runtime.restore import LogReader
-from streams.windows import half_cells, sparse_cells
+from streams.topics import MIB, Topics
+from streams.windows.cells import from_oldest, grow_rows, half_observed, half_value, half_values, pack_half
 
 COARSE_ROWS = 1008
 COARSE_STEP_MS = 600_000
@@ -62,14 +63,14 @@ class CoarseRing:
         self.indicators = indicators
         self.newest: int | None = None
         self._step_ms = step_ms
-        self._cells = half_cells.empty((capacity, COARSE_ROWS, len(indicators)))
+        self._cells = np.zeros((capacity, COARSE_ROWS, len(indicators)), np.uint16)
         self._sums = np.zeros((capacity, len(indicators)))
         self._counts = np.zeros((capacity, len(indicators)), np.int64)
 
     def grow(self, capacity: int) -> None:
         """Make room for more rows."""
         more = capacity - len(self._sums)
-        self._cells = sparse_cells.grown(self._cells, capacity)
+        self._cells = grow_rows(self._cells, capacity)
         self._sums = np.concatenate([self._sums, np.zeros((more, len(self.indicators)))])
         self._counts = np.concatenate([self._counts, np.zeros((more, len(self.indicators)), np.int64)])
 
@@ -80,8 +81,8 @@ class CoarseRing:
 
     def read(self, row: int) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Means [1008, C], oldest first, 0 where not observed; and their mask."""
-        cells = sparse_cells.from_oldest(self._cells[row], self.newest or 0)
-        return half_cells.values(cells), half_cells.observed(cells)
+        cells = from_oldest(self._cells[row], self.newest or 0)
+        return half_values(cells), half_observed(cells)
 
     def day_ago(self, row: int, end_ms: int, column: int, rows: int) -> tuple[float | None, ...]:
         """Means of so many ten minutes, from those on that a time lay in a day earlier; None where not observed."""
@@ -91,7 +92,7 @@ class CoarseRing:
     def _mean(self, row: int, index: int, column: int) -> float | None:
         if self.newest is None or not self.newest - COARSE_ROWS < index <= self.newest:
             return None
-        return half_cells.value(self._cells.item(row, index % COARSE_ROWS, column))
+        return half_value(self._cells.item(row, index % COARSE_ROWS, column))
 
     def goes_on(self, before: int, slot: int) -> bool:
         """Whether a slot counts for the same ten minutes as one before it."""
@@ -147,7 +148,7 @@ class CoarseRing:
         for to, name in enumerate(self.indicators):
             if name in held:
                 column = held[name]
-                cells = half_cells.pack(row.values[known, column], row.observed[known, column])
+                cells = pack_half(row.values[known, column], row.observed[known, column])
                 self._cells[at, row.index % COARSE_ROWS, to] = cells
 
     def running(self, rows: Mapping[str, int]) -> RunningCoarse:
@@ -222,7 +223,7 @@ def decode_coarse(value: bytes | None, where: str = "pages.coarse") -> CoarseRow
     try:
         wire = msgspec.msgpack.decode(value or b"", type=_CoarseWire)
         if wire.version != VERSION:
-            raise OtherSettings(f"{where} {other_version(wire.version)}")
+            raise OtherSettings(f"{where} {version_mismatch(wire.version)}")
         shape = (len(wire.workloads), len(wire.indicators))
         values = np.frombuffer(wire.values, np.float32).reshape(shape)
         observed = np.frombuffer(wire.observed, np.bool_).reshape(shape)
@@ -260,3 +261,61 @@ async def read_coarse_week(reader: LogReader, topic: str, partition: int, newest
         if start == begin or (rows and rows[0].row.index <= newest - COARSE_ROWS):
             return [stored for stored in rows if stored.row.index <= newest]
         stretch *= 2
+
+
+# What a restart reads back of the size-bounded logs, held against what they keep: a shortage shows before it bites.
+
+
+_MAX_ENTRIES = 8
+
+
+class EntrySizes:
+    """Bytes of a log's newest entries: slots of `pages`, rows of `pages.coarse`. Each may be of many records."""
+
+    def __init__(self) -> None:
+        self._bytes: dict[int, int] = {}
+
+    def add(self, number: int, value: bytes | None) -> None:
+        """Count a record of the slot or row of this number."""
+        self._bytes[number] = self._bytes.get(number, 0) + len(value or b"")
+        if len(self._bytes) > _MAX_ENTRIES:
+            del self._bytes[min(self._bytes)]
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest entry; 0 without any. The newest may still be incomplete."""
+        return max(self._bytes.values(), default=0)
+
+
+class ReadBackSizes:
+    """Of one partition, the two logs that are read back by the slot and by the row.
+
+    Args:
+        context_steps: L, the slots that a restart reads.
+    """
+
+    def __init__(self, topics: Topics, context_steps: int) -> None:
+        self._topics = topics
+        self._context_steps = context_steps
+        self.pages = EntrySizes()
+        self.coarse = EntrySizes()
+
+    def needed_bytes(self) -> dict[str, int]:
+        """What each topic should keep of the partition: twice L slots, for fleets grow; a week of rows."""
+        return {
+            self._topics.pages: 2 * self._context_steps * self.pages.largest,
+            self._topics.pages_coarse: COARSE_ROWS * self.coarse.largest,
+        }
+
+
+def shortages(partition: int, needed_bytes: Mapping[str, int], kept_bytes: Mapping[str, int]) -> list[str]:
+    """One clause per log of a partition that keeps too little.
+
+    Args:
+        needed_bytes, kept_bytes: by topic; a topic that is not bounded by size is absent from `kept_bytes`.
+    """
+    return [
+        f"{topic}/{partition} should keep {-(-needed // MIB)} MiB and keeps {kept_bytes[topic] // MIB}"
+        for topic, needed in sorted(needed_bytes.items())
+        if topic in kept_bytes and needed > kept_bytes[topic]
+    ]

@@ -16,7 +16,7 @@ from streams.catalogue import SOURCES, Indicator, Source
 from streams.pages.facts_codec import PageFacts
 from streams.pages.page import Page, WorkloadFacts
 from streams.records.facts import BatchQueue, FleetFacts
-from streams.windows import sparse_cells
+from streams.windows.cells import full_observed, full_values, grow_rows, pack_full
 from streams.windows.coarse import CoarseRing, CoarseRow, RunningCoarse
 
 # What the last L slots said of each workload beside its values, reduced to what anybody asks of it.
@@ -31,13 +31,13 @@ from streams.windows.coarse import CoarseRing, CoarseRow, RunningCoarse
 
 
 _ORDER: tuple[Source, ...] = tuple(sorted(SOURCES))
-_AT = {source: n for n, source in enumerate(_ORDER)}
+_SOURCE_INDEX = {source: n for n, source in enumerate(_ORDER)}
 _SILENT = 0
 _IDLE, _PENDING = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class LastSample:
     """A source's newest slot with samples, and the event time of the newest of them."""
 
     slot: int
@@ -58,7 +58,7 @@ class RecentFacts:
 
     fleet: FleetFacts | None
     pending_since_ms: int | None
-    heard: Mapping[Source, Heard]
+    heard: Mapping[Source, LastSample]
     now: Mapping[Source, WorkloadFacts]
     batch: tuple[BatchQueue, ...] = ()
 
@@ -93,8 +93,8 @@ class FactRing:
         self._heard_slot = np.concatenate([self._heard_slot, unheard])
         self._heard_ms = np.concatenate([self._heard_ms, np.zeros_like(unheard)])
         # These two are large: what is not written yet must not take memory, which joining zeros would.
-        self._report_ms = sparse_cells.grown(self._report_ms, capacity)
-        self._report = sparse_cells.grown(self._report, capacity)
+        self._report_ms = grow_rows(self._report_ms, capacity)
+        self._report = grow_rows(self._report, capacity)
 
     def advance(self, slot: int, num_rows: int) -> None:
         """Make `slot` the newest; what falls out of the last L slots is forgotten."""
@@ -107,7 +107,7 @@ class FactRing:
 
     def write(self, rows: NDArray[np.int64], slot: int, source: Source, facts: Sequence[WorkloadFacts]) -> None:
         """Take in what a slot within the last L says of these rows."""
-        n = _AT[source]
+        n = _SOURCE_INDEX[source]
         columns = PageFacts.of(facts)
         if slot == self._newest:
             self._now[source].update(zip(rows.tolist(), columns, strict=True))
@@ -146,7 +146,7 @@ class FactRing:
         known = self._fleet.get(row)
         fleet = known[0] if known is not None and known[0].ts_ms >= oldest * self._step_ms else None
         heard = {
-            source: Heard(slot, ts_ms)
+            source: LastSample(slot, ts_ms)
             for source, slot, ts_ms in zip(
                 _ORDER, self._heard_slot[row].tolist(), self._heard_ms[row].tolist(), strict=True
             )
@@ -180,7 +180,7 @@ class FactRing:
         return slot * self._step_ms + int(self._report_ms[row, slot % self._context_steps, n])
 
 
-_GROWTH = 1.25
+_GROWTH_FACTOR = 1.25
 _NEVER = -1
 
 
@@ -236,7 +236,7 @@ class WindowTable:
         self._free: list[int] = []
         self._num_rows = 0
         self._last_seen = np.full(capacity, _NEVER, np.int64)
-        self._cells = sparse_cells.empty((capacity, context_steps, len(self.catalogue)))
+        self._cells = np.zeros((capacity, context_steps, len(self.catalogue)), np.float32)
         self._facts = FactRing(context_steps, step_ms, capacity)
         self._coarse = CoarseRing(coarse_names, step_ms, capacity)
         self._running: RunningCoarse | None = None
@@ -261,7 +261,7 @@ class WindowTable:
         length = self.context_steps
         slots = np.arange(self._require_newest() + 1, self._require_newest() + 1 + length) % length
         cells = self._cells[np.array(rows)[:, None], slots]  # [R, L, N]
-        values, observed = sparse_cells.values(cells), sparse_cells.observed(cells)
+        values, observed = full_values(cells), full_observed(cells)
         steps = observed.sum(axis=1, dtype=np.int32).tolist()
         end_ms = (self._require_newest() + 1) * self.step_ms
         return [
@@ -285,7 +285,7 @@ class WindowTable:
     def newest_values(self, indicator: str) -> dict[str, float]:
         """Of every workload whose indicator is observed in the newest slot, its value there."""
         cells = self._cells[: self._num_rows, self._require_newest() % self.context_steps, self._column[indicator]]
-        values, seen = sparse_cells.values(cells).tolist(), sparse_cells.observed(cells).tolist()
+        values, seen = full_values(cells).tolist(), full_observed(cells).tolist()
         return {w: values[row] for w, row in self._row.items() if seen[row]}
 
     # Filling.
@@ -313,7 +313,7 @@ class WindowTable:
         rows = self._rows_of(page.workloads)
         if known:
             from_columns, to_columns = map(list, zip(*known, strict=True))
-            cells = sparse_cells.pack(page.values[:, from_columns], page.observed[:, from_columns])
+            cells = pack_full(page.values[:, from_columns], page.observed[:, from_columns])
             self._cells[rows[:, None], page.slot % self.context_steps, to_columns] = cells
         self._last_seen[rows] = np.maximum(self._last_seen[rows], page.slot)
         self._facts.write(rows, page.slot, page.source, page.facts)
@@ -353,7 +353,7 @@ class WindowTable:
                 self._num_rows += 1
             if row >= len(self._cells):
                 # A small factor keeps the copy beside its original small.
-                self._grow(int(_GROWTH * len(self._cells)) + 64)
+                self._grow(int(_GROWTH_FACTOR * len(self._cells)) + 64)
             self._row[workload] = row
             if self._running is not None and workload in self._running.sums:
                 self._coarse.restore_running(row, self._running, workload)
@@ -361,7 +361,7 @@ class WindowTable:
 
     def _grow(self, capacity: int) -> None:
         # New rows take memory only once they are written.
-        self._cells = sparse_cells.grown(self._cells, capacity)
+        self._cells = grow_rows(self._cells, capacity)
         self._last_seen = np.concatenate([self._last_seen, np.full(capacity - len(self._last_seen), _NEVER)])
         self._facts.grow(capacity)
         self._coarse.grow(capacity)
@@ -378,7 +378,7 @@ class WindowTable:
         slot = self._require_newest()
         cells = self._cells[: self._num_rows, slot % self.context_steps, : self.num_coarse]
         self._running = None
-        return self._coarse.add(slot, self._row, sparse_cells.values(cells), sparse_cells.observed(cells))
+        return self._coarse.add(slot, self._row, full_values(cells), full_observed(cells))
 
     def write_coarse(self, row: CoarseRow) -> None:
         """Store ten minutes of means of the workloads at hand; they come in ascending order of index."""

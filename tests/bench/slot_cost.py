@@ -26,7 +26,7 @@ from streams.catalogue import DEFAULT_CATALOGUE, Source
 from streams.ingest.kernel import IngestKernel
 from streams.log import LogRecord
 from streams.records.schema import encode_tick
-from streams.runtime.app import collect_seldom
+from streams.runtime.app import tune_garbage_collector
 from streams.topics import Topics
 
 _FIRST_SLOT, _SLOTS, _BUSY, _MEASURED = 350_000_000, 150, 30, 8
@@ -119,7 +119,7 @@ def main(workloads: int) -> None:
     for owner, name in _PARTS:
         bench.costs.watch(owner, name)
     gc.collect()
-    collect_seldom()  # as a worker does
+    tune_garbage_collector()  # as a worker does
     asyncio.run(bench.run())
     bench.planning.close()
     for name, spent in sorted(bench.costs.slots.items(), key=lambda item: (item[0].startswith(" "), item[0])):

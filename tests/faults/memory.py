@@ -18,7 +18,7 @@ from aiokafka.partitioner import murmur2
 from streams.log import LogRecord, OutRecord
 from streams.meter import NullMeter
 from streams.runtime.app import Stage
-from streams.runtime.lane import Lane, PatientKernel
+from streams.runtime.lane import DeferringKernel, Lane
 from streams.runtime.restore import LogReader
 from tests.faults.hostile import HostilePipeline
 from tests.faults.logs import Entry
@@ -163,5 +163,5 @@ class Life:
 
 def _at_rest(lane: Lane) -> bool:
     """Whether a lane has nothing left to do: one that waits for a good moment for what it had put off has."""
-    patient = lane.kernel if isinstance(lane.kernel, PatientKernel) else None
+    patient = lane.kernel if isinstance(lane.kernel, DeferringKernel) else None
     return lane._queue.empty() and not lane._left and lane.waits_for == "" and (patient is None or not patient.put_off)

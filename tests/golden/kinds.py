@@ -38,7 +38,7 @@ from streams.records.schema import (
     encode_slo,
     encode_tick,
 )
-from streams.runtime.commits import CommitAssembler, encode_commit, pack
+from streams.runtime.commits import CommitAssembler, encode_body, encode_commit
 from streams.topics import Topics
 from streams.windows.coarse import decode_coarse, encode_coarse
 from tests.golden import specimens as sp
@@ -255,7 +255,7 @@ def _restored(commit: Any) -> CommitBody:
 
 
 def _forecast_commit(body: CommitBody) -> list[Wire]:
-    _, records = encode_commit(TOPICS.commits, "forecast", 1, 5, None, pack(body))
+    _, records = encode_commit(TOPICS.commits, "forecast", 1, 5, None, encode_body(body))
     return [Wire(r.key, r.value or b"") for r in records]
 
 

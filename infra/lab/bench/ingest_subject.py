@@ -25,7 +25,7 @@ from infra.observability.metrics import PrometheusMeter
 from streams.ingest.kernel import IngestKernel
 from streams.ingest.warm_up import warm_up
 from streams.log import OutRecord
-from streams.runtime.app import ConnectionConfig, StageHost, collect_seldom
+from streams.runtime.app import ConnectionConfig, StageHost, tune_garbage_collector
 from streams.runtime.transport import FetchedBatch
 from streams.topics import Topics
 
@@ -113,7 +113,7 @@ def run_subject(brokers: str, telemetry: str, prefix: str, records: int) -> None
 
     host.app.task(watch)
     uvloop.install()
-    collect_seldom()  # as a worker does
+    tune_garbage_collector()  # as a worker does
     worker = faust.Worker(host.app, loglevel="error", redirect_stdouts=False, quiet=True)
     worker.execute_from_commandline()
 

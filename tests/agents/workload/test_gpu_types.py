@@ -15,7 +15,7 @@ from agents.workload.state import WorkloadState, new_state
 from model.capacity.evidence import SlotEvidence
 from model.capacity.posterior import CapacityPosterior
 from streams.records.facts import ClassCounts, SloCounts
-from streams.runtime.commits import pack
+from streams.runtime.commits import encode_body
 from tests.agents.planning.plan_samples import policy, spec
 from tests.agents.workload.demand_samples import CALM, LONG, Service, grown, pool
 
@@ -33,7 +33,7 @@ def taught(capacity: CapacityPosterior, rate: float, begin_slot: int, slots: int
 
 def moved(state: WorkloadState, now: Policy) -> WorkloadState:
     """After a restart, by way of the bytes of a commit record."""
-    stored = msgspec.msgpack.decode(pack(snapshot_state(state)), type=StateSnapshot)
+    stored = msgspec.msgpack.decode(encode_body(snapshot_state(state)), type=StateSnapshot)
     return restore_state("w", stored, now)
 
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from infra.console.host import ENOUGH, LEAST
-from streams.runtime.app import exhausted
+from streams.runtime.app import descriptor_limit
 
 
 def started_with(soft: int, hard: int, *words: str) -> subprocess.CompletedProcess[str]:
@@ -38,11 +38,11 @@ def test_the_limit_is_raised_as_far_as_the_system_lets_it() -> None:
 
 
 def test_exhaustion_is_told_from_health() -> None:
-    assert exhausted() is None
+    assert descriptor_limit() is None
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
     try:
-        said = exhausted()
+        said = descriptor_limit()
         with pytest.raises(OSError, match="Too many open files"):
             os.dup(2)
     finally:

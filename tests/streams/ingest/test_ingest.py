@@ -16,7 +16,7 @@ from streams.catalogue import DEFAULT_CATALOGUE
 from streams.config import StreamConfig
 from streams.ingest.kernel import IngestKernel
 from streams.log import ContractBroken, LogRecord
-from streams.records.dead_letters import CUT_BYTES, KEPT_PER_STRETCH, MOST_BYTES, STRETCH
+from streams.records.dead_letters import CUT_BYTES, MAX_KEPT_PER_STRETCH, MAX_LETTER_BYTES, STRETCH_OFFSETS
 from streams.records.facts import Control, FleetFacts, OutcomeFact
 from streams.records.schema import encode_control, encode_fleet, encode_outcome, encode_packed, encode_tick
 from tests.streams.ingest.ingest_log import CONFIG, T0, TOPICS, Log, cell, facts, slots
@@ -224,17 +224,17 @@ def test_of_what_no_broker_would_take_back_the_beginning_is_kept() -> None:
     """A record that came compressed may be a thousand times as large as the topic's limit."""
     log = Log()
     log.put(b"\0" * (48 << 20), 5, "w" * (1 << 20))
-    log.put(b"{" * (MOST_BYTES - 9), 6)
+    log.put(b"{" * (MAX_LETTER_BYTES - 9), 6)
     ((large,),), ((whole,),) = (emission.outputs for emission in log.emissions)
     assert (large.key, large.value) == (b"w" * CUT_BYTES, b"\0" * CUT_BYTES)
     assert dict(large.headers)["cut"] == b"%d" % (49 << 20)
     assert dict(large.headers)["reason"] == b"oversize"
-    assert whole.value == b"{" * (MOST_BYTES - 9)
+    assert whole.value == b"{" * (MAX_LETTER_BYTES - 9)
     assert "cut" not in dict(whole.headers)
 
 
 def test_a_flood_is_sampled_by_offset_however_it_is_batched() -> None:
-    records = [LogRecord(i, T0, None, b"bad") for i in range(3 * STRETCH)]
+    records = [LogRecord(i, T0, None, b"bad") for i in range(3 * STRETCH_OFFSETS)]
     offsets = []
     for size in (1, 7, len(records)):
         kernel = IngestKernel(0, "gpu", CONFIG, DEFAULT_CATALOGUE, TOPICS)
@@ -242,7 +242,7 @@ def test_a_flood_is_sampled_by_offset_however_it_is_batched() -> None:
         offsets.append([int(dict(r.headers)["offset"]) for e in out for group in e.outputs for r in group])
         assert kernel.counters.dead == len(records)
     assert offsets[0] == offsets[1] == offsets[2]
-    assert 3 * KEPT_PER_STRETCH < len(offsets[0]) < 4 * KEPT_PER_STRETCH
+    assert 3 * MAX_KEPT_PER_STRETCH < len(offsets[0]) < 4 * MAX_KEPT_PER_STRETCH
 
 
 def test_dead_letters_go_out_no_later_than_the_page_that_covers_them() -> None:

@@ -23,7 +23,7 @@ from streams.records.facts import Control, FleetFacts, HistogramState
 from streams.records.fast_reader import SampleReader
 from streams.records.schema import encode_control, encode_fleet, encode_packed, encode_sample, encode_tick
 from streams.records.series_index import SeriesIndex
-from streams.records.sorter import RecordSorter, Stretch
+from streams.records.sorter import RecordSorter, SampleStretch
 from streams.topics import Topics
 from tests.streams.ingest.random_logs import POISON
 
@@ -163,18 +163,18 @@ def sorter(config: StreamConfig = ROOMY) -> RecordSorter:
 def test_bad_records_do_not_cut_a_run() -> None:
     good, bad = ("sample", 0, 0, 1), ("poison", 0, 0, 1)
     (stretch,) = sorter().sort(log_of([good, bad] * 500, 1))
-    assert isinstance(stretch, Stretch)
+    assert isinstance(stretch, SampleStretch)
     assert stretch.run is not None
     assert (len(stretch.run.sizes), len(stretch.asides)) == (500, 500)
 
 
 @pytest.mark.parametrize("kind", ["poison", "unknown name", "many unknown", "packed", "sample"])
 def test_a_stretch_is_bounded_whatever_it_is_made_of(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, name in ((sample_reader, "_RUN"), (record_sorter, "_STRETCH"), (record_sorter, "_SLOW")):
+    for module, name in ((sample_reader, "_RUN"), (record_sorter, "_MAX_STRETCH"), (record_sorter, "_MAX_SLOW")):
         monkeypatch.setattr(module, f"{name}_SAMPLES", 40)
     sizes = []
     for stretch in sorter().sort(log_of([(kind, n % 4, 0, 1) for n in range(1_000)], 1)):
-        assert isinstance(stretch, Stretch)
+        assert isinstance(stretch, SampleStretch)
         sizes.append(len(stretch.asides) + (len(stretch.run.series) if stretch.run else 0))
     assert sum(sizes) == 1_000 * {"packed": 3, "many unknown": 2}.get(kind, 1)
     # Twice the bound, and the record that reached it.

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 from streams.log import Emission, LogRecord
-from streams.runtime.lane import Gathering, Lane
+from streams.runtime.lane import BatchRule, Lane
 from tests.streams.runtime.lane_bench import Broker, Echo, records, until
 
 
@@ -26,7 +26,7 @@ class Batches(Echo):
 
 def gathering_lane(broker: Broker, kernel: Echo, **rule: Any) -> Lane:
     lane = broker.lane(kernel)
-    lane._gathering = Gathering(**({"urgent": lambda record: record.offset % 10 == 9, "longest_s": 60.0} | rule))
+    lane._gathering = BatchRule(**({"urgent": lambda record: record.offset % 10 == 9, "longest_s": 60.0} | rule))
     return lane
 
 

@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from streams.catalogue import Source
 from streams.pages.page import WorkloadFacts
 from streams.records.facts import BatchJob, BatchQueue, FleetFacts
-from streams.windows import sparse_cells
+from streams.windows.cells import full_observed, full_values, grow_rows, pack_full
 from streams.windows.table import FactRing
 
 STEP_MS = 1000
@@ -100,10 +100,10 @@ def test_cells_give_values_and_mask_back(
     observed: np.ndarray,
     capacity: int,  # type: ignore[type-arg]
 ) -> None:
-    cells = sparse_cells.grown(sparse_cells.pack(values, observed), capacity)
-    np.testing.assert_array_equal(sparse_cells.observed(cells[:3]), observed)
-    np.testing.assert_array_equal(sparse_cells.values(cells[:3]), np.where(observed, values, 0))
-    assert not sparse_cells.observed(cells[3:]).any()
+    cells = grow_rows(pack_full(values, observed), capacity)
+    np.testing.assert_array_equal(full_observed(cells[:3]), observed)
+    np.testing.assert_array_equal(full_values(cells[:3]), np.where(observed, values, 0))
+    assert not full_observed(cells[3:]).any()
 
 
 @pytest.mark.parametrize("step_ms", [1_000, 65_536, 65_537, 3_600_000])

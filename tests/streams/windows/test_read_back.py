@@ -7,18 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.topics import MIB, Topics
-from streams.windows.coarse import COARSE_ROWS
-from streams.windows.read_back import RecordSizes, shortages
+from streams.windows.coarse import COARSE_ROWS, EntrySizes, shortages
 
 
 @given(st.lists(st.lists(st.integers(1, 1_000), min_size=1, max_size=4), min_size=1, max_size=40))
 def test_the_largest_of_the_newest_is_known_whatever_came_before(entries: list[list[int]]) -> None:
-    sizes = RecordSizes()
+    sizes = EntrySizes()
     for number, records in enumerate(entries):
         for num_bytes in records:
             sizes.add(number, bytes(num_bytes))
     assert sizes.largest == max(map(sum, entries[-8:]))
-    assert RecordSizes().largest == 0
+    assert EntrySizes().largest == 0
 
 
 def test_a_log_that_keeps_too_little_is_named_and_one_without_a_bound_is_not() -> None:

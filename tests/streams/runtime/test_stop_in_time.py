@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.runtime.transport import take_leave
+from streams.runtime.transport import stop_in_time
 from tests.infra.actuate import certificates
 
 
@@ -46,7 +46,7 @@ async def test_nobody_is_kept_by_a_peer_that_does_not_close_its_side(tmp_path: P
         closed = asyncio.ensure_future(writer.wait_closed())
         done, _ = await asyncio.wait([closed], timeout=0.5)
         assert not done, "the server has said goodbye: there is nothing to be kept by"
-        await asyncio.wait_for(take_leave(writer.wait_closed(), limit_s=0.1), 10.0)
+        await asyncio.wait_for(stop_in_time(writer.wait_closed(), limit_s=0.1), 10.0)
         closed.cancel()
     finally:
         server.stop()
@@ -55,10 +55,10 @@ async def test_nobody_is_kept_by_a_peer_that_does_not_close_its_side(tmp_path: P
 async def test_who_stops_at_once_is_not_waited_for_and_what_fails_is_heard() -> None:
     done = asyncio.get_running_loop().create_future()
     done.set_result(None)
-    await take_leave(done, limit_s=60.0)
+    await stop_in_time(done, limit_s=60.0)
 
     async def fail() -> None:
         raise ValueError("no coordinator")
 
     with pytest.raises(ValueError, match="no coordinator"):
-        await take_leave(fail())
+        await stop_in_time(fail())

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.windows import half_cells
+from streams.windows.cells import half_observed, half_values, pack_half
 
 LEAST, MOST = 2.0**-30, 2.0**33
 
 
 def kept(value: float) -> float:
-    cell = half_cells.pack(np.array([value], np.float32), np.array([True]))
-    assert half_cells.observed(cell).all()
-    return float(half_cells.values(cell)[0])
+    cell = pack_half(np.array([value], np.float32), np.array([True]))
+    assert half_observed(cell).all()
+    return float(half_values(cell)[0])
 
 
 @given(st.floats(LEAST, MOST / 2, width=32))
@@ -45,13 +45,13 @@ def test_what_is_too_large_is_the_largest(value: float) -> None:
 def test_what_was_not_observed_reads_as_nothing() -> None:
     rng = np.random.default_rng(1)
     values, observed = rng.lognormal(size=(7, 5)).astype(np.float32), rng.random((7, 5)) > 0.5
-    cells = half_cells.pack(values, observed)
+    cells = pack_half(values, observed)
     assert cells.dtype == np.uint16
-    assert (half_cells.observed(cells) == observed).all()
-    np.testing.assert_allclose(half_cells.values(cells), values * observed, rtol=1 / 2048)
-    assert not half_cells.observed(half_cells.empty((3, 2))).any()
+    assert (half_observed(cells) == observed).all()
+    np.testing.assert_allclose(half_values(cells), values * observed, rtol=1 / 2048)
+    assert not half_observed(np.zeros((3, 2), np.uint16)).any()
 
 
 def test_a_mean_that_is_not_a_number_is_not_observed_and_does_no_harm() -> None:
-    cells = half_cells.pack(np.array([np.nan, 1.0], np.float32), np.array([False, True]))
-    assert half_cells.values(cells).tolist() == [0.0, 1.0]
+    cells = pack_half(np.array([np.nan, 1.0], np.float32), np.array([False, True]))
+    assert half_values(cells).tolist() == [0.0, 1.0]

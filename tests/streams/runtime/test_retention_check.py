@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streams.log import ContractBroken, LogRecord
 from streams.meter import NullMeter
-from streams.runtime.restore import LogReader, Losses, check_reach
+from streams.runtime.restore import LogReader, LossReport, check_retention
 from tests.streams.runtime.lane_bench import Broker, Echo, until
 
 
@@ -38,7 +38,7 @@ class Retained:
 
 
 async def check(kernel: Echo, log: Retained) -> int:
-    return await check_reach("telemetry", 3, kernel, cast("LogReader", log))
+    return await check_retention("telemetry", 3, kernel, cast("LogReader", log))
 
 
 @given(st.sets(st.integers(100, 130)), st.integers(0, 99), st.integers(132, 140))
@@ -101,7 +101,7 @@ async def test_what_is_lost_under_a_running_lane_is_skipped_and_counted(read: li
         await lane.put(batch(*read))
         await until(lambda: kernel.folded == read)
     wanted = 7 + len(read)
-    Losses(meter).while_running("telemetry", 3, lane, wanted, 20)
+    LossReport(meter).while_running("telemetry", 3, lane, wanted, 20)
     await lane.put(batch(20, 21))
     await until(lambda: kernel.folded == [*read, 20, 21])
     assert meter.offsets == 20 - wanted
@@ -112,7 +112,7 @@ async def test_a_log_that_keeps_losing_is_counted_each_time_and_said_once_a_minu
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     lane, meter, now_s = Broker().lane(Forgiving(0)), Lost(), 1000.0
-    losses = Losses(meter, lambda: now_s)
+    losses = LossReport(meter, lambda: now_s)
     for second in range(150):
         now_s = 1000.0 + second
         losses.while_running("telemetry", 3, lane, 10 * second, 10 * second + 5)
@@ -125,5 +125,5 @@ async def test_a_log_that_keeps_losing_is_counted_each_time_and_said_once_a_minu
 async def test_a_running_lane_that_may_skip_nothing_ends_with_the_remedy() -> None:
     lane = Broker().lane(Echo(7))
     with pytest.raises(ContractBroken, match=r"plans/3: offsets 9 to 19 were removed.*retention\.bytes"):
-        Losses(NullMeter()).while_running("plans", 3, lane, 9, 20)
+        LossReport(NullMeter()).while_running("plans", 3, lane, 9, 20)
     await lane.close()

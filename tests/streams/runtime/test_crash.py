@@ -9,7 +9,7 @@ import pytest
 
 
 def ended_by(error: str) -> subprocess.CompletedProcess[str]:
-    program = f"from streams.runtime.app import *; end_process('forecast of pages/1', {error})"
+    program = f"from streams.runtime.app import *; crash('forecast of pages/1', {error})"
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=100)
 
 
