@@ -48,7 +48,7 @@ class IngestStage:
 
     name = "ingest"
     # A tick closes its slot at once; a slot that samples alone close waits for others of theirs.
-    gathering = BatchRule(urgent=lambda record: record.key is None)
+    batch_rule = BatchRule(urgent=lambda record: record.key is None)
 
     def __init__(
         self,

@@ -40,7 +40,7 @@ class DecideLane:
         return self.kernel.resume_offset
 
     @property
-    def put_off(self) -> int:
+    def num_deferred(self) -> int:
         """Plans whose commit record is still to be written."""
         return len(self._unsealed)
 
@@ -60,11 +60,11 @@ class DecideLane:
             for record in records:
                 self._precedence.answered(record.value)
 
-    async def quiet(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Until nobody waits for a plan or a decision."""
         await self._precedence.clear()
 
-    async def settle(self) -> AsyncGenerator[Emission, None]:
+    async def flush_deferred(self) -> AsyncGenerator[Emission, None]:
         """The commit records of all that was decided meanwhile, and what is told of it."""
         offsets, self._unsealed = self._unsealed, []
         commits = self.kernel.seal()
@@ -79,7 +79,7 @@ class DecideStage:
     """Restores the one decide kernel from its commit record and the decisions published after it."""
 
     name = STAGE
-    gathering = None
+    batch_rule = None
 
     def __init__(
         self,

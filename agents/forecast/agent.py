@@ -24,7 +24,7 @@ class ForecastStage:
     """Restores a kernel per pages partition: its commit record, the last L pages, coarse rows, published plans."""
 
     name = STAGE
-    gathering = None
+    batch_rule = None
 
     def __init__(self, topics: Topics, new_kernel: Callable[[int], ForecastKernel]) -> None:
         self._topics = topics

@@ -71,7 +71,10 @@ def find_slot(slots: SlotList, num_slots: int, slot: int) -> int:
 
 @compiled
 def open_slot(rows: PoolRows, slots: SlotList, slot: int, offset: int) -> int:
-    """Position of a slot in the list; the record at `offset` opens it if it is not open yet. The list must have room."""
+    """Position of a slot in the list, which must have room.
+
+    The record at `offset` opens the slot if it is not open yet.
+    """
     count = rows.counts[1]
     at = find_slot(slots, count, slot)
     if at == count or slots.slot[at] != slot:

@@ -45,11 +45,12 @@ from streams.runtime.transport import (
 )
 from streams.topics import PLAN_BYTES
 
-# Whether this process has come to the limit of what it may have open: errors then name everything but the cause.
-
 
 def descriptor_limit() -> str | None:
-    """A sentence where no file or connection can be opened any more, else None."""
+    """A sentence on cause and remedy if the process has reached its limit of open files, else None.
+
+    At that limit other errors name everything but the cause.
+    """
     try:
         os.close(os.dup(2))
     except OSError as error:
@@ -61,14 +62,15 @@ def descriptor_limit() -> str | None:
     return None
 
 
-# How a worker's life ends that must not go on: crash-only, so nothing is caught and nothing is acknowledged.
-
-
 _AUTHORIZATION_ERRORS = (TopicAuthorizationFailedError, GroupAuthorizationFailedError, ClusterAuthorizationFailedError)
 
 
 def crash(stage: str, error: BaseException) -> None:
-    """Say one clear sentence and leave at once: exit code of a `ContractBroken`, else 1 and the trace of the bug."""
+    """Print one sentence and exit at once, with the exit code of a `ContractBroken`, else 1 and a stack trace.
+
+    Nothing is cleaned up or acknowledged: the replacement rebuilds the state from Kafka (crash-only software, Candea
+    and Fox, HotOS 2003).
+    """
     kind = ""
     cause = descriptor_limit()
     if cause is not None:
@@ -99,9 +101,6 @@ def crash(stage: str, error: BaseException) -> None:
     os._exit(error.exit_code if isinstance(error, ContractBroken) else 1)
 
 
-# How a worker reaches Kafka, as Faust and aiokafka want to be told.
-
-
 @dataclass(frozen=True, slots=True)
 class ConnectionConfig:
     """How the worker reaches Kafka.
@@ -122,7 +121,7 @@ class ConnectionConfig:
     producer_linger_s: float = 0.0
 
     def credentials(self) -> faust.SASLCredentials | faust.SSLCredentials | None:
-        """The same security as Faust spells it; None for plain text."""
+        """The security settings in the form that Faust takes; None for plain text."""
         context = self.security.get("ssl_context")
         mechanism = self.security.get("sasl_mechanism")
         if mechanism is not None:
@@ -135,16 +134,13 @@ class ConnectionConfig:
         return faust.SSLCredentials(context=context) if context is not None else None
 
 
-# Python's cycle collector, kept away from what is made to stay, and from a slot's work.
-
-
-# Of the objects that a slot makes next to none are cycles: by default, a few hundred at a time, they are looked through
-# every few milliseconds, those of a thousand workloads for a twentieth of the CPU.
+# New objects that start a run of the garbage collector. A slot makes next to no cycles, and with Python's default of
+# some hundred objects the collector takes a twentieth of the CPU for a thousand workloads.
 _COLLECTION_THRESHOLD_OBJECTS: Final = 50_000
 
 
 def tune_garbage_collector() -> None:
-    """Leave what there is for good, garbage included, and look through new objects by the ten thousands."""
+    """Exclude all present objects from garbage collection, and raise the threshold for new ones."""
     gc.freeze()
     gc.set_threshold(_COLLECTION_THRESHOLD_OBJECTS)
     gc.enable()
@@ -152,10 +148,10 @@ def tune_garbage_collector() -> None:
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Nothing is looked through for garbage while the block runs.
+    """Switch the garbage collector off while the block runs.
 
-    State that is read back is millions of objects, all of which stay: looked through each time that their number has
-    grown by a quarter, they take a third of the time again. Where the collector is off already it stays so.
+    Restoring state makes millions of objects, all of which stay. Collecting meanwhile takes a third more time.
+    A collector that is off already stays off.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -166,13 +162,13 @@ def without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-# A request carries one batch per partition: in batches of the usual 16 KiB a slot's answers take dozens of round trips.
-# Well below the megabyte that brokers allow a batch by default.
-_BATCH_BYTES: Final = 1 << 19
+# Size of a producer batch. A request carries one batch per partition, so with the usual 16 KiB the outputs of a slot
+# take dozens of round trips. Brokers allow a megabyte by default.
+_MAX_BATCH_BYTES: Final = 1 << 19
 
 
 class Stage(Protocol):
-    """One of ingest, forecast, decide: the topics it reads and how a partition's kernel comes back to life."""
+    """One of ingest, forecast, decide: its input topics, and how the kernel of a partition is restored."""
 
     @property
     def name(self) -> str: ...
@@ -181,12 +177,12 @@ class Stage(Protocol):
     def input_topics(self) -> tuple[str, ...]: ...
 
     @property
-    def gathering(self) -> BatchRule | None:
-        """How small batches of its topics are folded together; None = they are folded as they come."""
+    def batch_rule(self) -> BatchRule | None:
+        """How small batches of its topics are folded together; None = every batch on its own."""
         ...
 
     async def restore(self, topic: str, partition: int, reader: LogReader) -> Kernel:
-        """Kernel of a partition as the logs say; a fresh one when they say nothing.
+        """The kernel of a partition with the state of the logs; a fresh one when the logs hold none.
 
         Raises:
             ContractBroken: state exists but cannot be restored exactly; names the remedy.
@@ -196,12 +192,12 @@ class Stage(Protocol):
 
 @dataclass(slots=True)
 class HostStatus:
-    """What health checks may see; written by the host only.
+    """State of the host for health checks; only the host writes it.
 
     Attributes:
-        restored: the assigned partitions have their state back; False from a rebalance on until it is so again.
-        restoring: it is being read back right now.
-        restore_marks: grows with everything that is read back.
+        restored: the assigned partitions have their state; False from a rebalance until the restore is done.
+        restoring: a restore is running.
+        restore_marks: a counter that grows with every answer of the broker during a restore.
     """
 
     assigned: frozenset[tuple[str, int]] = frozenset()
@@ -233,7 +229,7 @@ class StageHost:
         self._fail_point = fail_point
         self._withhold = withhold
         self._lanes = self.status.lanes
-        self._losses = LossReport(self._meter)
+        self._loss_report = LossReport(self._meter)
         self._generation = -1
         self.app = self._new_app()
         install(
@@ -245,7 +241,7 @@ class StageHost:
                 on_removed=self._on_removed,
             ),
         )
-        # Faust signals pass positional arguments that we do not need; strong references keep the handlers alive.
+        # Faust keeps weak references to handlers only, so the host holds them.
         self._handlers = (self._on_rebalance_complete, self._on_partitions_revoked)
         self.app.on_rebalance_complete.connect(self._handlers[0])
         self.app.on_partitions_revoked.connect(self._handlers[1])
@@ -277,7 +273,7 @@ class StageHost:
             producer_acks=-1,
             producer_linger=c.producer_linger_s,
             producer_max_request_size=PLAN_BYTES,
-            producer_max_batch_size=_BATCH_BYTES,
+            producer_max_batch_size=_MAX_BATCH_BYTES,
         )
 
     def batch_topic(self, name: str) -> Any:
@@ -286,7 +282,7 @@ class StageHost:
         return self.app.topic(name, schema=schema)
 
     async def accept(self, batch: FetchedBatch) -> None:
-        """Give a batch to its lane; batches of an older generation are dropped, their offsets will be read again."""
+        """Give a batch to its lane; batches of an older generation are dropped, and their offsets are read again."""
         lane = self._lanes.get((batch.topic, batch.partition))
         if lane is None or batch.generation != self._generation or batch.generation != self.app.consumer_generation_id:
             return
@@ -299,24 +295,24 @@ class StageHost:
     async def send(self, records: Sequence[OutRecord]) -> list[Any]:
         """Publish a few records, in order, and await the broker's acknowledgement of each."""
         producer = self.app.producer
-        with self._leaving():
+        with self._cancelled_when_stopping():
             futures = [
                 await producer.send(r.topic, r.key, r.value, r.partition, None, list(r.headers)) for r in records
             ]
             return list(await asyncio.gather(*futures))
 
-    async def send_answers(self, records: Sequence[OutRecord]) -> None:
-        """Publish what a stage answers, in batches, and await the broker's acknowledgement of all."""
-        with self._leaving():
+    async def send_outputs(self, records: Sequence[OutRecord]) -> None:
+        """Publish the outputs of a stage in batches, and await the broker's acknowledgement of all."""
+        with self._cancelled_when_stopping():
             await send_batches(kafka_producer(self.app), [r for r in records if not self._withhold(r)])
 
     @contextmanager
-    def _leaving(self) -> Iterator[None]:
+    def _cancelled_when_stopping(self) -> Iterator[None]:
         try:
             yield
         except Exception as error:
             if self.app.should_stop:
-                # A worker that leaves takes its producer away from whoever still publishes: the next owner repeats it.
+                # A worker that stops closes the producer of lanes that still publish. The next owner repeats their work.
                 raise asyncio.CancelledError(str(error)) from error
             raise
 
@@ -351,7 +347,7 @@ class StageHost:
         if lane is None:
             return
         try:
-            self._losses.while_running(tp.topic, tp.partition, lane, wanted, first)
+            self._loss_report.while_running(tp.topic, tp.partition, lane, wanted, first)
         except ContractBroken as error:
             self._on_failure(lane.stage, error)
 
@@ -367,7 +363,10 @@ class StageHost:
         await asyncio.gather(*(lane.close() for lane in closing))
 
     async def _on_rebalance_complete(self, *_args: Any, **_kwargs: Any) -> None:
-        """Awaited by Faust before it seeks and before the flow resumes: only here does restoring not race."""
+        """Restore the state of the assigned partitions.
+
+        Faust awaits this handler before it seeks and before the flow resumes, so a restore cannot race with reading.
+        """
         started = monotonic()
         await self._close_lanes(list(self._lanes))
         self._generation = self.app.consumer_generation_id
@@ -385,7 +384,7 @@ class StageHost:
                         stage_name = f"{stage.name} of {topic}/{partition}"
                         kernel = await stage.restore(topic, partition, reader)
                         if lost := await check_retention(topic, partition, kernel, reader):
-                            self._losses.count(lost)
+                            self._loss_report.count(lost)
                         self._fail_point("restore.partition")
                         self._lanes[topic, partition] = self._new_lane(stage, TP(topic, partition), kernel)
         except asyncio.CancelledError:
@@ -410,10 +409,10 @@ class StageHost:
         return Lane(
             stage=stage.name,
             kernel=kernel,
-            send=self.send_answers,
+            send=self.send_outputs,
             mark_safe=lambda offset: cast("BatchConsumer", self.app.consumer).mark_safe(tp, offset, generation),
             meter=self._meter,
             on_failure=on_failure,
             fail_point=self._fail_point,
-            gathering=stage.gathering,
+            batch_rule=stage.batch_rule,
         )

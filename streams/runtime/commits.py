@@ -1,7 +1,7 @@
-"""Commit records and coarse rows on the wire: msgpack with a digest; large ones are cut into chunks.
+"""Commit records of the forecast and decide stages: msgpack with a digest, cut into chunks, chained by digest.
 
-A commit record holds every number that the next output of a stage reads and that its input log does not still hold,
-plus the offset to resume from. It is chained to its predecessor by digest.
+A commit record holds the offset to resume from. It also holds every number that the next output of a stage needs and
+that its input log no longer holds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Chunk(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """A commit record put together again. `stamp_ms` is the broker stamp of its last chunk."""
+    """A commit record assembled from its chunks. `stamp_ms` is the broker stamp of the last chunk."""
 
     stage: str
     partition: int
@@ -84,7 +84,7 @@ class CommitChain:
         self._digest: str | None = None
 
     def follow(self, commit: Commit) -> None:
-        """Go on after this one, which an earlier life wrote."""
+        """Continue the chain after this commit of an earlier worker."""
         self._sequence, self._digest = commit.sequence, commit.digest
 
     def append(self, body: bytes) -> list[OutRecord]:
@@ -97,8 +97,8 @@ class CommitChain:
 class CommitAssembler:
     """Fed with the records of a commits partition in log order; keeps the newest complete commit of one stage.
 
-    The chain decides, not the place in the log: a paused worker that wakes up may write an older commit after newer
-    ones, or the same one again. Chunks that never became whole (their writer died between them) stay without effect.
+    The chain decides, not the position in the log: a paused worker that wakes up may write an older commit after newer
+    ones, or repeat one. Incomplete commits, whose writer died between chunks, have no effect.
 
     Args:
         topic: full name of the topic, for what errors say.
@@ -168,23 +168,21 @@ def _commit_of(chunks: dict[int, _Chunk], record: LogRecord, where: str) -> Comm
 
 
 def version_mismatch(found: int) -> str:
+    """Clause of an error message on a record of another format version."""
     return (
         f"has version {found}, this release writes {VERSION}; run the release that wrote it, or `harmony state reset`"
     )
 
 
 def encode_body(value: Any) -> bytes:
-    """Msgpack of plain data and structs; equal values give equal bytes."""
+    """Msgpack bytes of plain data and structs; equal values give equal bytes."""
     return msgspec.msgpack.encode(value, order="deterministic")
-
-
-# Where a stage stood last: the newest complete commit record of its partition.
 
 
 async def newest_commit(reader: LogReader, topic: str, stage: str, partition: int) -> Commit | None:
     """The newest complete commit record of a stage in its commits partition, looking back in growing stretches."""
     begin, end = await reader.bounds(topic, partition)
-    stretch = 8  # of a large fleet each of them is megabytes
+    stretch = 8  # records; those of a large fleet have megabytes each
     while True:
         start = max(begin, end - stretch)
         assembler = CommitAssembler(stage, partition, topic)
@@ -192,7 +190,7 @@ async def newest_commit(reader: LogReader, topic: str, stage: str, partition: in
             async for record in reader.read(topic, partition, start, end):
                 assembler.feed(record)
         except ContractBroken:
-            # A stretch that begins with what a paused worker wrote again looks torn; the whole log does not.
+            # A stretch that begins with a repeated commit of a paused worker looks torn, though the whole log is not.
             if start == begin:
                 raise
         else:

@@ -1,8 +1,8 @@
-"""The one machine that all three stages share: per partition a lane that folds, publishes, commits, in that order.
+"""A lane: the queue, kernel and task of one partition, shared by all three stages.
 
-A lane reads its partition's batches in order and gives them to a kernel. For each emission of the kernel it publishes
-the outputs, awaits the broker, publishes the commit record, awaits, and marks the resume offset safe. Any exception
-ends the process: the log, not a retry loop, is what makes the next life right.
+A lane reads the batches of its partition in order and gives them to a kernel. For each emission of the kernel it
+publishes the outputs and awaits the broker, publishes the commit record and awaits the broker, and marks the resume
+offset safe. On any exception the process exits, and its replacement rebuilds the state from the log.
 """
 
 from __future__ import annotations
@@ -21,77 +21,84 @@ SendGroup = Callable[[Sequence[OutRecord]], Awaitable[None]]
 FailPoint = Callable[[str], None]
 WaitsFor = Literal["", "kernel", "kafka"]
 
+# Batches that wait in a lane before its agent must wait.
 _MAX_QUEUED_BATCHES = 2
+# Emissions that are published together.
 _MAX_GROUPED_EMISSIONS = 4
+# Records whose work a kernel may defer.
 _MAX_DEFERRED_RECORDS = 16
 
 
 class Kernel(Protocol):
-    """State of one partition: a pure function of its log (given the same forecasters)."""
+    """State of one partition: a pure function of its log and of the forecasters."""
 
     @property
     def resume_offset(self) -> int | None:
-        """Where reading starts in this life; None = the partition has no state yet."""
+        """Offset where reading starts; None = the partition has no state yet."""
         ...
 
     def fold(self, records: Sequence[LogRecord]) -> AsyncGenerator[Emission, None]:
-        """Fold records in log order; yield what must be published before anything later is."""
+        """Fold records in log order; yield emissions in the order of publication."""
         ...
 
 
 @runtime_checkable
 class LossTolerantKernel(Kernel, Protocol):
-    """A kernel that can go on where retention has removed what it had not read yet."""
+    """A kernel that can continue after retention has removed records that it had not read."""
 
     def skip_lost(self, first_offset: int) -> None:
-        """Go on at this offset; what lay before it is lost, and somebody says so."""
+        """Continue at this offset; the records before it are lost. The caller reports the loss."""
         ...
 
 
 @runtime_checkable
 class DeferringKernel(Kernel, Protocol):
-    """A kernel that puts off what nobody waits for, its commit records among it, while there are records to fold.
+    """A kernel that defers work without urgency, such as its commit records, while there are records to fold.
 
-    After a crash what has no commit record is read again, and adopted as far as it was published.
+    After a crash, records without a commit record are read again. The kernel adopts outputs that were published.
     """
 
     @property
-    def put_off(self) -> int:
-        """Grows by at most one with each record that is folded; 0 = nothing is put off."""
+    def num_deferred(self) -> int:
+        """Records whose work is deferred; grows by at most one with each record that is folded."""
         ...
 
-    async def quiet(self) -> None:
-        """Wait for a good moment; cancelled when there are records to fold."""
+    async def wait_until_idle(self) -> None:
+        """Wait until the deferred work delays nothing else; cancelled when there are records to fold."""
         ...
 
-    def settle(self) -> AsyncGenerator[Emission, None]:
-        """Do what was put off."""
+    def flush_deferred(self) -> AsyncGenerator[Emission, None]:
+        """Do the deferred work."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRule:
-    """How small batches are folded together: each fold costs a millisecond, however few records it has.
+    """How small batches are folded together; each fold costs a millisecond, however few records it has.
 
     Attributes:
-        urgent: whether a record is not waited with, nor what came before it.
-        enough: records that are not waited with.
-        enough_bytes: nor are as many bytes of values; a packed record holds hundreds of samples.
-        longest_s: how long the first of them may wait.
+        urgent: whether a record ends the wait, for itself and for the records before it.
+        max_records: number of records that ends the wait.
+        max_bytes: bytes of values that end the wait; a packed record holds hundreds of samples.
+        max_wait_s: longest wait of the first record.
     """
 
     urgent: Callable[[LogRecord], bool]
-    enough: int = 1024
-    enough_bytes: int = 1 << 19
-    longest_s: float = 0.1
+    max_records: int = 1024
+    max_bytes: int = 1 << 19
+    max_wait_s: float = 0.1
 
 
 class Lane:
     """One partition's queue, kernel and task.
 
-    `marks` grows with everything that the lane gets done, and `waits_for` says who has the word: nobody (it is idle),
-    the kernel that folds, or Kafka, which has not acknowledged yet. `full` says that its agent waits for room in it,
-    with whatever else the agent was given behind that. Watchdogs live on them.
+    Watchdogs read its attributes.
+
+    Attributes:
+        next_offset: offset of the next record that is accepted.
+        marks: a counter that grows with every step of work.
+        waits_for: "" while idle, `kernel` while it folds, `kafka` while an acknowledgement is outstanding.
+        full: whether its agent waits for room in the queue, and with it all later batches of the agent.
     """
 
     def __init__(
@@ -104,7 +111,7 @@ class Lane:
         on_failure: Callable[[str, BaseException], None],
         fail_point: FailPoint,
         now_ms: Callable[[], float] = lambda: time() * 1000,
-        gathering: BatchRule | None = None,
+        batch_rule: BatchRule | None = None,
     ) -> None:
         self.stage = stage
         self.kernel = kernel
@@ -118,14 +125,14 @@ class Lane:
         self._on_failure = on_failure
         self._fail_point = fail_point
         self._now_ms = now_ms
-        self._gathering = gathering
+        self._batch_rule = batch_rule
         self._queue: asyncio.Queue[list[LogRecord]] = asyncio.Queue(_MAX_QUEUED_BATCHES)
         self._arrived = asyncio.Event()
-        self._left: list[LogRecord] = []  # of a batch with more than may be put off
+        self._rest: list[LogRecord] = []  # the rest of a batch with more records than may be deferred
         self._task = asyncio.create_task(self._run(), name=f"lane-{stage}")
 
     async def put(self, records: list[LogRecord]) -> None:
-        """Hand over the next contiguous records; waits while the lane is behind (this is the back-pressure).
+        """Queue the next contiguous records; waits while the queue is full, which is the back-pressure.
 
         Raises:
             ContractBroken: the records do not follow on what was folded before.
@@ -145,21 +152,21 @@ class Lane:
             self.full = False
 
     def skip_lost(self, wanted: int, first: int) -> None:
-        """Of a forgiving kernel: the offsets from `wanted` on are lost, and the log goes on at `first`."""
-        # Later on a gap is as good as a marker's. The first record of this life is where the kernel says.
+        """Tell a loss-tolerant kernel that the offsets from `wanted` on are lost and the log continues at `first`."""
+        # The kernel decides only where the first record is read. A later gap is treated like a transaction marker.
         if self.next_offset == wanted == self.kernel.resume_offset and isinstance(self.kernel, LossTolerantKernel):
             self.kernel.skip_lost(first)
             self.next_offset = self.kernel.resume_offset
 
     def _gap_allowed(self, first: int) -> bool:
-        # Offsets inside a log may be missing (transaction markers); missing before the very first record is retention.
+        # Transaction markers leave gaps inside a log. A gap before the first record is due to retention.
         return self.next_offset != self.kernel.resume_offset and first > (self.next_offset or 0)
 
     async def close(self) -> None:
-        """Stop without finishing; what was not committed is read again by the next owner."""
+        """Stop without finishing; the next owner of the partition reads uncommitted records again."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-        # The agent may wait in `put` for room that nobody makes any more, and with it the partition's next lane.
+        # The agent may still wait in `put` for room in this queue, and would block the next lane of the partition.
         while not self._queue.empty():
             self._queue.get_nowait()
 
@@ -169,15 +176,15 @@ class Lane:
                 emissions = await self._next()
                 self.waits_for = "kernel"
                 self.marks += 1
-                # A lane that is closed while it publishes ends its kernel's work too: others may give way to that, and
-                # nobody collects garbage in time to tell them that it is over.
+                # A lane that is closed while it publishes must end its kernel's generator at once: other lanes may wait
+                # for it, and the garbage collector would end it too late.
                 async with aclosing(emissions):
                     await self._publish_all(emissions)
                 self.waits_for = ""
                 self.marks += 1
         except asyncio.CancelledError:
             raise
-        except BaseException as error:  # noqa: BLE001 - crash-only: whatever it is, this life is over
+        except BaseException as error:  # noqa: BLE001 - crash-only: every error ends the process
             self._on_failure(self.stage, error)
 
     async def _publish_all(self, emissions: AsyncGenerator[Emission, None]) -> None:
@@ -192,25 +199,25 @@ class Lane:
             await self._publish(group)
 
     async def _next(self) -> AsyncGenerator[Emission, None]:
-        """What the kernel says to the next records, or, while there are none, what it had put off."""
-        patient = self.kernel if isinstance(self.kernel, DeferringKernel) else None
-        if patient is not None and patient.put_off and await self._quiet(patient):
-            return patient.settle()
-        records = self._left or await self._gathered(await self._queue.get())
-        if patient is not None:
-            room = _MAX_DEFERRED_RECORDS - patient.put_off
-            records, self._left = records[:room], records[room:]
+        """Emissions for the next records, or those of deferred work while there are none."""
+        deferring = self.kernel if isinstance(self.kernel, DeferringKernel) else None
+        if deferring is not None and deferring.num_deferred and await self._flush_is_due(deferring):
+            return deferring.flush_deferred()
+        records = self._rest or await self._batch(await self._queue.get())
+        if deferring is not None:
+            room = _MAX_DEFERRED_RECORDS - deferring.num_deferred
+            records, self._rest = records[:room], records[room:]
         self._meter.observe("stage_batch_records", len(records), stage=self.stage)
         return self.kernel.fold(records)
 
-    async def _quiet(self, kernel: DeferringKernel) -> bool:
-        """Whether what was put off is due: at a good moment, if no records come before it, and not beyond a bound."""
-        if kernel.put_off >= _MAX_DEFERRED_RECORDS:
+    async def _flush_is_due(self, kernel: DeferringKernel) -> bool:
+        """Whether to flush deferred work: at the limit, or when the kernel is idle and no record has arrived."""
+        if kernel.num_deferred >= _MAX_DEFERRED_RECORDS:
             return True
-        if self._left or not self._queue.empty():
+        if self._rest or not self._queue.empty():
             return False
         self._arrived.clear()
-        waiting = [asyncio.create_task(kernel.quiet()), asyncio.create_task(self._arrived.wait())]
+        waiting = [asyncio.create_task(kernel.wait_until_idle()), asyncio.create_task(self._arrived.wait())]
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -218,14 +225,14 @@ class Lane:
                 task.cancel()
         return self._queue.empty()
 
-    async def _gathered(self, records: list[LogRecord]) -> list[LogRecord]:
-        """These records and those that come while they may wait."""
-        rule, newest = self._gathering, records
+    async def _batch(self, records: list[LogRecord]) -> list[LogRecord]:
+        """These records, and those that arrive while the batch rule lets them wait."""
+        rule, newest = self._batch_rule, records
         if rule is None:
             return records
-        deadline = monotonic() + rule.longest_s
+        deadline = monotonic() + rule.max_wait_s
         num_bytes = _num_bytes(records)
-        while len(records) < rule.enough and num_bytes < rule.enough_bytes and not any(map(rule.urgent, newest)):
+        while len(records) < rule.max_records and num_bytes < rule.max_bytes and not any(map(rule.urgent, newest)):
             try:
                 async with asyncio.timeout(deadline - monotonic()):
                     newest = await self._queue.get()
@@ -235,28 +242,28 @@ class Lane:
             num_bytes += _num_bytes(newest)
         return records
 
-    async def _deliver(self, records: Sequence[OutRecord]) -> None:
+    async def _send_and_wait(self, records: Sequence[OutRecord]) -> None:
         self.waits_for = "kafka"
         await self._send(records)
         self.waits_for = "kernel"
         self.marks += 1
 
     async def _publish(self, group: list[Emission]) -> None:
-        """All outputs of the group, then its commit records: a crash in between repeats outputs and loses none."""
+        """Publish all outputs of the group, then its commits: a crash in between repeats outputs and loses none."""
         started = monotonic()
         depth = max(len(emission.outputs) for emission in group)
         for level in range(depth):
             records = [r for e in group if level < len(e.outputs) for r in e.outputs[level]]
             if records:
                 self._fail_point(f"{self.stage}.before_outputs")
-                await self._deliver(records)
+                await self._send_and_wait(records)
                 self._fail_point(f"{self.stage}.after_outputs")
         commits = [r for e in group for r in e.commits]
         if commits:
             self._fail_point(f"{self.stage}.before_commit")
-            await self._deliver(commits)
+            await self._send_and_wait(commits)
             self._fail_point(f"{self.stage}.after_commit")
-            # Without a commit record there is no state behind an offset: the group must not remember it.
+            # Only a commit record puts state behind an offset, so the group commits no offset without one.
             self._mark_safe(group[-1].resume_offset)
         self._meter.observe("stage_seconds", monotonic() - started, stage=self.stage)
         for emission in group:

@@ -1,6 +1,6 @@
-"""Publishes a stage's answers in whole batches: a thousand records cost a thousand futures and tasks otherwise.
+"""Publishes the outputs of a stage in whole batches: sent one by one, every record costs a future and a task.
 
-Records of one partition keep their order. Few of them, or large ones, go the way of the client's own accumulator.
+Records of one partition keep their order. A few records, or large ones, go through the client's own accumulator.
 """
 
 from __future__ import annotations
@@ -14,14 +14,18 @@ from aiokafka.partitioner import murmur2
 
 from streams.log import OutRecord
 
-_MIN_BATCH_RECORDS: Final = 8  # records of a partition that are not worth a batch
-_MAX_BATCHED_VALUE_BYTES: Final = 1 << 16  # of a value, beside which a batch saves nothing
+_MIN_BATCH_RECORDS: Final = 8  # fewer records of a partition are sent one by one
+_MAX_BATCHED_VALUE_BYTES: Final = 1 << 16  # a larger value makes a batch useless
 _KEY_CACHE_ENTRIES: Final = 1 << 17
 
 
 @lru_cache(_KEY_CACHE_ENTRIES)
 def partition_of(key: bytes, num_partitions: int) -> int:
-    """As every Kafka client places a key."""
+    """Partition of a key, as the default partitioner of every Kafka client computes it.
+
+    >>> partition_of(b"chat", 4)
+    2
+    """
     hashed: int = murmur2(key)
     return (hashed & 0x7FFFFFFF) % num_partitions
 
@@ -44,7 +48,7 @@ async def send_batches(producer: Any, records: Sequence[OutRecord]) -> None:
                 counts[record.topic] = len(await producer.partitions_for(record.topic))
             partition = partition_of(record.key, counts[record.topic])
         grouped.setdefault((record.topic, partition), []).append(record)
-    await asyncio.gather(*(_send_partition(producer, *place, its) for place, its in grouped.items()))
+    await asyncio.gather(*(_send_partition(producer, *place, group) for place, group in grouped.items()))
 
 
 async def _send_each(producer: Any, records: Sequence[OutRecord]) -> None:

@@ -1,4 +1,4 @@
-"""Reads stretches of Kafka logs outside the group: how stages restore what they had published."""
+"""Reads stretches of Kafka logs outside the group, to restore state, and checks that the logs still hold the rest."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from streams.runtime.lane import Kernel, Lane, LossTolerantKernel
 from streams.runtime.transport import stop_in_time
 
 _FETCH_BYTES = 8 << 20
-# The broker answers a connection's requests one after the other: at the end of a log, each question about offsets would
-# wait behind a fetch that waits for new records. Half a second each made a restore take 40 s.
+# The broker answers the requests of a connection one after the other, so at the end of a log every request for offsets
+# waits behind a fetch. With the default of half a second a restore takes 40 s.
 _FETCH_WAIT_MS = 10
-# What the client waits before it asks again for what it was not told at once, as of each topic that it turns to.
+# Pause before the client repeats a request that was not answered at once, such as the first one for a topic.
 _RETRY_MS = 10
 
 
@@ -52,7 +52,7 @@ class LogReader:
 
     async def __aenter__(self) -> Self:
         await self._consumer.start()
-        # The client's coordinator task must have begun before `stop` cancels it: one that never ran makes it raise.
+        # `stop` raises if it cancels the client's coordinator task before that task has begun.
         await asyncio.sleep(0)
         return self
 
@@ -110,7 +110,7 @@ class LogReader:
                         if r.offset >= end:
                             return
                         yield LogRecord(r.offset, r.timestamp, r.key, r.value)
-                # What was buffered is handed out without waiting: heartbeats and probes need their turn.
+                # Buffered records come without waiting, so heartbeats and probes get their turn here.
                 await asyncio.sleep(0)
                 position = await self._consumer.position(tp)
         except OffsetOutOfRangeError as error:
@@ -122,29 +122,27 @@ class LogReader:
             self._consumer.pause(tp)
 
 
-# Whether a log still holds what state wants to read next, when it is restored and while its worker runs.
-
-
+# Shortest time between two messages on losses of the same partition.
 _REPORT_INTERVAL_S = 60.0
 
 
 class LossReport:
-    """Telemetry that retention removes before it is read: all of it is counted, and said once a minute at most."""
+    """Telemetry that retention removes before it is read: counts all of it, and reports it once a minute at most."""
 
     def __init__(self, meter: Meter, now_s: Callable[[], float] = monotonic) -> None:
         self._meter = meter
         self._now_s = now_s
-        self._said_s: dict[tuple[str, int], float] = {}
+        self._reported_s: dict[tuple[str, int], float] = {}
 
     def count(self, num_offsets: int) -> None:
-        """Offsets that are lost; those of transaction markers, which are no records, cannot be told apart."""
+        """Count lost offsets; those of transaction markers, which are no records, are included."""
         self._meter.count("telemetry_lost_total", num_offsets)
 
     def while_running(self, topic: str, partition: int, lane: Lane, wanted: int, first: int) -> None:
-        """The log of a running lane has lost the offsets from `wanted` on and goes on at `first`.
+        """Handle a loss in a running lane: the offsets from `wanted` on are gone, and the log continues at `first`.
 
         Raises:
-            ContractBroken: nobody may skip them.
+            ContractBroken: the kernel tolerates no loss.
         """
         lost = _removed_offsets(wanted, first)
         if not isinstance(lane.kernel, LossTolerantKernel):
@@ -152,19 +150,19 @@ class LossReport:
         lane.skip_lost(wanted, first)
         self.count(first - wanted)
         now_s = self._now_s()
-        if now_s - self._said_s.get((topic, partition), -_REPORT_INTERVAL_S) >= _REPORT_INTERVAL_S:
-            self._said_s[topic, partition] = now_s
+        if now_s - self._reported_s.get((topic, partition), -_REPORT_INTERVAL_S) >= _REPORT_INTERVAL_S:
+            self._reported_s[topic, partition] = now_s
             _report_loss(topic, partition, lost, "Workers are too slow, or telemetry is kept too short (retention)")
 
 
 async def check_retention(topic: str, partition: int, kernel: Kernel, reader: LogReader) -> int:
-    """A kernel that may skip what is lost is told to, and the operator hears of it.
+    """Check that the log holds the next records of a kernel; a loss-tolerant kernel skips lost ones with a message.
 
     Returns:
-        How many offsets are lost.
+        Number of lost offsets.
 
     Raises:
-        ContractBroken: the log ends before, or has lost what nobody may skip.
+        ContractBroken: the log ends before the resume offset, or has lost records that the kernel needs.
     """
     resume = kernel.resume_offset
     if resume is None:
@@ -186,7 +184,7 @@ async def check_retention(topic: str, partition: int, kernel: Kernel, reader: Lo
 
 
 def report_lost_history(topic: str, partition: int, lost_rows: int) -> None:
-    """The operator hears that forecasts of a partition rest on less than those of a worker that ran on."""
+    """Report that forecasts of a partition rest on a shorter history than those of a worker without a restart."""
     _write_line(
         f"history is lost: {topic}/{partition}: {lost_rows} of the ten-minute means of the past week were removed by "
         "retention; forecasts go on with a shorter past. Raise the topic's retention.bytes"
@@ -216,7 +214,7 @@ def _write_line(sentence: str) -> None:
 
 
 async def _first_record(topic: str, partition: int, reader: LogReader, begin: int, end: int) -> int:
-    """Offset of the first record that is left: a log may begin with markers of transactions, which nobody can read."""
+    """Offset of the first record: a log may begin with transaction markers, which are not readable."""
     async with aclosing(reader.read(topic, partition, begin, end)) as records:
         async for record in records:
             return record.offset

@@ -1,7 +1,7 @@
-"""Ticks: records without content that let time pass on silent partitions.
+"""Ticks: records without content that advance stream time on idle partitions.
 
-Any number of writers may tick, a paused worker that wakes up included: a tick can only say that the broker's clock was
-there. In replays and accelerated runs the publisher ticks instead, and workers must not.
+Any number of writers may tick, and a paused worker that wakes up does no harm: a tick only says that the broker's clock
+has reached an instant. In replays and accelerated runs the publisher ticks instead, and workers must not.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Ticker:
     async def round(self) -> int:
         """Tick once; returns the number of partitions ticked.
 
-        The broker's last stamp is the clock, so that a worker with a wrong clock ticks right; only the very first round
-        has to use our own.
+        The clock is the broker's last stamp, so that a wrong clock of the worker does no harm. Only the first round
+        uses the worker's clock.
         """
         partitions = self._assigned()
         if not partitions:

@@ -162,6 +162,11 @@ class Life:
 
 
 def _at_rest(lane: Lane) -> bool:
-    """Whether a lane has nothing left to do: one that waits for a good moment for what it had put off has."""
+    """Whether a lane has nothing left to do; one with deferred work has."""
     patient = lane.kernel if isinstance(lane.kernel, DeferringKernel) else None
-    return lane._queue.empty() and not lane._left and lane.waits_for == "" and (patient is None or not patient.put_off)
+    return (
+        lane._queue.empty()
+        and not lane._left
+        and lane.waits_for == ""
+        and (patient is None or not patient.num_deferred)
+    )

@@ -38,13 +38,13 @@ async def test_decisions_of_a_slot_leave_before_their_commit_records_and_before_
     with precedence.ahead():  # a partition is still being planned
         await lane.put(rows[:2])
         await lane.put(rows[2:])
-        await until(lambda: decide.put_off == 3 and not lane.waits_for)
+        await until(lambda: decide.num_deferred == 3 and not lane.waits_for)
         assert {topic for topic, _ in said} == {TOPICS.decisions, TOPICS.commands}
         assert safe == []
     await until(lambda: safe and not lane.waits_for)
     assert safe == [3]
     assert said[-6:] == [*[(TOPICS.commits, 0)] * 3, ("told", 1), ("told", 2), ("told", 3)]
-    assert decide.put_off == 0
+    assert decide.num_deferred == 0
     await lane.close()
 
 

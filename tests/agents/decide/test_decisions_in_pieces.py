@@ -101,8 +101,8 @@ def test_of_a_large_plan_not_all_is_kept_until_it_is_told_and_totals_are_those_o
         async for emission in lane.fold(plans(2)):
             emissions.append(emission)
             assert len(emissions) - len(seen) <= 5
-        assert lane.put_off == 2
-        sealed = [e async for e in lane.settle()]
+        assert lane.num_deferred == 2
+        sealed = [e async for e in lane.flush_deferred()]
         assert [e.resume_offset for e in sealed] == [2]
         return [o for o in outs(emissions) if o.topic == TOPICS.decisions]
 

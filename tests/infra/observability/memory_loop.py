@@ -78,7 +78,7 @@ class MemoryLoop:
         )
         lane.next_offset = None
         await lane.put(list(records))
-        while (not lane.marks or lane.waits_for or getattr(kernel, "put_off", 0)) and not self.failures:  # noqa: ASYNC110 - the lane has no event
+        while (not lane.marks or lane.waits_for or getattr(kernel, "num_deferred", 0)) and not self.failures:  # noqa: ASYNC110 - the lane has no event
             await asyncio.sleep(0)
         assert not self.failures, self.failures
         await lane.close()

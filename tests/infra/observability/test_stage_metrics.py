@@ -16,7 +16,7 @@ from infra.observability.metrics import PrometheusMeter
 from infra.observability.stage_metrics import DecideMetrics, IngestMetrics
 from infra.worker.watch import SourceWatch, closed_slots
 from streams.catalogue import DEFAULT_CATALOGUE
-from streams.ingest.kernel import LATENESS_BOUNDS_MS, IngestKernel, LatenessTally
+from streams.ingest.kernel import LATENESS_BOUNDS_MS, IngestKernel, LatenessHistogram
 from streams.log import Emission, LogRecord, OutRecord
 from streams.pages.codec import PageAssembler
 from streams.records.schema import encode_sample
@@ -105,7 +105,7 @@ async def test_lateness_is_how_far_a_sample_lay_behind_stream_time() -> None:
 
 
 def test_the_tally_sorts_as_a_histogram_does() -> None:
-    tally = LatenessTally()
+    tally = LatenessHistogram()
     lags = [0, 1, 500, 501, 3_600_000, 3_600_001, -7]
     tally.add(10_000_000, [10_000_000 - lag for lag in lags])
     counts, sum_ms = tally.take()

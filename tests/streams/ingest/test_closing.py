@@ -42,7 +42,7 @@ def log_of(seed: int, num_slots: int, gaps: float, silences: bool) -> list[LogRe
 
 def pages(log: list[LogRecord], config: StreamConfig, together: int) -> list[bytes]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(closing, "_GROUP_SAMPLES", together)
+        patch.setattr(closing, "_MAX_GROUP_SAMPLES", together)
         kernel = IngestKernel(0, "requests", config, DEFAULT_CATALOGUE, Topics())
         return [c.value or b"" for e in kernel.fold(log) for c in e.commits]
 

@@ -138,8 +138,8 @@ def test_batches_fold_to_what_single_records_fold_to(
     log = log_of(drawn, dense)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sample_reader, "_RUN_SAMPLES", bound)
-        patch.setattr(record_sorter, "_STRETCH_SAMPLES", bound)
-        patch.setattr(record_sorter, "_SLOW_SAMPLES", bound)
+        patch.setattr(record_sorter, "_MAX_STRETCH_SAMPLES", bound)
+        patch.setattr(record_sorter, "_MAX_SLOW_SAMPLES", bound)
         one_by_one, in_batches = restored([], config), restored([], config)
         alone = [e for record in log for e in one_by_one.fold([record])]
         batched = [e for piece in pieces(log, sizes) for e in in_batches.fold(piece)]

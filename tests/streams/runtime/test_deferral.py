@@ -1,4 +1,4 @@
-"""A kernel puts off what can wait; its lane settles that at a good moment, or when much has gathered."""
+"""A kernel defers work without urgency; its lane flushes that when it is idle, or at a limit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streams.log import Emission, LogRecord, OutRecord
 from tests.streams.runtime.lane_bench import Broker, Echo, records, until
 
 
-class Patient(Echo):
+class Deferring(Echo):
     """Writes one commit record for all that it folded, when it is quiet or much was put off."""
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class Patient(Echo):
         self.unsealed: list[int] = []
 
     @property
-    def put_off(self) -> int:
+    def num_deferred(self) -> int:
         return len(self.unsealed)
 
     async def fold(self, batch: Sequence[LogRecord]) -> AsyncGenerator[Emission, None]:
@@ -29,20 +29,20 @@ class Patient(Echo):
             self.unsealed.append(emission.resume_offset)
             yield emission._replace(commits=())
 
-    async def quiet(self) -> None:
+    async def wait_until_idle(self) -> None:
         await self.is_quiet.wait()
 
-    async def settle(self) -> AsyncGenerator[Emission, None]:
+    async def flush_deferred(self) -> AsyncGenerator[Emission, None]:
         newest, self.unsealed = self.unsealed[-1], []
         yield Emission((), (OutRecord("commits", None, b"%d" % (newest - 1)),), newest)
 
 
-async def test_what_was_put_off_waits_for_a_good_moment() -> None:
-    broker, kernel = Broker(), Patient()
+async def test_deferred_work_waits_for_an_idle_moment() -> None:
+    broker, kernel = Broker(), Deferring()
     lane = broker.lane(kernel)
     for first in range(3):
         await lane.put(records(first, 1))
-        await until(lambda first=first: kernel.put_off == first + 1 and lane.waits_for == "")
+        await until(lambda first=first: kernel.num_deferred == first + 1 and lane.waits_for == "")
     assert broker.safe == []
     assert lane.waits_for == ""
     kernel.is_quiet.set()
@@ -52,8 +52,8 @@ async def test_what_was_put_off_waits_for_a_good_moment() -> None:
     await lane.close()
 
 
-async def test_records_come_before_what_was_put_off_but_not_for_ever() -> None:
-    broker, kernel = Broker(), Patient()
+async def test_records_come_before_deferred_work_up_to_a_limit() -> None:
+    broker, kernel = Broker(), Deferring()
     lane = broker.lane(kernel)
     for first in range(40):
         await lane.put(records(first, 1))
@@ -66,14 +66,14 @@ async def test_records_come_before_what_was_put_off_but_not_for_ever() -> None:
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=6))
 async def test_no_batch_is_too_large_for_the_bound(sizes: list[int]) -> None:
-    broker, kernel = Broker(), Patient()
+    broker, kernel = Broker(), Deferring()
     lane = broker.lane(kernel)
     handed = 0
     for size in sizes:
         await lane.put(records(handed, size))
         handed += size
         await until(lambda handed=handed: len(kernel.folded) == handed and lane.waits_for == "")
-    await until(lambda: kernel.put_off < 16)
+    await until(lambda: kernel.num_deferred < 16)
     assert broker.safe == list(range(16, handed + 1, 16))
     commits = [at for at, (topic, _) in enumerate(broker.log) if topic == "commits"]
     assert [sum(topic == "first" for topic, _ in broker.log[:at]) for at in commits] == broker.safe
@@ -81,10 +81,10 @@ async def test_no_batch_is_too_large_for_the_bound(sizes: list[int]) -> None:
     await lane.close()
 
 
-async def test_a_lane_with_something_put_off_can_be_closed() -> None:
-    broker, kernel = Broker(), Patient()
+async def test_a_lane_with_deferred_work_can_be_closed() -> None:
+    broker, kernel = Broker(), Deferring()
     lane = broker.lane(kernel)
     await lane.put(records(0, 1))
-    await until(lambda: kernel.put_off == 1)
+    await until(lambda: kernel.num_deferred == 1)
     await lane.close()
     assert (broker.safe, broker.failures) == ([], [])

@@ -24,15 +24,15 @@ class Batches(Echo):
             yield emission
 
 
-def gathering_lane(broker: Broker, kernel: Echo, **rule: Any) -> Lane:
+def batching_lane(broker: Broker, kernel: Echo, **rule: Any) -> Lane:
     lane = broker.lane(kernel)
-    lane._gathering = BatchRule(**({"urgent": lambda record: record.offset % 10 == 9, "longest_s": 60.0} | rule))
+    lane._batch_rule = BatchRule(**({"urgent": lambda record: record.offset % 10 == 9, "max_wait_s": 60.0} | rule))
     return lane
 
 
 async def test_small_batches_are_folded_together_up_to_what_is_urgent() -> None:
     broker, kernel = Broker(), Batches()
-    lane = gathering_lane(broker, kernel)
+    lane = batching_lane(broker, kernel)
     for first, count in ((0, 3), (3, 1), (4, 6), (10, 2)):
         await lane.put(records(first, count))
         await asyncio.sleep(0.01)
@@ -44,7 +44,7 @@ async def test_small_batches_are_folded_together_up_to_what_is_urgent() -> None:
 
 async def test_enough_records_are_not_waited_with_and_few_not_for_long() -> None:
     broker, kernel = Broker(), Batches()
-    lane = gathering_lane(broker, kernel, urgent=lambda _: False, enough=5, longest_s=0.05)
+    lane = batching_lane(broker, kernel, urgent=lambda _: False, max_records=5, max_wait_s=0.05)
     for first in (0, 3):
         await lane.put(records(first, 3))
     await until(lambda: broker.safe and broker.safe[-1] == 6)
@@ -57,7 +57,7 @@ async def test_enough_records_are_not_waited_with_and_few_not_for_long() -> None
 
 async def test_few_large_records_are_not_waited_with() -> None:
     broker, kernel = Broker(), Batches()
-    lane = gathering_lane(broker, kernel, enough_bytes=9)
+    lane = batching_lane(broker, kernel, max_bytes=9)
     for first in (0, 3, 6):
         await lane.put(records(first, 3))  # two bytes each
     await until(lambda: broker.safe and broker.safe[-1] == 6)
@@ -67,7 +67,7 @@ async def test_few_large_records_are_not_waited_with() -> None:
 
 async def test_a_lane_that_gathers_can_be_closed() -> None:
     broker, kernel = Broker(), Batches()
-    lane = gathering_lane(broker, kernel)
+    lane = batching_lane(broker, kernel)
     await lane.put(records(0, 3))
     await asyncio.sleep(0.01)
     await lane.close()
