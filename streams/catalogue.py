@@ -15,7 +15,7 @@ class Indicator:
 
     Attributes:
         name: `<thing>.<what>_<unit>`, stable; pages are matched by it.
-        unit: UCUM-like, for people.
+        unit: in the notation of UCUM, for people.
         level: of the indicator hierarchy: 1 demand, 2 engine, 3 device.
         source: telemetry topic that carries it.
         rule: how raw values become it:
@@ -42,8 +42,7 @@ class Indicator:
 
 
 ARRIVAL_RATE = "request.arrival_rate"
-# While the first of these runs, the second grows: an engine that tells otherwise, and nothing else that is new, is not
-# read any more, however new its samples look.
+# Fields that show whether an exporter is stuck: while requests run, the count of generated tokens grows.
 RUNNING, GENERATED = "num_requests_running", "generation_tokens_total"
 
 DEFAULT_CATALOGUE: tuple[Indicator, ...] = (
@@ -66,5 +65,9 @@ DEFAULT_CATALOGUE: tuple[Indicator, ...] = (
 
 
 def of_source(catalogue: tuple[Indicator, ...], source: Source) -> tuple[Indicator, ...]:
-    """The catalogue's indicators that one telemetry topic carries, in catalogue order."""
+    """The indicators of one telemetry topic, in catalogue order.
+
+    >>> [indicator.name for indicator in of_source(DEFAULT_CATALOGUE, "gpu")][:2]
+    ['gpu.utilization_ratio', 'gpu.tensor_active_ratio']
+    """
     return tuple(i for i in catalogue if i.source == source)

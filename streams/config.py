@@ -10,7 +10,7 @@ from msgspec import Meta
 
 @dataclass(frozen=True, slots=True)
 class StreamConfig:
-    """How event time is cut into slots and what is kept.
+    """How event time is cut into slots, and the limits of a partition.
 
     Attributes:
         step_ms: slot length; slots are epoch-aligned and half-open `[slot*step_ms, (slot+1)*step_ms)`.
@@ -20,8 +20,8 @@ class StreamConfig:
         max_workloads: known workloads a partition may hold; only new ones are refused beyond it.
         max_record_bytes: larger records are dead-lettered unread.
         source_silence_steps: after this many steps without a page a source shows as silent.
-        source_cap: in a sum over a workload's sources none counts for more than this many times the mean of the
-            others; None = as it says. 2 means that one liar of n moves a sum by at most its share, one n-th.
+        source_cap: upper limit of one source in a sum over a workload's sources, in means of the others; None = no
+            limit. With 2, one wrong source of n moves a sum by at most one n-th.
 
     Raises:
         ValueError: a value out of range, or `skew_ms` above `grace_ms` (one fast clock would make the others late).
@@ -64,7 +64,11 @@ class StreamConfig:
             )
 
     def slot_of(self, ts_ms: int) -> int:
-        """Slot that holds the instant."""
+        """Slot that holds the instant.
+
+        >>> StreamConfig(step_ms=15_000).slot_of(31_000)
+        2
+        """
         return ts_ms // self.step_ms
 
     def slot_end_ms(self, slot: int) -> int:
@@ -72,5 +76,9 @@ class StreamConfig:
         return (slot + 1) * self.step_ms
 
     def last_closed(self, stream_time_ms: int) -> int:
-        """Newest slot closed at this stream time."""
+        """Newest slot that is closed at this stream time.
+
+        >>> StreamConfig(step_ms=15_000, grace_ms=15_000).last_closed(45_000)
+        1
+        """
         return (stream_time_ms - self.grace_ms) // self.step_ms - 1

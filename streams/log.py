@@ -1,4 +1,4 @@
-"""What a Kafka log looks like to the pure core: records in, records out, and how a stage commits."""
+"""Kafka as the pure core sees it: records in, records out, how a stage commits, and errors that end the process."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ class OutRecord(NamedTuple):
 
 
 class Emission(NamedTuple):
-    """What a stage publishes for one unit of input, in this order, each group awaited before the next.
+    """The records that a stage publishes for one unit of input, in this order, each group awaited before the next.
 
-    `outputs` may hold several groups. `commits` are the commit records: once they are acknowledged the stage may resume
-    from `resume_offset` after a crash and loses nothing. `closed_stamp_ms` is the broker's stamp of the record that
-    closed the slot answered here; None: nothing was closed. One that is `urgent` leaves before the kernel is asked for
-    more: somebody waits for it.
+    Attributes:
+        outputs: groups of records.
+        commits: commit records; once they are acknowledged, a restart may resume from `resume_offset`.
+        closed_stamp_ms: the broker's stamp of the record that closed the slot; None when no slot was closed.
+        urgent: publish before the kernel is asked for more.
     """
 
     outputs: Sequence[Sequence[OutRecord]]
@@ -45,34 +46,31 @@ class Emission(NamedTuple):
 
 
 class ContractBroken(Exception):
-    """The log, or our state, is not what the rules say it must be: the process ends and names the remedy."""
+    """The log or the state breaks a rule: the process ends, and the message names the remedy."""
 
     exit_code = 1
 
 
 class OtherSettings(ContractBroken):
-    """The state was built under other settings than these: a person must choose, so starting again is no use."""
+    """The state was built under other settings: a person must choose, so a restart does not help."""
 
     exit_code = 2
-
-
-# So many at a time: what bounds the memory of a large fleet.
 
 
 T = TypeVar("T")
 
 
 def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """So many of them at a time, the last time perhaps fewer."""
+    """Lists of `size` items each, the last one perhaps shorter; this bounds the memory that a large fleet takes.
+
+    >>> list(batched("abcde", 2))
+    [['a', 'b'], ['c', 'd'], ['e']]
+    """
     rest = iter(items)
     while some := list(islice(rest, size)):
         yield some
 
 
-# What msgspec raises of bytes that are not what they should be.
-#
-# Strings that are not UTF-8, and what is nested thousands of times, are told by errors that are none of its own:
-# whoever reads what others wrote, or what a broken disk gives back, catches all three.
-
-
+# Errors of decoding bytes that another program wrote or a disk damaged. For strings that are not UTF-8, and for nesting
+# of thousands of levels, msgspec raises Python's own errors.
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)

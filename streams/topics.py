@@ -11,9 +11,9 @@ from streams.log import OtherSettings
 
 DAY_MS = 86_400_000
 MIB = 1 << 20
-# A plan record holds all workloads of a partition, some 400 bytes each where they differ.
+# Upper limit of a plan record, which holds all workloads of a partition with some 400 bytes each.
 PLAN_BYTES = 32 * MIB
-# The 1,008 rows of a week, for a workload whose name has some 30 characters.
+# Bytes of a week's 1,008 coarse rows for a workload with a name of some 30 characters.
 _COARSE_WEEK_BYTES = 48_384
 _STAMP = {"message.timestamp.type": "LogAppendTime"}
 _LOG = {**_STAMP, "cleanup.policy": "delete"}
@@ -105,16 +105,16 @@ class Topics:
 
     @property
     def _coarse_bytes(self) -> int:
-        """Small fleets never fill it: ten workloads write half a megabyte a week."""
+        """Retention of `pages.coarse` per partition: a week of `max_workloads`, at least 64 MiB."""
         return max(64 * MIB, -(-_COARSE_WEEK_BYTES * self.max_workloads // MIB) * MIB)
 
     def kept_bytes(self) -> dict[str, int]:
-        """By topic that is bounded by size, what it keeps of a partition."""
-        found = {spec.name: int(spec.config.get("retention.bytes", -1)) for spec in self.specs()}
-        return {name: kept for name, kept in found.items() if kept >= 0}
+        """Bytes that each topic with a size limit keeps of a partition, by topic."""
+        limits = {spec.name: int(spec.config.get("retention.bytes", -1)) for spec in self.specs()}
+        return {name: kept for name, kept in limits.items() if kept >= 0}
 
     def specs(self) -> tuple[TopicSpec, ...]:
-        """Every topic HARMONY needs, in the order a reader meets them."""
+        """Every topic that HARMONY needs, in the order of the data flow."""
         telemetry = {**_days(1), "max.message.bytes": str(128 * 1024)}
         p = self.partitions
         return (
@@ -140,10 +140,10 @@ class Topics:
         )
 
     def check_partition(self, topic: str, partition: int) -> None:
-        """See that a partition is one of those that the settings know; workers look at the counts only as they start.
+        """Check that a partition is one of those in the settings; workers read the counts only when they start.
 
         Raises:
-            OtherSettings: the topic has been given more, or the settings know no such topic.
+            OtherSettings: the topic has more partitions than the settings say, or is not a topic of the settings.
         """
         known = next((spec.partitions for spec in self.specs() if spec.name == topic), None)
         if known is None:

@@ -170,7 +170,7 @@ class KnownWorkloads:
 
     def _subject(self, window: Window, slot: int, origin_ts_ms: int, offsets: dict[str, int]) -> Subject:
         state, step_ms = self._states[window.workload], self._config.step_ms
-        told = window.facts.now.get("requests")
+        told = window.facts.newest.get("requests")
         if told is not None:
             state.silent.observe(told.sources_known, window.facts.fleet, slot, step_ms, self._limits.silence_steps)
         window = state.silent.in_full(window, self.table.catalogue, slot)
@@ -187,7 +187,7 @@ class KnownWorkloads:
         return Subject(window, state, inputs, fleet, age_ms, pending_since_ms, refused, standing)
 
     def _refusal(self, window: Window, slot: int, steps: int, fleet: FleetFacts | None) -> str | None:
-        heard = window.facts.heard.get("requests")
+        heard = window.facts.last_samples.get("requests")
         if heard is None or slot - heard.slot >= self._limits.silence_steps:
             return "silent"
         if steps < self._min_context:

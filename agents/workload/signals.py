@@ -220,7 +220,7 @@ def ratio_of_sums(
 
 def outcomes_now(window: Window) -> list[OutcomeFact]:
     """Outcomes that arrived in the newest slot, in order of event time."""
-    found = [o for facts in window.facts.now.values() for o in facts.outcomes]
+    found = [o for facts in window.facts.newest.values() for o in facts.outcomes]
     return sorted(found, key=lambda o: (o.ts_ms, o.command_id, o.status))
 
 
@@ -250,9 +250,9 @@ def input_facts(
     from model.calibration.risk import signals
 
     values, seen, step_s = window.values, window.observed, step_ms / 1000
-    now = window.facts.now
+    now = window.facts.newest
     requests = now.get("requests")
-    heard = [h.ts_ms for h in window.facts.heard.values()]
+    heard = [h.ts_ms for h in window.facts.last_samples.values()]
     running = window.columns.get("engine.running", -1)
     flat, cliff, sudden = signals(values, seen, num_targets, running, step_s, limits.cliff_ratio)
     return InputFacts(
@@ -290,7 +290,7 @@ def idle_since(
         before_ms: as of the slot before.
         window: whose newest slot ends at `end_ts_ms`.
     """
-    facts = window.facts.now.get("requests")
+    facts = window.facts.newest.get("requests")
     heard = facts is not None and facts.sources_seen >= facts.sources_known and not facts.censored
     present = (window.newest("engine.running") or 0.0, window.newest("engine.waiting_max") or 0.0)
     quiet = window.newest("request.arrival_rate") == 0.0 and not any(present)

@@ -117,7 +117,7 @@ def measured_draw_w(before: float | None, window: Window, fleet: FleetFacts | No
         before: the watts before it.
         step_s: length of the slot.
     """
-    power, told = window.newest(_POWER), window.facts.now.get("gpu")
+    power, told = window.newest(_POWER), window.facts.newest.get("gpu")
     if power is None or told is None or told.sources_seen < told.sources_known:
         return before
     if fleet is None or fleet.ready < 1 or fleet.pending or fleet.draining:
@@ -224,7 +224,7 @@ class WorkloadState:
             strain=strain_of(self.spec, window),
         )
         self.capacity.observe(unit_evidence(self.spec, self.unit, window, evidence, lengths))
-        told = window.facts.now.get("requests")
+        told = window.facts.newest.get("requests")
         self.classes.learn(self.spec, () if told is None else told.slo, evidence, replicas, plan_every)
 
     def _choose_unit(self, window: Window, lengths: Lengths | None, end_ts_ms: int) -> None:

@@ -2,7 +2,7 @@
 
     "HTB1" | u32 header bytes | header | source index u16 [n] | ts_ms i64 [n] | one float64 [n] per name
 
-All little-endian; NaN is a missing cell. The header names what the columns are.
+All numbers are little-endian, and NaN is a missing cell. The header names the columns.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from streams.records.strict_json import MalformedError
 MAGIC = b"HTB1"
 _LENGTH = struct.Struct("<I")
 _START = len(MAGIC) + _LENGTH.size
-_MOST_SOURCES = 1 << 16
+_MAX_SOURCES = 1 << 16
 
 
 class BinaryHeader(msgspec.Struct, forbid_unknown_fields=True):
-    """What the columns are: `sources` are those that the source index points to, `names` those of the values."""
+    """Names of the columns: `sources` are those that the source index points to, `names` those of the values."""
 
     v: int
     kind: str
@@ -67,7 +67,7 @@ def encode_binary(
     places = {source: place for place, source in enumerate(dict.fromkeys(sources))}
     columns = [np.asarray(column, "<f8") for column in values.values()]
     n = len(sources)
-    if not n or len(places) > _MOST_SOURCES or any(c.shape != (n,) for c in columns) or len(ts_ms) != n:
+    if not n or len(places) > _MAX_SOURCES or any(c.shape != (n,) for c in columns) or len(ts_ms) != n:
         raise ValueError(f"a binary record needs a sample and equally long columns, got {n} sources")
     if any(np.isinf(column).any() for column in columns):
         raise ValueError("an infinite number has no place in telemetry; use NaN where nothing was measured")
@@ -117,7 +117,7 @@ def _read_header(text: bytes) -> BinaryHeader:
     except UNREADABLE as error:
         strict_json.read(text)
         raise MalformedError("schema", str(error)) from None
-    # All that the decoder lets pass is a key that stands twice, which has a colon of its own.
+    # The decoder accepts only one fault, a repeated key, which adds a colon.
     labels = header.workload.count(":") + sum(name.count(":") for name in (*header.sources, *header.names))
     if text.count(b":") != len(BinaryHeader.__struct_fields__) + header.kind.count(":") + labels or b"\\" in text:
         strict_json.read(text)

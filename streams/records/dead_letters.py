@@ -1,4 +1,4 @@
-"""Refused records on their way to the dead-letter topic: all of them while they are few, a sample in floods."""
+"""Refused records for the dead-letter topic: all of them while they are few, a sample of them in a flood."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from bisect import bisect_left
 from streams.log import LogRecord, OutRecord
 from streams.records.schema import DeadLetter
 
-# Per stretch of this many offsets the first few are kept, then one in a hundred by its offset: the same log gives the
-# same sample, and a flood costs a hundredth of itself.
+# Of every stretch of offsets the first few refused records are published, then one in a hundred, chosen by its offset.
+# So equal logs give equal samples, and a flood costs a hundredth of itself.
 STRETCH_OFFSETS = 1_000
 MAX_KEPT_PER_STRETCH = 100
 SAMPLING_INTERVAL_OFFSETS = 100
-# A record that was packed small may be large: what no broker would take is kept as its first bytes.
+# A refused record may be larger than brokers accept: beyond the limit only its first bytes are published.
 MAX_LETTER_BYTES = 256 << 10
-CUT_BYTES = 1 << 10
+MAX_CUT_BYTES = 1 << 10
 
 
 class DeadLetterBox:
@@ -41,7 +41,7 @@ class DeadLetterBox:
         return offset % SAMPLING_INTERVAL_OFFSETS == 0
 
     def add(self, record: LogRecord, letter: DeadLetter, published_before: bool) -> None:
-        """Note a refused record; one that an earlier life has published is only counted into its stretch."""
+        """Add a refused record; one that an earlier worker has published counts only for the sampling."""
         offset = record.offset
         kept = self.keeps(offset)
         if offset // STRETCH_OFFSETS != self._stretch:
@@ -62,12 +62,12 @@ class DeadLetterBox:
         size = len(key or b"") + len(value or b"")
         if size > MAX_LETTER_BYTES:
             headers = (*headers, ("cut", str(size).encode()))
-            key, value = (part and part[:CUT_BYTES] for part in (key, value))
+            key, value = (part and part[:MAX_CUT_BYTES] for part in (key, value))
         self._waiting.append(OutRecord(self._topic, key, value, headers=headers))
         self._offsets.append(offset)
 
     def take(self, end_offset: int | None = None) -> list[OutRecord]:
-        """What was collected since the last call; of a box for one log, optionally only below this offset."""
+        """The dead letters since the last call, optionally only those below this offset of the log."""
         if not self._waiting:
             return []
         end = len(self._waiting) if end_offset is None else bisect_left(self._offsets, end_offset)

@@ -1,8 +1,11 @@
-"""The fast reading of telemetry: ordinary sample records become columns, whatever is not ordinary is handed on unread.
+"""The fast reading of telemetry: ordinary sample records become columns, and all others are passed on unread.
 
-It accepts only records that `RecordDecoder` would accept with the same meaning; each is still decoded alone. What it
-cannot vouch for (another kind, a name it does not know, a number out of range, a key written twice, a broken byte) goes
-the slow way, which knows every rule and names what is wrong.
+It accepts only records that `RecordDecoder` accepts with the same meaning, and each is still decoded alone. Everything
+else goes to the slow decoder, which knows every rule and names the fault: another kind, an unknown name, a number out
+of range, a repeated key, a damaged byte.
+
+`PackedReader` reads records with many samples: in plain JSON, in any other JSON, and in the binary form. `SampleReader`
+reads records with one sample and calls it for the others.
 """
 
 from __future__ import annotations
@@ -38,12 +41,9 @@ from streams.records.schema import FRAME_COLONS, MAX_NUMBER, REFUSED, SampleReco
 from streams.records.series_index import SeriesIndex
 from streams.records.strict_json import MalformedError
 
-# The fast reading of records that hold many samples: in plain JSON, in any other JSON, and in the binary form.
-
-
-# Of one plain record; what holds more is read as any other JSON.
-_MOST_SOURCES: Final = 256
-_MOST_LONG: Final = 1_024
+# Limits of a plain record, in sources and in long numbers; a larger one is read like any other JSON.
+_MAX_SOURCES: Final = 256
+_MAX_LONG_NUMBERS: Final = 1_024
 
 
 class PackedReader:
@@ -71,8 +71,8 @@ class PackedReader:
         words = [word.encode() for word in (*HEAD, source, *fields)]
         self._words = np.frombuffer(b"".join(words), np.uint8)
         self._ends = np.cumsum([0, *map(len, words)])
-        self._spans = np.empty((_MOST_SOURCES, 2), np.int64)
-        self._long = np.empty((_MOST_LONG, 4), np.int64)
+        self._spans = np.empty((_MAX_SOURCES, 2), np.int64)
+        self._long = np.empty((_MAX_LONG_NUMBERS, 4), np.int64)
         self._found = np.empty(NUM_FOUND, np.int64)
         whole = sample_struct("Whole", source, fields, list[float], (), many=True)
         packed = sample_struct("Packed", source, fields, list[float | None], (), many=True)
@@ -80,7 +80,7 @@ class PackedReader:
         self._parse_packed = msgspec.json.Decoder(packed).decode
 
     def read(self, record: LogRecord, rows: SampleRows) -> bool:
-        """Read a record into the next rows; False, and none is taken, where it is not as it must be."""
+        """Read a record into the next rows; False where it is not an ordinary record, and then no row is used."""
         text = record.value
         if text is None or len(text) > self._max_bytes:
             return False
@@ -102,7 +102,7 @@ class PackedReader:
         workload = text[found[WORKLOAD_FROM] : found[WORKLOAD_TO]].decode()
         names = [text[start:stop].decode() for start, stop in self._spans[: found[NUM_SOURCES]].tolist()]
         place = slice(first, first + n)
-        return self._kept(record, rows, place, found[NEWEST_MS], workload, names, rows.series[place])
+        return self._accept(record, rows, place, found[NEWEST_MS], workload, names, rows.series[place])
 
     def _json(self, record: LogRecord, text: bytes, rows: SampleRows) -> bool:
         try:
@@ -128,12 +128,12 @@ class PackedReader:
                 rows.values[place, at] = array("d", column)
             except TypeError:
                 rows.values[place, at] = np.array(column, np.float64)
-        # Unknown fields and keys that stand twice have colons of their own; an escaped one could make up for it.
+        # Unknown fields and repeated keys add colons. Where labels hold colons, an escaped one could hide that.
         label_colons = wire.workload.count(":") + "".join(wire.source).count(":")
         if text.count(b":") != FRAME_COLONS + present + label_colons or (label_colons and b"\\" in text):
             return False
         rows.ts_ms[place] = wire.ts_ms
-        return self._kept(record, rows, place, max(wire.ts_ms), wire.workload, wire.source)
+        return self._accept(record, rows, place, max(wire.ts_ms), wire.workload, wire.source)
 
     def _binary(self, record: LogRecord, text: bytes, rows: SampleRows) -> bool:
         try:
@@ -147,16 +147,16 @@ class PackedReader:
         rows.ts_ms[place] = ts_ms
         rows.values[place] = np.nan
         rows.values[place, at] = columns.T
-        return self._kept(record, rows, place, int(ts_ms.max()), header.workload, header.sources, source_of)
+        return self._accept(record, rows, place, int(ts_ms.max()), header.workload, header.sources, source_of)
 
-    def _kept(
+    def _accept(
         self, record: LogRecord, rows: SampleRows, place: slice, newest_ms: int, workload: str, sources: Sequence[str],
         source_of: Ints | None = None,
     ) -> bool:  # fmt: skip
-        """Take the rows, of these sources [n] or of those that `source_of` [n] says, if the record is as it must be."""
+        """Keep the rows if the record is valid; `source_of` [n] indexes `sources`, None: they are [n] themselves."""
         if newest_ms - record.stamp_ms > self._skew_ms or not self._within(rows.values[place]).all():
             return False
-        # Last, for the names of a record that is refused must not be remembered.
+        # The last step, because names of a refused record must not enter the index.
         series = self._series_of(record.key, workload, sources)
         if series is None:
             return False
@@ -165,7 +165,7 @@ class PackedReader:
         return True
 
     def _series_of(self, key: bytes | None, workload: str, sources: Sequence[str]) -> Ints | None:
-        """Series numbers of sources; None when a name or the key is not as it must be."""
+        """Series numbers of sources; None when a name or the key is not valid."""
         known = self._index.by_record.get
         numbers = [known((key, workload, source)) for source in sources]
         if None in numbers:
@@ -176,17 +176,18 @@ class PackedReader:
         return np.array(numbers, np.int64)
 
 
+# Colons in the text of one histogram.
 _HIST_COLONS = 4
-# What stands for a name that is not there; JSON has no infinity, so no publisher can write it.
+# Value of an absent field; JSON has no infinity, so no publisher can write it.
 _ABSENT: Final = -np.inf
-# A reading ends with the record that reaches this many samples and unread records: it is to fit the cache of a core.
+# A reading ends with the record that reaches this many samples and unread records, which fit the cache of a core.
 _RUN_SAMPLES = 8_192
-_ROOM_SAMPLES = 4_096  # of its last record; rows that nothing is written to take no memory
+_ROOM_SAMPLES = 4_096  # room for its last record; rows take memory only when they are written
 _offset = attrgetter("offset")
 
 
 class Reading(NamedTuple):
-    """What became of consecutive records: ordinary samples as a run, and those that must go the slow way, in order."""
+    """Consecutive records: ordinary samples as a run, and the records for the slow decoder, in order."""
 
     run: SampleRun | None
     rest: Sequence[LogRecord]
@@ -198,7 +199,7 @@ class SampleReader:
     Args:
         catalogue: indicators; those of the source give the fields and their bounds.
         source: which telemetry topic.
-        max_bytes: longer values go the slow way.
+        max_bytes: longer values go to the slow decoder.
         skew_ms: so do samples further ahead of their record's stamp.
         index: numbers the series.
 
@@ -304,14 +305,14 @@ class SampleReader:
             return None
 
     def _singles(self, records: Sequence[LogRecord], wires: Sequence[Any]) -> tuple[SampleRun | None, list[LogRecord]]:
-        """The run of the good ones, and the others."""
+        """The run of the valid records, and the others."""
         n, width = len(records), len(self.fields)
         known = self._index.by_record.get
         numbers = [known((r.key, w.workload, w.source), -1) for r, w in zip(records, wires, strict=True)]
         if min(numbers) < 0:
             for i, (r, w) in enumerate(zip(records, wires, strict=True)):
                 if numbers[i] < 0:
-                    number = known((r.key, w.workload, w.source))  # it may have come earlier in this batch
+                    number = known((r.key, w.workload, w.source))  # an earlier record of this batch may have added it
                     numbers[i] = self._index.checked(r.key, w.workload, w.source) if number is None else number
         rows = [astuple(w.values) for w in wires]
         try:
@@ -326,12 +327,12 @@ class SampleReader:
         expected = FRAME_COLONS + width - absent.sum(axis=1) + self._index.colons_of[series]
         hists = self._hists(wires, expected)
         found = np.fromiter([text.count(b":") for text in texts], np.int64, n)
-        # Unknown fields and keys that stand twice have colons of their own.
+        # Unknown fields and repeated keys add colons.
         good = (series >= 0) & (found == expected) & (ts_ms - stamps <= self._skew_ms)
         if max(map(len, texts)) > self._max_bytes:
             good &= np.array([len(text) <= self._max_bytes for text in texts])
         for i in np.flatnonzero(good & (self._index.colons_of[series] > 0)).tolist():
-            # Where labels hold colons, an escaped one could stand in for a colon that should not be there.
+            # Where labels hold colons, an escaped one could hide an added one.
             good[i] = b"\\" not in texts[i]
         if absent.any():
             values[absent] = np.nan
@@ -344,7 +345,7 @@ class SampleReader:
         return (run.only(good) if good.any() else None), bad
 
     def _hists(self, wires: Sequence[Any], expected: Ints) -> list[tuple[int, Hists]]:
-        """Histograms by sample; adds their colons to `expected`, or spoils it where they are not as they must be."""
+        """Histograms by sample; adds their colons to `expected`, or makes it -1 where a histogram is not valid."""
         hists: list[tuple[int, Hists]] = []
         for i, wire in enumerate(wires):
             if wire.hist is None:
@@ -377,7 +378,7 @@ class SampleReader:
         return at, Reading(rows.run(), refused)
 
     def _within(self, values: Floats) -> Bools:
-        """[n] whether every value lies in its bounds; those that overshoot by rounding become the bound, in place."""
+        """[n] whether every value lies in its bounds; one beyond a bound by rounding becomes the bound, in place."""
         good = np.empty(len(values), np.bool_)
         within(
             values, self._least, self._greatest, self._lower, self._upper, self._parts, RATIO_TOLERANCE, good

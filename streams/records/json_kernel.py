@@ -1,6 +1,12 @@
-"""The compiled reading of the lists of a packed record: numbers go from the text into their columns.
+"""Reading packed JSON records, compiled: numbers go from the text into their columns, with no object in between.
 
-`at` is the place behind the opening bracket, the answer the one behind the closing; -1 where the list is not plain.
+Only plain text is accepted: printable ASCII, no escape, no white space but blanks, no unknown or repeated name, and no
+number of more than 18 digits. Every byte of an accepted record is checked. All others go to the parsers that know every
+rule.
+
+`at` is a place in the text. A reader of a list starts behind the opening bracket. It returns the place behind the
+closing one, or -1 where the list is not plain. Each list is read in one function, because a call per element takes
+several times as long as reading it.
 """
 
 from __future__ import annotations
@@ -11,9 +17,6 @@ import numpy as np
 
 from streams.compiled import compiled
 from streams.records.samples import Bools, Bytes, Floats, Ints
-
-# Plain text in compiled loops: blanks, strings of printable ASCII without escapes, and known words.
-
 
 QUOTE, COMMA, COLON, BLANK, OPEN_LIST, OPEN, CLOSE = 34, 44, 58, 32, 91, 123, 125
 _ESCAPE, _LAST_PRINTABLE = 92, 126
@@ -29,7 +32,7 @@ def skip_blanks(text: Bytes, at: int) -> int:
 
 @compiled
 def expect(text: Bytes, at: int, byte: int) -> int:
-    """Place after this byte and the blanks around it; -1 when another stands there."""
+    """Place after this byte and the blanks around it; -1 when another byte is there."""
     if at < 0:
         return -1
     at = skip_blanks(text, at)
@@ -38,7 +41,7 @@ def expect(text: Bytes, at: int, byte: int) -> int:
 
 @compiled
 def member_after(text: Bytes, at: int, close: int) -> tuple[int, bool]:
-    """(place of the next member, or after the object; whether it has ended); place -1 where neither is."""
+    """(place of the next member or after the object, whether the object has ended); place -1 on any other text."""
     at = skip_blanks(text, at)
     if at < len(text) and text[at] == close:
         return skip_blanks(text, at + 1), True
@@ -66,6 +69,7 @@ def quoted_end(text: Bytes, at: int) -> int:
 
 @compiled
 def equal_bytes(one: Bytes, a: int, b: int, other: Bytes, c: int, d: int) -> bool:
+    """Whether `one[a:b]` and `other[c:d]` are equal."""
     if b - a != d - c:
         return False
     for i in range(b - a):  # noqa: SIM110 - numba knows no `all`
@@ -76,7 +80,7 @@ def equal_bytes(one: Bytes, a: int, b: int, other: Bytes, c: int, d: int) -> boo
 
 @compiled
 def word_at(text: Bytes, a: int, b: int, words: Bytes, ends: Ints, first: int, last: int, guess: int) -> int:
-    """Number of the word that stands here, from `first` to `last`, most likely `guess`; -1: none of them."""
+    """Number of the word `text[a:b]` among those from `first` to `last`, tried at `guess` first; -1: none of them."""
     if first <= guess < last and equal_bytes(text, a, b, words, ends[guess], ends[guess + 1]):
         return guess
     for number in range(first, last):
@@ -85,43 +89,41 @@ def word_at(text: Bytes, a: int, b: int, words: Bytes, ends: Ints, first: int, l
     return -1
 
 
-# What was found: these numbers.
+# Entries of the output `found` of `scan_packed`.
 COUNT, WORKLOAD_FROM, WORKLOAD_TO, NUM_SOURCES, NUM_LONG, NEWEST_MS, NUM_FOUND = range(7)
 
 _CLOSE_LIST, _MINUS, _PLUS, _DOT, _ZERO, _NINE, _SMALL_E, _LARGE_E = 93, 45, 43, 46, 48, 57, 101, 69
-# Names of sources are found by their FNV hash; whoever makes names that meet in it gains no more than the other parser.
-_CELLS, _MOST_LOOKS, _MIX, _MASK = 1024, 8, 16_777_619, 0xFFFFFFFF
-_MOST_DIGITS: Final = 18
-_MOST_TS_DIGITS: Final = 15
-# Whole numbers up to here and these powers are exact, so that one division or product rounds as the number would.
+# Hash table of source names (FNV-1, Fowler, Noll and Vo). A record with colliding names only goes to the slower parser.
+_CELLS, _MAX_PROBES, _FNV_PRIME, _MASK = 1024, 8, 16_777_619, 0xFFFFFFFF
+_MAX_DIGITS: Final = 18
+_MAX_TS_DIGITS: Final = 15
+# Integers up to here and these powers of ten are exact in float64, so one division or product rounds correctly
+# (Clinger, How to Read Floating Point Numbers Accurately, PLDI 1990).
 _EXACT: Final = 1 << 53
-_MOST_POWER: Final = 22
-_POWERS: Final = np.array([float(f"1e{power}") for power in range(_MOST_POWER + 1)])
+_MAX_POWER: Final = 22
+_POWERS: Final = np.array([float(f"1e{power}") for power in range(_MAX_POWER + 1)])
 
 
 @compiled
 def _cell(text: Bytes, a: int, b: int, spans: Ints, table: Ints) -> int:
-    """Cell of the table with the number of the name that stands here, or a free one for it; -1 after a few looks."""
+    """Cell of the table with the number of the name `text[a:b]`, or a free one for it; -1 after a few probes."""
     key = 0
     for i in range(a, b):
-        key = ((key ^ text[i]) * _MIX) & _MASK
-    for look in range(_MOST_LOOKS):
-        cell = (key + look) % len(table)
+        key = ((key ^ text[i]) * _FNV_PRIME) & _MASK
+    for probe in range(_MAX_PROBES):
+        cell = (key + probe) % len(table)
         number = table[cell]
         if number < 0 or equal_bytes(text, a, b, text, spans[number, 0], spans[number, 1]):
             return cell
     return -1
 
 
-# Each list is read in one function, for a call per element takes several times as long as reading it.
-
-
 @compiled
 def read_sources(text: Bytes, at: int, source_of: Ints, first: int, spans: Ints, found: Ints) -> int:
-    """Number the sources as they appear for the first time; their names lie at `spans`."""
+    """Read the sources and number them in order of first appearance; `spans` receives the places of their names."""
     size, room, most = len(text), len(source_of) - first, len(spans)
     table = np.full(_CELLS, -1)
-    turns = np.full(most + 1, -1)  # which came after each the last time: publishers mostly take them in turns
+    turns = np.full(most + 1, -1)  # the successor of each source: records mostly list them in turns
     num_sources, count, before = 0, 0, most
     while count < room and 0 <= at < size and text[at] == QUOTE:
         at += 1
@@ -166,14 +168,14 @@ def read_sources(text: Bytes, at: int, source_of: Ints, first: int, spans: Ints,
 
 @compiled
 def read_instants(text: Bytes, at: int, ts_ms: Ints, first: int, found: Ints) -> int:
-    """Event times of the samples."""
+    """Read the event times of the samples."""
     size, room, count, newest = len(text), len(ts_ms) - first, 0, 0
     while count < room and at >= 0:
         start, instant = at, 0
         while at < size and _ZERO <= text[at] <= _NINE:
             instant = instant * 10 + (text[at] - _ZERO)
             at += 1
-        if at == start or at - start > _MOST_TS_DIGITS or (at - start > 1 and text[start] == _ZERO):
+        if at == start or at - start > _MAX_TS_DIGITS or (at - start > 1 and text[start] == _ZERO):
             return -1
         ts_ms[first + count] = instant
         newest = max(newest, instant)
@@ -191,7 +193,7 @@ def read_instants(text: Bytes, at: int, ts_ms: Ints, first: int, found: Ints) ->
 
 @compiled
 def _exponent(text: Bytes, at: int) -> tuple[int, int]:
-    """(exponent, place after it) from its letter on; place -1 where it is none, or has more than two digits."""
+    """(exponent, place after it), read from its letter on; place -1 where it is malformed or has over two digits."""
     at += 1
     down = at < len(text) and text[at] == _MINUS
     if at < len(text) and (down or text[at] == _PLUS):
@@ -217,12 +219,13 @@ def _leading_zeros(text: Bytes, at: int) -> int:
 
 @compiled
 def _null(text: Bytes, at: int) -> bool:
+    """Whether the text here is `null`."""
     return at + 3 < len(text) and text[at] == 110 and text[at + 1] == 117 and text[at + 2] == text[at + 3] == 108
 
 
 @compiled
 def read_column(text: Bytes, at: int, values: Floats, first: int, field: int, long: Ints, found: Ints) -> int:  # noqa: C901
-    """Values of one field, NaN for null; of numbers that are not exact the place is noted in `long`."""
+    """Read the values of one field, NaN for null; `long` receives the places of numbers that need exact parsing."""
     size, room, count = len(text), len(values) - first, 0
     column = values[first:, field]
     while count < room and 0 <= at < size:
@@ -250,14 +253,14 @@ def read_column(text: Bytes, at: int, values: Floats, first: int, field: int, lo
         if digits > 0 and at < size and (text[at] == _SMALL_E or text[at] == _LARGE_E):
             exponent, at = _exponent(text, at)
             power += exponent
-        if at < 0 or (digits > _MOST_DIGITS and digits - _leading_zeros(text, start) > _MOST_DIGITS):
+        if at < 0 or (digits > _MAX_DIGITS and digits - _leading_zeros(text, start) > _MAX_DIGITS):
             return -1
         if digits == 0:
             if negative or not _null(text, at):
                 return -1
             at += 4
             column[count] = np.nan
-        elif whole > _EXACT or power < -_MOST_POWER or power > _MOST_POWER:
+        elif whole > _EXACT or power < -_MAX_POWER or power > _MAX_POWER:
             num = found[NUM_LONG]
             if num == len(long):
                 return -1
@@ -278,14 +281,7 @@ def read_column(text: Bytes, at: int, values: Floats, first: int, field: int, lo
     return -1
 
 
-# The compiled reading of packed JSON records, with no object between the text and the columns.
-#
-# It takes the plain shape only: printable ASCII, no escape, no white space but blanks, no name that is unknown or
-# stands twice, no number of more than 18 digits. Of what it takes every byte was looked at; all else is left to the
-# parsers that know every rule.
-
-
-HEAD: Final = ("v", "kind", "workload", "source", "ts_ms", "values")  # words, in the order of these numbers:
+HEAD: Final = ("v", "kind", "workload", "source", "ts_ms", "values")  # words, in the order of these numbers
 _V, _KIND, _WORKLOAD, _SOURCE, _TS_MS, _VALUES = range(6)
 _KIND_NAME: Final = len(HEAD)
 FIRST_FIELD: Final = _KIND_NAME + 1  # after the words of the head, and the name of the kind, those of the fields
@@ -296,7 +292,7 @@ _ONE = 49
 def _values(
     text: Bytes, at: int, words: Bytes, ends: Ints, values: Floats, first: int, long: Ints, found: Ints
 ) -> int:  # fmt: skip
-    """Place after the object, -1 where it is not plain or its columns are not equally long."""
+    """Read the object of columns; returns the place after it, -1 where it is not plain or its lengths differ."""
     num_fields = values.shape[1]
     seen = np.zeros(num_fields, np.bool_)
     guess, count, ended = 0, -1, False
@@ -330,15 +326,15 @@ def scan_packed(
 
     Args:
         text: of the record.
-        words, ends: the bytes of all words one after the other, and where each begins; the end of the last.
+        words, ends: the bytes of all words one after the other, and the start of each, with the end of the last.
         first: row of the first sample.
         values, ts_ms, source_of: out, [rows, F], [rows] and [rows]; a missing value is NaN.
-        spans: [most sources, 2] out: where in the text the names of the sources lie, by the numbers in `source_of`.
-        long: [most, 4] out: row, field, and where in the text numbers lie that only a longer look makes exact.
+        spans: [max sources, 2] out: start and end in the text of each source name, by the numbers in `source_of`.
+        long: [max, 4] out: row, field, and start and end in the text of numbers that need exact parsing.
         found: [NUM_FOUND] out.
 
     Returns:
-        How many samples it holds; -1 where it is not plain, or there is no room for all that was to be noted.
+        Number of samples; -1 where the record is not plain, or an output has no room for it.
     """
     found[:] = 0
     seen = 0
@@ -380,19 +376,16 @@ def scan_packed(
     return count if at == len(text) and seen == (1 << _KIND_NAME) - 1 else -1
 
 
-# Holding samples against their bounds, compiled: one look at each value.
-
-
 @compiled
 def within(
     values: Floats, least: Floats, greatest: Floats, lower: Floats, upper: Floats, parts: Ints, tolerance: float,
     good: Bools,
 ) -> bool:  # fmt: skip
-    """Whether all samples are good.
+    """Whether all values of all samples lie in their bounds.
 
     Args:
-        values: [n, F], NaN where missing; those that overshoot their bound by rounding become the bound, in place.
-        least, greatest: [F] what is still taken; `lower`, `upper` [F] the bounds.
+        values: [n, F], NaN where missing; one beyond a bound by rounding becomes the bound, in place.
+        least, greatest: [F] bounds with the overshoot of rounding; `lower`, `upper` [F] the bounds.
         parts: [ratios, 2] fields of which the first must not exceed the second times 1 + `tolerance`.
         good: [n] out: the samples whose values all lie in their bounds.
     """

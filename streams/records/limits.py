@@ -1,4 +1,4 @@
-"""What a number, an instant or a name in a telemetry record may be."""
+"""Rules for the numbers, instants and names of telemetry records."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from streams.records.facts import HistogramState
 from streams.records.schema import MAX_LABEL_CHARS, MAX_NUMBER, HistogramWire
 from streams.records.strict_json import HugeInt, MalformedError
 
-# Exporters round: a share of 1.0000001 is a share of 1, and is stored as such.
+# Overshoot of a bounded value that counts as rounding of the exporter; it is stored as the bound.
 RATIO_TOLERANCE = 1e-3
-MAX_REPLICAS = 100_000  # of one workload; in telemetry, declarations, plug-ins, pins and commands alike
+# Replicas of one workload, in telemetry, declarations, plug-ins, pins and commands alike.
+MAX_REPLICAS = 100_000
 MAX_TEXT_CHARS = 256
-_REMEMBERED_LABELS = 65_536
+_LABEL_CACHE_ENTRIES = 65_536
 _FORBIDDEN = re.compile(r"""[<>"'`&\\]""")
 
 
 class Bounds(NamedTuple):
-    """Least and greatest legal value of a field, and by how much rounding may overshoot them."""
+    """Lowest and highest valid value of a field, and the overshoot that counts as rounding."""
 
     lower: float
     upper: float
@@ -47,7 +48,7 @@ def bounds_of(indicators: Iterable[Indicator]) -> dict[str, Bounds]:
 
 
 def number_within(name: str, number: float | None, bounds: Bounds) -> float | None:
-    """The number, -0 as 0, one that overshoots by rounding as its bound.
+    """The number within its bounds; -0 becomes 0, and one beyond a bound by rounding becomes the bound.
 
     Raises:
         MalformedError: `range`.
@@ -100,8 +101,8 @@ def instant(ts_ms: Any, stamp_ms: int | None) -> int:
 
 
 def refuse_instant(ts_ms: int | HugeInt) -> NoReturn:
-    """Name what is wrong with an event time that no calendar holds."""
-    # Writing out an integer of thousands of digits is slow, and its exact value does not matter.
+    """Raise the error on an event time that is negative or beyond every calendar."""
+    # Printing an integer of thousands of digits is slow, and its exact value does not matter.
     digits = str(ts_ms) if isinstance(ts_ms, HugeInt) or abs(ts_ms) < 10**20 else "1" * 21
     if digits.startswith("-") or len(digits) > 20:
         raise MalformedError("range", "ts_ms is not an instant in milliseconds")
@@ -109,7 +110,11 @@ def refuse_instant(ts_ms: int | HugeInt) -> NoReturn:
 
 
 def is_count(number: Any) -> bool:
-    """Whether it may be a number of replicas."""
+    """Whether the value is a valid number of replicas.
+
+    >>> is_count(3), is_count(-1), is_count(True)
+    (True, False, False)
+    """
     return type(number) is int and 0 <= number <= MAX_REPLICAS
 
 
@@ -130,13 +135,13 @@ def is_plain(text: str, max_chars: int) -> bool:
 
 
 class LabelCheck:
-    """Checks names, and remembers good ones: the same few thousand come again and again."""
+    """Checks names, and caches good ones, because a few thousand names come again and again."""
 
     def __init__(self) -> None:
         self._good: set[str] = set()
 
     def __call__(self, name: str, label: str) -> None:
-        """Pass a good label.
+        """Check a label.
 
         Raises:
             MalformedError: `labels`.
@@ -147,6 +152,6 @@ class LabelCheck:
             raise MalformedError(
                 "labels", f"{name} {label[:32]!r} is not 1 to {MAX_LABEL_CHARS} printable characters without markup"
             )
-        if len(self._good) >= _REMEMBERED_LABELS:
+        if len(self._good) >= _LABEL_CACHE_ENTRIES:
             self._good.clear()
         self._good.add(label)

@@ -1,4 +1,4 @@
-"""Records of samples as columns: what the reader hands to the fold."""
+"""Samples as columns: the interface between the readers of records and the ingest kernel."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SampleRun(NamedTuple):
         ts_ms: [n] event time.
         values: [n, F] in the order of the reader's fields, NaN where missing.
         hists: (sample, histograms by name) of the samples that have some, ascending.
-        unknown: names that the catalogue does not know, per record; None = none at all.
+        unknown: [R] number of names that are not in the catalogue; None = no such name in any record.
     """
 
     offsets: Ints
@@ -47,7 +47,7 @@ class SampleRun(NamedTuple):
         return np.cumsum(self.sizes) - self.sizes
 
     def part(self, first_record: int, end_record: int) -> SampleRun:
-        """Consecutive records of it."""
+        """Consecutive records of the run."""
         first = int(self.sizes[:first_record].sum())
         end = first + int(self.sizes[first_record:end_record].sum())
         rows, samples = slice(first_record, end_record), slice(first, end)
@@ -63,7 +63,7 @@ class SampleRun(NamedTuple):
         )
 
     def only(self, good: Bools) -> SampleRun:
-        """Some of the records, each of which holds one sample: those where `good` [R] is true."""
+        """The records where `good` [R] is true; each record of the run must hold one sample."""
         hists = self.hists
         if hists:
             place = (np.cumsum(good) - 1).tolist()
@@ -80,7 +80,7 @@ class SampleRun(NamedTuple):
 
 
 def merge_runs(runs: Sequence[SampleRun]) -> SampleRun:
-    """Runs as one, its records in log order."""
+    """One run of all records, in log order."""
     if len(runs) == 1:
         return runs[0]
     hists: list[tuple[int, Hists]] = []
@@ -128,19 +128,16 @@ def _in_log_order(run: SampleRun) -> SampleRun:
     )
 
 
-# Rows that the samples of records which follow one another share, until they are a run.
-
-
 class SampleRows:
-    """Columns that are filled in place.
+    """Columns that samples of consecutive records fill in place, until they become a run.
 
     Args:
         size: rows at first.
         width: F, columns of the values.
 
     Attributes:
-        values, ts_ms, series: [rows, F], [rows] and [rows]; they are others after `make_room`.
-        used: rows taken so far.
+        values, ts_ms, series: [rows, F], [rows] and [rows]; `make_room` may replace them by larger ones.
+        used: number of rows in use.
     """
 
     def __init__(self, size: int, width: int) -> None:
@@ -151,7 +148,7 @@ class SampleRows:
         self._records: list[tuple[int, int, int]] = []
 
     def make_room(self, num: int) -> slice:
-        """The next rows, so many."""
+        """The next `num` rows, to be written."""
         end = self.used + num
         if end > len(self.ts_ms):
             more = max(end, 2 * len(self.ts_ms)) - self.used
@@ -162,12 +159,12 @@ class SampleRows:
         return slice(self.used, end)
 
     def keep(self, record: LogRecord, num_samples: int) -> None:
-        """The next rows are the samples of this record."""
+        """Mark the next rows as the samples of this record."""
         self._records.append((record.offset, record.stamp_ms, num_samples))
         self.used += num_samples
 
     def run(self) -> SampleRun | None:
-        """The records that were kept; None = not one."""
+        """The records that were kept, as a run; None without any."""
         if not self._records:
             return None
         offsets, stamps, sizes = np.array(self._records, np.int64).T.copy()

@@ -1,4 +1,4 @@
-"""Numbers for (workload, source) pairs, so that samples can be folded as columns; names are checked once, here."""
+"""Numbers for (workload, source) pairs, so that samples can be folded as columns. Names are checked only here."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from streams.records.samples import Ints
 from streams.records.strict_json import MalformedError
 
 _FIRST_CAPACITY = 1024
-# Names that no closed or open slot holds any more are dropped when this many have come on top of twice the living ones.
-_SLACK = 65_536
+# Unused names are dropped when the index holds this many more than twice the names in use.
+_SLACK_NAMES = 65_536
 
 
 class Publisher:
-    """A workload as its records name it: Kafka key, number, and how many series it has."""
+    """A workload as its records name it: Kafka key, number, and number of series."""
 
     __slots__ = ("key", "name", "num_series", "number")
 
@@ -32,7 +32,7 @@ class SeriesIndex:
 
     Attributes:
         publishers: by workload.
-        by_record: (Kafka key, workload, source) -> series; a record that names one of these is as it must be.
+        by_record: (Kafka key, workload, source) -> series; a record with one of these keys has valid names.
         workload_of: [capacity] workload number of each series.
         colons_of: [capacity] colons in the labels of each series.
         most_sources: no workload has more series than this.
@@ -51,7 +51,7 @@ class SeriesIndex:
         self._ranks: Ints | None = None
         self._name_ranks: Ints | None = None
         self._check_label = LabelCheck()
-        self._sweep_at = _SLACK
+        self._sweep_at = _SLACK_NAMES
         self._sweep_names_at = 0
 
     @property
@@ -114,7 +114,7 @@ class SeriesIndex:
         return self._new(publisher, source) if number is None else number
 
     def proper(self, key: bytes | None, workload: str, source: str) -> bool:
-        """Whether the names of a record and its key are as they must be."""
+        """Whether the names of a record are valid and its key is the workload."""
         try:
             self._check_label("workload", workload)
             self._check_label("source", source)
@@ -123,7 +123,7 @@ class SeriesIndex:
         return key == workload.encode()
 
     def checked(self, key: bytes | None, workload: str, source: str) -> int:
-        """Number of the series of a record, -1 when its names or its key are not as they must be."""
+        """Number of the series of a record; -1 when its names or its key are not valid."""
         if not self.proper(key, workload, source):
             return -1
         return self.series(workload, source)
@@ -138,7 +138,7 @@ class SeriesIndex:
             if number >= self.capacity:
                 self.workload_of = np.concatenate((self.workload_of, np.zeros(self.capacity, np.int64)))
                 self.colons_of = np.concatenate((self.colons_of, np.zeros(len(self.colons_of), np.int64)))
-        self.by_record[publisher.key, publisher.name, source] = number  # the key and the name of all its series
+        self.by_record[publisher.key, publisher.name, source] = number  # shared strings save memory
         publisher.num_series += 1
         self.workload_of[number] = publisher.number
         self.colons_of[number] = publisher.name.count(":") + source.count(":")
@@ -167,11 +167,11 @@ class SeriesIndex:
         return list(map(self._names.__getitem__, workloads.tolist()))
 
     def crowded(self, most_workloads: int) -> bool:
-        """Whether so many names were heard that it is time to forget some; beyond `most_workloads` early."""
+        """Whether the index holds so many names that unused ones should be dropped."""
         return self.num_series >= self._sweep_at or self.num_workloads > max(most_workloads, self._sweep_names_at)
 
     def sweep(self, living: Iterable[Ints], workloads: Iterable[str]) -> Ints:
-        """Forget the series that are in none of the arrays `living`.
+        """Drop the series that are in none of the arrays `living`.
 
         Args:
             workloads: names that stay although they have no series.
@@ -193,7 +193,7 @@ class SeriesIndex:
                 self._free_names.append(publisher.number)
         self._free += gone
         self.most_sources = max((p.num_series for p in self.publishers.values()), default=0)
-        self._sweep_at = _SLACK + 2 * self.num_series
+        self._sweep_at = _SLACK_NAMES + 2 * self.num_series
         self._sweep_names_at = 2 * self.num_workloads
         self._ranks = self._name_ranks = None
         return np.array(gone, np.int64)

@@ -312,7 +312,7 @@ class StageHost:
             yield
         except Exception as error:
             if self.app.should_stop:
-                # A worker that stops closes the producer of lanes that still publish. The next owner repeats their work.
+                # A worker that stops closes the producer of lanes that still publish. The next owner repeats the work.
                 raise asyncio.CancelledError(str(error)) from error
             raise
 

@@ -1,4 +1,4 @@
-"""A week of 10-minute means of demand per row, and the ten minutes that are running."""
+"""A week of 10-minute means of demand: the ring, its log `pages.coarse`, and the size of what a restart reads back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DAY_ROWS = 86_400_000 // COARSE_STEP_MS
 
 
 class RunningCoarse(msgspec.Struct, frozen=True):
-    """The running ten minutes: per workload sums and counts of the level-1 indicators named."""
+    """The running ten minutes: per workload the sums and counts of the named level-1 indicators."""
 
     indicators: tuple[str, ...] = ()
     sums: dict[str, tuple[list[float], list[int]]] = {}
@@ -75,7 +75,7 @@ class CoarseRing:
         self._counts = np.concatenate([self._counts, np.zeros((more, len(self.indicators)), np.int64)])
 
     def clear(self, row: int) -> None:
-        """Forget a row."""
+        """Drop the cells of a row."""
         for array in (self._cells, self._sums, self._counts):
             array[row] = 0
 
@@ -85,7 +85,7 @@ class CoarseRing:
         return half_values(cells), half_observed(cells)
 
     def day_ago(self, row: int, end_ms: int, column: int, rows: int) -> tuple[float | None, ...]:
-        """Means of so many ten minutes, from those on that a time lay in a day earlier; None where not observed."""
+        """`rows` 10-minute means, from a day before `end_ms` on; None where not observed."""
         first = end_ms // COARSE_STEP_MS - DAY_ROWS
         return tuple([self._mean(row, index, column) for index in range(first, first + rows)])
 
@@ -95,18 +95,18 @@ class CoarseRing:
         return half_value(self._cells.item(row, index % COARSE_ROWS, column))
 
     def goes_on(self, before: int, slot: int) -> bool:
-        """Whether a slot counts for the same ten minutes as one before it."""
+        """Whether a slot belongs to the same ten minutes as one before it."""
         return before * self._step_ms // COARSE_STEP_MS == slot * self._step_ms // COARSE_STEP_MS
 
     def restart(self) -> None:
-        """Begin other ten minutes."""
+        """Begin new ten minutes."""
         self._sums[:] = 0
         self._counts[:] = 0
 
     def add(
         self, slot: int, rows: Mapping[str, int], values: NDArray[np.float32], observed: NDArray[np.bool_]
     ) -> CoarseRow | None:
-        """Add a slot to the running ten minutes; returns the row that it completes, if it does.
+        """Add a slot to the running ten minutes; returns the row if the slot completes it.
 
         A slot belongs to the ten minutes in which it ends.
 
@@ -134,8 +134,8 @@ class CoarseRing:
     def write(self, row: CoarseRow, rows: Mapping[str, int]) -> None:
         """Store ten minutes of means; they come in ascending order of index, gaps are unobserved.
 
-        Indicators are matched by name; those that the row does not hold stay unobserved, unknown workloads are left
-        out.
+        Indicators are matched by name. Those that the row does not hold stay unobserved, and unknown workloads are
+        ignored.
         """
         first = row.index if self.newest is None else self.newest + 1
         used = max(rows.values(), default=-1) + 1
@@ -143,23 +143,23 @@ class CoarseRing:
             self._cells[:used, index % COARSE_ROWS] = 0
         self.newest = row.index if self.newest is None else max(row.index, self.newest)
         held = {name: n for n, name in enumerate(row.indicators)}
-        known = [k for k, workload in enumerate(row.workloads) if workload in rows]
-        at = [rows[row.workloads[k]] for k in known]
+        chosen = [k for k, workload in enumerate(row.workloads) if workload in rows]
+        at = [rows[row.workloads[k]] for k in chosen]
         for to, name in enumerate(self.indicators):
             if name in held:
                 column = held[name]
-                cells = pack_half(row.values[known, column], row.observed[known, column])
+                cells = pack_half(row.values[chosen, column], row.observed[chosen, column])
                 self._cells[at, row.index % COARSE_ROWS, to] = cells
 
     def running(self, rows: Mapping[str, int]) -> RunningCoarse:
         """The running ten minutes, for the commit record."""
         names = sorted(rows)
         at = [rows[w] for w in names]
-        told = zip(names, self._sums[at].tolist(), self._counts[at].tolist(), strict=True)
-        return RunningCoarse(self.indicators, {w: (sums, counts) for w, sums, counts in told})
+        per_workload = zip(names, self._sums[at].tolist(), self._counts[at].tolist(), strict=True)
+        return RunningCoarse(self.indicators, {w: (sums, counts) for w, sums, counts in per_workload})
 
     def restore_running(self, row: int, running: RunningCoarse, workload: str) -> None:
-        """Take one workload's running ten minutes from a commit record; indicators are matched by name."""
+        """Restore the running ten minutes of one workload from a commit record; indicators are matched by name."""
         sums, counts = running.sums[workload]
         for to, name in enumerate(self.indicators):
             if name in running.indicators:
@@ -167,7 +167,8 @@ class CoarseRing:
                 self._sums[row, to], self._counts[row, to] = sums[column], counts[column]
 
 
-_PART_WORKLOADS = 5_000  # of a coarse row
+# Workloads in one record of a coarse row.
+_MAX_PART_WORKLOADS = 5_000
 
 
 class _CoarseWire(msgspec.Struct, frozen=True, array_like=True):
@@ -199,12 +200,12 @@ def encode_coarse(row: CoarseRow) -> list[bytes]:
 
 
 def _coarse_cuts(row: CoarseRow) -> list[int]:
-    """Where the parts of a row begin, and where the last one ends: [parts + 1], ascending."""
+    """First workload of each part of a row, and the end of the last part: [parts + 1], ascending."""
     cells_bytes = len(row.indicators) * (row.values.itemsize + row.observed.itemsize)
     cuts, num_bytes = [0], 0
     for at, workload in enumerate(row.workloads):
         more = len(workload.encode()) + cells_bytes
-        if num_bytes + more > CHUNK_BYTES or at - cuts[-1] == _PART_WORKLOADS:
+        if num_bytes + more > CHUNK_BYTES or at - cuts[-1] == _MAX_PART_WORKLOADS:
             cuts.append(at)
             num_bytes = 0
         num_bytes += more
@@ -215,7 +216,7 @@ def decode_coarse(value: bytes | None, where: str = "pages.coarse") -> CoarseRow
     """Inverse of one part of `encode_coarse`.
 
     Args:
-        where: topic, partition and offset, for what errors say.
+        where: topic, partition and offset, for error messages.
 
     Raises:
         ContractBroken: the bytes are not a coarse row, or one of another version.
@@ -232,9 +233,6 @@ def decode_coarse(value: bytes | None, where: str = "pages.coarse") -> CoarseRow
     return CoarseRow(wire.index, wire.workloads, wire.indicators, values, observed)
 
 
-# Reads a week of ten-minute means back from `pages.coarse`, in however many records it stands.
-
-
 class StoredRow(NamedTuple):
     """A row, or the part of one that a record holds, with the record's value."""
 
@@ -243,15 +241,15 @@ class StoredRow(NamedTuple):
 
 
 async def read_coarse_week(reader: LogReader, topic: str, partition: int, newest: int) -> list[StoredRow]:
-    """The last 1,008 ten minutes up to the one of index `newest`, and some before them, in log order.
+    """The last 1,008 ten minutes up to index `newest`, and some before them, in log order.
 
-    They are fewer where the log begins later. Ten minutes of many workloads are several rows.
+    There are fewer where the log begins later. Ten minutes of many workloads have several rows.
 
     Raises:
         ContractBroken: a record is no coarse row.
     """
     begin, end = await reader.bounds(topic, partition)
-    stretch = 2 * COARSE_ROWS  # enough where each ten minutes are a record, though a crash has repeated some
+    stretch = 2 * COARSE_ROWS  # enough for one record per ten minutes, with room for repeats after crashes
     while True:
         start = max(begin, end - stretch)
         rows = [
@@ -263,9 +261,7 @@ async def read_coarse_week(reader: LogReader, topic: str, partition: int, newest
         stretch *= 2
 
 
-# What a restart reads back of the size-bounded logs, held against what they keep: a shortage shows before it bites.
-
-
+# Newest entries of a log whose sizes are kept.
 _MAX_ENTRIES = 8
 
 
@@ -288,7 +284,7 @@ class EntrySizes:
 
 
 class ReadBackSizes:
-    """Of one partition, the two logs that are read back by the slot and by the row.
+    """Sizes of the two logs of a partition that a restart reads back, compared with what the topics keep.
 
     Args:
         context_steps: L, the slots that a restart reads.
@@ -301,7 +297,7 @@ class ReadBackSizes:
         self.coarse = EntrySizes()
 
     def needed_bytes(self) -> dict[str, int]:
-        """What each topic should keep of the partition: twice L slots, for fleets grow; a week of rows."""
+        """Bytes that each topic should keep of the partition: twice L slots, as fleets grow, and a week of rows."""
         return {
             self._topics.pages: 2 * self._context_steps * self.pages.largest,
             self._topics.pages_coarse: COARSE_ROWS * self.coarse.largest,
@@ -309,7 +305,7 @@ class ReadBackSizes:
 
 
 def shortages(partition: int, needed_bytes: Mapping[str, int], kept_bytes: Mapping[str, int]) -> list[str]:
-    """One clause per log of a partition that keeps too little.
+    """A clause for each log of a partition that keeps too little.
 
     Args:
         needed_bytes, kept_bytes: by topic; a topic that is not bounded by size is absent from `kept_bytes`.

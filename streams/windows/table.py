@@ -1,6 +1,6 @@
 """The window table: per workload the last L slots of every indicator, and a week of 10-minute means of demand.
 
-It has a table's face (`table[workload]`, iteration, `len`), but no changelog of its own: pages are its changelog.
+It is read like a table (`table[workload]`, iteration, `len`) and has no changelog of its own: it is rebuilt from pages.
 """
 
 from __future__ import annotations
@@ -19,21 +19,11 @@ from streams.records.facts import BatchQueue, FleetFacts
 from streams.windows.cells import full_observed, full_values, grow_rows, pack_full
 from streams.windows.coarse import CoarseRing, CoarseRow, RunningCoarse
 
-# What the last L slots said of each workload beside its values, reduced to what anybody asks of it.
-#
-# | asked | kept per row |
-# |---|---|
-# | replicas as last reported | the newest fleet facts |
-# | since when some have been pending | per slot and source: when the fleet reported, and whether some were pending |
-# | when a source was last heard | its newest slot with samples, and the newest sample's time |
-# | what is queued | the newest word of each source of batch work |
-# | what the newest slot says | its facts |
-
-
+# Sources in the order of their columns.
 _ORDER: tuple[Source, ...] = tuple(sorted(SOURCES))
 _SOURCE_INDEX = {source: n for n, source in enumerate(_ORDER)}
-_SILENT = 0
-_IDLE, _PENDING = 1, 2
+# Reports of a fleet in a slot: none, no pending replicas, some pending replicas.
+_SILENT, _IDLE, _PENDING = range(3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +36,33 @@ class LastSample:
 
 @dataclass(frozen=True, slots=True)
 class RecentFacts:
-    """What the last L slots said of one workload.
+    """The facts of the last L slots about one workload.
 
     Attributes:
-        fleet: replicas as last reported; None when they were not.
-        pending_since_ms: since when, without a break, the fleet has reported pending replicas; None when it has none.
-        heard: of each source that had samples.
-        now: facts of the newest slot by source.
-        batch: what each source of batch work said last, by its name.
+        fleet: replicas as last reported; None without a report.
+        pending_since_ms: start of the unbroken period in which the fleet reports pending replicas; None without any.
+        last_samples: the last sample of each source that had some.
+        newest: facts of the newest slot by source.
+        batch: the newest queue of each source of batch work, by its name.
     """
 
     fleet: FleetFacts | None
     pending_since_ms: int | None
-    heard: Mapping[Source, LastSample]
-    now: Mapping[Source, WorkloadFacts]
+    last_samples: Mapping[Source, LastSample]
+    newest: Mapping[Source, WorkloadFacts]
     batch: tuple[BatchQueue, ...] = ()
 
 
 class FactRing:
-    """Facts by row, over the last L slots.
+    """Facts of the last L slots, reduced to what readers ask for.
+
+    | question | kept per row |
+    |---|---|
+    | last reported replicas | the newest fleet facts |
+    | start of pending replicas | per slot and source: time of the report, and whether replicas were pending |
+    | last sample of a source | its newest slot with samples, and the time of the newest sample |
+    | queued work | the newest queue of each source of batch work |
+    | facts of the newest slot | all of them |
 
     Args:
         context_steps: L.
@@ -76,86 +74,86 @@ class FactRing:
         self._context_steps = context_steps
         self._step_ms = step_ms
         self._newest = _NEVER
-        # When in its slot the fleet reported, and what: all zero is silence.
+        # Time of the fleet's report within the slot, and its kind; zero where there is none.
         offset = np.uint16 if step_ms <= 1 << 16 else np.uint32
         self._report_ms = np.zeros((capacity, context_steps, len(_ORDER)), offset)
         self._report = np.zeros((capacity, context_steps, len(_ORDER)), np.uint8)
-        self._heard_slot = np.full((capacity, len(_ORDER)), _NEVER, np.int64)
-        self._heard_ms = np.zeros((capacity, len(_ORDER)), np.int64)
+        self._sample_slot = np.full((capacity, len(_ORDER)), _NEVER, np.int64)
+        self._sample_ms = np.zeros((capacity, len(_ORDER)), np.int64)
         self._fleet: dict[int, tuple[FleetFacts, int]] = {}
         self._batch: dict[int, dict[str, BatchQueue]] = {}
-        self._now: dict[Source, dict[int, WorkloadFacts]] = {source: {} for source in _ORDER}
+        self._newest_facts: dict[Source, dict[int, WorkloadFacts]] = {source: {} for source in _ORDER}
 
     def grow(self, capacity: int) -> None:
         """Make room for more rows."""
-        more = capacity - len(self._heard_slot)
-        unheard = np.full((more, len(_ORDER)), _NEVER, np.int64)
-        self._heard_slot = np.concatenate([self._heard_slot, unheard])
-        self._heard_ms = np.concatenate([self._heard_ms, np.zeros_like(unheard)])
-        # These two are large: what is not written yet must not take memory, which joining zeros would.
+        more = capacity - len(self._sample_slot)
+        no_slots = np.full((more, len(_ORDER)), _NEVER, np.int64)
+        self._sample_slot = np.concatenate([self._sample_slot, no_slots])
+        self._sample_ms = np.concatenate([self._sample_ms, np.zeros_like(no_slots)])
+        # These two are large: concatenating zeros would take memory for rows that are not written yet.
         self._report_ms = grow_rows(self._report_ms, capacity)
         self._report = grow_rows(self._report, capacity)
 
     def advance(self, slot: int, num_rows: int) -> None:
-        """Make `slot` the newest; what falls out of the last L slots is forgotten."""
+        """Make `slot` the newest, and drop the slots before the last L."""
         first = slot if self._newest == _NEVER else self._newest + 1
         for s in range(max(first, slot - self._context_steps + 1), slot + 1):
             self._report[:num_rows, s % self._context_steps] = _SILENT
         self._newest = slot
-        for facts in self._now.values():
+        for facts in self._newest_facts.values():
             facts.clear()
 
     def write(self, rows: NDArray[np.int64], slot: int, source: Source, facts: Sequence[WorkloadFacts]) -> None:
-        """Take in what a slot within the last L says of these rows."""
+        """Store the facts of these rows in a slot within the last L."""
         n = _SOURCE_INDEX[source]
         columns = PageFacts.of(facts)
         if slot == self._newest:
-            self._now[source].update(zip(rows.tolist(), columns, strict=True))
+            self._newest_facts[source].update(zip(rows.tolist(), columns, strict=True))
         sampled = columns.sampled()
-        heard, newest_ms = rows[sampled], columns.newest_ts_ms()[sampled]
-        newer = slot >= self._heard_slot[heard, n]
-        self._heard_slot[heard[newer], n] = slot
-        self._heard_ms[heard[newer], n] = newest_ms[newer]
+        sampled_rows, newest_ms = rows[sampled], columns.newest_ts_ms()[sampled]
+        newer = slot >= self._sample_slot[sampled_rows, n]
+        self._sample_slot[sampled_rows[newer], n] = slot
+        self._sample_ms[sampled_rows[newer], n] = newest_ms[newer]
         for k, queues in columns.columns.batch:
-            known_queues = self._batch.setdefault(int(rows[k]), {})
+            newest_queues = self._batch.setdefault(int(rows[k]), {})
             for queue in queues:
-                if queue.source not in known_queues or queue.ts_ms > known_queues[queue.source].ts_ms:
-                    known_queues[queue.source] = queue
-        told = columns.columns.fleet
-        at = rows[[k for k, _ in told]], slot % self._context_steps, n
-        self._report_ms[at] = [fleet.ts_ms - slot * self._step_ms for _, fleet in told]
-        self._report[at] = [_PENDING if fleet.pending else _IDLE for _, fleet in told]
-        for row, (_, fleet) in zip(at[0].tolist(), told, strict=True):
-            # Of two sources at the same instant the first by name, in whatever order they come.
-            known = self._fleet.get(row)
-            if known is None or (fleet.ts_ms, -n) > (known[0].ts_ms, -known[1]):
+                if queue.source not in newest_queues or queue.ts_ms > newest_queues[queue.source].ts_ms:
+                    newest_queues[queue.source] = queue
+        reports = columns.columns.fleet
+        at = rows[[k for k, _ in reports]], slot % self._context_steps, n
+        self._report_ms[at] = [fleet.ts_ms - slot * self._step_ms for _, fleet in reports]
+        self._report[at] = [_PENDING if fleet.pending else _IDLE for _, fleet in reports]
+        for row, (_, fleet) in zip(at[0].tolist(), reports, strict=True):
+            # Of two sources at the same instant the first by name counts, whatever their order.
+            newest = self._fleet.get(row)
+            if newest is None or (fleet.ts_ms, -n) > (newest[0].ts_ms, -newest[1]):
                 self._fleet[row] = fleet, n
 
     def clear(self, row: int) -> None:
-        """Forget a row."""
+        """Drop the facts of a row."""
         self._report[row] = _SILENT
-        self._heard_slot[row] = _NEVER
+        self._sample_slot[row] = _NEVER
         self._fleet.pop(row, None)
         self._batch.pop(row, None)
-        for facts in self._now.values():
+        for facts in self._newest_facts.values():
             facts.pop(row, None)
 
     def read(self, row: int) -> RecentFacts:
-        """What is known of a row."""
+        """The facts of a row."""
         oldest = self._newest - self._context_steps + 1
-        known = self._fleet.get(row)
-        fleet = known[0] if known is not None and known[0].ts_ms >= oldest * self._step_ms else None
-        heard = {
+        report = self._fleet.get(row)
+        fleet = report[0] if report is not None and report[0].ts_ms >= oldest * self._step_ms else None
+        last_samples = {
             source: LastSample(slot, ts_ms)
             for source, slot, ts_ms in zip(
-                _ORDER, self._heard_slot[row].tolist(), self._heard_ms[row].tolist(), strict=True
+                _ORDER, self._sample_slot[row].tolist(), self._sample_ms[row].tolist(), strict=True
             )
             if slot != _NEVER and slot >= oldest
         }
         since = self._pending_since_ms(row) if fleet is not None else None
-        now = {source: facts[row] for source, facts in self._now.items() if row in facts}
+        newest = {source: facts[row] for source, facts in self._newest_facts.items() if row in facts}
         batch = self._queues(row, oldest * self._step_ms) if row in self._batch else ()
-        return RecentFacts(fleet, since, heard, now, batch)
+        return RecentFacts(fleet, since, last_samples, newest, batch)
 
     def _queues(self, row: int, oldest_ms: int) -> tuple[BatchQueue, ...]:
         queues = {source: queue for source, queue in self._batch[row].items() if queue.ts_ms >= oldest_ms}
@@ -163,18 +161,18 @@ class FactRing:
         return tuple(queues[source] for source in sorted(queues))
 
     def _pending_since_ms(self, row: int) -> int | None:
-        for told in self._report[row, self._newest % self._context_steps, ::-1].tolist():
-            if told:
-                if told != _PENDING:
-                    return None  # as nearly always
+        for report in self._report[row, self._newest % self._context_steps, ::-1].tolist():
+            if report:
+                if report != _PENDING:
+                    return None  # The usual case.
                 break
         slots = np.arange(self._newest, self._newest - self._context_steps, -1)
         reports = self._report[row, slots % self._context_steps, ::-1].ravel()  # newest first
-        told = np.flatnonzero(reports)
-        if not len(told) or reports[told[0]] != _PENDING:
+        reported = np.flatnonzero(reports)
+        if not len(reported) or reports[reported[0]] != _PENDING:
             return None
-        idle = np.flatnonzero(reports[told] == _IDLE)
-        last = int(told[idle[0] - 1] if len(idle) else told[-1])
+        idle = np.flatnonzero(reports[reported] == _IDLE)
+        last = int(reported[idle[0] - 1] if len(idle) else reported[-1])
         slot = int(slots[last // len(_ORDER)])
         n = len(_ORDER) - 1 - last % len(_ORDER)
         return slot * self._step_ms + int(self._report_ms[row, slot % self._context_steps, n])
@@ -192,12 +190,12 @@ class Window:
         columns: indicator name -> column.
         values: float32 [L, N], oldest slot first, 0 where not observed.
         observed: bool [L, N].
-        facts: what its slots said beside the values.
-        read_coarse: 10-minute means of the C level-1 indicators, float32 [1008, C], oldest first, 0 where not
-            observed, and their mask; as they are when it is called.
-        observed_steps: of each indicator, in how many slots it was observed; counted where it is not given.
-        read_day_ago: of a level-1 indicator's column and a number of rows, its 10-minute means from those on that the
-            end of the newest slot lay in a day earlier, None where not observed; as they are when it is called.
+        facts: facts of its slots beside the values.
+        read_coarse: returns the 10-minute means of the C level-1 indicators, float32 [1008, C], oldest first, 0 where
+            not observed, and their mask, at the time of the call.
+        observed_steps: number of slots in which each indicator was observed; counted unless it is given.
+        read_day_ago: takes the column of a level-1 indicator and a number of rows; returns so many 10-minute means,
+            from a day before the end of the newest slot on, None where not observed, at the time of the call.
     """
 
     workload: str
@@ -216,7 +214,7 @@ class Window:
     def newest(self, indicator: str) -> float | None:
         """Value of an indicator in the newest slot; None when not observed or not in the catalogue."""
         n = self.columns.get(indicator)
-        # `item`, for indexing makes a number of numpy's first; asked eight times per workload and slot.
+        # `item` is faster than indexing, which makes a numpy scalar; this runs eight times per workload and slot.
         return self.values.item(-1, n) if n is not None and self.observed.item(-1, n) else None
 
 
@@ -241,7 +239,7 @@ class WindowTable:
         self._coarse = CoarseRing(coarse_names, step_ms, capacity)
         self._running: RunningCoarse | None = None
 
-    # A table's face.
+    # Reading.
 
     def __len__(self) -> int:
         return len(self._row)
@@ -256,7 +254,7 @@ class WindowTable:
         return self.windows((workload,))[0]
 
     def windows(self, workloads: Sequence[str]) -> list[Window]:
-        """Views of several workloads, read at once; they share memory that the table does not write to."""
+        """Views of several workloads, read at once; the table never writes to their memory."""
         rows = [self._row[workload] for workload in workloads]
         length = self.context_steps
         slots = np.arange(self._require_newest() + 1, self._require_newest() + 1 + length) % length
@@ -283,7 +281,7 @@ class WindowTable:
         return int(self._last_seen[self._row[workload]])
 
     def newest_values(self, indicator: str) -> dict[str, float]:
-        """Of every workload whose indicator is observed in the newest slot, its value there."""
+        """Values of an indicator in the newest slot, by workload, where it is observed."""
         cells = self._cells[: self._num_rows, self._require_newest() % self.context_steps, self._column[indicator]]
         values, seen = full_values(cells).tolist(), full_observed(cells).tolist()
         return {w: values[row] for w, row in self._row.items() if seen[row]}
@@ -291,12 +289,12 @@ class WindowTable:
     # Filling.
 
     def advance(self, slot: int) -> None:
-        """Make `slot` the newest; what falls out of the last L slots is forgotten."""
+        """Make `slot` the newest, and drop the slots before the last L."""
         first = slot if self.newest is None else self.newest + 1
         for s in range(max(first, slot - self.context_steps + 1), slot + 1):
             self._cells[: self._num_rows, s % self.context_steps] = 0
         if self.newest is not None and not self._coarse.goes_on(self.newest, slot):
-            # Slots that were jumped over complete nothing: what was summed up before them is not of these ten minutes.
+            # After a jump over slots, the sums belong to an earlier ten minutes that no slot has completed.
             self._coarse.restart()
             self._running = None
         self.newest = slot
@@ -307,12 +305,12 @@ class WindowTable:
         newest = self._require_newest()
         if not newest - self.context_steps < page.slot <= newest:
             return
-        known = [(k, self._column[name]) for k, name in enumerate(page.indicators) if name in self._column]
+        columns = [(k, self._column[name]) for k, name in enumerate(page.indicators) if name in self._column]
         if not page.workloads:
             return
         rows = self._rows_of(page.workloads)
-        if known:
-            from_columns, to_columns = map(list, zip(*known, strict=True))
+        if columns:
+            from_columns, to_columns = map(list, zip(*columns, strict=True))
             cells = pack_full(page.values[:, from_columns], page.observed[:, from_columns])
             self._cells[rows[:, None], page.slot % self.context_steps, to_columns] = cells
         self._last_seen[rows] = np.maximum(self._last_seen[rows], page.slot)
@@ -325,7 +323,7 @@ class WindowTable:
         return sorted(w for w, row in self._row.items() if gone[row]) if gone.any() else []
 
     def remove(self, workload: str) -> None:
-        """Forget a workload and free its row."""
+        """Drop a workload and free its row."""
         row = self._row.pop(workload)
         self._paged = (), self._paged[1][:0]
         self._cells[row] = 0
@@ -335,12 +333,12 @@ class WindowTable:
         self._free.append(row)
 
     def reserve(self, workloads: int) -> None:
-        """Make room for so many: what grows is copied again and again."""
+        """Make room for so many workloads at once, which saves copies."""
         if workloads > len(self._cells):
             self._grow(workloads)
 
     def _rows_of(self, workloads: tuple[str, ...]) -> NDArray[np.int64]:
-        """Rows of a page's workloads; pages beside each other mostly hold the same."""
+        """Rows of a page's workloads, cached because consecutive pages mostly hold the same."""
         if workloads != self._paged[0]:
             self._paged = workloads, np.array([self._row_of(w) for w in workloads], np.int64)
         return self._paged[1]
@@ -352,7 +350,7 @@ class WindowTable:
             if row == self._num_rows:
                 self._num_rows += 1
             if row >= len(self._cells):
-                # A small factor keeps the copy beside its original small.
+                # A small factor, because the old and the new copy are in memory at the same time.
                 self._grow(int(_GROWTH_FACTOR * len(self._cells)) + 64)
             self._row[workload] = row
             if self._running is not None and workload in self._running.sums:
@@ -360,7 +358,7 @@ class WindowTable:
         return row
 
     def _grow(self, capacity: int) -> None:
-        # New rows take memory only once they are written.
+        # New rows of cells take memory only when they are written.
         self._cells = grow_rows(self._cells, capacity)
         self._last_seen = np.concatenate([self._last_seen, np.full(capacity - len(self._last_seen), _NEVER)])
         self._facts.grow(capacity)
@@ -374,14 +372,14 @@ class WindowTable:
     # The coarse ring.
 
     def accumulate_coarse(self) -> CoarseRow | None:
-        """Add the newest slot to its running ten minutes; returns the row that this slot completes, if it does."""
+        """Add the newest slot to its ten minutes; returns the row if this slot completes it."""
         slot = self._require_newest()
         cells = self._cells[: self._num_rows, slot % self.context_steps, : self.num_coarse]
         self._running = None
         return self._coarse.add(slot, self._row, full_values(cells), full_observed(cells))
 
     def write_coarse(self, row: CoarseRow) -> None:
-        """Store ten minutes of means of the workloads at hand; they come in ascending order of index."""
+        """Store ten minutes of means of the workloads of the table; rows come in ascending order of index."""
         self._coarse.write(row, self._row)
 
     def running_coarse(self) -> RunningCoarse:
@@ -389,7 +387,7 @@ class WindowTable:
         return self._coarse.running(self._row)
 
     def restore_running_coarse(self, running: RunningCoarse) -> None:
-        """Take the running ten minutes from a commit record; of workloads that come later, when they come."""
+        """Restore the running ten minutes of a commit record; those of workloads that come later are set then."""
         self._running = running
         for workload, row in self._row.items():
             if workload in running.sums:

@@ -163,10 +163,5 @@ class Life:
 
 def _at_rest(lane: Lane) -> bool:
     """Whether a lane has nothing left to do; one with deferred work has."""
-    patient = lane.kernel if isinstance(lane.kernel, DeferringKernel) else None
-    return (
-        lane._queue.empty()
-        and not lane._left
-        and lane.waits_for == ""
-        and (patient is None or not patient.num_deferred)
-    )
+    deferred = lane.kernel.num_deferred if isinstance(lane.kernel, DeferringKernel) else 0
+    return lane._queue.empty() and not lane._rest and lane.waits_for == "" and not deferred

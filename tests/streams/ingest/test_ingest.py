@@ -16,7 +16,7 @@ from streams.catalogue import DEFAULT_CATALOGUE
 from streams.config import StreamConfig
 from streams.ingest.kernel import IngestKernel
 from streams.log import ContractBroken, LogRecord
-from streams.records.dead_letters import CUT_BYTES, MAX_KEPT_PER_STRETCH, MAX_LETTER_BYTES, STRETCH_OFFSETS
+from streams.records.dead_letters import MAX_CUT_BYTES, MAX_KEPT_PER_STRETCH, MAX_LETTER_BYTES, STRETCH_OFFSETS
 from streams.records.facts import Control, FleetFacts, OutcomeFact
 from streams.records.schema import encode_control, encode_fleet, encode_outcome, encode_packed, encode_tick
 from tests.streams.ingest.ingest_log import CONFIG, T0, TOPICS, Log, cell, facts, slots
@@ -226,7 +226,7 @@ def test_of_what_no_broker_would_take_back_the_beginning_is_kept() -> None:
     log.put(b"\0" * (48 << 20), 5, "w" * (1 << 20))
     log.put(b"{" * (MAX_LETTER_BYTES - 9), 6)
     ((large,),), ((whole,),) = (emission.outputs for emission in log.emissions)
-    assert (large.key, large.value) == (b"w" * CUT_BYTES, b"\0" * CUT_BYTES)
+    assert (large.key, large.value) == (b"w" * MAX_CUT_BYTES, b"\0" * MAX_CUT_BYTES)
     assert dict(large.headers)["cut"] == b"%d" % (49 << 20)
     assert dict(large.headers)["reason"] == b"oversize"
     assert whole.value == b"{" * (MAX_LETTER_BYTES - 9)

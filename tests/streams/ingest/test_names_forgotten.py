@@ -73,7 +73,7 @@ def test_names_of_a_packed_record_that_is_refused_are_not_remembered(
 @given(st.lists(st.sets(st.tuples(st.sampled_from("uvw"), st.sampled_from("abc")), max_size=4), max_size=24))
 def test_pages_name_who_was_heard_however_often_numbers_are_given_anew(heard: list[set[tuple[str, str]]]) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(series_index, "_SLACK", 0)  # forgets whenever it may
+        patched.setattr(series_index, "_SLACK_NAMES", 0)  # forgets whenever it may
         log = Log()
         log.sample(0, GAUGE)
         for slot, pairs in enumerate(heard, 1):

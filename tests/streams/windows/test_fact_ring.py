@@ -81,13 +81,13 @@ def check(ring: FactRing, entries: list[Entry], newest: int) -> None:
     for slot, source, facts in entries:
         if facts.num_samples:
             heard[source] = (slot, facts.newest_ts_ms)
-    assert {source: (h.slot, h.ts_ms) for source, h in read.heard.items()} == heard
+    assert {source: (h.slot, h.ts_ms) for source, h in read.last_samples.items()} == heard
     queues = [queue for _, _, facts in entries for queue in facts.batch]
     newest_word = {name: max(q.ts_ms for q in queues if q.source == name) for name in {q.source for q in queues}}
     assert {queue.source: queue.ts_ms for queue in read.batch} == newest_word
     assert [queue.source for queue in read.batch] == sorted(newest_word)
     assert set(read.batch) <= set(queues)
-    assert read.now == {source: facts for slot, source, facts in entries if slot == newest}
+    assert read.newest == {source: facts for slot, source, facts in entries if slot == newest}
 
 
 @given(
