@@ -504,7 +504,7 @@ class SlotCloser:
     def restore(self, slot: int, workloads: Sequence[str], states: Sequence[SeriesState]) -> None:
         """Load a page; with the last L pages, oldest first, the closer has the state after the newest one."""
         self.roster.mark(workloads, slot)
-        self._series.load(slot, PageSeries.of(states, workloads))
+        self._series.load(slot, PageSeries.from_records(states, workloads))
 
     def living(self) -> Ints:
         """Series numbers that have a state."""

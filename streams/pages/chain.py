@@ -1,4 +1,4 @@
-"""Joins the two chains of a pages partition: a slot is complete when both sources have closed it."""
+"""Chains of pages: joining those of both sources slot by slot, and finding the newest complete one to restore from."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class JoinedSlot:
 
 
 class PageJoin:
-    """Fed with pages in log order; yields slots in ascending order. No timeouts: ticks close silent sources.
+    """Takes pages in log order and yields slots in ascending order. It needs no timeouts: ticks close silent sources.
 
-    A source that has had no page is awaited for `patience` slots of the other one, then counts as absent, so a fleet
-    without GPU telemetry is forecast all the same. Its pages for slots that were joined without it are handed out as
-    stragglers, to be stored but not decided on again; what operators say in them goes with the next plan.
+    A source without any page is awaited for `patience` slots of the other one, then counts as absent. So a fleet
+    without GPU telemetry is forecast as well. Later pages of slots that were joined without it are returned as
+    stragglers: they are stored, but not decided on again, and their controls go with the next plan.
     """
 
     def __init__(self, patience: int) -> None:
@@ -35,10 +35,10 @@ class PageJoin:
         self._pending: dict[int, dict[Source, tuple[Page, int]]] = {}
 
     def restore(self, joined: int | None, oldest: int | None = None) -> None:
-        """Slots up to `joined` were joined in an earlier life; their pages may be offered again and are stragglers.
+        """Continue after the slots up to `joined`; their pages may be offered again and are stragglers.
 
-        Pages before `oldest` are passed over: where reading back begins, a paused worker may have written one again,
-        and the pages that follow it in the log are not its successors.
+        Pages before `oldest` are skipped: a paused worker may have repeated an old page where reading begins, and the
+        pages after it in the log are not its successors.
         """
         self.joined, self._oldest = joined, oldest
 
@@ -73,7 +73,7 @@ class PageJoin:
             if any(self._lacks(source, slot) for source in SOURCES):
                 return
             waiting = self._pending.pop(slot)
-            # In one order, whichever came first: it shows in the bytes of plans and decisions.
+            # Always in the same order, because it affects the bytes of plans and decisions.
             pages = {source: waiting[source][0] for source in sorted(waiting)}
             self.joined = slot
             yield JoinedSlot(slot, pages)
@@ -85,7 +85,7 @@ class PageJoin:
         return closed < slot
 
     def closed_slots(self) -> dict[Source, int]:
-        """Newest closed slot of each source heard so far."""
+        """Newest closed slot of each source with pages."""
         return dict(self._closed)
 
     def first_pending_offset(self) -> int | None:
@@ -93,16 +93,13 @@ class PageJoin:
         return min((offset for pages in self._pending.values() for _, offset in pages.values()), default=None)
 
 
-# Which page to resume from: the newest one whose predecessors are all there.
-
-
 def newest_chain(
     pages: Iterable[tuple[Page, str]], source: Source, partition: int, context_steps: int
 ) -> list[tuple[Page, str]]:
-    """The pages to restore from, oldest first; empty when the log holds none.
+    """The newest page with all its predecessors, oldest first; empty when the log holds no page.
 
     Args:
-        pages: (page, digest) in log order; repeats are welcome, holes and torn ends too.
+        pages: (page, digest) in log order; repeats, holes and torn ends are allowed.
         source, partition: whose chain this is.
         context_steps: L; a chain is long enough with L pages, or when it reaches the very first page.
 
@@ -121,7 +118,7 @@ def newest_chain(
         if len(found) > 2 * keep:
             for identity in sorted(found)[:-keep]:
                 del found[identity]
-    # A stable sort: of two pages of one slot the first in the log is tried first, as its readers did.
+    # A stable sort: of two pages of one slot the first in the log is tried first, like in every reader.
     for identity in sorted(found, key=lambda i: i[0], reverse=True):
         chain = _chain_to(identity, found, context_steps)
         if len(chain) == context_steps or chain[-1][0].prev is None:
@@ -136,7 +133,7 @@ def newest_chain(
 
 
 def _chain_to(identity: tuple[int, str], found: dict[tuple[int, str], Page], length: int) -> list[tuple[Page, str]]:
-    """The page and its predecessors as far as they are there, newest first, at most `length`."""
+    """The page and the predecessors that were found, newest first, at most `length`."""
     chain = [(found[identity], identity[1])]
     while len(chain) < length:
         page = chain[-1][0]

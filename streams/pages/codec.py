@@ -1,4 +1,7 @@
-"""Pages read back from their chunks: whole, as their digest says, and of the settings in force."""
+"""The bytes of a page: header and columns, cut into chunks that fit a Kafka record, each with the digest of the page.
+
+`seal_page` writes a page. `PageAssembler` reads chunks back into whole pages, and checks their digest and settings.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,6 @@ from streams.pages.page import Counters, Page
 from streams.records.facts import Control
 from streams.records.samples import Bools, Singles
 
-# The last step of writing a page: header and columns to bytes, in chunks that fit a Kafka record, digest in each.
-
-
 FORMAT: Final = 1
 CHUNK_BYTES: Final = 900_000
 MAGIC: Final = b"HPG1"
@@ -32,7 +32,7 @@ _DIGEST_BYTES: Final = 16
 
 
 class PageHeader(msgspec.Struct, frozen=True):
-    """The part of a page that is not arrays. Names are kept in the bytes: a page can be read without this code."""
+    """The part of a page that is not arrays. The bytes contain the field names, so other programs can read a page."""
 
     v: int
     source: Source
@@ -80,7 +80,7 @@ def digest_of(*parts: bytes) -> bytes:
 def seal_page(header: PageHeader, values: Singles, observed: Bools, chunk_bytes: int = CHUNK_BYTES) -> EncodedPage:
     """The chunk records of a page; values and mask [k, N] as its header names workloads and indicators."""
     head = _encode_header(header)
-    # Not yet one piece: most pages are one chunk, and copied once.
+    # The parts stay separate here, so that a page of one chunk, the usual case, is copied once.
     parts = (
         LENGTH.pack(len(head)),
         head,
@@ -107,7 +107,7 @@ _OTHER_SHAPE = "settings changed under existing state; restore the old value or 
 
 
 class StoredPage(NamedTuple):
-    """A page as found in the log: whole, its digest checked."""
+    """A page of the log, complete and with a checked digest."""
 
     page: Page
     digest: str
@@ -172,7 +172,7 @@ def _page_of(header: PageHeader, body: bytes, start: int) -> Page:
 
 
 def align_page(page: Page, indicators: Sequence[str]) -> Page:
-    """The page with these indicators as columns, matched by name; one that the page does not hold is masked."""
+    """The page with these indicators as columns, matched by name; an indicator that it does not hold is masked."""
     if tuple(indicators) == page.indicators:
         return page
     values = np.zeros((len(page.workloads), len(indicators)), np.float32)
@@ -200,14 +200,14 @@ def slot_of_page(key: bytes | None) -> int:
 class PageAssembler:
     """Joins chunk records of one `pages` partition, read in log order, into whole pages of both chains.
 
-    Every complete copy of a page is returned, also one that a second writer repeated: readers take the first of a slot.
-    Chunks that never became whole (a writer died between them) are dropped when a newer page of their chain completes.
+    Every complete copy of a page is returned, even a repeated one of a second writer; readers take the first of a slot.
+    Incomplete pages, whose writer died between chunks, are dropped when a newer page of their chain is complete.
 
     Args:
         config, num_partitions: what the pages must agree on.
         catalogue: columns of the pages returned, by source; see `align_page`.
-        log: full name of the topic and the partition, for what errors say.
-        sources: chains of others are passed over.
+        log: full name of the topic and the partition, for error messages.
+        sources: the chains to read; others are skipped.
     """
 
     def __init__(
@@ -228,11 +228,11 @@ class PageAssembler:
         self._open: dict[tuple[Source, int, bytes], _OpenPage] = {}
 
     def first_pending_offset(self) -> int | None:
-        """Offset from which every page begun and not yet whole can be read again."""
+        """Offset from which every incomplete page can be read again."""
         return min((page.first_offset for page in self._open.values()), default=None)
 
     def feed(self, record: LogRecord) -> list[StoredPage]:
-        """Take one record; the page that it completes, if it does.
+        """Take one record; returns the page if the record completes one.
 
         Raises:
             ContractBroken: no chunk of this partition, a damaged page, or one written under other settings.

@@ -1,4 +1,4 @@
-"""Facts and series of a page as columns: a fraction of the bytes that one map per workload would take."""
+"""Facts and series of a page as columns, which take a fraction of the bytes of one map per workload."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 
 class FactColumns(msgspec.Struct, frozen=True):
-    """Little-endian columns, one entry per workload; what is rare only for the rows that have it."""
+    """Little-endian columns, one entry per workload; rare facts only for the rows that have them."""
 
     num_samples: bytes
     newest_ts_ms: bytes
@@ -62,23 +62,23 @@ def pack_facts(facts: Sequence[WorkloadFacts]) -> FactColumns:
 
 
 class _PageRecords(Sequence[R], ABC):
-    """Columns of a page that are turned into records only where somebody looks at them one by one."""
+    """Columns of a page that become records only when a reader accesses single entries."""
 
     def __init__(self) -> None:
-        self._made: tuple[R, ...] | None = None
+        self._cached_records: tuple[R, ...] | None = None
 
     @abstractmethod
     def _records(self) -> tuple[R, ...]:
-        """All of them, of the columns."""
+        """All records of the columns."""
 
     @overload
     def __getitem__(self, at: int) -> R: ...
     @overload
     def __getitem__(self, at: slice) -> Sequence[R]: ...
     def __getitem__(self, at: int | slice) -> R | Sequence[R]:
-        if self._made is None:
-            self._made = self._records()
-        return self._made[at]
+        if self._cached_records is None:
+            self._cached_records = self._records()
+        return self._cached_records[at]
 
     def __iter__(self) -> Iterator[R]:
         return iter(self[:])
@@ -103,11 +103,11 @@ class PageFacts(_PageRecords[WorkloadFacts]):
         sizes = tuple(map(len, (c.num_samples, c.newest_ts_ms, c.sources_seen, c.sources_known)))
         if sizes != (4 * k, 8 * k, 4 * k, 4 * k):
             raise ValueError(f"columns of the facts of {k} workloads have {sizes} bytes")
-        if any(not _within(k, told) for told in (c.fleet, c.outcomes, c.batch, c.slo)):
+        if any(not _within(k, entries) for entries in (c.fleet, c.outcomes, c.batch, c.slo)):
             raise ValueError(f"facts of workloads beyond the {k} of the page")
 
     @classmethod
-    def of(cls, facts: Sequence[WorkloadFacts]) -> PageFacts:
+    def from_records(cls, facts: Sequence[WorkloadFacts]) -> PageFacts:
         """Columns of any facts."""
         return facts if isinstance(facts, PageFacts) else cls(pack_facts(facts))
 
@@ -118,7 +118,7 @@ class PageFacts(_PageRecords[WorkloadFacts]):
         return _unpack_facts(self.columns)
 
     def sampled(self) -> NDArray[np.int64]:
-        """Rows that had samples."""
+        """Rows of workloads with samples."""
         return np.flatnonzero(np.frombuffer(self.columns.num_samples, "<i4"))
 
     def newest_ts_ms(self) -> NDArray[np.int64]:
@@ -179,7 +179,7 @@ def pack_series(series: Sequence[SeriesState], workloads: Sequence[str]) -> Seri
 
 
 class PageSeries(_PageRecords[SeriesState]):
-    """The series of a page. A worker that starts reads millions of them, and wants columns.
+    """The series of a page, kept as columns, because a worker that starts reads millions of them.
 
     Raises:
         ValueError: the columns do not fit each other.
@@ -200,7 +200,7 @@ class PageSeries(_PageRecords[SeriesState]):
             raise ValueError(f"fields of series beyond the {m} of the page")
 
     @classmethod
-    def of(cls, series: Sequence[SeriesState], workloads: Sequence[str]) -> PageSeries:
+    def from_records(cls, series: Sequence[SeriesState], workloads: Sequence[str]) -> PageSeries:
         """Columns of any series of these workloads."""
         return series if isinstance(series, PageSeries) else cls(pack_series(series, workloads), workloads)
 
@@ -219,7 +219,7 @@ class PageSeries(_PageRecords[SeriesState]):
         return np.frombuffer(self.columns.ts_ms, "<i8").astype(np.int64)
 
     def counters(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """[m, C] values in the order of the names, and which of them there are."""
+        """[m, C] values in the order of the names, and the mask of those present."""
         shape = len(self), len(self.columns.names)
         bits = np.frombuffer(self.columns.present, np.uint8)
         present = np.unpackbits(bits, count=shape[0] * shape[1]).astype(bool).reshape(shape)
@@ -254,10 +254,10 @@ def _unpack_series(series: PageSeries) -> tuple[SeriesState, ...]:
     )
 
 
-def _within(num_rows: int, told: Sequence[tuple[int, *tuple[object, ...]]]) -> bool:
-    """Whether all is told of rows that there are."""
+def _within(num_rows: int, entries: Sequence[tuple[int, *tuple[object, ...]]]) -> bool:
+    """Whether the row of every entry lies in [0, num_rows)."""
     rows = itemgetter(0)
-    return not told or (min(map(rows, told)) >= 0 and max(map(rows, told)) < num_rows)
+    return not entries or (min(map(rows, entries)) >= 0 and max(map(rows, entries)) < num_rows)
 
 
 def _bytes_of(dtype: str, numbers: Sequence[int]) -> bytes:

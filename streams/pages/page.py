@@ -14,11 +14,11 @@ from streams.records.facts import BatchQueue, Control, FleetFacts, HistogramStat
 
 
 class WorkloadFacts(msgspec.Struct, frozen=True, gc=False):
-    """What one slot says about one workload beside its indicator values.
+    """The facts of one slot about one workload beside its indicator values.
 
     `newest_ts_ms` is the newest sample's time, or the newest fact's where `num_samples` is 0.
-    `sources_known` counts the sources heard within the last L slots of which the newest sample is at most
-    `source_silence_steps` slots old, this slot included; `sources_seen` those heard in this slot.
+    `sources_known` counts the sources whose newest sample is at most `source_silence_steps` slots old, this slot
+    included, and not older than L slots. `sources_seen` counts the sources with samples in this slot.
     """
 
     num_samples: int
@@ -80,7 +80,7 @@ class Page:
         values: float32 [k, N]; 0 where not observed.
         observed: bool [k, N].
         facts: aligned with `workloads`.
-        series: the (workload, source) pairs heard in this slot, sorted.
+        series: the (workload, source) pairs with samples in this slot, sorted.
     """
 
     source: Source

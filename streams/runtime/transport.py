@@ -1,20 +1,29 @@
-"""Whole fetched batches for Faust agents; position and commit from our pages, never from Faust's acks.
+"""The only module that touches private hooks of Faust and aiokafka: whole fetched batches for Faust agents.
 
-Every private hook of Faust 0.15.3 that we rely on is in this file or in `streams/runtime/transport.py` (marked *),
-pinned by contract tests. docs/adr/0001 says what Faust does for us and what it does not.
+Position and commit come from our pages, never from Faust's acknowledgements (docs/adr/0001). Contract tests pin every
+hook that is marked * here.
 
-| hook | use |
+| hook of Faust 0.15.3 | use |
 |---|---|
 | `Transport.Consumer` | our consumer class |
 | `Consumer._drain_messages`* | one event per fetched chunk of a partition, contiguous offsets only |
-| `Consumer.perform_seek` | position = what the restored state asks for |
+| `Consumer.perform_seek` | position = the resume offset of the restored state |
 | `Consumer._new_offset`*, `_filter_tps_with_pending_acks`*, `ack` | commit = newest confirmed resume offset |
-| `Consumer._commit_offsets`*, `_committed_offset`* | what the group has really taken; a refused commit is tried again |
-| `Consumer._thread`*, aiokafka's subscription state* and sender task* | what watchdogs see of consumer and producer |
-| `Consumer._new_consumer_thread` | our thread that fetches |
-| `Consumer._get_active_partitions`*, `on_buffer_drop` | a partition is read on as soon as its buffer has room |
+| `Consumer._commit_offsets`*, `_committed_offset`* | offsets that the group has taken; a refused commit is repeated |
+| `Consumer._thread`*, aiokafka's subscription state* and sender task* | state of consumer and producer for watchdogs |
+| `Consumer._new_consumer_thread` | our fetch thread |
+| `Consumer._get_active_partitions`*, `on_buffer_drop` | reading continues as soon as a buffer has room |
 | `TableManager.on_start`, `_update_channels`* | joins the group at once |
 | `Producer._ensure_producer`* | aiokafka's producer, which takes whole batches |
+
+| hook of aiokafka 0.14 | use |
+|---|---|
+| `fetcher.MemoryRecords`* | fetched bytes come in our batches |
+| `_DefaultRecordBatchPy._maybe_uncompress`*, `_buffer`*, `_pos`*, `_num_records`* | bytes of a batch, unpacked |
+| `_DefaultRecordPy`* | a record as its consumers know it |
+| `Fetcher._records`*, `PartitionRecords._consumer_record`* | records come out as `LogRecord`s |
+| `Fetcher._fetch_max_wait_ms`* | no partition waits long behind an idle one |
+| `Fetcher._fetch_waiters`*, `_notify`* | the fetcher looks at the records that it already holds |
 """
 
 from __future__ import annotations
@@ -40,18 +49,9 @@ from faust.types.tuples import TP, ConsumerMessage
 
 from streams.log import LogRecord
 
-# Records whose headers' names are no UTF-8 can be read: brokers take them, and aiokafka raises at the first of them.
-#
-# Its consumer then stands before that record in every life, until retention takes it away: one record of any publisher
-# would end all workers. We read no header of telemetry, so such a record is read without its headers.
-#
-# Private hooks of aiokafka 0.14 that we rely on (contract tests pin them):
-#
-# | hook | use |
-# |---|---|
-# | `fetcher.MemoryRecords`* | what was fetched comes in our batches |
-# | `_DefaultRecordBatchPy._maybe_uncompress`*, `_buffer`*, `_pos`*, `_num_records`* | bytes of a batch, unpacked |
-# | `_DefaultRecordPy`* | a record as its consumers know it |
+# Records with header names that are not UTF-8. Brokers accept them, but aiokafka raises at the first one, after every
+# restart again. One such record of any publisher would end all workers. HARMONY reads no header of telemetry, so such
+# a record is read without its headers.
 
 
 _LENGTH: Final = struct.Struct(">i")
@@ -62,12 +62,12 @@ _library = cast("Any", default_records)
 
 
 def tolerate_unreadable_headers() -> None:
-    """Have all consumers of this process read records whatever their headers are called."""
+    """Let all consumers of this process read records whose header names are not UTF-8."""
     cast("Any", fetcher).MemoryRecords = ReadableRecords
 
 
 class ReadableRecords:
-    """What a broker sent of one partition: batches, one after the other."""
+    """The bytes of one partition in a fetch response: batches, one after the other."""
 
     def __init__(self, data: bytes) -> None:
         self._batches, self._data, self._at = MemoryRecords(data), data, 0
@@ -88,7 +88,7 @@ class ReadableRecords:
 
 
 class _ReadableBatch:
-    """A batch of the library, read again past all headers where one of their names cannot be read."""
+    """A batch of the library, read again without headers where a header name is not UTF-8."""
 
     def __init__(self, batch: Any, data: memoryview) -> None:
         self._batch, self._data = batch, data
@@ -104,7 +104,7 @@ class _ReadableBatch:
         try:
             for record in self._batch:
                 yield record
-        except (UnicodeDecodeError, CorruptRecordException):  # the library's Python form says the latter
+        except (UnicodeDecodeError, CorruptRecordException):  # the library's Python version raises the latter
             taken = -1 if record is None else record.offset
             yield from (record for record in _records_without_headers(self._data) if record.offset > taken)
 
@@ -134,41 +134,27 @@ def _bytes(buffer: bytearray, at: int) -> tuple[bytes | None, int]:
     return (None, at) if size < 0 else (bytes(buffer[at : at + size]), at + size)
 
 
-# How long a Kafka client may take its leave.
-
-
+# Time limit for stopping a Kafka client.
 STOP_LIMIT_S = 5.0
 
 
 async def stop_in_time(stopping: Awaitable[None], limit_s: float = STOP_LIMIT_S) -> None:
-    """Wait until a client has stopped, but not for long.
+    """Wait until a client has stopped, at most `limit_s` seconds.
 
-    Over TLS aiokafka waits for the broker to close the connection as well, up to 30 s where an answer was under way:
-    longer than a worker may take to end, and than a restore should. What matters, the group and its offsets, is done
-    before that.
+    Over TLS aiokafka also waits up to 30 s for the broker to close the connection. That is longer than a worker may
+    take to end. The client has left its group and committed its offsets before that wait.
     """
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(stopping, limit_s)
 
 
-# The thread that fetches: its records are lean, and it looks again when a partition has room for them.
-#
-# Private hooks of aiokafka and Faust that we rely on (see `streams/runtime/transport.py`, contract tests pin them all):
-#
-# | hook | use |
-# |---|---|
-# | `Fetcher._records`*, `PartitionRecords._consumer_record`* | records come out as `LogRecord`s |
-# | `Fetcher._fetch_max_wait_ms`* | no partition waits long behind another that has nothing new |
-# | `Fetcher._fetch_waiters`*, `_notify`* | whoever waits for new records looks at those that lie there |
-
-
-# aiokafka has one request at a time under way to a broker. One for partitions at their end, asked while what came from
-# the others was not taken yet, keeps those waiting for as long as the broker may: Faust says 1.5 s.
+# The fetch thread. aiokafka sends one request at a time to a broker. A request for partitions at their end delays the
+# others for as long as the broker may wait, and Faust allows 1.5 s.
 _MAX_WAIT_MS: Final = 100
 
 
 class LogRecordTopics(Protocol):
-    """What the thread asks of its consumer."""
+    """The interface of the consumer for its fetch thread."""
 
     def lean_topics(self) -> frozenset[str]:
         """Topics whose records the fetcher turns into `LogRecord`s."""
@@ -176,7 +162,7 @@ class LogRecordTopics(Protocol):
 
 
 class _LogRecordResults(OrderedDict[Any, Any]):
-    """What was fetched and not taken yet; its records come out as `LogRecord`s, without a larger object in between."""
+    """Fetched results that were not taken yet; their records become `LogRecord`s without a larger object in between."""
 
     def __init__(self, topics: frozenset[str]) -> None:
         super().__init__()
@@ -194,7 +180,7 @@ def _log_record(_tp: Any, record: Any) -> LogRecord:
 
 
 class FetchThread(driver.AIOKafkaConsumerThread):
-    """Fetches for one consumer."""
+    """The fetch thread of one consumer."""
 
     async def on_start(self) -> None:
         tolerate_unreadable_headers()
@@ -207,11 +193,11 @@ class FetchThread(driver.AIOKafkaConsumerThread):
     async def on_thread_stop(self) -> None:
         await stop_in_time(super().on_thread_stop())
 
-    def look_again(self) -> None:
-        """Have the fetcher look at what it holds, now that a partition has room; from any thread.
+    def wake_fetcher(self) -> None:
+        """Let the fetcher hand out the records that it holds, now that a partition has room; callable from any thread.
 
-        A fetcher that was asked for the other partitions only waits for the broker's next answer. While what it
-        holds is not taken it asks the broker for nothing, so stock Faust slept out its second here.
+        A fetcher that was asked for other partitions waits for the broker's next answer, but requests nothing while it
+        holds records. Faust itself waits for a full second here.
         """
         self.thread_loop.call_soon_threadsafe(self._wake_fetcher)
 
@@ -223,9 +209,7 @@ class FetchThread(driver.AIOKafkaConsumerThread):
             fetcher._notify(waiter)
 
 
-# A fetched batch as Faust carries it from the consumer to an agent: one message, one event, bytes untouched.
-
-
+# Timestamp type of Kafka for the broker's own stamp.
 _LOG_APPEND_TIME = 1
 
 
@@ -244,7 +228,7 @@ class BatchMessage(ConsumerMessage):
 
 
 class BatchSchema(faust.Schema[Any, Any]):
-    """Passes a fetched batch to the agent as it is: bytes stay bytes until our own decoder sees them."""
+    """Passes a fetched batch to the agent unchanged, because HARMONY decodes the bytes itself."""
 
     def compile(self, app: Any, **kwargs: Any) -> Callable[..., Any]:
         plain = super().compile(app, **kwargs)
@@ -281,14 +265,14 @@ MAX_BATCH_RECORDS = 4096
 
 
 class BatchConsumer(driver.Consumer):
-    """Delivers offsets contiguously or not at all; commits what the stages have marked safe."""
+    """Delivers contiguous offsets only, and commits the offsets that the stages have marked safe."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._expected: dict[TP, int] = {}
         self._safe: dict[TP, int] = {}
         self._reseeked: dict[TP, tuple[int, int]] = {}
         self._has_room = asyncio.Event()
-        self.delivering: TP | None = None  # whose lane has no room yet for what was fetched; the others wait behind it
+        self.delivering: TP | None = None  # a partition whose lane has no room; others wait for it
         super().__init__(*args, **kwargs)
 
     def _new_consumer_thread(self) -> FetchThread:
@@ -311,7 +295,7 @@ class BatchConsumer(driver.Consumer):
         """Allow `offset` to be committed; a mark from an older generation is ignored."""
         if generation == self.app.consumer_generation_id:
             self._safe[tp] = offset
-        # Faust's compiled stream notes each acknowledged offset here, past `ack`; nobody else takes them out again.
+        # Faust's compiled stream adds each acknowledged offset here without calling `ack`, and never removes it.
         self._acked.pop(tp, None)
         self._acked_index.pop(tp, None)
 
@@ -333,15 +317,15 @@ class BatchConsumer(driver.Consumer):
         before = {tp: self._committed_offset[tp] for tp in offsets}
         done = bool(await super()._commit_offsets(offsets, start_new_transaction))
         if not done:
-            # Stock Faust counts a refused commit as done, and would not try it again before there is a newer one.
+            # Faust counts a refused commit as done, and repeats it only when there is a newer offset.
             self._committed_offset.update(before)
         return done
 
     def commit_state(self, tp: TP) -> tuple[int | None, int | None]:
-        """Newest offset that may be committed, and newest that the group has taken."""
+        """Newest offset that may be committed, and newest offset that is committed."""
         return self._safe.get(tp), self._committed_offset.get(tp)
 
-    # What watchdogs see.
+    # State for watchdogs.
 
     async def log_ends(self, tps: Collection[TP]) -> dict[TP, int]:
         """Offset after the last record of each partition; asks the broker, through the thread that also fetches."""
@@ -362,7 +346,7 @@ class BatchConsumer(driver.Consumer):
         expected = self._expected.get(tp)
         return max(0, expected - next_offset) if expected is not None else 0
 
-    # Position: what the restored state asks for.
+    # Position: the resume offset of the restored state.
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
         for tp in map(ensure_TP, revoked):
@@ -405,8 +389,8 @@ class BatchConsumer(driver.Consumer):
                 if not fetched or self.should_stop:
                     continue
                 if not self.flow_active:
-                    # Stock Faust seeks to the committed offset here and races the restore; we only drop:
-                    # perform_seek always runs before the flow resumes.
+                    # Faust seeks to the committed offset here, which races with the restore. Dropping is enough,
+                    # because perform_seek always runs before the flow resumes.
                     continue
                 for tp, records in fetched.items():
                     await self._deliver(ensure_TP(tp), records)
@@ -420,7 +404,7 @@ class BatchConsumer(driver.Consumer):
     async def _next_records(self) -> Any:
         """Records of the partitions whose buffer has room; none after a second."""
         if self.flow_active and not self._get_active_partitions():
-            # Stock Faust sleeps for a second while no partition has room.
+            # Faust itself sleeps for a second while no partition has room.
             self._has_room.clear()
             await self.wait_first(self._has_room.wait(), timeout=1.0)
             return None
@@ -430,7 +414,7 @@ class BatchConsumer(driver.Consumer):
     def on_buffer_drop(self, tp: TP) -> None:
         super().on_buffer_drop(tp)
         self._has_room.set()
-        cast("FetchThread", self._thread).look_again()
+        cast("FetchThread", self._thread).wake_fetcher()
 
     async def _deliver(self, tp: TP, records: list[LogRecord]) -> None:
         generation = self.app.consumer_generation_id
@@ -443,12 +427,12 @@ class BatchConsumer(driver.Consumer):
                 return
         jump = (expected, records[0].offset)
         if records[0].offset > expected and self._reseeked.get(tp) != jump:
-            # A fetch from before the seek: ask once more, then believe the broker that the offsets are gone.
+            # This may be a fetch from before the seek. After one more try the offsets are taken to be removed.
             self._reseeked[tp] = jump
             await self._thread.seek_wait({tp: expected})
             return
         if records[0].offset > expected:
-            await self._tell_removed(tp, expected, records[0].offset)
+            await self._report_removed(tp, expected, records[0].offset)
         self.app.monitor.track_tp_end_offset(tp, self.highwater(tp))
         for start in range(0, len(records), MAX_BATCH_RECORDS):
             if not self.flow_active or self.app.consumer_generation_id != generation or tp not in self._expected:
@@ -461,14 +445,14 @@ class BatchConsumer(driver.Consumer):
                 self.delivering = None
             self._delivered(tp, message.offset)
 
-    async def _tell_removed(self, tp: TP, expected: int, first: int) -> None:
-        """Offsets are missing: markers of transactions inside the log, or what retention took from its beginning."""
+    async def _report_removed(self, tp: TP, expected: int, first: int) -> None:
+        """Report missing offsets, unless they are transaction markers inside the log."""
         begin = (await self._thread.earliest_offsets(tp)).get(tp, 0)
         if begin > expected:
             self._port.on_removed(tp, expected, first)
 
     def _delivered(self, tp: TP, offset: int) -> None:
-        # A rebalance during delivery suspends the flow and clears what is expected; the batch is then dropped unseen.
+        # A rebalance during delivery suspends the flow and clears the expected offsets; the agent drops the batch.
         if self.flow_active and tp in self._expected:
             self._expected[tp] = offset + 1
             self._read_offset[tp] = offset
@@ -480,7 +464,7 @@ def kafka_producer(app: faust.App) -> Any:
 
 
 class NoTables(TableManager):
-    """Begins at once: before joining the group, stock Faust waits a second for tables that are still being declared."""
+    """Starts at once; Faust itself waits a second for table declarations before it joins the group."""
 
     async def on_start(self) -> None:
         await self._update_channels()
@@ -493,13 +477,13 @@ class BatchTransport(driver.Transport):
 
 @dataclass(frozen=True, slots=True)
 class BatchPort:
-    """What the transport asks of the stages.
+    """The interface of the stages for the transport.
 
     Attributes:
         topics: names of the topics whose records arrive as fetched batches.
-        start_offset: where the restored state of a partition wants to read on; None = it has no state.
+        start_offset: resume offset of the restored state of a partition; None = it has no state.
         on_missing_state: a group commit exists for a partition that has no state; must not return.
-        on_removed: retention took what was to be read next, from one offset on; at the other the log goes on.
+        on_removed: retention removed the records from the first offset on; the log continues at the second.
     """
 
     topics: frozenset[str]
@@ -509,13 +493,13 @@ class BatchPort:
 
 
 def install(app: faust.App, port: BatchPort) -> None:
-    """Give the app our transport."""
+    """Set the transport of an app."""
     cast("Any", app).batch_port = port
     app.transport = BatchTransport(app.conf.broker_consumer, app)
 
 
 def highwater_lag(app: faust.App, next_offsets: Mapping[TP, int]) -> dict[TP, int]:
-    """Records between what a lane has folded and the partition's end as last fetched."""
+    """Records between the next offset of a lane and the end of the partition at the last fetch."""
     lag = {}
     for tp, offset in next_offsets.items():
         end = app.consumer.highwater(tp)

@@ -106,7 +106,7 @@ class FactRing:
     def write(self, rows: NDArray[np.int64], slot: int, source: Source, facts: Sequence[WorkloadFacts]) -> None:
         """Store the facts of these rows in a slot within the last L."""
         n = _SOURCE_INDEX[source]
-        columns = PageFacts.of(facts)
+        columns = PageFacts.from_records(facts)
         if slot == self._newest:
             self._newest_facts[source].update(zip(rows.tolist(), columns, strict=True))
         sampled = columns.sampled()

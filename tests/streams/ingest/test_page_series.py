@@ -52,7 +52,7 @@ def test_the_table_remembers_what_the_records_say(told: list[list[SeriesState]])
     index = SeriesIndex()
     table = SeriesTable(COUNTERS, HISTS, index)
     for slot, page in enumerate(told):
-        table.load(slot, PageSeries.of(page, WORKLOADS))
+        table.load(slot, PageSeries.from_records(page, WORKLOADS))
     for (workload, source), (counters, hists) in remembered(told).items():
         series = index.series(workload, source)
         held = {

@@ -33,8 +33,8 @@ def encode_page(page: Page, num_partitions: int, chunk_bytes: int = CHUNK_BYTES)
         grace_ms=page.grace_ms,
         indicators=page.indicators,
         workloads=page.workloads,
-        facts=PageFacts.of(page.facts).columns,
-        series=PageSeries.of(page.series, page.workloads).columns,
+        facts=PageFacts.from_records(page.facts).columns,
+        series=PageSeries.from_records(page.series, page.workloads).columns,
         controls=page.controls,
         counters=page.counters,
     )

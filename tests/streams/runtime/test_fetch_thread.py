@@ -74,7 +74,7 @@ async def test_a_partition_that_has_room_again_is_read_without_a_new_answer_of_t
 
 async def test_the_fetcher_is_not_asked_while_no_partition_has_room_and_at_once_when_one_has() -> None:
     asked: list[set[TP]] = []
-    consumer = consumer_of(SimpleNamespace(look_again=lambda: None), set(), {A})
+    consumer = consumer_of(SimpleNamespace(wake_fetcher=lambda: None), set(), {A})
     consumer.app = SimpleNamespace(client_only=False)  # type: ignore[assignment]
     consumer.not_waiting_next_records = asyncio.Event()  # type: ignore[assignment]
 
@@ -100,7 +100,7 @@ async def test_the_fetcher_is_not_asked_while_no_partition_has_room_and_at_once_
 
 
 async def test_a_thread_that_has_not_started_its_client_has_nobody_to_wake() -> None:
-    thread_of(None).look_again()
+    thread_of(None).wake_fetcher()
     await asyncio.sleep(0)
 
 
