@@ -165,7 +165,7 @@ def test_bad_records_do_not_cut_a_run() -> None:
     (stretch,) = sorter().sort(log_of([good, bad] * 500, 1))
     assert isinstance(stretch, SampleStretch)
     assert stretch.run is not None
-    assert (len(stretch.run.sizes), len(stretch.asides)) == (500, 500)
+    assert (len(stretch.run.sizes), len(stretch.side_records)) == (500, 500)
 
 
 @pytest.mark.parametrize("kind", ["poison", "unknown name", "many unknown", "packed", "sample"])
@@ -175,7 +175,7 @@ def test_a_stretch_is_bounded_whatever_it_is_made_of(kind: str, monkeypatch: pyt
     sizes = []
     for stretch in sorter().sort(log_of([(kind, n % 4, 0, 1) for n in range(1_000)], 1)):
         assert isinstance(stretch, SampleStretch)
-        sizes.append(len(stretch.asides) + (len(stretch.run.series) if stretch.run else 0))
+        sizes.append(len(stretch.side_records) + (len(stretch.run.series) if stretch.run else 0))
     assert sum(sizes) == 1_000 * {"packed": 3, "many unknown": 2}.get(kind, 1)
     # Twice the bound, and the record that reached it.
     assert max(sizes) <= 2 * 40 + 3
