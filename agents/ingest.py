@@ -19,7 +19,7 @@ FoldObserver = Callable[[IngestKernel], None]
 
 
 class IngestLane:
-    """Gives the synchronous ingest kernel the lane's shape and shows it once as restored, then after each batch."""
+    """The ingest kernel as a lane; the observer gets it once when restored, then after each batch."""
 
     def __init__(self, kernel: IngestKernel, observe: FoldObserver) -> None:
         self.kernel = kernel
@@ -71,9 +71,9 @@ class IngestStage:
         self._topics.check_partition(topic, partition)
         source = self._source_of[topic]
         begin, end = await reader.bounds(self._topics.pages, partition)
-        stretch = 4 * self._config.context_steps
+        span = 4 * self._config.context_steps  # pages read back; the chain may need more of them
         while True:
-            start = max(begin, end - stretch)
+            start = max(begin, end - span)
             where = f"{self._topics.pages}/{partition}"
             assembler = PageAssembler(self._config, self._topics.partitions, self._catalogue, where, sources=(source,))
             pages = []
@@ -82,7 +82,7 @@ class IngestStage:
             first = pages[0][0].prev is None if pages else False
             if start == begin or first or len(pages) > self._config.context_steps:
                 break
-            stretch *= 4
+            span *= 4
         kernel = IngestKernel.restore(partition, source, self._config, self._catalogue, self._topics, pages)
         return IngestLane(kernel, self._observe)
 

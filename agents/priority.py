@@ -1,4 +1,4 @@
-"""Work that somebody waits for goes ahead of work that nobody waits for, on one event loop."""
+"""A priority gate on one event loop: work that somebody waits for goes before work that can wait."""
 
 from __future__ import annotations
 
@@ -7,65 +7,65 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-# A plan that another worker's stage answers after all, as after a rebalance, holds nobody up for longer.
-_LONGEST_S: Final = 0.25
+# Longest time for which a plan holds others up: after a rebalance another worker may be the one that answers it.
+_MAX_WAIT_S: Final = 0.25
 
 
-class Precedence:
-    """Counts what is ahead, and remembers plans on their way to the stage that answers them; who lets them pass waits
-    until there is neither.
+class PriorityGate:
+    """Counts urgent work, and keeps the plans on their way to the stage that decides them.
 
-    Whoever waits has nothing ahead itself, so that those who are ahead get done, and nobody waits for ever.
+    Work that can wait calls `wait`, which returns when there is neither. Whoever waits must hold no urgent work, so
+    that urgent work gets done and nobody waits for ever.
 
     Args:
-        answers_here: whether plans are answered on this loop at all.
+        decides_here: whether plans are decided on this loop at all.
     """
 
-    def __init__(self, answers_here: Callable[[], bool] = lambda: False) -> None:
-        self._answers_here = answers_here
-        self._ahead = 0
+    def __init__(self, decides_here: Callable[[], bool] = lambda: False) -> None:
+        self._decides_here = decides_here
+        self._num_urgent = 0
         self._expected: set[bytes] = set()
         self._waiting: list[asyncio.Future[None]] = []
 
     @contextmanager
-    def ahead(self) -> Iterator[None]:
-        """For the time of work that goes first."""
-        self._ahead += 1
+    def urgent(self) -> Iterator[None]:
+        """A block of work that goes first."""
+        self._num_urgent += 1
         try:
             yield
         finally:
-            self._ahead -= 1
-            if not self._ahead:
-                self._wake()  # plans that are expected still hold them up, but no longer than that
+            self._num_urgent -= 1
+            if not self._num_urgent:
+                self._wake()  # plans that are expected still hold them up, for a limited time
 
     def expect(self, plan: bytes) -> None:
-        """A plan is about to be published: between Kafka and its answer it is ahead too."""
-        if self._answers_here():
+        """Count a plan that is about to be published as urgent until it is decided."""
+        if self._decides_here():
             self._expected.add(plan)
 
-    def answered(self, plan: bytes | None) -> None:
-        """What was to be said to a plan is out."""
+    def settle(self, plan: bytes | None) -> None:
+        """The decisions on a plan are out."""
         if plan is not None:
             self._expected.discard(plan)
-            if not self._ahead and not self._expected:
+            if not self._num_urgent and not self._expected:
                 self._wake()
 
-    async def clear(self) -> None:
-        """Wait until nothing is ahead, and give way once more in any case."""
-        while self._ahead or self._expected:
-            passed = asyncio.get_running_loop().create_future()
-            self._waiting.append(passed)
+    async def wait(self) -> None:
+        """Wait until nothing urgent is left, and give way to other tasks once in any case."""
+        while self._num_urgent or self._expected:
+            woken = asyncio.get_running_loop().create_future()
+            self._waiting.append(woken)
             try:
-                async with asyncio.timeout(None if self._ahead else _LONGEST_S):
-                    await passed
+                async with asyncio.timeout(None if self._num_urgent else _MAX_WAIT_S):
+                    await woken
             except TimeoutError:
                 self._expected.clear()
                 self._wake()
         await asyncio.sleep(0)
 
     def _wake(self) -> None:
-        """Let all who wait look again."""
+        """Make all who wait look again."""
         waiting, self._waiting = self._waiting, []
-        for each in waiting:
-            if not each.done():
-                each.set_result(None)
+        for woken in waiting:
+            if not woken.done():
+                woken.set_result(None)

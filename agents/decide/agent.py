@@ -1,4 +1,4 @@
-"""Stage 3 as a Faust agent: the one partition of plans into the decide lane."""
+"""Stage 3 as a Faust agent: the one partition of plans goes into the decide lane."""
 
 from __future__ import annotations
 
@@ -6,34 +6,33 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
 from agents.decide.kernel import STAGE, DecideKernel
-from agents.priority import Precedence
+from agents.priority import PriorityGate
 from streams.log import Emission, LogRecord
 from streams.runtime.app import StageHost
 from streams.runtime.commits import Commit, newest_commit
 from streams.runtime.restore import LogReader
 from streams.topics import Topics
 
-_CLOCK_SLACK_MS = 60_000
-_MOST_UNTOLD = 16  # emissions, of a thousand decisions at most, that are kept until nobody waits
+_CLOCK_SLACK_MS = 60_000  # Largest difference between the clocks of two brokers.
+_MAX_UNOBSERVED = 16  # Number of emissions, of a thousand decisions at most, that the observer may be behind.
 
 EmissionObserver = Callable[[Emission], None]
 
 
 class DecideLane:
-    """Gives the synchronous decide kernel the lane's shape: decisions first, for all plans at hand; what nobody waits
-    for when nothing else is asked of it.
+    """The decide kernel as a lane: decisions first, for all plans at hand; commit records and metrics when idle.
 
     Args:
-        observe: told of all that is decided, some time after it is out.
-        precedence: nobody else's work that can wait stands in the way from a plan to its decisions.
+        observe: called with every emission, some time after it is out.
+        gate: holds up other work on the loop from a plan to its decisions.
     """
 
-    def __init__(self, kernel: DecideKernel, observe: EmissionObserver, precedence: Precedence | None = None) -> None:
+    def __init__(self, kernel: DecideKernel, observe: EmissionObserver, gate: PriorityGate | None = None) -> None:
         self.kernel = kernel
         self._observe = observe
-        self._precedence = precedence or Precedence()
-        self._unsealed: list[int] = []  # where each of these plans lets a later life resume
-        self._untold: list[Emission] = []
+        self._gate = gate or PriorityGate()
+        self._resume_offsets: list[int] = []  # of the plans decided whose commit record is still to be written
+        self._unobserved: list[Emission] = []
 
     @property
     def resume_offset(self) -> int | None:
@@ -42,36 +41,36 @@ class DecideLane:
     @property
     def num_deferred(self) -> int:
         """Plans whose commit record is still to be written."""
-        return len(self._unsealed)
+        return len(self._resume_offsets)
 
     async def fold(self, records: Sequence[LogRecord]) -> AsyncGenerator[Emission, None]:
-        with self._precedence.ahead():
+        with self._gate.urgent():
             for record in records:
                 for piece in self.kernel.decide(record):
                     last = piece.resume_offset > record.offset
                     if last:
-                        self._unsealed.append(piece.resume_offset)
+                        self._resume_offsets.append(piece.resume_offset)
                     # A piece of a large plan leaves at once. The last plan brings the others along, and the way is free
                     # when they are out.
                     yield piece._replace(urgent=not last or record is records[-1])
-                    self._untold.append(piece)
-                    if len(self._untold) > _MOST_UNTOLD:
-                        self._observe(self._untold.pop(0))
+                    self._unobserved.append(piece)
+                    if len(self._unobserved) > _MAX_UNOBSERVED:
+                        self._observe(self._unobserved.pop(0))
             for record in records:
-                self._precedence.answered(record.value)
+                self._gate.settle(record.value)
 
     async def wait_until_idle(self) -> None:
-        """Until nobody waits for a plan or a decision."""
-        await self._precedence.clear()
+        """Wait until nobody needs a plan or a decision."""
+        await self._gate.wait()
 
     async def flush_deferred(self) -> AsyncGenerator[Emission, None]:
-        """The commit records of all that was decided meanwhile, and what is told of it."""
-        offsets, self._unsealed = self._unsealed, []
+        """Emit the commit records of all plans decided meanwhile, and call the observer."""
+        offsets, self._resume_offsets = self._resume_offsets, []
         commits = self.kernel.seal()
         if commits:
             yield Emission((), commits, offsets[-1], urgent=True)
-        untold, self._untold = self._untold, []
-        for emission in untold:
+        unobserved, self._unobserved = self._unobserved, []
+        for emission in unobserved:
             self._observe(emission)
 
 
@@ -86,12 +85,12 @@ class DecideStage:
         topics: Topics,
         restore_kernel: Callable[[Commit | None, Sequence[bytes]], DecideKernel],
         observe: EmissionObserver = lambda _emission: None,
-        precedence: Precedence | None = None,
+        gate: PriorityGate | None = None,
     ) -> None:
         self._topics = topics
         self._restore_kernel = restore_kernel
         self._observe = observe
-        self._precedence = precedence
+        self._gate = gate
 
     @property
     def input_topics(self) -> tuple[str, ...]:
@@ -106,7 +105,7 @@ class DecideStage:
                 since = await reader.offset_at(self._topics.decisions, p, commit.stamp_ms - _CLOCK_SLACK_MS)
                 _, end = await reader.bounds(self._topics.decisions, p)
                 published += [r.value async for r in reader.read(self._topics.decisions, p, since, end) if r.value]
-        return DecideLane(self._restore_kernel(commit, published), self._observe, self._precedence)
+        return DecideLane(self._restore_kernel(commit, published), self._observe, self._gate)
 
 
 def register_decide_agent(host: StageHost, stage: DecideStage) -> Any:

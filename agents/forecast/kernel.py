@@ -20,7 +20,7 @@ from agents.forecast.scoring import ForecastScorer
 from agents.forecast.workloads import ForecastEngine, KnownWorkloads, Making
 from agents.planning.codec import PlanWriter, decode_plan, plan_key, slot_of_plan
 from agents.policy import Policy
-from agents.priority import Precedence
+from agents.priority import PriorityGate
 from agents.records import PlanRecord
 from agents.workload.state import WorkloadState
 from streams.catalogue import Indicator, Source
@@ -72,7 +72,7 @@ class ForecastKernel:
         engine: ForecastEngine,
         meter: Meter,
         scorer: ForecastScorer | None = None,
-        precedence: Precedence | None = None,
+        precedence: PriorityGate | None = None,
     ) -> None:
         self.partition = partition
         self._known = KnownWorkloads(config, catalogue, policy, meter, engine.min_context)
@@ -84,7 +84,7 @@ class ForecastKernel:
         self._engine = engine
         self._meter = meter
         self._scorer = scorer
-        self._precedence = precedence or Precedence()
+        self._precedence = precedence or PriorityGate()
         self._assembler = self.new_assembler()
         self._join = PageJoin(config.source_silence_steps)
         self._page_offsets: dict[int, int] = {}
@@ -132,7 +132,7 @@ class ForecastKernel:
         """
         slot, origin_ts_ms = joined.slot, self._config.slot_end_ms(joined.slot)
         closed_stamp_ms = max(page.end_stamp_ms for page in joined.pages.values())
-        with self._precedence.ahead():
+        with self._precedence.urgent():
             outputs = self._fill(joined)
             self._meter.count("slots_total")
             adopted = self._adopted.pop(slot, None)
@@ -152,14 +152,14 @@ class ForecastKernel:
             self._late_controls = ()
         forecasts = []
         while answer.forecasts:  # none is kept with its futures
-            await self._precedence.clear()
+            await self._precedence.wait()
             forecasts.append(await answer.forecasts.pop(0)())
         if self._scorer is not None:
             self._scorer.settle(slot, self.table)
             self._scorer.offer(slot, origin_ts_ms, forecasts, answer.windows)
         for made in forecasts:
             for rows in batched(range(len(made)), _SLICE):
-                await self._precedence.clear()
+                await self._precedence.wait()
                 outputs += made.records(self._topics.forecasts, rows)
                 if len(outputs) >= _PIECE:
                     yield Emission([outputs], (), resume_offset)
@@ -234,7 +234,7 @@ class ForecastKernel:
         # As bytes, which take a fraction of a snapshot's room.
         states: dict[str, msgspec.Raw] = {}
         for workloads in batched(self._known.names(), _SLICE):
-            await self._precedence.clear()
+            await self._precedence.wait()
             states |= {w: msgspec.Raw(encode_body(its)) for w, its in self._known.snapshots(workloads).items()}
         pending = self._join.first_pending_offset()
         partial = self._assembler.first_pending_offset()

@@ -15,7 +15,7 @@ from agents.forecast.engine import Engine
 from agents.forecast.kernel import ForecastKernel
 from agents.forecast.publish import QUANTILE_LEVELS
 from agents.forecast.scoring import ForecastScorer, NaiveBaseline, SkillBoard
-from agents.priority import Precedence
+from agents.priority import PriorityGate
 from infra.console.errors import HarmonyError
 from infra.settings.load import Settings
 from infra.settings.weights import allowed_weights
@@ -103,7 +103,7 @@ class ForecastRole:
         stage: stage 2.
     """
 
-    def __init__(self, settings: Settings, meter: Meter, precedence: Precedence) -> None:
+    def __init__(self, settings: Settings, meter: Meter, precedence: PriorityGate) -> None:
         self._inference, engine = host_model(settings, DEFAULT_CATALOGUE, meter)
         board = SkillBoard(QUANTILE_LEVELS)
         baseline = NaiveBaseline(DEFAULT_CATALOGUE, settings.stream.step_ms, QUANTILE_LEVELS)

@@ -19,7 +19,7 @@ import uvloop
 
 from agents.decide.agent import DecideStage, register_decide_agent
 from agents.decide.kernel import DecideKernel
-from agents.priority import Precedence
+from agents.priority import PriorityGate
 from infra.console.errors import HarmonyError
 from infra.kafka.rights import in_words, rights_of, workers_group
 from infra.observability.health import Health
@@ -117,7 +117,7 @@ class WorkerProcess:
         self._forecast: ForecastRole | None = None
         self._decide_metrics: DecideMetrics | None = None
         # From a page to the decision nothing that can wait stands in the way, as far as this worker makes both.
-        self._precedence = Precedence(lambda: (settings.topics.plans, 0) in self.host.status.lanes)
+        self._precedence = PriorityGate(lambda: (settings.topics.plans, 0) in self.host.status.lanes)
         stages = [self._new_stage(role) for role in self._roles]
         self.host = StageHost(
             ConnectionConfig(

@@ -1,6 +1,7 @@
-"""Guards that answer "may we move at all": gates that end the chain, and doubts that forbid to go down.
+"""Guards that answer "may the count change at all": gates that end the chain, and doubts that forbid a scale-down.
 
-Anchors: the HPA's rules for missing metrics, and the known outages where a scaler trusted a zero, a cliff or old data.
+Source: the rules of the Kubernetes HorizontalPodAutoscaler (HPA) for missing metrics. The doubts answer published
+outages in which a scaler trusted a zero, a cliff or old data.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from agents.records import GuardStep
 
 
 def pin(s: Situation, value: int) -> GuardStep | None:
-    """Break glass: wins over every other guard, bounds and kill switch included."""
+    """An operator's pin wins over every other guard, bounds and kill switch included."""
     if s.pin is None:
         return None
     until = "until unpinned" if s.pin.until_ts_ms is None else f"until {s.pin.until_ts_ms} ms"
@@ -23,26 +24,28 @@ def pin(s: Situation, value: int) -> GuardStep | None:
 
 
 def kill_switch(s: Situation, value: int) -> GuardStep | None:
+    """Hold while an operator has paused the fleet or the workload."""
     if s.paused is None:
         return None
     return GuardStep("kill_switch", value, s.current, f"paused for the {s.paused}")
 
 
 def mode(s: Situation, value: int) -> GuardStep | None:
-    """Says that there will be no command; what would be done is still worked out."""
+    """Record that there will be no command; the chain goes on, so that the decision shows what would be done."""
     if s.mode == "act":
         return None
     return GuardStep("mode", value, value, s.mode_reason or "observe: no command is published")
 
 
 def expired(s: Situation, value: int) -> GuardStep | None:
+    """Hold where the plan was read after its lease ran out."""
     if s.overdue_ms is None:
         return None
     return GuardStep("expired", value, s.current, f"read {s.overdue_ms} ms after its lease had run out")
 
 
 def refused(s: Situation, value: int) -> GuardStep | None:
-    """There is no plan: the forecast stage says why."""
+    """Hold where there is no plan, for the reason of the forecast stage."""
     why = s.plan.refused
     if why is None:
         return None
@@ -50,6 +53,7 @@ def refused(s: Situation, value: int) -> GuardStep | None:
 
 
 def warm_up(s: Situation, value: int) -> GuardStep | None:
+    """Hold until enough steps have been observed."""
     if s.seen_steps >= s.limits.warm_up_steps:
         return None
     return GuardStep("warm_up", value, s.current, f"{s.seen_steps} of {s.limits.warm_up_steps} steps observed")
@@ -60,7 +64,7 @@ def _not_down(guard: str, s: Situation, value: int, reason: str) -> GuardStep | 
 
 
 def freshness(s: Situation, value: int) -> GuardStep | None:
-    """No scale-down on old telemetry, or on old news of the fleet."""
+    """No scale-down on old telemetry, or on old facts of the fleet."""
     age, limit_ms = s.plan.inputs.oldest_age_ms, s.limits.max_age_s * 1000.0
     if age is None:
         return _not_down("freshness", s, value, "no source has been heard")
@@ -73,7 +77,7 @@ def freshness(s: Situation, value: int) -> GuardStep | None:
 
 
 def coverage(s: Situation, value: int) -> GuardStep | None:
-    """No scale-down when too few sources speak, or too little of the context was observed."""
+    """No scale-down when too few sources report, or too little of the context was observed."""
     need = s.limits.min_coverage_ratio
     for name, ratio in (("sources", s.plan.inputs.coverage_ratio), ("context", s.plan.inputs.observed_ratio)):
         if not ratio >= need:
@@ -82,25 +86,25 @@ def coverage(s: Situation, value: int) -> GuardStep | None:
 
 
 def sanity(s: Situation, value: int) -> GuardStep | None:
-    """No scale-down on a zero that was not one before, a cliff, a flat line, or a censored rate.
+    """No scale-down on a sudden zero, a cliff, a flat line, or a censored rate.
 
-    A workload that has been idle for its declared time was zero all that while by the word of every source.
+    A workload that the idle rule proposes for has been at zero for its declared time by every source: no sudden zero.
     """
     facts = s.plan.inputs
     sudden = facts.zero_after_nonzero and s.plan.proposer != "idle"
-    for name, doubt, reason in (
+    for name, doubtful, reason in (
         ("zero_after_nonzero", sudden, "the arrival rate is exactly zero and was not before"),
         ("cliff", facts.cliff, f"the arrival rate fell by more than {s.limits.cliff_ratio:.0%} in one step"),
         ("flat", facts.flat, "the arrival rate has not moved for a suspicious time"),
         ("censored", facts.censored, "the arrival rate is known from completions only"),
     ):
-        if doubt:
+        if doubtful:
             return _not_down(name, s, value, reason)
     return None
 
 
 def missing_metric(s: Situation, value: int) -> GuardStep | None:
-    """The HPA's rule: on the way down a silent source counts as fully loaded, on the way up as idle."""
+    """On the way down a silent source counts as fully loaded, on the way up as idle (the HPA's rule)."""
     if value >= s.current:
         return None
     if s.plan.inputs.arrival_rate is None:
@@ -108,7 +112,7 @@ def missing_metric(s: Situation, value: int) -> GuardStep | None:
     ratio = s.plan.inputs.coverage_ratio
     if ratio >= 1.0 or s.plan.proposed is None:
         return None
-    # One that is silent may have a request, so the last replica stays.
+    # A silent source may have a request, so the last replica stays.
     need = s.current if ratio <= 0.0 else min(s.current, max(math.ceil(s.plan.proposed / ratio), 1))
     if need <= value:
         return None
@@ -116,7 +120,7 @@ def missing_metric(s: Situation, value: int) -> GuardStep | None:
     return GuardStep("missing_metric", value, need, reason)
 
 
-# Of telemetry: nothing is given up while one of them speaks.
+# Doubts about telemetry; nothing is given up while one of them applies.
 DOUBTS: Final = (freshness, coverage, sanity, missing_metric)
 
 

@@ -1,6 +1,11 @@
-"""Guards that answer "how far and how fast": bounds, the fleet's budgets, step limits, windows, tolerance, model guard.
+"""Guards that answer "how far and how fast": bounds, the fleet's budgets, step limits, windows, declared floors.
 
-Only `bounds` may take a workload below what is in force when nothing asked for less.
+Only `bounds` may take a workload below what is in force when nothing asked for less. Step limits, stabilization and
+tolerance follow the Kubernetes HorizontalPodAutoscaler (HPA), `behavior` of autoscaling/v2.
+
+The declared limits (first request, batch, schedule) come last, so that neither steps nor windows delay what must be
+there in time. Bounds and what the fleet has (GPUs, power) still hold. A ceiling need not be reached at once: it gives
+up what doubts, fleet and pace allow, whatever the risk.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ from agents.records import GuardStep
 
 
 def bounds(s: Situation, value: int) -> GuardStep | None:
+    """Within the declared minimum and maximum; an undeclared workload has no maximum."""
     low, high = (0, None) if s.spec is None else (s.spec.min_replicas, s.spec.max_replicas)
     after = max(low, value)
     if high is not None:
@@ -21,7 +27,7 @@ def bounds(s: Situation, value: int) -> GuardStep | None:
 
 
 def fleet_budget(s: Situation, value: int) -> GuardStep | None:
-    """The fleet's GPU budget: caps growth, never takes away what runs."""
+    """Cap growth at the fleet's GPU budget; never take away what runs."""
     if s.gpus_left is None:
         return None
     each = 1 if s.spec is None else s.spec.gpus_per_replica
@@ -31,7 +37,7 @@ def fleet_budget(s: Situation, value: int) -> GuardStep | None:
 
 
 def fleet_power(s: Situation, value: int) -> GuardStep | None:
-    """The fleet's power ceiling over declared and measured draws: caps growth, never takes away what runs."""
+    """Cap growth at the fleet's power ceiling, by declared and measured draws; never take away what runs."""
     if s.power_left_w is None:
         return None
     each, declared = s.power_w_per_replica, None if s.spec is None else s.spec.power_w_per_replica
@@ -41,6 +47,7 @@ def fleet_power(s: Situation, value: int) -> GuardStep | None:
 
 
 def fleet_floor(s: Situation, value: int) -> GuardStep | None:
+    """Keep the fleet at its minimum number of replicas."""
     if value >= s.current:
         return None
     after = min(s.current, max(value, s.fleet_need))
@@ -48,7 +55,7 @@ def fleet_floor(s: Situation, value: int) -> GuardStep | None:
 
 
 def step_limit(s: Situation, value: int) -> GuardStep | None:
-    """At most so many, or such a share, per period; the larger of the two counts, as in the HPA's default policy."""
+    """At most a number, or a share, of replicas per period; the larger of the two counts (`selectPolicy: Max`)."""
     g = s.limits
     if value > s.current:
         start = max(0, s.current - s.added)
@@ -66,10 +73,9 @@ def step_limit(s: Situation, value: int) -> GuardStep | None:
 def release(s: Situation, value: int) -> GuardStep | None:
     """Give up only replicas that are hardly needed again before they could come back.
 
-    The plan's risk of a lower count is judged from now on, with nothing ordered in between: it is the chance that a
-    replica given up now is missed before another could serve. A little below the risk allowed, for a replica given up
-    and ordered again costs its start. Of a replica given up on trial it is the risk that is hoped for. Between plans no
-    risk is known.
+    The plan's risk of a lower count holds from now on, with nothing ordered in between. So it is the chance that a
+    replica given up now is missed before another could serve. The limit lies below the accepted risk, as a replica
+    given up and ordered again costs its start. A trial counts with its own risk. Between plans no risk is known.
     """
     if value >= s.current:
         return None
@@ -78,18 +84,18 @@ def release(s: Situation, value: int) -> GuardStep | None:
     if not s.plan.risks:
         return None
     if s.current == 1 and s.plan.proposer == "idle":
-        return None  # the last one goes by the same chance, told by `p_needed`, and by the time it has been idle
+        return None  # the idle rule judges the last one, by `p_needed` and by its idle time
     allowed = s.limits.release_ratio * s.plan.epsilon
     judged = [(risk.replicas, risk.p_miss) for risk in s.plan.risks]
     if s.plan.trial is not None:
         judged.append((s.plan.trial.replicas, s.plan.trial.p_miss))
-    bearable = [count for count, p_miss in judged if value <= count < s.current and p_miss <= allowed]
-    after = min(bearable, default=s.current)
+    counts = [count for count, p_miss in judged if value <= count < s.current and p_miss <= allowed]
+    after = min(counts, default=s.current)
     return _step("release", value, after, f"fewer are needed again in time with more than {100 * allowed:.2g} % chance")
 
 
 def removal_limit(s: Situation, value: int) -> GuardStep | None:
-    """Replicas the whole fleet may lose per minute."""
+    """Keep to the number of replicas that the whole fleet may lose per minute."""
     if s.removals_left is None or value >= s.current:
         return None
     after = max(value, s.current - max(0, s.removals_left))
@@ -98,7 +104,7 @@ def removal_limit(s: Situation, value: int) -> GuardStep | None:
 
 
 def stabilization(s: Situation, value: int) -> GuardStep | None:
-    """Down to the largest proposal of the down window, up to the smallest one of the up window (HPA behaviour)."""
+    """Down to the largest proposal of the down window, up to the smallest one of the up window."""
     if value < s.current and s.window_max is not None:
         after = min(s.current, max(value, s.window_max))
         reason = f"{s.window_max} was proposed within {s.limits.stabilization_down_s:g} s"
@@ -111,6 +117,7 @@ def stabilization(s: Situation, value: int) -> GuardStep | None:
 
 
 def tolerance(s: Situation, value: int) -> GuardStep | None:
+    """No change that is small beside the count in force."""
     ratio = s.limits.tolerance_ratio
     if value == s.current or abs(value - s.current) > ratio * s.current:
         return None
@@ -118,7 +125,7 @@ def tolerance(s: Situation, value: int) -> GuardStep | None:
 
 
 def model_guard(s: Situation, value: int) -> GuardStep | None:
-    """Never below what the load needs right now, as far as bounds, budgets and step limits let it grow."""
+    """Never below what the load of now needs, as far as bounds, budgets and step limits let it grow."""
     need = s.plan.reactive_replicas
     if need is None or value >= need:
         return None
@@ -129,9 +136,9 @@ def model_guard(s: Situation, value: int) -> GuardStep | None:
 
 
 def reclaim(s: Situation, value: int) -> GuardStep | None:
-    """Replicas go to workloads of higher priority that lack GPUs, whatever is risked by it, down to `min_replicas`.
+    """Give up replicas for workloads of higher priority that lack GPUs, whatever the risk, down to `min_replicas`.
 
-    At once, for the others wait; but not in doubt, nor below the fleet's floor or beyond its removals per minute.
+    It happens at once, for the others wait; but not in doubt, nor below the fleet's floor, nor beyond its removals.
     """
     if s.owed_gpus <= 0 or s.spec is None or s.spec.gpus_per_replica <= 0:
         return None
@@ -153,17 +160,10 @@ def _step(guard: str, before: int, after: int, reason: str) -> GuardStep | None:
     return None if after == before else GuardStep(guard, before, after, reason)
 
 
-# Guards that keep what was declared beside the bounds: the plan names each limit with its reason.
-#
-# They speak last, so that neither steps nor windows delay what must be there by then; the declared bounds and what the
-# fleet has (GPUs, power) still hold. A ceiling need not be reached at once: it gives up what the doubts, the fleet and
-# the pace allow, whatever is risked by it.
-
-
 def first_request(s: Situation, value: int) -> GuardStep | None:
-    """Requests that nobody is there to serve bring the first replica at once.
+    """Start the first replica at once when requests wait and none runs.
 
-    Also where the plan would have to be held: nothing is given up by it, and nobody can be served before.
+    This holds also where the plan would have to be held: it gives nothing up, and nobody can be served before.
     """
     limit = next((x for x in s.plan.standing if x.guard == "first_request" and x.low is not None), None)
     stale = s.newest_ts_ms is not None and s.origin_ts_ms <= s.newest_ts_ms
@@ -175,7 +175,7 @@ def first_request(s: Situation, value: int) -> GuardStep | None:
 
 
 def batch(s: Situation, value: int) -> GuardStep | None:
-    """Work with deadlines: not fewer than do it in time."""
+    """At least the replicas that do the work with deadlines in time."""
     for limit in s.plan.standing:
         if limit.guard == "batch" and limit.low is not None:
             after = affordable(s, under_ceiling(s, limit.low))
@@ -184,13 +184,13 @@ def batch(s: Situation, value: int) -> GuardStep | None:
 
 
 def schedule(s: Situation, value: int) -> GuardStep | None:
-    """The calendar and known events: a ceiling, and a floor that wins over it."""
+    """Within the ceiling and the floor of calendar and known events; the floor wins over the ceiling."""
     after, reasons = value, []
     for limit in s.plan.standing:
         if limit.guard == "schedule" and limit.high is not None and after > limit.high:
-            least, why = _at_pace(s, limit.high)
-            after = min(after, least)
-            reasons += [limit.reason, *why]
+            reached, doubts = _at_pace(s, limit.high)
+            after = min(after, reached)
+            reasons += [limit.reason, *doubts]
     for limit in s.plan.standing:
         if limit.guard == "schedule" and limit.low is not None and after < affordable(s, limit.low):
             after = affordable(s, limit.low)
@@ -199,23 +199,23 @@ def schedule(s: Situation, value: int) -> GuardStep | None:
 
 
 def _at_pace(s: Situation, count: int) -> tuple[int, list[str]]:
-    """How far down to a count it may go by now, and why not further."""
-    why: list[str] = []
+    """The count reached on the way down to `count` by now, and the reason why it is no lower."""
+    reasons: list[str] = []
     for guard in (*DOUBTS, fleet_floor, step_limit, removal_limit) if count < s.current else ():
         step = guard(s, count)
         if step is not None:
-            count, why = step.after, [step.reason]
-    return count, why
+            count, reasons = step.after, [step.reason]
+    return count, reasons
 
 
 def under_ceiling(s: Situation, count: int) -> int:
-    """No more than the schedule allows now."""
+    """`count`, or the schedule's ceiling of now where that is lower."""
     ceilings = [limit.high for limit in s.plan.standing if limit.guard == "schedule" and limit.high is not None]
     return min([count, *ceilings])
 
 
 def affordable(s: Situation, count: int) -> int:
-    """As much of a floor as bounds and budgets of the fleet allow."""
+    """`count`, or the part of it that bounds and the fleet's budgets allow."""
     for limit in (bounds, fleet_budget, fleet_power):
         step = limit(s, count)
         count = count if step is None else step.after

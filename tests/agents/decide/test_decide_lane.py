@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from agents.decide.agent import DecideLane
-from agents.priority import Precedence
+from agents.priority import PriorityGate
 from streams.log import OutRecord
 from streams.meter import NullMeter
 from streams.runtime.lane import Lane
@@ -26,7 +26,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 async def test_decisions_of_a_slot_leave_before_their_commit_records_and_before_they_are_counted() -> None:
     rows = log(record(0, plan("a"), partition=0), record(0, plan("b"), partition=1), record(1, plan("a"), partition=0))
-    precedence, said, safe = Precedence(), [], list[int]()
+    precedence, said, safe = PriorityGate(), [], list[int]()
     fleet = kernel(policy(spec("a"), spec("b")))
     decide = DecideLane(fleet, lambda emission: said.append(("told", emission.resume_offset)), precedence)
 
@@ -35,7 +35,7 @@ async def test_decisions_of_a_slot_leave_before_their_commit_records_and_before_
         said.extend((r.topic, 0) for r in group)
 
     lane = Lane("decide", decide, send, safe.append, NullMeter(), lambda *_: None, lambda _: None)
-    with precedence.ahead():  # a partition is still being planned
+    with precedence.urgent():  # a partition is still being planned
         await lane.put(rows[:2])
         await lane.put(rows[2:])
         await until(lambda: decide.num_deferred == 3 and not lane.waits_for)
@@ -49,12 +49,12 @@ async def test_decisions_of_a_slot_leave_before_their_commit_records_and_before_
 
 
 async def test_a_plan_is_answered_when_its_decisions_are_out() -> None:
-    precedence = Precedence(lambda: True)
+    precedence = PriorityGate(lambda: True)
     decide, rows = DecideLane(kernel(), lambda _: None, precedence), log(record(0, plan()))
     precedence.expect(rows[0].value or b"")
     folding = decide.fold(rows)
     assert (await anext(folding)).urgent
-    waiting = asyncio.create_task(precedence.clear())
+    waiting = asyncio.create_task(precedence.wait())
     await asyncio.sleep(0)
     assert not waiting.done()
     assert [e async for e in folding] == []
