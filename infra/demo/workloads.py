@@ -16,7 +16,7 @@ from infra.settings.load import file_content
 from infra.simulator.arrivals import Arrivals, ArrivalSource, GeneratedLoad, LoadShape, TokenShape, Trace, read_trace
 from infra.simulator.closed_loop import SimulatedWorkload
 from infra.simulator.ledger import Objective
-from infra.simulator.profiles import BUILT_IN_PROFILES, Profile
+from infra.simulator.profiles import BUILT_IN_PROFILES, EngineProfile
 from infra.simulator.sizing import benchmark_rps
 from streams.config import StreamConfig
 from streams.topics import Topics
@@ -159,7 +159,7 @@ def _workload(
     return SimulatedWorkload(spec, p, GeneratedLoad(shape, seed), lead_sigma_log=0.12)
 
 
-def trace_workload(trace: Trace, profile: Profile | None = None, slo: Slo | None = None) -> SimulatedWorkload:
+def trace_workload(trace: Trace, profile: EngineProfile | None = None, slo: Slo | None = None) -> SimulatedWorkload:
     """A whole trace as one workload `trace/<file stem>`; bounds follow from its busiest minute."""
     p = profile or BUILT_IN_PROFILES["dense-70b"]
     slo = slo or Slo(2.0, 0.2, 0.99)

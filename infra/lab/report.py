@@ -162,7 +162,7 @@ _STYLE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ReportPage:
     """A report that people read, in one file.
 
     Attributes:

@@ -10,14 +10,12 @@ from agents.actuation.guard import ApplyGuard, Verdict
 from agents.policy import WorkloadSpec
 from agents.records import Command
 from infra.simulator.arrivals import ArrivalSource
-from infra.simulator.cluster import Cluster
-from infra.simulator.gpu import DeviceModel
-from infra.simulator.lead_time import ConstantLeadTime, LeadTime, LognormalLeadTime
+from infra.simulator.cluster import Cluster, ConstantLeadTime, LeadTime, LognormalLeadTime
 from infra.simulator.ledger import Objective
-from infra.simulator.profiles import Profile
+from infra.simulator.profiles import EngineProfile
 from infra.simulator.shadows import HPA, STATIC_PEAK, HpaRule, HpaSettings, Shadow, ShadowScore, StaticRule, score_of
 from infra.simulator.sizing import SETTLE_S, fixed_need, peak_need, tuned_hpa_target
-from infra.simulator.telemetry import SlotTelemetry, TelemetrySampler
+from infra.simulator.telemetry import DeviceModel, SlotTelemetry, TelemetrySampler
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +29,7 @@ class SimulatedWorkload:
     """
 
     spec: WorkloadSpec
-    profile: Profile
+    profile: EngineProfile
     source: ArrivalSource
     device: DeviceModel = field(default_factory=DeviceModel)
     lead_sigma_log: float = 0.0

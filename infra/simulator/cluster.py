@@ -6,16 +6,83 @@ import math
 from bisect import insort
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from infra.simulator.arrivals import Arrivals
 from infra.simulator.engine import NEVER_S, ReplicaEngine
-from infra.simulator.lead_time import LeadTime
 from infra.simulator.ledger import EngineState, Objective, ReplicaLedger, Request, Scoreboard
-from infra.simulator.profiles import Profile
+from infra.simulator.profiles import EngineProfile
+
+# How long a launch takes, from command to ready.
+
+
+class LeadTime(Protocol):
+    """Command -> ready time of the next launch, one draw per launch."""
+
+    def next_s(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantLeadTime:
+    """Every launch takes `mean_s`."""
+
+    mean_s: float
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.mean_s) or self.mean_s < 0:
+            raise ValueError(f"lead time must be a finite number of seconds >= 0, got {self.mean_s}")
+
+    def next_s(self) -> float:
+        return self.mean_s
+
+
+class LognormalLeadTime:
+    """Launches of mean `mean_s`; `sigma_log` is the standard deviation of the logarithm."""
+
+    def __init__(self, mean_s: float, sigma_log: float, seed: int) -> None:
+        if not (math.isfinite(mean_s) and mean_s > 0 and math.isfinite(sigma_log) and sigma_log >= 0):
+            raise ValueError(f"lead time needs mean > 0 and sigma >= 0, got {mean_s} and {sigma_log}")
+        self._mu = math.log(mean_s) - sigma_log * sigma_log / 2
+        self._sigma = sigma_log
+        self._draws = np.random.default_rng(seed)
+
+    def next_s(self) -> float:
+        return float(math.exp(self._mu + self._sigma * self._draws.standard_normal()))
+
+
+@dataclass(frozen=True, slots=True)
+class MixedStarts:
+    """Warm and cold launches: `slow_share` of them take `slow_s`, the others `quick_s`, a few percent more or less."""
+
+    quick_s: float
+    slow_s: float
+    slow_share: float
+
+    @property
+    def mean_s(self) -> float:
+        return self.quick_s + self.slow_share * (self.slow_s - self.quick_s)
+
+
+class MixedLeadTime:
+    """Launches of two kinds, each by itself of either."""
+
+    _SIGMA_LOG = 0.05
+
+    def __init__(self, kinds: MixedStarts, seed: int) -> None:
+        values = (kinds.quick_s, kinds.slow_s, kinds.slow_share)
+        if not (all(map(math.isfinite, values)) and 0 < kinds.quick_s <= kinds.slow_s and 0 <= kinds.slow_share <= 1):
+            raise ValueError(f"kinds of starts need 0 < quick <= slow and a share within 0..1, got {kinds}")
+        self._kinds = kinds
+        self._draws = np.random.default_rng(seed)
+
+    def next_s(self) -> float:
+        slow = self._draws.random() < self._kinds.slow_share
+        wobble = math.exp(self._SIGMA_LOG * self._draws.standard_normal())
+        return (self._kinds.slow_s if slow else self._kinds.quick_s) * wobble
 
 
 class Replica:
@@ -23,7 +90,7 @@ class Replica:
 
     __slots__ = ("command_s", "drain_s", "engine", "lead_s", "ledger", "ready_s", "release_s", "replica_id")
 
-    def __init__(self, replica_id: int, command_s: float, lead_s: float, profile: Profile) -> None:
+    def __init__(self, replica_id: int, command_s: float, lead_s: float, profile: EngineProfile) -> None:
         self.replica_id = replica_id
         self.command_s = command_s
         self.lead_s = lead_s
@@ -70,7 +137,7 @@ class Cluster:
 
     def __init__(
         self,
-        profile: Profile,
+        profile: EngineProfile,
         initial_replicas: int,
         lead_time: LeadTime,
         objective: Objective,

@@ -11,7 +11,7 @@ from collections import deque
 from heapq import heappop, heappush
 
 from infra.simulator.ledger import EngineState, Request
-from infra.simulator.profiles import Profile
+from infra.simulator.profiles import EngineProfile
 
 NEVER_S = math.inf
 
@@ -58,7 +58,7 @@ class ReplicaEngine:
         "prompt_tokens_total",
     )
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: EngineProfile) -> None:
         self._profile = profile
         self._limit = (1 - profile.admission_watermark) * profile.kv_capacity_tokens
         self._clock_s = 0.0

@@ -15,7 +15,7 @@ class ProfileError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class EngineProfile:
     """Costs and limits of one replica.
 
     Attributes:
@@ -94,21 +94,21 @@ class Profile:
         return batch / (output_tokens * decode_s + batch * prefill_s)
 
 
-BUILT_IN_PROFILES: dict[str, Profile] = {
+BUILT_IN_PROFILES: dict[str, EngineProfile] = {
     p.name: p
     for p in (
-        Profile("dense-70b", 0.034, 2.3e-4, 3.2e-4, 6.5e-7, 150_000, 128, 1024, 2, prefill_token_sq_s=2e-9),
-        Profile("dense-13b", 0.022, 1.3e-4, 9e-5, 5.5e-7, 72_000, 128, 512, 1, prefill_token_sq_s=1e-8),
-        Profile("moe-30b", 0.013, 5.5e-5, 1.3e-4, 1.6e-7, 320_000, 256, 1024, 1),
+        EngineProfile("dense-70b", 0.034, 2.3e-4, 3.2e-4, 6.5e-7, 150_000, 128, 1024, 2, prefill_token_sq_s=2e-9),
+        EngineProfile("dense-13b", 0.022, 1.3e-4, 9e-5, 5.5e-7, 72_000, 128, 512, 1, prefill_token_sq_s=1e-8),
+        EngineProfile("moe-30b", 0.013, 5.5e-5, 1.3e-4, 1.6e-7, 320_000, 256, 1024, 1),
     )
 }
 
-_REQUIRED = tuple(f.name for f in fields(Profile) if f.name not in ("prefill_token_sq_s", "admission_watermark"))
-_KNOWN = frozenset(f.name for f in fields(Profile))
+_REQUIRED = tuple(f.name for f in fields(EngineProfile) if f.name not in ("prefill_token_sq_s", "admission_watermark"))
+_KNOWN = frozenset(f.name for f in fields(EngineProfile))
 _REMARKS = frozenset({"fit", "source", "comment", "licence"})
 
 
-def load_profile(path: str | Path) -> Profile:
+def load_profile(path: str | Path) -> EngineProfile:
     """Read a profile from a JSON object with the fields of `Profile`.
 
     Raises:
@@ -139,12 +139,12 @@ def load_profile(path: str | Path) -> Profile:
     if not isinstance(values["name"], str) or not values["name"]:
         raise ProfileError(f"{where}: name must be a text, got {values['name']!r}")
     try:
-        return Profile(**values)
+        return EngineProfile(**values)
     except ValueError as error:
         raise ProfileError(f"{where}: {error}; correct the field") from None
 
 
-def named_profile(name_or_path: str) -> Profile:
+def named_profile(name_or_path: str) -> EngineProfile:
     """A built-in profile by name, else the file at that path.
 
     Raises:

@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from infra.simulator.arrivals import Arrivals
-from infra.simulator.cluster import Cluster
-from infra.simulator.lead_time import ConstantLeadTime
+from infra.simulator.cluster import Cluster, ConstantLeadTime
 from infra.simulator.ledger import Objective
-from infra.simulator.profiles import Profile
+from infra.simulator.profiles import EngineProfile
 from infra.simulator.shadows import HpaRule, HpaSettings, Shadow
 
 WINDOW_S = 300.0
@@ -24,7 +23,13 @@ _BIN_S = 10.0
 
 
 def fixed_need(
-    profile: Profile, arrivals: Arrivals, objective: Objective, share: float, start_s: float, end_s: float, most: int
+    profile: EngineProfile,
+    arrivals: Arrivals,
+    objective: Objective,
+    share: float,
+    start_s: float,
+    end_s: float,
+    most: int,
 ) -> int:
     """Fewest replicas that, held constant, keep `share` of the requests of `[start_s, end_s)` good.
 
@@ -55,7 +60,7 @@ def fixed_need(
     return low
 
 
-def peak_need(profile: Profile, arrivals: Arrivals, objective: Objective, share: float, most: int) -> int:
+def peak_need(profile: EngineProfile, arrivals: Arrivals, objective: Objective, share: float, most: int) -> int:
     """Fewest replicas that keep the objective in the busiest five minutes of a load."""
     if not len(arrivals):
         return 1
@@ -64,7 +69,7 @@ def peak_need(profile: Profile, arrivals: Arrivals, objective: Objective, share:
 
 
 def tuned_hpa_target(
-    profile: Profile,
+    profile: EngineProfile,
     arrivals: Arrivals,
     objective: Objective,
     share: float,
@@ -101,7 +106,7 @@ def tuned_hpa_target(
     return max(1.0, HPA_RATIOS[low] * concurrency)
 
 
-def _busiest_start_s(profile: Profile, arrivals: Arrivals) -> float:
+def _busiest_start_s(profile: EngineProfile, arrivals: Arrivals) -> float:
     """Start of the five minutes that bring the most work, counted as time on an otherwise busy engine."""
     tokens = arrivals.prompt_tokens + arrivals.output_tokens / 2
     attention_s = profile.prefill_token_sq_s * arrivals.prompt_tokens**2 / 2
@@ -125,7 +130,9 @@ TEST_S, LOAD_TEST_SETTLE_S, DRAIN_S = 900.0, 120.0, 300.0
 _STEPS = 8
 
 
-def benchmark_rps(profile: Profile, lengths: Arrivals, objective: Objective, share: float, seed: int) -> float | None:
+def benchmark_rps(
+    profile: EngineProfile, lengths: Arrivals, objective: Objective, share: float, seed: int
+) -> float | None:
     """Largest Poisson rate per replica of a pool of four with which `share` of the requests is good.
 
     Args:
@@ -146,7 +153,7 @@ def benchmark_rps(profile: Profile, lengths: Arrivals, objective: Objective, sha
     return math.exp(low)
 
 
-def lone_attainment(profile: Profile, lengths: Arrivals, objective: Objective, seed: int) -> float:
+def lone_attainment(profile: EngineProfile, lengths: Arrivals, objective: Objective, seed: int) -> float:
     """Share of requests that are good when each has a replica to itself."""
     rng = np.random.default_rng(seed)
     chosen = rng.integers(0, len(lengths), min(200, len(lengths)))
@@ -157,7 +164,7 @@ def lone_attainment(profile: Profile, lengths: Arrivals, objective: Objective, s
 
 
 def _attainment(
-    profile: Profile, lengths: Arrivals, objective: Objective, rate_rps: float, replicas: int, seed: int
+    profile: EngineProfile, lengths: Arrivals, objective: Objective, rate_rps: float, replicas: int, seed: int
 ) -> float:
     rng = np.random.default_rng(seed)
     count = max(50, min(20_000, int(rate_rps * TEST_S)))
@@ -167,7 +174,7 @@ def _attainment(
     return _served(profile, load, objective, replicas, min(LOAD_TEST_SETTLE_S, float(times[-1]) / 4))
 
 
-def _served(profile: Profile, load: Arrivals, objective: Objective, replicas: int, from_s: float) -> float:
+def _served(profile: EngineProfile, load: Arrivals, objective: Objective, replicas: int, from_s: float) -> float:
     cluster = Cluster(profile, replicas, ConstantLeadTime(0.0), objective, score_from_s=from_s, keep_requests=False)
     cluster.feed(load)
     cluster.advance(float(load.arrival_s[-1]) + DRAIN_S)

@@ -20,7 +20,7 @@ from agents.policy import Slo
 from infra.lab.capacity.load_tests import of_profile, profile_of
 from infra.lab.capacity.model_files import ACCELERATORS, size_of
 from infra.simulator.arrivals import Tokens
-from infra.simulator.profiles import Profile, load_profile
+from infra.simulator.profiles import EngineProfile, load_profile
 from model.capacity.roofline import IterationCosts, iteration_costs
 from tests.infra.lab.capacity.configs import PUBLISHED
 
@@ -64,7 +64,7 @@ def main() -> None:
     print(f"\nroot mean square of the logarithm: a factor of {math.exp(off):.2f}; median {median(everything):.2f}")
 
 
-def _carried(profile: Profile, prompt: Tokens, output: Tokens, limits: tuple[float, float]) -> float:
+def _carried(profile: EngineProfile, prompt: Tokens, output: Tokens, limits: tuple[float, float]) -> float:
     return of_profile(profile, prompt, output, Slo(*limits, 0.99)).capacity_rps
 
 

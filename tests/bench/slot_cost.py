@@ -20,7 +20,7 @@ from agents.forecast.kernel import ForecastKernel
 from agents.forecast.scoring import ForecastScorer, NaiveBaseline
 from agents.forecast.workloads import KnownWorkloads
 from infra.lab.bench.live_loop import LiveJob, LiveLoop, spec_of
-from infra.lab.bench.scale_subject import Planning
+from infra.lab.bench.scale import Planning
 from model.inference import InferenceWorker
 from streams.catalogue import DEFAULT_CATALOGUE, Source
 from streams.ingest.kernel import IngestKernel

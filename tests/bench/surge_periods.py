@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 
-from infra.lab.replay.setting import observing, rates_of
+from infra.lab.replay.setting import observe_steps, rates_of
 from infra.simulator.rate_files import read_rates
 from model.bursts.recurring import RecurringSurges
 
@@ -31,7 +31,7 @@ def main() -> None:
     rates = rates_of(drawn, profile.end_s, STEP_MS / 1000)
     starts, expecting, periods = set[float](), 0, Counter[int]()
     surges = RecurringSurges()
-    for end_ms in observing(surges, rates, steps * STEP_MS, STEP_MS):
+    for end_ms in observe_steps(surges, rates, steps * STEP_MS, STEP_MS):
         expected = surges.expected(end_ms, end_ms + AHEAD_STEPS * STEP_MS, STEP_MS)
         expecting += bool(expected)
         periods.update({one.recurrence.period_ms // 60_000 for one in expected})

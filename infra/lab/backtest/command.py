@@ -64,12 +64,12 @@ def backtest(
     as_json: JsonOption = False,
 ) -> None:
     """What would HARMONY have done? Replay a workload's past under your replicas and under HARMONY; no Kafka needed."""
-    from infra.lab.backtest.job import Job, run_backtest
+    from infra.lab.backtest.job import BacktestJob, run_backtest
     from infra.settings.load import load_settings
 
     if (prometheus is None) == (history is None):
         raise HarmonyError("Say where the past is: either --prometheus URL or --history FILE.", 2)
-    job = Job(
+    job = BacktestJob(
         settings=load_settings(config), prometheus=prometheus, history=history, workload=workload, days=days,
         until_s=time() if until is None else until, profiles=tuple(profile or ()), mappings=tuple(mapping or ()),
         selector=selector, slo_ttft=slo_ttft, slo_tpot=slo_tpot, objective=objective, lead_time=lead_time,

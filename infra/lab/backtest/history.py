@@ -23,7 +23,7 @@ _MOST_MISSING = 0.5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class History:
+class RecordedHistory:
     """K bins of `BIN_S` seconds from `start_ms` on; NaN where nothing was recorded.
 
     Attributes:
@@ -62,7 +62,7 @@ class History:
             return None
         return float(np.average(self.good_ratio[seen], weights=self.rate_rps[seen]))
 
-    def filled(self) -> History:
+    def filled(self) -> RecordedHistory:
         """Gaps bridged: load and lengths in a straight line, replicas as they were before.
 
         Raises:
@@ -77,7 +77,7 @@ class History:
                 "prometheus --once --dry-run` what is recorded."
             )
         held = _forward(self.replicas)
-        return History(
+        return RecordedHistory(
             self.workload, self.start_ms, _line(self.rate_rps), _line(self.prompt_tokens), _line(self.output_tokens),
             np.maximum(np.rint(held), 0.0), self.good_ratio, self.tpot_s, self.completions_only,
         )  # fmt: skip
@@ -123,7 +123,7 @@ class HistoryBuilder:
         """Workloads with requests, and how many."""
         return {w: sum(b.started.values()) for w, b in self._bins.items() if sum(b.started.values()) > 0}
 
-    def history(self, workload: str) -> History:
+    def history(self, workload: str) -> RecordedHistory:
         """Everything that was read of one workload.
 
         Raises:
@@ -149,7 +149,7 @@ class HistoryBuilder:
             prompt = column(bins.counters["prompt_tokens_total"]) / started
             output = column(bins.counters["generation_tokens_total"]) / started
             good = column(bins.counters["slo_good_total"]) / column(bins.counters["slo_total"])
-        return History(
+        return RecordedHistory(
             workload, first * BIN_S * 1000, started / BIN_S, _finite(prompt), _finite(output), replicas,
             np.clip(_finite(good), 0.0, 1.0), sums / counts if counts > 0 else None, workload in self._completions,
         )  # fmt: skip
@@ -211,7 +211,7 @@ class HistoryError(HarmonyError):
         super().__init__(message.rstrip(".") + ".", 2)
 
 
-def write_history(path: Path, history: History) -> None:
+def write_history(path: Path, history: RecordedHistory) -> None:
     """Write the file; `start_s` is Unix time. An empty cell was not recorded."""
     with path.open("w", newline="", encoding="utf-8") as out:
         lines = csv.writer(out)
@@ -224,7 +224,7 @@ def write_history(path: Path, history: History) -> None:
             lines.writerow([start_s, *("" if math.isnan(v) else f"{v:.6g}" for v in row)])
 
 
-def read_history(path: Path, workload: str) -> History:
+def read_history(path: Path, workload: str) -> RecordedHistory:
     """Read such a file, plain or gzip; columns but start_s, rate_rps and replicas may be missing.
 
     Raises:
@@ -248,7 +248,7 @@ def read_history(path: Path, workload: str) -> History:
     return _binned(path, workload, np.asarray(times), {name: np.asarray(c) for name, c in columns.items()})
 
 
-def _binned(path: Path, workload: str, times: np.ndarray, columns: dict[str, np.ndarray]) -> History:
+def _binned(path: Path, workload: str, times: np.ndarray, columns: dict[str, np.ndarray]) -> RecordedHistory:
     if (np.diff(times) <= 0).any():
         row = int(np.flatnonzero(np.diff(times) <= 0)[0]) + 3
         raise HistoryError(f"{path}, line {row}: start_s must ascend")
@@ -262,7 +262,7 @@ def _binned(path: Path, workload: str, times: np.ndarray, columns: dict[str, np.
     rows = np.searchsorted(times, grid, side="right") - 1
     start_ms = round(float(times[0])) * 1000
     c = {name: column[rows] for name, column in columns.items()}
-    return History(
+    return RecordedHistory(
         workload, start_ms, c["rate_rps"], c["prompt_tokens"], c["output_tokens"], c["replicas"], c["good_ratio"]
     )
 

@@ -17,8 +17,8 @@ from infra.collect.sources.http import configured
 from infra.collect.sources.prometheus import PrometheusApi, PrometheusError
 from infra.console.errors import HarmonyError
 from infra.console.web import shown
-from infra.lab.backtest.history import BIN_S, History, HistoryBuilder, read_history, write_history
-from infra.lab.backtest.judge import Terms, judge
+from infra.lab.backtest.comparison import ComparisonTerms, compare
+from infra.lab.backtest.history import BIN_S, HistoryBuilder, RecordedHistory, read_history, write_history
 from infra.lab.backtest.report import PLOT, draw, write_report
 from infra.lab.replay.policies.harmony import acting_early
 from infra.settings.load import Settings
@@ -71,7 +71,7 @@ _STEP_S, _LONG_STEP_S, _LONG_H = 15.0, 60.0, 48.0
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class BacktestJob:
     """What the command line asks for."""
 
     settings: Settings
@@ -101,7 +101,7 @@ class Job:
     ca_file: Path | None
 
 
-def run_backtest(job: Job, say: Callable[[str], None]) -> dict[str, Any]:
+def run_backtest(job: BacktestJob, say: Callable[[str], None]) -> dict[str, Any]:
     """Do it; returns what the report says.
 
     Raises:
@@ -119,12 +119,12 @@ def run_backtest(job: Job, say: Callable[[str], None]) -> dict[str, Any]:
         write_history(job.out / _HISTORY, recorded)
         say(f"The history is kept in {job.out / _HISTORY}; --history reads it again.")
     filled = recorded.filled()
-    judged = judge(filled, terms_of(job, filled), job.seeds, fitted=job.fit, progress=say)
+    judged = compare(filled, terms_of(job, filled), job.seeds, fitted=job.fit, progress=say)
     drawn = draw(job.out / PLOT, filled, judged)
     return write_report(job.out, recorded, filled, judged, drawn)
 
 
-def terms_of(job: Job, history: History) -> Terms:
+def terms_of(job: BacktestJob, history: RecordedHistory) -> ComparisonTerms:
     """Flags, else the settings of the workload, else the defaults.
 
     Raises:
@@ -145,13 +145,13 @@ def terms_of(job: Job, history: History) -> Terms:
     gpus = job.gpus_per_replica or (spec.gpus_per_replica if spec else engine.gpus_per_replica)
     step_s = job.step if job.step is not None else _STEP_S if history.hours <= _LONG_H else _LONG_STEP_S
     lead_s = job.lead_time if job.lead_time is not None else spec.lead_time_s if spec else 120.0
-    return Terms(
+    return ComparisonTerms(
         replace(engine, gpus_per_replica=gpus), Objective(slo.ttft_s, slo.tpot_s), slo.objective, lead_s,
         job.min_replicas, top, step_s, policy_of(job, history.workload), _PROMPT, _OUTPUT,
     )  # fmt: skip
 
 
-def policy_of(job: Job, workload: str) -> Policy:
+def policy_of(job: BacktestJob, workload: str) -> Policy:
     """That of the settings with the flag's ε, else the workload's own, and its own limits.
 
     HARMONY acts early, and a floor under the fleet is not one workload's.
@@ -166,7 +166,7 @@ def policy_of(job: Job, workload: str) -> Policy:
     )
 
 
-def slo_of(job: Job, workload: str) -> Slo:
+def slo_of(job: BacktestJob, workload: str) -> Slo:
     """Flags, else the settings of the workload, else the defaults."""
     spec = next((w for w in job.settings.policy.workloads if w.id == workload), None)
     slo = spec.slo if spec else Slo()
@@ -180,7 +180,7 @@ def slo_of(job: Job, workload: str) -> Slo:
     return slo
 
 
-def _asked(job: Job, say: Callable[[str], None]) -> History:
+def _asked(job: BacktestJob, say: Callable[[str], None]) -> RecordedHistory:
     http = configured(_TIMEOUT_S, job.headers, job.token_file, job.ca_file)
     mapping = choose(job.profiles, job.mappings)
     read = [p for p in mapping.profiles if p.kind != "gpu"]

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.lab.backtest.history import BIN_S, History
-from infra.lab.backtest.judge import Judged
+from infra.lab.backtest.comparison import Comparison
+from infra.lab.backtest.history import BIN_S, RecordedHistory
 from infra.lab.plots import draw_backtest
 from infra.lab.replay.results import paired_interval
-from infra.lab.replay.simulation import Lived
-from infra.lab.report import Page, plain
+from infra.lab.replay.simulation import RunResult
+from infra.lab.report import ReportPage, plain
 
 PLOT, PAGE, TEXT = "backtest.png", "report.html", "report.md"
 _MATCHING_ATTAINMENT_GAP = 0.02
@@ -36,7 +36,7 @@ class Line:
     switches_per_hour: float
 
 
-def lines_of(history: History, judged: Judged) -> list[Line]:
+def lines_of(history: RecordedHistory, judged: Comparison) -> list[Line]:
     """Measured, their replicas on the simulated engine, and HARMONY on it."""
     first, last = (round(s / BIN_S) for s in judged.score)
     replicas = history.replicas[first:last]
@@ -53,16 +53,16 @@ def lines_of(history: History, judged: Judged) -> list[Line]:
     return [measured, _mean("your replicas, simulated", judged.recorded), _mean("HARMONY, simulated", judged.harmony)]
 
 
-def _part(history: History, first: int, last: int) -> History:
-    return History(
+def _part(history: RecordedHistory, first: int, last: int) -> RecordedHistory:
+    return RecordedHistory(
         history.workload, history.start_ms + first * BIN_S * 1000, history.rate_rps[first:last],
         history.prompt_tokens[first:last], history.output_tokens[first:last], history.replicas[first:last],
         history.good_ratio[first:last], history.tpot_s, history.completions_only,
     )  # fmt: skip
 
 
-def _mean(who: str, lives: Sequence[Lived]) -> Line:
-    def of(value: Callable[[Lived], float]) -> float:
+def _mean(who: str, lives: Sequence[RunResult]) -> Line:
+    def of(value: Callable[[RunResult], float]) -> float:
         return sum(map(value, lives)) / len(lives)
 
     worst = min(life.worst_window_attainment for life in lives)
@@ -72,7 +72,7 @@ def _mean(who: str, lives: Sequence[Lived]) -> Line:
     )  # fmt: skip
 
 
-def caveats(history: History, filled: History, judged: Judged, lines: Sequence[Line]) -> list[str]:
+def caveats(history: RecordedHistory, filled: RecordedHistory, judged: Comparison, lines: Sequence[Line]) -> list[str]:
     """What stands between these figures and the truth, in whole sentences."""
     found = [
         f"Requests are drawn from the recorded rate of each minute (draws: {len(judged.harmony)}) and served by a "
@@ -105,7 +105,7 @@ def caveats(history: History, filled: History, judged: Judged, lines: Sequence[L
     return found
 
 
-def verdict(judged: Judged, lines: Sequence[Line]) -> str:
+def verdict(judged: Comparison, lines: Sequence[Line]) -> str:
     """One sentence."""
     theirs, ours = lines[1], lines[2]
     assert theirs.attainment is not None
@@ -119,7 +119,7 @@ def verdict(judged: Judged, lines: Sequence[Line]) -> str:
 
 
 def write_report(
-    folder: Path, history: History, filled: History, judged: Judged, picture: Path | None
+    folder: Path, history: RecordedHistory, filled: RecordedHistory, judged: Comparison, picture: Path | None
 ) -> dict[str, Any]:
     """Write the report as a page and as text, and return its data.
 
@@ -127,7 +127,7 @@ def write_report(
         HarmonyError: the folder cannot be written.
     """
     lines = lines_of(filled, judged)
-    page = Page(
+    page = ReportPage(
         title=f"HARMONY backtest of {history.workload}",
         heading="What would HARMONY have done?",
         summary=verdict(judged, lines),
@@ -143,7 +143,7 @@ def write_report(
     return dict(plain(_data(history, judged, lines, page)))
 
 
-def _data(history: History, judged: Judged, lines: Sequence[Line], page: Page) -> dict[str, Any]:
+def _data(history: RecordedHistory, judged: Comparison, lines: Sequence[Line], page: ReportPage) -> dict[str, Any]:
     pairs = [
         [getattr(life, name) for life in lives]
         for name in ("attainment", "gpu_hours")
@@ -189,7 +189,7 @@ def _cells(line: Line) -> tuple[str, ...]:
     return (line.who, share(line.attainment), worst, *figures)
 
 
-def _terms(history: History, judged: Judged) -> str:
+def _terms(history: RecordedHistory, judged: Comparison) -> str:
     t = judged.terms
     return (
         f"{history.workload}, {history.hours:.1f} hours from {_day(history.start_ms)}; objective: {t.share:.1%} of "
@@ -200,7 +200,7 @@ def _terms(history: History, judged: Judged) -> str:
     )
 
 
-def draw(where: Path, history: History, judged: Judged) -> Path:
+def draw(where: Path, history: RecordedHistory, judged: Comparison) -> Path:
     """Draw the runs of the first seed.
 
     Raises:
@@ -213,7 +213,7 @@ def draw(where: Path, history: History, judged: Judged) -> Path:
     )
 
 
-def ready_replicas(life: Lived, at_s: NDArray[np.float64]) -> NDArray[np.int64]:
+def ready_replicas(life: RunResult, at_s: NDArray[np.float64]) -> NDArray[np.int64]:
     """Ready replicas at these instants."""
     count = np.zeros(len(at_s), dtype=np.int64)
     for replica in life.replicas:

@@ -96,7 +96,7 @@ def recovery(
     out: _OutOption = None,
 ) -> None:
     """Kill -9 of a worker to the first new decision, and to the last workload's first one."""
-    from infra.lab.bench.recovery import RecoveryBench, run_recovery_bench
+    from infra.lab.bench.latency import RecoveryBench, run_recovery_bench
 
     run_recovery_bench(RecoveryBench(_sizes(workloads), brokers), out)
 

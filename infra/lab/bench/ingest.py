@@ -30,7 +30,7 @@ from infra.lab.bench.job import (
     preload,
     records,
 )
-from infra.lab.bench.subjects import Measured, Subject, measure, ours, python_with, rival
+from infra.lab.bench.subjects import BenchSubject, SubjectResult, harmony_subject, measure, python_with, rival
 from infra.lab.report import document, load_average, print_table, spread, write_json
 from streams.topics import Topics, TopicSpec
 
@@ -155,8 +155,8 @@ def _form(bench: IngestBench, form: Form, brokers: str, loads: list[float]) -> d
     say(f"{form}: publishing {bench.whole_samples:,} samples ...")
     samples = bench.whole_samples
     num_bytes = preload(brokers, topics.telemetry_requests, PARTITIONS, records(form, samples), closing_tick(samples))
-    subjects = [ours(), *(_rivals(form) if bench.rivals else ())]
-    measured: dict[str, list[Measured]] = {s.name: [] for s in subjects}
+    subjects = [harmony_subject(), *(_rivals(form) if bench.rivals else ())]
+    measured: dict[str, list[SubjectResult]] = {s.name: [] for s in subjects}
     for number in range(bench.rounds):
         for shift in range(len(subjects)):
             subject = subjects[(number + shift) % len(subjects)]
@@ -175,7 +175,7 @@ def _form(bench: IngestBench, form: Form, brokers: str, loads: list[float]) -> d
     return result
 
 
-def _rivals(form: Form) -> Iterator[Subject]:
+def _rivals(form: Form) -> Iterator[BenchSubject]:
     if form == "binary":
         yield rival(BASELINES[form], "fetch_ceiling.py")
         yield rival(_WRITING, "fetch_ceiling.py")
@@ -188,7 +188,7 @@ def _rivals(form: Form) -> Iterator[Subject]:
         yield from _installed(_BYTEWAX, "bytewax_flow.py", "bytewax")
 
 
-def _installed(name: str, script: str, environment: str) -> Iterator[Subject]:
+def _installed(name: str, script: str, environment: str) -> Iterator[BenchSubject]:
     try:
         yield rival(name, script, python_with(environment), _SHARES.get(name, 1.0))
     except HarmonyError as error:
@@ -196,7 +196,7 @@ def _installed(name: str, script: str, environment: str) -> Iterator[Subject]:
 
 
 def _job(
-    subject: Subject, form: Form, brokers: str, topics: Topics, out_topic: str, prefix: str, samples: int
+    subject: BenchSubject, form: Form, brokers: str, topics: Topics, out_topic: str, prefix: str, samples: int
 ) -> Mapping[str, Any]:
     if subject.name == "harmony":
         num_records = samples if form == "single" else samples // PACK
@@ -225,7 +225,7 @@ def _job(
     return job | {"form": form}
 
 
-def _summaries(measured: Mapping[str, Sequence[Measured]], baseline: str) -> dict[str, Any]:
+def _summaries(measured: Mapping[str, Sequence[SubjectResult]], baseline: str) -> dict[str, Any]:
     base = measured.get(baseline)
     summaries = {}
     for name, runs in measured.items():

@@ -30,7 +30,7 @@ from streams.runtime.transport import FetchedBatch
 from streams.topics import Topics
 
 
-class _Progress:
+class _IngestProgress:
     """What the kernels have folded."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class _RunTopics(Topics):
 class _OneTopic(IngestStage):
     """Reads the job's one topic; the pages go to topics of this run."""
 
-    def __init__(self, topics: Topics, progress: _Progress) -> None:
+    def __init__(self, topics: Topics, progress: _IngestProgress) -> None:
         super().__init__(STREAM, CATALOGUE, topics, progress)
         self._source_of = {topics.telemetry_requests: "requests"}
 
@@ -85,7 +85,7 @@ def run_subject(brokers: str, telemetry: str, prefix: str, records: int) -> None
     """Fold a preloaded topic of so many records and say what it took; ends the process."""
     warm_up()
     meter = PrometheusMeter()
-    progress = _Progress()
+    progress = _IngestProgress()
     stage = _OneTopic(_RunTopics(prefix, PARTITIONS, telemetry=telemetry), progress)
     host = _TimedHost(ConnectionConfig(brokers, f"{prefix}workers-{os.getpid()}"), [stage], meter)
     register_ingest_agents(host, stage)

@@ -256,12 +256,12 @@ def spec_of(name: str, lead_time_s: float = 20.0) -> WorkloadSpec:
 # Both ends of a live loop: samples and ticks published in time, and the decisions that come back.
 
 
-class _DecisionGlance(msgspec.Struct):
+class _DecisionFields(msgspec.Struct):
     workload: str
     origin_ts_ms: int
 
 
-_decode_glance = msgspec.json.Decoder(_DecisionGlance).decode
+_decode_glance = msgspec.json.Decoder(_DecisionFields).decode
 
 
 class DecisionWatch:
@@ -299,7 +299,7 @@ class DecisionWatch:
                     new += 1
         return new
 
-    def delays_ms(self, publisher: Publisher, origins: Sequence[int]) -> list[int]:
+    def delays_ms(self, publisher: LoadPublisher, origins: Sequence[int]) -> list[int]:
         """From the tick that closed a slot to each of its decisions, by the broker's stamps."""
         return [
             self.stamps[name, origin] - publisher.ticks[origin][self._loop.partition[name]]
@@ -322,7 +322,7 @@ class DecisionWatch:
 
         await self._poll_while(missing, timeout_s)
 
-    async def until_level(self, publisher: Publisher, timeout_s: float) -> None:
+    async def until_level(self, publisher: LoadPublisher, timeout_s: float) -> None:
         """Until all workloads are decided at the newest origin but one whose slot was closed, or the newest.
 
         Raises:
@@ -349,7 +349,7 @@ class DecisionWatch:
             await self.poll(0.2)
 
 
-class Publisher:
+class LoadPublisher:
     """Publishes live slots in time, and the ticks that close them."""
 
     def __init__(self, loop: LiveLoop) -> None:

@@ -27,7 +27,7 @@ _TIMEOUT_S = 240.0
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class BenchSubject:
     """One competitor.
 
     Attributes:
@@ -43,7 +43,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class SubjectResult:
     """What one process needed for its samples, from its first batch to its last acknowledged output."""
 
     samples: int
@@ -62,12 +62,12 @@ class Measured:
         return 1e6 * self.cpu_s / self.samples
 
 
-def ours() -> Subject:
+def harmony_subject() -> BenchSubject:
     """This project's stage 1."""
-    return Subject("harmony", (sys.executable, "-m", f"{__package__}.ingest_subject"))
+    return BenchSubject("harmony", (sys.executable, "-m", f"{__package__}.ingest_subject"))
 
 
-def rival(name: str, script: str, python: str = sys.executable, share: float = 1.0) -> Subject:
+def rival(name: str, script: str, python: str = sys.executable, share: float = 1.0) -> BenchSubject:
     """A frozen rival of `tests/bench/rivals`.
 
     Raises:
@@ -76,7 +76,7 @@ def rival(name: str, script: str, python: str = sys.executable, share: float = 1
     path = RIVALS / script
     if not path.is_file():
         raise HarmonyError(f"The rivals are not installed: {path} is missing. Run the bench from a source checkout.")
-    return Subject(name, (python, str(path)), share)
+    return BenchSubject(name, (python, str(path)), share)
 
 
 def python_with(name: str) -> str:
@@ -112,7 +112,7 @@ def _imports(python: Path, modules: str) -> bool:
     return subprocess.run([str(python), "-c", f"import {modules}"], capture_output=True, check=False).returncode == 0
 
 
-def measure(subject: Subject, job: Mapping[str, Any]) -> Measured:
+def measure(subject: BenchSubject, job: Mapping[str, Any]) -> SubjectResult:
     """Run a subject to its end.
 
     Raises:
@@ -131,4 +131,4 @@ def measure(subject: Subject, job: Mapping[str, Any]) -> Measured:
     if not lines:
         said = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
         raise HarmonyError(f"{subject.name} failed: {said[-1] if said else f'exit code {done.returncode}'}")
-    return Measured(**json.loads(lines[-1]))
+    return SubjectResult(**json.loads(lines[-1]))

@@ -18,7 +18,7 @@ import orjson
 
 from infra.console.host import LOOPBACK, free_port
 from infra.console.options import say
-from infra.lab.bench.live_loop import DecisionWatch, LiveJob, LiveLoop, Publisher, measure_fleets, stop
+from infra.lab.bench.live_loop import DecisionWatch, LiveJob, LiveLoop, LoadPublisher, measure_fleets, stop
 from infra.lab.report import percentile, print_table, process_memory_mib
 
 ARRANGEMENTS: Final[dict[str, tuple[str, ...]]] = {
@@ -95,7 +95,7 @@ async def _measure(loop: LiveLoop, name: str, roles: Sequence[str], slots: int) 
     say(f"{name}: publishing {job.history_steps} steps of history of {job.workloads:,} workloads ...")
     first_live = await asyncio.to_thread(loop.publish_history)
     with _workers(loop, roles) as running:
-        async with DecisionWatch(loop) as watch, Publisher(loop) as publisher:
+        async with DecisionWatch(loop) as watch, LoadPublisher(loop) as publisher:
             publishing = asyncio.create_task(publisher.run(first_live))
             try:
                 await watch.until_level(publisher, job.patience_s)

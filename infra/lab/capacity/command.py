@@ -15,7 +15,7 @@ from infra.lab.defaults import OUTPUT_TOKENS, PROMPT_TOKENS
 
 if TYPE_CHECKING:  # numpy stands behind them, which `--help` does without
     from agents.policy import Slo
-    from infra.lab.capacity.load_tests import Found
+    from infra.lab.capacity.load_tests import MeasuredCapacity
 
 
 def capacity(
@@ -46,7 +46,7 @@ def capacity(
 ) -> None:
     """What does one replica carry? From load tests, or estimated by model and GPU: a capacity to declare."""
     from agents.policy import Slo
-    from infra.lab.replay.checks import check_slo
+    from infra.lab.replay.job import check_slo
 
     check_slo(slo_ttft, slo_tpot, objective)
     slo = Slo(slo_ttft, slo_tpot, objective)
@@ -78,14 +78,17 @@ def capacity(
             typer.echo(f"{name}: {value:g}")
 
 
-def _tested(paths: list[Path], slo: Slo, replicas: int) -> tuple[Found, dict[str, Any]]:
-    from infra.lab.capacity.load_tests import of_load_tests, read_load_tests
+def _tested(paths: list[Path], slo: Slo, replicas: int) -> tuple[MeasuredCapacity, dict[str, Any]]:
+    from infra.lab.capacity.load_tests import capacity_of_load_tests, read_load_tests
 
     tests = sorted((test for path in paths for test in read_load_tests(path, slo)), key=lambda test: test.rate_rps)
     for test in tests:
         missed = "" if test.missed is None else f", {test.missed} of {test.requests} missed"
         say(f"{test.rate_rps:9.3g} requests/s: {'kept' if test.kept else 'too many missed'}{missed} ({test.source})")
-    return of_load_tests(tests, slo, replicas), {"from": "load_tests", "load_tests": [asdict(test) for test in tests]}
+    return capacity_of_load_tests(tests, slo, replicas), {
+        "from": "load_tests",
+        "load_tests": [asdict(test) for test in tests],
+    }
 
 
 def _estimated(
@@ -96,10 +99,10 @@ def _estimated(
     tokens: tuple[str, str],
     limits: tuple[int, int],
     slo: Slo,
-) -> tuple[Found, dict[str, Any]]:
+) -> tuple[MeasuredCapacity, dict[str, Any]]:
     from infra.lab.capacity.load_tests import of_profile, profile_of
     from infra.lab.capacity.model_files import accelerator_of, given_size, model_size
-    from infra.lab.replay.checks import token_law
+    from infra.lab.replay.job import token_law
     from model.capacity.roofline import iteration_costs
 
     accelerator = accelerator_of(gpu)

@@ -20,7 +20,7 @@ from agents.policy import Slo
 from infra.console.errors import HarmonyError
 from infra.simulator.arrivals import Arrivals, Tokens
 from infra.simulator.ledger import Objective
-from infra.simulator.profiles import Profile
+from infra.simulator.profiles import EngineProfile
 from infra.simulator.sizing import benchmark_rps
 from model.capacity.grid import LOAD_TEST_OFF_BY
 from model.capacity.roofline import OFF_BY, IterationCosts
@@ -278,7 +278,7 @@ _FEW_MISSES: Final = 2.0  # allowed in a test, below which one request more or f
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class MeasuredCapacity:
     """Requests/s of one replica, the factor that it may be off by, and what is to be said of it."""
 
     capacity_rps: float
@@ -286,7 +286,7 @@ class Found:
     remarks: tuple[str, ...] = ()
 
 
-def of_load_tests(tests: Sequence[LoadTest], slo: Slo, replicas: int) -> Found:
+def capacity_of_load_tests(tests: Sequence[LoadTest], slo: Slo, replicas: int) -> MeasuredCapacity:
     """Between the highest rate that kept the objective and the lowest above it that did not.
 
     Raises:
@@ -309,18 +309,18 @@ def of_load_tests(tests: Sequence[LoadTest], slo: Slo, replicas: int) -> Found:
         )
     if math.isinf(failed):
         remarks.append("No rate was too high, so that more may be carried: test higher ones.")
-        return Found(kept / replicas, LOAD_TEST_OFF_BY, tuple(remarks))
+        return MeasuredCapacity(kept / replicas, LOAD_TEST_OFF_BY, tuple(remarks))
     between = math.sqrt(failed / kept)
-    return Found(kept * between / replicas, max(between, LOAD_TEST_OFF_BY), tuple(remarks))
+    return MeasuredCapacity(kept * between / replicas, max(between, LOAD_TEST_OFF_BY), tuple(remarks))
 
 
-def profile_of(name: str, costs: IterationCosts, gpus: int, max_batch: int, max_prefill_tokens: int) -> Profile:
+def profile_of(name: str, costs: IterationCosts, gpus: int, max_batch: int, max_prefill_tokens: int) -> EngineProfile:
     """The replay's engine at these costs."""
     limits = {"max_batch": max_batch, "max_prefill_tokens": max_prefill_tokens}
-    return Profile(name=name, gpus_per_replica=gpus, **asdict(costs), **limits)
+    return EngineProfile(name=name, gpus_per_replica=gpus, **asdict(costs), **limits)
 
 
-def of_profile(profile: Profile, prompt: Tokens, output: Tokens, slo: Slo) -> Found:
+def of_profile(profile: EngineProfile, prompt: Tokens, output: Tokens, slo: Slo) -> MeasuredCapacity:
     """What a load test of four replicas of such an engine finds, simulated.
 
     Raises:
@@ -336,4 +336,4 @@ def of_profile(profile: Profile, prompt: Tokens, output: Tokens, slo: Slo) -> Fo
             "give it more or faster GPUs.",
             2,
         )
-    return Found(carried, OFF_BY)
+    return MeasuredCapacity(carried, OFF_BY)

@@ -31,7 +31,7 @@ _FEWEST = 5  # requests in a window, below which it says nothing
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
+class StatedRisk:
     """One decision's stated risk and whether its window was missed. `at_s` is the origin."""
 
     at_s: float
@@ -40,7 +40,7 @@ class Stated:
 
 
 @dataclass(frozen=True, slots=True)
-class Bin:
+class ReliabilityBin:
     """Decisions whose stated risk lies in `[low, high)`.
 
     Attributes:
@@ -64,7 +64,7 @@ def stated_risks(
     span_s: tuple[float, float],
     start_ts_ms: int,
     commit_s: float,
-) -> list[Stated]:
+) -> list[StatedRisk]:
     """Every decision of the span with a stated risk at the count it set, and a window that ends within it."""
     arrival_s = np.asarray([r.arrival_s for r in requests])
     good = np.concatenate(([0], np.cumsum([objective.met(r) for r in requests])))
@@ -79,11 +79,11 @@ def stated_risks(
             continue
         first, last = np.searchsorted(arrival_s, (begin_s, begin_s + commit_s))
         if last - first >= _FEWEST:
-            found.append(Stated(at_s, p_miss, bool(good[last] - good[first] < share * (last - first))))
+            found.append(StatedRisk(at_s, p_miss, bool(good[last] - good[first] < share * (last - first))))
     return found
 
 
-def reliability(stated: Sequence[Stated]) -> list[Bin]:
+def reliability(stated: Sequence[StatedRisk]) -> list[ReliabilityBin]:
     """Realized against stated by bins of the stated risk; empty bins are left out."""
     bins = []
     for low, high in zip(EDGES, (*EDGES[1:-1], math.nextafter(1.0, 2.0)), strict=False):
@@ -91,11 +91,13 @@ def reliability(stated: Sequence[Stated]) -> list[Bin]:
         pooled = pooled_interval(inside)
         if pooled is not None:
             mean = float(np.mean([s.p_miss for s in inside]))
-            bins.append(Bin(low, min(high, 1.0), len(inside), mean, pooled[0], pooled[1:]))
+            bins.append(ReliabilityBin(low, min(high, 1.0), len(inside), mean, pooled[0], pooled[1:]))
     return bins
 
 
-def pooled_interval(stated: Sequence[Stated], seed: int = 0, draws: int = 1_000) -> tuple[float, float, float] | None:
+def pooled_interval(
+    stated: Sequence[StatedRisk], seed: int = 0, draws: int = 1_000
+) -> tuple[float, float, float] | None:
     """Realized share of missed windows with its 95 % block-bootstrap interval; None without decisions."""
     if not stated:
         return None
@@ -109,7 +111,7 @@ def pooled_interval(stated: Sequence[Stated], seed: int = 0, draws: int = 1_000)
     return float(counts[:, 0].sum() / counts[:, 1].sum()), float(low), float(high)
 
 
-def draw_diagram(where: Path, curves: Mapping[str, Sequence[Bin]], title: str) -> Path:
+def draw_diagram(where: Path, curves: Mapping[str, Sequence[ReliabilityBin]], title: str) -> Path:
     """Draw the reliability diagram, one curve per name.
 
     Raises:
@@ -124,7 +126,7 @@ def draw_diagram(where: Path, curves: Mapping[str, Sequence[Bin]], title: str) -
     return draw_reliability(where, columns, title)
 
 
-def curves_of(results: Sequence[Path]) -> dict[str, list[Bin]]:
+def curves_of(results: Sequence[Path]) -> dict[str, list[ReliabilityBin]]:
     """From what `harmony replay --json` wrote, named by load and lead time, and by policy where there are several.
 
     Raises:
@@ -138,7 +140,7 @@ def curves_of(results: Sequence[Path]) -> dict[str, list[Bin]]:
             by_policy = body["calibration"]
             for policy, record in by_policy.items():
                 curve = f"{name}, {policy}" if len(by_policy) > 1 else name
-                curves[curve] = [Bin(**(b | {"interval": tuple(b["interval"])})) for b in record["bins"]]
+                curves[curve] = [ReliabilityBin(**(b | {"interval": tuple(b["interval"])})) for b in record["bins"]]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise HarmonyError(f"{path}: not a result of `harmony replay --json` ({error}).", 2) from None
     return curves

@@ -124,10 +124,10 @@ def replay(
     ] = None,
 ) -> None:
     """Replay a load under HARMONY, public scaling policies and a clairvoyant, on the demo's engine."""
-    from infra.lab.replay.job import Request, run_replay
+    from infra.lab.replay.job import ReplayRequest, run_replay
 
     run_replay(
-        Request(
+        ReplayRequest(
             requests=requests,
             rate=rate,
             profile=profile,

@@ -26,7 +26,7 @@ from agents.policy import Policy
 from agents.records import Command, Decision
 from agents.workload.state import WorkloadState
 from agents.workload.subject import Subject
-from infra.lab.replay.setting import Past
+from infra.lab.replay.setting import PriorDays
 from model.bursts.recurring import RecurringSurges
 from model.capacity.grid import GRID
 from model.capacity.lead_time import LeadTimePosterior
@@ -44,9 +44,9 @@ from streams.windows.coarse import COARSE_STEP_MS, CoarseRow
 # What the planner is told in ablations: its capacity and its lead time as certain as a setting, not learned.
 
 
-_AS_GOOD_AS_CERTAIN: Final = 1e9  # outcomes seen, all of them alike
+_CERTAIN_COUNT: Final = 1e9  # outcomes seen, all of them alike
 
-Certainty = Callable[[WorkloadState], WorkloadState]
+StateOverride = Callable[[WorkloadState], WorkloadState]
 
 
 class FixedCapacity(CapacityPosterior):
@@ -65,25 +65,25 @@ class FixedCapacity(CapacityPosterior):
 def fixed_lead_time(lead_s: float) -> LeadTimePosterior:
     """One that is always as long as declared."""
     seen = LeadTimePosterior(lead_s).snapshot()
-    certain = {"count": _AS_GOOD_AS_CERTAIN, "scale": 1.0 / _AS_GOOD_AS_CERTAIN}
+    certain = {"count": _CERTAIN_COUNT, "scale": 1.0 / _CERTAIN_COUNT}
     return LeadTimePosterior.restore(seen | certain, lead_s)
 
 
-def capacity_is_declared(state: WorkloadState) -> WorkloadState:
+def declared_capacity(state: WorkloadState) -> WorkloadState:
     """Whatever was observed since."""
     declared = state.spec.capacity_rps
     return state if declared is None else replace(state, capacity=FixedCapacity(declared, state.spec.slo.objective))
 
 
-def lead_time_is_declared(state: WorkloadState) -> WorkloadState:
+def declared_lead_time(state: WorkloadState) -> WorkloadState:
     """Whatever the outcomes say."""
     return replace(state, lead=fixed_lead_time(state.spec.lead_time_s))
 
 
-class CertainEngine:
+class OverriddenEngine:
     """An engine that is told something else than what has been learned."""
 
-    def __init__(self, inner: ForecastEngine, certainty: Certainty) -> None:
+    def __init__(self, inner: ForecastEngine, certainty: StateOverride) -> None:
         self._inner = inner
         self._certainty = certainty
 
@@ -121,7 +121,7 @@ class MemoryLoop:
         policy: Policy,
         stream: StreamConfig,
         forecaster: Forecaster,
-        certainty: Certainty | None = None,
+        certainty: StateOverride | None = None,
         meter: Meter | None = None,
     ) -> None:
         self._stream = stream
@@ -130,7 +130,7 @@ class MemoryLoop:
         batcher = MicroBatcher(_direct(forecaster), deadline_s=0.0)
         engine: ForecastEngine = Engine(forecaster, batcher, policy, DEFAULT_CATALOGUE, stream.step_ms, meter)
         if certainty is not None:
-            engine = CertainEngine(engine, certainty)
+            engine = OverriddenEngine(engine, certainty)
         self._forecast = ForecastKernel(0, stream, DEFAULT_CATALOGUE, _TOPICS, policy, engine, meter)
         self._decide = DecideKernel(policy, stream, _TOPICS)
         self._offsets = {"telemetry": 0, "pages": 0, "plans": 0}
@@ -159,7 +159,7 @@ class MemoryLoop:
                         self.decisions.append(decode_decision(out.value))
         return commands
 
-    def know_past(self, workload: str, past: Past, start_ts_ms: int) -> None:
+    def know_past(self, workload: str, past: PriorDays, start_ts_ms: int) -> None:
         """Begin with what came before the first slot, once the workload is known.
 
         Args:

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from infra.console.errors import HarmonyError
-from infra.lab.replay.policies.catalogue import Knowledge
+from infra.lab.replay.policies.catalogue import OperatorKnowledge
 from infra.lab.replay.policies.harmony import EARLY_STEPS
 from infra.lab.replay.policies.predictive import BIN_S
-from infra.lab.replay.setting import START_TS_MS, Load, Setting, Telemetry, past_of
+from infra.lab.replay.setting import START_TS_MS, ScoredLoad, Setting, Telemetry, prior_days
 from infra.simulator.arrivals import DAY_S, Arrivals, RateProfile, Trace
-from infra.simulator.lead_time import MixedStarts
+from infra.simulator.cluster import MixedStarts
 from infra.simulator.ledger import Objective
-from infra.simulator.profiles import Profile
+from infra.simulator.profiles import EngineProfile
 from infra.simulator.sizing import benchmark_rps, fixed_need, lone_attainment
 
 LEAD_IN_S = 1_200.0
@@ -32,10 +32,10 @@ _PAST_SEED = 20_011
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class CellOptions:
     """What the command line fixes for a cell beside its load."""
 
-    profile: Profile
+    profile: EngineProfile
     objective: Objective
     share: float
     lead_s: float
@@ -62,11 +62,11 @@ class Cell:
     name: str
     training: Setting
     scored: Callable[[int], Setting]
-    known: Knowledge
+    known: OperatorKnowledge
     rates: RateProfile | None = None
 
 
-def trace_cell(trace: Trace, options: Options, train_share: float) -> Cell:
+def trace_cell(trace: Trace, options: CellOptions, train_share: float) -> Cell:
     """A recorded request trace."""
     if trace.end_s > LONGEST_S:
         raise HarmonyError(
@@ -86,25 +86,25 @@ def trace_cell(trace: Trace, options: Options, train_share: float) -> Cell:
             "use a longer trace or a larger --train-share.",
             2,
         )
-    whole = Load(trace.name, trace.arrivals, (start_s, trace.end_s))
+    whole = ScoredLoad(trace.name, trace.arrivals, (start_s, trace.end_s))
     # While HARMONY's context fills it holds what there is, so that nobody's trial is scored on that.
     warm_s = EARLY_STEPS * options.step_s + TRAIN_FROM_S
-    training = Load(trace.name, head, (warm_s if warm_s < 0.8 * start_s else start_s / 4, start_s))
+    training = ScoredLoad(trace.name, head, (warm_s if warm_s < 0.8 * start_s else start_s / 4, start_s))
     scored = _setting(whole, options, head)
     return Cell(trace.name, replace(scored, load=training), lambda _: scored, _knowledge(scored, head, np.empty(0)))
 
 
-def rate_cell(profile: RateProfile, options: Options) -> Cell:
+def rate_cell(profile: RateProfile, options: CellOptions) -> Cell:
     """A rate file of a few hours."""
     profile.refuse_too_many()
     lead_in = RateProfile(
         profile.name, np.asarray([0.0, LEAD_IN_S]), profile.rates_rps[:1], profile.prompt[:1], profile.output[:1]
     )
 
-    def load(seed: int) -> Load:
+    def load(seed: int) -> ScoredLoad:
         body = _shifted(profile.arrivals(seed), LEAD_IN_S)
         whole = Arrivals.joined([lead_in.arrivals(seed + 1_000), body])
-        return Load(profile.name, whole, (LEAD_IN_S, LEAD_IN_S + profile.end_s))
+        return ScoredLoad(profile.name, whole, (LEAD_IN_S, LEAD_IN_S + profile.end_s))
 
     training = load(_TRAIN_SEED)
     base = _setting(training, options, training.arrivals.between(0.0, LEAD_IN_S))
@@ -112,7 +112,7 @@ def rate_cell(profile: RateProfile, options: Options) -> Cell:
     return Cell(profile.name, base, lambda seed: base.with_load(load(seed)), known, profile)
 
 
-def day_cell(profile: RateProfile, day: int, mean_rps: float | None, options: Options) -> Cell:
+def day_cell(profile: RateProfile, day: int, mean_rps: float | None, options: CellOptions) -> Cell:
     """One day (from 0) of a rate file of days, thinned so that its mean is `mean_rps`."""
     last = int(profile.end_s // DAY_S) - 1
     if last < 1:
@@ -132,8 +132,8 @@ def day_cell(profile: RateProfile, day: int, mean_rps: float | None, options: Op
     rates.refuse_too_many()
     name = f"{profile.name}-day{day}"
 
-    def load(start_s: float, end_s: float, score: tuple[float, float], seed: int) -> Load:
-        return Load(name, profile.between(start_s, end_s).arrivals(seed), score)
+    def load(start_s: float, end_s: float, score: tuple[float, float], seed: int) -> ScoredLoad:
+        return ScoredLoad(name, profile.between(start_s, end_s).arrivals(seed), score)
 
     def after(setting: Setting, start_s: float, seed: int) -> Setting:
         """With what HARMONY has seen by then, and the file's time of day; without, its clock begins at midnight."""
@@ -141,7 +141,7 @@ def day_cell(profile: RateProfile, day: int, mean_rps: float | None, options: Op
         if from_s >= start_s:
             return setting
         start_ts_ms = START_TS_MS + round(start_s * 1000)
-        past = past_of(profile.between(from_s, start_s), seed + _PAST_SEED, options.step_s, start_ts_ms)
+        past = prior_days(profile.between(from_s, start_s), seed + _PAST_SEED, options.step_s, start_ts_ms)
         return replace(setting, start_ts_ms=start_ts_ms, past=past)
 
     first = day * DAY_S - DAY_LEAD_IN_S
@@ -166,7 +166,7 @@ def _shifted(arrivals: Arrivals, by_s: float) -> Arrivals:
     return Arrivals(arrivals.arrival_s + by_s, arrivals.prompt_tokens, arrivals.output_tokens)
 
 
-def _setting(load: Load, options: Options, first: Arrivals) -> Setting:
+def _setting(load: ScoredLoad, options: CellOptions, first: Arrivals) -> Setting:
     """The cell with as many replicas at first as the first minutes need, within the bounds."""
     need = fixed_need(
         options.profile, first, options.objective, options.share, 0.0, 600.0, options.max_replicas
@@ -187,7 +187,9 @@ def _setting(load: Load, options: Options, first: Arrivals) -> Setting:
     )
 
 
-def _knowledge(setting: Setting, lengths: Arrivals, history: np.ndarray, day_offset_s: float = 0.0) -> Knowledge:
+def _knowledge(
+    setting: Setting, lengths: Arrivals, history: np.ndarray, day_offset_s: float = 0.0
+) -> OperatorKnowledge:
     """What a load test says.
 
     Raises:
@@ -216,4 +218,4 @@ def _knowledge(setting: Setting, lengths: Arrivals, history: np.ndarray, day_off
     base_s = output * p.base_s + prefill_s
     per_request_s = output * (p.sequence_s + p.kv_token_s * tokens) + prefill_s
     concurrency = rate * base_s / max(0.1, 1.0 - rate * per_request_s)
-    return Knowledge(rate, max(1.0, min(concurrency, float(p.max_batch))), history, day_offset_s)
+    return OperatorKnowledge(rate, max(1.0, min(concurrency, float(p.max_batch))), history, day_offset_s)

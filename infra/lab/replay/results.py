@@ -20,10 +20,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from infra.console.options import say
-from infra.lab.replay.calibration import Stated, pooled_interval, reliability
-from infra.lab.replay.policies.catalogue import Choice
-from infra.lab.replay.prepare import Options
-from infra.lab.replay.simulation import Lived, window_s
+from infra.lab.replay.calibration import StatedRisk, pooled_interval, reliability
+from infra.lab.replay.policies.catalogue import PolicyChoice
+from infra.lab.replay.prepare import CellOptions
+from infra.lab.replay.simulation import RunResult, window_s
 from infra.lab.report import plain, print_table
 from infra.simulator.cluster import held_seconds
 
@@ -40,14 +40,14 @@ class Window(NamedTuple):
     gpu_s: float
 
 
-class Difference(NamedTuple):
+class PairedDifference(NamedTuple):
     """95 % intervals of one policy less another: of the attainment, and of the GPU-hours in parts of the other's."""
 
     attainment: Interval
     gpu_hours_ratio: Interval
 
 
-def windows_of(lived: Lived) -> tuple[Window, ...]:
+def windows_of(lived: RunResult) -> tuple[Window, ...]:
     """Those of the scored interval: ten minutes in loads of about an hour, else an hour; the last may be shorter."""
     start_s, end_s = lived.setting.load.score
     length_s = window_s(start_s, end_s)
@@ -66,7 +66,7 @@ def windows_of(lived: Lived) -> tuple[Window, ...]:
 
 def paired_windows(
     ours: Sequence[Sequence[Window]], theirs: Sequence[Sequence[Window]], seed: int = 0, draws: int = 2_000
-) -> Difference | None:
+) -> PairedDifference | None:
     """Intervals over windows of time, in each of them all runs of both policies; None with fewer than two.
 
     What misses, misses in landslides, so that requests are no independent draws; windows nearly are. One hour of
@@ -75,7 +75,7 @@ def paired_windows(
     Args:
         ours, theirs: per seed the windows of a run, of the same times.
     """
-    runs = [(*mine, *its) for mine, its in zip(_by_time(ours), _by_time(theirs), strict=True)]
+    runs = [(*mine, *its) for mine, its in zip(_sum_by_window(ours), _sum_by_window(theirs), strict=True)]
     if len(runs) < 2:
         return None
     facts = np.asarray(runs, dtype=np.float64)
@@ -85,10 +85,10 @@ def paired_windows(
     if not len(drawn):
         return None
     attainment = drawn[:, 1] / drawn[:, 0] - drawn[:, 4] / drawn[:, 3]
-    return Difference(_middle(attainment), _middle(drawn[:, 2] / drawn[:, 5] - 1.0))
+    return PairedDifference(_central_interval(attainment), _central_interval(drawn[:, 2] / drawn[:, 5] - 1.0))
 
 
-def _by_time(runs: Sequence[Sequence[Window]]) -> list[tuple[float, ...]]:
+def _sum_by_window(runs: Sequence[Sequence[Window]]) -> list[tuple[float, ...]]:
     """Sums over runs, window by window."""
     return [tuple(map(sum, zip(*windows, strict=True))) for windows in zip(*runs, strict=True)]
 
@@ -97,10 +97,10 @@ def paired_interval(ours: Sequence[float], theirs: Sequence[float], seed: int = 
     """95 % bootstrap interval of the mean difference of paired values (one pair per seed)."""
     gaps = np.asarray(ours, dtype=np.float64) - np.asarray(theirs, dtype=np.float64)
     rng = np.random.default_rng(seed)
-    return _middle(gaps[rng.integers(0, len(gaps), (draws, len(gaps)))].mean(axis=1))
+    return _central_interval(gaps[rng.integers(0, len(gaps), (draws, len(gaps)))].mean(axis=1))
 
 
-def _middle(drawn: np.ndarray) -> Interval:
+def _central_interval(drawn: np.ndarray) -> Interval:
     low, high = np.quantile(drawn, (0.025, 0.975))
     return float(low), float(high)
 
@@ -134,7 +134,7 @@ class Row:
     windows: tuple[Window, ...] = ()
 
 
-def row_of(policy: str, params: str, lived: Lived, holds: dict[str, int], forecasts: dict[str, int]) -> Row:
+def row_of(policy: str, params: str, lived: RunResult, holds: dict[str, int], forecasts: dict[str, int]) -> Row:
     """The figures of a run."""
     return Row(
         policy,
@@ -157,7 +157,7 @@ def row_of(policy: str, params: str, lived: Lived, holds: dict[str, int], foreca
 class Trial:
     """What one candidate did on the training part."""
 
-    choice: Choice
+    choice: PolicyChoice
     attainment: float
     gpu_hours: float
 
@@ -202,14 +202,14 @@ class CellResult:
     name: str
     benchmark_rps: float
     rows: list[Row]
-    chosen: dict[str, Choice]
+    chosen: dict[str, PolicyChoice]
     trials: dict[str, list[Trial]]
     oracle: dict[int, Bound]
     free_oracle: Bound | None
     rate_known: dict[int, Bound]
     surprises_s: tuple[float, ...]
     causal: dict[int, CausalBounds]
-    stated: dict[str, list[Stated]]
+    stated: dict[str, list[StatedRisk]]
 
 
 # The JSON document and the table.
@@ -217,7 +217,7 @@ class CellResult:
 _BOUND_FIGURES: Final = ("attainment", "gpu_hours", "mean_replicas")
 
 
-def as_json(result: CellResult, options: Options) -> dict[str, Any]:
+def as_json(result: CellResult, options: CellOptions) -> dict[str, Any]:
     """The results as other programs read them."""
     return plain(
         {
@@ -341,7 +341,7 @@ def _shares(rows: Sequence[Row], what: str) -> str:
 # Logs, from which every figure can be computed again.
 
 
-def write_logs(directory: Path, policy: str, lived: Lived) -> None:
+def write_logs(directory: Path, policy: str, lived: RunResult) -> None:
     """`requests.csv` and `replicas.csv` under `<directory>/<policy>-<seed>`; a time that never came is empty."""
     where = directory / f"{policy}-{lived.seed}"
     where.mkdir(parents=True, exist_ok=True)

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from infra.console.errors import HarmonyError
 from infra.simulator.arrivals import Arrivals, RateProfile
-from infra.simulator.lead_time import ConstantLeadTime, LeadTime, LognormalLeadTime, MixedLeadTime, MixedStarts
+from infra.simulator.cluster import ConstantLeadTime, LeadTime, LognormalLeadTime, MixedLeadTime, MixedStarts
 from infra.simulator.ledger import Objective
-from infra.simulator.profiles import Profile
+from infra.simulator.profiles import EngineProfile
 from model.bursts.recurring import RecurringSurges
 from streams.windows.coarse import COARSE_STEP_MS
 
@@ -27,7 +27,7 @@ _CONTEXT_STEPS = 128
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Past:
+class PriorDays:
     """The days before second 0.
 
     Attributes:
@@ -39,13 +39,13 @@ class Past:
     surges: list[list[float]]
 
 
-def past_of(profile: RateProfile, seed: int, step_s: float, end_ts_ms: int) -> Past:
+def prior_days(profile: RateProfile, seed: int, step_s: float, end_ts_ms: int) -> PriorDays:
     """What one draw of a load would have left behind, where it ends at `end_ts_ms`."""
     drawn, step_ms = profile.arrivals(seed), round(step_s * 1000)
     surges, steps = RecurringSurges(), rates_of(drawn, profile.end_s, step_s)
-    for _ in observing(surges, steps, end_ts_ms - end_ts_ms % step_ms, step_ms):
+    for _ in observe_steps(surges, steps, end_ts_ms - end_ts_ms % step_ms, step_ms):
         pass
-    return Past(rates_of(drawn, profile.end_s, COARSE_STEP_MS / 1000), surges.snapshot())
+    return PriorDays(rates_of(drawn, profile.end_s, COARSE_STEP_MS / 1000), surges.snapshot())
 
 
 def rates_of(drawn: Arrivals, end_s: float, bin_s: float) -> NDArray[np.float64]:
@@ -55,7 +55,7 @@ def rates_of(drawn: Arrivals, end_s: float, bin_s: float) -> NDArray[np.float64]
     return np.stack([np.histogram(drawn.arrival_s, edges, weights=weight)[0] for weight in weights], axis=1) / bin_s
 
 
-def observing(surges: RecurringSurges, steps: NDArray[np.float64], end_ts_ms: int, step_ms: int) -> Iterator[int]:
+def observe_steps(surges: RecurringSurges, steps: NDArray[np.float64], end_ts_ms: int, step_ms: int) -> Iterator[int]:
     """Show steps of `rates_of`, of which the last ends at `end_ts_ms`, as a worker does; yields when each one ends."""
     unknown = np.zeros((_CONTEXT_STEPS, steps.shape[1]), np.float32)
     values = np.concatenate([unknown, steps.astype(np.float32)])
@@ -73,7 +73,7 @@ Kind = Literal["gap", "silent", "frozen", "delayed"]
 T = TypeVar("T")
 _TEXT: Final = re.compile(r"(gap|silent|frozen|delayed)@([\d.]+)\+([\d.]+)(?::([\d.]+))?")
 _LATEST_S: Final = 366 * 86_400.0
-_WITH_MORE: Final = {"delayed": _LATEST_S, "silent": 1.0}  # kinds that say how much, and the most that it may be
+_AMOUNT_LIMITS: Final = {"delayed": _LATEST_S, "silent": 1.0}  # kinds that say how much, and the most that it may be
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def delay_at(faults: Sequence[TelemetryFault], now_s: float) -> float:
     return 0.0 if fault is None else fault.delay_s
 
 
-class OnItsWay(Generic[T]):
+class DelayLine(Generic[T]):
     """What was read and has not arrived; nothing overtakes what was read before it.
 
     Args:
@@ -135,7 +135,7 @@ class OnItsWay(Generic[T]):
         return found
 
 
-def shifted(faults: Sequence[TelemetryFault], by_s: float) -> tuple[TelemetryFault, ...]:
+def shift_faults(faults: Sequence[TelemetryFault], by_s: float) -> tuple[TelemetryFault, ...]:
     """The same, so much later."""
     return tuple(replace(fault, start_s=fault.start_s + by_s, end_s=fault.end_s + by_s) for fault in faults)
 
@@ -154,8 +154,8 @@ def _read_fault(text: str) -> TelemetryFault:
     if told is not None:
         kind, start, length, by = told.groups()
         start_s, length_s, much = _seconds(start), _seconds(length), _seconds(by or "0")
-        in_order = start_s >= 0 and length_s > 0 and (much > 0) == (kind in _WITH_MORE)
-        if in_order and start_s + length_s <= _LATEST_S and much <= _WITH_MORE.get(kind, 0.0):
+        in_order = start_s >= 0 and length_s > 0 and (much > 0) == (kind in _AMOUNT_LIMITS)
+        if in_order and start_s + length_s <= _LATEST_S and much <= _AMOUNT_LIMITS.get(kind, 0.0):
             delay_s, share = (much, 1.0) if kind == "delayed" else (0.0, much or 1.0)
             return TelemetryFault(cast(Kind, kind), start_s, start_s + length_s, delay_s, share)
     raise HarmonyError(
@@ -177,7 +177,7 @@ START_TS_MS = 1_704_067_200_000  # a midnight
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class ScoredLoad:
     """Arrivals of a whole replay. Seconds from its start.
 
     Attributes:
@@ -224,8 +224,8 @@ class Setting:
         past: what HARMONY has seen before second 0; None = nothing.
     """
 
-    load: Load
-    profile: Profile
+    load: ScoredLoad
+    profile: EngineProfile
     objective: Objective
     share: float = 0.99
     lead_s: float = 100.0
@@ -237,7 +237,7 @@ class Setting:
     step_s: float = 5.0
     telemetry: Telemetry = field(default_factory=Telemetry)
     start_ts_ms: int = START_TS_MS
-    past: Past | None = None
+    past: PriorDays | None = None
 
     def lead_time(self, seed: int) -> LeadTime:
         """Lead times of one run; the same seed gives the same draws launch by launch."""
@@ -259,9 +259,9 @@ class Setting:
 
     def with_faults(self, faults: Sequence[TelemetryFault]) -> Setting:
         """The same cell whose telemetry fails; times are from the beginning of what is scored."""
-        telemetry = replace(self.telemetry, faults=shifted(faults, self.load.score[0]))
+        telemetry = replace(self.telemetry, faults=shift_faults(faults, self.load.score[0]))
         return replace(self, telemetry=telemetry)
 
-    def with_load(self, load: Load) -> Setting:
+    def with_load(self, load: ScoredLoad) -> Setting:
         """The same cell under another load."""
         return replace(self, load=load)

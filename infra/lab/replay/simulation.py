@@ -3,24 +3,191 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agents.actuation.guard import ApplyGuard
 from agents.policy import Policy
 from agents.records import Decision
-from infra.lab.replay.loop import Certainty, MemoryLoop
-from infra.lab.replay.setting import OnItsWay, Setting, fault_at
-from infra.lab.replay.view import ScalingPolicy, View
+from infra.lab.replay.loop import MemoryLoop, StateOverride
+from infra.lab.replay.setting import DelayLine, Setting, Telemetry, fault_at
 from infra.simulator.cluster import Cluster, Replica
-from infra.simulator.gpu import DeviceModel
 from infra.simulator.ledger import Request, worst_window_attainment
-from infra.simulator.telemetry import SlotTelemetry, TelemetrySampler
+from infra.simulator.telemetry import DeviceModel, SlotTelemetry, TelemetrySampler
 from model.contract import Forecaster
 from streams.config import StreamConfig
+
+# What a policy may see: readings of the fleet's metrics endpoints up to now, never the future.
+
+
+Float = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsReading:
+    """One look at all metrics endpoints. Totals count since second 0; `ttfts_s` and `tpots_s` since the last look.
+
+    Attributes:
+        running, waiting, kv_ratio: per ready replica.
+        gateway: requests that wait for a first replica.
+        arrived_total: requests that reached the router.
+        ended: (prompt tokens, output tokens) of requests finished since the last look.
+    """
+
+    at_s: float
+    running: tuple[int, ...]
+    waiting: tuple[int, ...]
+    kv_ratio: tuple[float, ...]
+    gateway: int
+    draining_outstanding: int
+    arrived_total: int
+    ttfts_s: tuple[float, ...]
+    tpots_s: tuple[float, ...]
+    ended: tuple[tuple[int, int], ...]
+
+    @property
+    def num_waiting(self) -> int:
+        return sum(self.waiting) + self.gateway
+
+    @property
+    def num_running(self) -> int:
+        return sum(self.running)
+
+    @property
+    def concurrency(self) -> int:
+        """Requests in the system, draining replicas included."""
+        return self.num_waiting + self.num_running + self.draining_outstanding
+
+
+class View:
+    """The readings that have reached the policy, newest last.
+
+    Attributes:
+        now_s, ready, current: instant, ready replicas, ready + pending (the orchestrator's word, always fresh).
+    """
+
+    def __init__(self, cluster: Cluster, telemetry: Telemetry, keep_s: float, seed: int) -> None:
+        self._cluster = cluster
+        self._telemetry = telemetry
+        self._keep_s = keep_s
+        self._readings: deque[MetricsReading] = deque()
+        self._sent: DelayLine[MetricsReading] = DelayLine(telemetry.faults, telemetry.delay_s)
+        self._last: MetricsReading | None = None
+        self._noise = np.random.default_rng([seed, 20_260])
+        self._firsts: list[Request] = []
+        self._ends: list[Request] = []
+        cluster.watch(self._firsts, self._ends)
+        self.now_s = cluster.now_s
+        self.ready = cluster.num_ready
+        self.current = cluster.num_current
+
+    def scrape(self) -> None:
+        """Read every endpoint at the cluster's present instant."""
+        c, fault = self._cluster, fault_at(self._telemetry.faults, self._cluster.now_s)
+        if fault is not None and fault.kind == "gap":
+            return
+        if fault is not None and fault.kind == "frozen" and self._last is not None:
+            self._send(replace(self._last, at_s=c.now_s, ttfts_s=(), tpots_s=(), ended=()))
+            return
+        read = [(c.state_of(r), fault is None or fault.hears(r.replica_id)) for r in c.ready]
+        states = [state for state, heard in read if heard]
+        serving = sum(state.running + state.waiting for state, _ in read)
+        noise = self._telemetry.noise
+        jitter = np.maximum(0.0, 1 + noise * self._noise.standard_normal(2 * len(states))) if noise > 0 else None
+
+        def shown(value: int, k: int) -> int:
+            return value if jitter is None else round(value * float(jitter[k]))
+
+        firsts, ends = (
+            [r for r in seen if fault is None or fault.hears(r.replica_id)] for seen in (self._firsts, self._ends)
+        )
+        self._send(
+            MetricsReading(
+                at_s=c.now_s,
+                running=tuple(shown(s.running, k) for k, s in enumerate(states)),
+                waiting=tuple(shown(s.waiting, k + len(states)) for k, s in enumerate(states)),
+                kv_ratio=tuple(s.kv_usage_ratio for s in states),
+                gateway=len(c.gateway),
+                draining_outstanding=c.outstanding - len(c.gateway) - serving,
+                arrived_total=c.num_arrived,
+                ttfts_s=tuple(r.ttft_s for r in firsts),
+                tpots_s=tuple(r.tpot_s for r in ends),
+                ended=tuple((r.prompt_tokens, r.output_tokens) for r in ends),
+            )
+        )
+        self._firsts.clear()
+        self._ends.clear()
+
+    def _send(self, reading: MetricsReading) -> None:
+        self._last = reading
+        self._sent.send(reading.at_s, reading)
+
+    def advance(self) -> None:
+        """Take in what has arrived by the cluster's present instant."""
+        self.now_s = self._cluster.now_s
+        self.ready, self.current = self._cluster.num_ready, self._cluster.num_current
+        self._readings.extend(self._sent.arrived(self.now_s))
+        oldest_s = self.now_s - self._telemetry.delay_s - self._keep_s
+        while len(self._readings) > 1 and self._readings[1].at_s <= oldest_s:
+            self._readings.popleft()
+
+    @property
+    def newest(self) -> MetricsReading | None:
+        """None before the first reading has arrived."""
+        return self._readings[-1] if self._readings else None
+
+    def within(self, window_s: float) -> list[MetricsReading]:
+        """Readings less than `window_s` older than the newest, newest included."""
+        if not self._readings:
+            return []
+        since_s = self._readings[-1].at_s - window_s + 1e-9
+        found = []
+        for reading in reversed(self._readings):
+            if reading.at_s < since_s:
+                break
+            found.append(reading)
+        return found[::-1]
+
+    def arrivals_within(self, window_s: float) -> float | None:
+        """Requests/s over the last `window_s`, or over as much of it as has been seen; None before two readings."""
+        if len(self._readings) < 2:
+            return None
+        newest = self._readings[-1]
+        base = self._readings[0]
+        for reading in reversed(self._readings):
+            base = reading
+            if reading.at_s <= newest.at_s - window_s + 1e-9:
+                break
+        span_s = newest.at_s - base.at_s
+        return (newest.arrived_total - base.arrived_total) / span_s if span_s > 0 else None
+
+    def lengths_within(self, window_s: float) -> tuple[float, float] | None:
+        """Mean prompt and output tokens of requests finished within the window; None without any."""
+        ended = [e for r in self.within(window_s) for e in r.ended]
+        if not ended:
+            return None
+        return sum(p for p, _ in ended) / len(ended), sum(o for _, o in ended) / len(ended)
+
+
+# The one interface of every policy in a replay.
+
+
+class ScalingPolicy(Protocol):
+    """Asked every `period_s` how many replicas there shall be; `looks_back_s` is how much of the past it reads."""
+
+    @property
+    def period_s(self) -> float: ...
+
+    @property
+    def looks_back_s(self) -> float: ...
+
+    def wanted(self, view: View) -> int: ...
+
 
 # How a policy is bound to a cluster: when it is asked, what it is shown, and how its word is carried out.
 
@@ -80,7 +247,7 @@ class HarmonyController:
         policy: Policy,
         forecaster: Forecaster,
         seed: int,
-        certainty: Certainty | None = None,
+        certainty: StateOverride | None = None,
     ) -> None:
         step_ms = round(setting.step_s * 1000)
         stream = StreamConfig(step_ms=step_ms, grace_ms=0, skew_ms=0)
@@ -103,7 +270,7 @@ class HarmonyController:
         self._past = setting.past
         self._faults = setting.telemetry.faults
         self._facts: tuple[bytes, ...] = ()
-        self._sent: OnItsWay[tuple[bytes, ...]] = OnItsWay(self._faults)
+        self._sent: DelayLine[tuple[bytes, ...]] = DelayLine(self._faults)
         self.next_s = self._instant()
 
     @property
@@ -173,7 +340,7 @@ NewController = Callable[[Setting, Cluster, int], Controller]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Lived:
+class RunResult:
     """One run. `requests` and `replicas` hold everything from second 0 on; the figures are of the scored interval.
 
     Attributes:
@@ -194,7 +361,7 @@ class Lived:
     replicas: list[Replica]
 
 
-def live(setting: Setting, new_controller: NewController, seed: int) -> Lived:
+def simulate(setting: Setting, new_controller: NewController, seed: int) -> RunResult:
     """Run a policy from second 0 to the end of the scored interval, then let open requests finish."""
     load = setting.load
     cluster = Cluster(setting.profile, setting.initial_replicas, setting.lead_time(seed), setting.objective)
@@ -207,7 +374,7 @@ def live(setting: Setting, new_controller: NewController, seed: int) -> Lived:
     return score(setting, cluster, seed)
 
 
-def score(setting: Setting, cluster: Cluster, seed: int) -> Lived:
+def score(setting: Setting, cluster: Cluster, seed: int) -> RunResult:
     """The figures of a finished run."""
     start_s, end_s = setting.load.score
     scored = [r for r in cluster.requests if start_s <= r.arrival_s < end_s]
@@ -216,7 +383,7 @@ def score(setting: Setting, cluster: Cluster, seed: int) -> Lived:
     worst = worst_window_attainment(scored, setting.objective, start_s, end_s, window_s(start_s, end_s))
     ttfts = [r.ttft_s for r in scored if not math.isnan(r.first_token_s)]
     tpots = [r.tpot_s for r in scored if not math.isnan(r.finish_s)]
-    return Lived(
+    return RunResult(
         setting=setting,
         seed=seed,
         attainment=good / len(scored) if scored else math.nan,

@@ -6,8 +6,8 @@ import pytest
 
 from infra.demo.workloads import demo_fleet, demo_policy, demo_workloads
 from infra.lab.replay.policies.harmony import Variant, harmony_controller
-from infra.lab.replay.setting import Load, Setting
-from infra.lab.replay.simulation import live
+from infra.lab.replay.setting import ScoredLoad, Setting
+from infra.lab.replay.simulation import simulate
 from infra.simulator.ledger import Objective
 from infra.simulator.sizing import benchmark_rps
 
@@ -27,7 +27,7 @@ def test_its_chat_costs_little_more_than_it_needs() -> None:
     arrivals, spec = chat.source.between(0.0, 1_440.0), chat.spec
     assert spec.capacity_rps is not None
     setting = Setting(
-        Load("chat", arrivals, (640.0, 1_440.0)),
+        ScoredLoad("chat", arrivals, (640.0, 1_440.0)),
         chat.profile,
         Objective(spec.slo.ttft_s, spec.slo.tpot_s),
         max_replicas=spec.max_replicas,
@@ -36,7 +36,7 @@ def test_its_chat_costs_little_more_than_it_needs() -> None:
         initial_replicas=3,
     )
     demo = Variant(policy={"guards": demo_policy(demo_fleet()).guards})
-    lived = live(setting, harmony_controller(demo, spec.capacity_rps, {}), 0)
+    lived = simulate(setting, harmony_controller(demo, spec.capacity_rps, {}), 0)
     replica_hours = float((arrivals.arrival_s >= 640.0).sum()) / spec.capacity_rps / 3_600.0
     assert lived.gpu_hours < 2.0 * replica_hours * spec.gpus_per_replica
     assert lived.attainment > 0.97

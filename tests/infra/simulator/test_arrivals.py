@@ -22,7 +22,7 @@ from infra.simulator.arrivals import (
     TraceError,
     read_trace,
 )
-from infra.simulator.profiles import BUILT_IN_PROFILES, Profile, ProfileError, load_profile, named_profile
+from infra.simulator.profiles import BUILT_IN_PROFILES, EngineProfile, ProfileError, load_profile, named_profile
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens\r
 2023-11-16 18:15:46.6805900,374,44\r
@@ -219,7 +219,7 @@ def test_profiles_load_as_published_and_say_what_is_wrong(tmp_path: Path, data_d
 
 def profile_file(tmp_path: Path, **changes: object) -> Path:
     p = BUILT_IN_PROFILES["dense-70b"]
-    body = {name: getattr(p, name) for name in Profile.__dataclass_fields__} | changes
+    body = {name: getattr(p, name) for name in EngineProfile.__dataclass_fields__} | changes
     return write(tmp_path / "p.json", json.dumps({k: v for k, v in body.items() if v is not None}))
 
 

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 
 from infra.simulator.arrivals import Arrivals
-from infra.simulator.cluster import Cluster
-from infra.simulator.lead_time import ConstantLeadTime, LognormalLeadTime
+from infra.simulator.cluster import Cluster, ConstantLeadTime, LognormalLeadTime
 from infra.simulator.ledger import Histogram, Objective, Request, attainment, worst_window_attainment
-from infra.simulator.profiles import Profile
+from infra.simulator.profiles import EngineProfile
 from tests.oracles.physics_oracle import Costs, gpu_seconds, simulate
 
 OBJECTIVE = Objective(1.0, 0.25)
 # A quarter of a second per iteration, whatever is in it: times are exact, and a request lasts output / 4 seconds.
-QUARTER = Profile("quarter", 0.25, 0.0, 0.0, 0.0, 100_000, 64, 10_000, gpus_per_replica=2)
+QUARTER = EngineProfile("quarter", 0.25, 0.0, 0.0, 0.0, 100_000, 64, 10_000, gpus_per_replica=2)
 
 
 def arrivals(*rows: tuple[float, int, int]) -> Arrivals:
@@ -105,7 +104,7 @@ def test_a_lead_time_of_zero_serves_from_the_command_on() -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_a_scaled_fleet_does_what_the_oracle_does_however_time_is_cut(seed: int) -> None:
     rng = random.Random(seed)
-    profile = Profile(
+    profile = EngineProfile(
         "random",
         base_s=rng.uniform(0.01, 0.05),
         prefill_token_s=rng.uniform(0, 4e-4),

@@ -8,10 +8,10 @@ import pytest
 
 from infra.simulator.engine import ReplicaEngine
 from infra.simulator.ledger import Request
-from infra.simulator.profiles import BUILT_IN_PROFILES, Profile
+from infra.simulator.profiles import BUILT_IN_PROFILES, EngineProfile
 from tests.oracles.physics_oracle import Costs, Outcome, simulate
 
-SMALL = Profile(
+SMALL = EngineProfile(
     "small",
     0.03,
     2e-4,
@@ -24,12 +24,12 @@ SMALL = Profile(
 )
 
 
-def costs_of(profile: Profile) -> Costs:
+def costs_of(profile: EngineProfile) -> Costs:
     values = dataclasses.asdict(profile)
     return Costs(**{f.name: values[f.name] for f in dataclasses.fields(Costs)})
 
 
-def serve(profile: Profile, arrivals: list[tuple[float, int, int]]) -> list[Request]:
+def serve(profile: EngineProfile, arrivals: list[tuple[float, int, int]]) -> list[Request]:
     engine = ReplicaEngine(profile)
     requests = [Request(i, *a) for i, a in enumerate(arrivals)]
     for request in requests:
@@ -56,8 +56,8 @@ def assert_same(requests: list[Request], outcome: Outcome) -> None:
             assert math.isclose(a, b, rel_tol=1e-9) or (math.isnan(a) and math.isnan(b))
 
 
-def random_profile(rng: random.Random) -> Profile:
-    return Profile(
+def random_profile(rng: random.Random) -> EngineProfile:
+    return EngineProfile(
         "random",
         base_s=rng.uniform(0.005, 0.06),
         prefill_token_s=rng.uniform(0, 4e-4),
@@ -101,7 +101,7 @@ def test_built_in_profiles_against_the_oracle(name: str) -> None:
 
 
 # Dyadic costs make every sum exact in binary, so that ties are real ties.
-DYADIC = Profile(
+DYADIC = EngineProfile(
     "dyadic", 0.25, 0.0, 0.0, 0.0, kv_capacity_tokens=1000, max_batch=4, max_prefill_tokens=100, admission_watermark=0.0
 )
 

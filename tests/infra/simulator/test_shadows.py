@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 
 from infra.simulator.arrivals import Arrivals, GeneratedLoad, LoadShape, TokenShape
-from infra.simulator.cluster import Cluster
-from infra.simulator.lead_time import ConstantLeadTime
+from infra.simulator.cluster import Cluster, ConstantLeadTime
 from infra.simulator.ledger import Objective
-from infra.simulator.profiles import BUILT_IN_PROFILES, Profile
+from infra.simulator.profiles import BUILT_IN_PROFILES, EngineProfile
 from infra.simulator.shadows import HpaRule, HpaSettings, Shadow, StaticRule
 from infra.simulator.sizing import HPA_RATIOS, fixed_need, peak_need, tuned_hpa_target
 
 # A quarter of a second per iteration, whatever is in it: a request of n tokens is outstanding for n / 4 seconds.
-QUARTER = Profile("quarter", 0.25, 0.0, 0.0, 0.0, 10_000_000, 10_000, 1_000_000)
+QUARTER = EngineProfile("quarter", 0.25, 0.0, 0.0, 0.0, 10_000_000, 10_000, 1_000_000)
 OBJECTIVE = Objective(2.0, 1.0)
 
 

@@ -10,12 +10,10 @@ from agents.policy import Slo, WorkloadSpec
 from agents.records import Command, Target
 from infra.simulator.arrivals import GeneratedLoad, LoadShape, TokenShape, Trace
 from infra.simulator.closed_loop import ClosedLoop, SimulatedWorkload
-from infra.simulator.cluster import Cluster
-from infra.simulator.gpu import Device, DeviceModel
-from infra.simulator.lead_time import ConstantLeadTime, LognormalLeadTime
+from infra.simulator.cluster import Cluster, ConstantLeadTime, LognormalLeadTime
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import BUILT_IN_PROFILES
-from infra.simulator.telemetry import SlotTelemetry, TelemetrySampler
+from infra.simulator.telemetry import Device, DeviceModel, SlotTelemetry, TelemetrySampler
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.config import StreamConfig
 from streams.ingest.kernel import IngestKernel

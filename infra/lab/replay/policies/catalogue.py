@@ -15,13 +15,10 @@ from numpy.typing import NDArray
 from agents.policy import Policy
 from infra.lab.replay.policies.dynamo import DynamoClassic, DynamoDualLoop, ProfileBook
 from infra.lab.replay.policies.harmony import HARMONY_VARIANTS, REPLAY_POLICY, harmony_controller
-from infra.lab.replay.policies.hpa import Behaviour, Hpa, KedaQueue
-from infra.lab.replay.policies.kpa import Kpa
-from infra.lab.replay.policies.llmd_slo import LlmdSlo
 from infra.lab.replay.policies.predictive import OptScalerLike, Scheduled, SeasonalNaive, StaticPeak
+from infra.lab.replay.policies.reactive import Behaviour, Hpa, KedaQueue, Kpa, LlmdSlo
 from infra.lab.replay.setting import Setting
-from infra.lab.replay.simulation import Controller, NewController, RuleController
-from infra.lab.replay.view import ScalingPolicy
+from infra.lab.replay.simulation import Controller, NewController, RuleController, ScalingPolicy
 from infra.simulator.cluster import Cluster
 
 TRIALS = 12
@@ -46,7 +43,7 @@ Params = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Knowledge:
+class OperatorKnowledge:
     """What the operator of a cell knows beforehand, the same for every policy.
 
     Attributes:
@@ -68,7 +65,7 @@ class Knowledge:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PolicyChoice:
     """One policy with its tuned values."""
 
     policy: str
@@ -80,8 +77,8 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    grid: Callable[[Setting, Knowledge], list[dict[str, float]]]
-    make: Callable[[Setting, Knowledge, Params], ScalingPolicy]
+    grid: Callable[[Setting, OperatorKnowledge], list[dict[str, float]]]
+    make: Callable[[Setting, OperatorKnowledge, Params], ScalingPolicy]
 
 
 def _grid(**values: tuple[float, ...]) -> list[dict[str, float]]:
@@ -155,21 +152,23 @@ POLICY_NAMES = ("harmony", *(v for v in HARMONY_VARIANTS if v != "harmony"), *_K
 DEFAULT_POLICIES = ("harmony", *_KINDS)
 
 
-def candidates(policy: str, setting: Setting, known: Knowledge) -> list[Choice]:
+def candidates(policy: str, setting: Setting, known: OperatorKnowledge) -> list[PolicyChoice]:
     """What tuning may try."""
     if policy in HARMONY_VARIANTS:
-        return [Choice(policy, (("bearable_ratio", ratio), ("epsilon", epsilon))) for epsilon, ratio in RISKS]
-    return [Choice(policy, tuple(sorted(p.items()))) for p in _KINDS[policy].grid(setting, known)]
+        return [PolicyChoice(policy, (("bearable_ratio", ratio), ("epsilon", epsilon))) for epsilon, ratio in RISKS]
+    return [PolicyChoice(policy, tuple(sorted(p.items()))) for p in _KINDS[policy].grid(setting, known)]
 
 
-def default_of(policy: str, offered: list[Choice], known: Knowledge) -> Choice:
+def default_of(policy: str, offered: list[PolicyChoice], known: OperatorKnowledge) -> PolicyChoice:
     """What is taken untuned: of HARMONY the risk that was asked for, of a public policy the middle candidate."""
     if policy in HARMONY_VARIANTS:
-        return Choice(policy, (("bearable_ratio", known.policy.bearable_ratio), ("epsilon", known.policy.epsilon)))
+        return PolicyChoice(
+            policy, (("bearable_ratio", known.policy.bearable_ratio), ("epsilon", known.policy.epsilon))
+        )
     return offered[len(offered) // 2]
 
 
-def controller_of(choice: Choice, known: Knowledge) -> NewController:
+def controller_of(choice: PolicyChoice, known: OperatorKnowledge) -> NewController:
     """How to bind the policy to a cluster."""
     if choice.policy in HARMONY_VARIANTS:
         variant = HARMONY_VARIANTS[choice.policy]

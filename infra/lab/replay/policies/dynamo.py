@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from infra.lab.replay.view import View
+from infra.lab.replay.simulation import View
 from infra.simulator.ledger import Objective
-from infra.simulator.profiles import Profile
+from infra.simulator.profiles import EngineProfile
 
 # What an operator's offline profile of the engine says: interpolated latency and safe rate of one replica.
 #
@@ -24,7 +24,7 @@ from infra.simulator.profiles import Profile
 class ProfileBook:
     """The engine's steady-state law at the objective."""
 
-    profile: Profile
+    profile: EngineProfile
     objective: Objective
 
     def engine_rps(self, prompt: float, output: float, tpot_s: float | None = None) -> float:

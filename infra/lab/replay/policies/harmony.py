@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from agents.policy import GuardLimits, Policy, Slo, TargetRef, WorkloadSpec
-from infra.lab.replay.loop import Certainty, capacity_is_declared, lead_time_is_declared
+from infra.lab.replay.loop import StateOverride, declared_capacity, declared_lead_time
 from infra.lab.replay.setting import Setting
 from infra.lab.replay.simulation import WORKLOAD, Controller, HarmonyController, NewController
 from infra.simulator.arrivals import Arrivals
@@ -87,7 +87,7 @@ class Variant:
 
     policy: dict[str, Any] = field(default_factory=dict)
     forecaster: Callable[[Setting], Forecaster] = _shipped
-    certainty: Certainty | None = None
+    certainty: StateOverride | None = None
 
 
 EARLY_STEPS: Final = 32
@@ -120,8 +120,8 @@ HARMONY_VARIANTS: dict[str, Variant] = {
     "harmony-marginal": Variant(forecaster=lambda s: Marginal(_shipped(s))),
     "harmony-seasonal-naive": Variant(forecaster=lambda _: SeasonalNaiveForecaster()),
     "harmony-perfect": Variant(forecaster=lambda s: Perfect(s.load.arrivals, s.start_ts_ms)),
-    "harmony-fixed-capacity": Variant(certainty=capacity_is_declared),
-    "harmony-fixed-lead": Variant(certainty=lead_time_is_declared),
+    "harmony-fixed-capacity": Variant(certainty=declared_capacity),
+    "harmony-fixed-lead": Variant(certainty=declared_lead_time),
     "harmony-unverified": Variant(policy={"paths_verify": Policy().paths_screen}),
     "harmony-no-recurrence": Variant(policy={"recurring_surges": False}),
     "harmony-no-jumps": Variant(policy={"jumps": False}),

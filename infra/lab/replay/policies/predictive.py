@@ -17,8 +17,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.lab.replay.policies.hpa import Behaviour, Stabilizer
-from infra.lab.replay.view import View
+from infra.lab.replay.policies.reactive import Behaviour, Stabilizer
+from infra.lab.replay.simulation import View
 
 BIN_S = 30.0
 HOUR_S, DAY_S = 3_600.0, 86_400.0

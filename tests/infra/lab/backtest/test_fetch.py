@@ -21,7 +21,7 @@ from infra.collect.mapping.workloads import Identities
 from infra.collect.sources.http import Http
 from infra.collect.sources.prometheus import PrometheusApi
 from infra.console.errors import HarmonyError
-from infra.lab.backtest.history import History
+from infra.lab.backtest.history import RecordedHistory
 from infra.lab.backtest.job import fetch
 from tests.infra.collect.exporter import answering
 from tests.infra.observability.prometheus_server import prometheus
@@ -146,7 +146,7 @@ def test_two_hours_of_a_real_server_become_a_report(tmp_path: Path, monkeypatch:
     shutil.copy(tmp_path / "o/history.csv", tmp_path / "again.csv")
     from infra.lab.backtest.history import read_history
 
-    kept: History = read_history(tmp_path / "again.csv", "acme/chat-7b")
+    kept: RecordedHistory = read_history(tmp_path / "again.csv", "acme/chat-7b")
     wanted = [round(60 * (1.5 + np.sin(2 * np.pi * m / 60))) / 60 for m in range(1, minutes)]
     np.testing.assert_allclose(kept.rate_rps[: len(wanted)], wanted, atol=1e-3)
     np.testing.assert_allclose(kept.prompt_tokens[:50], 500.0, rtol=1e-3)

@@ -10,7 +10,7 @@ import pytest
 
 from infra.collect.mapping.readings import Reading
 from infra.console.errors import HarmonyError
-from infra.lab.backtest.history import BIN_S, History, HistoryBuilder, read_history, write_history
+from infra.lab.backtest.history import BIN_S, HistoryBuilder, RecordedHistory, read_history, write_history
 from streams.records.facts import HistogramState
 
 START_MS = 1_763_636_400_000
@@ -24,7 +24,7 @@ def engine(minute: int, started: float, replica: str = "a", **values: float) -> 
     return Reading("requests", "w", replica, replica, START_MS + minute * MINUTE_MS, counters, hist)
 
 
-def built(*readings: Reading) -> History:
+def built(*readings: Reading) -> RecordedHistory:
     builder = HistoryBuilder()
     builder.add(readings)
     return builder.history("w")

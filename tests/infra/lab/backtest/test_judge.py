@@ -16,58 +16,60 @@ from typer.testing import CliRunner
 
 from infra.cli.app import app
 from infra.console.errors import HarmonyError
-from infra.lab.backtest import judge as judge_module
-from infra.lab.backtest.history import BIN_S, History, write_history
-from infra.lab.backtest.judge import (  # fmt: skip
-    Judged,
-    Terms,
+from infra.lab.backtest import comparison as judge_module
+from infra.lab.backtest.comparison import (
+    Comparison,
+    ComparisonTerms,
+    compare,
     fit_speed,
-    judge,
     load_test_requests,
     rate_profile,
     recorded_controller,
     scaled,
     setting_of,
 )
+from infra.lab.backtest.history import BIN_S, RecordedHistory, write_history
 from infra.lab.backtest.report import caveats, lines_of, ready_replicas, verdict, write_report
 from infra.lab.replay.policies.harmony import REPLAY_POLICY
-from infra.lab.replay.policies.hpa import Behaviour, Hpa
-from infra.lab.replay.setting import Load
-from infra.lab.replay.simulation import RuleController, live
+from infra.lab.replay.policies.reactive import Behaviour, Hpa
+from infra.lab.replay.setting import ScoredLoad
+from infra.lab.replay.simulation import RuleController, simulate
 from infra.simulator.arrivals import Arrivals, Tokens
 from infra.simulator.ledger import Objective
-from infra.simulator.profiles import Profile, named_profile
+from infra.simulator.profiles import EngineProfile, named_profile
 from streams.config import StreamConfig
 
-TERMS = Terms(
+TERMS = ComparisonTerms(
     named_profile("dense-13b"), Objective(2.0, 0.12), 0.99, 90.0, 1, 6, 15.0, REPLAY_POLICY, Tokens(500, 0.6),
     Tokens(60, 0.6),
 )  # fmt: skip
 
 
-def history(minutes: int = 100) -> History:
+def history(minutes: int = 100) -> RecordedHistory:
     """A load that rises and falls, and replicas that follow it in steps of ten minutes."""
     k = np.arange(minutes)
     rate = 1.5 + np.sin(2 * np.pi * k / 60)
     replicas = 1.0 + (k // 10) % 3
     nothing = np.full(minutes, np.nan)
-    return History("w", 1_763_596_800_000, rate, np.full(minutes, 500.0), np.full(minutes, 60.0), replicas, nothing)
+    return RecordedHistory(
+        "w", 1_763_596_800_000, rate, np.full(minutes, 500.0), np.full(minutes, 60.0), replicas, nothing
+    )
 
 
 @pytest.fixture(scope="module")
-def judged() -> Judged:
-    return judge(history().filled(), TERMS, 2, fitted=True, progress=lambda _: None, keep_requests=True)
+def judged() -> Comparison:
+    return compare(history().filled(), TERMS, 2, fitted=True, progress=lambda _: None, keep_requests=True)
 
 
 @pytest.mark.slow
-def test_their_life_holds_the_recorded_replicas_at_every_minute(judged: Judged) -> None:
+def test_their_life_holds_the_recorded_replicas_at_every_minute(judged: Comparison) -> None:
     middles = np.arange(len(history().replicas)) * float(BIN_S) + BIN_S / 2
     for life in judged.recorded:
         assert ready_replicas(life, middles).tolist() == history().replicas.tolist()
 
 
 @pytest.mark.slow
-def test_both_lives_have_the_same_arrivals(judged: Judged) -> None:
+def test_both_lives_have_the_same_arrivals(judged: Comparison) -> None:
     for theirs, ours in zip(judged.recorded, judged.harmony, strict=True):
         assert [(r.arrival_s, r.prompt_tokens, r.output_tokens) for r in theirs.requests] == [
             (r.arrival_s, r.prompt_tokens, r.output_tokens) for r in ours.requests
@@ -76,7 +78,7 @@ def test_both_lives_have_the_same_arrivals(judged: Judged) -> None:
 
 
 @pytest.mark.slow
-def test_the_lines_agree_with_the_logs(judged: Judged) -> None:
+def test_the_lines_agree_with_the_logs(judged: Comparison) -> None:
     h = history().filled()
     measured, theirs, ours = lines_of(h, judged)
     first = round(judged.score[0] / BIN_S)
@@ -96,7 +98,7 @@ def test_the_lines_agree_with_the_logs(judged: Judged) -> None:
 
 
 @pytest.mark.slow
-def test_the_page_stands_alone_and_says_what_to_doubt(judged: Judged, tmp_path: Path) -> None:
+def test_the_page_stands_alone_and_says_what_to_doubt(judged: Comparison, tmp_path: Path) -> None:
     h = replace(history(), rate_rps=np.where(np.arange(100) == 7, np.nan, history().rate_rps), completions_only=True)
     data = write_report(tmp_path, h, h.filled(), judged, None)
     page, text = (tmp_path / "report.html").read_text(), (tmp_path / "report.md").read_text()
@@ -119,8 +121,8 @@ def test_the_speed_of_an_engine_is_found_again() -> None:
     h = history(60).filled()
     rates = rate_profile(h, TERMS)
     truth = replace(TERMS, profile=scaled(TERMS.profile, 1.7))
-    setting = setting_of(Load("w", rates.between(0.0, 3600.0).arrivals(0), (0.0, 3600.0)), h, truth)
-    life = live(setting, recorded_controller(h.replicas, TERMS.lead_s), 0)
+    setting = setting_of(ScoredLoad("w", rates.between(0.0, 3600.0).arrivals(0), (0.0, 3600.0)), h, truth)
+    life = simulate(setting, recorded_controller(h.replicas, TERMS.lead_s), 0)
     times = [r.tpot_s for r in life.requests if not math.isnan(r.finish_s)]
     found = fit_speed(replace(h, tpot_s=float(np.mean(times))), rates, TERMS)
     print(f"speed 1.7 found as {found:.3f}")
@@ -132,12 +134,14 @@ def test_a_scaler_that_is_played_back_does_what_it_did() -> None:
     """An HPA lives; from its replicas by the minute its life is played back: the same requests, nearly the same end."""
     h = replace(history(90), rate_rps=4 * history(90).rate_rps)
     rates = rate_profile(h, TERMS)
-    setting = setting_of(Load("w", rates.arrivals(0), (1440.0, 5400.0)), h, TERMS)
-    lived = live(setting, lambda s, cluster, seed: RuleController(s, cluster, Hpa(18.0, None, Behaviour()), seed), 0)
+    setting = setting_of(ScoredLoad("w", rates.arrivals(0), (1440.0, 5400.0)), h, TERMS)
+    lived = simulate(
+        setting, lambda s, cluster, seed: RuleController(s, cluster, Hpa(18.0, None, Behaviour()), seed), 0
+    )
     minutes = np.arange(90) * float(BIN_S) + BIN_S / 2
     seen = ready_replicas(lived, minutes)
     assert len(set(seen.tolist())) > 1
-    again = live(setting, recorded_controller(seen.astype(np.float64), TERMS.lead_s), 0)
+    again = simulate(setting, recorded_controller(seen.astype(np.float64), TERMS.lead_s), 0)
     for who, life in (("HPA", lived), ("played back", again)):
         print(f"{who}: {life.attainment:.4f} good, {life.gpu_hours:.3f} GPU-hours")
     assert ready_replicas(again, minutes)[2:].tolist() == seen[2:].tolist()
@@ -147,14 +151,14 @@ def test_a_scaler_that_is_played_back_does_what_it_did() -> None:
 
 def test_a_history_that_is_too_short_says_how_long_it_must_be() -> None:
     with pytest.raises(HarmonyError, match=r"at least 1\.6 h are needed"):
-        judge(history(30), TERMS, 1, fitted=False, progress=lambda _: None)
+        compare(history(30), TERMS, 1, fitted=False, progress=lambda _: None)
 
 
 def test_harmony_is_told_nothing_of_what_it_is_scored_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two histories that differ only in the scored part lead to the same load test."""
     tested: list[Arrivals] = []
 
-    def load_test(_: Profile, lengths: Arrivals, *__: object) -> None:
+    def load_test(_: EngineProfile, lengths: Arrivals, *__: object) -> None:
         tested.append(lengths)
 
     monkeypatch.setattr(judge_module, "benchmark_rps", load_test)
@@ -167,7 +171,7 @@ def test_harmony_is_told_nothing_of_what_it_is_scored_on(monkeypatch: pytest.Mon
     )
     for past in (history(), heavier):
         with pytest.raises(HarmonyError, match="relax --slo-ttft"):
-            judge(past.filled(), TERMS, 1, fitted=False, progress=lambda _: None)
+            compare(past.filled(), TERMS, 1, fitted=False, progress=lambda _: None)
     one, other = tested
     assert len(one) > 0
     assert np.array_equal(one.prompt_tokens, other.prompt_tokens)
@@ -187,7 +191,7 @@ def test_a_load_test_has_the_lengths_of_its_part_however_few_requests_it_holds(
 
 def test_an_objective_beyond_the_engine_is_named() -> None:
     with pytest.raises(HarmonyError, match="relax --slo-ttft"):
-        judge(history(), replace(TERMS, objective=Objective(0.001, 0.001)), 1, fitted=False, progress=lambda _: None)
+        compare(history(), replace(TERMS, objective=Objective(0.001, 0.001)), 1, fitted=False, progress=lambda _: None)
 
 
 def run(*arguments: str) -> tuple[int, str, Any]:

@@ -9,8 +9,9 @@ from typer.testing import CliRunner
 
 from agents.policy import GuardLimits, Policy
 from infra.cli.app import app
-from infra.lab.backtest import job, judge
-from infra.lab.backtest.judge import Terms
+from infra.lab.backtest import comparison as judge
+from infra.lab.backtest import job
+from infra.lab.backtest.comparison import ComparisonTerms
 from infra.lab.replay.policies.harmony import acting_early
 from infra.lab.replay.simulation import NewController
 from tests.infra.lab.backtest.test_judge import history
@@ -20,7 +21,7 @@ class _Asked(Exception):
     """Ends the command once it has said what it wants."""
 
 
-def asked(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str, settings: str = "") -> Terms:
+def asked(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str, settings: str = "") -> ComparisonTerms:
     """Terms of `harmony backtest` in a folder whose harmony.yaml holds these settings."""
     found = []
 

@@ -11,7 +11,7 @@ import torch
 from typer.testing import CliRunner
 
 from infra.console.errors import HarmonyError
-from infra.lab.bench import scale_subject
+from infra.lab.bench import scale
 from infra.lab.bench.cli import app
 from infra.lab.bench.inference import InferenceBench, _flops_per_window, _subjects, run_inference_bench
 from infra.lab.bench.job import (
@@ -28,8 +28,7 @@ from infra.lab.bench.job import (
 )
 from infra.lab.bench.latency import StageStamps, _by_batch, _by_forecaster, parts_ms
 from infra.lab.bench.live_loop import step_ms_for
-from infra.lab.bench.scale import ring_kb, slopes
-from infra.lab.bench.scale_subject import measure
+from infra.lab.bench.scale import measure, ring_kb, slopes
 from infra.lab.bench.subjects import RIVALS
 from infra.lab.report import percentile, spread
 from streams.catalogue import DEFAULT_CATALOGUE
@@ -113,7 +112,7 @@ def test_a_fleet_fills_its_rings_and_every_slot_is_answered() -> None:
 
 def test_a_planned_fleet_is_commanded_in_every_slot() -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(scale_subject.Planning, "plans_of", lambda *_: [])
+        patched.setattr(scale.Planning, "plans_of", lambda *_: [])
         with pytest.raises(RuntimeError, match="stage 3 did not command"):
             measure(workloads=2, slots=1, seed=3, planned=True)
     told = measure(workloads=2, slots=1, seed=3, planned=True)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from agents.policy import Slo
 from infra.console.errors import HarmonyError
-from infra.lab.capacity.load_tests import LoadTest, of_load_tests, read_load_tests
+from infra.lab.capacity.load_tests import LoadTest, capacity_of_load_tests, read_load_tests
 from model.capacity.grid import LOAD_TEST_OFF_BY
 
 SLO = Slo(ttft_s=1.0, tpot_s=0.1, objective=0.99)
@@ -163,17 +163,17 @@ def test_capacity_lies_between_what_was_kept_and_what_was_not() -> None:
     def tests(*rates: tuple[float, bool]) -> list[LoadTest]:
         return [LoadTest("t", rate, 5_000, kept) for rate, kept in rates]
 
-    found = of_load_tests(tests((2.0, True), (8.0, True), (12.0, False), (16.0, False)), SLO, replicas=4)
+    found = capacity_of_load_tests(tests((2.0, True), (8.0, True), (12.0, False), (16.0, False)), SLO, replicas=4)
     assert found.capacity_rps == pytest.approx(math.sqrt(8.0 * 12.0) / 4)
     assert (found.off_by, found.remarks) == (LOAD_TEST_OFF_BY, ())
-    wide = of_load_tests(tests((2.0, True), (16.0, False)), SLO, 1)
+    wide = capacity_of_load_tests(tests((2.0, True), (16.0, False)), SLO, 1)
     assert wide.off_by == pytest.approx(math.sqrt(8.0))
     # A rate that was kept above one that was not is luck.
-    assert of_load_tests(tests((2.0, True), (4.0, False), (6.0, True)), SLO, 1).capacity_rps < 4.0
-    open_end = of_load_tests(tests((2.0, True), (4.0, True)), SLO, 1)
+    assert capacity_of_load_tests(tests((2.0, True), (4.0, False), (6.0, True)), SLO, 1).capacity_rps < 4.0
+    open_end = capacity_of_load_tests(tests((2.0, True), (4.0, True)), SLO, 1)
     assert open_end.capacity_rps == 4.0
     assert "test higher ones" in open_end.remarks[0]
     with pytest.raises(HarmonyError, match=r"Even at 4 requests/s too many missed 1 s or 0\.1 s"):
-        of_load_tests(tests((4.0, False), (6.0, False)), SLO, 1)
-    few = of_load_tests([LoadTest("t", 3.0, 50, kept=True)], SLO, 1)
+        capacity_of_load_tests(tests((4.0, False), (6.0, False)), SLO, 1)
+    few = capacity_of_load_tests([LoadTest("t", 3.0, 50, kept=True)], SLO, 1)
     assert "A test of 50 requests cannot tell 99.00%" in few.remarks[0]

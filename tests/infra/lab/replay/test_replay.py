@@ -9,24 +9,32 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infra.lab.replay.matrix import Trial, best_of
-from infra.lab.replay.policies.catalogue import TRIALS, Choice, candidates, controller_of
+from infra.lab.replay.policies.catalogue import TRIALS, PolicyChoice, candidates, controller_of
 from infra.lab.replay.policies.harmony import HARMONY_VARIANTS, harmony_controller
 from infra.lab.replay.results import paired_interval, write_logs
-from infra.lab.replay.simulation import live
+from infra.lab.replay.run import Trial, best_of
+from infra.lab.replay.simulation import simulate
 from infra.simulator.ledger import Objective
 from infra.simulator.sizing import benchmark_rps
 from tests.infra.lab.replay.replay_setting import HALF, KNOWN, OBJECTIVE, poisson, setting
 
 
 def test_the_cheapest_that_kept_the_objective_wins_else_the_best() -> None:
-    trials = [Trial(Choice("a"), 0.995, 3.0), Trial(Choice("b"), 0.991, 2.0), Trial(Choice("c"), 0.9, 1.0)]
+    trials = [
+        Trial(PolicyChoice("a"), 0.995, 3.0),
+        Trial(PolicyChoice("b"), 0.991, 2.0),
+        Trial(PolicyChoice("c"), 0.9, 1.0),
+    ]
     assert best_of(trials, 0.99).policy == "b"
     assert best_of(trials, 0.999).policy == "a"
 
 
 def test_where_none_kept_it_nothing_is_paid_for_a_few_requests_more() -> None:
-    trials = [Trial(Choice("a"), 0.92, 19.0), Trial(Choice("b"), 0.9165, 15.0), Trial(Choice("c"), 0.91, 14.0)]
+    trials = [
+        Trial(PolicyChoice("a"), 0.92, 19.0),
+        Trial(PolicyChoice("b"), 0.9165, 15.0),
+        Trial(PolicyChoice("c"), 0.91, 14.0),
+    ]
     assert best_of(trials, 0.99).policy == "b"
 
 
@@ -37,7 +45,7 @@ def test_every_public_policy_has_equally_many_trials_and_lives(policy: str) -> N
     offered = candidates(policy, s, KNOWN)
     assert len(offered) == TRIALS
     assert len(candidates("harmony", s, KNOWN)) == TRIALS
-    lived = live(s, controller_of(offered[5], KNOWN), 0)
+    lived = simulate(s, controller_of(offered[5], KNOWN), 0)
     assert 0.0 <= lived.attainment <= 1.0
     assert lived.gpu_hours > 0
 
@@ -54,7 +62,7 @@ def test_harmony_is_the_same_twice_and_follows_the_load() -> None:
     make = harmony_controller(
         HARMONY_VARIANTS["harmony"], 1.5, {"epsilon": 0.05, "paths_verify": 256, "paths_screen": 64}
     )
-    first, again = live(s, make, 0), live(s, make, 0)
+    first, again = simulate(s, make, 0), simulate(s, make, 0)
     counts = [(r.command_s, r.ready_s, r.drain_s) for r in first.replicas]
     assert str(counts) == str([(r.command_s, r.ready_s, r.drain_s) for r in again.replicas])
     during = [r for r in first.replicas if 300 < r.command_s < 500]
@@ -65,7 +73,7 @@ def test_harmony_is_the_same_twice_and_follows_the_load() -> None:
 
 def test_every_figure_can_be_computed_from_the_logs(tmp_path: Path) -> None:
     s = setting()
-    lived = live(s, controller_of(candidates("hpa", s, KNOWN)[4], KNOWN), 0)
+    lived = simulate(s, controller_of(candidates("hpa", s, KNOWN)[4], KNOWN), 0)
     write_logs(tmp_path, "hpa", lived)
     start, end = s.load.score
     with (tmp_path / "hpa-0" / "requests.csv").open() as lines:

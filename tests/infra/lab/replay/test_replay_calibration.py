@@ -12,19 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.console.errors import HarmonyError
-from infra.lab.replay.calibration import Stated, curves_of, draw_diagram, main, pooled_interval, reliability
+from infra.lab.replay.calibration import StatedRisk, curves_of, draw_diagram, main, pooled_interval, reliability
 
-RISKS = st.builds(Stated, st.floats(0.0, 36_000.0), st.floats(0.0, 1.0), st.booleans())
+RISKS = st.builds(StatedRisk, st.floats(0.0, 36_000.0), st.floats(0.0, 1.0), st.booleans())
 
 
-def independent(p_miss: float, truth: float, count: int, seed: int) -> list[Stated]:
+def independent(p_miss: float, truth: float, count: int, seed: int) -> list[StatedRisk]:
     """Decisions a block of time apart, each missed with the same chance."""
     rng = np.random.default_rng(seed)
-    return [Stated(600.0 * k, p_miss, bool(rng.random() < truth)) for k in range(count)]
+    return [StatedRisk(600.0 * k, p_miss, bool(rng.random() < truth)) for k in range(count)]
 
 
 @given(st.lists(RISKS, max_size=60))
-def test_every_decision_is_in_one_bin_and_each_interval_holds_its_share(stated: list[Stated]) -> None:
+def test_every_decision_is_in_one_bin_and_each_interval_holds_its_share(stated: list[StatedRisk]) -> None:
     bins = reliability(stated)
     assert sum(b.count for b in bins) == len(stated)
     assert round(sum(b.count * b.realized for b in bins)) == sum(s.missed for s in stated)
@@ -45,7 +45,7 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says() -> None:
 
 def test_decisions_of_one_block_count_once() -> None:
     apart = pooled_interval(independent(0.1, 0.3, 40, 1))
-    together = pooled_interval([Stated(s.at_s + k, s.p_miss, s.missed) for s in independent(0.1, 0.3, 40, 1)
+    together = pooled_interval([StatedRisk(s.at_s + k, s.p_miss, s.missed) for s in independent(0.1, 0.3, 40, 1)
                                 for k in range(10)])  # fmt: skip
     assert apart is not None
     assert together == pytest.approx(apart)

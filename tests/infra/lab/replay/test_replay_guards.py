@@ -15,7 +15,7 @@ from infra.cli.app import app
 from infra.console.errors import HarmonyError
 from infra.lab.replay import job
 from infra.lab.replay.policies.harmony import REPLAY_GUARDS, REPLAY_POLICY, acting_early, policy_of
-from infra.lab.replay.policies.hpa import Behaviour
+from infra.lab.replay.policies.reactive import Behaviour
 from infra.lab.replay.prepare import Cell
 from tests.infra.lab.replay.replay_setting import setting
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infra.lab.replay.matrix import tune
 from infra.lab.replay.policies.catalogue import controller_of
 from infra.lab.replay.results import Window, paired_windows, windows_of
-from infra.lab.replay.setting import Load
-from infra.lab.replay.simulation import live
+from infra.lab.replay.run import tune
+from infra.lab.replay.setting import ScoredLoad
+from infra.lab.replay.simulation import simulate
 from tests.infra.lab.replay.replay_setting import KNOWN, poisson, setting
 
 WINDOWS = st.lists(st.tuples(st.integers(1, 500), st.floats(0, 1), st.floats(1, 1e5)), min_size=2, max_size=30)
@@ -23,9 +23,9 @@ def windows(facts: list[tuple[int, float, float]]) -> list[Window]:
 
 @pytest.mark.parametrize("end_s", [600.0, 1_270.0, 1_800.0])
 def test_windows_add_up_to_what_a_run_has_kept_and_held(end_s: float) -> None:
-    s = setting(max_replicas=4).with_load(Load("any", poisson(3.0, end_s, 1), (60.0, end_s)))
+    s = setting(max_replicas=4).with_load(ScoredLoad("any", poisson(3.0, end_s, 1), (60.0, end_s)))
     choice, _ = tune("hpa", s, s, KNOWN, 0, tuned=False)
-    lived = live(s, controller_of(choice, KNOWN), 0)
+    lived = simulate(s, controller_of(choice, KNOWN), 0)
     told = windows_of(lived)
     assert len(told) == int(np.ceil((end_s - 60.0) / 600.0))
     assert sum(w.good for w in told) / sum(w.requests for w in told) == pytest.approx(lived.attainment)

@@ -6,11 +6,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infra.lab.replay.matrix import tune
-from infra.lab.replay.oracle import Schedule, carry_out, find_schedule, schedule_for_rate
+from infra.lab.replay.oracle import Schedule, find_schedule, run_schedule, schedule_for_rate
 from infra.lab.replay.policies.catalogue import controller_of
-from infra.lab.replay.setting import Load, Setting
-from infra.lab.replay.simulation import live
+from infra.lab.replay.run import tune
+from infra.lab.replay.setting import ScoredLoad, Setting
+from infra.lab.replay.simulation import simulate
 from infra.simulator.arrivals import Arrivals
 from tests.infra.lab.replay.replay_setting import KNOWN, poisson, setting
 
@@ -31,7 +31,7 @@ def test_the_oracle_keeps_the_objective_for_less_than_any_constant() -> None:
     assert free is not None
     assert found.lived.attainment >= s.share
     static, _ = tune("static-peak", s, s, KNOWN, 0)
-    peak = live(s, controller_of(static, KNOWN), 0)
+    peak = simulate(s, controller_of(static, KNOWN), 0)
     assert peak.attainment >= s.share
     assert free.lived.gpu_hours <= found.lived.gpu_hours * 1.02 < peak.gpu_hours
 
@@ -44,13 +44,13 @@ def drawn(seed: int) -> Setting:
     """Another draw of the same rates for every seed."""
     parts = [(1.0, 300.0, 0.0), (5.0, 600.0, 300.0), (1.0, 900.0, 600.0)]
     arrivals = [poisson(rate, end_s, 7 * seed + k, start_s) for k, (rate, end_s, start_s) in enumerate(parts)]
-    return setting().with_load(Load("steps", Arrivals.joined(arrivals), (60.0, 900.0)))
+    return setting().with_load(ScoredLoad("steps", Arrivals.joined(arrivals), (60.0, 900.0)))
 
 
 def test_a_schedule_for_the_rate_alone_keeps_the_objective_on_draws_that_it_was_not_searched_on() -> None:
     found = schedule_for_rate(drawn, budget=40)
     assert found is not None
-    runs = [carry_out(found.schedule, drawn(seed), seed) for seed in range(10)]
+    runs = [run_schedule(found.schedule, drawn(seed), seed) for seed in range(10)]
     assert np.mean([run.attainment for run in runs]) >= drawn(0).share - 0.02
     kept = next(run for run in runs if run.attainment >= drawn(0).share)
     clairvoyant = find_schedule(kept.setting, kept.seed, budget=60)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from infra.lab.replay.policies.harmony import policy_of
-from infra.lab.replay.prepare import Options, day_cell
-from infra.lab.replay.setting import START_TS_MS, Past, past_of
+from infra.lab.replay.prepare import CellOptions, day_cell
+from infra.lab.replay.setting import START_TS_MS, PriorDays, prior_days
 from infra.lab.replay.simulation import HarmonyController
 from infra.simulator.cluster import Cluster
 from infra.simulator.ledger import Objective
@@ -25,7 +25,7 @@ def test_they_are_another_draw_of_the_file_up_to_the_lead_in(tmp_path: Path) -> 
     path = tmp_path / "days.csv"
     hours = [f"{3600 * h},{2 if h % 24 in (9, 10) else 0.5}" for h in range(72)]
     path.write_text("\n".join(["start_s,rate_rps", *hours, "259200,0"]))
-    options = Options(named_profile("dense-70b"), Objective(5.0, 0.2), 0.99, 100.0, 0.0, 1, 8, 15.0, past_days=7)
+    options = CellOptions(named_profile("dense-70b"), Objective(5.0, 0.2), 0.99, 100.0, 0.0, 1, 8, 15.0, past_days=7)
     made = day_cell(read_rates(path), 2, None, options).scored(0)
     assert made.past is not None
     past = made.past.means
@@ -47,7 +47,7 @@ def test_they_stand_in_the_week_of_the_loop() -> None:
     past = np.arange(36, dtype=np.float64).reshape(12, 3) / 8
     surges = [[], *([float(START_TS_MS - hour * 3_600_000), float(START_TS_MS - hour * 3_600_000 + 300_000), 0.1, 6.0,
                      0.0, 0.0] for hour in (4, 3, 2, 1))]  # fmt: skip
-    s = setting(step_s=5.0, past=Past(past, surges))
+    s = setting(step_s=5.0, past=PriorDays(past, surges))
     cluster = Cluster(s.profile, s.initial_replicas, s.lead_time(0), s.objective)
     cluster.feed(s.load.arrivals)
     controller = HarmonyController(s, cluster, policy_of(s, 1.1), RidgeForecaster(), 0)
@@ -67,7 +67,7 @@ def test_they_stand_in_the_week_of_the_loop() -> None:
 
 
 def test_surges_of_the_days_before_are_remembered() -> None:
-    past = past_of(read_rates("hourly"), 3, 15.0, START_TS_MS)
+    past = prior_days(read_rates("hourly"), 3, 15.0, START_TS_MS)
     (known,) = RecurringSurges.restore(past.surges).recurrences(15_000)
     assert (known.period_ms, len(known.surges)) == (3_600_000, 24)
     # It ended at a midnight: the last one was at half past eleven.

@@ -7,19 +7,16 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from infra.lab.replay.policies.hpa import Behaviour, Hpa, KedaQueue, Stabilizer, ratio_rule
-from infra.lab.replay.policies.kpa import Kpa
-from infra.lab.replay.policies.llmd_slo import LlmdSlo
 from infra.lab.replay.policies.predictive import BIN_S, OptScalerLike, SeasonalNaive
+from infra.lab.replay.policies.reactive import Behaviour, Hpa, KedaQueue, Kpa, LlmdSlo, Stabilizer, ratio_rule
 from infra.lab.replay.setting import Telemetry
-from infra.lab.replay.view import Reading, View
+from infra.lab.replay.simulation import MetricsReading, View
 from infra.simulator.arrivals import Arrivals
-from infra.simulator.cluster import Cluster
-from infra.simulator.lead_time import ConstantLeadTime
+from infra.simulator.cluster import Cluster, ConstantLeadTime
 from infra.simulator.ledger import Objective
-from infra.simulator.profiles import Profile
+from infra.simulator.profiles import EngineProfile
 
-QUARTER = Profile("quarter", 0.25, 0.0, 0.0, 0.0, 10_000_000, 10_000, 1_000_000)
+QUARTER = EngineProfile("quarter", 0.25, 0.0, 0.0, 0.0, 10_000_000, 10_000, 1_000_000)
 OBJECTIVE = Objective(2.0, 1.0)
 
 
@@ -30,17 +27,19 @@ class FakeView:
     now_s: float = 0.0
     ready: int = 4
     current: int = 4
-    readings: list[Reading] = field(default_factory=list)
+    readings: list[MetricsReading] = field(default_factory=list)
 
     @property
-    def newest(self) -> Reading | None:
+    def newest(self) -> MetricsReading | None:
         return self.readings[-1] if self.readings else None
 
-    def within(self, window_s: float) -> list[Reading]:
+    def within(self, window_s: float) -> list[MetricsReading]:
         return [r for r in self.readings if r.at_s > self.now_s - window_s]
 
 
-def reading(at_s: float = 0.0, running: int = 0, waiting: int = 0, kv: float = 0.0, **changes: object) -> Reading:
+def reading(
+    at_s: float = 0.0, running: int = 0, waiting: int = 0, kv: float = 0.0, **changes: object
+) -> MetricsReading:
     values: dict[str, object] = {
         "at_s": at_s,
         "running": (running,),
@@ -53,7 +52,7 @@ def reading(at_s: float = 0.0, running: int = 0, waiting: int = 0, kv: float = 0
         "tpots_s": (),
         "ended": (),
     }
-    return Reading(**(values | changes))  # type: ignore[arg-type]
+    return MetricsReading(**(values | changes))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infra.console.errors import HarmonyError
-from infra.lab.replay.causal import Asked, asked_for, causal_bound, rises, surprise_times, without
-from infra.lab.replay.oracle import find_schedule
-from infra.lab.replay.setting import Load, Setting
-from infra.lab.replay.simulation import Lived
+from infra.lab.replay.oracle import (
+    SurpriseOptions,
+    causal_bound,
+    find_schedule,
+    parse_surprises,
+    rate_rises,
+    surprise_times,
+    without_surprises,
+)
+from infra.lab.replay.setting import ScoredLoad, Setting
+from infra.lab.replay.simulation import RunResult
 from infra.simulator.arrivals import Arrivals, RateProfile, Tokens
 from tests.infra.lab.replay.replay_setting import poisson, setting
 
@@ -28,14 +35,14 @@ def profile(rates_rps: list[float], step_s: float) -> RateProfile:
     )
 
 
-def ready_at(lived: Lived, at_s: float) -> int:
+def ready_at(lived: RunResult, at_s: float) -> int:
     return sum(r.ready_s <= at_s and not at_s >= min(r.drain_s, r.release_s) for r in lived.replicas)
 
 
 def jumping(rate_rps: float, lead_s: float = LEAD_S) -> Setting:
     """Jumps for five minutes; otherwise 1 request/s."""
     parts = [poisson(1.0, 300.0, 1), poisson(rate_rps, 600.0, 2, 300.0), poisson(1.0, 900.0, 3, 600.0)]
-    return setting(lead_s, max_replicas=12).with_load(Load("jump", Arrivals.joined(parts), (60.0, 900.0)))
+    return setting(lead_s, max_replicas=12).with_load(ScoredLoad("jump", Arrivals.joined(parts), (60.0, 900.0)))
 
 
 def test_within_a_lead_time_no_more_is_ready_than_there_was_before_the_surprise() -> None:
@@ -78,7 +85,7 @@ def test_a_surprise_that_is_none_costs_next_to_nothing() -> None:
 
 def test_no_bound_where_even_the_most_replicas_do_not_suffice() -> None:
     overloaded = setting(LEAD_S, max_replicas=1).with_load(
-        Load("too much", poisson(5.0, 900.0, 1), (60.0, 900.0))
+        ScoredLoad("too much", poisson(5.0, 900.0, 1), (60.0, 900.0))
     )  # fmt: skip
     assert causal_bound(overloaded, 0, [BEGIN_S], 40) is None
     sudden = setting(LEAD_S, max_replicas=2).with_load(jumping(9.0).load)
@@ -90,8 +97,8 @@ def test_no_bound_where_even_the_most_replicas_do_not_suffice() -> None:
 @given(st.lists(st.integers(10, 80), max_size=4), st.integers(0, 100), st.integers(1, 9))
 def test_before_a_surprise_a_load_goes_on_as_it_was(gaps: list[int], seed: int, lead_s: int) -> None:
     times = np.cumsum(gaps, dtype=float).tolist()
-    load = Load("any", poisson(3.0, 400.0, seed), (0.0, 400.0))
-    calm = without(load, times, float(lead_s)).arrivals
+    load = ScoredLoad("any", poisson(3.0, 400.0, seed), (0.0, 400.0))
+    calm = without_surprises(load, times, float(lead_s)).arrivals
     assert list(calm.arrival_s) == sorted(calm.arrival_s)
     assert len(calm.arrival_s) == len(calm.prompt_tokens) == len(calm.output_tokens)
     untold = [0.0, *(edge for at_s in times for edge in (at_s, at_s + lead_s)), math.inf]
@@ -104,42 +111,44 @@ def test_before_a_surprise_a_load_goes_on_as_it_was(gaps: list[int], seed: int, 
 
 def test_a_rise_is_measured_from_the_half_hour_before() -> None:
     calm = [10.0] * 60
-    assert rises(profile([*calm, 14.0, 14.0, 9.0, 14.0], 60.0), 1.33, 100.0) == [3600.0]
-    assert rises(profile([*calm, 11.0, 12.0, 14.0], 60.0), 1.33, 300.0) == [3600.0], "from where it begins to rise"
-    assert rises(profile([*calm, 11.0, 12.0, 14.0], 60.0), 1.33, 100.0) == [], "not that much within a lead time"
-    assert rises(profile([10.0 * 1.01**k for k in range(200)], 60.0), 1.33, 100.0) == [], "slowly"
-    assert rises(profile([*calm, 14.0, 20.0, 30.0], 60.0), 1.33, 600.0) == [3600.0], "one of several steps"
-    assert rises(profile([10.0, 20.0], 60.0), 1.33, 100.0) == [], "nothing is known of before"
-    assert rises(profile([*calm, 14.0], 60.0), 1.33, 0.0) == [3600.0], "also where replicas start at once"
-    assert rises(profile([0.0] * 60 + [5.0], 60.0), 1.33, 100.0) == [], "from nothing there is no factor"
+    assert rate_rises(profile([*calm, 14.0, 14.0, 9.0, 14.0], 60.0), 1.33, 100.0) == [3600.0]
+    assert rate_rises(profile([*calm, 11.0, 12.0, 14.0], 60.0), 1.33, 300.0) == [3600.0], "from where it begins to rise"
+    assert rate_rises(profile([*calm, 11.0, 12.0, 14.0], 60.0), 1.33, 100.0) == [], "not that much within a lead time"
+    assert rate_rises(profile([10.0 * 1.01**k for k in range(200)], 60.0), 1.33, 100.0) == [], "slowly"
+    assert rate_rises(profile([*calm, 14.0, 20.0, 30.0], 60.0), 1.33, 600.0) == [3600.0], "one of several steps"
+    assert rate_rises(profile([10.0, 20.0], 60.0), 1.33, 100.0) == [], "nothing is known of before"
+    assert rate_rises(profile([*calm, 14.0], 60.0), 1.33, 0.0) == [3600.0], "also where replicas start at once"
+    assert rate_rises(profile([0.0] * 60 + [5.0], 60.0), 1.33, 100.0) == [], "from nothing there is no factor"
 
 
 def test_built_in_loads_know_their_surprises() -> None:
-    assert asked_for(None, "flash-crowd") == Asked((1800.0,))
-    assert asked_for(None, "regime-shift") == Asked((2400.0,))
-    assert asked_for(None, "longer-answers") == Asked((7200.0,))
-    assert asked_for(None, "ramp") == asked_for(None, None) == Asked()
-    assert asked_for("60,90", "flash-crowd") == Asked((60.0, 90.0))
-    assert asked_for("x1.5", None) == Asked(factor=1.5)
-    assert surprise_times(Asked((60.0, 90.0)), None, 100.0, 30.0) == (60.0, 90.0)
+    assert parse_surprises(None, "flash-crowd") == SurpriseOptions((1800.0,))
+    assert parse_surprises(None, "regime-shift") == SurpriseOptions((2400.0,))
+    assert parse_surprises(None, "longer-answers") == SurpriseOptions((7200.0,))
+    assert parse_surprises(None, "ramp") == parse_surprises(None, None) == SurpriseOptions()
+    assert parse_surprises("60,90", "flash-crowd") == SurpriseOptions((60.0, 90.0))
+    assert parse_surprises("x1.5", None) == SurpriseOptions(factor=1.5)
+    assert surprise_times(SurpriseOptions((60.0, 90.0)), None, 100.0, 30.0) == (60.0, 90.0)
 
 
 @pytest.mark.parametrize("text", ["soon", "x", "x1", "xnan", "-5", "90,60", "60,60", "inf", "nan"])
 def test_what_is_no_surprise_is_refused(text: str) -> None:
     with pytest.raises(HarmonyError, match="--surprise") as refused:
-        asked_for(text, None)
+        parse_surprises(text, None)
     assert refused.value.exit_code == 2
 
 
 @pytest.mark.parametrize(
     ("asked", "rates", "what"),
     [
-        (Asked((60.0, 100.0)), None, "ends after 100 s"),
-        (Asked((60.0, 80.0)), None, "within a lead time"),
-        (Asked(factor=1.33), None, "name seconds"),
-        (Asked(factor=1.001), profile([10.0 * 1.01**k for k in range(5000)], 60.0), "larger factor"),
+        (SurpriseOptions((60.0, 100.0)), None, "ends after 100 s"),
+        (SurpriseOptions((60.0, 80.0)), None, "within a lead time"),
+        (SurpriseOptions(factor=1.33), None, "name seconds"),
+        (SurpriseOptions(factor=1.001), profile([10.0 * 1.01**k for k in range(5000)], 60.0), "larger factor"),
     ],
 )
-def test_surprises_that_do_not_fit_the_load_are_refused(asked: Asked, rates: RateProfile | None, what: str) -> None:
+def test_surprises_that_do_not_fit_the_load_are_refused(
+    asked: SurpriseOptions, rates: RateProfile | None, what: str
+) -> None:
     with pytest.raises(HarmonyError, match=what):
         surprise_times(asked, rates, 100.0, 30.0)

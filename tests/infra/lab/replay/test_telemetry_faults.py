@@ -14,12 +14,19 @@ from hypothesis import strategies as st
 from agents.records import Decision
 from infra.console.errors import HarmonyError
 from infra.lab.replay.policies.harmony import HARMONY_VARIANTS, harmony_controller
-from infra.lab.replay.setting import Load, Setting, Telemetry, TelemetryFault, delay_at, fault_at, read_faults, shifted
-from infra.lab.replay.simulation import HarmonyController
-from infra.lab.replay.view import View
+from infra.lab.replay.setting import (
+    ScoredLoad,
+    Setting,
+    Telemetry,
+    TelemetryFault,
+    delay_at,
+    fault_at,
+    read_faults,
+    shift_faults,
+)
+from infra.lab.replay.simulation import HarmonyController, View
 from infra.simulator.arrivals import Arrivals
-from infra.simulator.cluster import Cluster
-from infra.simulator.lead_time import ConstantLeadTime
+from infra.simulator.cluster import Cluster, ConstantLeadTime
 from tests.infra.lab.replay.replay_setting import HALF, OBJECTIVE, poisson, setting
 
 GAP = TelemetryFault("gap", 10.0, 20.0)
@@ -123,7 +130,7 @@ def test_harmony_takes_the_load_of_silent_engines_from_the_others(share: float) 
     """A load that stays as it is, four replicas of which some are not read for a quarter of an hour."""
     (fault,) = read_faults(f"silent@600+900:{share}")
     cell = setting(step_s=5.0, initial_replicas=4, min_replicas=4, max_replicas=40)
-    cell = replace(cell, load=Load("level", poisson(4.0, 2_400.0, 5), (60.0, 2_400.0))).with_faults((fault,))
+    cell = replace(cell, load=ScoredLoad("level", poisson(4.0, 2_400.0, 5), (60.0, 2_400.0))).with_faults((fault,))
     told = controlled(cell).decisions
     begin = told[0].origin_ts_ms - 5_000
     by_phase: dict[bool, list[Decision]] = {False: [], True: []}
@@ -172,6 +179,6 @@ faults = st.lists(st.builds(TelemetryFault, st.just("gap"), st.floats(0, 99), st
 def test_a_fault_holds_from_start_to_before_end(told: Sequence[TelemetryFault], now_s: float, by_s: float) -> None:
     found = fault_at(told, now_s)
     assert (found is not None) == any(fault.start_s <= now_s < fault.end_s for fault in told)
-    assert [(fault.start_s - by_s, fault.kind) for fault in shifted(told, by_s)] == [
+    assert [(fault.start_s - by_s, fault.kind) for fault in shift_faults(told, by_s)] == [
         (pytest.approx(fault.start_s), fault.kind) for fault in told
     ]

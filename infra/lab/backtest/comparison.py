@@ -10,15 +10,15 @@ import numpy as np
 
 from agents.policy import Policy
 from infra.console.errors import HarmonyError
-from infra.lab.backtest.history import BIN_S, Float, History
+from infra.lab.backtest.history import BIN_S, Float, RecordedHistory
 from infra.lab.plots import GoodRequests
 from infra.lab.replay.oracle import Schedule, ScheduleController
 from infra.lab.replay.policies.harmony import HARMONY_VARIANTS, harmony_controller
-from infra.lab.replay.setting import Load, Setting
-from infra.lab.replay.simulation import Lived, NewController, live
+from infra.lab.replay.setting import ScoredLoad, Setting
+from infra.lab.replay.simulation import NewController, RunResult, simulate
 from infra.simulator.arrivals import MAX_TOKENS, Arrivals, RateProfile, Tokens
 from infra.simulator.ledger import Objective
-from infra.simulator.profiles import Profile
+from infra.simulator.profiles import EngineProfile
 from infra.simulator.sizing import benchmark_rps
 from streams.config import StreamConfig
 
@@ -32,11 +32,11 @@ _TESTED_RPS = 1.0
 # Their replicas are ordered to within so many parts of a minute.
 _PARTS = 12
 _LEAST_WINDOW_S, _MOST_WINDOWS = 600.0, 60
-_THEIRS, _OURS = "your replicas", "HARMONY"
+_RECORDED, _HARMONY = "your replicas", "HARMONY"
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ComparisonTerms:
     """What is held equal.
 
     Attributes:
@@ -45,7 +45,7 @@ class Terms:
         policy: of HARMONY, but for its workload.
     """
 
-    profile: Profile
+    profile: EngineProfile
     objective: Objective
     share: float
     lead_s: float
@@ -58,7 +58,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Judged:
+class Comparison:
     """Both lives of each seed.
 
     Attributes:
@@ -70,24 +70,24 @@ class Judged:
         good: share of good requests by window of the first seed, for recorded and HARMONY.
     """
 
-    terms: Terms
+    terms: ComparisonTerms
     speed: float | None
     capacity_rps: float
     score: tuple[float, float]
-    recorded: list[Lived]
-    harmony: list[Lived]
+    recorded: list[RunResult]
+    harmony: list[RunResult]
     good: tuple[GoodRequests, GoodRequests]
 
 
-def judge(
-    history: History,
-    terms: Terms,
+def compare(
+    history: RecordedHistory,
+    terms: ComparisonTerms,
     seeds: int,
     *,
     fitted: bool,
     progress: Callable[[str], None],
     keep_requests: bool = False,
-) -> Judged:
+) -> Comparison:
     """Replay a filled history.
 
     Raises:
@@ -118,19 +118,19 @@ def judge(
         )
     theirs = recorded_controller(history.replicas, terms.lead_s)
     ours = harmony_controller(HARMONY_VARIANTS["harmony"], capacity, {}, terms.policy)
-    lives: dict[str, list[Lived]] = {_THEIRS: [], _OURS: []}
+    lives: dict[str, list[RunResult]] = {_RECORDED: [], _HARMONY: []}
     good: list[GoodRequests] = []
     for seed in range(seeds):
-        load = Load(history.workload, rates.arrivals(seed), (warm_s, end_s))
+        load = ScoredLoad(history.workload, rates.arrivals(seed), (warm_s, end_s))
         setting = setting_of(load, history, terms)
-        for who, controller in ((_THEIRS, theirs), (_OURS, ours)):
+        for who, controller in ((_RECORDED, theirs), (_HARMONY, ours)):
             progress(f"{who}, draw {seed + 1} of {seeds}")
-            life = live(setting, controller, seed)
+            life = simulate(setting, controller, seed)
             if seed == 0:
                 good.append(good_by_window(life))
             # Weeks hold millions of requests, and the figures have been taken.
             lives[who].append(life if keep_requests else replace(life, requests=[]))
-    return Judged(terms, speed, capacity, (warm_s, end_s), lives[_THEIRS], lives[_OURS], (good[0], good[1]))
+    return Comparison(terms, speed, capacity, (warm_s, end_s), lives[_RECORDED], lives[_HARMONY], (good[0], good[1]))
 
 
 def load_test_requests(before: RateProfile) -> Arrivals:
@@ -142,7 +142,7 @@ def load_test_requests(before: RateProfile) -> Arrivals:
     return known.thinned(_TESTED_RPS).arrivals(0)
 
 
-def good_by_window(life: Lived) -> GoodRequests:
+def good_by_window(life: RunResult) -> GoodRequests:
     """GoodRequests of the scored part, and the share of good requests in each; NaN in one without requests."""
     start_s, end_s = life.setting.load.score
     window_s = max(_LEAST_WINDOW_S, (end_s - start_s) / _MOST_WINDOWS)
@@ -164,7 +164,7 @@ def recorded_controller(replicas: Float, lead_s: float) -> NewController:
     return lambda _, cluster, __: ScheduleController(cluster, counts, schedule.bin_s)
 
 
-def setting_of(load: Load, history: History, terms: Terms) -> Setting:
+def setting_of(load: ScoredLoad, history: RecordedHistory, terms: ComparisonTerms) -> Setting:
     """The cell: their replicas at the beginning, the same bounds for both."""
     return Setting(
         load=load,
@@ -179,7 +179,7 @@ def setting_of(load: Load, history: History, terms: Terms) -> Setting:
     )
 
 
-def rate_profile(history: History, terms: Terms) -> RateProfile:
+def rate_profile(history: RecordedHistory, terms: ComparisonTerms) -> RateProfile:
     """Load and lengths as the replay engine draws arrivals from them."""
     edges = np.arange(len(history.rate_rps) + 1, dtype=np.float64) * BIN_S
     return RateProfile(
@@ -197,7 +197,7 @@ def _law(mean: float, otherwise: Tokens) -> Tokens:
     return Tokens(min(max(mean, 1.0), float(MAX_TOKENS)), _TOKEN_SIGMA)
 
 
-def scaled(profile: Profile, speed: float) -> Profile:
+def scaled(profile: EngineProfile, speed: float) -> EngineProfile:
     """An engine all of whose times are longer by this factor."""
     return replace(
         profile,
@@ -209,7 +209,7 @@ def scaled(profile: Profile, speed: float) -> Profile:
     )
 
 
-def fit_speed(history: History, rates: RateProfile, terms: Terms) -> float:
+def fit_speed(history: RecordedHistory, rates: RateProfile, terms: ComparisonTerms) -> float:
     """Factor with which their replicas take as long per token as was measured, over their busiest hour."""
     assert history.tpot_s is not None
     bins = min(len(history.rate_rps), round(_FIT_S / BIN_S))
@@ -217,12 +217,12 @@ def fit_speed(history: History, rates: RateProfile, terms: Terms) -> float:
     start = int(np.argmax(sums))
     part = rates.between(start * float(BIN_S), (start + bins) * float(BIN_S))
     counts = history.replicas[start : start + bins]
-    load = Load(history.workload, part.arrivals(0), (0.0, bins * float(BIN_S)))
+    load = ScoredLoad(history.workload, part.arrivals(0), (0.0, bins * float(BIN_S)))
     base = setting_of(load, history, terms)
 
     def mean_tpot_s(speed: float) -> float:
         setting = replace(base, profile=scaled(terms.profile, speed), initial_replicas=max(1, int(counts[0])))
-        lived = live(setting, recorded_controller(counts, terms.lead_s), 0)
+        lived = simulate(setting, recorded_controller(counts, terms.lead_s), 0)
         times = [r.tpot_s for r in lived.requests if not math.isnan(r.finish_s)]
         return float(np.mean(times)) if times else math.inf
 

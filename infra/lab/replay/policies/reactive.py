@@ -10,7 +10,10 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
-from infra.lab.replay.view import View
+import numpy as np
+
+from infra.lab.replay.simulation import View
+from infra.simulator.ledger import Objective
 
 # The horizontal pod autoscaler's behaviour section: stabilization windows and rate limits around a recommendation.
 
@@ -145,3 +148,100 @@ class KedaQueue:
         if current > 0 and abs(needed / current - 1) <= TOLERANCE:
             return current
         return math.ceil(needed - 1e-9)
+
+
+# Knative pod autoscaler: concurrency averaged over a stable and a panic window.
+#
+# Source: knative/serving `pkg/autoscaler/scaling/autoscaler.go` and its default configuration: 60 s, panic window 10 %,
+# panic at 200 %, tick 2 s, up rate 1000, down rate 2. While panicking it never goes down.
+
+
+STABLE_S, PANIC_S, PANIC_THRESHOLD = 60.0, 6.0, 2.0
+UP_RATE, DOWN_RATE = 1000.0, 2.0
+
+
+class Kpa:
+    """Args: `target` of requests in the system per replica, already multiplied by the target utilization (0.7)."""
+
+    period_s = 2.0
+    looks_back_s = STABLE_S
+
+    def __init__(self, target: float, down_delay_s: float = 0.0) -> None:
+        self._target = target
+        self._down_delay_s = down_delay_s
+        self._panic_since_s: float | None = None
+        self._panic_most = 0
+        self._recent: list[tuple[float, int]] = []
+
+    def wanted(self, view: View) -> int:
+        readings = view.within(STABLE_S)
+        if not readings:
+            return view.current
+        ready = max(1, view.ready)
+        low, high = math.floor(ready / DOWN_RATE), math.ceil(UP_RATE * ready)
+        stable = self._count([r.concurrency for r in readings])
+        panic = self._count([r.concurrency for r in view.within(PANIC_S)])
+        stable, panic_bounded = (min(max(n, low), high) for n in (stable, panic))
+        if panic / ready >= PANIC_THRESHOLD:
+            self._panic_most = self._panic_most if self._panic_since_s is not None else 0
+            self._panic_since_s = view.now_s
+        elif self._panic_since_s is not None and view.now_s > self._panic_since_s + STABLE_S:
+            self._panic_since_s, self._panic_most = None, 0
+        wanted = stable
+        if self._panic_since_s is not None:
+            self._panic_most = max(self._panic_most, stable, panic_bounded)
+            wanted = self._panic_most
+        return self._delayed(view.now_s, wanted)
+
+    def _count(self, concurrency: list[int]) -> int:
+        return math.ceil(sum(concurrency) / len(concurrency) / self._target - 1e-9)
+
+    def _delayed(self, now_s: float, wanted: int) -> int:
+        if self._down_delay_s <= 0:
+            return wanted
+        self._recent = [(t, n) for t, n in self._recent if t > now_s - self._down_delay_s] + [(now_s, wanted)]
+        return max(n for _, n in self._recent)
+
+
+# llm-d's SLO-aware rule: tail latency over its objective, smoothed, with credit for replicas on their way.
+#
+# Source: llm-d workload-autoscaling guide (SLO-aware KEDA). s = mean over 45 s of min(2, max(P90 TTFT / S1, P90 TPOT /
+# S2)); above `up` n + ceil(n (s k / up - 1)) with k = ready / n; below `down` n - floor(n (1 - s / down)). The guide's
+# latencies come from a predictor of the latency now; here they are those just measured.
+
+
+BEHAVIOUR = Behaviour(30.0, 180.0, 1.0, 4, 60.0, 0.0, 1, 120.0)
+
+
+class LlmdSlo:
+    """Args: `up` and `down` thresholds of the smoothed ratio."""
+
+    period_s = 15.0
+    looks_back_s = 60.0
+
+    def __init__(self, objective: Objective, up: float = 0.55, down: float = 0.40) -> None:
+        self._objective, self._up, self._down = objective, up, down
+        self._recent: deque[float] = deque(maxlen=3)
+        self._stabilizer = Stabilizer(BEHAVIOUR)
+
+    def wanted(self, view: View) -> int:
+        readings = view.within(60.0)
+        ttfts = [x for r in readings for x in r.ttfts_s]
+        tpots = [x for r in readings for x in r.tpots_s]
+        if not ttfts and not tpots:
+            idle = bool(readings) and readings[-1].concurrency == 0
+            self._recent.append(0.0 if idle else 2.0 if readings and readings[-1].num_waiting else 0.0)
+        else:
+            shares = [float(np.quantile(v, 0.9)) / s for v, s in
+                      ((ttfts, self._objective.ttft_s), (tpots, self._objective.tpot_s)) if v]  # fmt: skip
+            self._recent.append(min(2.0, max(shares)))
+        s, n = sum(self._recent) / len(self._recent), view.current
+        if n == 0:
+            return 1
+        wanted = n
+        if s > self._up:
+            k = view.ready / n if 0 < view.ready < n else 1.0
+            wanted = n + max(0, math.ceil(n * (s * k / self._up - 1) - 1e-9))
+        elif s < self._down:
+            wanted = max(1, n - math.floor(n * (1 - s / self._down)))
+        return self._stabilizer.apply(view.now_s, n, wanted)

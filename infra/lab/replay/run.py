@@ -10,15 +10,28 @@ from pathlib import Path
 from typing import TypeVar
 
 from agents.policy import Policy
-from infra.lab.replay.calibration import Stated, stated_risks
-from infra.lab.replay.causal import Asked, causal_bound, surprise_times
-from infra.lab.replay.oracle import carry_out, find_schedule, schedule_for_rate
-from infra.lab.replay.policies.catalogue import STATIC_PEAK, Choice, Knowledge, candidates, controller_of, default_of
+from infra.lab.replay.calibration import StatedRisk, stated_risks
+from infra.lab.replay.oracle import (
+    SurpriseOptions,
+    causal_bound,
+    find_schedule,
+    run_schedule,
+    schedule_for_rate,
+    surprise_times,
+)
+from infra.lab.replay.policies.catalogue import (
+    STATIC_PEAK,
+    OperatorKnowledge,
+    PolicyChoice,
+    candidates,
+    controller_of,
+    default_of,
+)
 from infra.lab.replay.policies.harmony import HARMONY_VARIANTS
 from infra.lab.replay.prepare import Cell
 from infra.lab.replay.results import Bound, CausalBounds, CellResult, Row, Trial, row_of, write_logs
 from infra.lab.replay.setting import Setting
-from infra.lab.replay.simulation import Controller, HarmonyController, Lived, live
+from infra.lab.replay.simulation import Controller, HarmonyController, RunResult, simulate
 from infra.simulator.cluster import Cluster
 
 # Every policy gets the same number of trials, at most, on the training part; the cheapest to keep the objective wins.
@@ -32,12 +45,12 @@ from infra.simulator.cluster import Cluster
 
 
 MARGIN = 0.6
-_ALIKE = 1.05  # times the fewest misses, which nobody would pay for to avoid
+_EQUAL_MISS_FACTOR = 1.05  # times the fewest misses, which nobody would pay for to avoid
 
 
 def tune(
-    policy: str, training: Setting, scored: Setting, known: Knowledge, seed: int, *, tuned: bool = True
-) -> tuple[Choice, list[Trial]]:
+    policy: str, training: Setting, scored: Setting, known: OperatorKnowledge, seed: int, *, tuned: bool = True
+) -> tuple[PolicyChoice, list[Trial]]:
     """The candidate to score, and every trial that was made for it; not `tuned`: the middle candidate, untried.
 
     Candidates of HARMONY and of the static peak are ordered, the cheapest last or first, so they are bisected.
@@ -49,14 +62,16 @@ def tune(
         return default_of(policy, offered, known), []
     if policy in HARMONY_VARIANTS:
         return _bisect(offered, training, known, seed, _wanted(training), default_of(policy, offered, known))
-    trials = [_try(choice, training, known, seed) for choice in offered]
+    trials = [_run_trial(choice, training, known, seed) for choice in offered]
     return best_of(trials, _wanted(training)), trials
 
 
-def best_of(trials: Sequence[Trial], share: float) -> Choice:
+def best_of(trials: Sequence[Trial], share: float) -> PolicyChoice:
     """The cheapest trial that kept the objective, else of those that missed about as little as the best."""
     fewest = 1.0 - max(t.attainment for t in trials)
-    kept = [t for t in trials if t.attainment >= share] or [t for t in trials if 1.0 - t.attainment <= _ALIKE * fewest]
+    kept = [t for t in trials if t.attainment >= share] or [
+        t for t in trials if 1.0 - t.attainment <= _EQUAL_MISS_FACTOR * fewest
+    ]
     return min(kept, key=lambda t: (t.gpu_hours, -t.attainment)).choice
 
 
@@ -64,14 +79,19 @@ def _wanted(training: Setting) -> float:
     return 1.0 - MARGIN * (1.0 - training.share)
 
 
-def _try(choice: Choice, setting: Setting, known: Knowledge, seed: int) -> Trial:
-    lived = live(setting, controller_of(choice, known), seed)
+def _run_trial(choice: PolicyChoice, setting: Setting, known: OperatorKnowledge, seed: int) -> Trial:
+    lived = simulate(setting, controller_of(choice, known), seed)
     return Trial(choice, lived.attainment, lived.gpu_hours)
 
 
 def _bisect(
-    offered: list[Choice], setting: Setting, known: Knowledge, seed: int, share: float, default: Choice
-) -> tuple[Choice, list[Trial]]:
+    offered: list[PolicyChoice],
+    setting: Setting,
+    known: OperatorKnowledge,
+    seed: int,
+    share: float,
+    default: PolicyChoice,
+) -> tuple[PolicyChoice, list[Trial]]:
     """The first of the candidates, in the order given, that keeps the objective; the best tried where none does.
 
     The default where all candidates missed alike.
@@ -80,10 +100,10 @@ def _bisect(
     low, high = 0, len(offered) - 1
     while low < high:
         middle = (low + high) // 2
-        trials.append(_try(offered[middle], setting, known, seed))
+        trials.append(_run_trial(offered[middle], setting, known, seed))
         low, high = (low, middle) if trials[-1].attainment >= share else (middle + 1, high)
     if low == len(offered) - 1:
-        trials.append(_try(offered[low], setting, known, seed))
+        trials.append(_run_trial(offered[low], setting, known, seed))
         if len({t.attainment for t in trials}) == 1 and trials[0].attainment < share:
             return default, trials  # what was missed, no candidate could help: the trials say nothing
         return best_of(trials, share), trials
@@ -102,7 +122,7 @@ def run_cell(
     tuned: bool,
     oracle_budget: int,
     rate_budget: int,
-    surprises: Asked,
+    surprises: SurpriseOptions,
     log_dir: Path | None,
     jobs: int,
     progress: Progress,
@@ -113,7 +133,7 @@ def run_cell(
     begin_s, end_s = settings[0].load.score
     surprises_s = surprise_times(surprises, cell.rates, end_s - begin_s, settings[0].careful_lead_s)
     rows: list[Row] = []
-    chosen: dict[str, Choice] = {}
+    chosen: dict[str, PolicyChoice] = {}
     trials: dict[str, list[Trial]] = {}
     free: Bound | None = None
     tasks = [_PolicyTask(p, cell.training, settings, cell, tuned, log_dir) for p in policies]
@@ -137,7 +157,7 @@ def run_cell(
         if surprises_s and oracle_budget > 0:
             progress("oracle to whom surprises come without a word")
         causal = [_causal(s, k, surprises_s, oracle_budget) for k, s in enumerate(_distinct(settings))]
-    stated: dict[str, list[Stated]] = {}
+    stated: dict[str, list[StatedRisk]] = {}
     for policy, (choice, tried, found_rows, risks) in zip(policies, done, strict=True):
         chosen[policy], trials[policy] = choice, tried
         rows += found_rows
@@ -169,11 +189,11 @@ class _PolicyTask:
         return (self.policy, self.training, self.settings, self.cell.known, self.tuned, self.log_dir)
 
 
-def _run_policy(task: tuple[object, ...]) -> tuple[Choice, list[Trial], list[Row], list[Stated]]:
+def _run_policy(task: tuple[object, ...]) -> tuple[PolicyChoice, list[Trial], list[Row], list[StatedRisk]]:
     policy, training, settings, known, tuned, log_dir = task
     choice, trials = tune(policy, training, settings[0], known, 0, tuned=tuned)  # type: ignore[arg-type, index]
     rows = []
-    risks: list[Stated] = []
+    risks: list[StatedRisk] = []
     for seed, setting in enumerate(settings):  # type: ignore[arg-type, var-annotated]
         controllers: list[Controller] = []
         make = controller_of(choice, known)  # type: ignore[arg-type]
@@ -182,7 +202,7 @@ def _run_policy(task: tuple[object, ...]) -> tuple[Choice, list[Trial], list[Row
             controllers.append(make(s, c, k))  # noqa: B023 - used up before the next turn
             return controllers[-1]  # noqa: B023
 
-        lived = live(setting, new, seed)
+        lived = simulate(setting, new, seed)
         rows.append(_row(choice, lived, controllers[0]))
         risks += _stated(lived, controllers[0])
         if log_dir is not None:
@@ -190,7 +210,7 @@ def _run_policy(task: tuple[object, ...]) -> tuple[Choice, list[Trial], list[Row
     return choice, trials, rows, risks
 
 
-def _stated(lived: Lived, controller: Controller) -> list[Stated]:
+def _stated(lived: RunResult, controller: Controller) -> list[StatedRisk]:
     if not isinstance(controller, HarmonyController):
         return []
     s = lived.setting
@@ -199,7 +219,7 @@ def _stated(lived: Lived, controller: Controller) -> list[Stated]:
     )
 
 
-def _row(choice: Choice, lived: Lived, controller: Controller) -> Row:
+def _row(choice: PolicyChoice, lived: RunResult, controller: Controller) -> Row:
     holds: Counter[str] = Counter()
     forecasts: Counter[str] = Counter()
     if isinstance(controller, HarmonyController):
@@ -230,7 +250,7 @@ def _rate_bounds(scored: Callable[[int], Setting], settings: list[Setting], budg
     found = schedule_for_rate(scored, budget=budget) if budget > 0 else None
     if found is None:
         return {}
-    runs = [carry_out(found.schedule, setting, seed) for seed, setting in enumerate(settings)]
+    runs = [run_schedule(found.schedule, setting, seed) for seed, setting in enumerate(settings)]
     return {seed: _bound_of(lived, found.simulations) for seed, lived in enumerate(runs)}
 
 
@@ -253,7 +273,7 @@ def _causal(setting: Setting, seed: int, surprises_s: Sequence[float], budget: i
     return CausalBounds(unready, _bound_of(ready.lived, found.simulations), ready.held_ready)
 
 
-def _bound_of(lived: Lived, simulations: int) -> Bound:
+def _bound_of(lived: RunResult, simulations: int) -> Bound:
     return Bound(lived.attainment, lived.gpu_hours, lived.mean_replicas, simulations)
 
 
