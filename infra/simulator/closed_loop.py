@@ -1,4 +1,4 @@
-"""One simulated workload in closed loop: arrivals in, telemetry out, commands obeyed; and its shadows."""
+"""One simulated workload in closed loop: it serves arrivals, publishes telemetry and applies commands."""
 
 from __future__ import annotations
 

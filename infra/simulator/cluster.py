@@ -1,4 +1,4 @@
-"""One workload's replicas behind a router: launches, warm-up, drains, the gateway queue, cost and request results."""
+"""Replicas of one workload behind a router: lead times, warm-up, drains, gateway queue, cost and request results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from infra.simulator.engine import NEVER_S, ReplicaEngine
 from infra.simulator.ledger import EngineState, Objective, ReplicaLedger, Request, Scoreboard
 from infra.simulator.profiles import EngineProfile
 
-# How long a launch takes, from command to ready.
+# Lead times: from the command to a ready replica.
 
 
 class LeadTime(Protocol):

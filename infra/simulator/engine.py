@@ -1,7 +1,12 @@
-"""One replica: continuous batching with chunked prefill, exact, but many decode iterations at a time.
+"""One replica: continuous batching with chunked prefill, simulated exactly and many decode iterations at a time.
 
-Between two events (an admission, a prefill chunk, a preemption, a finish, an arrival) every iteration decodes the same
-requests and the cache grows by one token each, so iteration lengths form an arithmetic series whose sum is closed form.
+Events are admissions, prefill chunks, preemptions, finishes and arrivals. Between two events every iteration decodes
+the same requests and the cache grows by one token per request. Iteration lengths form an arithmetic series with a
+closed sum, so one step covers all of them.
+
+Sources: Yu et al., "Orca: A Distributed Serving System for Transformer-Based Generative Models", OSDI 2022, for
+continuous batching; Agrawal et al., "Taming Throughput-Latency Tradeoff in LLM Inference with Sarathi-Serve", OSDI
+2024, for chunked prefill.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is counted of requests: a replica's metric totals, and the score of a whole run."""
+"""Counts of requests: the metric totals of a replica, and the attainment of a whole run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rate files, read: what arrives per second over time.
+"""Reader of rate files: requests per second over time.
 
 Four layouts, recognised by the header, plain or gzip:
 

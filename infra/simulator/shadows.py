@@ -1,4 +1,7 @@
-"""Other policies on the same arrivals, each on its own copy of the engine: what they would have cost and kept."""
+"""Counterfactual policies beside a live run: each meets the same arrivals on its own copy of the engine.
+
+The comparison uses common random numbers: arrivals and lead times are the same for all.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many replicas a load needs, found by simulating it: knowledge of the future, for oracles only."""
+"""Sizing by simulation with knowledge of the future: the replicas a load needs, and the rate of one replica."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from infra.simulator.ledger import Histogram
 from streams.records.facts import FleetFacts, HistogramState, OutcomeFact
 from streams.records.schema import encode_fleet, encode_outcome, encode_packed
 
-# What device exporters would read: activity, memory, power and temperature of the GPUs under an engine.
+# Devices: activity, memory, power and temperature of the GPUs under an engine.
 
 
 GIB = 1 << 30

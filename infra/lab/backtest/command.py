@@ -1,4 +1,4 @@
-"""`harmony backtest`: the past of one workload, judged."""
+"""`harmony backtest`: what HARMONY would have done in the past of one workload."""
 
 from __future__ import annotations
 

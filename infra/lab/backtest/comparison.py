@@ -1,4 +1,4 @@
-"""The same arrivals under their replicas and under HARMONY, on the same simulated engine."""
+"""Counterfactual comparison: the same arrivals under the recorded replicas and under HARMONY, on one engine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _RECORDED, _HARMONY = "your replicas", "HARMONY"
 
 @dataclass(frozen=True, slots=True)
 class ComparisonTerms:
-    """What is held equal.
+    """Conditions that are equal on both sides.
 
     Attributes:
         share: the objective, wanted share of good requests.
@@ -59,14 +59,14 @@ class ComparisonTerms:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparison:
-    """Both lives of each seed.
+    """Results of a backtest: both runs of each seed.
 
     Attributes:
         terms: with the engine as fitted.
         speed: factor by which the engine's times were multiplied to fit; None = not fitted.
         capacity_rps: of one replica, as a load test of that engine says.
         score: scored part of the history, seconds from its start.
-        recorded, harmony: figures and replicas; their requests only where asked for.
+        recorded, harmony: one run per seed; requests are kept only with `keep_requests`.
         good: share of good requests by window of the first seed, for recorded and HARMONY.
     """
 
@@ -88,7 +88,7 @@ def compare(
     progress: Callable[[str], None],
     keep_requests: bool = False,
 ) -> Comparison:
-    """Replay a filled history.
+    """Return the runs of a filled history under the recorded replicas and under HARMONY.
 
     Raises:
         HarmonyError: it is too short, or the engine cannot keep the objective at all.
@@ -118,19 +118,19 @@ def compare(
         )
     theirs = recorded_controller(history.replicas, terms.lead_s)
     ours = harmony_controller(HARMONY_VARIANTS["harmony"], capacity, {}, terms.policy)
-    lives: dict[str, list[RunResult]] = {_RECORDED: [], _HARMONY: []}
+    runs: dict[str, list[RunResult]] = {_RECORDED: [], _HARMONY: []}
     good: list[GoodRequests] = []
     for seed in range(seeds):
         load = ScoredLoad(history.workload, rates.arrivals(seed), (warm_s, end_s))
         setting = setting_of(load, history, terms)
         for who, controller in ((_RECORDED, theirs), (_HARMONY, ours)):
             progress(f"{who}, draw {seed + 1} of {seeds}")
-            life = simulate(setting, controller, seed)
+            run = simulate(setting, controller, seed)
             if seed == 0:
-                good.append(good_by_window(life))
+                good.append(good_by_window(run))
             # Weeks hold millions of requests, and the figures have been taken.
-            lives[who].append(life if keep_requests else replace(life, requests=[]))
-    return Comparison(terms, speed, capacity, (warm_s, end_s), lives[_RECORDED], lives[_HARMONY], (good[0], good[1]))
+            runs[who].append(run if keep_requests else replace(run, requests=[]))
+    return Comparison(terms, speed, capacity, (warm_s, end_s), runs[_RECORDED], runs[_HARMONY], (good[0], good[1]))
 
 
 def load_test_requests(before: RateProfile) -> Arrivals:
@@ -142,17 +142,17 @@ def load_test_requests(before: RateProfile) -> Arrivals:
     return known.thinned(_TESTED_RPS).arrivals(0)
 
 
-def good_by_window(life: RunResult) -> GoodRequests:
+def good_by_window(run: RunResult) -> GoodRequests:
     """GoodRequests of the scored part, and the share of good requests in each; NaN in one without requests."""
-    start_s, end_s = life.setting.load.score
+    start_s, end_s = run.setting.load.score
     window_s = max(_LEAST_WINDOW_S, (end_s - start_s) / _MOST_WINDOWS)
     starts = np.arange(start_s, end_s - window_s / 2, window_s)
     good, everything = np.zeros(len(starts)), np.zeros(len(starts))
-    for request in life.requests:
+    for request in run.requests:
         k = int((request.arrival_s - start_s) // window_s)
         if 0 <= k < len(starts) and request.arrival_s < end_s:
             everything[k] += 1
-            good[k] += life.setting.objective.met(request)
+            good[k] += run.setting.objective.met(request)
     with np.errstate(invalid="ignore"):
         return GoodRequests(starts, window_s, good / everything)
 
@@ -222,8 +222,8 @@ def fit_speed(history: RecordedHistory, rates: RateProfile, terms: ComparisonTer
 
     def mean_tpot_s(speed: float) -> float:
         setting = replace(base, profile=scaled(terms.profile, speed), initial_replicas=max(1, int(counts[0])))
-        lived = simulate(setting, recorded_controller(counts, terms.lead_s), 0)
-        times = [r.tpot_s for r in lived.requests if not math.isnan(r.finish_s)]
+        run = simulate(setting, recorded_controller(counts, terms.lead_s), 0)
+        times = [r.tpot_s for r in run.requests if not math.isnan(r.finish_s)]
         return float(np.mean(times)) if times else math.inf
 
     low, high = -math.log(_FIT_RANGE), math.log(_FIT_RANGE)

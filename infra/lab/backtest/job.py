@@ -1,4 +1,4 @@
-"""A backtest from end to end: fetch, check, judge, draw, write."""
+"""Job of `harmony backtest`: fetch the history, compare, draw and write the report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from infra.simulator.arrivals import Tokens
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import ProfileError, named_profile
 
-# A workload's past from a Prometheus server, in portions of some hours.
+# The history of a workload, fetched from a Prometheus server in portions of some hours.
 
 
 _PORTION_S = 6 * 3600
@@ -102,7 +102,7 @@ class BacktestJob:
 
 
 def run_backtest(job: BacktestJob, say: Callable[[str], None]) -> dict[str, Any]:
-    """Do it; returns what the report says.
+    """Run the backtest and return the data of its report.
 
     Raises:
         HarmonyError: anything that cannot be used, in a sentence.
@@ -119,9 +119,9 @@ def run_backtest(job: BacktestJob, say: Callable[[str], None]) -> dict[str, Any]
         write_history(job.out / _HISTORY, recorded)
         say(f"The history is kept in {job.out / _HISTORY}; --history reads it again.")
     filled = recorded.filled()
-    judged = compare(filled, terms_of(job, filled), job.seeds, fitted=job.fit, progress=say)
-    drawn = draw(job.out / PLOT, filled, judged)
-    return write_report(job.out, recorded, filled, judged, drawn)
+    comparison = compare(filled, terms_of(job, filled), job.seeds, fitted=job.fit, progress=say)
+    drawn = draw(job.out / PLOT, filled, comparison)
+    return write_report(job.out, recorded, filled, comparison, drawn)
 
 
 def terms_of(job: BacktestJob, history: RecordedHistory) -> ComparisonTerms:

@@ -36,12 +36,12 @@ class Line:
     switches_per_hour: float
 
 
-def lines_of(history: RecordedHistory, judged: Comparison) -> list[Line]:
+def lines_of(history: RecordedHistory, comparison: Comparison) -> list[Line]:
     """Measured, their replicas on the simulated engine, and HARMONY on it."""
-    first, last = (round(s / BIN_S) for s in judged.score)
+    first, last = (round(s / BIN_S) for s in comparison.score)
     replicas = history.replicas[first:last]
     hours = (last - first) * BIN_S / 3600
-    gpus = judged.terms.profile.gpus_per_replica
+    gpus = comparison.terms.profile.gpus_per_replica
     measured = Line(
         "your scaler, as measured",
         _part(history, first, last).attainment,
@@ -50,7 +50,11 @@ def lines_of(history: RecordedHistory, judged: Comparison) -> list[Line]:
         float(replicas.mean()),
         float((replicas[1:] != replicas[:-1]).sum()) / hours,
     )
-    return [measured, _mean("your replicas, simulated", judged.recorded), _mean("HARMONY, simulated", judged.harmony)]
+    return [
+        measured,
+        _mean("your replicas, simulated", comparison.recorded),
+        _mean("HARMONY, simulated", comparison.harmony),
+    ]
 
 
 def _part(history: RecordedHistory, first: int, last: int) -> RecordedHistory:
@@ -61,30 +65,32 @@ def _part(history: RecordedHistory, first: int, last: int) -> RecordedHistory:
     )  # fmt: skip
 
 
-def _mean(who: str, lives: Sequence[RunResult]) -> Line:
+def _mean(who: str, runs: Sequence[RunResult]) -> Line:
     def of(value: Callable[[RunResult], float]) -> float:
-        return sum(map(value, lives)) / len(lives)
+        return sum(map(value, runs)) / len(runs)
 
-    worst = min(life.worst_window_attainment for life in lives)
+    worst = min(run.worst_window_attainment for run in runs)
     return Line(
         who, of(lambda x: x.attainment), None if math.isnan(worst) else worst, of(lambda x: x.gpu_hours),
         of(lambda x: x.mean_replicas), of(lambda x: x.switches_per_hour),
     )  # fmt: skip
 
 
-def caveats(history: RecordedHistory, filled: RecordedHistory, judged: Comparison, lines: Sequence[Line]) -> list[str]:
+def caveats(
+    history: RecordedHistory, filled: RecordedHistory, comparison: Comparison, lines: Sequence[Line]
+) -> list[str]:
     """What stands between these figures and the truth, in whole sentences."""
     found = [
-        f"Requests are drawn from the recorded rate of each minute (draws: {len(judged.harmony)}) and served by a "
-        f"simulated engine ({judged.terms.profile.name}"
+        f"Requests are drawn from the recorded rate of each minute (draws: {len(comparison.harmony)}) and served by a "
+        f"simulated engine ({comparison.terms.profile.name}"
         + (
-            f", its times multiplied by {judged.speed:.2f} to take as long per token as measured"
-            if judged.speed
+            f", its times multiplied by {comparison.speed:.2f} to take as long per token as measured"
+            if comparison.speed
             else ""
         )
         + "): compare the two simulated lines with each other, not with the measured one."
     ]
-    if judged.speed is None:
+    if comparison.speed is None:
         found.append("The engine was not fitted to yours: give --engine a profile of your own, or record token times.")
     measured, simulated = lines[0].attainment, lines[1].attainment
     if measured is None or simulated is None:
@@ -100,69 +106,73 @@ def caveats(history: RecordedHistory, filled: RecordedHistory, judged: Compariso
         found.append("Arrivals were not counted, only completions: what waited in a queue looks like less load.")
     if history.missing_ratio > 0:
         found.append(f"{history.missing_ratio:.1%} of the minutes were not recorded and are bridged.")
-    if float(filled.replicas.max()) >= judged.terms.max_replicas:
+    if float(filled.replicas.max()) >= comparison.terms.max_replicas:
         found.append("Your replicas reach --max-replicas: HARMONY could not go beyond what you had.")
     return found
 
 
-def verdict(judged: Comparison, lines: Sequence[Line]) -> str:
+def verdict(comparison: Comparison, lines: Sequence[Line]) -> str:
     """One sentence."""
     theirs, ours = lines[1], lines[2]
     assert theirs.attainment is not None
     assert ours.attainment is not None
     saved = 1 - ours.gpu_hours / theirs.gpu_hours if theirs.gpu_hours > 0 else 0.0
-    kept = "keeps" if ours.attainment >= judged.terms.share else "misses"
+    kept = "keeps" if ours.attainment >= comparison.terms.share else "misses"
     return (
-        f"HARMONY {kept} the objective of {judged.terms.share:.1%} with {ours.attainment:.2%} good requests against "
-        f"{theirs.attainment:.2%}, on {abs(saved):.0%} {'fewer' if saved >= 0 else 'more'} GPU-hours."
+        f"HARMONY {kept} the objective of {comparison.terms.share:.1%} with {ours.attainment:.2%} good requests "
+        f"against {theirs.attainment:.2%}, on {abs(saved):.0%} {'fewer' if saved >= 0 else 'more'} GPU-hours."
     )
 
 
 def write_report(
-    folder: Path, history: RecordedHistory, filled: RecordedHistory, judged: Comparison, picture: Path | None
+    folder: Path, history: RecordedHistory, filled: RecordedHistory, comparison: Comparison, picture: Path | None
 ) -> dict[str, Any]:
     """Write the report as a page and as text, and return its data.
 
     Raises:
         HarmonyError: the folder cannot be written.
     """
-    lines = lines_of(filled, judged)
+    lines = lines_of(filled, comparison)
     page = ReportPage(
         title=f"HARMONY backtest of {history.workload}",
         heading="What would HARMONY have done?",
-        summary=verdict(judged, lines),
+        summary=verdict(comparison, lines),
         headings=_HEADINGS,
         rows=[_cells(line) for line in lines],
         picture=picture,
         picture_text="Load, replicas and good requests",
-        terms=_terms(history, judged),
+        terms=_terms(history, comparison),
         notes_heading="How far to trust it",
-        notes=caveats(history, filled, judged, lines),
+        notes=caveats(history, filled, comparison, lines),
     )
     page.write(folder / TEXT, folder / PAGE)
-    return dict(plain(_data(history, judged, lines, page)))
+    return dict(plain(_data(history, comparison, lines, page)))
 
 
-def _data(history: RecordedHistory, judged: Comparison, lines: Sequence[Line], page: ReportPage) -> dict[str, Any]:
+def _data(history: RecordedHistory, comparison: Comparison, lines: Sequence[Line], page: ReportPage) -> dict[str, Any]:
     pairs = [
-        [getattr(life, name) for life in lives]
+        [getattr(run, name) for run in runs]
         for name in ("attainment", "gpu_hours")
-        for lives in (judged.harmony, judged.recorded)
+        for runs in (comparison.harmony, comparison.recorded)
     ]
-    several = len(judged.harmony) > 1
+    several = len(comparison.harmony) > 1
     return {
         "workload": history.workload,
         "start": _day(history.start_ms),
         "hours": history.hours,
-        "scored_hours": (judged.score[1] - judged.score[0]) / 3600,
+        "scored_hours": (comparison.score[1] - comparison.score[0]) / 3600,
         "missing_ratio": history.missing_ratio,
         "objective": {
-            "ttft_s": judged.terms.objective.ttft_s,
-            "tpot_s": judged.terms.objective.tpot_s,
-            "share": judged.terms.share,
+            "ttft_s": comparison.terms.objective.ttft_s,
+            "tpot_s": comparison.terms.objective.tpot_s,
+            "share": comparison.terms.share,
         },
-        "lead_time_s": judged.terms.lead_s,
-        "engine": {"profile": judged.terms.profile.name, "speed": judged.speed, "capacity_rps": judged.capacity_rps},
+        "lead_time_s": comparison.terms.lead_s,
+        "engine": {
+            "profile": comparison.terms.profile.name,
+            "speed": comparison.speed,
+            "capacity_rps": comparison.capacity_rps,
+        },
         "lines": [{name: getattr(line, name) for name in Line.__dataclass_fields__} for line in lines],
         "harmony_minus_recorded": {
             "attainment": paired_interval(pairs[0], pairs[1]) if several else None,
@@ -189,34 +199,41 @@ def _cells(line: Line) -> tuple[str, ...]:
     return (line.who, share(line.attainment), worst, *figures)
 
 
-def _terms(history: RecordedHistory, judged: Comparison) -> str:
-    t = judged.terms
+def _terms(history: RecordedHistory, comparison: Comparison) -> str:
+    t = comparison.terms
     return (
         f"{history.workload}, {history.hours:.1f} hours from {_day(history.start_ms)}; objective: {t.share:.1%} of "
         f"the requests with their first token within {t.objective.ttft_s:g} s and {t.objective.tpot_s:g} s per further "
         f"token; lead time {t.lead_s:g} s; {t.min_replicas} to {t.max_replicas} replicas of "
-        f"{t.profile.gpus_per_replica} GPUs; one replica of {t.profile.name} carries {judged.capacity_rps:.2f} "
+        f"{t.profile.gpus_per_replica} GPUs; one replica of {t.profile.name} carries {comparison.capacity_rps:.2f} "
         f"requests/s; HARMONY with ε = {t.policy.epsilon:g}, untuned, scored once its context was full."
     )
 
 
-def draw(where: Path, history: RecordedHistory, judged: Comparison) -> Path:
+def draw(where: Path, history: RecordedHistory, comparison: Comparison) -> Path:
     """Draw the runs of the first seed.
 
     Raises:
         HarmonyError: matplotlib is missing, or the file cannot be written.
     """
     at_s = np.arange(len(history.rate_rps), dtype=np.float64) * BIN_S
-    replicas = {"your scaler": history.replicas, "HARMONY": ready_replicas(judged.harmony[0], at_s)}
+    replicas = {"your scaler": history.replicas, "HARMONY": ready_replicas(comparison.harmony[0], at_s)}
     return draw_backtest(
-        where, history.workload, at_s, history.rate_rps, replicas, judged.good, judged.terms.share, judged.score[0]
+        where,
+        history.workload,
+        at_s,
+        history.rate_rps,
+        replicas,
+        comparison.good,
+        comparison.terms.share,
+        comparison.score[0],
     )
 
 
-def ready_replicas(life: RunResult, at_s: NDArray[np.float64]) -> NDArray[np.int64]:
+def ready_replicas(run: RunResult, at_s: NDArray[np.float64]) -> NDArray[np.int64]:
     """Ready replicas at these instants."""
     count = np.zeros(len(at_s), dtype=np.int64)
-    for replica in life.replicas:
+    for replica in run.replicas:
         if not math.isnan(replica.ready_s):
             end_s = min(x for x in (replica.drain_s, replica.release_s, math.inf) if not math.isnan(x))
             count += (at_s >= replica.ready_s) & (at_s < end_s)

@@ -1,4 +1,4 @@
-"""`harmony bench inference`: what a forecast costs by batch size, beside the matrix products it cannot do without."""
+"""`harmony bench inference`: cost of a forecast by batch size, beside the matrix products of its network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""`harmony bench latency`: from the broker's stamp of the tick that closes a slot to the decision on its topic."""
+"""`harmony bench latency` and `harmony bench recovery`: how soon decisions come, in steady state and after a kill.
+
+Latency runs from the broker's stamp of the tick that closes a slot to the decision on its topic. Recovery runs from
+`kill -9` of a worker to the first new decision, and to the first one of the last workload.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,7 @@ from streams.log import LogRecord
 from streams.pages.codec import slot_of_page
 from streams.runtime.restore import LogReader
 
-# Where a decision's time went, by the broker's stamps: read back from the topics once nothing is measured any more.
+# Time per stage by the broker's stamps, read back from the topics after the measurement.
 
 
 Place = tuple[int, int]
@@ -227,7 +231,7 @@ def _show(results: Sequence[dict[str, Any]]) -> None:
     print_table(headings, rows, note)
 
 
-# `harmony bench recovery`: kill -9, start again, and the first and last new decision of a whole fleet.
+# Recovery.
 
 
 _BEFORE_S = 0.2

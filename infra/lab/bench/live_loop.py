@@ -1,4 +1,4 @@
-"""A worker process fed in real time: history in one go, then so many samples per second, a tick at every slot's end."""
+"""Load for a worker process in real time: its history at once, then samples at a fixed rate and a tick per slot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`harmony bench scale`: what a workload and a sample cost as the fleet grows, in CPU time and in memory.
+"""`harmony bench scale`: CPU time and memory per workload and sample as the fleet grows.
 
 Fleets of every size without model and planner, which shows what the streams cost; then all that a worker does for them.
 """
@@ -184,7 +184,7 @@ def _rows(results: Mapping[str, Any]) -> list[tuple[str, ...]]:
     ]
 
 
-# One fleet size of `harmony bench scale`: stages 1 and 2 without Kafka, model and planner, in a process of its own.
+# The measured process: stages 1 and 2 of one fleet size, without Kafka, model and planner.
 #
 # Run as `python -m infra.lab.bench.scale '{"workloads": 1000, "slots": 3, "seed": 1}'`; a JSON line ends its
 # stdout. With `"planned": true` every slot is forecast, planned and decided, as in a worker.

@@ -1,4 +1,4 @@
-"""Who takes part: each subject is a process of its own that reads the same topic and prints one JSON line."""
+"""Subjects of `harmony bench ingest`: each is a process that reads the same topic and prints one JSON line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TIMEOUT_S = 240.0
 
 @dataclass(frozen=True, slots=True)
 class BenchSubject:
-    """One competitor.
+    """A program that is measured.
 
     Attributes:
         name: as shown.
@@ -44,7 +44,7 @@ class BenchSubject:
 
 @dataclass(frozen=True, slots=True)
 class SubjectResult:
-    """What one process needed for its samples, from its first batch to its last acknowledged output."""
+    """Cost of one process, from its first batch to its last acknowledged output."""
 
     samples: int
     outputs: int
@@ -63,12 +63,12 @@ class SubjectResult:
 
 
 def harmony_subject() -> BenchSubject:
-    """This project's stage 1."""
+    """Return stage 1 of this project."""
     return BenchSubject("harmony", (sys.executable, "-m", f"{__package__}.ingest_subject"))
 
 
 def rival(name: str, script: str, python: str = sys.executable, share: float = 1.0) -> BenchSubject:
-    """A frozen rival of `tests/bench/rivals`.
+    """Return a rival of `tests/bench/rivals`.
 
     Raises:
         HarmonyError: this installation does not have it.

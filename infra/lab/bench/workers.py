@@ -1,4 +1,4 @@
-"""`harmony bench workers`: the same load on one worker, on several, and on the roles in processes of their own."""
+"""`harmony bench workers`: one load on one worker, on several, and on separate processes per role."""
 
 from __future__ import annotations
 

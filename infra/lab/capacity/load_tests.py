@@ -279,7 +279,7 @@ _FEW_MISSES: Final = 2.0  # allowed in a test, below which one request more or f
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCapacity:
-    """Requests/s of one replica, the factor that it may be off by, and what is to be said of it."""
+    """Requests/s of one replica, its uncertainty as a factor, and remarks for the user."""
 
     capacity_rps: float
     off_by: float

@@ -1,4 +1,4 @@
-"""Is the stated risk right? P(miss) as published with each decision against what then happened.
+"""Calibration of the stated risk: P(miss) of each decision against what then happened.
 
 A decision at an origin states the chance that fewer than the objective's share of the requests arriving in
 [origin + lead time, + commit time) are good. Decisions follow each other faster than windows end, so intervals are

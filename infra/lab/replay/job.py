@@ -1,4 +1,4 @@
-"""The job behind `harmony replay`: check what was asked, prepare the cell, run it, print and write the results."""
+"""Job of `harmony replay`: check the options, prepare the cell, run it, print and write the results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from infra.simulator.ledger import Objective
 from infra.simulator.profiles import ProfileError, named_profile
 from infra.simulator.rate_files import read_rates
 
-# What a replay is asked for, checked before anything runs: one sentence and exit code 2 for what cannot be meant.
+# Checks before anything runs: a wrong option ends with one sentence and exit code 2.
 
 
 _MOST_REPLICAS: Final = 100_000  # of which the first need is searched by simulation
@@ -66,16 +66,16 @@ def told_capacity(text: str) -> tuple[float, float | None]:
     """`times`, or `times:off_by`."""
     times, _, off_by = text.partition(":")
     try:
-        told = float(times), float(off_by) if off_by else None
+        capacity = float(times), float(off_by) if off_by else None
     except ValueError:
-        told = math.nan, None
-    if not (0.01 <= told[0] <= 100 and (told[1] is None or 1.01 <= told[1] <= 2.5)):
+        capacity = math.nan, None
+    if not (0.01 <= capacity[0] <= 100 and (capacity[1] is None or 1.01 <= capacity[1] <= 2.5)):
         raise HarmonyError(
             "--told-capacity must be times of the load test's figure of 0.01 to 100, such as 2.2, or 2.2:2 with a "
             f"factor of 1.01 to 2.5 that it may be off by, got {text!r}.",
             2,
         )
-    return told
+    return capacity
 
 
 def check_slo(ttft_s: float, tpot_s: float, share: float) -> None:
@@ -119,7 +119,7 @@ def policy_with(epsilon: float | None, guards: str, *, tuned: bool) -> Policy:
 
 
 def short_sight(policies: tuple[str, ...], policy: Policy, step_s: float, lead_s: float) -> str | None:
-    """A word to who lets HARMONY see less far than a start takes: it then gives no replica up."""
+    """Return a warning if the forecast horizon is shorter than the lead time; HARMONY then removes no replica."""
     sight_s = policy.max_horizon * step_s
     if sight_s >= lead_s or not any(name in HARMONY_VARIANTS for name in policies):
         return None
@@ -144,9 +144,9 @@ def read_lead_time(text: str) -> tuple[float, float, MixedStarts | None]:
     quick, kinds, slow = text.partition("/")
     if kinds:
         slow_s, _, share = slow.partition(":")
-        told = MixedStarts(_number(quick), _number(slow_s), _number(share))
-        if 0 < told.quick_s <= told.slow_s <= _LONGEST_LEAD_S and 0 < told.slow_share < 1:
-            return told.mean_s, 0.0, told
+        starts = MixedStarts(_number(quick), _number(slow_s), _number(share))
+        if 0 < starts.quick_s <= starts.slow_s <= _LONGEST_LEAD_S and 0 < starts.slow_share < 1:
+            return starts.mean_s, 0.0, starts
     else:
         mean, _, sigma = text.partition("~")
         mean_s, sigma_log = _number(mean), _number(sigma) if sigma else 0.0
@@ -168,7 +168,7 @@ def _number(text: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """What the command line asks for, unchecked."""
+    """Options of the command line, unchecked."""
 
     requests: Path | None
     rate: str | None
@@ -208,7 +208,7 @@ class ReplayRequest:
 
 
 def run_replay(q: ReplayRequest) -> None:
-    """Do it.
+    """Run the replay and write what was asked for.
 
     Raises:
         HarmonyError: a load, profile, policy, bound or objective that cannot be used; one sentence, exit code 2.
@@ -244,7 +244,7 @@ def run_replay(q: ReplayRequest) -> None:
     if short is not None:
         say(short)
     known = replace(cell.known, policy=policy, told_times=times, told_off_by=off_by)
-    cell = replace(cell, known=known, scored=_as_told(cell.scored, q.first_seed, faults))
+    cell = replace(cell, known=known, scored=_with_faults(cell.scored, q.first_seed, faults))
     result = run_cell(
         cell, wanted, q.seeds, tuned=q.tune, oracle_budget=q.oracle, rate_budget=q.oracle_rate,
         surprises=surprises, log_dir=q.log_dir, jobs=q.jobs, progress=lambda what: say(f"{cell.name}: {what}"),
@@ -287,7 +287,7 @@ def _check_load(q: ReplayRequest) -> None:
         raise HarmonyError("--prompt-tokens and --output-tokens are of a rate file: recorded requests have theirs.", 2)
 
 
-def _as_told(
+def _with_faults(
     scored: Callable[[int], Setting], first_seed: int, faults: tuple[TelemetryFault, ...]
 ) -> Callable[[int], Setting]:
     return lambda run: scored(first_seed + run).with_faults(faults)

@@ -41,51 +41,52 @@ from streams.records.schema import encode_tick, record_key
 from streams.topics import Topics
 from streams.windows.coarse import COARSE_STEP_MS, CoarseRow
 
-# What the planner is told in ablations: its capacity and its lead time as certain as a setting, not learned.
+# Ablations of learning: the declared capacity or lead time replaces the learned one and counts as certain.
 
 
-_CERTAIN_COUNT: Final = 1e9  # outcomes seen, all of them alike
+_CERTAIN_COUNT: Final = 1e9
+"""Pseudo-observations, all alike, that make a posterior as good as certain."""
 
 StateOverride = Callable[[WorkloadState], WorkloadState]
 
 
 class FixedCapacity(CapacityPosterior):
-    """Always the declared figure, to within the width of one cell; the curve of misses is the prior's."""
+    """A posterior with all its mass in the grid cell of the declared capacity; its miss curve is the prior's."""
 
     def __init__(self, declared_rps: float, objective: float) -> None:
         super().__init__(declared_rps, objective=objective)
         self._log_rps = float(np.log(declared_rps))
 
     def cumulative(self) -> tuple[float, NDArray[np.float64]]:
-        """As of a posterior."""
+        """Return the lower edge of the grid (log requests/s) and the cumulative distribution on it."""
         below = GRID // 2
         return self._log_rps - (below + 0.5) * SPACING, np.repeat((0.0, 1.0), (below + 1, GRID - below))
 
 
 def fixed_lead_time(lead_s: float) -> LeadTimePosterior:
-    """One that is always as long as declared."""
+    """Return a lead-time posterior that is certain of `lead_s`."""
     seen = LeadTimePosterior(lead_s).snapshot()
     certain = {"count": _CERTAIN_COUNT, "scale": 1.0 / _CERTAIN_COUNT}
     return LeadTimePosterior.restore(seen | certain, lead_s)
 
 
 def declared_capacity(state: WorkloadState) -> WorkloadState:
-    """Whatever was observed since."""
+    """Return the state with the declared capacity in place of the learned one."""
     declared = state.spec.capacity_rps
     return state if declared is None else replace(state, capacity=FixedCapacity(declared, state.spec.slo.objective))
 
 
 def declared_lead_time(state: WorkloadState) -> WorkloadState:
-    """Whatever the outcomes say."""
+    """Return the state with the declared lead time in place of the learned one."""
     return replace(state, lead=fixed_lead_time(state.spec.lead_time_s))
 
 
 class OverriddenEngine:
-    """An engine that is told something else than what has been learned."""
+    """Engine of an ablation: it changes the learned state before the planner sees it."""
 
-    def __init__(self, inner: ForecastEngine, certainty: StateOverride) -> None:
+    def __init__(self, inner: ForecastEngine, state_override: StateOverride) -> None:
         self._inner = inner
-        self._certainty = certainty
+        self._state_override = state_override
 
     @property
     def fingerprint(self) -> str:
@@ -99,8 +100,8 @@ class OverriddenEngine:
         self, subjects: Sequence[Subject], origin_ts_ms: int, with_forecast: bool, partition_size: int
     ) -> Answers:
         """As an engine does."""
-        told = [replace(subject, state=self._certainty(subject.state)) for subject in subjects]
-        return await self._inner.plan(told, origin_ts_ms, with_forecast, partition_size)
+        overridden = [replace(subject, state=self._state_override(subject.state)) for subject in subjects]
+        return await self._inner.plan(overridden, origin_ts_ms, with_forecast, partition_size)
 
 
 _TOPICS = Topics(partitions=1)
@@ -112,7 +113,7 @@ class MemoryLoop:
     Args:
         policy: as the worker would load it.
         stream: grace and skew 0 are right here: nothing is late.
-        certainty: what the planner is told in place of what was learned, for ablations.
+        state_override: replaces the learned state that the planner sees, for ablations.
         meter: of stage 2; None: nothing is measured.
     """
 
@@ -121,7 +122,7 @@ class MemoryLoop:
         policy: Policy,
         stream: StreamConfig,
         forecaster: Forecaster,
-        certainty: StateOverride | None = None,
+        state_override: StateOverride | None = None,
         meter: Meter | None = None,
     ) -> None:
         self._stream = stream
@@ -129,8 +130,8 @@ class MemoryLoop:
         self._ingest = IngestKernel(0, "requests", stream, DEFAULT_CATALOGUE, _TOPICS)
         batcher = MicroBatcher(_direct(forecaster), deadline_s=0.0)
         engine: ForecastEngine = Engine(forecaster, batcher, policy, DEFAULT_CATALOGUE, stream.step_ms, meter)
-        if certainty is not None:
-            engine = OverriddenEngine(engine, certainty)
+        if state_override is not None:
+            engine = OverriddenEngine(engine, state_override)
         self._forecast = ForecastKernel(0, stream, DEFAULT_CATALOGUE, _TOPICS, policy, engine, meter)
         self._decide = DecideKernel(policy, stream, _TOPICS)
         self._offsets = {"telemetry": 0, "pages": 0, "plans": 0}
@@ -159,8 +160,8 @@ class MemoryLoop:
                         self.decisions.append(decode_decision(out.value))
         return commands
 
-    def know_past(self, workload: str, past: PriorDays, start_ts_ms: int) -> None:
-        """Begin with what came before the first slot, once the workload is known.
+    def restore_history(self, workload: str, past: PriorDays, start_ts_ms: int) -> None:
+        """Load what came before the first slot; the workload must exist.
 
         Args:
             start_ts_ms: when the past ends; a full ten minutes.

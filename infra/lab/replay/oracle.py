@@ -1,4 +1,4 @@
-"""What a clairvoyant would have paid: schedules searched with known arrivals, on the same engine.
+"""Clairvoyant oracles: the cheapest schedules found with known arrivals, on the same engine.
 
 Three bounds: moves that are free and instant, moves that take the cell's own lead time, and these for one who knows
 the rate of the arrivals and the laws of their lengths for ever, but not the draw. A schedule says how many replicas
@@ -83,7 +83,7 @@ class OracleSchedule:
     """The best schedule found, its run, and how many simulations it took."""
 
     schedule: Schedule
-    lived: RunResult
+    run: RunResult
     simulations: int
 
 
@@ -102,7 +102,7 @@ class _Search:
         schedule = Schedule(self.bin_s, np.clip(ready, self.setting.min_replicas, self.setting.max_replicas))
         self.used += 1
         runs = [run_schedule(schedule, setting, seed) for seed, setting in self.draws]
-        tried = _TrialMeans(fmean(lived.attainment for lived in runs), fmean(lived.gpu_hours for lived in runs))
+        tried = _TrialMeans(fmean(run.attainment for run in runs), fmean(run.gpu_hours for run in runs))
         if tried.attainment >= self.setting.share and (self.best is None or tried.gpu_hours < self.best[0] - 1e-9):
             self.best = (tried.gpu_hours, schedule, runs[0])
         return tried
@@ -171,8 +171,8 @@ def _best_schedule(search: _Search, work: Float) -> OracleSchedule | None:
         return None
     for _, ready in sorted(starts, key=lambda s: s[0])[:_FINALISTS]:
         _trim(search, ready)
-    _, schedule, lived = search.best
-    return OracleSchedule(schedule, lived, search.used)
+    _, schedule, run = search.best
+    return OracleSchedule(schedule, run, search.used)
 
 
 def _work_per_bin(setting: Setting, bin_s: float) -> Float:
@@ -210,11 +210,11 @@ def _bisect(search: _Search, work: Float, window: int, deviations: float) -> tup
             break
         middle = (low + high) / 2
         ready = _family(work, window, deviations, math.exp(middle))
-        lived = search.run(ready)
-        if lived.attainment >= search.setting.share:
+        run = search.run(ready)
+        if run.attainment >= search.setting.share:
             low = middle
-            if found is None or lived.gpu_hours < found[0]:
-                found = (lived.gpu_hours, ready)
+            if found is None or run.gpu_hours < found[0]:
+                found = (run.gpu_hours, ready)
         else:
             high = middle
     return found
@@ -234,8 +234,8 @@ def _trim(search: _Search, start: Counts) -> None:
                 continue
             part[:] = np.maximum(part - 1, search.setting.min_replicas)
             best = search.best
-            lived = search.run(trial)
-            if lived.attainment >= share and best is not None and lived.gpu_hours <= best[0]:
+            run = search.run(trial)
+            if run.attainment >= share and best is not None and run.gpu_hours <= best[0]:
                 ready = trial
 
 
@@ -244,23 +244,22 @@ def _lengths(search: _Search) -> Sequence[int]:
     return sorted({max(1, span // parts) for parts in (6, 12, 24, 48)}, reverse=True)
 
 
-# What the best scaler would have kept and paid to which nothing announced the load's surprises.
+# The non-anticipative oracle: it knows the whole load except the surprises, which it sees only when they begin.
 #
-# It knows the load for ever, but of each surprise, and of what follows, it learns when that begins. So what is ready
-# within a lead time of it was ordered before, for the load as it seemed: the best schedule found for a load in which
-# what came just before goes on for as long (`surprises.without`), which rises no further in these bins than it did
-# before. Against the surprise it can only hold a share more replicas, at all times, for it does not know when; and
-# clear the queue fast.
+# Replicas that are ready within a lead time of a surprise were ordered before it, for the load as it then seemed. That
+# schedule is found for a counterfactual load, in which the last lead time repeats (`without_surprises`). Against a
+# surprise the oracle can hold a reserve, a constant share more replicas at all times. Afterwards it can clear the
+# queue.
 #
-#     the load as it seems ─▶ best schedule ─▶ a share more, + to clear the queue ─▶ carried out on the load as it comes
+#     counterfactual load ─▶ best schedule ─▶ reserve, and replicas that clear the queue ─▶ run on the real load
 #
-# As `oracle`: the best that was found, not a proven optimum.
+# The result is the best schedule found, not a proven optimum.
 
 
-# What begins in a load without a word before it: told by second, or found where a rate file rises so many times.
+# Surprises of a load: named by second, or found where the rate rises by a factor within the lead time.
 #
-# A surprise is the load's, not a policy's: what a scaler could have known of it is nobody's to say. So it is named by
-# who asks, by a rule that is written down, or, for the loads that are made of one, with the load.
+# A surprise is a property of the load, not of a policy. It is named on the command line, by a fixed rule, or, for
+# built-in loads, with the load.
 
 
 _BUILT_IN: Final = {"flash-crowd": "1800", "regime-shift": "2400", "longer-answers": "7200"}
@@ -270,7 +269,7 @@ _MAX_SURPRISES: Final = 1_000  # surprises
 
 @dataclass(frozen=True, slots=True)
 class SurpriseOptions:
-    """Which surprises are meant: at these seconds of what is scored, or where a rate rises by this factor."""
+    """Surprises: at these seconds of the scored interval, or wherever the rate rises by this factor."""
 
     at_s: tuple[float, ...] = ()
     factor: float | None = None
@@ -373,9 +372,9 @@ _RESERVE_RATIO: Final = 1.1  # shares held ready are powers of this, less one
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReserveRun:
-    """A run, and how large a share of replicas it held beside, ready for surprises."""
+    """A run, and the share of replicas that it held in reserve for surprises."""
 
-    lived: RunResult
+    run: RunResult
     held_ready: float
 
 
@@ -416,8 +415,8 @@ def causal_bound(setting: Setting, seed: int, surprises_s: Sequence[float], budg
         return None
     search = _ReserveSearch(setting, seed, bases, [_first_free(at_s, lead_s) for at_s in surprises_s])
     unready = search.runs(0)
-    most = max(lived.attainment for lived in unready) - _ATTAINMENT_TOLERANCE
-    cheapest = min((lived for lived in unready if lived.attainment >= most), key=lambda lived: lived.gpu_hours)
+    most = max(run.attainment for run in unready) - _ATTAINMENT_TOLERANCE
+    cheapest = min((run for run in unready if run.attainment >= most), key=lambda run: run.gpu_hours)
     ready = search.least()
     return CausalSchedules(ReserveRun(cheapest, 0.0), ready, used + search.used)
 
@@ -459,10 +458,10 @@ class _ReserveSearch:
                 ready = np.clip(ready, setting.min_replicas, setting.max_replicas)
                 runs.append(run_schedule(Schedule(_SURPRISE_BIN_S, ready), setting, self._seed))
         self.used += len(runs)
-        for lived in runs:
-            cheaper = self._best is None or lived.gpu_hours < self._best.lived.gpu_hours
-            if lived.attainment >= setting.share and cheaper:
-                self._best = ReserveRun(lived, _RESERVE_RATIO**power - 1.0)
+        for run in runs:
+            cheaper = self._best is None or run.gpu_hours < self._best.run.gpu_hours
+            if run.attainment >= setting.share and cheaper:
+                self._best = ReserveRun(run, _RESERVE_RATIO**power - 1.0)
         return runs
 
     def least(self) -> ReserveRun | None:
@@ -474,6 +473,6 @@ class _ReserveSearch:
             self.runs(high)
         while self._best is not None and high - low > 1:
             middle = (low + high) // 2
-            kept = any(lived.attainment >= self._setting.share for lived in self.runs(middle))
+            kept = any(run.attainment >= self._setting.share for run in self.runs(middle))
             low, high = (low, middle) if kept else (middle, high)
         return self._best

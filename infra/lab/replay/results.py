@@ -47,21 +47,21 @@ class PairedDifference(NamedTuple):
     gpu_hours_ratio: Interval
 
 
-def windows_of(lived: RunResult) -> tuple[Window, ...]:
+def windows_of(run: RunResult) -> tuple[Window, ...]:
     """Those of the scored interval: ten minutes in loads of about an hour, else an hour; the last may be shorter."""
-    start_s, end_s = lived.setting.load.score
+    start_s, end_s = run.setting.load.score
     length_s = window_s(start_s, end_s)
     edges = [*np.arange(start_s, end_s - 1e-6, length_s).tolist(), end_s]
-    objective = lived.setting.objective
-    scored = [request for request in lived.requests if start_s <= request.arrival_s < end_s]
+    objective = run.setting.objective
+    scored = [request for request in run.requests if start_s <= request.arrival_s < end_s]
     place = np.searchsorted(edges, [request.arrival_s for request in scored], side="right") - 1
     num = len(edges) - 1
     requests = np.bincount(place, minlength=num)
     good = np.bincount(place, weights=[objective.met(request) for request in scored], minlength=num)
-    gpus = lived.setting.profile.gpus_per_replica
-    held_s = [held_seconds(lived.replicas, begin_s, until_s) for begin_s, until_s in pairwise(edges)]
-    told = zip(requests.tolist(), good.tolist(), held_s, strict=True)
-    return tuple(Window(count, round(kept), gpus * its_s) for count, kept, its_s in told)
+    gpus = run.setting.profile.gpus_per_replica
+    held_s = [held_seconds(run.replicas, begin_s, until_s) for begin_s, until_s in pairwise(edges)]
+    columns = zip(requests.tolist(), good.tolist(), held_s, strict=True)
+    return tuple(Window(count, round(good_count), gpus * seconds) for count, good_count, seconds in columns)
 
 
 def paired_windows(
@@ -75,7 +75,7 @@ def paired_windows(
     Args:
         ours, theirs: per seed the windows of a run, of the same times.
     """
-    runs = [(*mine, *its) for mine, its in zip(_sum_by_window(ours), _sum_by_window(theirs), strict=True)]
+    runs = [(*first, *second) for first, second in zip(_sum_by_window(ours), _sum_by_window(theirs), strict=True)]
     if len(runs) < 2:
         return None
     facts = np.asarray(runs, dtype=np.float64)
@@ -134,22 +134,22 @@ class Row:
     windows: tuple[Window, ...] = ()
 
 
-def row_of(policy: str, params: str, lived: RunResult, holds: dict[str, int], forecasts: dict[str, int]) -> Row:
+def row_of(policy: str, params: str, run: RunResult, holds: dict[str, int], forecasts: dict[str, int]) -> Row:
     """The figures of a run."""
     return Row(
         policy,
-        lived.seed,
+        run.seed,
         params,
-        lived.attainment,
-        lived.worst_window_attainment,
-        lived.gpu_hours,
-        lived.mean_replicas,
-        lived.switches_per_hour,
-        *lived.ttft_s,
-        *lived.tpot_s,
+        run.attainment,
+        run.worst_window_attainment,
+        run.gpu_hours,
+        run.mean_replicas,
+        run.switches_per_hour,
+        *run.ttft_s,
+        *run.tpot_s,
         holds,
         forecasts,
-        windows_of(lived),
+        windows_of(run),
     )
 
 
@@ -341,22 +341,22 @@ def _shares(rows: Sequence[Row], what: str) -> str:
 # Logs, from which every figure can be computed again.
 
 
-def write_logs(directory: Path, policy: str, lived: RunResult) -> None:
+def write_logs(directory: Path, policy: str, run: RunResult) -> None:
     """`requests.csv` and `replicas.csv` under `<directory>/<policy>-<seed>`; a time that never came is empty."""
-    where = directory / f"{policy}-{lived.seed}"
+    where = directory / f"{policy}-{run.seed}"
     where.mkdir(parents=True, exist_ok=True)
     with (where / "requests.csv").open("w", newline="", encoding="utf-8") as out:
         lines = csv.writer(out)
         lines.writerow(
             ["request_id", "arrival_s", "prompt_tokens", "output_tokens", "replica_id", "first_token_s", "finish_s"]
         )
-        for r in lived.requests:
+        for r in run.requests:
             times = (_time(r.first_token_s), _time(r.finish_s))
             lines.writerow([r.request_id, repr(r.arrival_s), r.prompt_tokens, r.output_tokens, r.replica_id, *times])
     with (where / "replicas.csv").open("w", newline="", encoding="utf-8") as out:
         lines = csv.writer(out)
         lines.writerow(["replica_id", "command_s", "ready_s", "drain_s", "release_s"])
-        for p in lived.replicas:
+        for p in run.replicas:
             life = (p.command_s, p.ready_s, p.drain_s, p.release_s)
             lines.writerow([p.replica_id, *(_time(t) for t in life)])
 

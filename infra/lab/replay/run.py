@@ -1,4 +1,4 @@
-"""A cell from end to end: tune every policy, run every seed, find the oracles."""
+"""Run of a cell: tune every policy, simulate every seed, and search the oracles."""
 
 from __future__ import annotations
 
@@ -34,18 +34,21 @@ from infra.lab.replay.setting import Setting
 from infra.lab.replay.simulation import Controller, HarmonyController, RunResult, simulate
 from infra.simulator.cluster import Cluster
 
-# Every policy gets the same number of trials, at most, on the training part; the cheapest to keep the objective wins.
+# Tuning. Every policy has at most the same number of trials on the training part. The cheapest that meets the objective
+# wins.
 #
-# Where none kept it, the cheapest of those that missed about as little as the best does: of misses that no candidate
-# could help, one request more or less would else decide what is spent. The static peak knows the load instead: it is
-# the fewest constant replicas that keep the objective on the part that is scored.
+# If none meets it, the cheapest of those with about the fewest misses wins. Otherwise one request more or less would
+# decide the cost. The static peak uses hindsight: it is the smallest constant count that meets the objective on the
+# scored part.
 #
-# A candidate that only just kept the objective in its trial will miss it as often as not, so that a trial must stay
-# within `MARGIN` of the misses allowed; the same for every policy.
+# A candidate that just meets the objective in its trial misses it later about half of the time. A trial must therefore
+# stay within `MARGIN` of the allowed misses.
 
 
 MARGIN = 0.6
-_EQUAL_MISS_FACTOR = 1.05  # times the fewest misses, which nobody would pay for to avoid
+"""Share of the allowed misses that a trial may use."""
+_EQUAL_MISS_FACTOR = 1.05
+"""Trials with up to this multiple of the fewest misses count as equally good."""
 
 
 def tune(
@@ -80,8 +83,8 @@ def _wanted(training: Setting) -> float:
 
 
 def _run_trial(choice: PolicyChoice, setting: Setting, known: OperatorKnowledge, seed: int) -> Trial:
-    lived = simulate(setting, controller_of(choice, known), seed)
-    return Trial(choice, lived.attainment, lived.gpu_hours)
+    run = simulate(setting, controller_of(choice, known), seed)
+    return Trial(choice, run.attainment, run.gpu_hours)
 
 
 def _bisect(
@@ -202,24 +205,24 @@ def _run_policy(task: tuple[object, ...]) -> tuple[PolicyChoice, list[Trial], li
             controllers.append(make(s, c, k))  # noqa: B023 - used up before the next turn
             return controllers[-1]  # noqa: B023
 
-        lived = simulate(setting, new, seed)
-        rows.append(_row(choice, lived, controllers[0]))
-        risks += _stated(lived, controllers[0])
+        run = simulate(setting, new, seed)
+        rows.append(_row(choice, run, controllers[0]))
+        risks += _stated(run, controllers[0])
         if log_dir is not None:
-            write_logs(Path(str(log_dir)), choice.policy, lived)
+            write_logs(Path(str(log_dir)), choice.policy, run)
     return choice, trials, rows, risks
 
 
-def _stated(lived: RunResult, controller: Controller) -> list[StatedRisk]:
+def _stated(run: RunResult, controller: Controller) -> list[StatedRisk]:
     if not isinstance(controller, HarmonyController):
         return []
-    s = lived.setting
+    s = run.setting
     return stated_risks(
-        controller.decisions, lived.requests, s.objective, s.share, s.load.score, s.start_ts_ms, Policy().commit_s
+        controller.decisions, run.requests, s.objective, s.share, s.load.score, s.start_ts_ms, Policy().commit_s
     )
 
 
-def _row(choice: PolicyChoice, lived: RunResult, controller: Controller) -> Row:
+def _row(choice: PolicyChoice, run: RunResult, controller: Controller) -> Row:
     holds: Counter[str] = Counter()
     forecasts: Counter[str] = Counter()
     if isinstance(controller, HarmonyController):
@@ -227,7 +230,7 @@ def _row(choice: PolicyChoice, lived: RunResult, controller: Controller) -> Row:
             if decision.action == "hold":
                 holds[decision.reason] += 1
             forecasts[decision.forecast.source or "none"] += 1
-    return row_of(choice.policy, str(choice), lived, dict(holds), dict(forecasts))
+    return row_of(choice.policy, str(choice), run, dict(holds), dict(forecasts))
 
 
 def _distinct(settings: list[Setting]) -> list[Setting]:
@@ -243,7 +246,7 @@ def _bound(setting: Setting, seed: int, budget: int, *, free_moves: bool = False
     found = find_schedule(setting, seed, free_moves=free_moves, budget=budget)
     if found is None:
         return None
-    return _bound_of(found.lived, found.simulations)
+    return _bound_of(found.run, found.simulations)
 
 
 def _rate_bounds(scored: Callable[[int], Setting], settings: list[Setting], budget: int) -> dict[int, Bound]:
@@ -251,11 +254,11 @@ def _rate_bounds(scored: Callable[[int], Setting], settings: list[Setting], budg
     if found is None:
         return {}
     runs = [run_schedule(found.schedule, setting, seed) for seed, setting in enumerate(settings)]
-    return {seed: _bound_of(lived, found.simulations) for seed, lived in enumerate(runs)}
+    return {seed: _bound_of(run, found.simulations) for seed, run in enumerate(runs)}
 
 
 def _by_seed(found: Sequence[T | None], seeds: int) -> dict[int, T]:
-    """What was found of each seed, of one for all where all are alike."""
+    """Return the answers by seed; a single answer holds for every seed."""
     answers = found if len(found) > 1 else [*found] * seeds
     return {seed: its for seed, its in enumerate(answers) if its is not None}
 
@@ -267,14 +270,14 @@ def _causal(setting: Setting, seed: int, surprises_s: Sequence[float], budget: i
     found = causal_bound(setting, seed, [begin_s + at_s for at_s in surprises_s], budget)
     if found is None:
         return None
-    unready, ready = _bound_of(found.unready.lived, found.simulations), found.ready
+    unready, ready = _bound_of(found.unready.run, found.simulations), found.ready
     if ready is None:
         return CausalBounds(unready, None, None)
-    return CausalBounds(unready, _bound_of(ready.lived, found.simulations), ready.held_ready)
+    return CausalBounds(unready, _bound_of(ready.run, found.simulations), ready.held_ready)
 
 
-def _bound_of(lived: RunResult, simulations: int) -> Bound:
-    return Bound(lived.attainment, lived.gpu_hours, lived.mean_replicas, simulations)
+def _bound_of(run: RunResult, simulations: int) -> Bound:
+    return Bound(run.attainment, run.gpu_hours, run.mean_replicas, simulations)
 
 
 def _one_thread() -> None:

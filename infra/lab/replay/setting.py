@@ -1,4 +1,4 @@
-"""What a replay holds fixed for every policy: load, engine, objective, bounds, lead time and what telemetry shows."""
+"""The setting of a replay, equal for every policy: load, engine, objective, bounds, lead time and telemetry."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from infra.simulator.profiles import EngineProfile
 from model.bursts.recurring import RecurringSurges
 from streams.windows.coarse import COARSE_STEP_MS
 
-# What HARMONY has seen before a replay begins: the week of ten-minute means and the surges of the days before.
+# History that HARMONY holds at the start of a replay: a week of ten-minute means, and the surges of the days before.
 
 
 _CONTEXT_STEPS = 128
@@ -40,7 +40,7 @@ class PriorDays:
 
 
 def prior_days(profile: RateProfile, seed: int, step_s: float, end_ts_ms: int) -> PriorDays:
-    """What one draw of a load would have left behind, where it ends at `end_ts_ms`."""
+    """Return the history that one draw of a load leaves when it ends at `end_ts_ms`."""
     drawn, step_ms = profile.arrivals(seed), round(step_s * 1000)
     surges, steps = RecurringSurges(), rates_of(drawn, profile.end_s, step_s)
     for _ in observe_steps(surges, steps, end_ts_ms - end_ts_ms % step_ms, step_ms):
@@ -66,7 +66,7 @@ def observe_steps(surges: RecurringSurges, steps: NDArray[np.float64], end_ts_ms
         yield end_ms
 
 
-# Telemetry that fails for a while: not there, of some, stuck, or late. Every policy lives through the same.
+# Faults of telemetry: missing, partial, frozen or late. Every policy meets the same ones.
 
 
 Kind = Literal["gap", "silent", "frozen", "delayed"]
@@ -78,7 +78,7 @@ _AMOUNT_LIMITS: Final = {"delayed": _LATEST_S, "silent": 1.0}  # kinds that say 
 
 @dataclass(frozen=True, slots=True)
 class TelemetryFault:
-    """One time in which engines are read as they should not be; how many replicas there are stays known.
+    """An interval in which the telemetry of the engines fails; the replica count stays available.
 
     Attributes:
         kind: `gap`: nothing is read; `silent`: some replicas are not; `frozen`: what was read last is read again;
@@ -94,27 +94,27 @@ class TelemetryFault:
     delay_s: float = 0.0
     share: float = 1.0
 
-    def hears(self, replica_id: int) -> bool:
-        """Whether a replica is read."""
+    def reads(self, replica_id: int) -> bool:
+        """Return whether this replica can be read."""
         return self.kind != "silent" or math.floor((replica_id + 1) * self.share) == math.floor(replica_id * self.share)
 
 
 def fault_at(faults: Sequence[TelemetryFault], now_s: float) -> TelemetryFault | None:
-    """The first that holds at an instant."""
+    """Return the first fault that is active at an instant."""
     return next((fault for fault in faults if fault.start_s <= now_s < fault.end_s), None)
 
 
 def delay_at(faults: Sequence[TelemetryFault], now_s: float) -> float:
-    """By how much later what is read now comes."""
+    """Return the extra delay of what is read now, seconds."""
     fault = fault_at(faults, now_s)
     return 0.0 if fault is None else fault.delay_s
 
 
 class DelayLine(Generic[T]):
-    """What was read and has not arrived; nothing overtakes what was read before it.
+    """First-in, first-out queue of readings that are on their way.
 
     Args:
-        delay_s: by how much later everything comes, beside the faults.
+        delay_s: delay of every reading, beside the faults.
     """
 
     def __init__(self, faults: Sequence[TelemetryFault], delay_s: float = 0.0) -> None:
@@ -122,13 +122,13 @@ class DelayLine(Generic[T]):
         self._delay_s = delay_s
         self._sent: deque[tuple[float, T]] = deque()  # each with the instant at which it arrives
 
-    def send(self, now_s: float, told: T) -> None:
-        """Take what is read now."""
+    def send(self, now_s: float, reading: T) -> None:
+        """Add a reading that is taken now."""
         due_s = now_s + self._delay_s + delay_at(self._faults, now_s)
-        self._sent.append((max(due_s, self._sent[-1][0] if self._sent else due_s), told))
+        self._sent.append((max(due_s, self._sent[-1][0] if self._sent else due_s), reading))
 
     def arrived(self, now_s: float) -> list[T]:
-        """What has arrived by now, oldest first; it is given out once."""
+        """Remove and return the readings that have arrived, oldest first."""
         found = []
         while self._sent and self._sent[0][0] <= now_s:
             found.append(self._sent.popleft()[1])
@@ -136,7 +136,7 @@ class DelayLine(Generic[T]):
 
 
 def shift_faults(faults: Sequence[TelemetryFault], by_s: float) -> tuple[TelemetryFault, ...]:
-    """The same, so much later."""
+    """Return the faults, later by `by_s` seconds."""
     return tuple(replace(fault, start_s=fault.start_s + by_s, end_s=fault.end_s + by_s) for fault in faults)
 
 
@@ -150,9 +150,9 @@ def read_faults(text: str | None) -> tuple[TelemetryFault, ...]:
 
 
 def _read_fault(text: str) -> TelemetryFault:
-    told = _TEXT.fullmatch(text)
-    if told is not None:
-        kind, start, length, by = told.groups()
+    match = _TEXT.fullmatch(text)
+    if match is not None:
+        kind, start, length, by = match.groups()
         start_s, length_s, much = _seconds(start), _seconds(length), _seconds(by or "0")
         in_order = start_s >= 0 and length_s > 0 and (much > 0) == (kind in _AMOUNT_LIMITS)
         if in_order and start_s + length_s <= _LATEST_S and much <= _AMOUNT_LIMITS.get(kind, 0.0):
@@ -195,7 +195,7 @@ class ScoredLoad:
 
 @dataclass(frozen=True, slots=True)
 class Telemetry:
-    """How a policy learns of the fleet.
+    """How and how well a policy observes the fleet.
 
     Attributes:
         scrape_s: gauges and counters are read this often; 0 = at each policy's own tick.
@@ -249,12 +249,12 @@ class Setting:
 
     @property
     def starts_differ(self) -> bool:
-        """Whether lead times are drawn."""
+        """Return whether lead times are random."""
         return self.mixed_starts is not None or self.lead_sigma_log > 0
 
     @property
     def careful_lead_s(self) -> float:
-        """A lead time that most starts keep, for who orders beforehand."""
+        """Return a lead time that most starts keep, for schedules that order in advance."""
         return self.lead_s * (1.0 + self.lead_sigma_log) if self.mixed_starts is None else self.mixed_starts.slow_s
 
     def with_faults(self, faults: Sequence[TelemetryFault]) -> Setting:

@@ -1,4 +1,10 @@
-"""One policy through one load: what it kept, what it cost, and how it moved."""
+"""Discrete-event simulation of one policy under one load.
+
+A policy sees delayed readings of the metrics endpoints (`View`). A controller asks it and sets the replica count. All
+policies of a seed meet the same arrivals and lead times (common random numbers).
+
+Source: Law, "Simulation Modeling and Analysis" (2015), chapter 11, for common random numbers.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +28,7 @@ from infra.simulator.telemetry import DeviceModel, SlotTelemetry, TelemetrySampl
 from model.contract import Forecaster
 from streams.config import StreamConfig
 
-# What a policy may see: readings of the fleet's metrics endpoints up to now, never the future.
+# What a policy sees: readings of the metrics endpoints up to now, never the future.
 
 
 Float = NDArray[np.float64]
@@ -68,7 +74,8 @@ class View:
     """The readings that have reached the policy, newest last.
 
     Attributes:
-        now_s, ready, current: instant, ready replicas, ready + pending (the orchestrator's word, always fresh).
+        now_s: the present instant, seconds.
+        ready: ready replicas; current: ready and pending ones. Both come from the orchestrator without delay.
     """
 
     def __init__(self, cluster: Cluster, telemetry: Telemetry, keep_s: float, seed: int) -> None:
@@ -94,9 +101,9 @@ class View:
         if fault is not None and fault.kind == "frozen" and self._last is not None:
             self._send(replace(self._last, at_s=c.now_s, ttfts_s=(), tpots_s=(), ended=()))
             return
-        read = [(c.state_of(r), fault is None or fault.hears(r.replica_id)) for r in c.ready]
-        states = [state for state, heard in read if heard]
-        serving = sum(state.running + state.waiting for state, _ in read)
+        states_read = [(c.state_of(r), fault is None or fault.reads(r.replica_id)) for r in c.ready]
+        states = [state for state, readable in states_read if readable]
+        serving = sum(state.running + state.waiting for state, _ in states_read)
         noise = self._telemetry.noise
         jitter = np.maximum(0.0, 1 + noise * self._noise.standard_normal(2 * len(states))) if noise > 0 else None
 
@@ -104,7 +111,7 @@ class View:
             return value if jitter is None else round(value * float(jitter[k]))
 
         firsts, ends = (
-            [r for r in seen if fault is None or fault.hears(r.replica_id)] for seen in (self._firsts, self._ends)
+            [r for r in seen if fault is None or fault.reads(r.replica_id)] for seen in (self._firsts, self._ends)
         )
         self._send(
             MetricsReading(
@@ -174,11 +181,8 @@ class View:
         return sum(p for p, _ in ended) / len(ended), sum(o for _, o in ended) / len(ended)
 
 
-# The one interface of every policy in a replay.
-
-
 class ScalingPolicy(Protocol):
-    """Asked every `period_s` how many replicas there shall be; `looks_back_s` is how much of the past it reads."""
+    """Interface of all policies: every `period_s` it returns the wanted replicas; it reads the last `looks_back_s`."""
 
     @property
     def period_s(self) -> float: ...
@@ -189,25 +193,25 @@ class ScalingPolicy(Protocol):
     def wanted(self, view: View) -> int: ...
 
 
-# How a policy is bound to a cluster: when it is asked, what it is shown, and how its word is carried out.
+# Controllers bind a policy to a cluster.
 
 
 WORKLOAD = "replay/load"
 
 
 class Controller(Protocol):
-    """Called at the instants that it names; it acts on the cluster it was made with."""
+    """Acts on its cluster at the instants that it names."""
 
     @property
     def next_s(self) -> float: ...
 
     def act(self) -> None:
-        """The cluster stands at `next_s`: look, act, and name the next instant."""
+        """Read the cluster at `next_s`, change it, and name the next instant."""
         ...
 
 
 class RuleController:
-    """A policy that looks at readings of the metrics endpoints."""
+    """Controller of a policy that reads the metrics endpoints."""
 
     def __init__(self, setting: Setting, cluster: Cluster, policy: ScalingPolicy, seed: int) -> None:
         self._setting, self._cluster, self._policy = setting, cluster, policy
@@ -234,7 +238,7 @@ class RuleController:
 
 
 class HarmonyController:
-    """The worker's own stages, fed by the cluster's telemetry records, its commands judged by the apply-time guard.
+    """Controller that runs the worker's stages on the cluster's telemetry; the apply-time guard checks its commands.
 
     Attributes:
         decisions: all of them, in order.
@@ -247,7 +251,7 @@ class HarmonyController:
         policy: Policy,
         forecaster: Forecaster,
         seed: int,
-        certainty: StateOverride | None = None,
+        state_override: StateOverride | None = None,
     ) -> None:
         step_ms = round(setting.step_s * 1000)
         stream = StreamConfig(step_ms=step_ms, grace_ms=0, skew_ms=0)
@@ -263,7 +267,7 @@ class HarmonyController:
             with_devices=False,
             with_gateway=setting.min_replicas == 0,
         )
-        self._loop = MemoryLoop(policy, stream, forecaster, certainty)
+        self._loop = MemoryLoop(policy, stream, forecaster, state_override)
         self._guard = ApplyGuard(setting.max_replicas)
         self._slot = 0
         self._phase = 0
@@ -307,15 +311,15 @@ class HarmonyController:
         if fault is None:
             self._sampler.sample()
         elif fault.kind in ("delayed", "silent"):
-            self._sampler.sample(fault.hears)
+            self._sampler.sample(fault.reads)
         elif fault.kind == "frozen":
             self._sampler.repeat()
 
     def _send(self, slot: SlotTelemetry) -> None:
         """What engines tell is on its way; what the orchestrator tells is known at once."""
-        told = len(slot.requests) - slot.num_facts
-        self._sent.send(self.next_s, slot.requests[:told])
-        self._facts = slot.requests[told:]
+        num_engine_records = len(slot.requests) - slot.num_facts
+        self._sent.send(self.next_s, slot.requests[:num_engine_records])
+        self._facts = slot.requests[num_engine_records:]
 
     def _close_slot(self) -> None:
         self._slot += 1
@@ -323,7 +327,7 @@ class HarmonyController:
         telemetry = [value for values in (*self._sent.arrived(self.next_s), self._facts) for value in values]
         commands = self._loop.close_slot(WORKLOAD, telemetry, end_ms)
         if self._past is not None and WORKLOAD in self._loop.forecast.table:
-            self._loop.know_past(WORKLOAD, self._past, self._start_ts_ms)
+            self._loop.restore_history(WORKLOAD, self._past, self._start_ts_ms)
             self._past = None
         for command in commands:
             verdict = self._guard.check(command, end_ms, self._cluster.num_current)
@@ -333,7 +337,8 @@ class HarmonyController:
                 self._sampler.launched(command.command_id, change.launched)
 
 
-DRAIN_S = 600.0  # a request unfinished this long after the end of the load is a miss
+DRAIN_S = 600.0
+"""A request that is unfinished this long after the end of the load counts as missed."""
 HOUR_S = 3_600.0
 
 NewController = Callable[[Setting, Cluster, int], Controller]
@@ -341,11 +346,12 @@ NewController = Callable[[Setting, Cluster, int], Controller]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunResult:
-    """One run. `requests` and `replicas` hold everything from second 0 on; the figures are of the scored interval.
+    """Figures of one run over the scored interval; `requests` and `replicas` hold everything from second 0 on.
 
     Attributes:
         worst_window_attainment: over whole windows of 600 s (loads of about an hour) or 3600 s.
-        switches: replicas launched, cancelled or drained, each change of the count counted once.
+        switches_per_hour: changes of the wanted count.
+        ttft_s, tpot_s: median and 99th percentile, seconds.
     """
 
     setting: Setting
@@ -362,7 +368,7 @@ class RunResult:
 
 
 def simulate(setting: Setting, new_controller: NewController, seed: int) -> RunResult:
-    """Run a policy from second 0 to the end of the scored interval, then let open requests finish."""
+    """Return the result of a policy from second 0 to the end of the scored interval; open requests may then finish."""
     load = setting.load
     cluster = Cluster(setting.profile, setting.initial_replicas, setting.lead_time(seed), setting.objective)
     cluster.feed(load.arrivals)
@@ -375,7 +381,7 @@ def simulate(setting: Setting, new_controller: NewController, seed: int) -> RunR
 
 
 def score(setting: Setting, cluster: Cluster, seed: int) -> RunResult:
-    """The figures of a finished run."""
+    """Return the figures of a finished run."""
     start_s, end_s = setting.load.score
     scored = [r for r in cluster.requests if start_s <= r.arrival_s < end_s]
     good = sum(setting.objective.met(r) for r in scored)
@@ -399,7 +405,7 @@ def score(setting: Setting, cluster: Cluster, seed: int) -> RunResult:
 
 
 def window_s(start_s: float, end_s: float) -> float:
-    """Length of the windows that a load is looked at in."""
+    """Return the length of the windows by which a load is scored, seconds."""
     return 600.0 if end_s - start_s < 2 * HOUR_S else HOUR_S
 
 

@@ -1,9 +1,12 @@
-"""NVIDIA Dynamo's SLA planner on replicas that serve both phases: the classic one and the dual loop.
+"""NVIDIA Dynamo's SLA planner on replicas that serve both phases: the classic planner and the dual loop.
 
-Source: ai-dynamo/dynamo planner documentation. Classic: every interval predict the next interval's requests and
-lengths (here: constant, Dynamo's simplest predictor), correct the profile by observed / expected latency, divide. Dual
-loop: that count without corrections is a floor; every 5 s one more when all engines' estimated TTFT or ITL exceed the
-objective, one fewer when all are below `sensitivity` of it; it holds while replicas start.
+The classic planner predicts the requests and lengths of the next interval; here the predictor is constant, Dynamo's
+simplest. It corrects the profile by observed over expected latency and divides.
+
+The dual loop takes the uncorrected count as a floor. Every 5 s it adds a replica when the estimated TTFT or ITL of all
+engines exceeds the objective. It removes one when all are below `sensitivity` of it, and holds while replicas start.
+
+Source: ai-dynamo/dynamo, documentation of the SLA planner and of the load-based planner.
 """
 
 from __future__ import annotations
@@ -15,14 +18,12 @@ from infra.lab.replay.simulation import View
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import EngineProfile
 
-# What an operator's offline profile of the engine says: interpolated latency and safe rate of one replica.
-#
-# Planners that scale on a performance profile (Dynamo's) read it; it is the same closed form for all of them.
+# The offline profile of the engine that both planners read.
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileBook:
-    """The engine's steady-state law at the objective."""
+    """Latency and rate of one replica in the steady state, in closed form."""
 
     profile: EngineProfile
     objective: Objective

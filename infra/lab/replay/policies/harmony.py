@@ -20,14 +20,14 @@ from model.contract import ContextBatch, ForecastBatch, Forecaster, WrappedForec
 from model.network.forecaster import serving_forecaster, worker_forecaster
 from model.network.spec import NO_NETWORK
 
-# Forecasters for ablations: the joint structure taken away, and perfect knowledge of the arrivals.
+# Forecasters of ablations: independent marginals, and perfect knowledge of the arrivals.
 
 
 _LEVEL_SIGMA, _STEP_SIGMA = 0.05, 0.1  # of the log: of whole paths, and of single steps beside
 
 
 class Marginal(WrappedForecaster):
-    """The same quantiles at every step, but every step drawn on its own: what independent marginals know."""
+    """Ablation of the joint law: the same quantiles at every step, with every step drawn independently."""
 
     def __init__(self, inner: Forecaster) -> None:
         super().__init__(inner, "marginal")
@@ -43,9 +43,9 @@ class Marginal(WrappedForecaster):
 
 
 class Perfect:
-    """Knows the arrivals to come and states them within a few percent; of other indicators it knows the last value.
+    """Forecasts the future arrivals within a few percent; of other indicators it repeats the last value.
 
-    A forecaster that claims to be certain and is wrong by a single request is not honest, and would be demoted.
+    The spread stays above zero: a certain forecaster that is wrong by one request would be demoted by calibration.
     """
 
     def __init__(self, arrivals: Arrivals, start_ts_ms: int) -> None:
@@ -77,17 +77,17 @@ def _shipped(_: Setting) -> Forecaster:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """HARMONY with something taken away or replaced.
+    """An ablation of HARMONY: one part removed or replaced.
 
     Attributes:
         policy: fields of `Policy` that differ.
         forecaster: in place of the shipped one.
-        certainty: what the planner is told in place of what was learned.
+        state_override: replaces what was learned before the planner sees it; None = as learned.
     """
 
     policy: dict[str, Any] = field(default_factory=dict)
     forecaster: Callable[[Setting], Forecaster] = _shipped
-    certainty: StateOverride | None = None
+    state_override: StateOverride | None = None
 
 
 EARLY_STEPS: Final = 32
@@ -120,8 +120,8 @@ HARMONY_VARIANTS: dict[str, Variant] = {
     "harmony-marginal": Variant(forecaster=lambda s: Marginal(_shipped(s))),
     "harmony-seasonal-naive": Variant(forecaster=lambda _: SeasonalNaiveForecaster()),
     "harmony-perfect": Variant(forecaster=lambda s: Perfect(s.load.arrivals, s.start_ts_ms)),
-    "harmony-fixed-capacity": Variant(certainty=declared_capacity),
-    "harmony-fixed-lead": Variant(certainty=declared_lead_time),
+    "harmony-fixed-capacity": Variant(state_override=declared_capacity),
+    "harmony-fixed-lead": Variant(state_override=declared_lead_time),
     "harmony-unverified": Variant(policy={"paths_verify": Policy().paths_screen}),
     "harmony-no-recurrence": Variant(policy={"recurring_surges": False}),
     "harmony-no-jumps": Variant(policy={"jumps": False}),
@@ -162,6 +162,6 @@ def harmony_controller(
 
     def new(setting: Setting, cluster: Cluster, seed: int) -> Controller:
         policy = policy_of(setting, capacity_rps, base, off_by, **({"seed": seed} | variant.policy | dict(changes)))
-        return HarmonyController(setting, cluster, policy, variant.forecaster(setting), seed, variant.certainty)
+        return HarmonyController(setting, cluster, policy, variant.forecaster(setting), seed, variant.state_override)
 
     return new

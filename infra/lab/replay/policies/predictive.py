@@ -1,10 +1,12 @@
 """Predictive policies on request counts: seasonal naive, schedule, and a chance constraint on one quantity.
 
-* Seasonal naive: the rate of one season ago over the lead time and a commit window, divided by a safe rate per replica;
-  the last value before one season is known; down window 300 s.
-* Scheduled (AWS-like): hourly means of past days, scale-out only, five minutes ahead; target tracking scales in.
-* Chance constraint (OptScaler-like): the cheapest count with P(rate > count x safe rate) <= epsilon over the window,
-  the rate normal around its recent level with the variance of its recent changes over one lead time.
+* Seasonal naive takes the rate of one season ago over the lead time and a commit window. It divides this by a safe rate
+  per replica. Before one season is known it takes the last value. The down window is 300 s.
+* Scheduled follows the hourly means of past days, five minutes ahead, and only scales out; target tracking scales in.
+  Source: Amazon EC2 Auto Scaling, predictive scaling.
+* Chance constraint takes the smallest count with P(rate > count x safe rate) <= epsilon over the window. The rate is
+  normal around its recent level with the variance of its recent changes over one lead time.
+  Source: Zou et al., "OptScaler: A Collaborative Framework for Robust Autoscaling in the Cloud", VLDB 2024.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Horizontal pod autoscaler v2 on requests in the system per replica, KV use, or both (the larger wins).
+"""Public reactive autoscalers: Kubernetes HPA v2, KEDA, Knative KPA and llm-d's SLO-aware rule.
 
-Source: Kubernetes documentation of the algorithm; KEP-853 for the behaviour. Replicas that are not ready count as idle
-on the way up; a metric that is missing holds.
+Each follows its own documentation; every class names its source. Their grids of parameters are in `catalogue`.
 """
 
 from __future__ import annotations
@@ -15,17 +14,20 @@ import numpy as np
 from infra.lab.replay.simulation import View
 from infra.simulator.ledger import Objective
 
-# The horizontal pod autoscaler's behaviour section: stabilization windows and rate limits around a recommendation.
+# Kubernetes horizontal pod autoscaler: `spec.behavior` and the ratio rule.
 
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """Defaults as Kubernetes ships them.
+    """The field `spec.behavior` of an HPA with the defaults of Kubernetes.
+
+    Source: KEP-853, "Configurable scale up/down velocity for HPA".
 
     Attributes:
-        up_window_s: the smallest recommendation within it counts on the way up; down_window_s: the largest, down.
-        up_ratio, up_replicas: the larger of the two may be added per `up_period_s`; down_ratio, down_replicas likewise
-            removed per `down_period_s`.
+        up_window_s, down_window_s: stabilization windows. Up takes the smallest recommendation of its window, down the
+            largest.
+        up_ratio, up_replicas: the larger of the two may be added per `up_period_s`.
+        down_ratio, down_replicas: the larger of the two may be removed per `down_period_s`.
     """
 
     up_window_s: float = 0.0
@@ -39,7 +41,7 @@ class Behaviour:
 
 
 class Stabilizer:
-    """Applies a behaviour to a sequence of recommendations."""
+    """Applies stabilization windows and rate limits to a sequence of recommendations."""
 
     def __init__(self, behaviour: Behaviour) -> None:
         self._b = behaviour
@@ -47,7 +49,7 @@ class Stabilizer:
         self._changes: deque[tuple[float, int]] = deque()
 
     def apply(self, now_s: float, current: int, recommended: int) -> int:
-        """The count to set now, given the one in force."""
+        """Return the replica count to set now."""
         b = self._b
         if not self._recommended:
             # As Kubernetes starts: the count that is there was the recommendation so far.
@@ -84,11 +86,20 @@ class Stabilizer:
         return current
 
 
-TOLERANCE = 0.1
+HPA_TOLERANCE_RATIO = 0.1
 
 
 class Hpa:
-    """Args: `target` of running + waiting per replica; `kv_target` of the mean KV use, None = not looked at."""
+    """Kubernetes HPA v2 on requests in the system per replica, on KV-cache use, or on both; the larger count wins.
+
+    Replicas that are not ready count as idle on the way up. A missing metric keeps the count.
+
+    Source: Kubernetes documentation, "Horizontal Pod Autoscaling", section "Algorithm details".
+
+    Args:
+        target: running and waiting requests per replica.
+        kv_target: mean KV-cache use per replica, between 0 and 1; None = not used.
+    """
 
     period_s = 15.0
     looks_back_s = 0.0
@@ -108,25 +119,41 @@ class Hpa:
 
 
 def ratio_rule(ready: int, current: int, needed: float) -> int:
-    """desired = ceil(total / target) outside the tolerance; `needed` is total / target."""
+    """Return ceil(needed), or the current count within the tolerance of 10 %.
+
+    Args:
+        needed: the metric's sum over replicas divided by its target; a count of replicas.
+
+    >>> ratio_rule(ready=4, current=4, needed=4.3)
+    4
+    >>> ratio_rule(ready=4, current=4, needed=5.2)
+    6
+    """
     ratio = needed / ready
-    if abs(ratio - 1) <= TOLERANCE:
+    if abs(ratio - 1) <= HPA_TOLERANCE_RATIO:
         return current
     if ratio < 1:
         return min(current, math.ceil(needed - 1e-9))
     if current == ready:
         return math.ceil(needed - 1e-9)
     damped = needed / current
-    return current if damped <= 1 + TOLERANCE else math.ceil(needed - 1e-9)
+    return current if damped <= 1 + HPA_TOLERANCE_RATIO else math.ceil(needed - 1e-9)
 
 
-# KEDA with two triggers, as the llm-d guide combines them: KV use and queue length, the larger wins.
-#
-# KEDA only feeds the autoscaler: `ceil(value / threshold)` per trigger (AverageValue), polled by it every 15 s.
+# KEDA.
 
 
 class KedaQueue:
-    """Args: `kv_target` of the summed KV use per replica; `queue_target` of waiting requests per replica."""
+    """KEDA with two triggers, KV-cache use and queue length, as the llm-d guide combines them; the larger count wins.
+
+    KEDA feeds the HPA: it offers `ceil(value / threshold)` per trigger (metric type AverageValue), polled every 15 s.
+
+    Source: KEDA documentation, "Scaling Deployments"; llm-d workload-autoscaling guide.
+
+    Args:
+        kv_target: summed KV-cache use per replica, between 0 and 1.
+        queue_target: waiting requests per replica.
+    """
 
     period_s = 15.0
     looks_back_s = 0.0
@@ -145,15 +172,12 @@ class KedaQueue:
 
     @staticmethod
     def _average_value(needed: float, current: int) -> int:
-        if current > 0 and abs(needed / current - 1) <= TOLERANCE:
+        if current > 0 and abs(needed / current - 1) <= HPA_TOLERANCE_RATIO:
             return current
         return math.ceil(needed - 1e-9)
 
 
-# Knative pod autoscaler: concurrency averaged over a stable and a panic window.
-#
-# Source: knative/serving `pkg/autoscaler/scaling/autoscaler.go` and its default configuration: 60 s, panic window 10 %,
-# panic at 200 %, tick 2 s, up rate 1000, down rate 2. While panicking it never goes down.
+# Knative.
 
 
 STABLE_S, PANIC_S, PANIC_THRESHOLD = 60.0, 6.0, 2.0
@@ -161,7 +185,16 @@ UP_RATE, DOWN_RATE = 1000.0, 2.0
 
 
 class Kpa:
-    """Args: `target` of requests in the system per replica, already multiplied by the target utilization (0.7)."""
+    """Knative pod autoscaler: concurrency averaged over a stable and a panic window; in panic it never scales down.
+
+    Defaults: stable window 60 s, panic window 10 % of it, panic at 200 %, tick 2 s, up rate 1000, down rate 2.
+
+    Source: knative/serving, `pkg/autoscaler/scaling/autoscaler.go`.
+
+    Args:
+        target: requests in the system per replica, already multiplied by the target utilization of 0.7.
+        down_delay_s: `scale-down-delay`; the largest count within it holds.
+    """
 
     period_s = 2.0
     looks_back_s = STABLE_S
@@ -203,18 +236,24 @@ class Kpa:
         return max(n for _, n in self._recent)
 
 
-# llm-d's SLO-aware rule: tail latency over its objective, smoothed, with credit for replicas on their way.
-#
-# Source: llm-d workload-autoscaling guide (SLO-aware KEDA). s = mean over 45 s of min(2, max(P90 TTFT / S1, P90 TPOT /
-# S2)); above `up` n + ceil(n (s k / up - 1)) with k = ready / n; below `down` n - floor(n (1 - s / down)). The guide's
-# latencies come from a predictor of the latency now; here they are those just measured.
+# llm-d.
 
 
-BEHAVIOUR = Behaviour(30.0, 180.0, 1.0, 4, 60.0, 0.0, 1, 120.0)
+LLMD_BEHAVIOUR = Behaviour(30.0, 180.0, 1.0, 4, 60.0, 0.0, 1, 120.0)
 
 
 class LlmdSlo:
-    """Args: `up` and `down` thresholds of the smoothed ratio."""
+    """llm-d's SLO-aware rule: tail latency over its objective, smoothed, with credit for replicas that are starting.
+
+    The signal s is the mean over 45 s of min(2, max(P90 TTFT / objective, P90 TPOT / objective)). Of n replicas k n are
+    ready. Above `up` the count becomes n + ceil(n (s k / up - 1)). Below `down` it becomes n - floor(n (1 - s / down)).
+    The guide takes its latencies from a predictor; here they are measured.
+
+    Source: llm-d workload-autoscaling guide, SLO-aware KEDA.
+
+    Args:
+        up, down: thresholds of the signal.
+    """
 
     period_s = 15.0
     looks_back_s = 60.0
@@ -222,7 +261,7 @@ class LlmdSlo:
     def __init__(self, objective: Objective, up: float = 0.55, down: float = 0.40) -> None:
         self._objective, self._up, self._down = objective, up, down
         self._recent: deque[float] = deque(maxlen=3)
-        self._stabilizer = Stabilizer(BEHAVIOUR)
+        self._stabilizer = Stabilizer(LLMD_BEHAVIOUR)
 
     def wanted(self, view: View) -> int:
         readings = view.within(60.0)

@@ -29,11 +29,11 @@ def test_the_oracle_keeps_the_objective_for_less_than_any_constant() -> None:
     free = find_schedule(s, 0, free_moves=True, budget=60)
     assert found is not None
     assert free is not None
-    assert found.lived.attainment >= s.share
+    assert found.run.attainment >= s.share
     static, _ = tune("static-peak", s, s, KNOWN, 0)
     peak = simulate(s, controller_of(static, KNOWN), 0)
     assert peak.attainment >= s.share
-    assert free.lived.gpu_hours <= found.lived.gpu_hours * 1.02 < peak.gpu_hours
+    assert free.run.gpu_hours <= found.run.gpu_hours * 1.02 < peak.gpu_hours
 
 
 def test_no_oracle_where_even_the_most_replicas_do_not_suffice() -> None:
@@ -55,7 +55,7 @@ def test_a_schedule_for_the_rate_alone_keeps_the_objective_on_draws_that_it_was_
     kept = next(run for run in runs if run.attainment >= drawn(0).share)
     clairvoyant = find_schedule(kept.setting, kept.seed, budget=60)
     assert clairvoyant is not None
-    assert clairvoyant.lived.gpu_hours <= 1.02 * kept.gpu_hours
+    assert clairvoyant.run.gpu_hours <= 1.02 * kept.gpu_hours
     again = schedule_for_rate(drawn, budget=40)
     assert again is not None
     assert np.array_equal(again.schedule.ready, found.schedule.ready)

@@ -51,11 +51,11 @@ def test_within_a_lead_time_no_more_is_ready_than_there_was_before_the_surprise(
     found = causal_bound(s, 0, [BEGIN_S], 120)
     assert told is not None
     assert found is not None
-    unready, before = found.unready.lived, range(60, 300)
+    unready, before = found.unready.run, range(60, 300)
     held = max(ready_at(unready, at_s) for at_s in before)
     during = [ready_at(unready, BEGIN_S + k) for k in range(int(LEAD_S))]
     assert max(during) <= held
-    assert ready_at(told.lived, BEGIN_S + 5.0) > held, "who knows is ready"
+    assert ready_at(told.run, BEGIN_S + 5.0) > held, "who knows is ready"
     assert max(ready_at(unready, at_s) for at_s in range(321, 420)) > held, "then it has heard of it"
 
 
@@ -66,11 +66,11 @@ def test_who_keeps_the_objective_has_held_more_at_all_times_before() -> None:
     assert found.ready is not None
     assert told is not None
     ready, unready = found.ready, found.unready
-    assert ready.lived.attainment >= s.share > unready.lived.attainment
+    assert ready.run.attainment >= s.share > unready.run.attainment
     assert ready.held_ready > 0.0 == unready.held_ready
-    assert ready.lived.gpu_hours > told.lived.gpu_hours
-    least = min(ready_at(ready.lived, at_s) for at_s in range(80, 300))
-    assert least > min(ready_at(unready.lived, at_s) for at_s in range(80, 300))
+    assert ready.run.gpu_hours > told.run.gpu_hours
+    least = min(ready_at(ready.run, at_s) for at_s in range(80, 300))
+    assert least > min(ready_at(unready.run, at_s) for at_s in range(80, 300))
 
 
 def test_a_surprise_that_is_none_costs_next_to_nothing() -> None:
@@ -79,8 +79,8 @@ def test_a_surprise_that_is_none_costs_next_to_nothing() -> None:
     assert found is not None
     assert told is not None
     assert found.ready is not None
-    assert found.ready.lived.attainment >= s.share
-    assert found.ready.lived.gpu_hours <= 1.1 * told.lived.gpu_hours
+    assert found.ready.run.attainment >= s.share
+    assert found.ready.run.gpu_hours <= 1.1 * told.run.gpu_hours
 
 
 def test_no_bound_where_even_the_most_replicas_do_not_suffice() -> None:
