@@ -9,12 +9,11 @@ from typer.testing import CliRunner
 
 from agents.policy import GuardLimits, Policy
 from infra.cli.app import app
-from infra.lab.backtest import comparison as judge
-from infra.lab.backtest import job
+from infra.lab.backtest import comparison, job
 from infra.lab.backtest.comparison import ComparisonTerms
 from infra.lab.replay.policies.harmony import acting_early
 from infra.lab.replay.simulation import NewController
-from tests.infra.lab.backtest.test_judge import history
+from tests.infra.lab.backtest.test_comparison import history
 
 
 class _Asked(Exception):
@@ -87,8 +86,8 @@ def test_harmony_lives_by_these_terms(monkeypatch: pytest.MonkeyPatch, tmp_path:
         found.append(base)
         raise _Asked
 
-    monkeypatch.setattr(judge, "benchmark_rps", lambda *_: 1.0)
-    monkeypatch.setattr(judge, "harmony_controller", meet)
+    monkeypatch.setattr(comparison, "benchmark_rps", lambda *_: 1.0)
+    monkeypatch.setattr(comparison, "harmony_controller", meet)
     with pytest.raises(_Asked):
-        judge.judge(history().filled(), terms, 1, fitted=False, progress=lambda _: None)
+        comparison.compare(history().filled(), terms, 1, fitted=False, progress=lambda _: None)
     assert found == [terms.policy]

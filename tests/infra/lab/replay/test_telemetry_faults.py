@@ -75,9 +75,9 @@ def test_late_readings_come_in_order_and_none_before_its_time() -> None:
 @given(st.integers(1, 200), st.sampled_from((0.1, 0.25, 0.5, 0.75, 1.0)))
 def test_silent_is_that_share_of_any_replicas_in_a_row(first: int, share: float) -> None:
     silent = TelemetryFault("silent", 10.0, 20.0, share=share)
-    unheard = sum(not silent.hears(replica_id) for replica_id in range(first, first + 40))
+    unheard = sum(not silent.reads(replica_id) for replica_id in range(first, first + 40))
     assert unheard == 40 * share
-    assert all(fault.hears(first) for fault in (GAP, FROZEN, LATE))
+    assert all(fault.reads(first) for fault in (GAP, FROZEN, LATE))
 
 
 def test_of_the_silent_nothing_is_read_and_of_the_others_all() -> None:

@@ -1,4 +1,4 @@
-"""The two lives that are compared, and the page that tells of them."""
+"""The two runs that are compared, and the page that reports them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from infra.cli.app import app
 from infra.console.errors import HarmonyError
-from infra.lab.backtest import comparison as judge_module
+from infra.lab.backtest import comparison as comparison_module
 from infra.lab.backtest.comparison import (
     Comparison,
     ComparisonTerms,
@@ -161,7 +161,7 @@ def test_harmony_is_told_nothing_of_what_it_is_scored_on(monkeypatch: pytest.Mon
     def load_test(_: EngineProfile, lengths: Arrivals, *__: object) -> None:
         tested.append(lengths)
 
-    monkeypatch.setattr(judge_module, "benchmark_rps", load_test)
+    monkeypatch.setattr(comparison_module, "benchmark_rps", load_test)
     warm_minutes = round(StreamConfig().context_steps * TERMS.step_s / BIN_S)
     scored = np.arange(100) >= warm_minutes
     heavier = replace(
