@@ -1,4 +1,4 @@
-"""The demo's fleet as its exporters show it, in real time: `python -m infra.demo.exporters`, for a walk without GPUs.
+"""Metrics pages of the demo's fleet in real time, without GPUs: `python -m infra.demo.exporters`.
 
 One page of metrics: vLLM's of every engine, the DCGM exporter's of every device, kube-state-metrics' of every
 Deployment, with the labels that Prometheus adds in Kubernetes. An HPA, not HARMONY, scales this fleet, so that there is
@@ -22,7 +22,7 @@ from infra.simulator.shadows import HPA
 from infra.simulator.telemetry import TelemetrySampler
 
 DEFAULT_PORT = 8000
-# What the fleet has lived through before it is first looked at, and the longest step after that.
+# Simulated time before the first scrape, and the longest step after it.
 PAST_S = 1_800.0
 _STEP_S = 1.0
 _MIB = 1 << 20

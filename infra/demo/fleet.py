@@ -39,7 +39,7 @@ from streams.topics import Topics
 __all__ = ["FleetRunner", "Snapshot"]
 
 
-# What a run of the simulated fleet says of itself: the live view's rows, the totals, the summary.
+# Report of a run: the rows of the live view, the totals and the summary.
 
 
 SHOWN_SLOTS = 60
@@ -92,7 +92,7 @@ class FleetReport:
     def num_decisions(self) -> int:
         return self._tally.total
 
-    def lived(self, end_s: float, num_samples: int) -> None:
+    def record_slot(self, end_s: float, num_samples: int) -> None:
         """One slot has been lived and published."""
         self.slots += 1
         self.end_s = end_s
@@ -211,7 +211,7 @@ def _nearest(levels: tuple[float, ...], wanted: float) -> int:
 THIRTY_DAYS_MS = 30 * 86_400_000
 # Slots published ahead of their decisions while nothing may act yet.
 WARM_UP_AHEAD = 16
-# How much of an endless load the static shadow may know.
+# The part of an endless load by which the static shadow is sized.
 KNOWN_S = 7_200.0
 
 
@@ -338,7 +338,7 @@ class FleetRunner:
         origin_ts_ms = self._start_ts_ms + (slot + 1) * self._stream.step_ms
         telemetry = {loop.spec.id: loop.live_slot(start_s, end_s) for loop in self.loops}
         publisher.publish(telemetry, origin_ts_ms + self._stream.grace_ms)
-        self.report.lived(end_s, sum(t.num_samples for t in telemetry.values()))
+        self.report.record_slot(end_s, sum(t.num_samples for t in telemetry.values()))
         return origin_ts_ms
 
     def _await_answer(self, feed: DecisionFeed, slot: int, origin_ts_ms: int) -> None:

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from infra.console.text import printable
 
-# What the live view shows: plain values, so that any runner can fill them.
+# Rows of the live view: plain values that any runner can fill.
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class LiveState:
 
 # The fleet table of the live view: one row per workload, fewer columns the narrower the terminal.
 #
-# Colours are of the Okabe-Ito palette and never say anything that a sign beside them does not say too.
+# Colours are of the Okabe-Ito palette. A sign beside each colour carries the same information.
 
 
 BLUE = "#56B4E9"

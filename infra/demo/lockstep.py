@@ -1,4 +1,4 @@
-"""The simulated fleet's side of Kafka: publish a slot, then wait until its decisions and commands are there."""
+"""Lockstep with the workers over Kafka: publish a slot, then wait for its decisions and commands."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ class Inbox:
         return command is not None and command.sequence >= decision.origin_ts_ms // step_ms
 
 
-# Event time against the wall clock: how fast the slots of a run may follow each other.
+# Pacing: event time against the wall clock.
 
 
 class Pace:
@@ -288,7 +288,7 @@ def check_pace(speed: float, duration_s: float | None) -> None:
         raise HarmonyError("A duration needs to be positive, and a speed above 0: at 0 the run goes as it can.", 2)
 
 
-# What a run's decisions came to, counted.
+# Counts of the decisions of a run.
 
 
 class DecisionTally:

@@ -1,4 +1,4 @@
-"""What `harmony run` was asked for."""
+"""Options of `harmony run`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How good published forecasts were, against the indicator values that came later: exact over a whole run.
+"""Scores of published forecasts against the values that came later, exact over a whole run.
 
 Two yardsticks, both made at the origin from what was observed until then: the last value, for the median; and the last
 value plus the quantiles of the context's h-step changes, for the quantile (pinball) loss. A ratio below 1 is better.
@@ -254,7 +254,7 @@ def _ratio(part: float, whole: float) -> float | None:
     return part / whole if whole > 0 else None
 
 
-# Forecasts and pages as they are published, handed to a scorecard: what was said, and what then was observed.
+# Feed of the scorecard: published forecasts and, later, the observed values.
 
 
 class _Committed(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""What every kind of `harmony run` needs under it: a broker, topics, worker processes, and a way to find them."""
+"""Base of every `harmony run`: broker, topics, worker processes and their addresses."""
 
 from __future__ import annotations
 

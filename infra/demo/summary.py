@@ -1,4 +1,4 @@
-"""The end of a `harmony run`: the figures as JSON for scripts, and as a small table for people."""
+"""Summary of a `harmony run`: the figures as JSON for scripts, and as a small table for people."""
 
 from __future__ import annotations
 

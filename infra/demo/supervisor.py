@@ -1,4 +1,4 @@
-"""Keeps worker processes alive: starts them, restarts one that ended, with jittered back-off, and stops them all."""
+"""Supervisor of worker processes: it starts them, restarts them with jittered exponential back-off, and stops them."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def worker_command(config: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-m", infra.__name__, "worker", "--config", str(config), *arguments]
 
 
-# Figures of the workers of this run, read from their own metrics pages.
+# Figures of the workers, read from their metrics pages.
 
 
 _METRIC = re.compile(r'^harmony_(\w+)\{[^}]*="(\w+)"\} (\S+)$', re.MULTILINE)

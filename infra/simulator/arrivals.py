@@ -181,7 +181,7 @@ def _tokens(where: Path, line: int, column: str, text: str) -> int:
     return value
 
 
-# Piecewise constant arrival rates, turned into Poisson arrivals.
+# Poisson arrivals at piecewise constant rates.
 
 
 DAY_S = 86_400.0

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# A request and what becomes of it, and what a replica shows of itself.
+# Requests, and the metrics of a replica.
 
 
 class Request:

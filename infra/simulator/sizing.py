@@ -122,7 +122,7 @@ def _busiest_start_s(profile: EngineProfile, arrivals: Arrivals) -> float:
     return float(first_s + int(np.argmax(sums)) * _BIN_S)
 
 
-# What an operator's load test would say: requests/s per replica at which a small pool just keeps the objective.
+# Load test: the requests/s per replica at which a small pool just meets the objective.
 
 
 POOL = 4

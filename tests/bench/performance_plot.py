@@ -25,9 +25,7 @@ def draw(where: Path, results: Results) -> Path:
     _scale(axes[1, 0], results("scale")["results"])
     _recovery(axes[1, 1], [r for name in ("recovery", "recovery-10000") for r in results(name)["results"]])
     figure.tight_layout(h_pad=2.0, w_pad=2.0)
-    saved: Path = save(figure, where)
-    plt.close(figure)
-    return saved
+    return save(figure, where)
 
 
 def _ingest(axis: Any, forms: Mapping[str, Any]) -> None:
