@@ -1,4 +1,7 @@
-"""What operators declare: workloads, objectives, bounds, and the limits of the guards; and its fingerprint."""
+"""What operators declare: workloads, objectives, bounds, calendars and the limits of the guards; its fingerprint.
+
+Field names of these classes are part of the fingerprint, so they stay.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,13 @@ from msgspec import Meta
 from streams.log import OtherSettings
 from streams.records.limits import MAX_REPLICAS
 
-# Bounds by the calendar and for known events: what is in force now, and what must be ready by the time it begins.
+# --- Bounds by the calendar and for known events: what is in force now, and what must be ready by its begin.
 #
 # A schedule only narrows a workload's own bounds. Of several floors in force the highest counts, of several ceilings
-# the lowest, and a floor wins over a ceiling. Times of day are local, so they follow daylight saving time: a window
-# that begins or ends in the hour that a clock leaves out or repeats is taken as long as it can be. Pure.
+# the lowest, and a floor wins over a ceiling. Times of day are local, so they follow daylight saving time. A window
+# that begins or ends in the hour that a clock leaves out or repeats is taken as long as it can be.
 
-
-MINUTES: Final = 1440
+MINUTES: Final = 1440  # Minutes of a day.
 _DAY: Final = timedelta(days=1)
 
 
@@ -99,7 +101,7 @@ def floor_within(
         expected: replicas for the load that an event's factor says, by the event's name.
     """
     until_ts_ms = origin_ts_ms + reach_ms
-    found = [
+    bounds = [
         InForce(rule.min_replicas, rule.name, start, end)
         for rule in schedule.calendar
         if rule.min_replicas is not None
@@ -107,21 +109,21 @@ def floor_within(
     ]
     for event in schedule.events:
         needs = (event.min_replicas, (expected or {}).get(event.name))
-        known = [n for n in needs if n is not None]
-        if known and event.start_ts_ms <= until_ts_ms and event.end_ts_ms > origin_ts_ms:
-            found.append(InForce(max(known), event.name, event.start_ts_ms, event.end_ts_ms))
-    return max(found, key=lambda f: (f.replicas, -f.start_ts_ms, f.end_ts_ms, f.name), default=None)
+        floors = [n for n in needs if n is not None]
+        if floors and event.start_ts_ms <= until_ts_ms and event.end_ts_ms > origin_ts_ms:
+            bounds.append(InForce(max(floors), event.name, event.start_ts_ms, event.end_ts_ms))
+    return max(bounds, key=lambda f: (f.replicas, -f.start_ts_ms, f.end_ts_ms, f.name), default=None)
 
 
 def ceiling_at(schedule: Schedule, ts_ms: int) -> InForce | None:
     """The lowest ceiling in force."""
-    found = [
+    bounds = [
         InForce(rule.max_replicas, rule.name, start, end)
         for rule in schedule.calendar
         if rule.max_replicas is not None
         for start, end in windows(rule, schedule.time_zone, ts_ms, ts_ms)
     ]
-    return min(found, key=lambda f: (f.replicas, f.start_ts_ms, -f.end_ts_ms, f.name), default=None)
+    return min(bounds, key=lambda f: (f.replicas, f.start_ts_ms, -f.end_ts_ms, f.name), default=None)
 
 
 def windows(rule: CalendarRule, time_zone: str, from_ts_ms: int, until_ts_ms: int) -> Iterator[tuple[int, int]]:
@@ -132,9 +134,9 @@ def windows(rule: CalendarRule, time_zone: str, from_ts_ms: int, until_ts_ms: in
     last = _local(until_ts_ms, zone).date()
     while day <= last:
         if day.weekday() in rule.days:
-            over = rule.end_minute <= rule.start_minute
+            past_midnight = rule.end_minute <= rule.start_minute
             start = _instant(day, rule.start_minute, zone, fold=0)
-            end = _instant(day + _DAY if over else day, rule.end_minute, zone, fold=1)
+            end = _instant(day + _DAY if past_midnight else day, rule.end_minute, zone, fold=1)
             if start <= until_ts_ms and from_ts_ms < end:
                 yield start, end
         day += _DAY
@@ -175,7 +177,9 @@ def _instant(day: date, minute: int, zone: ZoneInfo, fold: int) -> int:
 Mode = Literal["observe", "act"]
 Role = Literal["both", "prefill", "decode"]
 
-_DOUBT_PER_RISK: Final = 4.0  # who accepts little risk does not want what may be doubted tried, either
+# Largest share of the capacities believed possible that a trial leaves out, per unit of accepted risk: who accepts
+# little risk does not want trials that rest on much hope.
+_MAX_LEFT_OUT_PER_RISK: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,7 +471,7 @@ class Policy:
     guards: GuardLimits = field(default_factory=GuardLimits)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "workloads", _told_once(self.workloads))
+        object.__setattr__(self, "workloads", _with_shared_parts(self.workloads))
 
     def spec(self, workload: str) -> WorkloadSpec | None:
         """The declaration of a workload, or None: it is then forecast and decided in `observe`."""
@@ -487,7 +491,7 @@ class Policy:
 
     def doubt(self, epsilon: float) -> float:
         """Part of the capacities believed possible that a trial leaves out where so much risk is accepted."""
-        return min(self.doubt_ratio, _DOUBT_PER_RISK * epsilon)
+        return min(self.doubt_ratio, _MAX_LEFT_OUT_PER_RISK * epsilon)
 
     def fingerprint(self) -> str:
         """Sixteen hex digits over every field that can change a decision."""
@@ -499,13 +503,15 @@ class Policy:
 
     @cached_property
     def _limits(self) -> dict[str, GuardLimits]:
-        silent = WorkloadGuards()
-        told = {w: asdict(s.guards) for w, s in self._specs.items() if s.guards != silent}
-        return {w: replace(self.guards, **{k: v for k, v in own.items() if v is not None}) for w, own in told.items()}
+        unset = WorkloadGuards()
+        declared = {w: asdict(s.guards) for w, s in self._specs.items() if s.guards != unset}
+        return {
+            w: replace(self.guards, **{k: v for k, v in own.items() if v is not None}) for w, own in declared.items()
+        }
 
     @cached_property
     def _fingerprint(self) -> str:
-        # Each object asked for its own fields alone: of ten thousand workloads a copy in depth takes ten times as long.
+        # Each object gives its own fields alone: for ten thousand workloads a deep copy takes ten times as long.
         body = orjson.dumps(self, _own_fields, orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS)
         return hashlib.blake2b(body, digest_size=8).hexdigest()
 
@@ -514,34 +520,31 @@ def _own_fields(part: Any) -> dict[str, Any]:
     return {field.name: getattr(part, field.name) for field in fields(part)}
 
 
-def _told_once(workloads: Sequence[WorkloadSpec]) -> tuple[WorkloadSpec, ...]:
-    """The same, with one object for what many say alike: most of ten thousand differ in their names only."""
-    known: dict[Any, Any] = {}
+def _with_shared_parts(workloads: Sequence[WorkloadSpec]) -> tuple[WorkloadSpec, ...]:
+    """The declarations with one object for equal parts: most of ten thousand differ in their names only."""
+    parts: dict[Any, Any] = {}
 
-    def once(part: Any) -> Any:
-        return known.setdefault(part, part)
+    def shared(part: Any) -> Any:
+        return parts.setdefault(part, part)
 
     return tuple(
         replace(
             spec,
-            slo=once(spec.slo),
-            schedule=once(spec.schedule),
-            zero=once(spec.zero),
-            batch=once(spec.batch),
-            guards=once(spec.guards),
+            slo=shared(spec.slo),
+            schedule=shared(spec.schedule),
+            zero=shared(spec.zero),
+            batch=shared(spec.batch),
+            guards=shared(spec.guards),
         )
         for spec in workloads
     )
 
 
-# State belongs to one fleet: whoever finds another's under its topic prefix must not go on from it.
-
-
 def check_fleet(stored: str, fleet: str, topic: str) -> None:
-    """See that a commit record on this topic is of the fleet that the settings name.
+    """Refuse a commit record of another fleet than the one that the settings name: state belongs to one fleet.
 
     Raises:
-        OtherSettings: it is another's; names the remedy.
+        OtherSettings: the record is of another fleet; names the remedy.
     """
     if stored != fleet:
         raise OtherSettings(
