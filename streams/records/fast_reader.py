@@ -240,14 +240,14 @@ class SampleReader:
                 yield reading
 
     def run_of(self, decoded: Sequence[tuple[LogRecord, SampleRecord]]) -> SampleRun:
-        """Records that were decoded the slow way, as a run."""
-        samples = [(told.workload, sample) for _, told in decoded for sample in told.samples]
+        """The run of records that the slow decoder has read."""
+        samples = [(record.workload, sample) for _, record in decoded for sample in record.samples]
         columns = [[s.values.get(name) for name in self.fields] for _, s in samples]
-        unknown = [told.unknown_names for _, told in decoded]
+        unknown = [record.unknown_names for _, record in decoded]
         return SampleRun(
             np.array([record.offset for record, _ in decoded], np.int64),
             np.array([record.stamp_ms for record, _ in decoded], np.int64),
-            np.array([len(told.samples) for _, told in decoded], np.int64),
+            np.array([len(record.samples) for _, record in decoded], np.int64),
             np.array([self._index.series(workload, s.source) for workload, s in samples], np.int64),
             np.array([s.ts_ms for _, s in samples], np.int64),
             np.array(columns, np.float64).reshape(len(samples), len(self.fields)),

@@ -25,7 +25,7 @@ from streams.windows.coarse import decode_coarse
 from tests.faults.hostile import HostilePipeline
 from tests.faults.logs import Entry, Progress, copy_log, read_log
 from tests.integration.pipeline import PARTITIONS, Pipeline, stop
-from tests.oracles.ingest_oracle import expected_pages, never_sampled
+from tests.oracles.ingest_oracle import always_published, expected_pages
 from tests.oracles.page_check import check_page, oracle_settings
 
 Identity = tuple[object, ...]
@@ -93,7 +93,7 @@ def check_pages(pipeline: Pipeline, proof: Proof) -> None:
             dead: list[int] = []
             want, _ = expected_pages(source, log, oracle_settings(pipeline.stream), dead)
             refused |= {_letter(topic, partition, offset) for offset in dead}
-            must |= {_letter(topic, partition, offset) for offset in never_sampled(dead)}
+            must |= {_letter(topic, partition, offset) for offset in always_published(dead)}
             found = {slot: page for (p, s, slot), page in stored.items() if (p, s) == (partition, source)}
             assert sorted(found) == [w["slot"] for w in want], f"pages of {source}/{partition}"
             for page in want:

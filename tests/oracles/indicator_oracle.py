@@ -1,4 +1,4 @@
-"""The indicators of one workload in one slot, said again in plain Python: numbers and lists, no shared code."""
+"""Oracle of the indicators of one workload in one slot, in plain Python: numbers and lists, no shared code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ GPU: Rules = [
     ("gpu.power_w", "mean", ["power_w"], "sum"),
     ("gpu.temperature_c", "mean", ["temperature_c"], "mean"),
 ]
-Told = list[tuple[list[tuple[int, Any, Any]], dict[str, Any]]]  # per source: its samples, and what is remembered of it
+# Per source: its samples, and its state before the slot.
+Inputs = list[tuple[list[tuple[int, Any, Any]], dict[str, Any]]]
 
 
 def indicators(
@@ -41,52 +42,52 @@ def indicators(
     censored = any_fell = False
     nothing: dict[str, Any] = {"counters": {}, "hists": {}}
     everyone = [(samples[src], before.get(src, nothing)) for src in sorted(samples)]
-    told_by = [(told, old) for told, old in everyone if not stuck(source, told, old)]
+    inputs = [(readings, old) for readings, old in everyone if not stuck(source, readings, old)]
     for _, rule, fields, over in REQUESTS if source == "requests" else GPU:
         fell = False
         if rule == "rate":
-            value, fell, later = rate(fields, told_by, over, cap)
+            value, fell, later = rate(fields, inputs, over, cap)
             censored = censored or later
         elif rule == "miss_ratio":
-            value, fell = miss_ratio(fields, told_by, cap)
+            value, fell = miss_ratio(fields, inputs, cap)
         elif rule == "p95":
-            value, fell = added_p95(fields[0], everyone, cap)
+            value, fell = p95_of_increase(fields[0], everyone, cap)
         else:
-            value = over_sources([gauge_of(rule, fields, told) for told, _ in told_by], over, cap)
+            value = over_sources([gauge_of(rule, fields, readings) for readings, _ in inputs], over, cap)
         any_fell = any_fell or fell
         cells.append(None if fell or value is None else single(value))
     return cells, censored, any_fell
 
 
-def stuck(source: str, told: list[tuple[int, Any, Any]], old: dict[str, Any]) -> bool:
-    """Whether an engine that serves repeats the counters that are known of it, its tokens among them."""
-    if source != "requests" or not all((row.get("num_requests_running") or 0) > 0 for _, row, _ in told):
+def stuck(source: str, readings: list[tuple[int, Any, Any]], old: dict[str, Any]) -> bool:
+    """Whether an engine with running requests repeats its earlier counters, generated tokens among them."""
+    if source != "requests" or not all((row.get("num_requests_running") or 0) > 0 for _, row, _ in readings):
         return False
     table = {f for _, rule, fields, _ in REQUESTS if rule in ("rate", "miss_ratio") for f in fields}
-    said = [(f, x) for _, row, _ in told for f, x in row.items() if f in table and x is not None]
-    return "generation_tokens_total" in dict(said) and all(
-        f in old["counters"] and old["counters"][f][1] == x for f, x in said
+    counters = [(f, x) for _, row, _ in readings for f, x in row.items() if f in table and x is not None]
+    return "generation_tokens_total" in dict(counters) and all(
+        f in old["counters"] and old["counters"][f][1] == x for f, x in counters
     )
 
 
-def rate(fields: list[str], told_by: Told, over: str, cap: float | None) -> tuple[float | None, bool, bool]:
+def rate(fields: list[str], inputs: Inputs, over: str, cap: float | None) -> tuple[float | None, bool, bool]:
     per_source: list[float | None] = []
     fell = later = False
-    for told, old in told_by:
-        present = [f for f in fields if any(row.get(f) is not None for _, row, _ in told)]
+    for readings, old in inputs:
+        present = [f for f in fields if any(row.get(f) is not None for _, row, _ in readings)]
         if present:
             later = later or present[0] != fields[0]
-            dropped, gain, span = growth(present[0], told, old)
+            dropped, gain, span = growth(present[0], readings, old)
             fell = fell or dropped
             per_source.append(gain * 1000.0 / span if span else None)
     return over_sources(per_source, over, cap), fell, later
 
 
-def miss_ratio(fields: list[str], told_by: Told, cap: float | None) -> tuple[float | None, bool]:
+def miss_ratio(fields: list[str], inputs: Inputs, cap: float | None) -> tuple[float | None, bool]:
     fell = False
     gains = []
-    for told, old in told_by:
-        a, b = growth(fields[0], told, old), growth(fields[1], told, old)
+    for readings, old in inputs:
+        a, b = growth(fields[0], readings, old), growth(fields[1], readings, old)
         fell = fell or a[0] or b[0]
         if a[2] and b[2]:
             gains.append((a[1], b[1]))
@@ -96,23 +97,23 @@ def miss_ratio(fields: list[str], told_by: Told, cap: float | None) -> tuple[flo
     return (min(max(1.0 - good / total, 0.0), 1.0) if total > 0 else None), fell
 
 
-def added_p95(field: str, told_by: Told, cap: float | None) -> tuple[float | None, bool]:
+def p95_of_increase(field: str, inputs: Inputs, cap: float | None) -> tuple[float | None, bool]:
     fell = False
     gains = []
-    for told, old in told_by:
-        states = [h[field] for _, _, h in told if field in h]
+    for readings, old in inputs:
+        states = [h[field] for _, _, h in readings if field in h]
         if states and field in old["hists"]:
             states.insert(0, old["hists"][field][1])
         if len(states) > 1:
-            gain = gained(states)
+            gain = histogram_delta(states)
             fell = fell or gain is None
             gains.append(gain)
-    known = [g for g in gains if g is not None]
-    limits = limits_of([g["count"] for g in known], cap)
-    return p95([lighter(g, limit) for g, limit in zip(known, limits, strict=True)]), fell
+    valid = [g for g in gains if g is not None]
+    limits = limits_of([g["count"] for g in valid], cap)
+    return p95([limit_weight(g, limit) for g, limit in zip(valid, limits, strict=True)]), fell
 
 
-def lighter(gain: dict[str, Any], limit: float) -> dict[str, Any]:
+def limit_weight(gain: dict[str, Any], limit: float) -> dict[str, Any]:
     if gain["count"] <= limit:
         return gain
     share = limit / gain["count"]
@@ -120,15 +121,15 @@ def lighter(gain: dict[str, Any], limit: float) -> dict[str, Any]:
 
 
 def limits_of(numbers: list[float], cap: float | None) -> list[float]:
-    """What each source may count for at most: `cap` times the mean of the others, where there are at least two."""
+    """Upper limit of each source: `cap` times the mean of the others, where there are at least two."""
     if cap is None or len(numbers) < 3:
         return [math.inf] * len(numbers)
     whole_ = add(numbers)
     return [max(0.0, cap * ((whole_ - x) / (len(numbers) - 1))) for x in numbers]
 
 
-def gauge_of(rule: str, fields: list[str], told: list[tuple[int, Any, Any]]) -> float | None:
-    numbers = [x for x in (gauge(rule, fields, row) for _, row, _ in told) if x is not None]
+def gauge_of(rule: str, fields: list[str], readings: list[tuple[int, Any, Any]]) -> float | None:
+    numbers = [x for x in (gauge(rule, fields, row) for _, row, _ in readings) if x is not None]
     if not numbers:
         return None
     return max(numbers) if rule == "max" else add(numbers) / len(numbers)
@@ -143,9 +144,9 @@ def over_sources(per_source: list[float | None], over: str, cap: float | None = 
     return add(numbers) / (len(numbers) if over == "mean" else 1)
 
 
-def growth(field: str, told: list[tuple[int, Any, Any]], old: dict[str, Any]) -> tuple[bool, float, int]:
+def growth(field: str, readings: list[tuple[int, Any, Any]], old: dict[str, Any]) -> tuple[bool, float, int]:
     """Whether the counter fell anywhere, by how much it grew, and over how many ms (0: not known)."""
-    points = [(ts, row[field]) for ts, row, _ in told if row.get(field) is not None]
+    points = [(ts, row[field]) for ts, row, _ in readings if row.get(field) is not None]
     if not points:
         return False, 0.0, 0
     if field in old["counters"]:
@@ -161,7 +162,7 @@ def gauge(rule: str, fields: list[str], row: dict[str, float | None]) -> float |
     return None if part is None or not whole_ else min(part / whole_, 1.0)
 
 
-def gained(states: list[dict[str, Any]]) -> dict[str, Any] | None:
+def histogram_delta(states: list[dict[str, Any]]) -> dict[str, Any] | None:
     for a, b in pairwise(states):
         if a["le"] != b["le"] or b["count"] < a["count"]:
             return None
@@ -177,7 +178,7 @@ def p95(gains: list[dict[str, Any]]) -> float | None:
     if total <= 0:
         return None
     edges = sorted({e for g in gains for e in g["le"]})
-    merged = [add([interpolated(g, e) for g in gains]) for e in edges]
+    merged = [add([interpolate(g, e) for g in gains]) for e in edges]
     wanted = 0.95 * total
     points = [(0.0, 0.0), *zip(edges, merged, strict=True)]
     for (x0, y0), (x1, y1) in pairwise(points):
@@ -186,7 +187,7 @@ def p95(gains: list[dict[str, Any]]) -> float | None:
     return edges[-1]
 
 
-def interpolated(gain: dict[str, Any], edge: float) -> float:
+def interpolate(gain: dict[str, Any], edge: float) -> float:
     points = [(0.0, 0.0), *zip(gain["le"], gain["cumulative"], strict=True)]
     for x, y in points[1:]:
         if x == edge:

@@ -1,7 +1,7 @@
-"""What ingest must make of a log, said again in plain Python: one record at a time, dicts and lists, no shared code.
+"""Oracle of ingest in plain Python: one record at a time, dicts and lists, no shared code.
 
 `expected_pages` takes the raw log of one partition and returns one dict per page. It is slow, obvious and independent:
-it keeps every accepted sample and every page, and derives what is known from those alone.
+it keeps every accepted sample and every page, and derives all state from those alone.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class Settings:
     source_cap: float | None = None
 
 
-def never_sampled(dead_offsets: list[int]) -> set[int]:
+def always_published(dead_offsets: list[int]) -> set[int]:
     """Refused records that must be published: the first hundred of every thousand offsets, then one in a hundred."""
     seen: dict[int, int] = {}
-    kept = set()
+    published = set()
     for offset in dead_offsets:
         seen[offset // 1_000] = seen.get(offset // 1_000, 0) + 1
         if seen[offset // 1_000] <= 100 or offset % 100 == 0:
-            kept.add(offset)
-    return kept
+            published.add(offset)
+    return published
 
 
 def expected_pages(
@@ -53,31 +53,31 @@ def expected_pages(
         offset, stamp, _, _ = record
         count["records"] += 1
         try:
-            told = read(source, record, s.max_record_bytes)
+            decoded = read(source, record, s.max_record_bytes)
         except BadError:
             count["dead"] += 1
             dead_offsets.append(offset)
             continue
-        if told["what"] == "tombstone":
+        if decoded["what"] == "tombstone":
             count["tombstones"] += 1
             continue
-        if told["what"] == "control":
-            controls.append(told["control"])
+        if decoded["what"] == "control":
+            controls.append(decoded["control"])
             continue
-        if told["what"] == "tick":
-            mark = min(told["ts"], stamp)
+        if decoded["what"] == "tick":
+            mark = min(decoded["ts"], stamp)
         else:
-            mark = max(told["times"])
+            mark = max(decoded["times"])
             if mark > stamp + s.skew_ms:
                 count["dead"] += 1
                 dead_offsets.append(offset)
                 count["future"] += 1
                 continue
-            count["unknown_names"] += told.get("unknown", 0)
+            count["unknown_names"] += decoded.get("unknown", 0)
         if closed is None:
             closed = (mark - s.grace_ms) // s.step_ms - 1
-        if told["what"] != "tick":
-            keep(told, opened, closed, offset, count, s)
+        if decoded["what"] != "tick":
+            add_record(decoded, opened, closed, offset, count, s)
         if stream_time is not None and mark <= stream_time:
             continue
         stream_time = mark
@@ -101,8 +101,8 @@ def expected_pages(
     return pages, count
 
 
-def keep(
-    told: dict[str, Any],
+def add_record(
+    decoded: dict[str, Any],
     opened: dict[int, dict[str, Any]],
     closed: int,
     offset: int,
@@ -110,15 +110,17 @@ def keep(
     s: Settings,
 ) -> None:
     """Put a record's samples and facts into their slots, unless they are late or there already."""
-    workload = told["workload"]
-    if told["what"] == "samples":
-        entries = [("sample", (workload, source, ts), ts, (row, hists)) for source, ts, row, hists in told["samples"]]
-    elif told["what"] == "fleet":
-        entries = [("fleet", (workload, source, ts), ts, row) for source, ts, row in told["rows"]]
-    elif told["what"] in ("batch", "slo"):
-        entries = [(told["what"], (workload, *told["queue"][:2]), told["queue"][1], told["queue"])]
+    workload = decoded["workload"]
+    if decoded["what"] == "samples":
+        entries = [
+            ("sample", (workload, source, ts), ts, (row, hists)) for source, ts, row, hists in decoded["samples"]
+        ]
+    elif decoded["what"] == "fleet":
+        entries = [("fleet", (workload, source, ts), ts, row) for source, ts, row in decoded["rows"]]
+    elif decoded["what"] in ("batch", "slo"):
+        entries = [(decoded["what"], (workload, *decoded["queue"][:2]), decoded["queue"][1], decoded["queue"])]
     else:
-        entries = [("outcome", (workload, *told["fact"]), told["fact"][0], told["fact"])]
+        entries = [("outcome", (workload, *decoded["fact"]), decoded["fact"][0], decoded["fact"])]
     for kind, identity, ts, payload in entries:
         slot = ts // s.step_ms
         if slot <= closed:
@@ -158,12 +160,12 @@ def close(
         for kind, identity, ts, payload in entries:
             if kind == "sample" and identity[0] == w:
                 samples.setdefault(identity[1], []).append((ts, *payload))
-        for told in samples.values():
-            told.sort(key=lambda t: t[0])
+        for readings in samples.values():
+            readings.sort(key=lambda t: t[0])
         before = {src: state for p in recent for (pw, src), state in p["series"].items() if pw == w}
         cells, censored, reset = indicators(source, samples, before, s.source_cap)
         for src in sorted(samples):
-            series[w, src] = remembered(source, samples[src], before.get(src))
+            series[w, src] = series_state(source, samples[src], before.get(src))
         fleet = sorted((ts, i[1], row) for kind, i, ts, row in entries if kind == "fleet" and i[0] == w)
         outcomes = sorted(
             (p for kind, i, _, p in entries if kind == "outcome" and i[0] == w),
@@ -171,15 +173,19 @@ def close(
         )
         queues = {p[0]: p for k, i, _, p in sorted(entries, key=lambda e: e[2]) if k == "batch" and i[0] == w}
         slo = {p[0]: p for k, i, _, p in sorted(entries, key=lambda e: e[2]) if k == "slo" and i[0] == w}
-        words = [*queues.values(), *slo.values()]
-        heard = {src for p in recent if p["slot"] > slot - s.silence_steps for pw, src in p["series"] if pw == w}
-        times = [t[0] for told in samples.values() for t in told]
+        reports = [*queues.values(), *slo.values()]
+        recent_sources = {
+            src for p in recent if p["slot"] > slot - s.silence_steps for pw, src in p["series"] if pw == w
+        }
+        times = [t[0] for readings in samples.values() for t in readings]
         rows[w] = {
             "cells": cells,
             "num_samples": len(times),
-            "newest_ts_ms": max(times or [*(f[0] for f in (*fleet, *outcomes)), *(word[1] for word in words)]),
-            "sources_seen": sum(not stuck(source, told, before.get(src, NOTHING)) for src, told in samples.items()),
-            "sources_known": len(heard | set(samples)),
+            "newest_ts_ms": max(times or [*(f[0] for f in (*fleet, *outcomes)), *(report[1] for report in reports)]),
+            "sources_seen": sum(
+                not stuck(source, readings, before.get(src, NOTHING)) for src, readings in samples.items()
+            ),
+            "sources_known": len(recent_sources | set(samples)),
             "censored": censored,
             "reset": reset,
             "fleet": (fleet[-1][0], *fleet[-1][2]) if fleet else None,
@@ -190,14 +196,14 @@ def close(
     return {"slot": slot, "workloads": sorted(admitted), "rows": rows, "series": series}
 
 
-def remembered(source: str, told: list[tuple[int, Any, Any]], before: dict[str, Any] | None) -> dict[str, Any]:
+def series_state(source: str, readings: list[tuple[int, Any, Any]], before: dict[str, Any] | None) -> dict[str, Any]:
     """Last value and time of every counter and histogram of one source."""
-    state = {"ts_ms": told[-1][0], "counters": dict((before or {}).get("counters", {}))}
+    state = {"ts_ms": readings[-1][0], "counters": dict((before or {}).get("counters", {}))}
     state["hists"] = dict((before or {}).get("hists", {}))
     table = REQUESTS if source == "requests" else GPU
     counters = {f for _, rule, fields, _ in table if rule in ("rate", "miss_ratio") for f in fields}
-    repeats = stuck(source, told, before or NOTHING)
-    for ts, row, hists in told:
+    repeats = stuck(source, readings, before or NOTHING)
+    for ts, row, hists in readings:
         for name, value in row.items():
             if name in counters and value is not None and not repeats:
                 state["counters"][name] = (ts, value)

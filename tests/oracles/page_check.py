@@ -1,4 +1,4 @@
-"""A page as the stages wrote it, held against the page that the oracle wants."""
+"""Compares a page of the ingest stage with the page of the oracle."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ def check_page(page: Page, want: dict[str, Any]) -> None:
     assert msgspec.structs.asdict(page.counters) == want["counters"]
     assert [msgspec.structs.asdict(c) for c in page.controls] == want["controls"]
     for row, (workload, facts) in enumerate(zip(page.workloads, page.facts, strict=True)):
-        told = want["rows"][workload]
+        expected = want["rows"][workload]
         cells = [
             float(value) if seen else None for value, seen in zip(page.values[row], page.observed[row], strict=True)
         ]
-        assert cells == told["cells"], workload
+        assert cells == expected["cells"], workload
         assert not page.values[row][~page.observed[row]].any()
         for name in ("num_samples", "newest_ts_ms", "sources_seen", "sources_known", "censored", "reset"):
-            assert getattr(facts, name) == told[name], (workload, name)
-        assert (None if facts.fleet is None else msgspec.structs.astuple(facts.fleet)) == told["fleet"]
-        assert [msgspec.structs.astuple(o) for o in facts.outcomes] == told["outcomes"]
+            assert getattr(facts, name) == expected[name], (workload, name)
+        assert (None if facts.fleet is None else msgspec.structs.astuple(facts.fleet)) == expected["fleet"]
+        assert [msgspec.structs.astuple(o) for o in facts.outcomes] == expected["outcomes"]
         queues = [(q.source, q.ts_ms, [(job.due_ts_ms, job.tokens) for job in q.jobs]) for q in facts.batch]
-        assert queues == told["batch"]
+        assert queues == expected["batch"]
         counts = [(c.source, c.ts_ms, [msgspec.structs.astuple(k) for k in c.classes]) for c in facts.slo]
-        assert counts == told["slo"]
+        assert counts == expected["slo"]
     assert [(s.workload, s.source) for s in page.series] == sorted(want["series"])
     for s in page.series:
-        told = want["series"][s.workload, s.source]
-        assert s.ts_ms == told["ts_ms"]
-        assert {n: (s.older_ts_ms.get(n, s.ts_ms), v) for n, v in s.counters.items()} == told["counters"]
+        expected = want["series"][s.workload, s.source]
+        assert s.ts_ms == expected["ts_ms"]
+        assert {n: (s.older_ts_ms.get(n, s.ts_ms), v) for n, v in s.counters.items()} == expected["counters"]
         hists = {
             n: (
                 s.older_ts_ms.get(n, s.ts_ms),
@@ -44,7 +44,7 @@ def check_page(page: Page, want: dict[str, Any]) -> None:
             )
             for n, h in s.hists.items()
         }
-        assert hists == told["hists"]
+        assert hists == expected["hists"]
 
 
 def oracle_settings(config: StreamConfig) -> Settings:

@@ -1,4 +1,4 @@
-"""What one telemetry record says, and when it is refused, said again in plain Python: bytes as dicts and lists."""
+"""Oracle of the telemetry decoder in plain Python: bytes to dicts and lists, or a refusal; no shared code."""
 
 from __future__ import annotations
 
@@ -160,8 +160,8 @@ def read_outcome(workload: str, body: dict[str, Any], stamp: int) -> dict[str, A
     if lead is not None:
         lead = number(lead)
         need(lead >= 0)
-    told = (label(body.get("command_id")), body["status"], whole(body.get("replicas_ready")), lead)
-    fact = (event_time(body.get("ts_ms", stamp)), *told)
+    fields = (label(body.get("command_id")), body["status"], whole(body.get("replicas_ready")), lead)
+    fact = (event_time(body.get("ts_ms", stamp)), *fields)
     return {"what": "outcome", "workload": workload, "fact": fact, "times": [fact[0]]}
 
 
@@ -196,22 +196,26 @@ def read_samples(
     sources: list[str],
     times: list[int],
     columns: dict[str, list[Any]],
-    told_hists: Any,
+    hist_columns: Any,
 ) -> dict[str, Any]:
-    known = {f for _, rule, fields, _ in (REQUESTS if source == "requests" else GPU) if rule != "p95" for f in fields}
+    known_fields = {
+        f for _, rule, fields, _ in (REQUESTS if source == "requests" else GPU) if rule != "p95" for f in fields
+    }
     for name, column in columns.items():
         for c in column:
             need(c is None or type(c) in (int, float))
-            if name in known:
+            if name in known_fields:
                 cell(name, c)
-    unknown = sum(name not in known for name in columns)
-    rows = [{name: cell(name, c[i]) for name, c in columns.items() if name in known} for i in range(len(sources))]
+    unknown = sum(name not in known_fields for name in columns)
+    rows = [
+        {name: cell(name, c[i]) for name, c in columns.items() if name in known_fields} for i in range(len(sources))
+    ]
     for row in rows:
         used, total = row.get("memory_used_bytes"), row.get("memory_total_bytes")
         need(used is None or total is None or used <= total * 1.001)
-    need(told_hists is None or type(told_hists) is dict)
+    need(hist_columns is None or type(hist_columns) is dict)
     hists: list[dict[str, Any]] = [{} for _ in sources]
-    for name, column in (told_hists or {}).items():
+    for name, column in (hist_columns or {}).items():
         need(not packed or (type(column) is list and len(column) == len(sources)))
         states = [None if h is None else h for h in (column if packed else [column])]
         if not (source == "requests" and name in ("ttft_s", "tpot_s")):
