@@ -406,8 +406,8 @@ class OpenSlots:
                     place.entry(workload).add_fleet(source, facts) if isinstance(place, SlotFacts) else place
                 )
         elif isinstance(record, SourceRecord):
-            place = self._slot_facts(record.report.ts_ms, workload, last_closed, offset)
-            verdicts.append(place.entry(workload).add_report(record.report) if isinstance(place, SlotFacts) else place)
+            place = self._slot_facts(record.word.ts_ms, workload, last_closed, offset)
+            verdicts.append(place.entry(workload).add_report(record.word) if isinstance(place, SlotFacts) else place)
         else:
             place = self._slot_facts(record.fact.ts_ms, workload, last_closed, offset)
             verdicts.append(place.entry(workload).add_outcome(record.fact) if isinstance(place, SlotFacts) else place)

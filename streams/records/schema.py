@@ -67,10 +67,13 @@ class OutcomeRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class SourceRecord(msgspec.Struct, frozen=True, gc=False):
-    """What one source reports of a workload as a whole: it replaces the earlier report of that source."""
+    """What one source reports of a workload as a whole: it replaces the earlier report of that source.
+
+    The golden records name the field `word`.
+    """
 
     workload: str
-    report: BatchQueue | SloCounts
+    word: BatchQueue | SloCounts
 
 
 class TickRecord(msgspec.Struct, frozen=True, gc=False):

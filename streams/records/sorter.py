@@ -118,7 +118,7 @@ class RecordSorter:
         elif isinstance(decoded, FleetRecord):
             mark = max(facts.ts_ms for _, facts in decoded.facts)
         elif isinstance(decoded, SourceRecord):
-            mark = decoded.report.ts_ms
+            mark = decoded.word.ts_ms
         else:
             mark = decoded.fact.ts_ms
         ahead_ms = mark - stamp_ms
