@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Generic, TypeVar
 
 import msgspec
 
-from model.calibration.trust import Outlook
+from model.calibration.trust import PendingForecast
 from streams.records.facts import Control, FleetFacts
 from streams.records.limits import MAX_REPLICAS
 
@@ -214,7 +214,7 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     classes: tuple[ClassRisk, ...] = ()
     class_risks: tuple[tuple[LevelRisk, ...], ...] = ()
     indicator: str | None = None
-    outlook: Outlook | None = None
+    outlook: PendingForecast | None = None
     power_w: float | None = None
     trial: Trial | None = None
     proposals: dict[str, int] = {}

@@ -1,10 +1,15 @@
-"""Loops over rows and futures compiled to machine code: once per version, then read from a folder.
+"""`compiled`: a loop over rows or scenarios as machine code, kept in a folder for each version of the sources.
 
-No fast-math: every operation is the one written, in the order written, so that a row gives the same bits in any batch.
-The interpreter's lock is free while they run.
+There is no fast-math: every operation is the one written, in the order written, so a row has the same bits in any
+batch. The interpreter's lock is free while a loop runs.
 
-The code is for any x86-64 server since 2013, not for the machine that compiles it: an image may bring it along
-(`python -m harmony.infra.worker.warm_up` in its build), and it is no slower (`harmony bench plan`).
+Loops of many files call those of `model.numerics`, `model.capacity.grid` and `model.baselines.context_kernel`. numba's
+own cache notices changes of the file of a loop, but not of the files that it calls. So the folder is named by a digest
+of all sources with compiled loops, and numba keeps its files inside. (`streams.compiled` needs no digest, because no
+loop there calls one of another file.)
+
+Code is for the level x86-64-v3 (any server since 2013), so an image may bring it along
+(`python -m harmony.infra.worker.warm_up` in its build); it is as fast as code for the machine (`harmony bench plan`).
 """
 
 from __future__ import annotations
@@ -24,17 +29,18 @@ import llvmlite.binding
 
 __all__ = ["compiled", "completing", "is_complete"]
 
+# CPU level of the code, and the features that it needs.
 _TARGET: Final = {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": ""}
-_NEEDED: Final = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")  # what sets that level apart from older ones
+_NEEDED_FEATURES: Final = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
 
 
 def _choose_target() -> None:
-    """Before numba is imported, for it reads its target then. Older machines, and others, get code of their own."""
+    """Set the CPU level before numba is imported, which reads it then; machines without it get their own code."""
     try:
         features = llvmlite.binding.get_host_cpu_features()
-    except RuntimeError:  # a machine that LLVM cannot ask
+    except RuntimeError:  # LLVM does not know this machine
         return
-    if "NUMBA_CPU_NAME" not in os.environ and all(features.get(name) for name in _NEEDED):
+    if "NUMBA_CPU_NAME" not in os.environ and all(features.get(name) for name in _NEEDED_FEATURES):
         os.environ.update(_TARGET)
 
 
@@ -47,8 +53,7 @@ _config: Any = numba.config
 
 
 def compiled(function: F) -> F:
-    """The function as machine code, compiled at its first call."""
-    # What is stored knows only of changes in its own file, not of those in the files that it calls.
+    """The function as machine code, compiled at its first call or read from the folder of this version."""
     before, _config.CACHE_DIR = _config.CACHE_DIR, str(_FOLDER or "")
     try:
         return cast("F", numba.njit(nogil=True, cache=_FOLDER is not None, error_model="numpy")(function))
@@ -57,10 +62,10 @@ def compiled(function: F) -> F:
 
 
 def _folder() -> Path | None:
-    """Where this version's machine code is kept: in `NUMBA_CACHE_DIR`, beside the source, or in the user's cache.
+    """The folder of this version: in `NUMBA_CACHE_DIR`, beside the sources, or in the user's cache.
 
-    None where none of them can be written to: then every process compiles anew. What stands beside the source and may
-    not be written to, as in an image, is copied, because numba reads only where it may write.
+    None where none of them is writable; every process then compiles for itself. Code beside the sources of a read-only
+    image is copied, because numba reads only from folders that it may write to.
     """
     here = Path(__file__).parent
     digest = hashlib.blake2b(digest_size=8)
@@ -83,13 +88,13 @@ def _folder() -> Path | None:
 
 
 def _adopt(brought: Path, folder: Path) -> None:
-    """Copy machine code that was brought along, whole or not at all: other processes may start at this moment."""
+    """Copy code of an image, as a whole or not at all, because other processes may start at the same moment."""
     if brought.is_dir():
         with contextlib.suppress(OSError), tempfile.TemporaryDirectory(dir=folder.parent) as parts:
             whole = Path(parts) / folder.name
             shutil.copytree(brought, whole, copy_function=shutil.copyfile)
             for path in (whole, *whole.rglob("*")):
-                path.chmod(path.stat().st_mode | stat.S_IWUSR)  # folders come with the mode of those copied
+                path.chmod(path.stat().st_mode | stat.S_IWUSR)  # copied folders have the mode of their originals
             whole.rename(folder)
 
 
@@ -98,15 +103,15 @@ _COMPLETE: Final = "complete"
 
 
 def is_complete() -> bool:
-    """Whether someone has compiled all that a worker runs."""
+    """Whether all loops that a worker runs are compiled."""
     return _FOLDER is not None and (_FOLDER / _COMPLETE).exists()
 
 
 @contextlib.contextmanager
 def completing() -> Iterator[bool]:
-    """Compile all that a worker runs inside: who comes meanwhile waits, and reads.
+    """Compile all loops of a worker inside the block; other processes wait and then read the code.
 
-    Yields whether it is still to be compiled; False where machine code is not kept, and nothing can be done beforehand.
+    Yields whether there is something to compile; False where no folder is writable.
     """
     if _FOLDER is None or is_complete():
         yield False

@@ -1,4 +1,10 @@
-"""Whole powers and roots of many numbers, compiled to steps that processors take several at a time."""
+"""Compiled numerics of several packages: powers and roots, exponential averages, rounding, and widening of paths.
+
+`exponential` and `roots_of` are written out with a series and the bits of the exponent, for two reasons. The loops
+become vector instructions, while a call of the C library does not. And the same operations run on every machine, so
+that a plan has the same bits wherever it is made; the C library's last bit differs between versions. No function of
+numpy or scipy offers both inside a compiled loop.
+"""
 
 from __future__ import annotations
 
@@ -65,9 +71,11 @@ def exponential(x: float) -> float:
 def roots_of(x: Float, degree: int, out: Float) -> None:
     """Roots of numbers in [0, 1] within 1e-9, in steps that processors take several at a time.
 
-    A number is 2^e m, and so is its logarithm made: e from its bits, that of m from 1 to 2 by atanh's series. The
-    root's whole power of two goes into its bits again. No instruction turns integers of 64 bits into numbers and back,
-    several at a time; the bits of a number of known magnitude do.
+    The logarithm of 2^e m is e, from the bits, plus that of m in [1, 2], from the series of atanh. The whole power of
+    two of the root is written to its bits again. Integers of 64 bits are converted by adding them to a number of known
+    magnitude, because AVX2 has no vector instruction for that conversion.
+
+    Source: J.-M. Muller, "Elementary functions: algorithms and implementation", for the reduction of the argument.
     """
     bits, numbers = np.empty(len(x), np.int64), np.empty(len(x), np.int64)
     source, whole, fraction = x.view(np.int64), bits.view(np.float64), numbers.view(np.float64)
@@ -90,7 +98,7 @@ def roots_of(x: Float, degree: int, out: Float) -> None:
             out[k] = x[k] ** (1.0 / degree)
 
 
-# Exponential averages of paths, compiled.
+# Exponential averages of paths.
 
 
 Single = NDArray[np.float32]
@@ -118,7 +126,7 @@ def exponential_averages(paths: Single, keep: Single, start: Single, out: Single
 
 
 @compiled
-def average_of_known(values: Single, observed: Seen, column: int, rate: float) -> tuple[bool, float]:
+def decayed_mean(values: Single, observed: Seen, column: int, rate: float) -> tuple[bool, float]:
     """The average of one column, whose rows weigh less the older they are.
 
     Args:
@@ -138,17 +146,17 @@ def average_of_known(values: Single, observed: Seen, column: int, rate: float) -
     return newest >= 0, total / weights if newest >= 0 else 0.0
 
 
-# Numbers to six significant digits, compiled: of each workload some hundreds are published in every slot.
+# Rounding to six significant digits, for the hundreds of numbers that are published of each workload in every slot.
 
 
 _DIGITS: Final = 6
-_LEAST, _MOST = -324, 308  # exponents of a float64
+_MIN_EXPONENT, _MAX_EXPONENT = -324, 308  # exponents of a float64
 with np.errstate(over="ignore"):
-    _SCALES: Final = np.power(10.0, _DIGITS - 1 - np.arange(_LEAST, _MOST + 1, dtype=np.float64))
+    _SCALES: Final = np.power(10.0, _DIGITS - 1 - np.arange(_MIN_EXPONENT, _MAX_EXPONENT + 1, dtype=np.float64))
 
 
 def six_digits(values: Float) -> Float:
-    """What a reader can use, in half the bytes; what is not finite has no digits, and is nan."""
+    """The values rounded to six significant digits, which halves their text; NaN where a value is not finite."""
     rounded = np.empty(values.shape)
     _round(np.ascontiguousarray(values).reshape(-1), rounded.reshape(-1))
     return rounded
@@ -158,23 +166,23 @@ def six_digits(values: Float) -> Float:
 def _round(values: Float, rounded: Float) -> None:
     for k in range(len(values)):
         size = abs(values[k])
-        if not size <= _BEYOND:
+        if not size <= _MAX_FLOAT:
             rounded[k] = np.nan
             continue
         magnitude = math.floor(math.log10(size)) if size > 0 else 0
-        scale = _SCALES[magnitude - _LEAST]
+        scale = _SCALES[magnitude - _MIN_EXPONENT]
         rounded[k] = np.rint(values[k] * scale) / scale
 
 
-_BEYOND: Final = float(np.finfo(np.float64).max)
+_MAX_FLOAT: Final = float(np.finfo(np.float64).max)
 
 
 def warm_up_digits() -> None:
-    """Compile or load it."""
+    """Compile or load `six_digits`."""
     six_digits(np.ones(1))
 
 
-# Paths moved away from the median of their step, compiled.
+# Widening of paths around the median of their step.
 
 
 @compiled
@@ -204,6 +212,6 @@ def widen(values: Single, middle: Single, factors: Single, reach: Single, lower:
 
 
 def warm_up_widening() -> None:
-    """Compile or load it."""
+    """Compile or load `six_digits`."""
     values, row = np.ones((1, 2, 3), np.float32), np.ones(1, np.float32)
     widen(values, np.ones((1, 2), np.float32), row, row, np.float32(0.0), np.float32(1.0))

@@ -47,8 +47,8 @@ class ForecastStage:
         coarse = await read_coarse_week(reader, self._topics.pages_coarse, partition, body.newest_coarse)
         since = await reader.offset_at(self._topics.plans, 0, commit.stamp_ms - _CLOCK_SLACK_MS)
         _, end = await reader.bounds(self._topics.plans, 0)
-        mine = plan_key(partition)
-        plans = [r async for r in reader.read(self._topics.plans, 0, since, end) if r.key == mine]
+        key = plan_key(partition)
+        plans = [r async for r in reader.read(self._topics.plans, 0, since, end) if r.key == key]
         lost_rows = kernel.end_restore(body, coarse, plans)
         if lost_rows and (await reader.bounds(self._topics.pages_coarse, partition))[0] > 0:
             report_lost_history(self._topics.pages_coarse, partition, lost_rows)

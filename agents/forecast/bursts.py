@@ -1,4 +1,7 @@
-"""What a forecast is held to afterwards, and how it is widened by what was learned from that."""
+"""Post-processing of forecasts: pending forecasts, widening, jumps, recurring surges, and the recent load.
+
+Jumps and recurring surges are learned apart from the forecaster and are added to its paths here.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,12 @@ from torch import Tensor
 
 from agents.records import JumpsAhead, SurgeAhead
 from agents.workload.signals import ratio_of_sums
-from agents.workload.subject import Subject
+from agents.workload.state import Subject
 from agents.workload.units import demand_columns
-from model.baselines.context import seen_range
+from model.baselines.context import observed_range
 from model.bursts.jumps import jump_paths
 from model.bursts.recurring import ExpectedSurge, surge_paths
-from model.calibration.trust import SAID, STEPS_AHEAD, Outlook
+from model.calibration.trust import INTERVAL_LEVELS, STEPS_AHEAD, PendingForecast
 from model.contract import ContextBatch, ForecastBatch, ordered_paths, quantiles_of_ordered
 from model.numerics import six_digits, widen
 from streams.windows.table import Window
@@ -27,32 +30,31 @@ DEMAND: Final = "request.arrival_rate"
 _MID: Final = 0.5
 
 
-def outlooks_of(
-    ordered: Tensor, spoken: Sequence[Subject | None], sources: Sequence[str], origin_ts_ms: int, step_ms: int
-) -> list[Outlook | None]:
-    """What each forecast says of demand four steps ahead, as it is published (fewer steps where it ends before).
+def pending_forecasts(
+    ordered: Tensor, subjects: Sequence[Subject | None], sources: Sequence[str], origin_ts_ms: int, step_ms: int
+) -> list[PendingForecast | None]:
+    """Pending forecasts of demand `STEPS_AHEAD` steps ahead, or at the last step of a shorter horizon.
 
     Args:
         ordered: float32 [B, H, S], demand of each step, ascending along the last axis.
-        spoken: B of them, None where nothing is published of demand; None comes of those without demand in the newest
-            slot, too.
+        subjects: B subjects, None where no demand is published; subjects without demand in the newest slot yield None.
     """
     ahead = min(STEPS_AHEAD, ordered.shape[1])
-    said = quantiles_of_ordered(ordered[:, ahead - 1], torch.tensor(SAID))  # [B, 3]
-    numbers = six_digits(said.numpy().astype(np.float64)).tolist()
+    interval = quantiles_of_ordered(ordered[:, ahead - 1], torch.tensor(INTERVAL_LEVELS))  # [B, 3]
+    numbers = six_digits(interval.numpy().astype(np.float64)).tolist()
     due = origin_ts_ms // step_ms - 1 + ahead
-    lasts = [None if subject is None else subject.window.newest(DEMAND) for subject in spoken]
+    lasts = [None if subject is None else subject.window.newest(DEMAND) for subject in subjects]
     return [
-        None if last is None else Outlook(due, low, mid, high, last, source)
+        None if last is None else PendingForecast(due, low, mid, high, last, source)
         for (low, mid, high), last, source in zip(numbers, lasts, sources, strict=True)
     ]
 
 
-class Futures:
-    """The joint paths of a batch, indicator by indicator, each widened by the row's factor and put in order when asked.
+class WidenedPaths:
+    """The joint paths of a batch, widened by the factor of each row and sorted, one indicator at a time on demand.
 
     Every path is moved away from the median of its step by that factor, within the indicator's bounds; rows with factor
-    1 keep their bits. Most indicators are only read once the plan is out, which therefore does not wait for them.
+    1 keep their bits. Most indicators are read only after the plan, so the plan does not wait for them.
 
     Args:
         paths: [B, S, H, N]; not changed.
@@ -65,7 +67,7 @@ class Futures:
         self._factors = np.array(factors, np.float32)
         self._batch = batch
         self._bounds = batch.lower.cpu().numpy(), batch.upper.cpu().numpy()
-        self._known: dict[int, tuple[Tensor, Tensor]] = {}
+        self._cache: dict[int, tuple[Tensor, Tensor]] = {}
 
     def values(self, indicator: int) -> Tensor:
         """float32 [B, H, S]; with those of other indicators, path s is one joint future."""
@@ -76,10 +78,10 @@ class Futures:
         return self._of(indicator)[1]
 
     def _of(self, indicator: int) -> tuple[Tensor, Tensor]:
-        known = self._known.get(indicator)
-        if known is None:
-            known = self._known[indicator] = self._widened(indicator)
-        return known
+        pair = self._cache.get(indicator)
+        if pair is None:
+            pair = self._cache[indicator] = self._widened(indicator)
+        return pair
 
     def _widened(self, indicator: int) -> tuple[Tensor, Tensor]:
         paths = self._paths[..., indicator].detach().to("cpu", torch.float32)
@@ -88,19 +90,19 @@ class Futures:
         if (self._factors != 1.0).any():
             middle = quantiles_of_ordered(ordered, torch.tensor([_MID]))[..., 0].numpy()
             lower, upper = (bounds[indicator] for bounds in self._bounds)
-            reach = _range_seen(self._batch, indicator)
+            reach = _context_span(self._batch, indicator)
             for numbers in (values, ordered):
                 widen(numbers.numpy(), middle, self._factors, reach, lower, upper)
         return values, ordered
 
 
-def _range_seen(batch: ContextBatch, indicator: int) -> NDArray[np.float32]:
+def _context_span(batch: ContextBatch, indicator: int) -> NDArray[np.float32]:
     """Highest less lowest value of one indicator in the fine rows of each context, [B]; 0 where none is known."""
-    low, high = seen_range(batch.values[..., indicator], batch.observed[..., indicator])
+    low, high = observed_range(batch.values[..., indicator], batch.observed[..., indicator])
     return (high - low).clamp(min=0.0).to("cpu", torch.float32).numpy()
 
 
-# Jumps that no forecast has in it, between what was learned of them, forecasts and plans.
+# Jumps.
 
 
 _SECONDS_PER_HOUR = 3600.0
@@ -109,20 +111,20 @@ _SECONDS_PER_HOUR = 3600.0
 def with_jumps(
     forecast: ForecastBatch, subjects: Sequence[Subject], batch: ContextBatch, origin_ts_ms: int, *, recurring: bool
 ) -> list[JumpsAhead | None]:
-    """Let as many of the paths jump as of late, in place; returns what is said of it, row by row.
+    """Add jumps to the paths, in place, as often as the load jumped recently; returns what a plan says of each row.
 
-    A request more is as many tokens more as one had in the context; without any in it, none.
+    Each added request adds the tokens per request of the context, or none where it has no requests.
 
     Args:
-        recurring: surges that come again are in the paths already, and are no jumps.
+        recurring: whether recurring surges are in the paths already and are not jumps.
     """
     columns = demand_columns(batch.columns)
     return [
-        _let_jump(forecast, batch, b, subject, columns, origin_ts_ms, recurring) for b, subject in enumerate(subjects)
+        _add_jumps(forecast, batch, b, subject, columns, origin_ts_ms, recurring) for b, subject in enumerate(subjects)
     ]
 
 
-def _let_jump(
+def _add_jumps(
     forecast: ForecastBatch,
     batch: ContextBatch,
     row: int,
@@ -131,7 +133,7 @@ def _let_jump(
     origin_ts_ms: int,
     recurring: bool,
 ) -> JumpsAhead | None:
-    """One row."""
+    """Add jumps to the paths of one row."""
     state, requests = subject.state, columns[0]
     if requests < 0 or len(state.jumps) < 2:
         return None
@@ -140,7 +142,7 @@ def _let_jump(
     if not expected:
         return None
     paths, values, observed = forecast.paths[row], batch.values[row].cpu(), batch.observed[row].cpu()
-    _, highest = seen_range(values[None, :, requests], observed[None, :, requests])
+    _, highest = observed_range(values[None, :, requests], observed[None, :, requests])
     demand, item_id = paths[..., requests].cpu().numpy(), subject.window.workload
     added = jump_paths(expected, per_s, demand, float(highest), item_id, origin_ts_ms, batch.step_ms)
     if added is None:
@@ -154,11 +156,11 @@ def _let_jump(
     return JumpsAhead(per_s * _SECONDS_PER_HOUR, float(np.median(ends[ends > 0.0])), len(expected) + 1)
 
 
-# Surges that come again, between windows, forecasts and plans: what of a window is theirs, and what is yet to come.
+# Recurring surges.
 
 
 def surge_times(subject: Subject, origin_ts_ms: int, step_ms: int) -> list[tuple[int, int]]:
-    """Times within the window whose load held a surge that is expected to come again."""
+    """Times within the window, in ms, whose load held a recurring surge."""
     from_ms = origin_ts_ms - len(subject.window.values) * step_ms
     return subject.state.surges.explained(origin_ts_ms, from_ms, step_ms)
 
@@ -166,14 +168,14 @@ def surge_times(subject: Subject, origin_ts_ms: int, step_ms: int) -> list[tuple
 def with_surges(
     forecast: ForecastBatch, subjects: Sequence[Subject], batch: ContextBatch, origin_ts_ms: int
 ) -> list[SurgeAhead | None]:
-    """Add to the paths of a forecast, in place, what comes again within its horizon; returns the first of each row."""
+    """Add the recurring surges within the horizon to the paths, in place; returns the first surge of each row."""
     num_paths, horizon, width = forecast.paths.shape[1:]
     until_ms = origin_ts_ms + horizon * batch.step_ms
     columns = demand_columns(batch.columns)
     ahead: list[SurgeAhead | None] = []
     for b, subject in enumerate(subjects):
         expected = subject.state.surges.expected(origin_ts_ms, until_ms, batch.step_ms)
-        ahead.append(_told(expected[0]) if expected else None)
+        ahead.append(_surge_ahead(expected[0]) if expected else None)
         if expected:
             shape = num_paths, horizon, width
             added = surge_paths(expected, subject.window.workload, origin_ts_ms, batch.step_ms, columns, shape)
@@ -181,7 +183,7 @@ def with_surges(
     return ahead
 
 
-def _told(surge: ExpectedSurge) -> SurgeAhead:
+def _surge_ahead(surge: ExpectedSurge) -> SurgeAhead:
     seen = surge.recurrence.surges
     return SurgeAhead(
         start_ts_ms=surge.start_ms,
@@ -195,12 +197,11 @@ def _told(surge: ExpectedSurge) -> SurgeAhead:
     )
 
 
-# What a plan rests on when no forecaster is trusted: the load of the newest slots, each of them taken to go on.
-#
-# Such paths foresee nothing, but they follow the load up and down, and their spread is that of the slots themselves.
+# The recent load, which plans use when no forecaster is trusted: each path is constant at the load of one recent slot.
 
-
-_SLOTS: Final = 32
+# Newest slots whose loads become paths.
+_RECENT_SLOTS: Final = 32
+# Column of the arrival rate.
 _ARRIVALS: Final = 0
 
 
@@ -210,11 +211,11 @@ def recent_levels(window: Window, column: int, num_paths: int) -> Tensor | None:
     They are of slots in which arrivals were; a value that such a slot lacks is the one before it. The newest slots come
     again where there are more paths.
     """
-    seen = np.flatnonzero(window.observed[:, _ARRIVALS])[-_SLOTS:]
+    seen = np.flatnonzero(window.observed[:, _ARRIVALS])[-_RECENT_SLOTS:]
     if not len(seen):
         return None
-    known = np.where(window.observed[:, column], window.values[:, column], np.nan)
-    for at in range(1, len(known)):
-        known[at] = known[at - 1] if np.isnan(known[at]) else known[at]
-    levels = np.nan_to_num(known[seen[::-1]]).astype(np.float32)  # newest first
+    filled = np.where(window.observed[:, column], window.values[:, column], np.nan)
+    for at in range(1, len(filled)):
+        filled[at] = filled[at - 1] if np.isnan(filled[at]) else filled[at]
+    levels = np.nan_to_num(filled[seen[::-1]]).astype(np.float32)  # newest first
     return torch.from_numpy(levels)[torch.arange(num_paths) % len(levels)]

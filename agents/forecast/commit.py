@@ -1,4 +1,7 @@
-"""Stage 2's commit: the numbers of each workload as they are stored, and read back under other policies."""
+"""The commit record of the forecast stage: the learned state of each workload, stored and restored.
+
+A snapshot is restored under the policy of the present, which may declare other capacities, roles, classes or GPUs.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import msgspec
 from agents.policy import Policy, WorkloadSpec, check_fleet
 from agents.workload.signals import SilentSources
 from agents.workload.slo_classes import NO_CLASSES, Classes, ClassesSnapshot
-from agents.workload.state import OnOneGpu, WorkloadState, new_capacity, put_aside, spec_of
+from agents.workload.state import GpuTypeState, LearnedState, new_capacity, spec_of, store_gpu_type
 from agents.workload.units import Unit, declared_capacity, fixed_unit
 from model.bursts.jumps import Jumps
 from model.bursts.recurring import RecurringSurges
@@ -25,12 +28,26 @@ from streams.windows.coarse import COARSE_STEP_MS, RunningCoarse
 
 S = TypeVar("S")
 
-# Releases that know no units must not take tokens for requests: they refuse this version of a capacity.
-_CONVERTED: Final = {"v": 3}
+# Version of a capacity in tokens, which releases without units refuse instead of reading tokens as requests.
+_CONVERTED_CAPACITY: Final = {"v": 3}
+
+
+# Parts of the state with `snapshot` and `restore` of their own, which no declaration changes.
+_RESTORABLE: Final[dict[str, Any]] = {
+    "budget": ErrorBudget,
+    "trust": ForecastTrust,
+    "calibration": RiskCalibration,
+    "shape": RequestShape,
+    "surges": RecurringSurges,
+    "jumps": Jumps,
+    "silent": SilentSources,
+}
+# Plain fields of the state, which are stored as they are.
+_COPIED: Final = ("since_slot", "last_proposed", "idle_since_ms", "power_w", "gpu_type", "elsewhere")
 
 
 class StateSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A `WorkloadState` as it stands in a commit record; what was never declared takes no bytes."""
+    """A `LearnedState` in a commit record; fields at their defaults take no bytes."""
 
     since_slot: int
     capacity: dict[str, Any]
@@ -51,7 +68,7 @@ class StateSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     jumps: list[list[float]] = []
     silent: list[list[int | None]] = []
     gpu_type: str = ""
-    elsewhere: tuple[OnOneGpu, ...] = ()
+    elsewhere: tuple[GpuTypeState, ...] = ()
 
 
 class CommitOf(msgspec.Struct, Generic[S], frozen=True):
@@ -109,39 +126,29 @@ def _is_converted(spec: WorkloadSpec, unit: Unit) -> bool:
     return fixed_unit(spec) is None and unit != "requests"
 
 
-def snapshot_state(state: WorkloadState) -> StateSnapshot:
+def snapshot_state(state: LearnedState) -> StateSnapshot:
+    """The whole learned state, as a commit record holds it."""
     return StateSnapshot(
-        since_slot=state.since_slot,
-        capacity=state.capacity.snapshot() | (_CONVERTED if _is_converted(state.spec, state.unit) else {}),
+        capacity=state.capacity.snapshot() | (_CONVERTED_CAPACITY if _is_converted(state.spec, state.unit) else {}),
         lead=state.lead.snapshot(),
-        last_proposed=state.last_proposed,
-        budget=state.budget.snapshot(),
-        trust=state.trust.snapshot(),
-        calibration=state.calibration.snapshot(),
         event_loads=dict(state.event_loads),
-        idle_since_ms=state.idle_since_ms,
         classes=state.classes.snapshot(),
         unit=state.unit,
         per_request=state.per_request,
-        shape=state.shape.snapshot(),
-        power_w=state.power_w,
-        tried=state.tried,
-        surges=state.surges.snapshot(),
-        jumps=state.jumps.snapshot(),
-        silent=state.silent.snapshot(),
-        gpu_type=state.gpu_type,
-        elsewhere=state.elsewhere,
+        tried=state.last_was_trial,
+        **{name: getattr(state, name).snapshot() for name in _RESTORABLE},
+        **{name: getattr(state, name) for name in _COPIED},
     )
 
 
-def restore_state(workload: str, snapshot: StateSnapshot, policy: Policy) -> WorkloadState:
+def restore_state(workload: str, snapshot: StateSnapshot, policy: Policy) -> LearnedState:
     """The state that a snapshot was taken of, under the policy of now.
 
     Raises:
         OtherSettings: another release wrote it, with other numbers; names the remedy.
     """
     try:
-        return _restored(workload, snapshot, policy)
+        return _restore_under_policy(workload, snapshot, policy)
     except (ValueError, TypeError, KeyError) as error:
         raise OtherSettings(
             f"the committed numbers of workload {workload!r} are of another release ({error}): run the release that "
@@ -149,14 +156,16 @@ def restore_state(workload: str, snapshot: StateSnapshot, policy: Policy) -> Wor
         ) from error
 
 
-def _restored(workload: str, snapshot: StateSnapshot, policy: Policy) -> WorkloadState:
+def _restore_under_policy(workload: str, snapshot: StateSnapshot, policy: Policy) -> LearnedState:
     spec, declared = spec_of(workload, policy)
-    snapshot = _on_its_gpu(snapshot, spec)
+    snapshot = _switch_gpu_type(snapshot, spec)
     stored, unit, tokens = snapshot.capacity, snapshot.unit, snapshot.per_request
-    if stored.get("v") == _CONVERTED["v"]:
+    if stored.get("v") == _CONVERTED_CAPACITY["v"]:
         stored = stored | {"v": 2}
-    known = declared_capacity(spec, tokens if tokens is not None and unit != "requests" else 1.0)
-    capacity = CapacityPosterior.restore(stored, known, off_by=spec.capacity_off_by, objective=spec.slo.objective)
+    declared_rate = declared_capacity(spec, tokens if tokens is not None and unit != "requests" else 1.0)
+    capacity = CapacityPosterior.restore(
+        stored, declared_rate, off_by=spec.capacity_off_by, objective=spec.slo.objective
+    )
     loads, fixed = snapshot.event_loads, fixed_unit(spec)
     # A service as a whole is counted in tokens only with how many a request has; a pool never says that.
     wanted: Unit = fixed or (unit if tokens is not None else "requests")
@@ -164,68 +173,57 @@ def _restored(workload: str, snapshot: StateSnapshot, policy: Policy) -> Workloa
         if tokens is not None and wanted == "requests":
             capacity = capacity.converted(1.0 / tokens, declared_capacity(spec))
             loads = {name: load / tokens for name, load in loads.items()}
-        else:  # another role was declared: what was learned in the old unit says nothing in this one
+        else:  # another role was declared: numbers in the old unit do not apply
             capacity, loads = new_capacity(spec), {}
     if fixed is not None or unit != wanted:
         unit, tokens = wanted, None
-    return WorkloadState(
+    return LearnedState(
         spec=spec,
         declared=declared,
-        since_slot=snapshot.since_slot,
         capacity=capacity,
         lead=LeadTimePosterior.restore(snapshot.lead, spec.lead_time_s),
-        last_proposed=snapshot.last_proposed,
-        budget=ErrorBudget.restore(snapshot.budget),
-        trust=ForecastTrust.restore(snapshot.trust),
-        calibration=RiskCalibration.restore(snapshot.calibration),
         event_loads=loads,
-        idle_since_ms=snapshot.idle_since_ms,
         classes=Classes.restore(snapshot.classes, spec) if spec.slo.classes else NO_CLASSES,
         unit=unit,
         per_request=tokens,
-        shape=RequestShape.restore(snapshot.shape),
-        power_w=snapshot.power_w,
-        tried=snapshot.tried,
-        surges=RecurringSurges.restore(snapshot.surges),
-        jumps=Jumps.restore(snapshot.jumps),
-        silent=SilentSources.restore(snapshot.silent),
-        gpu_type=snapshot.gpu_type,
-        elsewhere=snapshot.elsewhere,
+        last_was_trial=snapshot.tried,
+        **{name: kind.restore(getattr(snapshot, name)) for name, kind in _RESTORABLE.items()},
+        **{name: getattr(snapshot, name) for name in _COPIED},
     )
 
 
-def _on_its_gpu(snapshot: StateSnapshot, spec: WorkloadSpec) -> StateSnapshot:
-    """What was learned of a replica on the GPU declared now, and the rest as it was."""
+def _switch_gpu_type(snapshot: StateSnapshot, spec: WorkloadSpec) -> StateSnapshot:
+    """The snapshot with the numbers of a replica on the GPU type that is declared now."""
     before, now = snapshot.gpu_type, spec.gpu_type
     if not now or now == before:
         return snapshot
     if not before:
         return msgspec.structs.replace(snapshot, gpu_type=now)
-    nothing = CapacityPosterior().snapshot()
+    unknown = CapacityPosterior().snapshot()
     lead = LeadTimePosterior(spec.lead_time_s).snapshot()
-    new = OnOneGpu(now, nothing, lead, snapshot.unit, snapshot.per_request)
-    its, classes = next((gpu for gpu in snapshot.elsewhere if gpu.gpu_type == now), new), snapshot.classes
-    others = [gpu for gpu in snapshot.elsewhere if gpu is not its]
+    new = GpuTypeState(now, unknown, lead, snapshot.unit, snapshot.per_request)
+    restored, classes = next((gpu for gpu in snapshot.elsewhere if gpu.gpu_type == now), new), snapshot.classes
+    others = [gpu for gpu in snapshot.elsewhere if gpu is not restored]
     if classes is not None:
-        capacity = {name: its.classes.get(name, nothing) for name in classes.capacity}
+        capacity = {name: restored.classes.get(name, unknown) for name in classes.capacity}
         classes = msgspec.structs.replace(classes, capacity=capacity)
     return msgspec.structs.replace(
         snapshot,
         gpu_type=now,
-        elsewhere=put_aside(others, _one_gpu(snapshot)),
-        capacity=its.capacity,
-        lead=its.lead,
-        unit=its.unit,
-        per_request=its.per_request,
-        power_w=its.power_w,
+        elsewhere=store_gpu_type(others, _gpu_type_state(snapshot)),
+        capacity=restored.capacity,
+        lead=restored.lead,
+        unit=restored.unit,
+        per_request=restored.per_request,
+        power_w=restored.power_w,
         classes=classes,
-        event_loads=snapshot.event_loads if its.unit == snapshot.unit else {},  # else they are in another unit
+        event_loads=snapshot.event_loads if restored.unit == snapshot.unit else {},  # else they are in another unit
         tried=False,
     )
 
 
-def _one_gpu(snapshot: StateSnapshot) -> OnOneGpu:
-    return OnOneGpu(
+def _gpu_type_state(snapshot: StateSnapshot) -> GpuTypeState:
+    return GpuTypeState(
         snapshot.gpu_type,
         snapshot.capacity,
         snapshot.lead,

@@ -1,6 +1,7 @@
-"""Turns the admitted workloads of a slot into forecasts and plans: collate, batch, infer, plan, describe.
+"""Turns the admitted workloads of a slot into forecasts and plans: collate, batch, infer, plan, publish.
 
-A row's horizon is a bucket of its own lead time, so that its numbers never depend on what else is in the batch.
+The horizon of a row is a bucket of its own lead time, so its numbers never depend on the rest of the batch. Window rows
+become tensors here, the only place where the arrays of `streams` meet `model`.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from agents.forecast.batcher import MicroBatcher
-from agents.forecast.bursts import Futures, outlooks_of, recent_levels, surge_times, with_jumps, with_surges
+from agents.forecast.bursts import WidenedPaths, pending_forecasts, recent_levels, surge_times, with_jumps, with_surges
 from agents.forecast.publish import QUANTILE_LEVELS, Forecasts
-from agents.forecast.workloads import Answers, Making
+from agents.forecast.workloads import ForecastTask, PlannedSlot
 from agents.planning.planner import horizon_steps
 from agents.planning.rows import Proposer, RowPlanner, bare_plan, with_proposals
 from agents.policy import Policy
 from agents.records import WorkloadPlan
-from agents.workload.subject import Subject
-from model.bursts.kernel import unfelt_steps
+from agents.workload.state import Subject
+from model.bursts.kernel import outlier_steps
 from model.calibration.trust import REACTIVE, TIERS
 from model.contract import (
     COARSE_ROWS,
@@ -44,7 +45,7 @@ from streams.catalogue import ARRIVAL_RATE, Indicator
 from streams.meter import Meter
 from streams.windows.table import Window
 
-# Where window rows become tensors: the only place at which the numpy rings of `streams` meet `model`.
+# Window rows to tensors.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,15 +118,17 @@ def indicator_bounds(indicator: Indicator) -> tuple[float, float]:
     return float(lower), float(upper)
 
 
-# What a forecaster is told of windows: all that was observed, but for two kinds of steps.
+# Input masking: two kinds of steps are hidden from a forecaster.
 #
-# Those whose load no engine felt, and those of surges that come again: these are added to its paths when they are due.
+# Outliers, whose load had no effect on the engines; and recurring surges, which are added to the paths when they are
+# due.
 
 
-_TOLD = (ARRIVAL_RATE, "engine.running", "engine.waiting_max", "slo.miss_ratio")
+# Columns that decide whether a step is an outlier.
+_OUTLIER_INDICATORS = (ARRIVAL_RATE, "engine.running", "engine.waiting_max", "slo.miss_ratio")
 
 
-def told_rows(
+def masked_rows(
     windows: Sequence[Window],
     explained: Sequence[Sequence[tuple[int, int]]],
     origin_ts_ms: int,
@@ -133,30 +136,30 @@ def told_rows(
     step_ms: int,
     least: int,
 ) -> list[WindowRow]:
-    """The first `width` columns of windows of one catalogue; steps that a forecaster is not told of are not observed.
+    """The first `width` columns of windows of one catalogue, with masked steps marked as not observed.
 
     Args:
-        explained: of each window, times whose load is expected to come again.
-        least: steps that a forecaster needs; where fewer would be left it is told of those times as well.
+        explained: of each window, the times of recurring surges, in ms.
+        least: steps that a forecaster needs; surges are not masked where fewer would be left.
     """
     if not windows:
         return []
-    columns = np.array([windows[0].columns.get(name, -1) for name in _TOLD], np.int64)
+    columns = np.array([windows[0].columns.get(name, -1) for name in _OUTLIER_INDICATORS], np.int64)
     unfelt = np.empty(len(windows[0].values), np.bool_)
     rows = []
     for w, times in zip(windows, explained, strict=True):
         observed = w.observed[:, :width]
-        if unfelt_steps(w.values, w.observed, columns, step_ms / 1000, unfelt):
+        if outlier_steps(w.values, w.observed, columns, step_ms / 1000, unfelt):
             observed = observed & ~unfelt[:, None]
         if times:
-            again = _steps_of(times, origin_ts_ms, step_ms, len(observed))
+            again = _mask_of_times(times, origin_ts_ms, step_ms, len(observed))
             if int((observed[:, 0] & ~again).sum()) >= least:
                 observed = observed & ~again[:, None]
         rows.append(WindowRow(w.workload, origin_ts_ms, w.values[:, :width], observed, *w.read_coarse()))
     return rows
 
 
-def _steps_of(times: Sequence[tuple[int, int]], origin_ts_ms: int, step_ms: int, length: int) -> NDArray[np.bool_]:
+def _mask_of_times(times: Sequence[tuple[int, int]], origin_ts_ms: int, step_ms: int, length: int) -> NDArray[np.bool_]:
     """Which of the steps before the origin lie in any of the times, [L]."""
     within = np.zeros(length, np.bool_)
     for start_ms, end_ms in times:
@@ -165,9 +168,10 @@ def _steps_of(times: Sequence[tuple[int, int]], origin_ts_ms: int, step_ms: int,
     return within
 
 
-# How many steps a row is forecast: padded to few shapes, by its own lead time alone.
+# Horizons, padded to few shapes by the lead time of each row.
 
 
+# Horizons in steps.
 _BUCKETS: Final = (8, 16, 24, 32, 48, 64)
 
 
@@ -188,12 +192,12 @@ _DEMAND = 0  # column of the arrival rate
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Told:
-    """Futures of some workloads, from which their forecasts are still to be made.
+class UnpublishedPaths:
+    """Widened paths of some workloads whose quantiles are still to be made.
 
     Attributes:
-        columns: of the catalogue, C, in the order of the futures'.
-        published: per workload, which of them people are told of.
+        columns: C columns of the catalogue.
+        published: per workload, the columns that are published.
     """
 
     workloads: tuple[str, ...]
@@ -201,7 +205,7 @@ class _Told:
     columns: list[int]
     sources: tuple[str, ...]
     fingerprint: str
-    futures: Futures
+    futures: WidenedPaths
 
 
 class Engine:
@@ -212,7 +216,7 @@ class Engine:
         batcher: shared, so that one inference batch mixes all workloads of the worker.
         crowd: the most workloads of a partition that it forecasts, and what forecasts them all where there are more
             (their number decides, never the clock), and those whose trust it has lost (`model.calibration.trust`).
-        proposer: a policy of somebody's own, asked after the planner.
+        proposer: a plug-in policy, asked after the planner.
         demand_alone: demand is forecast from demand, a fraction of the work of forecasting every indicator; only
             workloads without any are forecast in full.
         plan_threads: partitions that are planned at a time.
@@ -232,7 +236,7 @@ class Engine:
         plan_threads: int = 1,
     ) -> None:
         self._forecaster = forecaster
-        self._min_context = forecaster.min_context  # asked for of every workload, and of many forecasters in one
+        self._min_context = forecaster.min_context  # read for every workload, and costly for a chain of forecasters
         self._batcher = batcher
         self._crowd = crowd
         self._proposer = proposer
@@ -243,7 +247,7 @@ class Engine:
         self._demand_alone = demand_alone
         self._step_ms = step_ms
         self._meter = meter
-        # Each with one torch thread, as for inference: nothing that runs beside it can change a number.
+        # One torch thread each, as for inference, so that parallel work cannot change a number.
         self._threads = ThreadPoolExecutor(plan_threads, "plan", initializer=torch.set_num_threads, initargs=(1,))
         self._proposing = Lock()
 
@@ -257,10 +261,10 @@ class Engine:
 
     async def plan(
         self, subjects: Sequence[Subject], origin_ts_ms: int, with_forecast: bool, partition_size: int
-    ) -> Answers:
+    ) -> PlannedSlot:
         """Forecast and plan; between planning slots only the reactive rule looks at the load."""
         if not with_forecast:
-            return Answers([self._rows.between(subject, origin_ts_ms) for subject in subjects])
+            return PlannedSlot([self._rows.between(subject, origin_ts_ms) for subject in subjects])
         plans = [bare_plan(subject, subject.refused) for subject in subjects]
         groups: dict[tuple[int, bool, int], list[int]] = {}
         crowded = self._crowd is not None and partition_size > self._crowd[0]
@@ -271,23 +275,23 @@ class Engine:
                 simple = crowded or not subject.state.trust.asks_network
                 groups.setdefault((self._horizon(subject, reach), simple, self._width(targets[i])), []).append(i)
         loop = asyncio.get_running_loop()
-        forecasts: list[Making] = []
+        forecasts: list[ForecastTask] = []
         for (horizon, simple, width), indices in sorted(groups.items()):
             batcher = self._crowd[1] if simple and self._crowd is not None else self._batcher
             group = [(subjects[i], targets[i]) for i in indices]
-            done, told = await self._plan_group(group, origin_ts_ms, horizon, width, batcher)
-            forecasts.append(partial(loop.run_in_executor, self._threads, self._forecasts, told, origin_ts_ms))
-            for i, answer in zip(indices, done, strict=True):
+            group_plans, unpublished = await self._plan_group(group, origin_ts_ms, horizon, width, batcher)
+            forecasts.append(partial(loop.run_in_executor, self._threads, self._forecasts, unpublished, origin_ts_ms))
+            for i, answer in zip(indices, group_plans, strict=True):
                 plans[i] = answer
-        return Answers(plans, forecasts)
+        return PlannedSlot(plans, forecasts)
 
     def _target_columns(self, subject: Subject, least: int) -> list[int]:
-        """What is forecast for people: demand, or whatever is observed of a workload without request telemetry."""
+        """The published columns: demand, or whatever is observed of a workload without request telemetry."""
         enough = [n for n, number in enumerate(subject.window.observed_steps) if number >= least]
         return [n for n in enough if self._catalogue[n].level == 1] or enough
 
     def _width(self, targets: Sequence[int]) -> int:
-        """How many columns of the catalogue the forecaster is told of: demand comes first in it."""
+        """Number of catalogue columns that the forecaster gets; demand columns come first."""
         return self._num_demand if self._demand_alone and targets[0] < self._num_demand else len(self._catalogue)
 
     def _horizon(self, subject: Subject, limit: int) -> int:
@@ -295,11 +299,11 @@ class Engine:
 
     async def _plan_group(
         self, group: list[tuple[Subject, list[int]]], origin_ts_ms: int, horizon: int, width: int, batcher: MicroBatcher
-    ) -> tuple[list[WorkloadPlan], _Told]:
+    ) -> tuple[list[WorkloadPlan], UnpublishedPaths]:
         subjects, step_ms = [subject for subject, _ in group], self._step_ms
         again = [surge_times(s, origin_ts_ms, step_ms) if self._policy.recurring_surges else [] for s in subjects]
         windows = [subject.window for subject in subjects]
-        rows = told_rows(windows, again, origin_ts_ms, width, step_ms, self._min_context)
+        rows = masked_rows(windows, again, origin_ts_ms, width, step_ms, self._min_context)
         batch = collate(rows, self._catalogue[:width], self._step_ms)
         forecast = await batcher.forecast(batch, horizon, self._policy.paths_screen)
         # Planning is numeric work of many milliseconds; the loop must keep fetching meanwhile.
@@ -312,7 +316,7 @@ class Engine:
         forecast: ForecastBatch,
         batch: ContextBatch,
         origin_ts_ms: int,
-    ) -> tuple[list[WorkloadPlan], _Told]:
+    ) -> tuple[list[WorkloadPlan], UnpublishedPaths]:
         started = perf_counter()
         group, targets = [subject for subject, _ in described], [columns for _, columns in described]
         plannable = [b for b, subject in enumerate(group) if subject.refused is None]
@@ -325,18 +329,18 @@ class Engine:
                 else [None] * len(group)
             )
             read = sorted({_DEMAND, *(n for columns in targets for n in columns)})
-            said = [(subject.state.trust, source) for subject, source in zip(group, forecast.sources, strict=True)]
-            factors = [trust.factor(source) for trust, source in said]
-            distrusted = [not trust.trusts(source) for trust, source in said]
-            futures = Futures(forecast.paths, factors, batch)
-            planned = _Planned(futures, group, distrusted, plannable, frozenset(read))
+            trusts = [(subject.state.trust, source) for subject, source in zip(group, forecast.sources, strict=True)]
+            factors = [trust.factor(source) for trust, source in trusts]
+            distrusted = [not trust.trusts(source) for trust, source in trusts]
+            futures = WidenedPaths(forecast.paths, factors, batch)
+            planned = PlanningPaths(futures, group, distrusted, plannable, frozenset(read))
             found = self._rows.results(
                 [group[b] for b in plannable], planned.paths(_DEMAND), planned.others, origin_ts_ms
             )
             results = dict(zip(plannable, found, strict=True))
-            spoken = [subject if _DEMAND in its else None for subject, its in described]
+            published_subjects = [subject if _DEMAND in columns else None for subject, columns in described]
             demand = futures.ordered(_DEMAND)
-            outlooks = outlooks_of(demand, spoken, forecast.sources, origin_ts_ms, self._step_ms)
+            outlooks = pending_forecasts(demand, published_subjects, forecast.sources, origin_ts_ms, self._step_ms)
         for source, number in sorted(Counter(forecast.sources).items()):
             self._meter.count("forecasts_total", number, source=source)
         self._meter.count("expected_bursts_total", sum(surge is not None for surge in ahead), kind="surge")
@@ -358,39 +362,41 @@ class Engine:
         self._meter.observe("plan_seconds", perf_counter() - started)
         at = {n: c for c, n in enumerate(read)}
         published = [[at[n] for n in columns] for columns in targets]
-        return plans, _Told(batch.item_ids, published, read, forecast.sources, forecast.fingerprint, futures)
+        return plans, UnpublishedPaths(batch.item_ids, published, read, forecast.sources, forecast.fingerprint, futures)
 
-    def _forecasts(self, told: _Told, origin_ts_ms: int) -> Forecasts:
+    def _forecasts(self, unpublished: UnpublishedPaths, origin_ts_ms: int) -> Forecasts:
         with torch.inference_mode():
             levels = torch.tensor(QUANTILE_LEVELS)
-            ordered = [told.futures.ordered(n) for n in told.columns]
+            ordered = [unpublished.futures.ordered(n) for n in unpublished.columns]
             steps = torch.stack([quantiles_of_ordered(paths, levels) for paths in ordered], dim=1)  # [B, C, H, Q]
-            highest = torch.stack([told.futures.values(n).amax(dim=1) for n in told.columns], dim=1)  # [B, C, S]
+            highest = torch.stack(
+                [unpublished.futures.values(n).amax(dim=1) for n in unpublished.columns], dim=1
+            )  # [B, C, S]
             peaks = quantiles_of_paths(highest, levels)  # [B, C, Q]
         return Forecasts(
             fleet=self._policy.fleet,
-            workloads=told.workloads,
+            workloads=unpublished.workloads,
             origin_ts_ms=origin_ts_ms,
             step_ms=self._step_ms,
-            sources=told.sources,
-            model=told.fingerprint,
-            indicators=tuple(self._catalogue[n].name for n in told.columns),
-            published=told.published,
+            sources=unpublished.sources,
+            model=unpublished.fingerprint,
+            indicators=tuple(self._catalogue[n].name for n in unpublished.columns),
+            published=unpublished.published,
             steps=steps.numpy(),
             peaks=peaks.numpy(),
         )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Planned:
-    """What plans rest on, where the load of now stands in for forecasters that are not trusted.
+class PlanningPaths:
+    """Paths that plans use: forecasts, or the recent load where no forecaster is trusted.
 
     Attributes:
         plannable: rows of the group that are planned, B of them.
-        read: columns of the catalogue that are forecast for somebody.
+        read: columns of the catalogue that are forecast.
     """
 
-    futures: Futures
+    futures: WidenedPaths
     group: Sequence[Subject]
     distrusted: Sequence[bool]
     plannable: Sequence[int]

@@ -1,9 +1,9 @@
 """Stage 2: pages in, forecasts and plans out. One kernel per pages partition.
 
-    page records ─▶ PageAssembler ─▶ PageJoin ─▶ KnownWorkloads ─▶ ForecastEngine (batch, infer, plan) ─▶ Emission
+    page records ─▶ PageAssembler ─▶ PageJoin ─▶ PartitionWorkloads ─▶ ForecastEngine (batch, infer, plan) ─▶ Emission
 
-Everything but the paths themselves is a pure function of the pages log; plans that an earlier life published after its
-last commit record are adopted, so that GPU noise cannot split history.
+Everything except the paths is a pure function of the pages log. Plans that an earlier run published after its last
+commit record are adopted, so that rounding on another device cannot change published history.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import msgspec
 
 from agents.forecast.commit import CommitBody, CommitOf, decode_commit
 from agents.forecast.scoring import ForecastScorer
-from agents.forecast.workloads import ForecastEngine, KnownWorkloads, Making
+from agents.forecast.workloads import ForecastEngine, ForecastTask, PartitionWorkloads
 from agents.planning.codec import PlanWriter, decode_plan, plan_key, slot_of_plan
 from agents.policy import Policy
 from agents.priority import PriorityGate
 from agents.records import PlanRecord
-from agents.workload.state import WorkloadState
+from agents.workload.state import LearnedState
 from streams.catalogue import Indicator, Source
 from streams.config import StreamConfig
 from streams.log import Emission, LogRecord, OutRecord, batched
@@ -36,31 +36,33 @@ from streams.topics import Topics
 from streams.windows.coarse import ReadBackSizes, StoredRow, encode_coarse
 from streams.windows.table import Window
 
+# Name of the stage in commit records.
 STAGE = "forecast"
-# Windows, futures and plans are large: so many workloads at a time bound the memory of a large fleet.
-_AT_A_TIME = 256
-_MOST_FUTURES = 1024  # workloads of a partition whose forecasts may wait, as futures, until the plan is out
-# What nobody waits for gives way to the other lanes after so many workloads, a millisecond or two.
-_SLICE = 16
-_PIECE = 128  # records that are published at a time, a megabyte: those of a large partition are never all in memory
+# Workloads planned at a time, which bounds the memory of windows, paths and plans.
+_WORKLOADS_PER_BATCH = 256
+_MAX_DEFERRED_WORKLOADS = 1024  # workloads of a partition whose forecasts may wait, as futures, until the plan is out
+# Workloads after which low-priority work yields to the other lanes, about a millisecond of work.
+_WORKLOADS_PER_SLICE = 16
+# records that are published at a time, a megabyte: those of a large partition are never all in memory
+_RECORDS_PER_EMISSION = 128
 
 
-def _begun(make: Making) -> Making:
-    """The same, already on its way."""
+def _start_now(make: ForecastTask) -> ForecastTask:
+    """Start a task at once; awaiting the returned task gives its result."""
     made = make()
     return lambda: made
 
 
 @dataclass(slots=True)
-class _Answer:
-    """Of one slot: what makes its forecasts, and what a scorer needs: the windows."""
+class _SlotForecasts:
+    """The forecast tasks of one slot, and the windows of the workloads that are scored."""
 
-    forecasts: list[Making] = field(default_factory=list)
+    forecasts: list[ForecastTask] = field(default_factory=list)
     windows: dict[str, Window] = field(default_factory=dict)
 
 
 class ForecastKernel:
-    """Joined slots of one pages partition to forecasts, plans and commit records."""
+    """Turns the joined slots of one pages partition into forecasts, plans and commit records."""
 
     def __init__(
         self,
@@ -75,8 +77,8 @@ class ForecastKernel:
         precedence: PriorityGate | None = None,
     ) -> None:
         self.partition = partition
-        self._known = KnownWorkloads(config, catalogue, policy, meter, engine.min_context)
-        self.table = self._known.table
+        self._workloads = PartitionWorkloads(config, catalogue, policy, meter, engine.min_context)
+        self.table = self._workloads.table
         self._config = config
         self._topics = topics
         self._policy = policy
@@ -90,8 +92,8 @@ class ForecastKernel:
         self._page_offsets: dict[int, int] = {}
         self._sizes = ReadBackSizes(topics, config.context_steps)
         self._adopted: dict[int, PlanRecord] = {}
-        # Operators' words in pages whose slot was planned without them, until the next plan. No commit record need hold
-        # them: those before that plan resume where these pages have yet to be completed.
+        # Operator controls of pages whose slot was planned without them, until the next plan. Commit records need not
+        # hold them: a restart before that plan reads these pages again.
         self._late_controls: tuple[Control, ...] = ()
         self._commits = CommitChain(topics.commits, STAGE, partition)
         self.resume_offset: int | None = None
@@ -111,7 +113,7 @@ class ForecastKernel:
                         yield emission
 
     def _take(self, record: LogRecord) -> list[Page]:
-        """Store or keep the page that a record completes; returned where its slot was planned without it."""
+        """Store the page that a record completes; returns the pages whose slots were planned without them."""
         stragglers = []
         completed = self._assembler.feed(record)
         self._sizes.pages.add(slot_of_page(record.key), record.value)
@@ -125,10 +127,9 @@ class ForecastKernel:
         return stragglers
 
     async def _close(self, joined: JoinedSlot, resume_offset: int) -> AsyncGenerator[Emission, None]:
-        """The plan at once, then what nobody waits for: forecasts, and the commit record.
+        """Emit the plan at once, then the forecasts and the commit record, which have low priority.
 
-        A plan that an earlier life published is adopted; of its forecasts it may have published none, so they are made
-        again.
+        A plan that an earlier run published is adopted. Its forecasts may be missing, so they are made again.
         """
         slot, origin_ts_ms = joined.slot, self._config.slot_end_ms(joined.slot)
         closed_stamp_ms = max(page.end_stamp_ms for page in joined.pages.values())
@@ -136,7 +137,7 @@ class ForecastKernel:
             outputs = self._fill(joined)
             self._meter.count("slots_total")
             adopted = self._adopted.pop(slot, None)
-            retired = self._known.retire(adopted)
+            retired = self._workloads.retire(adopted)
             if adopted is None:
                 head = self._plan_head(joined, origin_ts_ms)
                 writer = PlanWriter(head, len(self.table) + len(retired))
@@ -148,27 +149,27 @@ class ForecastKernel:
                 yield Emission([plans], (), resume_offset, closed_stamp_ms, urgent=True)
             else:
                 answer = await self._answer(joined, origin_ts_ms, None)
-                self._known.remember(adopted.workloads, origin_ts_ms)
+                self._workloads.remember(adopted.workloads, origin_ts_ms)
             self._late_controls = ()
         forecasts = []
-        while answer.forecasts:  # none is kept with its futures
+        while answer.forecasts:  # popped, so that the paths of each are freed
             await self._precedence.wait()
             forecasts.append(await answer.forecasts.pop(0)())
         if self._scorer is not None:
             self._scorer.settle(slot, self.table)
             self._scorer.offer(slot, origin_ts_ms, forecasts, answer.windows)
         for made in forecasts:
-            for rows in batched(range(len(made)), _SLICE):
+            for rows in batched(range(len(made)), _WORKLOADS_PER_SLICE):
                 await self._precedence.wait()
                 outputs += made.records(self._topics.forecasts, rows)
-                if len(outputs) >= _PIECE:
+                if len(outputs) >= _RECORDS_PER_EMISSION:
                     yield Emission([outputs], (), resume_offset)
                     outputs = []
         yield Emission([outputs], await self._commit(slot, resume_offset), resume_offset)
 
     def _fill(self, joined: JoinedSlot) -> list[OutRecord]:
         """Store the slot's pages; returns the records of the coarse row that it completes, if it does."""
-        coarse = self._known.fill(joined)
+        coarse = self._workloads.fill(joined)
         oldest = joined.slot - self._config.context_steps
         for slot in [s for s in self._page_offsets if s <= oldest]:
             del self._page_offsets[slot]
@@ -179,23 +180,25 @@ class ForecastKernel:
             self._sizes.coarse.add(coarse.index, part)
         return [OutRecord(self._topics.pages_coarse, key, part, self.partition) for part in parts]
 
-    async def _answer(self, joined: JoinedSlot, origin_ts_ms: int, writer: PlanWriter | None) -> _Answer:
-        """Plan, into the writer; without one an earlier life's plans stand, and only forecasts are wanted."""
+    async def _answer(self, joined: JoinedSlot, origin_ts_ms: int, writer: PlanWriter | None) -> _SlotForecasts:
+        """Plan into the writer; without a writer the adopted plans stand, and only forecasts are made."""
         offsets: dict[str, int] = {source: page.end_offset for source, page in joined.pages.items()}
         with_forecast = joined.slot % self._policy.plan_every == 0
-        answer = _Answer()
+        answer = _SlotForecasts()
         names = list(self.table)
         scored = set(self._scorer.chosen(joined.slot, names)) if self._scorer is not None else set()
         refused: Counter[str] = Counter()
-        for workloads in batched(names, _AT_A_TIME):
-            subjects = self._known.subjects(workloads, joined.slot, origin_ts_ms, offsets)
+        for workloads in batched(names, _WORKLOADS_PER_BATCH):
+            subjects = self._workloads.subjects(workloads, joined.slot, origin_ts_ms, offsets)
             answers = await self._engine.plan(subjects, origin_ts_ms, with_forecast, len(names))
             if writer is not None:
                 writer.add(answers.plans)
-                self._known.remember(answers.plans, origin_ts_ms)
+                self._workloads.remember(answers.plans, origin_ts_ms)
             refused.update(plan.refused for plan in answers.plans if plan.refused is not None)
-            # Of many workloads these become quantiles while others are planned; of few, when the plan is out.
-            answer.forecasts += map(_begun, answers.forecasts) if len(names) > _MOST_FUTURES else answers.forecasts
+            # In a large partition quantiles are made while others are planned, in a small one after the plan.
+            answer.forecasts += (
+                map(_start_now, answers.forecasts) if len(names) > _MAX_DEFERRED_WORKLOADS else answers.forecasts
+            )
             answer.windows.update((s.window.workload, s.window) for s in subjects if s.window.workload in scored)
         for reason, number in sorted(refused.items()):
             self._meter.count("refusals_total", number, reason=reason)
@@ -217,12 +220,12 @@ class ForecastKernel:
         )
 
     def closed_slots(self) -> dict[Source, int]:
-        """Newest closed slot of each source of which this life has read a page."""
+        """Newest closed slot of each source of which a page was read since the start."""
         return self._join.closed_slots()
 
-    def state_of(self, workload: str) -> WorkloadState:
-        """What was learned of a workload; replays may begin with what an earlier life would have."""
-        return self._known.state_of(workload)
+    def state_of(self, workload: str) -> LearnedState:
+        """The learned state of a workload, with which a replay may begin."""
+        return self._workloads.state_of(workload)
 
     def needed_bytes(self) -> dict[str, int]:
         """By topic, what it should keep of this partition for a restart, going by the newest records."""
@@ -233,9 +236,11 @@ class ForecastKernel:
     async def _commit(self, slot: int, resume_offset: int) -> list[OutRecord]:
         # As bytes, which take a fraction of a snapshot's room.
         states: dict[str, msgspec.Raw] = {}
-        for workloads in batched(self._known.names(), _SLICE):
+        for workloads in batched(self._workloads.names(), _WORKLOADS_PER_SLICE):
             await self._precedence.wait()
-            states |= {w: msgspec.Raw(encode_body(its)) for w, its in self._known.snapshots(workloads).items()}
+            states |= {
+                w: msgspec.Raw(encode_body(snapshot)) for w, snapshot in self._workloads.snapshots(workloads).items()
+            }
         pending = self._join.first_pending_offset()
         partial = self._assembler.first_pending_offset()
         reach = [resume_offset, *self._page_offsets.values(), *(o for o in (pending, partial) if o is not None)]
@@ -267,13 +272,13 @@ class ForecastKernel:
         """
         body = decode_commit(commit.body, self._config, self.partition, self._policy.fleet)
         self._commits.follow(commit)
-        self._known.restore(body.states, body.slot)
+        self._workloads.restore(body.states, body.slot)
         self._join.restore(body.slot, body.slot - self._config.context_steps + 1)
         self.resume_offset = body.resume_offset
         return body
 
     def restore_page(self, record: LogRecord) -> None:
-        """Fold a page that an earlier life has already answered: state only, no output."""
+        """Fold a page that an earlier run has already answered: state only, no output."""
         self._take(record)
 
     def end_restore(self, body: CommitBody, coarse: Sequence[StoredRow], plans: Sequence[LogRecord]) -> int:
@@ -284,13 +289,13 @@ class ForecastKernel:
         """
         for stored in coarse:
             self._sizes.coarse.add(stored.row.index, stored.value)
-            self._known.restore_coarse(stored.row)
+            self._workloads.restore_coarse(stored.row)
         self.table.restore_running_coarse(body.running_coarse)
         for published in plans:
             if slot_of_plan(published.value, published.offset) <= body.slot:
-                continue  # as nearly all that are read, for clocks of brokers may differ by a minute
+                continue  # most records are older, because the read begins a minute early for clock differences
             record = decode_plan(published.value, published.offset)
             if record.partition == self.partition:
                 self._adopted.setdefault(record.slot, record)
         oldest = min((stored.row.index for stored in coarse), default=None)
-        return self._known.lost_coarse_rows(oldest, body.newest_coarse)
+        return self._workloads.lost_coarse_rows(oldest, body.newest_coarse)

@@ -1,6 +1,6 @@
-"""Forecasts of a slot as they are published: columns of quantiles, made into records of text at the end.
+"""Forecasts of a slot as they are published: columns of quantiles that become JSON records last.
 
-A plan does not wait for them, so nothing is made of them but numbers until it is out.
+Plans do not wait for them, so the records are made after the plan.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Forecasts:
     def __len__(self) -> int:
         return len(self.workloads)
 
-    def told(self, row: int, column: int) -> NDArray[np.float64]:
+    def quantiles(self, row: int, column: int) -> NDArray[np.float64]:
         """The quantiles [H, Q] as they are published of one workload, to six digits."""
         return six_digits(self.steps[row, column].astype(np.float64))
 

@@ -1,8 +1,10 @@
-"""How good the forecasts of demand are on live data: coverage and pinball loss, by forecaster and target.
+"""Live scores of the demand forecasts: coverage and pinball loss, by forecaster and target.
 
-A forecast is offered when it is made and scored when the value it spoke of is observed; a value never observed scores
-nothing. Older scores fade with the slots. For measuring only: nothing here enters a plan, so that a restart may begin
-again at nothing. Pure: slots are the time.
+A forecast is offered when it is made and scored when its value is observed; without a value there is no score. Older
+scores decay with the slots. A seasonal naive forecast of the same demand is scored beside it, made in a thread of its
+own after the plans. The scores are measurements only: no plan reads them, and a restart begins without any.
+
+Source: T. Gneiting, A. Raftery, "Strictly proper scoring rules, prediction, and estimation", JASA 2007.
 """
 
 from __future__ import annotations
@@ -27,12 +29,13 @@ from streams.windows.table import Window, WindowTable
 SCORED_STEPS: Final = (1, 4, 16)
 BANDS: Final = {"0.5": (0.25, 0.75), "0.8": (0.1, 0.9), "0.9": (0.05, 0.95)}
 Rows = Sequence[Sequence[float]] | NDArray[np.float64]  # [steps][Q]
-_FADE: Final = 0.995  # of the sums per slot: about the last 200 slots count
+# Factor on the sums per slot, so that about the last 200 slots count.
+_SCORE_DECAY: Final = 0.995
 
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """What is known of one forecaster's forecasts of one target.
+    """The scores of one forecaster and target.
 
     Attributes:
         coverage: band -> share of values within it.
@@ -76,7 +79,7 @@ class SkillBoard:
         newest, sums = self._sums.get((forecaster, target), (slot, np.zeros(len(scores))))
         # Partitions may be some slots apart; what is late fades by its own age.
         ahead = slot - newest
-        faded = sums * _FADE**ahead + scores if ahead >= 0 else sums + scores * _FADE**-ahead
+        faded = sums * _SCORE_DECAY**ahead + scores if ahead >= 0 else sums + scores * _SCORE_DECAY**-ahead
         self._sums[forecaster, target] = max(slot, newest), faded
         return len(y)
 
@@ -92,15 +95,15 @@ class SkillBoard:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Offer:
+class _PublishedQuantiles:
     forecaster: str
     target: str
     workloads: tuple[str, ...]
     quantiles: NDArray[np.float64]  # [K, Q]
 
 
-class PendingForecasts:
-    """Forecasts of one partition that wait for their values.
+class UnscoredForecasts:
+    """Forecasts of one partition whose values are not observed yet.
 
     Args:
         steps: slots ahead of the origin that are scored.
@@ -110,7 +113,7 @@ class PendingForecasts:
         self.board = board
         self._steps = tuple(steps)
         self._newest: int | None = None
-        self._waiting: dict[int, list[_Offer]] = {}
+        self._waiting: dict[int, list[_PublishedQuantiles]] = {}
 
     def __len__(self) -> int:
         return sum(len(offers) for offers in self._waiting.values())
@@ -131,7 +134,7 @@ class PendingForecasts:
             rows = {workload: steps[step - 1] for workload, steps in quantiles.items() if len(steps) >= step}
             if rows and (self._newest is None or due > self._newest):
                 stacked = np.array(list(rows.values()), np.float64)
-                self._waiting.setdefault(due, []).append(_Offer(forecaster, target, tuple(rows), stacked))
+                self._waiting.setdefault(due, []).append(_PublishedQuantiles(forecaster, target, tuple(rows), stacked))
 
     def settle(self, slot: int, values: Mapping[str, Mapping[str, float]]) -> dict[tuple[str, str], int]:
         """Score the forecasts of a closed slot with its values (target -> workload -> value); drop earlier ones.
@@ -145,28 +148,31 @@ class PendingForecasts:
             del self._waiting[missed]
         scored: dict[tuple[str, str], int] = {}
         for offer in due:
-            known = values.get(offer.target, {})
-            rows = [k for k, workload in enumerate(offer.workloads) if workload in known]
+            observed_values = values.get(offer.target, {})
+            rows = [k for k, workload in enumerate(offer.workloads) if workload in observed_values]
             if not rows:
                 continue
-            observed = [known[offer.workloads[k]] for k in rows]
+            observed = [observed_values[offer.workloads[k]] for k in rows]
             count = self.board.add(slot, offer.forecaster, offer.target, offer.quantiles[rows], observed)
             key = offer.forecaster, offer.target
             scored[key] = scored.get(key, 0) + count
         return scored
 
 
-# Scores what the forecast stage publishes, and a seasonal naive forecast of the same demand beside it.
+# Scoring of the published forecasts.
 #
-# The naive forecast is made in a thread of its own after the plans, so that no command waits for it; one that is not
-# ready when its value arrives is not scored. Of a large partition some workloads are scored in each slot, the next ones
-# in the next. Nothing here can change a plan, and nothing of it survives a restart.
+# A naive forecast that is not ready when its value arrives is not scored. In a large partition each slot scores some of
+# the workloads in turn.
 
 
-NAIVE = "seasonal_naive"
-_NAIVE_PATHS = 64
-_MOST_WAITING = 4
-_MOST_SCORED = 64  # workloads of a partition and slot: a share of them is as good a sample
+# Source of the naive forecasts.
+NAIVE: Final = "seasonal_naive"
+# Paths of a naive forecast.
+_NAIVE_PATHS: Final = 64
+# Most naive forecasts of a partition that wait for the thread.
+_MAX_PENDING_NAIVE: Final = 4
+# Most workloads of a partition that are scored in one slot; a part of them is as good a sample.
+_MAX_SCORED_WORKLOADS: Final = 64
 
 # Target -> workload -> quantiles [steps][Q].
 Quantiles = dict[str, dict[str, list[list[float]]]]
@@ -207,7 +213,7 @@ class ForecastScorer:
     """
 
     def __init__(self, board: SkillBoard, baseline: NaiveBaseline, meter: Meter) -> None:
-        self._pending = PendingForecasts(board)
+        self._pending = UnscoredForecasts(board)
         self._baseline = baseline
         self._meter = meter
         self._naive: list[tuple[int, set[tuple[str, str]], Future[Quantiles]]] = []
@@ -224,8 +230,8 @@ class ForecastScorer:
 
     def chosen(self, slot: int, workloads: Sequence[str]) -> list[str]:
         """Whose forecasts of a slot are scored."""
-        first = slot * _MOST_SCORED
-        return [workloads[(first + k) % len(workloads)] for k in range(min(_MOST_SCORED, len(workloads)))]
+        first = slot * _MAX_SCORED_WORKLOADS
+        return [workloads[(first + k) % len(workloads)] for k in range(min(_MAX_SCORED_WORKLOADS, len(workloads)))]
 
     def offer(
         self, slot: int, origin_ts_ms: int, forecasts: Sequence[Forecasts], windows: Mapping[str, Window]
@@ -233,21 +239,21 @@ class ForecastScorer:
         """Forecasts just made at the end of `slot`, and the windows of the chosen workloads."""
         offered: dict[tuple[str, str], dict[str, Rows]] = {}
         rows = []
-        for its in forecasts:
-            for b, workload in enumerate(its.workloads):
+        for made in forecasts:
+            for b, workload in enumerate(made.workloads):
                 if workload in windows:
                     rows.append(windows[workload])
-                    for column in its.published[b]:
-                        target = its.indicators[column]
-                        offered.setdefault((its.sources[b], target), {})[workload] = its.told(b, column)
+                    for column in made.published[b]:
+                        target = made.indicators[column]
+                        offered.setdefault((made.sources[b], target), {})[workload] = made.quantiles(b, column)
         if not rows:
             return
         for (source, target), quantiles in offered.items():
             if source != NAIVE:  # the baseline's own row says the same
                 self._pending.offer(slot, source, target, quantiles)
-        if len(self._naive) < _MOST_WAITING:  # a machine that is behind must not queue measurements
-            wanted = {(workload, target) for (_, target), its in offered.items() for workload in its}
-            horizon = min(max(SCORED_STEPS), max(its.steps.shape[2] for its in forecasts))
+        if len(self._naive) < _MAX_PENDING_NAIVE:  # a machine that is behind must not queue measurements
+            wanted = {(workload, target) for (_, target), by_workload in offered.items() for workload in by_workload}
+            horizon = min(max(SCORED_STEPS), max(made.steps.shape[2] for made in forecasts))
             self._naive.append((slot, wanted, self._baseline.start(rows, origin_ts_ms, horizon)))
 
     def _collect(self) -> None:

@@ -1,4 +1,4 @@
-"""What stage 2 knows of a partition's workloads: their windows, their state, and what a planner is asked of each."""
+"""The workloads of a pages partition: their windows, their learned state, and the subjects of a slot."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from agents.planning.limits import limits_of
 from agents.policy import Policy
 from agents.records import InputFacts, PlanRecord, WorkloadPlan
 from agents.workload.signals import SignalLimits, input_facts, outcomes_now
-from agents.workload.state import WorkloadState, new_state
-from agents.workload.subject import Subject
+from agents.workload.state import LearnedState, Subject, new_state
 from agents.workload.units import demand_steps
 from model.calibration.trust import TIERS
 from streams.catalogue import Indicator
@@ -39,7 +38,7 @@ NO_INPUTS: Final = InputFacts(
 )
 
 
-class KnownWorkloads:
+class PartitionWorkloads:
     """The workloads of one pages partition, from the first slot with one of them to L slots without.
 
     Args:
@@ -63,7 +62,7 @@ class KnownWorkloads:
         self._meter = meter
         self._min_context = min_context
         self._limits = SignalLimits(policy.guards.cliff_ratio, config.source_silence_steps)
-        self._states: dict[str, WorkloadState] = {}
+        self._states: dict[str, LearnedState] = {}
 
     def fill(self, joined: JoinedSlot) -> CoarseRow | None:
         """Store the slot's pages; returns the coarse row that it completes, if it does."""
@@ -87,8 +86,8 @@ class KnownWorkloads:
         # Where L has shrunk, some that a commit record knew have no row: they had been silent for longer already.
         gone = sorted(workload for workload in self._states if workload not in self.table)
         if adopted is not None:
-            told = {plan.workload for plan in adopted.workloads if plan.refused == "retired"}
-            gone = [workload for workload in gone if workload in told]
+            retired = {plan.workload for plan in adopted.workloads if plan.refused == "retired"}
+            gone = [workload for workload in gone if workload in retired]
         for workload in gone:
             del self._states[workload]
         return [WorkloadPlan(workload, "retired", NO_INPUTS) for workload in gone]
@@ -101,8 +100,8 @@ class KnownWorkloads:
         Args:
             offsets: of the newest record of each source that the slot's pages rest on.
         """
-        told = dict(offsets)
-        return [self._subject(window, slot, origin_ts_ms, told) for window in self.table.windows(workloads)]
+        shared = dict(offsets)
+        return [self._subject(window, slot, origin_ts_ms, shared) for window in self.table.windows(workloads)]
 
     def remember(self, plans: Sequence[WorkloadPlan], origin_ts_ms: int) -> None:
         """What later plans read of these; the same for plans just made and for adopted ones."""
@@ -111,11 +110,11 @@ class KnownWorkloads:
             if state is not None and plan.outlook is not None:
                 state.trust.expect(plan.outlook)
             if state is not None and plan.proposed is not None:
-                state.last_proposed, state.tried = plan.proposed, plan.trial is not None
+                state.last_proposed, state.last_was_trial = plan.proposed, plan.trial is not None
                 state.expect(plan, origin_ts_ms, self._policy.commit_s)
 
-    def state_of(self, workload: str) -> WorkloadState:
-        """What was learned of a workload that is known."""
+    def state_of(self, workload: str) -> LearnedState:
+        """The learned state of a workload of this partition."""
         return self._states[workload]
 
     def names(self) -> list[str]:
@@ -133,11 +132,11 @@ class KnownWorkloads:
         self.table.advance(slot)
 
     def restore_coarse(self, row: CoarseRow) -> None:
-        """Take in a row that an earlier life completed, of workloads known by then."""
+        """Store a row that an earlier run completed, for the workloads that existed then."""
         self.table.write_coarse(row.keep([w for w in row.workloads if self._known_at(w, row.index)]))
 
     def lost_coarse_rows(self, oldest: int | None, newest: int) -> int:
-        """Rows of the past week that an earlier life completed of workloads at hand, and that are not to be had.
+        """The number of coarse rows of the past week that should exist for these workloads and cannot be read.
 
         Args:
             oldest: index of the first row that could be read; None without any.
@@ -158,9 +157,9 @@ class KnownWorkloads:
         """Update the posteriors with what the slot says of capacity and lead times."""
         state, seen = self._states[window.workload], self.table.last_seen(window.workload) == slot
         end_ts_ms, step_ms, every = self._config.slot_end_ms(slot), self._config.step_ms, self._policy.plan_every
-        value, said = window.newest(DEMAND) if seen else None, state.trust.said_of(slot)
-        if value is not None and said is not None:
-            state.jumps.observe(said.mid, said.high, value, end_ts_ms, every * step_ms, step_ms)
+        value, pending = window.newest(DEMAND) if seen else None, state.trust.pending_of(slot)
+        if value is not None and pending is not None:
+            state.jumps.observe(pending.mid, pending.high, value, end_ts_ms, every * step_ms, step_ms)
         for moved in state.trust.observe(slot, value):
             self._meter.count("forecast_tier_changes_total", tier=TIERS[moved])
         if seen:
@@ -170,9 +169,9 @@ class KnownWorkloads:
 
     def _subject(self, window: Window, slot: int, origin_ts_ms: int, offsets: dict[str, int]) -> Subject:
         state, step_ms = self._states[window.workload], self._config.step_ms
-        told = window.facts.newest.get("requests")
-        if told is not None:
-            state.silent.observe(told.sources_known, window.facts.fleet, slot, step_ms, self._limits.silence_steps)
+        requests = window.facts.newest.get("requests")
+        if requests is not None:
+            state.silent.observe(requests.sources_known, window.facts.fleet, slot, step_ms, self._limits.silence_steps)
         window = state.silent.in_full(window, self.table.catalogue, slot)
         self._learn(window, slot)
         steps = demand_steps(state.unit, window)
@@ -197,21 +196,21 @@ class KnownWorkloads:
         return None
 
 
-# Makes what is published of some workloads' forecasts, when it is asked to; once.
-Making = Callable[[], Awaitable[Forecasts]]
+# Makes the published quantiles of some workloads when awaited, once.
+ForecastTask = Callable[[], Awaitable[Forecasts]]
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
-    """What the engine answers.
+class PlannedSlot:
+    """The plans of a slot and the tasks that make its forecasts.
 
     Attributes:
         plans: one per subject, in their order.
-        forecasts: commands do not wait for them. Until they are made, each holds futures, a hundred times as large.
+        forecasts: tasks that commands do not wait for; each holds paths, a hundred times as large as its result.
     """
 
     plans: list[WorkloadPlan]
-    forecasts: Sequence[Making] = ()
+    forecasts: Sequence[ForecastTask] = ()
 
 
 class ForecastEngine(Protocol):
@@ -225,6 +224,6 @@ class ForecastEngine(Protocol):
 
     async def plan(
         self, subjects: Sequence[Subject], origin_ts_ms: int, with_forecast: bool, partition_size: int
-    ) -> Answers:
+    ) -> PlannedSlot:
         """`partition_size` is the number of the partition's workloads, of which these are some or all."""
         ...

@@ -1,4 +1,4 @@
-"""extracted"""
+"""Plans of workloads with SLO classes: a request for each class, and the plan that serves all of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from model.calibration.risk import RiskCalibration
 
 @dataclass(frozen=True, slots=True)
 class ClassRow:
-    """What the planner is asked for one class, and what its risk rests on."""
+    """The planner's request for one class, with its allowed risk and budget."""
 
     slo_class: SloClass
     request: PlanInput
@@ -38,39 +38,41 @@ def class_rows(
         calibration: of risks that all requests together are held to.
     """
     declared = request.declared.slo.classes
-    told = [(c, classes.told_apart(c.name)) for c in declared]
-    rows = [(c, known, classes.share(c.name)) for c, known in told if known is not None]
-    others = [c for c, known in told if known is None]
+    states = [(c, classes.planned_state(c.name)) for c in declared]
+    rows = [(c, state, classes.share(c.name)) for c, state in states if state is not None]
+    others = [c for c, state in states if state is None]
     if others:
         rows.append((strictest(others), ClassState(request.capacity, budget, calibration), 1.0))
     made = []
-    for slo_class, known, share in rows:
+    for slo_class, state, share in rows:
         declared_risk = policy.epsilon if slo_class.epsilon is None else slo_class.epsilon
-        allowed = known.budget.dared(declared_risk, slo_class.objective)
+        allowed = state.budget.scaled_by_budget(declared_risk, slo_class.objective)
         slo = Slo(slo_class.ttft_s, slo_class.tpot_s, slo_class.objective)
         asked = replace(
             request,
             spec=replace(request.declared, slo=slo),
-            capacity=known.capacity,
-            epsilon=known.calibration.computed(allowed),
-            bearable=known.budget.dared(policy.bearable_share(slo_class.objective), slo_class.objective),
-            doubt_ratio=known.budget.tried(policy.doubt(declared_risk), slo_class.objective),
+            capacity=state.capacity,
+            epsilon=state.calibration.unshifted(allowed),
+            max_expected_miss_ratio=state.budget.scaled_by_budget(
+                policy.bearable_share(slo_class.objective), slo_class.objective
+            ),
+            exploration=state.budget.exploration(policy.doubt(declared_risk), slo_class.objective),
             per_unit=request.per_unit * share,
-            shift=known.calibration.shift,
+            shift=state.calibration.shift,
         )
-        made.append(ClassRow(slo_class, asked, allowed, known.budget))
+        made.append(ClassRow(slo_class, asked, allowed, state.budget))
     return made
 
 
 def bound_by(rows: Sequence[ClassRow], results: Sequence[PlanResult]) -> PlanResult:
-    """The plan of the class that asks for most, which keeps the others too, with what each of them asks for."""
+    """The plan of the class that requires most replicas, which serves the others too, with the risk of each class."""
     at = max(range(len(rows)), key=lambda k: (results[k].proposed or 0, -k))
-    told = tuple(_class_risk(row, result) for row, result in zip(rows, results, strict=True))
+    class_risks = tuple(_class_risk(row, result) for row, result in zip(rows, results, strict=True))
     reactive = [r.reactive_replicas for r in results if r.reactive_replicas is not None]
     return replace(
         results[at],
         slo_class=rows[at].slo_class.name,
-        classes=told,
+        classes=class_risks,
         class_risks=tuple(result.risks for result in results),
         reactive_replicas=max(reactive, default=None),
     )

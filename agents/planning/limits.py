@@ -1,28 +1,41 @@
-"""Work with deadlines beside online load: what is queued or declared, and the fewest replicas that do it in time."""
+"""Limits beside the chance constraint: batch work with deadlines, declared bounds and events, and the last replica."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.planning.request import PlanResult
-from agents.policy import CalendarRule, InForce, Schedule, WorkloadSpec, ceiling_at, floor_within, local_text, windows
+from agents.planning.request import PlanInput, PlanResult
+from agents.policy import (
+    CalendarRule,
+    IdleRule,
+    InForce,
+    Schedule,
+    WorkloadSpec,
+    ceiling_at,
+    floor_within,
+    local_text,
+    windows,
+)
 from agents.records import Limit
 from agents.workload.signals import mean_ratio, ratio_of_sums
-from agents.workload.state import WorkloadState
+from agents.workload.state import LearnedState
 from agents.workload.units import INDICATOR_OF, demand_column
-from model.planning.deadlines import Job, Means, fewest_in_time
+from model.planning.deadlines import Job, Means, min_replicas_for_deadlines
 from streams.records.facts import FleetFacts
 from streams.windows.coarse import COARSE_ROWS, COARSE_STEP_MS, DAY_ROWS
 from streams.windows.table import Window
 
-_CAPACITY_LEVEL: Final = 0.1  # what must be done by a time is left to replicas that carry at least this quantile
+# Quantile of the capacity that work with a deadline is planned with.
+_CAPACITY_LEVEL: Final = 0.1
+# Quantile of the lead time that work with a deadline is planned with.
 _LEAD_LEVEL: Final = 0.95
-_SLOTS: Final = 40  # whose mean is the load and the length of requests of now
+# Slots whose means are the present load and the present length of requests.
+_SLOTS: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +48,7 @@ class _Queued:
 
 
 def batch_limit(
-    state: WorkloadState, window: Window, fleet: FleetFacts | None, origin_ts_ms: int, reach_ms: int
+    state: LearnedState, window: Window, fleet: FleetFacts | None, origin_ts_ms: int, reach_ms: int
 ) -> tuple[Limit, ...]:
     """The floor that deadlines set, if there is anything to do by one and it is known what a replica carries.
 
@@ -62,7 +75,7 @@ def batch_limit(
         ready=fleet.ready,
         lead_s=state.lead.quantile(_LEAD_LEVEL),
     )
-    floor = fewest_in_time(jobs, means, spec.min_replicas, spec.max_replicas)
+    floor = min_replicas_for_deadlines(jobs, means, spec.min_replicas, spec.max_replicas)
     tokens, first = sum(q.tokens for q in queued), min(q.due_ts_ms for q in queued)
     late = "" if floor.in_time else "; it cannot all be done in time"
     reason = f"{tokens:.3g} tokens of batch work, the first due {local_text(first, spec.schedule.time_zone)}{late}"
@@ -74,7 +87,7 @@ def _queued(spec: WorkloadSpec, window: Window, origin_ts_ms: int, reach_ms: int
 
     Of declared work nobody tells how much is done, so it is taken to be worked off evenly until it is due.
     """
-    told = {queue.source for queue in window.facts.batch}
+    queued_sources = {queue.source for queue in window.facts.batch}
     queued = [
         _Queued(origin_ts_ms, job.due_ts_ms, job.tokens)
         for queue in window.facts.batch
@@ -82,7 +95,7 @@ def _queued(spec: WorkloadSpec, window: Window, origin_ts_ms: int, reach_ms: int
         if job.tokens > 0
     ]
     for batch in spec.batch.jobs:
-        if batch.name in told:
+        if batch.name in queued_sources:
             continue
         rule = CalendarRule(batch.name, batch.days, batch.start_minute, batch.end_minute)
         for start, end in windows(rule, spec.schedule.time_zone, origin_ts_ms, origin_ts_ms + reach_ms):
@@ -91,7 +104,7 @@ def _queued(spec: WorkloadSpec, window: Window, origin_ts_ms: int, reach_ms: int
     return queued
 
 
-def _tokens_per_request(state: WorkloadState, window: Window, carried: float) -> float | None:
+def _tokens_per_request(state: LearnedState, window: Window, carried: float) -> float | None:
     """Generated tokens that weigh as much as a unit of load: by what a replica is said to do, else as they are.
 
     Where no online request came of late, as in the night that work is put off to: as they were within the week, else as
@@ -120,14 +133,15 @@ def _online(window: Window, column: int, origin_ts_ms: int, last_ms: int) -> NDA
     return online
 
 
-# The limits that a plan carries beside its proposal: what was declared of this time, each with its reason.
+# Declared limits of a plan, each with its reason.
 
 
-_LOOKS: Final = 2  # steps until the next look, and until its command is out
+# Steps until the next plan and until its command is out.
+_LOOKS: Final = 2
 
 
 def limits_of(
-    state: WorkloadState, window: Window, fleet: FleetFacts | None, origin_ts_ms: int, step_ms: int
+    state: LearnedState, window: Window, fleet: FleetFacts | None, origin_ts_ms: int, step_ms: int
 ) -> tuple[Limit, ...]:
     """What holds for one workload at its origin."""
     if not state.declared:
@@ -141,15 +155,15 @@ def limits_of(
     )
 
 
-def reach_s(state: WorkloadState, step_ms: int) -> float:
+def reach_s(state: LearnedState, step_ms: int) -> float:
     """How far ahead something must be known to be ready in time: a look later it would be too late."""
     return state.lead.quantile(_LEAD_LEVEL) + _LOOKS * step_ms / 1000
 
 
 def counts_of(limits: tuple[Limit, ...], spec: WorkloadSpec) -> tuple[int, ...]:
     """The counts that limits may lead to, within bounds: their risk should be stated."""
-    told = [count for limit in limits for count in (limit.low, limit.high) if count is not None]
-    return tuple(sorted({min(max(count, spec.min_replicas), spec.max_replicas) for count in told}))
+    counts = [count for limit in limits for count in (limit.low, limit.high) if count is not None]
+    return tuple(sorted({min(max(count, spec.min_replicas), spec.max_replicas) for count in counts}))
 
 
 def sight_limit(result: PlanResult, fleet: FleetFacts | None) -> tuple[Limit, ...]:
@@ -162,11 +176,11 @@ def sight_limit(result: PlanResult, fleet: FleetFacts | None) -> tuple[Limit, ..
         return ()
     median_s = lead.values[lead.levels.index(0.5)]
     low = fleet.ready + fleet.pending if median_s > result.sight_s else None
-    told = f"takes {median_s:.0f} s as a rule" if low is not None else f"may take {lead.values[-1]:.0f} s"
-    return (Limit("horizon", low, None, f"a start {told}, forecasts reach {result.sight_s:.0f} s"),)
+    start_text = f"takes {median_s:.0f} s as a rule" if low is not None else f"may take {lead.values[-1]:.0f} s"
+    return (Limit("horizon", low, None, f"a start {start_text}, forecasts reach {result.sight_s:.0f} s"),)
 
 
-def _first_request(state: WorkloadState, window: Window, fleet: FleetFacts | None) -> tuple[Limit, ...]:
+def _first_request(state: LearnedState, window: Window, fleet: FleetFacts | None) -> tuple[Limit, ...]:
     """Requests that nobody is there to serve bring the first replica back, whatever a forecast says."""
     if state.spec.min_replicas > 0 or fleet is None or fleet.ready + fleet.pending > 0:
         return ()
@@ -177,7 +191,7 @@ def _first_request(state: WorkloadState, window: Window, fleet: FleetFacts | Non
     return (Limit("first_request", 1, None, f"{seen} and no replica is there"),)
 
 
-def _scheduled(state: WorkloadState, origin_ts_ms: int, reach_ms: int) -> tuple[Limit, ...]:
+def _scheduled(state: LearnedState, origin_ts_ms: int, reach_ms: int) -> tuple[Limit, ...]:
     schedule = state.spec.schedule
     if not schedule:
         return ()
@@ -191,7 +205,7 @@ def _scheduled(state: WorkloadState, origin_ts_ms: int, reach_ms: int) -> tuple[
     return tuple(limits)
 
 
-def _expected(state: WorkloadState) -> dict[str, int]:
+def _expected(state: LearnedState) -> dict[str, int]:
     """Replicas for the load that events announce, from the load just before them."""
     if not state.capacity.known:
         return {}
@@ -210,3 +224,51 @@ def _why(bound: InForce, words: str, schedule: Schedule, origin_ts_ms: int) -> s
     else:
         when = f"until {local_text(bound.end_ts_ms, schedule.time_zone)}"
     return f"{bound.name} asks for {words} {bound.replicas} {when}"
+
+
+# The last replica (scale to zero).
+#
+# It is removed when the workload has been idle for a declared time and a request within the lead time is unlikely. It
+# is restored when that probability is several times the allowed one, so that the count does not flap. The first request
+# restores it at once.
+
+
+# Factor on the allowed probability from which on a replica is ordered before any request.
+_RETURN_RISK_FACTOR: Final = 4.0
+# Probability of a request from which on a replica is ordered in any case.
+_MAX_RETURN_RISK: Final = 0.5
+
+
+def chance_needed(rates: NDArray[np.float32], step_s: float, reach_s: float) -> float:
+    """Probability that a request comes within the reach: arrivals are Poisson, given a path of their rate.
+
+    Args:
+        rates: [S, H], requests/s; steps beyond the paths count as their last one.
+    """
+    horizon = rates.shape[1]
+    steps = max(math.ceil(reach_s / step_s - 1e-9), 1)
+    none: list[float] = []
+    for path in rates.astype(np.float64).tolist():
+        expected = math.fsum(max(rate, 0.0) for rate in path[:steps]) + max(steps - horizon, 0) * max(path[-1], 0.0)
+        none.append(math.exp(-expected * step_s))
+    return min(max(1.0 - math.fsum(none) / len(none), 0.0), 1.0)
+
+
+def with_last_replica(
+    result: PlanResult, request: PlanInput, rule: IdleRule, idle_s: float | None, p_needed: float
+) -> PlanResult:
+    """The plan of a workload that may go to zero: none, where that is allowed, in place of the one or more planned.
+
+    Args:
+        idle_s: how long it has been idle; None = it is not.
+        p_needed: that a request comes before a replica ordered later could serve.
+    """
+    result = replace(result, p_needed=p_needed)
+    offered, here = (request.arrival_rate_now or 0.0) > 0 or request.waiting > 0, request.ready + request.pending > 0
+    if result.refused is not None or offered:
+        return result if here or not result.proposed else replace(result, proposer="first_request")
+    if here:
+        none = idle_s is not None and idle_s >= rule.idle_s and p_needed < rule.risk
+    else:
+        none = p_needed < min(_RETURN_RISK_FACTOR * rule.risk, max(_MAX_RETURN_RISK, rule.risk))
+    return replace(result, proposed=0, proposer="idle") if none else result

@@ -1,6 +1,6 @@
-"""The plan of each workload: the fewest replicas whose risk of missing the SLO is at most the stated one.
+"""The plan of each workload: the fewest replicas whose risk of missing the SLO is at most the allowed one.
 
-    demand paths, capacity and lead-time posteriors ─▶ needs of their futures ─▶ count, proposals, risks, cost
+    demand paths, capacity and lead-time posteriors ─▶ required replicas of scenarios ─▶ count, proposals, risks, cost
 
 Beside the chance constraint simpler rules propose counts (`agents.planning.planner`); the plan states the risk of them
 all. A row's random numbers come from (workload, origin, seed), so a row does not depend on its batch.
@@ -27,7 +27,7 @@ from model.calibration.risk import state_risks
 from model.capacity.draws import CapacityTable, LeadTable
 from model.capacity.lead_time import LeadTimePosterior
 from model.capacity.posterior import SPACING, CapacityPosterior, SlotEvidence
-from model.planning.search import GROUNDS, TRIAL, Outlook, chances, finite_rows, peak_quantiles
+from model.planning.search import GROUNDS, TRIAL, PlanProblem, finite_rows, peak_quantiles, solve
 from streams.windows.coarse import COARSE_STEP_MS
 
 __all__ = ["LEVELS", "PlanInput", "PlanResult", "horizon_steps", "plan", "reactive_replicas", "warm_up"]
@@ -39,7 +39,8 @@ __all__ = ["LEVELS", "PlanInput", "PlanResult", "horizon_steps", "plan", "reacti
 # time of yesterday, and the plan before.
 
 
-_SURE_SIGMAS: Final = 2.0  # of a Poisson count, below which a slot's arrivals are surely not chance
+# Standard deviations of a Poisson count by which arrivals of one slot are reduced.
+_SURE_SIGMAS: Final = 2.0
 
 
 def simple_proposals(
@@ -93,8 +94,10 @@ def _replicas_for(rate: float, capacity: float) -> int:
     return math.ceil(min(rate / capacity, 1e9) - 1e-9)
 
 
+# Place of the median among the levels.
 _MEDIAN: Final = LEVELS.index(0.5)
-_NONE: Final = -1
+# Fills rows with fewer counts than others.
+_NO_COUNT: Final = -1
 
 
 def warm_up() -> None:
@@ -197,7 +200,7 @@ def plan(
         finite_rows(demand).tolist(),
         strict=True,
     )
-    described = [_describe(at, *known, batch) for at, known in enumerate(facts)]
+    described = [_describe(at, *fact, batch) for at, fact in enumerate(facts)]
     rows = [d for d in described if isinstance(d, _Row)]
     planned = iter(_plan_rows(rows, batch) if rows else ())
     return [next(planned) if isinstance(d, _Row) else d for d in described]
@@ -246,27 +249,27 @@ def _plan_rows(rows: Sequence[_Row], batch: _Batch) -> list[PlanResult]:
         simple_proposals(row.request, row.capacity.values[_MEDIAN], row.reactive, peak[-1], row.window(commit_s))
         for row, peak in zip(rows, peaks, strict=True)
     ]
-    found = chances(_outlook(rows, proposals, peaks, batch), batch.policy.paths_verify)
+    found = solve(_problem(rows, proposals, peaks, batch), batch.policy.paths_verify)
     shifts = np.array([row.request.shift for row in rows])
     state_risks(found.p_miss, found.stderr, found.num_counts, shifts)
     state_risks(found.trial[:, :1], found.trial[:, 1:2], np.ones(len(rows), np.int64), shifts)
     answers = zip(*(numbers.tolist() for numbers in found), strict=True)
-    return [_result(*known, commit_s) for known in zip(rows, proposals, peaks, answers, strict=True)]
+    return [_result(*numbers, commit_s) for numbers in zip(rows, proposals, peaks, answers, strict=True)]
 
 
-def _outlook(
+def _problem(
     rows: Sequence[_Row], proposals: Sequence[dict[str, int]], peaks: Sequence[Sequence[float]], batch: _Batch
-) -> Outlook:
+) -> PlanProblem:
     requests, specs = [row.request for row in rows], [row.request.declared for row in rows]
     at = np.array([row.at for row in rows])
     low, high = np.array([r.searched for r in requests]).T
     wanted = [
         [*offered.values(), r.ready + r.pending, *r.beside] for r, offered in zip(requests, proposals, strict=True)
     ]
-    others = np.full((len(rows), max(map(len, wanted))), _NONE)
+    others = np.full((len(rows), max(map(len, wanted))), _NO_COUNT)
     for b, counts in enumerate(wanted):
         others[b, : len(counts)] = counts
-    return Outlook(
+    return PlanProblem(
         demand=batch.demand,
         row=at,
         log_first=batch.capacities.log_first[at],
@@ -290,10 +293,15 @@ def _outlook(
         low=low.copy(),
         high=high.copy(),
         epsilon=np.array([float(row.epsilon) for row in rows]),
-        bearable=np.array([r.bearable_share for r in requests]),
-        doubt=np.array([r.doubt_ratio for r in requests]),
+        max_expected_miss_ratio=np.array([r.bearable_share for r in requests]),
+        exploration=np.array([r.exploration for r in requests]),
         on_trial=np.array([r.on_trial for r in requests]),
-        untroubled=np.array([r.untroubled(peak[_MEDIAN], peak[-1]) for r, peak in zip(requests, peaks, strict=True)]),
+        min_replicas_without_known_misses=np.array(
+            [
+                r.min_replicas_without_known_misses(peak[_MEDIAN], peak[-1])
+                for r, peak in zip(requests, peaks, strict=True)
+            ]
+        ),
         others=others,
         seeds=np.array([_seeds(r, batch.policy.seed) for r in requests]),
         window_steps=min(max(math.ceil(batch.policy.commit_s / batch.step_s - 1e-9), 1), batch.reach),

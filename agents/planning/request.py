@@ -1,19 +1,23 @@
-"""What the planner is asked about a workload, and what it answers."""
+"""The planner's question about a workload and its answer, and their conversion to the unit of the workload."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from agents.policy import WorkloadSpec
 from agents.records import ClassRisk, LevelRisk, Quantiles, Trial
+from agents.workload.units import INDICATOR_OF, SIGNIFICANT_SIGMAS, Unit, demand_column, patience_s, tokens_per_request
 from model.capacity.lead_time import LeadTimePosterior
 from model.capacity.posterior import CapacityPosterior
+from streams.windows.table import Window
 
 
 @dataclass(frozen=True, slots=True)
 class PlanInput:
-    """What is known of one workload at its origin.
+    """The state of one workload at its origin, as the planner reads it.
 
     Attributes:
         spec: the declaration, or None for an undeclared workload: defaults hold.
@@ -21,11 +25,11 @@ class PlanInput:
         arrival_rate_now: requests/s of the last slot; None when not observed.
         waiting_now: requests waiting; None when not observed, taken as none.
         last_replicas: count of the previous plan.
-        tried: whether that was a trial.
+        last_was_trial: whether that was a trial.
         pending_remaining_s: for the pending replicas of which it is known, the time until they serve.
         epsilon: in place of the policy's, for instance when the error budget runs low.
-        bearable: share of the requests that may be expected to miss; None: as the objective says.
-        doubt_ratio: part of the capacities believed possible, from the least on, that a trial leaves out; 0: none.
+        max_expected_miss_ratio: share of the requests that may be expected to miss; None: as the objective says.
+        exploration: part of the capacities believed possible, from the least on, that a trial leaves out; 0: none.
         per_unit: requests judged per unit of demand: all of them, those of one class, or one in so many tokens.
         day_ago: means of the demand over ten minutes each, from those on that the origin lay in a day earlier; None
             where not observed.
@@ -46,11 +50,11 @@ class PlanInput:
     capacity: CapacityPosterior
     lead: LeadTimePosterior
     last_replicas: int | None = None
-    tried: bool = False
+    last_was_trial: bool = False
     pending_remaining_s: tuple[float, ...] = ()
     epsilon: float | None = None
-    bearable: float | None = None
-    doubt_ratio: float = 0.0
+    max_expected_miss_ratio: float | None = None
+    exploration: float = 0.0
     per_unit: float = 1.0
     day_ago: tuple[float | None, ...] = ()
     beside: tuple[int, ...] = ()
@@ -76,14 +80,14 @@ class PlanInput:
     @property
     def on_trial(self) -> bool:
         """Whether the replicas commanded are those that the last plan tried."""
-        return self.tried and self.last_replicas == self.ready + self.pending
+        return self.last_was_trial and self.last_replicas == self.ready + self.pending
 
-    def untroubled(self, peak: float, high_peak: float) -> float:
+    def min_replicas_without_known_misses(self, peak: float, high_peak: float) -> float:
         """Replicas with which even a high peak of demand is no load per replica of which misses are remembered.
 
         No number is enough to begin a trial where the fleet is not used to what comes: a new load is no time to try.
         """
-        if self.doubt_ratio <= 0:
+        if self.exploration <= 0:
             return 0.0
         if not self.on_trial and peak > self.capacity.carried_rps * (self.ready + self.pending):
             return math.inf
@@ -92,7 +96,9 @@ class PlanInput:
     @property
     def bearable_share(self) -> float:
         """Share of the requests that may be expected to miss."""
-        return 1.0 - self.declared.slo.objective if self.bearable is None else self.bearable
+        return (
+            1.0 - self.declared.slo.objective if self.max_expected_miss_ratio is None else self.max_expected_miss_ratio
+        )
 
     @property
     def waiting(self) -> float:
@@ -144,3 +150,45 @@ class PlanResult:
     classes: tuple[ClassRisk, ...] = ()
     class_risks: tuple[tuple[LevelRisk, ...], ...] = ()
     bearable_share: float | None = None
+
+
+if TYPE_CHECKING:  # decisions are made where no model is
+    from torch import Tensor
+
+
+def unit_input(request: PlanInput, spec: WorkloadSpec, unit: Unit, window: Window) -> PlanInput:
+    """The request in this unit; of the tokens of one slot only a significant part counts."""
+    if unit == "requests":
+        return request
+    tokens, rate, now = tokens_per_request(unit, window), request.arrival_rate_now, window.newest(INDICATOR_OF[unit])
+    if now is not None and rate is not None and rate > 0:
+        requests = rate * request.step_ms / 1000
+        now *= max(0.0, 1.0 - SIGNIFICANT_SIGMAS / math.sqrt(requests))
+    slo = replace(spec.slo, ttft_s=patience_s(spec, tokens))
+    return replace(
+        request,
+        spec=replace(spec, slo=slo),
+        arrival_rate_now=now,
+        waiting_now=None if request.waiting_now is None else request.waiting_now * (tokens or 0.0),
+        per_unit=1.0 / max(tokens, 1.0) if tokens is not None else 1.0,
+    )
+
+
+def unit_demand(
+    units: Sequence[Unit], windows: Sequence[Window], arrivals: Tensor, others: Callable[[int], Tensor | None]
+) -> Tensor:
+    """What each workload is planned by, [B, S, H].
+
+    Args:
+        arrivals: [B, S, H].
+        others: likewise of a column; None where it is not forecast.
+    """
+    if all(unit == "requests" for unit in units):
+        return arrivals
+    demand = arrivals.clone()
+    for b, (unit, window) in enumerate(zip(units, windows, strict=True)):
+        column = demand_column(unit, window)
+        loads = others(column) if column else None
+        if loads is not None:
+            demand[b] = loads[b]
+    return demand

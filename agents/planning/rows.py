@@ -1,4 +1,4 @@
-"""From subjects to plans: what the planner is told of each workload, and what its answers say in a plan."""
+"""From subjects to plans: the planner's request for each workload, and the plan record of its result."""
 
 from __future__ import annotations
 
@@ -14,20 +14,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from agents.planning.classes import ClassRow, bound_by, class_rows
-from agents.planning.idle import chance_needed, with_last_replica
-from agents.planning.limits import counts_of, reach_s, sight_limit
+from agents.planning.limits import chance_needed, counts_of, reach_s, sight_limit, with_last_replica
 from agents.planning.planner import plan, reactive_replicas
-from agents.planning.request import PlanInput, PlanResult
-from agents.planning.units import unit_demand, unit_input
+from agents.planning.request import PlanInput, PlanResult, unit_demand, unit_input
 from agents.policy import Policy, WorkloadSpec
 from agents.records import JumpsAhead, Limit, SurgeAhead, WorkloadPlan
 from agents.workload.signals import residence_s
 from agents.workload.slo_classes import promise_capacities
-from agents.workload.state import WorkloadState
-from agents.workload.subject import Subject
+from agents.workload.state import LearnedState, Subject
 from agents.workload.units import INDICATOR_OF, demand_column
-from model.calibration.trust import Outlook
-from model.numerics import average_of_known, exponential_averages
+from model.calibration.trust import PendingForecast
+from model.numerics import decayed_mean, exponential_averages
 from streams.windows.coarse import COARSE_STEP_MS
 from streams.windows.table import Window
 
@@ -74,8 +71,8 @@ def _past(window: Window, step_s: float, column: int) -> tuple[float, float]:
     stay_s = residence_s(window)
     if stay_s is None or stay_s <= 0:
         return 0.0, 0.0
-    known, load = average_of_known(window.values, window.observed, column, step_s / stay_s)
-    return (math.exp(-step_s / (_RELAXATION * stay_s)), load) if known else (0.0, 0.0)
+    is_known, load = decayed_mean(window.values, window.observed, column, step_s / stay_s)
+    return (math.exp(-step_s / (_RELAXATION * stay_s)), load) if is_known else (0.0, 0.0)
 
 
 class RowPlanner:
@@ -108,14 +105,14 @@ class RowPlanner:
         by = [demand_column(unit, window) for unit, window in zip(units, windows, strict=True)]
         load = served_load(demand, windows, self._step_ms, by)
         rows = [self._classes(request, subject.state) for request, subject in zip(inputs, subjects, strict=True)]
-        asked = [[row.request for row in its] or [request] for its, request in zip(rows, inputs, strict=True)]
+        asked = [[row.request for row in classes] or [request] for classes, request in zip(rows, inputs, strict=True)]
         at = [b for b, requests in enumerate(asked) for _ in requests]
         flat = [request for requests in asked for request in requests]
         answers = iter(plan(flat, load[at][..., None] if len(at) > len(load) else load[..., None], self._policy))
         results = []
-        for subject, request, its, arriving in zip(subjects, inputs, rows, arrivals, strict=True):
-            mine = [next(answers) for _ in its or (request,)]
-            result = bound_by(its, mine) if its else mine[0]
+        for subject, request, classes, arriving in zip(subjects, inputs, rows, arrivals, strict=True):
+            row_results = [next(answers) for _ in classes or (request,)]
+            result = bound_by(classes, row_results) if classes else row_results[0]
             results.append(self._with_last_replica(result, request, subject, arriving, origin_ts_ms))
         return results
 
@@ -132,10 +129,10 @@ class RowPlanner:
         if last == 0 and _may_be_none(state) and state.idle_since_ms is None and request.ready + request.pending > 0:
             last = 1  # the plan to go to zero was made before there was something to do
         first = max((limit.low or 0 for limit in subject.standing if limit.guard == "first_request"), default=None)
-        known = [n for n in (last, needed, first) if n is not None]
-        if not known:
+        counts = [n for n in (last, needed, first) if n is not None]
+        if not counts:
             return base
-        proposed = max(known)
+        proposed = max(counts)
         proposer = "first_request" if first else "last_plan" if proposed == last else "reactive"
         return msgspec.structs.replace(base, reactive_replicas=needed, proposed=proposed, proposer=proposer)
 
@@ -144,7 +141,7 @@ class RowPlanner:
         subject: Subject,
         result: PlanResult,
         source: str,
-        outlook: Outlook | None = None,
+        outlook: PendingForecast | None = None,
         surge: SurgeAhead | None = None,
         jumps: JumpsAhead | None = None,
     ) -> WorkloadPlan:
@@ -202,11 +199,13 @@ class RowPlanner:
             capacity=state.capacity,
             lead=state.lead,
             last_replicas=state.last_proposed,
-            tried=state.tried,
+            last_was_trial=state.last_was_trial,
             pending_remaining_s=remaining,
-            epsilon=state.calibration.computed(self._allowed(state)),
-            bearable=state.budget.dared(self._policy.bearable_share(objective), objective),
-            doubt_ratio=state.budget.tried(self._policy.doubt(self._policy.epsilon_of(state.spec.slo)), objective),
+            epsilon=state.calibration.unshifted(self._allowed(state)),
+            max_expected_miss_ratio=state.budget.scaled_by_budget(self._policy.bearable_share(objective), objective),
+            exploration=state.budget.exploration(
+                self._policy.doubt(self._policy.epsilon_of(state.spec.slo)), objective
+            ),
             day_ago=subject.window.read_day_ago(demand_column(state.unit, subject.window), self._day_rows),
             beside=counts_of(subject.standing, state.spec),
             keeps_one=_may_be_none(state),
@@ -225,12 +224,12 @@ class RowPlanner:
         idle_s = None if idle_ms is None else idle_ms / 1000
         return with_last_replica(result, request, state.spec.zero, idle_s, p_needed)
 
-    def _classes(self, request: PlanInput, state: WorkloadState) -> list[ClassRow]:
+    def _classes(self, request: PlanInput, state: LearnedState) -> list[ClassRow]:
         return class_rows(request, state.classes, state.budget, self._policy, state.calibration)
 
-    def _allowed(self, state: WorkloadState) -> float:
+    def _allowed(self, state: LearnedState) -> float:
         """The risk that the next plan may take, as it is stated."""
-        return state.budget.dared(self._policy.epsilon_of(state.spec.slo), state.spec.slo.objective)
+        return state.budget.scaled_by_budget(self._policy.epsilon_of(state.spec.slo), state.spec.slo.objective)
 
 
 def bare_plan(subject: Subject, refused: str | None, limits: tuple[Limit, ...] = (), **more: Any) -> WorkloadPlan:
@@ -250,13 +249,13 @@ def bare_plan(subject: Subject, refused: str | None, limits: tuple[Limit, ...] =
     )
 
 
-def _may_be_none(state: WorkloadState) -> bool:
+def _may_be_none(state: LearnedState) -> bool:
     return state.declared and state.spec.min_replicas == 0
 
 
-# A policy of somebody's own: it may propose another count than the planner; the guards have the last word.
+# Plug-in policies, which may propose another count than the planner; the guards still apply.
 #
-# It speaks where plans are made, so that what it said is in the `plans` log: the decide stage stays a function of it.
+# They are asked where plans are made, so that their answers are in the `plans` log and decisions stay a function of it.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
-"""Telemetry sources that are silent though the fleet has not shrunk, and what they serve.
+"""Signals of one workload: silent telemetry sources, the inputs of the guards, finished requests, and idle time.
 
-A source that ended with its replica is no loss. One that fell silent while the fleet stayed as it is still serves, and
-what it serves is missing from the load. So it is remembered how many were heard while the fleet was at rest. When it
-changes, as many more or fewer are due as stand for the replicas added or removed, but of those added only such as have
-been heard. The load of steps in which some are missing is taken to be spread over all that are due. After an hour
-the silent are taken to be gone: telemetry may have been set up anew. Sources that do not come and go with replicas (the
-pods of a gateway) are none of this: they may be fewer for reasons of their own. Pure: slots are the time.
+A source that ends with its replica is no loss. A source that falls silent while the fleet is unchanged still serves,
+and its load is missing. `SilentSources` therefore counts the sources that reported while the fleet was at rest. When
+the fleet changes, the number that is due changes with the replicas; new replicas count once their sources have
+reported. The load of a step with missing sources is scaled to all that are due. After an hour silent sources count as
+removed, because telemetry may have been set up anew. Sources that do not follow the replicas (the pods of a gateway)
+are left alone. The functions are pure: time is counted in slots.
 """
 
 from __future__ import annotations
@@ -19,23 +19,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.records import InputFacts
-from model.calibration.risk import Finished
+from model.calibration.risk import FinishedRequests
 from streams.catalogue import Indicator
 from streams.pages.page import WorkloadFacts
 from streams.records.facts import FleetFacts, OutcomeFact
 from streams.windows.table import Window
 
-_JOIN_MS: Final = 600_000  # heard beyond those due before they are due
-_BACK_MS: Final = 300_000  # while replicas are pending whose sources may speak already, in place of the silent
-_GONE_MS: Final = 3_600_000  # as long, too, until more are due than the fleet accounts for: who is leaving still speaks
+# Time that sources beyond the due number must report before they are due.
+_JOIN_DELAY_MS: Final = 600_000
+# Time that missing sources stay missing while pending replicas may report in their place.
+_REPLACEMENT_DELAY_MS: Final = 300_000
+# Time after which silent sources count as removed, and sources beyond those of the fleet as due; leaving replicas
+# still report.
+_FORGET_SILENT_MS: Final = 3_600_000
 
 
 @dataclass(slots=True)
 class SilentSources:
-    """Those of one workload.
+    """The silent telemetry sources of one workload.
 
     Attributes:
-        missing: how many are due and silent.
+        missing: number of sources that are due and silent.
     """
 
     missing: int = 0
@@ -68,12 +72,12 @@ class SilentSources:
         if settled == 1:
             self._come_to_rest(known, fleet.ready)
         elif settled > 1:
-            self._let_join(known, fleet.ready, _JOIN_MS // step_ms, _GONE_MS // step_ms)
+            self._let_join(known, fleet.ready, _JOIN_DELAY_MS // step_ms, _FORGET_SILENT_MS // step_ms)
         if settled >= 1 and self._due is not None:
             short = max(self._due - known, 0) if self._tied else 0
             self._back = self._back + 1 if short < self.missing and fleet.pending else 0
-            self.missing = self.missing if 0 < self._back < _BACK_MS // step_ms else short
-        self._forget(known, slot, _GONE_MS // step_ms)
+            self.missing = self.missing if 0 < self._back < _REPLACEMENT_DELAY_MS // step_ms else short
+        self._forget(known, slot, _FORGET_SILENT_MS // step_ms)
         if self.missing and known:
             # Whoever has just been found silent was heard last before the slots that count as late.
             first = slot - silence_steps + 1 if self.missing > before else slot
@@ -126,7 +130,7 @@ class SilentSources:
         self._short = (*kept, (first, slot, due, known))
 
     def in_full(self, window: Window, catalogue: tuple[Indicator, ...], slot: int) -> Window:
-        """The window, whose newest slot is `slot`, with what the silent served in proportion to what others did."""
+        """The window that ends with `slot`, with the load of silent sources added, in proportion to the others."""
         begin = slot - len(window.values) + 1
         if self._short:
             self._short = tuple(run for run in self._short if run[1] >= begin)
@@ -139,7 +143,7 @@ class SilentSources:
         return replace(window, values=values)
 
     def snapshot(self) -> list[list[int | None]]:
-        """Every number, for the commit record; empty where nothing is known."""
+        """Every number, for the commit record; empty without any."""
         if self._ready is None:
             return []
         now = [
@@ -151,7 +155,7 @@ class SilentSources:
 
     @staticmethod
     def restore(snapshot: Sequence[Sequence[int | None]]) -> SilentSources:
-        """What a snapshot was taken of; fresh ones of an empty list.
+        """The sources that a snapshot was taken of; new ones for an empty list.
 
         Raises:
             ValueError: it has another number of numbers.
@@ -168,7 +172,7 @@ class SilentSources:
 
 
 def _tied(sources: int, replicas: int) -> bool:
-    """Whether so many are as many for each replica and one beside them at most; of one replica that cannot be told."""
+    """Whether sources follow replicas: equally many for each, and at most one more. One replica cannot show that."""
     return replicas > 1 and sources >= replicas and sources % replicas <= 1
 
 
@@ -183,10 +187,11 @@ def _summed(catalogue: tuple[Indicator, ...]) -> tuple[int, ...]:
     )
 
 
-# What the guards must know of the telemetry behind a plan, read off one workload's window.
+# Inputs of the guards, from the window of one workload.
 
 
-_RESIDENCE_SLOTS = 24
+# Slots whose mean is the residence time.
+_RESIDENCE_SLOTS: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +229,7 @@ def outcomes_now(window: Window) -> list[OutcomeFact]:
     return sorted(found, key=lambda o: (o.ts_ms, o.command_id, o.status))
 
 
-def _heard_ratio(facts: WorkloadFacts, missing: int) -> float:
+def _coverage_ratio(facts: WorkloadFacts, missing: int) -> float:
     due = facts.sources_known + missing
     return facts.sources_seen / due if due else 0.0
 
@@ -260,7 +265,9 @@ def input_facts(
         observed_ratio=planned_steps / len(values),
         observed_steps=window.observed_steps[0],
         oldest_age_ms=origin_ts_ms - min(heard) if heard else None,
-        coverage_ratio=min((_heard_ratio(f, missing * (name == "requests")) for name, f in now.items()), default=0.0),
+        coverage_ratio=min(
+            (_coverage_ratio(f, missing * (name == "requests")) for name, f in now.items()), default=0.0
+        ),
         censored=requests.censored if requests is not None else False,
         flat=flat,
         cliff=cliff,
@@ -269,14 +276,14 @@ def input_facts(
     )
 
 
-# What a workload's window says of requests that finished: the evidence that stated risks are judged by.
+# Finished requests, the evidence that stated risks are judged by, and idle time.
 
 
-def finished_requests(window: Window, end_ts_ms: int, step_ms: int, delay_s: float) -> Finished:
+def finished_requests(window: Window, end_ts_ms: int, step_ms: int, delay_s: float) -> FinishedRequests:
     """The slots of a window whose newest slot ends at `end_ts_ms`."""
     rates, ratios = (window.columns.get(name) for name in ("request.arrival_rate", "slo.miss_ratio"))
     columns = None if rates is None or ratios is None else (rates, ratios)
-    return Finished(window.values, window.observed, columns, end_ts_ms, step_ms, delay_s)
+    return FinishedRequests(window.values, window.observed, columns, end_ts_ms, step_ms, delay_s)
 
 
 def idle_since(

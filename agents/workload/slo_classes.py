@@ -1,9 +1,8 @@
-"""Several SLO classes of one workload: what is learned of each, and a plan that keeps every one of them.
+"""SLO classes of one workload: the state that is learned of each class, and the promises of a workload without classes.
 
-All classes wait in the same queue, so a class misses when that queue is longer than its own patience, and each has its
-own capacity: the load at which it begins to miss. Classes that no telemetry tells of are not told apart: the strictest
-of them governs, by what is learned of all requests together. So it is with those that send too few requests for their
-capacity to be known: a plan without one keeps every replica that there is.
+All classes wait in one queue. A class misses when the wait exceeds its own TTFT, so each class has its own capacity:
+the load at which it begins to miss. Classes without telemetry, or with too few requests for a capacity, are planned
+together: the strictest of them governs, with the numbers of all requests.
 """
 
 from __future__ import annotations
@@ -20,18 +19,19 @@ from agents.policy import WorkloadSpec
 from agents.records import LEVELS, PromiseCapacity, Quantiles, WorkloadPlan
 from agents.workload.units import fixed_unit
 from model.calibration.budget import ErrorBudget
-from model.calibration.risk import Finished, RiskCalibration
+from model.calibration.risk import FinishedRequests, RiskCalibration
 from model.capacity.attribution import Strain
 from model.capacity.posterior import CapacityPosterior, SlotEvidence
 from streams.records.facts import SloCounts
 from streams.windows.table import Window
 
-# What became of one SLO class's requests, slot by slot, for as long as a stated risk waits to be judged by it.
+# Outcomes of the requests of one class, slot by slot, until the stated risks of these slots are judged.
 
 
 Tally = tuple[int, float, float]  # end of the slot, good ones and all that finished in it
 
-_MOST_SLOTS: Final = 256  # no window is longer: plans see at most 64 steps
+# Longest window of a stated risk in slots; plans cover at most 64 steps.
+_MAX_WINDOW_SLOTS: Final = 256
 
 
 class ClassTallies:
@@ -39,8 +39,8 @@ class ClassTallies:
 
     __slots__ = ("_tallies",)
 
-    def __init__(self, tallies: Sequence[Tally] = ()) -> None:
-        self._tallies = list(tallies)
+    def __init__(self) -> None:
+        self._tallies: list[Tally] = []
 
     def add(self, end_ts_ms: int, good: float, total: float) -> None:
         """Count the newest slot."""
@@ -51,29 +51,38 @@ class ClassTallies:
         """Forget what ended by then."""
         self._tallies = [tally for tally in self._tallies if tally[0] > begin_ts_ms]
 
-    def finished(self, end_ts_ms: int, step_s: float, delay_s: float) -> Finished:
+    def finished(self, end_ts_ms: int, step_s: float, delay_s: float) -> FinishedRequests:
         """As what finished of all requests stands in a window, up to the slot that ends then."""
         step_ms = round(step_s * 1000)
-        recent = [tally for tally in self._tallies if end_ts_ms - tally[0] < _MOST_SLOTS * step_ms]
+        recent = [tally for tally in self._tallies if end_ts_ms - tally[0] < _MAX_WINDOW_SLOTS * step_ms]
         num_slots = (end_ts_ms - recent[0][0]) // step_ms + 1 if recent else 1
         values, observed = np.zeros((num_slots, 2), np.float32), np.zeros((num_slots, 2), np.bool_)
         for at_ms, good, total in recent:
             slot = num_slots - 1 - (end_ts_ms - at_ms) // step_ms
             values[slot], observed[slot] = (total / step_s, 1.0 - good / total), True
-        return Finished(values, observed, (0, 1), end_ts_ms, step_ms, delay_s)
+        return FinishedRequests(values, observed, (0, 1), end_ts_ms, step_ms, delay_s)
 
     def snapshot(self) -> tuple[Tally, ...]:
-        """The whole state; the constructor takes it back."""
+        """The whole state; `restore` returns the same bits."""
         return tuple(self._tallies)
 
+    @classmethod
+    def restore(cls, snapshot: Sequence[Tally]) -> ClassTallies:
+        """The tallies that a snapshot was taken of."""
+        tallies = cls()
+        tallies._tallies = list(snapshot)
+        return tallies
 
-_PATIENCE_STEPS: Final = 4  # between two counts of a source, beyond which their difference is of no slot
-_FORGET_MS: Final = 3_600_000
+
+# Most steps between two counts of a source whose difference belongs to the newest slot.
+_MAX_COUNT_GAP_STEPS: Final = 4
+# Time after which the counts of a silent source are dropped.
+_FORGET_SOURCE_MS: Final = 3_600_000
 
 
 @dataclass(slots=True)
 class ClassState:
-    """What is learned of one class, and what its requests have come to of late."""
+    """The learned state of one class, and the recent outcomes of its requests."""
 
     capacity: CapacityPosterior
     budget: ErrorBudget = field(default_factory=ErrorBudget)
@@ -82,7 +91,7 @@ class ClassState:
 
 
 class ClassesSnapshot(msgspec.Struct, frozen=True):
-    """`Classes` as they stand in a commit record."""
+    """`Classes` in a commit record."""
 
     capacity: dict[str, dict[str, Any]] = {}
     budget: dict[str, dict[str, Any]] = {}
@@ -93,20 +102,20 @@ class ClassesSnapshot(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Classes:
-    """The classes of one workload that telemetry has told of.
+    """The SLO classes of one workload that telemetry has reported.
 
     Attributes:
-        known: by name.
-        counts: the last word of each source, by its name.
+        states: learned states by class name.
+        counts: the newest counters of each source, by its name.
     """
 
-    known: dict[str, ClassState] = field(default_factory=dict)
+    states: dict[str, ClassState] = field(default_factory=dict)
     counts: dict[str, SloCounts] = field(default_factory=dict)
 
     def learn(
         self,
         spec: WorkloadSpec,
-        told: Sequence[SloCounts],
+        counts: Sequence[SloCounts],
         slot: SlotEvidence,
         replicas: int | None = None,
         plan_every: int = 1,
@@ -120,48 +129,48 @@ class Classes:
         """
         if not spec.slo.classes:
             return
-        added = self._added(told, slot)
+        added = self._added(counts, slot)
         for declared in spec.slo.classes:
             good, total = added.get(declared.name, (0.0, 0.0))
-            known = self.known.get(declared.name)
-            if known is None:
+            state = self.states.get(declared.name)
+            if state is None:
                 if total <= 0:
                     continue
-                known = self.known[declared.name] = ClassState(
+                state = self.states[declared.name] = ClassState(
                     CapacityPosterior(spec.capacity_rps, off_by=spec.capacity_off_by, objective=declared.objective)
                 )
-            known.tallies.add(slot.end_ts_ms, good, total)
+            state.tallies.add(slot.end_ts_ms, good, total)
             if replicas is not None:
-                finished = known.tallies.finished(slot.end_ts_ms, slot.step_s, slot.residence_s or 0.0)
-                known.calibration.settle(
+                finished = state.tallies.finished(slot.end_ts_ms, slot.step_s, slot.residence_s or 0.0)
+                state.calibration.settle(
                     replicas, slot.end_ts_ms, finished, declared.objective, slot.step_s, plan_every
                 )
-            known.tallies.keep_after(known.calibration.oldest_begin_ms or slot.end_ts_ms)
+            state.tallies.keep_after(state.calibration.oldest_begin_ms or slot.end_ts_ms)
             requests, missed = (total, 1.0 - good / total) if total > 0 else (None, None)
-            known.budget.observe(slot.end_ts_ms, requests, missed)
-            known.capacity.observe(
+            state.budget.observe(slot.end_ts_ms, requests, missed)
+            state.capacity.observe(
                 replace(
                     slot, miss_ratio=missed, finished=requests, ttft_s=declared.ttft_s, objective=declared.objective
                 )
             )
 
     def expect(self, plan: WorkloadPlan, begin_ts_ms: int, end_ts_ms: int) -> None:
-        """Remember what a plan states of its window for each class that is told apart."""
-        for told, risks in zip(plan.classes, plan.class_risks, strict=False):
-            known = self.told_apart(told.name)
-            if known is not None:
-                known.calibration.offer(begin_ts_ms, end_ts_ms, [(risk.replicas, risk.p_miss) for risk in risks])
+        """Store the stated risks of a plan for each class with a capacity of its own."""
+        for class_risk, risks in zip(plan.classes, plan.class_risks, strict=False):
+            state = self.planned_state(class_risk.name)
+            if state is not None:
+                state.calibration.offer(begin_ts_ms, end_ts_ms, [(risk.replicas, risk.p_miss) for risk in risks])
 
-    def told_apart(self, name: str) -> ClassState | None:
-        """What is learned of a class, where it is enough to plan by."""
-        known = self.known.get(name)
-        return known if known is not None and known.capacity.known else None
+    def planned_state(self, name: str) -> ClassState | None:
+        """The state of a class whose capacity is known; None otherwise."""
+        state = self.states.get(name)
+        return state if state is not None and state.capacity.known else None
 
-    def _added(self, told: Sequence[SloCounts], slot: SlotEvidence) -> dict[str, tuple[float, float]]:
+    def _added(self, newest: Sequence[SloCounts], slot: SlotEvidence) -> dict[str, tuple[float, float]]:
         """Good ones and all since each source's last word, by class; a count that fell says nothing."""
         added: dict[str, tuple[float, float]] = {}
-        patience_ms = _PATIENCE_STEPS * slot.step_s * 1000
-        for word in told:
+        patience_ms = _MAX_COUNT_GAP_STEPS * slot.step_s * 1000
+        for word in newest:
             before = self.counts.get(word.source)
             if before is not None and 0 < word.ts_ms - before.ts_ms <= patience_ms:
                 last = {counts.name: counts for counts in before.classes}
@@ -173,56 +182,56 @@ class Classes:
                         added[counts.name] = good + min(counts.good - old.good, total), sum_total + total
             if before is None or word.ts_ms > before.ts_ms:
                 self.counts[word.source] = word
-        oldest_ms = slot.end_ts_ms - _FORGET_MS
+        oldest_ms = slot.end_ts_ms - _FORGET_SOURCE_MS
         self.counts = {source: word for source, word in sorted(self.counts.items()) if word.ts_ms >= oldest_ms}
         return added
 
     def share(self, name: str) -> float:
-        """Part of all requests ever told of that was of this class; 1 where nothing was."""
-        told = [(counts.name, counts.total) for word in self.counts.values() for counts in word.classes]
-        total = math.fsum(number for _, number in told)
-        return math.fsum(number for its, number in told if its == name) / total if total > 0 else 1.0
+        """Share of all counted requests that belongs to this class; 1 without any."""
+        totals = [(counts.name, counts.total) for word in self.counts.values() for counts in word.classes]
+        total = math.fsum(number for _, number in totals)
+        return math.fsum(number for counted, number in totals if counted == name) / total if total > 0 else 1.0
 
     def snapshot(self) -> ClassesSnapshot | None:
-        """None where nothing has been told."""
-        if not self.known and not self.counts:
+        """The whole state; None without any."""
+        if not self.states and not self.counts:
             return None
         return ClassesSnapshot(
-            {name: known.capacity.snapshot() for name, known in sorted(self.known.items())},
-            {name: known.budget.snapshot() for name, known in sorted(self.known.items())},
-            {name: known.calibration.snapshot() for name, known in sorted(self.known.items())},
-            {name: known.tallies.snapshot() for name, known in sorted(self.known.items())},
+            {name: state.capacity.snapshot() for name, state in sorted(self.states.items())},
+            {name: state.budget.snapshot() for name, state in sorted(self.states.items())},
+            {name: state.calibration.snapshot() for name, state in sorted(self.states.items())},
+            {name: state.tallies.snapshot() for name, state in sorted(self.states.items())},
             tuple(self.counts.values()),
         )
 
     @classmethod
     def restore(cls, snapshot: ClassesSnapshot | None, spec: WorkloadSpec) -> Classes:
-        """As they were, under the classes declared now."""
+        """The classes that a snapshot was taken of, under the present declaration."""
         if snapshot is None:
             return cls()
         objectives = {slo_class.name: slo_class.objective for slo_class in spec.slo.classes}
-        known = {
+        states = {
             name: ClassState(
                 CapacityPosterior.restore(
                     capacity, spec.capacity_rps, off_by=spec.capacity_off_by, objective=objectives[name]
                 ),
                 ErrorBudget.restore(snapshot.budget[name]),
                 RiskCalibration.restore(snapshot.calibration.get(name, {})),
-                ClassTallies(snapshot.tallies.get(name, ())),
+                ClassTallies.restore(snapshot.tallies.get(name, ())),
             )
             for name, capacity in snapshot.capacity.items()
             if name in objectives
         }
-        return cls(known, {word.source: word for word in snapshot.counts})
+        return cls(states, {word.source: word for word in snapshot.counts})
 
 
-NO_CLASSES: Final = Classes()  # of all workloads that declare none: they never learn of any
+NO_CLASSES: Final = Classes()  # shared by all workloads without classes
 
 
-# Which promise of the SLO a slot's requests missed, and what one replica carries within each of them.
+# The promises of an SLO (TTFT and TPOT), and the capacity of one replica within each.
 #
-# Told apart are the promises of a whole service without SLO classes: a pool that does one half of the work has only one
-# promise, and of classes no percentiles are told.
+# Only a whole service without SLO classes has both: a prefill or decode pool has one promise, and classes have no
+# percentiles.
 
 
 _P95: Final = ("request.ttft_p95_s", "request.tpot_p95_s")
@@ -233,9 +242,9 @@ def strain_of(spec: WorkloadSpec, window: Window) -> Strain | None:
     if fixed_unit(spec) is not None:
         return None
     ttft_s, tpot_s = window.newest(_P95[0]), window.newest(_P95[1])
-    if (ttft_s is None or tpot_s is None) and not all(_ever_told(window, name) for name in _P95):
+    if (ttft_s is None or tpot_s is None) and not all(_ever_observed(window, name) for name in _P95):
         return None
-    return Strain(_over(ttft_s, spec.slo.ttft_s), _over(tpot_s, spec.slo.tpot_s))
+    return Strain(_limit_ratio(ttft_s, spec.slo.ttft_s), _limit_ratio(tpot_s, spec.slo.tpot_s))
 
 
 def promise_capacities(
@@ -249,17 +258,17 @@ def promise_capacities(
     if fixed_unit(spec) is not None or not replicas or peak is None:
         return ()
     load = peak.values[peak.levels.index(0.5)] / replicas
-    known = [
+    capacities = [
         PromiseCapacity(promise, Quantiles(LEVELS, tuple(belief.quantiles(LEVELS).tolist())), belief.miss_share(load))
         for promise, belief in capacity.promises().items()
     ]
-    return tuple(sorted(known, key=lambda one: one.capacity.values[LEVELS.index(0.5)]))
+    return tuple(sorted(capacities, key=lambda one: one.capacity.values[LEVELS.index(0.5)]))
 
 
-def _ever_told(window: Window, name: str) -> bool:
+def _ever_observed(window: Window, name: str) -> bool:
     column = window.columns.get(name)
     return column is not None and window.observed_steps[column] > 0
 
 
-def _over(measured_s: float | None, limit_s: float) -> float | None:
+def _limit_ratio(measured_s: float | None, limit_s: float) -> float | None:
     return None if measured_s is None else measured_s / limit_s

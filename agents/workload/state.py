@@ -1,4 +1,4 @@
-"""What stage 2 knows of a workload beyond its window: posteriors and the last proposal."""
+"""The learned state of one workload: posteriors, budget, trust, surges and the last proposal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from agents.policy import Policy, Schedule, WorkloadSpec
-from agents.records import WorkloadPlan
+from agents.records import InputFacts, Limit, WorkloadPlan
 from agents.workload.signals import SilentSources, finished_requests, idle_since, residence_s
 from agents.workload.slo_classes import NO_CLASSES, Classes, strain_of
 from agents.workload.units import (
@@ -36,11 +36,13 @@ from model.capacity.request_shape import Lengths, RequestShape
 from streams.records.facts import FleetFacts, OutcomeFact
 from streams.windows.table import Window
 
-# The load just before known events: what an event's factor multiplies, also when the load has begun to rise.
+# The load just before declared events, which the factor of an event multiplies.
 
 
-_AHEAD_MS: Final = 7_200_000  # before this the load of an event is not looked at yet; longer than any lead time
-_SLOTS: Final = 40  # whose mean is the load
+# Time before an event from which on its load is measured; longer than any lead time.
+_EVENT_LOOKAHEAD_MS: Final = 7_200_000
+# Slots whose mean is the load before an event.
+_EVENT_LOAD_SLOTS: Final = 40
 
 
 def loads_before_events(
@@ -55,7 +57,7 @@ def loads_before_events(
     """
     renewed = {}
     for event in schedule.events:
-        if event.load_factor is None or not event.start_ts_ms - _AHEAD_MS <= end_ts_ms < event.end_ts_ms:
+        if event.load_factor is None or not event.start_ts_ms - _EVENT_LOOKAHEAD_MS <= end_ts_ms < event.end_ts_ms:
             continue
         rate = _mean_rate(window, column) if end_ts_ms <= event.start_ts_ms else None
         rate = loads.get(event.name) if rate is None else rate
@@ -65,21 +67,22 @@ def loads_before_events(
 
 
 def _mean_rate(window: Window, column: int) -> float | None:
-    seen = window.observed[-_SLOTS:, column]
-    return float(window.values[-_SLOTS:, column][seen].astype(np.float64).mean()) if seen.any() else None
+    seen = window.observed[-_EVENT_LOAD_SLOTS:, column]
+    return float(window.values[-_EVENT_LOAD_SLOTS:, column][seen].astype(np.float64).mean()) if seen.any() else None
 
 
-# What was learned on other GPUs than a workload runs on now, kept for when they are declared again.
+# Numbers of a replica on other GPU types, stored until these are declared again.
 #
-# Only the operator knows on what replicas run. A type that is declared for the first time is taken to be what there
-# was; another in its place puts aside what was learned of a replica, and takes up what was left there, if anything was.
+# Only the operator knows the GPU type of the replicas. The first declared type names the present one. Another type
+# stores the present numbers and restores its own, if there are any.
 
 
-_MOST: Final = 4  # types that are remembered beside the present one
+# GPU types that are stored beside the present one.
+_MAX_GPU_TYPES: Final = 4
 
 
-class OnOneGpu(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The numbers of one replica on one type of GPU, as they stand in a commit record.
+class GpuTypeState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The numbers of a replica on one GPU type, in a commit record.
 
     Attributes:
         capacity, lead: snapshots.
@@ -95,44 +98,48 @@ class OnOneGpu(msgspec.Struct, frozen=True, omit_defaults=True):
     classes: dict[str, dict[str, Any]] = {}
 
 
-def put_aside(others: Sequence[OnOneGpu], left: OnOneGpu) -> tuple[OnOneGpu, ...]:
-    """With the GPU that was left now; of those left before, the last ones that there is room for."""
-    return (*others, left)[-_MOST:]
+def store_gpu_type(others: Sequence[GpuTypeState], left: GpuTypeState) -> tuple[GpuTypeState, ...]:
+    """The stored GPU types with `left` added; the oldest one is dropped beyond `_MAX_GPU_TYPES`."""
+    return (*others, left)[-_MAX_GPU_TYPES:]
 
 
-# What a replica draws, as its devices say: the highest of what was seen, slowly forgotten.
+# Power draw of a replica: the highest measured value, with slow decay.
 
 
+# Indicator of the measured power.
 _POWER: Final = "gpu.power_w"
-_HALF_LIFE_S: Final = 7 * 86_400.0  # a week, so that a quiet weekend is not taken for what the service draws
+# Half-life of the highest power: a week, so that a quiet weekend does not lower it much.
+_POWER_HALF_LIFE_S: Final = 7 * 86_400.0
 
 
 def measured_draw_w(before: float | None, window: Window, fleet: FleetFacts | None, step_s: float) -> float | None:
-    """Watts of one replica after the newest slot; None until a slot has told.
+    """Watts of one replica after the newest slot; None before the first measurement.
 
-    A slot tells where all known devices were heard and the fleet stood still: what starts or drains draws power, too,
-    and is not among those that are ready.
+    A slot counts where all known devices reported and no replica starts or drains: those draw power without being
+    ready.
 
     Args:
         before: the watts before it.
         step_s: length of the slot.
     """
-    power, told = window.newest(_POWER), window.facts.newest.get("gpu")
-    if power is None or told is None or told.sources_seen < told.sources_known:
+    power, facts = window.newest(_POWER), window.facts.newest.get("gpu")
+    if power is None or facts is None or facts.sources_seen < facts.sources_known:
         return before
     if fleet is None or fleet.ready < 1 or fleet.pending or fleet.draining:
         return before
     seen = power / fleet.ready
-    return seen if before is None else max(seen, before * math.exp2(-step_s / _HALF_LIFE_S))
+    return seen if before is None else max(seen, before * math.exp2(-step_s / _POWER_HALF_LIFE_S))
 
 
-_NO_LOADS: Final[Mapping[str, float]] = {}  # one for all workloads: nearly none declares events
-_FEW: Final = 2  # slots without tokens; where more are missing, requests tell more of the load
+# Shared by all workloads, because nearly none declares events.
+_NO_LOADS: Final[Mapping[str, float]] = {}
+# Most slots without token counts; with more of them missing, requests describe the load better.
+_MAX_STEPS_WITHOUT_TOKENS: Final = 2
 
 
 @dataclass(slots=True)
-class WorkloadState:
-    """One workload's learned numbers.
+class LearnedState:
+    """The learned numbers of one workload.
 
     Attributes:
         since_slot: in which it was first seen (again).
@@ -140,9 +147,9 @@ class WorkloadState:
         unit: what loads and capacity are counted in.
         per_request: tokens of a request when it became tokens; kept while telemetry of them is away. None = never.
         power_w: measured draw of one replica; None = not yet.
-        tried: whether the last plan was a trial.
-        gpu_type: on which capacity, lead time and draw were learned; empty = never told.
-        elsewhere: these as they were on other GPUs, the one left last at the end, for when they are declared again.
+        last_was_trial: whether the last plan was a trial.
+        gpu_type: on which capacity, lead time and draw were learned; empty = never declared.
+        elsewhere: numbers on other GPU types, the last one used at the end.
     """
 
     spec: WorkloadSpec
@@ -161,12 +168,12 @@ class WorkloadState:
     per_request: float | None = None
     shape: RequestShape = field(default_factory=RequestShape)
     power_w: float | None = None
-    tried: bool = False
+    last_was_trial: bool = False
     surges: RecurringSurges = field(default_factory=RecurringSurges)
     jumps: Jumps = field(default_factory=Jumps)
     silent: SilentSources = field(default_factory=SilentSources)
     gpu_type: str = ""
-    elsewhere: tuple[OnOneGpu, ...] = ()
+    elsewhere: tuple[GpuTypeState, ...] = ()
 
     def learn(
         self,
@@ -203,7 +210,7 @@ class WorkloadState:
         if fleet is not None:
             replicas = fleet.desired if fleet.desired is not None else fleet.ready + fleet.pending
             finished = finished_requests(window, end_ts_ms, step_ms, residence or 0.0)
-            if self.classes.known:
+            if self.classes.states:
                 # Each class has a calibration of its own; all requests together are held to nothing that is stated.
                 finished = replace(finished, columns=None)
             objective = self.spec.slo.objective
@@ -214,7 +221,7 @@ class WorkloadState:
             arrival_rate=rate,
             miss_ratio=miss_ratio,
             waiting=window.newest("engine.waiting"),
-            # What the silent serve is no measurement: such a slot says nothing of a replica.
+            # The load of silent sources is estimated, so such a slot is no evidence of a replica's capacity.
             ready=present.ready if present is not None else None,
             pending=fleet.pending if fleet is not None else 0,
             draining=fleet.draining if fleet is not None else 0,
@@ -224,19 +231,21 @@ class WorkloadState:
             strain=strain_of(self.spec, window),
         )
         self.capacity.observe(unit_evidence(self.spec, self.unit, window, evidence, lengths))
-        told = window.facts.newest.get("requests")
-        self.classes.learn(self.spec, () if told is None else told.slo, evidence, replicas, plan_every)
+        requests = window.facts.newest.get("requests")
+        self.classes.learn(self.spec, () if requests is None else requests.slo, evidence, replicas, plan_every)
 
     def _choose_unit(self, window: Window, lengths: Lengths | None, end_ts_ms: int) -> None:
         """Generated tokens where answers have changed and telemetry tells of them, else requests."""
         varies = self.shape.observe(end_ts_ms, lengths)
-        seen = varies and demand_steps("output_tokens", window) + _FEW >= demand_steps("requests", window)
+        seen = varies and demand_steps("output_tokens", window) + _MAX_STEPS_WITHOUT_TOKENS >= demand_steps(
+            "requests", window
+        )
         self._count_in("output_tokens" if seen else "requests")
         if not varies:
             self.per_request = None
 
     def _count_in(self, unit: Unit) -> None:
-        """Go on in another unit, by how many of it a request usually has."""
+        """Convert the learned numbers to another unit, by the usual number of tokens per request."""
         tokens = self.shape.output_tokens if self.per_request is None else self.per_request
         if unit == self.unit or tokens is None:
             return
@@ -246,7 +255,7 @@ class WorkloadState:
         self.event_loads = {name: load * factor for name, load in self.event_loads.items()}
 
     def expect(self, plan: WorkloadPlan, origin_ts_ms: int, commit_s: float) -> None:
-        """Remember what a plan states of its window, to be held against what comes."""
+        """Store the stated risks of a plan until the outcome of its window is observed."""
         if plan.lead_time_s is None or not plan.risks:
             return
         lead_s = plan.lead_time_s.values[plan.lead_time_s.levels.index(0.5)]
@@ -262,14 +271,14 @@ def spec_of(workload: str, policy: Policy) -> tuple[WorkloadSpec, bool]:
 
 
 def new_capacity(spec: WorkloadSpec) -> CapacityPosterior:
-    """What is believed before anything has been seen."""
+    """The prior of the capacity of one replica."""
     return CapacityPosterior(declared_capacity(spec), off_by=spec.capacity_off_by, objective=spec.slo.objective)
 
 
-def new_state(workload: str, policy: Policy, slot: int) -> WorkloadState:
+def new_state(workload: str, policy: Policy, slot: int) -> LearnedState:
     """State of a workload seen for the first time: priors from its declaration."""
     spec, declared = spec_of(workload, policy)
-    return WorkloadState(
+    return LearnedState(
         spec=spec,
         declared=declared,
         since_slot=slot,
@@ -279,3 +288,24 @@ def new_state(workload: str, policy: Policy, slot: int) -> WorkloadState:
         classes=Classes() if spec.slo.classes else NO_CLASSES,
         gpu_type=spec.gpu_type,
     )
+
+
+# The question to the forecast engine.
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One workload at one origin: all that the engine needs to forecast and plan it.
+
+    `refused` names why it must not be planned; it is forecast all the same where its context allows. `standing`
+    limits hold beside the declared bounds.
+    """
+
+    window: Window
+    state: LearnedState
+    inputs: InputFacts
+    fleet: FleetFacts | None
+    facts_age_ms: int | None
+    pending_since_ms: int | None
+    refused: str | None
+    standing: tuple[Limit, ...] = ()

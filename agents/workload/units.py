@@ -1,9 +1,8 @@
-"""What a workload's load is counted in: requests, prompt tokens or generated tokens.
+"""The unit of a workload's load: requests, prompt tokens or generated tokens.
 
-Pools of one service that do one half of the work are counted in that half's tokens: prefill reads prompts, decode
-generates. A whole service is counted in requests, until their answers change so much that tokens tell more of the
-work (see `model.capacity.request_shape`). Longer prompts or answers are then more load and not less capacity. A queue
-counts in tokens too, by how many a request has of late.
+A prefill pool is measured in prompt tokens, a decode pool in generated tokens. A whole service is measured in requests,
+until the lengths of answers vary so much that tokens describe the work better (`model.capacity.request_shape`). Longer
+prompts or answers are then more load, not less capacity. A queue is converted by the recent tokens per request.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +22,6 @@ from model.capacity.request_shape import Lengths
 from streams.catalogue import ARRIVAL_RATE
 from streams.windows.table import Window
 
-if TYPE_CHECKING:  # decisions are made where no model is
-    pass
-
 Unit = Literal["requests", "prompt_tokens", "output_tokens"]
 INDICATOR_OF: Final[dict[Unit, str]] = {
     "requests": ARRIVAL_RATE,
@@ -33,12 +29,18 @@ INDICATOR_OF: Final[dict[Unit, str]] = {
     "output_tokens": "request.output_token_rate",
 }
 UNIT_OF: Final[dict[Role, Unit]] = {"both": "requests", "prefill": "prompt_tokens", "decode": "output_tokens"}
-_SLOTS: Final = 40  # whose mean is how many tokens a request has
-SURE_SIGMAS: Final = 2.0
-_P95_MISSES: Final = 0.05  # a 95th percentile above the limit says that at least so many missed
-_ENOUGH: Final = 200  # requests whose lengths differ by tenfold have a mean within a fifth
-_SETTLED: Final = 0.25  # of the requests that came: so many more or fewer than before are in the system
-_FEW_SLOTS: Final = 24  # looked back; all of them where these hold too few requests
+# Slots whose mean is the number of tokens per request.
+_TOKENS_PER_REQUEST_SLOTS: Final = 40
+# Standard deviations of a Poisson count below which arrivals are significant.
+SIGNIFICANT_SIGMAS: Final = 2.0
+# Share of requests that miss at least where the 95th percentile is above the limit.
+_P95_MISSES: Final = 0.05
+# Requests whose mean length is within a fifth although single lengths differ tenfold.
+_MIN_REQUESTS: Final = 200
+# Largest change of the requests in the system, as a share of the arrivals, at which lengths are settled.
+_MAX_QUEUE_CHANGE_RATIO: Final = 0.25
+# Slots of the mean lengths; all slots where these hold too few requests.
+_SHORT_SLOTS: Final = 24
 _WAITING: Final = "engine.waiting"
 _LENGTHS: Final = (ARRIVAL_RATE, INDICATOR_OF["prompt_tokens"], INDICATOR_OF["output_tokens"], "engine.running")
 
@@ -124,12 +126,12 @@ def recent_lengths(window: Window, step_s: float) -> Lengths | None:
     except KeyError:
         return None
     waiting = window.columns.get(_WAITING, -1)
-    told = recent_sums(window.values, window.observed, columns, waiting, _FEW_SLOTS, step_s, _ENOUGH)
-    requests, prompt, output, before, now = told
+    sums = recent_sums(window.values, window.observed, columns, waiting, _SHORT_SLOTS, step_s, _MIN_REQUESTS)
+    requests, prompt, output, before, now = sums
     if requests <= 0:
         return None
     most = output / (requests - min(now, 0.5 * requests))
-    settled = abs(now - before) <= _SETTLED * requests
+    settled = abs(now - before) <= _MAX_QUEUE_CHANGE_RATIO * requests
     return Lengths(prompt / requests, output / requests, output / (requests + before), most, settled)
 
 
@@ -146,4 +148,4 @@ def patience_s(spec: WorkloadSpec, tokens: float | None) -> float:
 
 
 def tokens_per_request(unit: Unit, window: Window) -> float | None:
-    return mean_ratio(window, demand_column(unit, window), 0, _SLOTS) or None
+    return mean_ratio(window, demand_column(unit, window), 0, _TOKENS_PER_REQUEST_SLOTS) or None

@@ -20,7 +20,7 @@ from model.bursts import kernel as unfelt_steps
 from model.calibration import risk as window_tallies
 from model.contract import Forecaster
 from model.network import forecaster as serving
-from model.numerics import average_of_known, exponential_averages
+from model.numerics import decayed_mean, exponential_averages
 from streams.ingest.warm_up import warm_up as warm_up_ingest
 
 log = structlog.get_logger(__name__)
@@ -69,7 +69,7 @@ def _warm_up_plans() -> None:
     widening.warm_up_widening()
     rows, paths = np.zeros(1, np.float32), np.zeros((1, 2, 3), np.float32)
     exponential_averages(paths, rows, rows, np.empty_like(paths))
-    average_of_known(np.ones((2, 1), np.float32), np.ones((2, 1), np.bool_), 0, 0.1)
+    decayed_mean(np.ones((2, 1), np.float32), np.ones((2, 1), np.bool_), 0, 0.1)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,8 @@
-"""The context as baselines read it: gaps filled with the last value, columns scaled by their own mean and spread."""
+"""The context of a batch as forecasters read it, a row's random draws, and joint paths made of windows.
+
+A row's draws are fixed by its workload, origin and seed, never by the batch around it: the rows of a batch change from
+slot to slot, and a restart must repeat its forecasts bit for bit.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from model.baselines.context_kernel import CONSTANT_RATIO, GOLDEN, MIX_A, MIX_B, Rows
+from model.baselines.context_kernel import CONSTANT_RATIO, GOLDEN, MIX_A, MIX_B, BatchRows
 from model.contract import ContextBatch, ForecastBatch, each_tensor
 
 
@@ -39,14 +43,14 @@ class FilledContext:
         return self.spread > 0
 
 
-def seen_range(values: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
-    """Lowest and highest value that was observed over the steps [B, L, ...]; inf and -inf where none was."""
+def observed_range(values: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+    """Lowest and highest observed value over the steps of [B, L, ...]; inf and -inf where nothing was observed."""
     unknown = ~(observed & values.isfinite())
     return values.masked_fill(unknown, torch.inf).amin(1), values.masked_fill(unknown, -torch.inf).amax(1)
 
 
 def check_request(batch: ContextBatch, horizon: int, num_paths: int, max_horizon: int) -> None:
-    """Refuse what no forecaster can answer.
+    """Check that a request is valid for every forecaster.
 
     Raises:
         ValueError: horizon or paths out of range, or tensors of inconsistent shape.
@@ -97,7 +101,7 @@ def fill(values: Tensor, observed: Tensor) -> FilledContext:
     return FilledContext(filled, known, count, mean, spread)
 
 
-# Random draws that belong to a row: fixed by its workload, origin and seed, never by the batch around it.
+# Random draws of a row.
 
 
 def row_seed(item_id: str, origin_ts_ms: int, seed: int) -> int:
@@ -127,7 +131,7 @@ def row_uniforms(item_ids: Sequence[str], origin_ts_ms: Tensor, seed: int, count
     return uniforms
 
 
-# Joint sample paths from windows: one window index per path, shared by all steps and indicators.
+# Joint sample paths.
 
 
 @runtime_checkable
@@ -197,9 +201,9 @@ def empty_paths(num_rows: int, num_paths: int, horizon: int, num_indicators: int
     return torch.empty(shape, dtype=torch.float32, device=device)
 
 
-def compiled_rows(batch: ContextBatch, seed: int) -> Rows:
+def compiled_rows(batch: ContextBatch, seed: int) -> BatchRows:
     """The rows of a batch on the CPU, as the compiled loops take them."""
-    return Rows(
+    return BatchRows(
         row_keys(batch.item_ids, batch.origin_ts_ms, seed),
         as_array(batch.values, torch.float32),
         as_array(batch.observed, torch.bool),

@@ -1,6 +1,10 @@
-"""The context of one row as the compiled baselines read it: gaps filled, columns measured, windows valid and weighed.
+"""The context of one row as the compiled baselines read it: gaps filled, windows checked, weighted and drawn.
 
-The same as `model.baselines.context` says for batches of tensors.
+Draws come from SplitMix64, written out here. It is a counter-based generator: element k of a row follows from the key
+alone, in compiled code, without state and in any order. numpy's Philox would need a generator object for each row,
+which compiled loops cannot create, and would change every recorded forecast.
+
+Source: G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
 """
 
 from __future__ import annotations
@@ -18,9 +22,12 @@ Single = NDArray[np.float32]
 Whole = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-CONSTANT_RATIO: Final = 1e-6  # spread below this share of the level is rounding, not movement
-MIN_OBSERVED_RATIO: Final = 0.8  # of a window's cells; below, it says more about the filling than about the series
-MIN_WINDOWS: Final = 16  # fewest windows, valid in every moving column, that are drawn from alone
+# Standard deviation, as a share of the level, below which a column counts as constant.
+CONSTANT_RATIO: Final = 1e-6
+# Smallest observed share of a window's cells; a window with less shows the filling rather than the series.
+MIN_OBSERVED_RATIO: Final = 0.8
+# Fewest windows, valid in every moving column, that are drawn from without the others.
+MIN_WINDOWS: Final = 16
 
 
 class RowContext(NamedTuple):
@@ -130,7 +137,7 @@ def weigh_windows(valid: Mask, spread: Float, weights: Whole) -> None:
             weights[w] = 1
 
 
-# Which window each path of one row takes, compiled: the draws of `model.baselines.context`, bit for bit.
+# The windows that the paths of one row are drawn from.
 
 
 GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -204,10 +211,10 @@ def window_draws(key: np.uint64, first: int, weights: Whole, draws: Whole) -> No
         draws[s] = chosen[order[s]]
 
 
-# Rows as the compiled baselines take them, and their paths written in place.
+# Rows of a batch, and their paths written in place.
 
 
-class Rows(NamedTuple):
+class BatchRows(NamedTuple):
     """Rows of a batch, contiguous.
 
     Attributes:

@@ -1,4 +1,8 @@
-"""One forecaster behind another: every row gets an answer, and says whose it is."""
+"""Forecasters made of forecasters: fallback, linear pool, shrinkage to the observed range, and continued surges.
+
+`FallbackForecaster` answers every row and names who did. `PoolForecaster` mixes members path by path. `RangeShrinkage`
+moves paths beyond the observed range towards it. `SurgeForecaster` lets part of the paths continue a surge.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +21,16 @@ from model.baselines.context import (
     as_array,
     check_request,
     empty_paths,
+    observed_range,
     put_paths,
     row_uniforms,
-    seen_range,
 )
 from model.compiled import compiled
 from model.contract import ContextBatch, ForecastBatch, Forecaster, WrappedForecaster, take_rows
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class RowFilter:
     """Rows that a forecaster is asked for.
 
     Attributes:
@@ -62,7 +66,7 @@ class FallbackForecaster:
         primary: Forecaster,
         secondary: Forecaster,
         on_error: Callable[[Exception], None] | None = None,
-        where: Where | None = None,
+        where: RowFilter | None = None,
     ) -> None:
         self._primary = primary
         self._secondary = secondary
@@ -143,10 +147,11 @@ def _enough_context(batch: ContextBatch, min_context: int) -> Tensor:
     return columns.sum(1).amax(-1) >= min_context
 
 
-# A linear pool: some paths from each member, so that the law is the mixture of theirs.
+# Linear pool: each member gives some of the paths, so that the distribution is the mixture of theirs.
 #
-# Where members disagree the mixture is wide, where they agree it is as sharp as they are; every path stays one member's
-# joint future. Pooling quantile by quantile would be sharper, and would hide the disagreement that decisions need.
+# The mixture is wide where members disagree, and as sharp as they are where they agree. Every path is one member's
+# joint future. Averaging quantiles would be sharper, but would hide the disagreement that decisions need.
+# Source: M. Stone, "The opinion pool", Annals of Mathematical Statistics 1961.
 
 
 class PoolForecaster:
@@ -167,7 +172,7 @@ class PoolForecaster:
             raise ValueError("a pool needs members, each with a share of at least 1")
         self._name = name
         self._members = tuple(forecaster for forecaster, _ in members)
-        self._turns = _turns([share for _, share in members])
+        self._turns = _member_order([share for _, share in members])
         body = "|".join(f"{forecaster.fingerprint}*{share}" for forecaster, share in members)
         self._fingerprint = "pool-" + hashlib.blake2b(body.encode(), digest_size=6).hexdigest()
 
@@ -204,7 +209,7 @@ class PoolForecaster:
         return ForecastBatch(out, (self._name,) * b, self._fingerprint)
 
 
-def _turns(shares: Sequence[int]) -> list[int]:
+def _member_order(shares: Sequence[int]) -> list[int]:
     """Whose turn it is, spread as evenly as whole turns allow: shares 2, 1 take turns 0, 1, 0."""
     total, given, order = sum(shares), [0] * len(shares), []
     for place in range(1, total + 1):
@@ -215,22 +220,25 @@ def _turns(shares: Sequence[int]) -> list[int]:
     return order
 
 
-# Futures held against the record of the context: what lies beyond everything seen is drawn nearer to it.
+# Shrinkage of paths to the range that the context has shown.
 #
-# Tails are learned from few futures, and the peak of many steps reads them all the time. A record is broken now and
-# then, but rarely by much: the part of a path beyond the highest (lowest) value of the context is shortened, the more
-# so the more rows the context holds. Where the forecast itself goes beyond the record (a ramp), only what lies outside
-# its central half is.
+# Tails are estimated from few windows, and the peak over many steps reads them in every plan. New extremes are rare and
+# small, so the part of a path beyond the highest (lowest) observed value is shortened, the more the longer the context.
+# Where the forecast itself leaves the range (a ramp), only the part outside its central half is shortened.
 
 
-_HALVING_ROWS = 341  # rows of context after which half of what lies beyond the record is kept
-_MOST_ROWS = 1024
-_CENTRAL = 0.75
-_CHUNK_ROWS = 8
+# Rows of context at which half of the excess beyond the observed range is kept.
+_HALVING_ROWS: Final = 341
+# Most rows of context that count.
+_MAX_ROWS: Final = 1024
+# Upper quantile of the central half of the paths.
+_CENTRAL_QUANTILE: Final = 0.75
+# Rows that are shrunk together, which bounds the memory of the copies.
+_CHUNK_ROWS: Final = 8
 
 
-class RecordForecaster(WrappedForecaster):
-    """A forecaster whose paths are held against the record of their context.
+class RangeShrinkage(WrappedForecaster):
+    """A forecaster whose paths are shrunk towards the observed range of their context.
 
     Args:
         inner: makes the paths; everything else is its own.
@@ -248,9 +256,9 @@ class RecordForecaster(WrappedForecaster):
         made = self._inner.forecast(batch, horizon, num_paths)
         for start in range(0, len(batch), _CHUNK_ROWS):
             rows = slice(start, start + _CHUNK_ROWS)
-            paths = made.paths[rows]  # a view: the paths are ours, nobody else holds them
-            low, high, kept = _record(batch, rows)
-            lower, upper = _central(paths)
+            paths = made.paths[rows]  # a view; no one else holds these paths
+            low, high, kept = _context_range(batch, rows)
+            lower, upper = _central_range(paths)
             high = torch.maximum(high[:, None], upper)[:, None]  # [R, 1, H, N]
             low = torch.minimum(low[:, None], lower)[:, None]
             inside = torch.minimum(torch.maximum(paths, low), high)
@@ -258,10 +266,10 @@ class RecordForecaster(WrappedForecaster):
         return ForecastBatch(made.paths, made.sources, self._fingerprint)
 
 
-def _central(paths: Tensor) -> tuple[Tensor, Tensor]:
+def _central_range(paths: Tensor) -> tuple[Tensor, Tensor]:
     """Ends of the central half of the paths [R, H, N]."""
     last = paths.shape[1] - 1
-    low, high = round((1 - _CENTRAL) * last), round(_CENTRAL * last)
+    low, high = round((1 - _CENTRAL_QUANTILE) * last), round(_CENTRAL_QUANTILE * last)
     if paths.device.type == "cpu":  # numpy selects with vector instructions
         parted = torch.from_numpy(np.partition(paths.numpy(), (low, high), axis=1))
     else:
@@ -269,24 +277,24 @@ def _central(paths: Tensor) -> tuple[Tensor, Tensor]:
     return parted[:, low], parted[:, high]
 
 
-def _record(batch: ContextBatch, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
+def _context_range(batch: ContextBatch, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
     """Lowest and highest observed value of each column, fine and coarse rows alike, and the share kept beyond, [R, N].
 
     A column that is nowhere observed keeps its paths as they are.
     """
     values, observed = batch.values[rows], batch.observed[rows]
-    count = (observed & values.isfinite()).sum(1).clamp(max=_MOST_ROWS)
+    count = (observed & values.isfinite()).sum(1).clamp(max=_MAX_ROWS)
     kept = 1 / (1 + count.to(values.dtype) / _HALVING_ROWS)
-    low, high = seen_range(values, observed)
+    low, high = observed_range(values, observed)
     c = batch.coarse.shape[2]
     if c and batch.coarse.shape[1]:
-        lowest, highest = seen_range(batch.coarse[rows], batch.coarse_observed[rows])
+        lowest, highest = observed_range(batch.coarse[rows], batch.coarse_observed[rows])
         low[:, :c] = torch.minimum(low[:, :c], lowest)
         high[:, :c] = torch.maximum(high[:, :c], highest)
     return low, high, kept
 
 
-# Where the newest steps of a context lie beyond everything before them, compiled.
+# Detection of surges: the newest steps deviate more than everything before them.
 
 
 Float = NDArray[np.float64]
@@ -294,10 +302,14 @@ Single = NDArray[np.float32]
 Whole = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-MOST_STEPS: Final = 8  # older than that, a surge is a level that the context knows
-_LEVEL_STEPS: Final = 8  # whose mean is the level that a step is held against
-_MIN_STEPS: Final = 32  # fewest deviations that say what is usual
-_BEYOND: Final = 1.5  # of the largest deviation before
+# Longest surge, in steps; an older one is a level that the context already shows.
+MAX_SURGE_STEPS: Final = 8
+# Steps whose mean is the level that a step is compared with.
+_LEVEL_STEPS: Final = 8
+# Fewest earlier deviations that a surge is compared with.
+_MIN_STEPS: Final = 32
+# Smallest deviation of a surge, relative to the largest earlier deviation.
+_SURGE_RATIO: Final = 1.5
 
 
 @compiled
@@ -321,7 +333,7 @@ def surge_steps(values: Single, observed: Mask, steps: Whole, rises: Float) -> N
                 if observed[b, t, n] and np.isfinite(values[b, t, n]):
                     x[count] = values[b, t, n]
                     count += 1
-            lasted = _lasted(x[:count], deviation)
+            lasted = _surge_length(x[:count], deviation)
             steps[b, n] = lasted
             if lasted == 0:
                 continue
@@ -333,10 +345,10 @@ def surge_steps(values: Single, observed: Mask, steps: Whole, rises: Float) -> N
 
 
 @compiled
-def _lasted(x: Float, deviation: Float) -> int:
+def _surge_length(x: Float, deviation: Float) -> int:
     """Steps since the surge began; `deviation` is filled from the ninth on."""
     count = len(x)
-    old = count - MOST_STEPS
+    old = count - MAX_SURGE_STEPS
     if old - _LEVEL_STEPS < _MIN_STEPS:
         return 0
     usual = 0.0
@@ -348,27 +360,29 @@ def _lasted(x: Float, deviation: Float) -> int:
         if k < old:
             usual = max(usual, abs(deviation[k]))
     for k in range(old, count):
-        if abs(deviation[k]) > _BEYOND * usual:
+        if abs(deviation[k]) > _SURGE_RATIO * usual:
             now = x[count - 1] - (x[k] - deviation[k])
-            if now * deviation[k] > 0 and abs(now) > _BEYOND * usual:
+            if now * deviation[k] > 0 and abs(now) > _SURGE_RATIO * usual:
                 return count - k
             return 0
     return 0
 
 
-# Surges under way: steps beyond everything that the context before them holds, which a context cannot foretell.
+# Continuation of surges.
 #
-# A regression that knows the context takes the first steps of a surge for noise and reverts to what it knows; so it
-# goes often enough, but requests may as well go on coming faster. So a part of the paths of a surging row leaves from
-# the newest value and goes on as it went in its last steps, some of the way.
+# A regression treats the first steps of a surge as noise and reverts to earlier values. That is often right, but the
+# load may also continue to rise. So part of the paths of a surging row start at the newest value and continue its last
+# steps for some of the way.
 
 
-_EVERY: Final = 3  # of so many paths in a row one goes on
-_SEED: Final = 1
+# One of so many consecutive paths continues the surge.
+_CONTINUING_PATH_STRIDE: Final = 3
+# Seed of the draws of a surge.
+_SURGE_SEED: Final = 1
 
 
 class SurgeForecaster(WrappedForecaster):
-    """A forecaster some of whose paths go on where the newest steps surge.
+    """A forecaster of whose paths a part continues the surge of the newest steps.
 
     Args:
         inner: makes the paths; rows without a surge keep every bit of them.
@@ -386,7 +400,7 @@ class SurgeForecaster(WrappedForecaster):
             ValueError: what the inner forecaster refuses.
         """
         made = self._inner.forecast(batch, horizon, num_paths)
-        places = torch.arange(_EVERY - 1, num_paths, _EVERY)
+        places = torch.arange(_CONTINUING_PATH_STRIDE - 1, num_paths, _CONTINUING_PATH_STRIDE)
         steps, rises = _surges(batch)
         rows = np.flatnonzero(steps.any(axis=1)).tolist()
         if rows and len(places):
@@ -401,7 +415,7 @@ class SurgeForecaster(WrappedForecaster):
 def _surges(batch: ContextBatch) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Steps that each surge has lasted [B, N], 0 = none, and by how much its last 1, 2, ... steps rose [B, N, 8]."""
     b, _, n = batch.values.shape
-    steps, rises = np.zeros((b, n), np.int64), np.zeros((b, n, MOST_STEPS))
+    steps, rises = np.zeros((b, n), np.int64), np.zeros((b, n, MAX_SURGE_STEPS))
     surge_steps(as_array(batch.values.cpu(), torch.float32), as_array(batch.observed.cpu(), torch.bool), steps, rises)
     return steps, rises
 
@@ -414,7 +428,9 @@ def _growth(
     A path goes on as in the last 1 to m of the m steps of the surge, evenly drawn, and a share of the way, evenly
     drawn: as fast, over as many steps, and is then at its level. All columns of a path draw alike.
     """
-    drawn = row_uniforms(batch.item_ids, batch.origin_ts_ms, _SEED, 2 * num_paths).reshape(len(batch), num_paths, 2)
+    drawn = row_uniforms(batch.item_ids, batch.origin_ts_ms, _SURGE_SEED, 2 * num_paths).reshape(
+        len(batch), num_paths, 2
+    )
     back = np.floor(drawn[..., :1] * steps[:, None]).astype(np.int64)  # [B, S, N], steps - 1
     rise = np.take_along_axis(rises[:, None], back[..., None], axis=3)[..., 0] * drawn[..., 1:]  # [B, S, N]
     passed = np.minimum(np.arange(1, horizon + 1)[:, None] / (back[:, :, None] + 1), 1.0)  # [B, S, H, N]

@@ -1,15 +1,20 @@
-"""Simple exponential smoothing around the season, with residual windows: it always answers.
+"""Simple exponential smoothing around a daily season, and its special case, the seasonal naive forecast.
 
-The context less its season (`model.baselines.smoothing`) is smoothed by exponential averages, the rate of each column
-chosen in the context (`model.baselines.smoothing_kernel`). A path is the season at the newest level, and what one
-window of the context was beside the level at its beginning: one window for all steps and indicators.
+The season of a column is its coarse ring one day before each step: 10-minute means, interpolated between their centres.
+The context less its season is smoothed by exponential averages, at a rate that is chosen in the context. A path is the
+season at the newest level, plus one residual window of the context, the same window for all steps and indicators. The
+forecaster answers every row, whatever is observed of it. Its loops are compiled and write into the caller's tensor.
+
+Source: R. G. Brown, "Statistical forecasting for inventory control", 1959; the bias correction of young averages is
+that of D. P. Kingma, J. Ba, "Adam", ICLR 2015.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
@@ -24,24 +29,328 @@ from model.baselines.context import (
     forecast_by,
     write_from_host,
 )
-from model.baselines.smoothing_kernel import Ring, smoothing_paths
+from model.baselines.context_kernel import (
+    BatchRows,
+    RowContext,
+    fill,
+    load,
+    row_context,
+    valid_windows,
+    weigh_windows,
+    window_draws,
+)
+from model.compiled import compiled
 from model.contract import COARSE_STEP_MS, ContextBatch, ForecastBatch
 
-# Seasons: what the coarse ring held one day before each step of context and horizon, for batches of tensors.
+# The season of one row.
+
+# Ten-minute means of one day.
+DAY_ROWS: Final = 144
+# Means of the newest day that must be observed before a column has a season.
+MIN_DAY_OBSERVED: Final = DAY_ROWS // 2
 
 
+class CoarseRing(NamedTuple):
+    """The coarse rows of a batch.
+
+    Attributes:
+        values, observed: [B, R, C].
+        into_row: [B], share of a coarse row that has passed at the origin.
+        step_rows: length of a step in coarse rows.
+    """
+
+    values: Single
+    observed: Mask
+    into_row: Float
+    step_rows: float
+
+
+class Season(NamedTuple):
+    """Room for the season of one row, L steps of context and H ahead.
+
+    Attributes:
+        below: [L + H], ring row at or before each step one day earlier; -1 before the ring.
+        share: [L + H], how far the step lies towards the next ring row.
+        shape: [N, L + H], the season, 0 where there is none.
+        reached: [N, L + H], where the ring says something of it.
+        known: [N, L + H], where the column may be read.
+    """
+
+    below: Whole
+    share: Float
+    shape: Float
+    reached: Mask
+    known: Mask
+
+
+def season_scratch(steps: int, num_indicators: int) -> Season:
+    """Room for one row."""
+    shape = (num_indicators, steps)
+    return Season(
+        np.zeros(steps, np.int64), np.zeros(steps), np.zeros(shape), np.zeros(shape, np.bool_), np.ones(shape, np.bool_)
+    )
+
+
+@compiled
+def compute_season(observed: Mask, ring: CoarseRing, b: int, length: int, season: Season) -> None:
+    """The coarse ring one day before every step, where it holds half of a day and reaches the whole horizon."""
+    num, columns = ring.values.shape[1:]
+    if num < DAY_ROWS + 2 or columns == 0:
+        return
+    steps = len(season.below)
+    for t in range(steps):
+        # Centre of the step in coarse rows, from the centre of the newest row; the ring ends at the last full row.
+        ahead = ring.into_row[b] + (t - length + 0.5) * ring.step_rows + 0.5
+        position = ahead - max(math.ceil(ahead / DAY_ROWS), 1) * DAY_ROWS + (num - 1)
+        low = math.floor(position)
+        season.below[t] = int(low) if low >= 0 else -1
+        season.share[t] = position - low
+    values, seen = ring.values[b], ring.observed[b]
+    for k in range(columns):
+        shape, reached, known = season.shape[k], season.reached[k], season.known[k]
+        compared = _interpolate(values[:, k], seen[:, k], season, k)
+        usable = False
+        for t in range(length):
+            usable |= compared and reached[t] and observed[t, k]
+        for t in range(length, steps):
+            usable &= reached[t]
+        for t in range(steps):
+            shape[t] = shape[t] if usable and reached[t] else 0.0
+            known[t] = reached[t] or not usable
+
+
+@compiled
+def _interpolate(values: Single, seen: Mask, season: Season, k: int) -> bool:
+    """Shape of one column and where it is reached; whether half of the newest day is observed."""
+    newest = len(values) - 1
+    for t in range(len(season.below)):
+        low = season.below[t]
+        above = min(low + 1, newest)
+        has_below = low >= 0 and seen[low] and np.isfinite(values[low])
+        has_above = low >= 0 and seen[above] and np.isfinite(values[above])
+        share = season.share[t] if has_below and has_above else (1.0 if has_above else 0.0)
+        before = np.float64(values[low]) if has_below else 0.0
+        after = np.float64(values[above]) if has_above else 0.0
+        season.shape[k, t] = before * (1.0 - share) + after * share
+        season.reached[k, t] = has_below or has_above
+    count = 0
+    for row in range(newest + 1 - DAY_ROWS, newest + 1):
+        count += seen[row] and np.isfinite(values[row])
+    return count >= MIN_DAY_OBSERVED
+
+
+# The level of a column.
+#
+# Counted loads are noisy: one short step carries little information about the level. An average over the last steps
+# carries more, as long as the level is constant. The context decides between the two: each rate is judged by the
+# squared error of the level at the start of each window against the steps of that window.
+
+# Largest error of a chosen rate, relative to the best rate; the fastest such rate is chosen. Long windows are few in
+# one context, and a level that lags costs more than a level with some noise (docs/adr/0019).
+RATE_TOLERANCE: Final = 1.3
+
+
+@compiled
+def levels_at(x: Float, known: Mask, rate: float, levels: Float) -> None:
+    """Level after each step: the average of what is known, each step weighing 1 - rate of the one after it.
+
+    Args:
+        x: [L], with gaps filled: the level before anything is known.
+        levels: [L]; of rate 1 the filled values themselves.
+    """
+    total, weight = 0.0, 0.0
+    for t in range(len(x)):
+        if known[t]:
+            total = (1.0 - rate) * total + rate * x[t]
+            weight = (1.0 - rate) * weight + rate
+        levels[t] = total / weight if weight > 0 else x[t]
+
+
+@compiled
+def choose_levels(x: Float, known: Mask, valid: Mask, block: int, rates: Float, levels: Float) -> None:
+    """Levels of the fastest rate that missed the windows about as little as the best one.
+
+    Args:
+        x, known: [L].
+        valid: [W], windows of `block` steps; window w begins after step w.
+        rates: from the fastest to the slowest.
+        levels: [L], gets the levels.
+    """
+    missed = np.zeros(len(rates))
+    if len(rates) > 1:
+        for k in range(len(rates)):
+            levels_at(x, known, rates[k], levels)
+            for w in range(len(valid)):
+                if valid[w]:
+                    missed[k] += _squared_errors(x, levels[w], w + 1, block)
+    least = missed.min()
+    for k in range(len(rates)):
+        if missed[k] <= RATE_TOLERANCE * least:
+            levels_at(x, known, rates[k], levels)
+            return
+
+
+@compiled
+def _squared_errors(x: Float, level: float, first: int, block: int) -> float:
+    """Squared distance of a level from the first, the last and two steps between them."""
+    missed = 0.0
+    for quarter in (0, block // 4, block // 2, block - 1):
+        error = x[first + quarter] - level
+        missed += error * error
+    return missed
+
+
+Float = NDArray[np.float64]
+Single = NDArray[np.float32]
+Whole = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+class SmoothingScratch(NamedTuple):
+    """Room for one row.
+
+    Attributes:
+        context, season: for its parts.
+        levels, ahead: [L] and [H], of one column: what it is taken to be about beside its season, and ahead where no
+            window adds to it.
+    """
+
+    context: RowContext
+    season: Season
+    levels: Float
+    ahead: Single
+
+
+def smoothing_paths(rows: BatchRows, ring: CoarseRing, horizon: int, rates: Float, places: Whole, out: Single) -> None:
+    """Write paths.
+
+    Args:
+        rates: of the levels that each column may have, from the fastest to the slowest.
+        places: where among the paths of `out` each of them goes.
+        out: [B, S, H * N].
+    """
+    length, n = rows.values.shape[1:]
+    work = SmoothingScratch(
+        row_context(length, n),
+        season_scratch(length + horizon, n),
+        np.empty(length),
+        np.empty(horizon, np.float32),
+    )
+    _write_rows(rows, ring, rates, places, out, work)
+
+
+@compiled
+def _write_rows(
+    rows: BatchRows, ring: CoarseRing, rates: Float, places: Whole, out: Single, work: SmoothingScratch
+) -> None:
+    length, n = rows.values.shape[1:]
+    context, season, horizon = work.context, work.season, len(work.ahead)
+    for b in range(rows.values.shape[0]):
+        load(rows.values[b], rows.observed[b], context)
+        block = min(horizon, _observed_span(context.known) // 2)
+        compute_season(rows.observed[b], ring, b, length, season)
+        for k in range(n):
+            x, known = context.filled[k], context.known[k]
+            for t in range(length):
+                known[t] = known[t] and season.known[k, t]
+                x[t] = x[t] - season.shape[k, t] if known[t] else 0.0
+        fill(context)
+        if block == 0:  # at most one step is known, and nothing moves
+            for k in range(n):
+                _extend_season(work, k, context.filled[k, -1])
+                _write_constant_column(work, k, places, rows.lower[k], rows.upper[k], out[b])
+            continue
+        valid = np.ones((n, length - block), np.bool_)
+        valid_windows(context, 1, block, valid)
+        weights = np.empty(length - block, np.int64)
+        weigh_windows(valid, context.spread, weights)
+        draws = np.empty(((horizon + block - 1) // block, len(places)), np.int64)
+        for part in range(len(draws)):
+            window_draws(rows.keys[b], part * (len(places) + 1), weights, draws[part])
+        for k in range(n):
+            choose_levels(context.filled[k], context.known[k], valid[k], block, rates, work.levels)
+            _extend_season(work, k, work.levels[-1])
+            _write_column(work, k, block, draws, places, rows.lower[k], rows.upper[k], out[b])
+
+
+@compiled
+def _observed_span(known: Mask) -> int:
+    """Steps since the first at which any column is known."""
+    n, length = known.shape
+    for t in range(length):
+        for k in range(n):
+            if known[k, t]:
+                return int(length - t)
+    return 0
+
+
+@compiled
+def _extend_season(work: SmoothingScratch, k: int, level: float) -> None:
+    """What a column is ahead where no window adds to it: the season at its level."""
+    length = work.context.filled.shape[1]
+    for h in range(len(work.ahead)):
+        work.ahead[h] = work.season.shape[k, length + h] + level
+
+
+@compiled
+def _write_constant_column(
+    work: SmoothingScratch, k: int, places: Whole, lower: np.float32, upper: np.float32, out: Single
+) -> None:
+    """Paths of one column to which nothing adds."""
+    n = len(work.context.filled)
+    for s in range(len(places)):
+        for h in range(len(work.ahead)):
+            out[places[s], k + h * n] = _clip(work.ahead[h], lower, upper)
+
+
+@compiled
+def _write_column(
+    work: SmoothingScratch,
+    k: int,
+    block: int,
+    draws: Whole,
+    places: Whole,
+    lower: np.float32,
+    upper: np.float32,
+    out: Single,
+) -> None:
+    """Paths of one column: windows beside their levels one after the other, on what it is where none adds."""
+    n = len(work.context.filled)
+    x, levels, ahead = work.context.filled[k], work.levels, work.ahead
+    for s in range(len(places)):
+        path = out[places[s], k:]
+        level = np.float32(0.0)
+        for part in range(len(draws)):
+            first, window = part * block, draws[part, s]
+            for j in range(first, min(first + block, len(ahead))):
+                beside = np.float32(x[window + 1 + j - first] - levels[window])
+                path[j * n] = _clip((level + beside) + ahead[j], lower, upper)
+            level += np.float32(levels[window + block] - levels[window])
+
+
+@compiled
+def _clip(value: np.float32, lower: np.float32, upper: np.float32) -> np.float32:
+    value = lower if value < lower else value  # noqa: FURB136
+    return upper if value > upper else value  # noqa: FURB136
+
+
+# The forecasters.
+
+# Version of the method; a change of it changes the fingerprint.
 _VERSION: Final = 1
-_CHUNK_ROWS: Final = 16
+# Candidate rates of the exponential averages, per step, from the fastest to the slowest.
 RATES: Final = (1.0, 0.5, 0.25, 0.12, 0.06, 0.03)
+# Rate at which the level is the newest value.
+NEWEST_VALUE: Final = 1.0
 
 
 class SmoothingForecaster:
-    """Season and smoothed level, per row and column. A row's draws are fixed by (item id, origin, seed).
+    """Season and smoothed level of each row and column. A row's draws depend on item id, origin and seed alone.
 
     Args:
         seed: of the draws.
-        rates: of the exponential averages that are tried, from the fastest to the slowest; rate 1 is the newest value.
-        source: of its forecasts.
+        rates: candidates per step, from the fastest to the slowest; rate 1 is the newest value.
+        source: name of the forecaster in its forecasts.
 
     Raises:
         ValueError: no rate, or one outside (0, 1].
@@ -67,7 +376,7 @@ class SmoothingForecaster:
         return 1
 
     def forecast(self, batch: ContextBatch, horizon: int, num_paths: int) -> ForecastBatch:
-        """Forecast as the contract says; a horizon beyond half of what is known is reached by several windows in a row.
+        """Return paths as the contract says; horizons beyond half of the known context chain several windows.
 
         Raises:
             ValueError: horizon above `max_horizon`, or inconsistent shapes.
@@ -84,7 +393,7 @@ class SmoothingForecaster:
         if out.device.type != "cpu":
             write_from_host(self, batch, horizon, places, out)
             return
-        ring = Ring(
+        ring = CoarseRing(
             as_array(batch.coarse, torch.float32),
             as_array(batch.coarse_observed, torch.bool),
             as_array(batch.origin_ts_ms % COARSE_STEP_MS, torch.float64) / COARSE_STEP_MS,
@@ -93,18 +402,11 @@ class SmoothingForecaster:
         smoothing_paths(compiled_rows(batch, self._seed), ring, horizon, self._rates, places, flat_paths(out))
 
 
-# Last value, or the shape of one day ago where a day is known, with residual windows: it always answers.
-#
-# Season: the coarse ring (10-minute means, 144 to the day) one day before each step, interpolated between the rows'
-# centres and shifted to the present level, which is the newest value: smoothing that forgets everything before it.
-# Columns without a season are read as they are. The yardstick of every other forecaster.
-
-
-NEWEST_VALUE = 1.0
-
-
 class SeasonalNaiveForecaster(SmoothingForecaster):
-    """Seasonal naive, or last value, per row and column. A row's draws are fixed by (item id, origin, seed)."""
+    """Yesterday's shape at the newest value, or the last value where no day is known, with residual windows.
+
+    It is smoothing at rate 1, and the reference that other forecasters are compared with.
+    """
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__(seed, (NEWEST_VALUE,), "seasonal_naive")

@@ -22,16 +22,24 @@ from numpy.typing import NDArray
 
 from model.baselines.context import row_seed
 from model.baselines.context_kernel import uniforms
-from model.calibration.trust import SAID, STEPS_AHEAD
+from model.calibration.trust import INTERVAL_LEVELS, STEPS_AHEAD
 
+# Seed of the draws of jumps.
 _SEED: Final = 3
-_MOST: Final = 48  # jumps remembered
-_MEMORY_MS: Final = 86_400_000.0  # time constant of what is forgotten
-_WATCHED_MS: Final = 3_600_000.0  # without a jump, that is taken to have been before the first forecast
-_BEYOND: Final = 1.0  # times what lies between the median and the upper end, beyond that end,
-_AT_LEAST: Final = 1.25  # and times the median, at least
-_MOST_PER_STEP: Final = 0.25
-_REQUESTS: Final = 4.0  # of a step, added to both ends of a ratio: from next to nothing anything is a multiple
+# Most jumps that are stored.
+_MAX_JUMPS: Final = 48
+# Time constant of the decay of jumps and of the watched time.
+_DECAY_TIME_MS: Final = 86_400_000.0
+# Watched time without a jump before the first forecast.
+_PRIOR_WATCHED_MS: Final = 3_600_000.0
+# Smallest excess of a jump over the upper end, in distances of that end from the median.
+_MIN_EXCESS_SPREADS: Final = 1.0
+# Smallest ratio of a jump to the median.
+_MIN_JUMP_RATIO: Final = 1.25
+# Largest probability of a jump in one step.
+_MAX_CHANCE_PER_STEP: Final = 0.25
+# Requests of a step that are added to both ends of a ratio, so that ratios of tiny loads stay small.
+_RATIO_REQUESTS: Final = 4.0
 
 
 class Jump(NamedTuple):
@@ -77,7 +85,7 @@ class Jumps:
         """
         limit = _limit(mid, high)
         standing_out_ms = for_ms * self._standing_out(mid, limit, step_ms)
-        self._watched_ms = math.exp(-for_ms / _MEMORY_MS) * self._watched_ms + standing_out_ms
+        self._watched_ms = math.exp(-for_ms / _DECAY_TIME_MS) * self._watched_ms + standing_out_ms
         before, self._beyond = self._beyond, Jump(now_ms, mid, value) if value > limit else None
         if self._beyond is None:
             self._begun = False
@@ -85,7 +93,7 @@ class Jumps:
             end = min(value, before.end)
             if not self._begun:
                 self._begun = True
-                self._seen = (*self._seen[1 - _MOST :], before._replace(end=end))
+                self._seen = (*self._seen[1 - _MAX_JUMPS :], before._replace(end=end))
             elif end > self._seen[-1].end:
                 self._seen = (*self._seen[:-1], self._seen[-1]._replace(end=end))
 
@@ -108,9 +116,9 @@ class Jumps:
         known = [jump for jump in self._seen if not any(begin <= jump.ts_ms <= end for begin, end in explained)]
         if len(known) < 2:
             return (), 0.0
-        count = math.fsum(math.exp((jump.ts_ms - now_ms) / _MEMORY_MS) for jump in known) - 1.0
+        count = math.fsum(math.exp((jump.ts_ms - now_ms) / _DECAY_TIME_MS) for jump in known) - 1.0
         largest = max(range(len(known)), key=lambda k: known[k].end - known[k].start)
-        per_s = 1000.0 * max(count, 0.0) / (self._watched_ms + _WATCHED_MS)
+        per_s = 1000.0 * max(count, 0.0) / (self._watched_ms + _PRIOR_WATCHED_MS)
         return tuple(known[:largest] + known[largest + 1 :]), per_s
 
     def snapshot(self) -> list[list[float]]:
@@ -162,13 +170,13 @@ def jump_paths(
     Returns:
         float32 [S, H], requests/s.
     """
-    chance = min(per_s * step_ms / 1000.0, _MOST_PER_STEP)
+    chance = min(per_s * step_ms / 1000.0, _MAX_CHANCE_PER_STEP)
     if chance <= 0.0:
         return None
     num_paths, horizon = demand.shape
     few, highest = _few(step_ms), max(highest, *(jump.end for jump in expected))
     soon = np.sort(demand[:, min(STEPS_AHEAD, horizon) - 1]).astype(np.float64)
-    mid, high = float(soon[num_paths // 2]), float(soon[round(SAID[2] * (num_paths - 1))])
+    mid, high = float(soon[num_paths // 2]), float(soon[round(INTERVAL_LEVELS[2] * (num_paths - 1))])
     limit = _limit(mid, high)
     fit = [jump.reach(mid, few) > limit for jump in expected]
     drawn = np.empty(2 * num_paths)
@@ -191,9 +199,9 @@ def _jump(row: Sequence[float]) -> Jump:
 
 def _few(step_ms: int) -> float:
     """Requests/s that count as next to nothing."""
-    return _REQUESTS * 1000.0 / step_ms
+    return _RATIO_REQUESTS * 1000.0 / step_ms
 
 
 def _limit(mid: float, high: float) -> float:
     """Beyond which a value stands out of its forecast."""
-    return max(high + _BEYOND * (high - mid), _AT_LEAST * mid)
+    return max(high + _MIN_EXCESS_SPREADS * (high - mid), _MIN_JUMP_RATIO * mid)

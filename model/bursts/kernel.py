@@ -1,4 +1,4 @@
-"""Loops of surges that come again, compiled: what stands out of a window, and what keeps a period."""
+"""Compiled loops of surges and outliers: usual levels, periods of recurring surges, and the outlier filter."""
 
 from __future__ import annotations
 
@@ -14,12 +14,18 @@ Values = NDArray[np.float32]
 Seen = NDArray[np.bool_]
 Whole = NDArray[np.int64]
 
-_MIN_STEPS: Final = 32  # fewest steps of a window that say what is usual
-_SHARE: Final = 0.6  # of the median above which a step stands out, at least,
-_SPREADS: Final = 5.0  # by so many times what lies between the median and the sixth part below,
-_SIGMAS: Final = 4.0  # of requests that come by chance,
-_REQUESTS: Final = 10.0  # and fewer are nothing to speak of
-_GOES_ON: Final = 0.5  # of that, once it has begun
+# Fewest observed steps of a window that has a usual level.
+_MIN_STEPS: Final = 32
+# Smallest excess of a surge over the median, relative to the median.
+_MIN_EXCESS_RATIO: Final = 0.6
+# Smallest excess, in distances of the median from the sixth part below.
+_MIN_EXCESS_SPREADS: Final = 5.0
+# Smallest excess, in standard deviations of a Poisson count.
+_MIN_EXCESS_SIGMAS: Final = 4.0
+# Smallest excess of a step, in requests.
+_MIN_EXCESS_REQUESTS: Final = 10.0
+# Factor on these thresholds once a surge has begun.
+_CONTINUATION_RATIO: Final = 0.5
 
 
 @compiled
@@ -31,12 +37,12 @@ def usual_level(values: Values, observed: Seen, column: int, step_s: float, goin
         column: of requests per second.
         going_on: whether the step before stood out.
     """
-    newest, part = np.float64(values[-1, column]), _GOES_ON if going_on else 1.0
+    newest, part = np.float64(values[-1, column]), _CONTINUATION_RATIO if going_on else 1.0
     known, below = 0, 0
     for t in range(len(values)):
         if observed[t, column]:
             known += 1
-            if (1.0 + part * _SHARE) * np.float64(values[t, column]) < newest:
+            if (1.0 + part * _MIN_EXCESS_RATIO) * np.float64(values[t, column]) < newest:
                 below += 1
     if known < _MIN_STEPS or 2 * below <= known:  # the least that is asked, without putting anything in order
         return math.nan
@@ -48,8 +54,8 @@ def usual_level(values: Values, observed: Seen, column: int, step_s: float, goin
             known += 1
     kept.sort()
     level = kept[known // 2]
-    beyond = max(_SHARE * level, _SPREADS * (level - kept[known // 6]))
-    beyond = max(beyond, _SIGMAS * math.sqrt(level / step_s), _REQUESTS / step_s)
+    beyond = max(_MIN_EXCESS_RATIO * level, _MIN_EXCESS_SPREADS * (level - kept[known // 6]))
+    beyond = max(beyond, _MIN_EXCESS_SIGMAS * math.sqrt(level / step_s), _MIN_EXCESS_REQUESTS / step_s)
     return level if newest - level > part * beyond else math.nan
 
 
@@ -117,44 +123,50 @@ def warm_up() -> None:
 # served.
 
 
-_TIMES: Final = 8.0  # the load of the steps around it
-_OUTLIER_REQUESTS: Final = 50.0  # fewer in one step are no load to speak of
-_AROUND: Final = 2  # steps on either side
-_FELT: Final = 2.0  # times the requests in the system of the steps around it, and two more
+# Smallest load of an outlier, relative to the steps around it.
+_MIN_OUTLIER_RATIO: Final = 8.0
+# Fewest requests of an outlier.
+_MIN_OUTLIER_REQUESTS: Final = 50.0
+# Steps on either side that an outlier is compared with.
+_NEIGHBOUR_STEPS: Final = 2
+# Largest factor on the requests in the system of the steps around an outlier, which may hold as many more.
+_MAX_QUEUE_FACTOR: Final = 2.0
 
 
 @compiled
-def unfelt_steps(values: Values, observed: Seen, columns: NDArray[np.int64], step_s: float, unfelt: Seen) -> int:
-    """How many steps of a window stand alone with many times the load of those around them, felt by no engine.
+def outlier_steps(values: Values, observed: Seen, columns: NDArray[np.int64], step_s: float, outliers: Seen) -> int:
+    """Find outliers: single steps with many times the load of their neighbours and no effect on the engines.
+
+    Returns their number.
 
     Args:
         values, observed: [L, N], oldest first.
         columns: [4] of arrivals per second, requests in service, requests waiting, and the share that missed; -1 where
-            there is none. Without the first two nothing is unfelt.
-        unfelt: [L], filled.
+            there is none. Without the first two there are no outliers.
+        outliers: [L], filled.
     """
-    unfelt[:] = False
+    outliers[:] = False
     arrivals, running, waiting, missed = columns
     if arrivals < 0 or running < 0:
         return 0
     length, number = len(values), 0
     for t in range(length):
         rate = np.float64(values[t, arrivals])
-        if not observed[t, arrivals] or rate * step_s < _OUTLIER_REQUESTS or not observed[t, running]:
+        if not observed[t, arrivals] or rate * step_s < _MIN_OUTLIER_REQUESTS or not observed[t, running]:
             continue
         known, load, system = 0, 0.0, 0.0
-        for u in range(max(t - _AROUND, 0), min(t + _AROUND + 1, length)):
+        for u in range(max(t - _NEIGHBOUR_STEPS, 0), min(t + _NEIGHBOUR_STEPS + 1, length)):
             if u != t and observed[u, arrivals] and observed[u, running]:
                 known += 1
                 load = max(load, np.float64(values[u, arrivals]))
                 system = max(system, _in_system(values, observed, u, running, waiting))
-        if known < _AROUND or rate <= _TIMES * load:
+        if known < _NEIGHBOUR_STEPS or rate <= _MIN_OUTLIER_RATIO * load:
             continue
-        if _in_system(values, observed, t, running, waiting) > _FELT * system + _FELT:
+        if _in_system(values, observed, t, running, waiting) > _MAX_QUEUE_FACTOR * system + _MAX_QUEUE_FACTOR:
             continue
         if missed >= 0 and observed[t, missed] and values[t, missed] > 0.0:
             continue
-        unfelt[t] = True
+        outliers[t] = True
         number += 1
     return number
 
@@ -166,5 +178,5 @@ def _in_system(values: Values, observed: Seen, t: int, running: int, waiting: in
 
 
 def warm_up_outliers() -> None:
-    """Compile or load it."""
-    unfelt_steps(np.ones((3, 4), np.float32), np.ones((3, 4), np.bool_), np.arange(4), 1.0, np.empty(3, np.bool_))
+    """Compile or load `outlier_steps`."""
+    outlier_steps(np.ones((3, 4), np.float32), np.ones((3, 4), np.bool_), np.arange(4), 1.0, np.empty(3, np.bool_))

@@ -27,15 +27,24 @@ from model.bursts.kernel import period_chains, usual_level
 
 MINUTE_MS: Final = 60_000
 PERIODS_MS: Final = tuple(MINUTE_MS * n for n in (10, 15, 20, 30, 60, 90, 120, 180, 240, 360, 480, 720, 1440, 10_080))
-_BY_CHANCE: Final = 0.02  # at most, that so many keep one of the periods by chance
-_PAIR_BY_CHANCE: Final = 0.1  # of the newest two, a mere distance; that clocks start work is not rare,
-_PAIR_BELIEF: Final = 0.7  # so that a distance like theirs is more often a period than not
-_KEPT: Final = 0.6  # of those that were due came
-_ON_TIME_STEPS: Final = 1.5  # near enough to where it is expected; also tried is
-_LATE_PART: Final = 60  # this part of the period, for what clocks start does not always start at once,
-_LATE_MS: Final = 180_000  # but no more
-_PATIENCE: Final = 2  # so many in a row that did not come end it,
-_DAILY_PATIENCE: Final = 3  # of a day's one more: there are weekends
+# Largest probability that so many surges keep one of the periods by chance.
+_MAX_CHANCE_PROBABILITY: Final = 0.02
+# The same for the newest two surges, because work that is started by clocks is not rare.
+_MAX_PAIR_CHANCE_PROBABILITY: Final = 0.1
+# Probability that the distance of two surges is a period.
+_PAIR_PROBABILITY: Final = 0.7
+# Smallest share of the due surges that came.
+_MIN_KEPT_RATIO: Final = 0.6
+# Steps from the expected start within which a surge is on time.
+_ON_TIME_STEPS: Final = 1.5
+# Part of the period by which a surge may be late, because scheduled work may start late.
+_LATE_PERIOD_DIVISOR: Final = 60
+# Most time by which a surge may be late.
+_MAX_LATE_MS: Final = 180_000
+# Missing surges in a row that end a recurrence.
+_MAX_MISSED: Final = 2
+# The same for a period of a day, because of weekends.
+_MAX_MISSED_DAILY: Final = 3
 
 
 class Surge(NamedTuple):
@@ -86,9 +95,9 @@ class Recurrence:
         """
         missed = self.places_over(now_ms)
         due, came = self.due + missed, len(self.surges) - 1
-        if missed >= _patience(self.period_ms) or came < _KEPT * due:
+        if missed >= _patience(self.period_ms) or came < _MIN_KEPT_RATIO * due:
             return 0.0
-        return (came + 1) / (due + 2) * (_PAIR_BELIEF if came == 1 else 1.0)
+        return (came + 1) / (due + 2) * (_PAIR_PROBABILITY if came == 1 else 1.0)
 
 
 def find_recurrences(surges: Sequence[Surge], step_ms: int) -> tuple[Recurrence, ...]:
@@ -101,7 +110,7 @@ def find_recurrences(surges: Sequence[Surge], step_ms: int) -> tuple[Recurrence,
     starts = np.array([surge.start_ms for surge in surges], np.int64)
     punctual_ms = round(_ON_TIME_STEPS * step_ms)
     kinds = [(period, punctual_ms) for period in PERIODS_MS]
-    kinds += [(p, late) for p in PERIODS_MS if (late := min(p // _LATE_PART, _LATE_MS)) > punctual_ms]
+    kinds += [(p, late) for p in PERIODS_MS if (late := min(p // _LATE_PERIOD_DIVISOR, _MAX_LATE_MS)) > punctual_ms]
     periods, tolerances = (np.array(column, np.int64) for column in zip(*kinds, strict=True))
     patience = np.array([_patience(period) for period, _ in kinds], np.int64)
     number = len(surges)
@@ -116,10 +125,10 @@ def find_recurrences(surges: Sequence[Surge], step_ms: int) -> tuple[Recurrence,
     for last, k in np.argwhere(hits >= 2).tolist():
         came, asked = int(hits[last, k]), int(due[last, k])
         luck = hits.size * _at_least(came, asked, near[k])
-        if came >= _KEPT * asked and luck <= _BY_CHANCE:
+        if came >= _MIN_KEPT_RATIO * asked and luck <= _MAX_CHANCE_PROBABILITY:
             candidates.append((luck, kinds[k], last, k))
     pair_luck = _of_a_pair(int(starts[-1] - starts[-2]), step_ms * int(places[0]))
-    if pair_luck <= _PAIR_BY_CHANCE:
+    if pair_luck <= _MAX_PAIR_CHANCE_PROBABILITY:
         newest = slice(0, len(PERIODS_MS))  # those that began on time
         pairs = (hits[-1, newest] == 1) & (due[-1, newest] == 1) & (linked[-1, newest, -2] == 1)
         candidates += [
@@ -149,14 +158,19 @@ def _at_least(came: int, asked: int, probability: float) -> float:
 
 
 def _patience(period_ms: int) -> int:
-    return _PATIENCE if period_ms < 86_400_000 else _DAILY_PATIENCE
+    return _MAX_MISSED if period_ms < 86_400_000 else _MAX_MISSED_DAILY
 
 
-_MOST: Final = 24  # surges remembered
-_FORGOTTEN_MS: Final = 29 * 86_400_000  # four weeks, so that what comes once a week can be known
-_PART_OF_WINDOW: Final = 2  # what lasts longer than half of a window is its level
-_MIN_STEPS: Final = 2  # a single step is over before anything could be done, and may be a counter that jumped
-_TOO_HIGH: Final = 1.5  # times what was ever seen of it: something else, or more than it
+# Most surges that are stored.
+_MAX_SURGES: Final = 24
+# Age at which a surge is dropped: four weeks, so that weekly surges are found.
+_MAX_AGE_MS: Final = 29 * 86_400_000
+# Part of a window beyond which a surge is a level.
+_WINDOW_DIVISOR: Final = 2
+# Fewest steps of a surge; a single step may be a counter that jumped.
+_MIN_SURGE_STEPS: Final = 2
+# Largest excess of a surge, relative to the earlier ones of the recurrence.
+_MAX_EXCESS_RATIO: Final = 1.5
 
 
 class ExpectedSurge(NamedTuple):
@@ -212,11 +226,11 @@ class RecurringSurges:
             return
         began_ms, self._began_ms = self._began_ms, None
         steps = (end_ms - step_ms - began_ms) // step_ms
-        if _MIN_STEPS <= steps <= len(values) // _PART_OF_WINDOW:
+        if _MIN_SURGE_STEPS <= steps <= len(values) // _WINDOW_DIVISOR:
             found = _surge(values, observed, columns, began_ms, end_ms - step_ms, steps)
             if found is not None:
-                kept = [s for s in self._surges if s.end_ms > end_ms - _FORGOTTEN_MS]
-                self._surges = (*kept, found)[-_MOST:]
+                kept = [s for s in self._surges if s.end_ms > end_ms - _MAX_AGE_MS]
+                self._surges = (*kept, found)[-_MAX_SURGES:]
                 self._found = None
 
     def recurrences(self, step_ms: int) -> tuple[Recurrence, ...]:
@@ -267,7 +281,7 @@ class RecurringSurges:
             return None
         longest_ms = max(surge.length_ms for surge in recurrence.surges)
         highest = max(surge.extra[0] * (1.0 + 2.0 * surge.spread) for surge in recurrence.surges)
-        alike = now_ms - self._began_ms < longest_ms + step_ms and self._above <= _TOO_HIGH * highest
+        alike = now_ms - self._began_ms < longest_ms + step_ms and self._above <= _MAX_EXCESS_RATIO * highest
         return place if alike else None
 
     def snapshot(self) -> list[list[float]]:
@@ -334,8 +348,10 @@ def _above_median(values: NDArray[np.float32], observed: NDArray[np.bool_], its:
 # What surges that are expected to come again, or to go on, add to sample paths.
 
 
+# Seed of the draws of surges.
 _SEED: Final = 2
-_UNIT: Final = math.sqrt(12.0)  # of a uniform draw, its standard deviations
+# Width of a uniform draw in its standard deviations.
+_UNIFORM_SIGMAS: Final = math.sqrt(12.0)
 
 
 def surge_paths(
@@ -382,7 +398,7 @@ def surge_paths(
         ends = starts + of_taken([surge.length_ms for surge, _ in fit])
         cover = np.clip(np.minimum(ends, begins + step_ms) - np.maximum(starts, begins), 0, step_ms) / step_ms  # [S, H]
         cover *= comes < one.chance
-        cover *= np.maximum(1.0 + of_taken([surge.spread for surge, _ in fit]) * _UNIT * (differs - 0.5), 0.0)
+        cover *= np.maximum(1.0 + of_taken([surge.spread for surge, _ in fit]) * _UNIFORM_SIGMAS * (differs - 0.5), 0.0)
         for place, column in enumerate(columns):
             if column >= 0:
                 added[..., column] += cover * of_taken([surge.extra[place] for surge, _ in fit])

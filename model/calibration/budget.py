@@ -1,11 +1,13 @@
-"""How much of a workload's error budget is left, and what a plan may dare on it.
+"""The error budget of a workload: how much of it is left, and how it scales the risk that a plan may take.
 
-The objective allows a share of the requests to miss. Misses are counted with forgetting over a long and a short time;
-in both their share has a Beta posterior whose prior says that half the budget is being used. A plan may dare more
-while less than half is used over the long time, as far as no fresh misses burn in the short one, and less while more
-than half is used in both: as with burn-rate alerts, what burnt long ago and no longer burns does not keep the fleet
-large.
-Pure: float64 arithmetic, no clock.
+The objective allows a share of the requests to miss. Misses are counted with exponential decay over a long and a short
+half-life. In both, the share of misses has a Beta posterior whose prior says that half the budget is being used. The
+allowed risk rises while less than half is used over the long half-life and no fresh misses burn in the short one. It
+falls while more than half is used in both. As with multi-window burn-rate alerts, misses of long ago that have stopped
+do not keep the fleet large.
+
+The functions are pure: float64 arithmetic, no clock.
+Source: B. Beyer et al., "The site reliability workbook", chapter 5, for multi-window burn rates.
 """
 
 from __future__ import annotations
@@ -16,20 +18,25 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
+# Half-lives of the counts, long and short.
 _HALF_LIVES_MS: Final = (24 * 3_600_000, 600_000)
-_LONG, _SHORT, _TIMES = 0, 1, 2
-# Half the misses allowed in as many requests as the prior counts for: a quiet minute says little of the next, and it
-# takes more of them to dare more than to dare less.
+# Places of the half-lives, and their number.
+_LONG, _SHORT, _NUM_HALF_LIVES = 0, 1, 2
+# Misses of the prior, which has half the allowed share of misses; one quiet minute tells little about the next.
 _PRIOR_MISSES: Final = 50.0
-_PRIOR_MISSES_TO_DARE: Final = 400.0
-_BURNING: Final = 0.4  # left of the short time at which nothing more is dared; from a half down to it less and less
-# What an untouched budget multiplies what a plan may dare by; few windows come near such a chance or share.
-_MORE: Final = 8.0
-# What an exhausted one divides it by. Replicas ordered for misses that were seen come a lead time later: a stronger
-# hand orders too late what is then not needed, and flaps.
-_LESS: Final = 2.0
-_TO_TRY: Final = 0.25  # of what an untouched budget has to spare, from which on doubts may be tried
-_MOST: Final = 0.9  # an untouched budget alone raises a probability no further than this
+# Misses of the prior before the risk is raised; it takes more evidence to raise the risk than to lower it.
+_PRIOR_MISSES_TO_RELAX: Final = 400.0
+# Remaining share of the short budget at which the risk is no longer raised; from one half down to it, by less and less.
+_BURN_LIMIT_RATIO: Final = 0.4
+# Largest factor on the declared risk, reached with an untouched budget.
+_MAX_RELAXATION: Final = 8.0
+# Largest divisor of the declared risk, reached with an exhausted budget. Replicas for observed misses come a lead time
+# later, so a larger divisor orders replicas that are no longer needed, and the count flaps.
+_MAX_TIGHTENING: Final = 2.0
+# Smallest spare share of the budget with which fewer replicas are explored.
+_MIN_SPARE_TO_EXPLORE: Final = 0.25
+# Largest probability that an untouched budget can raise the declared one to.
+_MAX_RELAXED_PROBABILITY: Final = 0.9
 
 
 class ErrorBudget:
@@ -49,35 +56,35 @@ class ErrorBudget:
             for k, half_life_ms in enumerate(_HALF_LIVES_MS):
                 keep = 0.5 ** ((end_ts_ms - self._last_ts_ms) / half_life_ms)
                 self._counts[k] *= keep
-                self._counts[_TIMES + k] *= keep
+                self._counts[_NUM_HALF_LIVES + k] *= keep
         self._last_ts_ms = end_ts_ms
         if requests is None or miss_ratio is None or not (math.isfinite(requests) and math.isfinite(miss_ratio)):
             return
         if requests > 0:
-            for k in range(_TIMES):
+            for k in range(_NUM_HALF_LIVES):
                 self._counts[k] += requests
-                self._counts[_TIMES + k] += requests * min(max(miss_ratio, 0.0), 1.0)
+                self._counts[_NUM_HALF_LIVES + k] += requests * min(max(miss_ratio, 0.0), 1.0)
 
     def left_ratio(self, objective: float) -> float:
         """Share of the budget left over the long time, by the posterior mean; 1 untouched, below 0 overspent."""
-        return _left(self._counts, _LONG, objective)
+        return _remaining_ratio(self._counts, _LONG, objective)
 
-    def dared(self, declared: float, objective: float) -> float:
-        """What a plan may dare where this probability, or share, is declared; never falls as more budget is left."""
-        more, less, _ = _daring(*self._counts, objective)
-        return min(max(declared, _MOST), declared * more * less)
+    def scaled_by_budget(self, declared: float, objective: float) -> float:
+        """The declared probability or share, scaled by the budget; it never falls as more budget is left."""
+        more, less, _ = _budget_factors(*self._counts, objective)
+        return min(max(declared, _MAX_RELAXED_PROBABILITY), declared * more * less)
 
-    def tried(self, declared: float, objective: float) -> float:
-        """How much doubt a trial may leave out where this much is declared: none until budget is to spare."""
-        _, _, spare = _daring(*self._counts, objective)
-        return declared if spare >= _TO_TRY else 0.0
+    def exploration(self, declared: float, objective: float) -> float:
+        """The declared share of capacities that a trial may leave out, or 0 until budget is to spare."""
+        _, _, spare = _budget_factors(*self._counts, objective)
+        return declared if spare >= _MIN_SPARE_TO_EXPLORE else 0.0
 
     def snapshot(self) -> dict[str, Any]:
-        """The whole state as plain values; `restore` gives back the same bits."""
+        """The whole state as plain values; `restore` returns the same bits."""
         return {
             "v": 2,
-            "requests": list(self._counts[:_TIMES]),
-            "misses": list(self._counts[_TIMES:]),
+            "requests": list(self._counts[:_NUM_HALF_LIVES]),
+            "misses": list(self._counts[_NUM_HALF_LIVES:]),
             "last_ts_ms": self._last_ts_ms,
         }
 
@@ -101,19 +108,21 @@ class ErrorBudget:
 
 
 @lru_cache(1024)  # a plan asks several times, of the workloads planned together
-def _daring(
+def _budget_factors(
     requests_long: float, requests_short: float, misses_long: float, misses_short: float, objective: float
 ) -> tuple[float, float, float]:
-    """What calm and what spending multiply whatever is declared by, and how much there is to spare, 0 to 1."""
+    """The factors for a calm and for a spent budget, and the spare share of the budget, 0 to 1."""
     counts = requests_long, requests_short, misses_long, misses_short
-    long, short = _left(counts, _LONG, objective), _left(counts, _SHORT, objective)
-    calm = min(max((short - _BURNING) / (0.5 - _BURNING), 0.0), 1.0)
-    spare = max(2.0 * _left(counts, _LONG, objective, _PRIOR_MISSES_TO_DARE) - 1.0, 0.0) * calm
+    long, short = _remaining_ratio(counts, _LONG, objective), _remaining_ratio(counts, _SHORT, objective)
+    calm = min(max((short - _BURN_LIMIT_RATIO) / (0.5 - _BURN_LIMIT_RATIO), 0.0), 1.0)
+    spare = max(2.0 * _remaining_ratio(counts, _LONG, objective, _PRIOR_MISSES_TO_RELAX) - 1.0, 0.0) * calm
     spent = min(max(1.0 - 2.0 * max(long, short), 0.0), 1.0)  # of the second half, by the word of both
-    return math.pow(_MORE, spare), math.pow(_LESS, -spent), spare
+    return math.pow(_MAX_RELAXATION, spare), math.pow(_MAX_TIGHTENING, -spent), spare
 
 
-def _left(counts: Sequence[float], time: int, objective: float, prior_misses: float = _PRIOR_MISSES) -> float:
+def _remaining_ratio(
+    counts: Sequence[float], time: int, objective: float, prior_misses: float = _PRIOR_MISSES
+) -> float:
     allowed = max(1.0 - objective, 1e-9)
-    requests, misses = counts[time], counts[_TIMES + time]
+    requests, misses = counts[time], counts[_NUM_HALF_LIVES + time]
     return 1.0 - (misses + prior_misses) / (requests + 2.0 * prior_misses / allowed) / allowed

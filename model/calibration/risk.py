@@ -1,12 +1,12 @@
-"""Is the stated risk right? Learned online from the windows that stated risks spoke of.
+"""Online calibration of stated risks, and the sums over a workload's window that it needs.
 
-A plan's risk rests on a forecast, a capacity and a queue model, and each is a little wrong. What comes of the windows
-is seen: after each one the logit of every further risk is shifted by a small step towards what happened, up after a
-miss and down after none, in the proportion that leaves the shift where it is when stated and realized shares agree. So
-over time as many windows are missed as was stated, whatever the model gets wrong. A fleet that is run where hardly a
-window can miss learns nothing of the shift; there what was learned of other hours fades.
-Source: I. Gibbs, E. Candès, "Adaptive conformal inference under distribution shift", NeurIPS 2021, for the idea of
-steering a level by its own errors. Pure: float64 arithmetic, no clock.
+The risk of a plan rests on a forecast, a capacity and a queue model, each with errors. The outcome of every window is
+observed. After each one the logit of further risks is shifted by a small step: up after a miss, down otherwise. The
+steps balance when stated and realized shares agree, so over time as many windows are missed as was stated. Where hardly
+a window can miss, outcomes carry no information, and the learned shift decays.
+
+The functions are pure: float64 arithmetic, no clock.
+Source: I. Gibbs, E. Candès, "Adaptive conformal inference under distribution shift", NeurIPS 2021.
 """
 
 from __future__ import annotations
@@ -22,19 +22,24 @@ from numpy.typing import NDArray
 
 from model.compiled import compiled
 
-# Sums and counts over one workload's window, row after row, as numpy would add them; compiled.
+# Sums and counts over the window of one workload, with the bits of numpy's sums.
 #
-# A window is float32 [L, N] values, oldest first, and bool [L, N] of which of them were observed. These are asked of
-# every workload in every slot, where numpy's overhead on windows so small is ten times the work.
+# A window is float32 [L, N] values, oldest first, and bool [L, N] of the observed ones. Every workload needs these sums
+# in every slot, and on windows this small the overhead of numpy is ten times the work.
 
 
 Values = NDArray[np.float32]
 Seen = NDArray[np.bool_]
 
-_LOOK_BACK: Final = 4
+# Steps before the newest whose mean a cliff is compared with.
+_CLIFF_STEPS: Final = 4
+# Equal steps in a row from which on a series counts as frozen.
 _FLAT_STEPS: Final = 12
+# Steps looked back for a load before a sudden zero.
 _ZERO_STEPS: Final = 12
+# Standard deviations of a Poisson count that separate a change from noise.
 _SIGNIFICANT_SIGMAS: Final = 3.0
+# Length up to which numpy sums without halving.
 _SUMMED_AT_ONCE: Final = 128
 
 
@@ -190,7 +195,7 @@ def is_cliff(values: Values, observed: Seen, step_s: float, cliff_ratio: float) 
     """Whether the first column fell by more than the ratio within one step, which Poisson noise does not explain."""
     last = len(values) - 1
     total, known = 0.0, 0
-    for row in range(max(last - _LOOK_BACK, 0), last):
+    for row in range(max(last - _CLIFF_STEPS, 0), last):
         if observed[row, 0]:
             total += np.float64(values[row, 0])
             known += 1
@@ -215,7 +220,7 @@ def is_sudden_zero(values: Values, observed: Seen, step_s: float) -> bool:
 
 
 def warm_up() -> None:
-    """Compile or load all of it."""
+    """Compile or load the functions above."""
     values, seen = np.ones((2, 4), np.float32), np.ones((2, 4), np.bool_)
     sums_of_two(values, seen, 0, 1, 2)
     recent_sums(values, seen, np.arange(4), 0, 1, 1.0, 1.0)
@@ -226,22 +231,28 @@ def warm_up() -> None:
 Float = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
-_FIRST_SHIFT: Final = 0.0
-_LOWEST, _HIGHEST = -1.0, 4.0  # of the shift: what was stated is at most 2.7 times too high, 55 times too low
-_RATE: Final = 0.4  # step of the shift per window's worth of surprise
-_CERTAIN: Final = 1e-4  # risks below this, and as near to one, cannot be told from it by draws
-_FEWEST_REQUESTS: Final = 5.0  # in a window, below which it says nothing
-_ROUNDING: Final = 1.0 + 1e-6  # shares are float32, and 1 - .9 is a little less than a tenth: just as many are not more
-# What a shift is worth halves in an hour that tells nothing of it. Were it kept, a bad hour would hold replicas with
-# which nothing misses, so that nothing could take it back. At a stated risk of 1 % that takes twice as long, at 10 %
-# eleven times.
+# Shift of a workload without evidence.
+_INITIAL_SHIFT: Final = 0.0
+# Bounds of the shift: stated risks may be at most 2.7 times too high and 55 times too low.
+_MIN_SHIFT, _MAX_SHIFT = -1.0, 4.0
+# Step of the shift per window, as a factor on realized less stated risk.
+_SHIFT_STEP: Final = 0.4
+# Smallest distance of a risk from 0 and 1 that the draws of a plan can resolve.
+_RISK_RESOLUTION: Final = 1e-4
+# Fewest requests of a window that counts as evidence.
+_MIN_REQUESTS: Final = 5.0
+# Slack of the comparison with the allowed share: ratios are float32, and 1 - 0.9 is a little less than a tenth.
+_FLOAT32_SLACK: Final = 1.0 + 1e-6
+# Half-life of the shift without evidence. Without decay one bad hour would keep replicas with which nothing misses, and
+# no evidence could reduce the shift. At a stated risk of 1 % the half-life is twice as long, at 10 % eleven times.
 _HALF_LIFE_S: Final = 3600.0
-_TELLING: Final = 0.01
+# Stated risk at which the half-life doubles.
+_INFORMATIVE_RISK: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
-    """What finished in the newest slots, oldest first; on the whole as many requests finish as arrive.
+class FinishedRequests:
+    """Requests that finished in the newest slots, oldest first.
 
     Attributes:
         values: float32 [L, N], requests/s and shares of them that missed among the columns.
@@ -266,34 +277,34 @@ class Finished:
         delay_ms = round(self.delay_s * 1000.0)
         times_ms = self.end_ts_ms, self.step_ms, begin_ts_ms + delay_ms, end_ts_ms + delay_ms
         requests, misses = finished_within(self.values, self.observed, self.columns, times_ms)
-        return None if requests < _FEWEST_REQUESTS else misses > (1.0 - objective) * requests * _ROUNDING
+        return None if requests < _MIN_REQUESTS else misses > (1.0 - objective) * requests * _FLOAT32_SLACK
 
 
 class RiskCalibration:
-    """The shift of one workload, and the stated risks whose windows have not ended yet.
+    """The shift of one workload, and the stated risks of windows that have not ended.
 
-    Every workload holds some, so they are bare numbers: as tuples of objects they take several times the room.
+    The risks are plain numbers in arrays, because tuples of objects take several times the memory.
     """
 
     __slots__ = ("_offered", "_open", "_shift")
 
     def __init__(self) -> None:
-        self._shift = _FIRST_SHIFT
+        self._shift = _INITIAL_SHIFT
         self._offered: array[float] | None = None  # begin, end, count, risk, count, risk, ...
         self._open = array("d")  # begin, end, risk, begin, end, risk, ...
 
     @property
     def shift(self) -> float:
-        """What is added to the logit of a risk to publish it (`state_risks`)."""
+        """Number that is added to the logit of a computed risk before it is published (`state_risks`)."""
         return self._shift
 
-    def computed(self, epsilon: float) -> float:
-        """The risk that the planner may compute so that the published one is at most `epsilon`."""
-        return _moved(epsilon, -self._shift)
+    def unshifted(self, epsilon: float) -> float:
+        """The computed risk whose published risk is `epsilon`."""
+        return _shift_logit(epsilon, -self._shift)
 
     @property
     def oldest_begin_ms(self) -> int | None:
-        """Before which no window begins that is still to be judged; None = there is none."""
+        """Start of the earliest window that is still to be judged, in ms; None without any."""
         offered = () if self._offered is None else self._offered[:1]
         oldest = min((*offered, *self._open[::3]), default=None)
         return None if oldest is None else int(oldest)
@@ -306,7 +317,7 @@ class RiskCalibration:
         self,
         replicas: int,
         now_ms: int,
-        finished: Finished,
+        finished: FinishedRequests,
         objective: float,
         step_s: float,
         steps_between_plans: int = 1,
@@ -332,18 +343,18 @@ class RiskCalibration:
             missed = finished.missed(int(begin_ms), int(end_ms), objective)
             if missed is not None:
                 worth = min(1.0, between_s * 1000.0 / max(end_ms - begin_ms, 1.0))
-                self._shift += _RATE * worth * (missed - p)
+                self._shift += _SHIFT_STEP * worth * (missed - p)
                 telling = max(telling, p)
         for k in reversed(ended):
             del self._open[k : k + 3]
         # Between the windows of two plans nothing could be told, so the time until the next one fades with it.
         between = steps_between_plans > 1 and self._open and not ended
         faded_s = between_s if ended else 0.0 if between else step_s
-        self._shift *= 0.5 ** (faded_s / _HALF_LIFE_S / (1.0 + telling / _TELLING))
-        self._shift = min(max(self._shift, _LOWEST), _HIGHEST)
+        self._shift *= 0.5 ** (faded_s / _HALF_LIFE_S / (1.0 + telling / _INFORMATIVE_RISK))
+        self._shift = min(max(self._shift, _MIN_SHIFT), _MAX_SHIFT)
 
     def snapshot(self) -> dict[str, Any]:
-        """The whole state as plain values; `restore` gives back the same bits."""
+        """The whole state as plain values; `restore` returns the same bits."""
         offered = None
         if self._offered is not None:
             begin, end, *risks = self._offered
@@ -396,14 +407,14 @@ def state_risks(p_miss: Float, stderr: Float, numbers: Whole, shifts: Float) -> 
             continue
         for k in range(numbers[b]):
             p = p_miss[b, k]
-            p_miss[b, k] = stated = _moved(p, shift)
-            if _CERTAIN < p < 1.0 - _CERTAIN:
+            p_miss[b, k] = stated = _shift_logit(p, shift)
+            if _RISK_RESOLUTION < p < 1.0 - _RISK_RESOLUTION:
                 stderr[b, k] *= stated * (1.0 - stated) / (p * (1.0 - p))
 
 
 @compiled
-def _moved(p: float, shift: float) -> float:
+def _shift_logit(p: float, shift: float) -> float:
     if shift == 0.0 or p >= 1.0:
         return p
-    inside = min(max(p, _CERTAIN), 1.0 - _CERTAIN)
+    inside = min(max(p, _RISK_RESOLUTION), 1.0 - _RISK_RESOLUTION)
     return 1.0 / (1.0 + math.exp(-math.log(inside / (1.0 - inside)) - shift))

@@ -1,11 +1,13 @@
-"""Whether a workload's forecasts deserve trust: conformal widening first, then demotion, and promotion on trial.
+"""Trust in the forecasts of a workload: conformal widening, demotion, and promotion after a pause.
 
-Every published forecast of demand leaves an outlook, the ends of its 90 % interval and its median a few steps ahead; it
-is scored when that step is observed, on the record of whoever made it. Intervals that miss too often are widened. A
-forecaster that misses on, or whose median is worse than the last value, is demoted: the baselines answer in place of
-the network, the reactive rule in place of the baselines. After a pause it is tried again; every failed trial doubles
-its pause. Pure: slots are the time.
-Source: I. Gibbs, E. Candes, "Adaptive conformal inference under distribution shift", NeurIPS 2021, for the widening.
+Every published forecast of demand leaves a pending forecast: the ends of its 90 % interval and its median a few steps
+ahead. It is scored when that step is observed, on the record of its forecaster. Intervals that miss too often are
+widened. A forecaster that still misses, or whose median is worse than the last value, is demoted. The baselines then
+answer in place of the network, and the reactive rule in place of the baselines. After a pause the forecaster is
+promoted on trial; every failed trial doubles its pause.
+
+The functions are pure: time is counted in slots.
+Source: I. Gibbs, E. Candès, "Adaptive conformal inference under distribution shift", NeurIPS 2021, for the widening.
 """
 
 from __future__ import annotations
@@ -19,39 +21,47 @@ from typing import Any, Final
 
 NETWORK, BASELINES, REACTIVE = 0, 1, 2
 TIERS: Final = ("network", "baselines", "reactive")
-STEPS_AHEAD: Final = 4  # whose demand an outlook is of
-SAID: Final = (0.05, 0.5, 0.95)  # levels of its low, mid and high
-# What the baselines call themselves; any other source is the network's, or a forecaster of somebody's own.
+# Steps ahead of the origin whose demand is scored.
+STEPS_AHEAD: Final = 4
+# Quantile levels of the lower end, the median and the upper end of a pending forecast.
+INTERVAL_LEVELS: Final = (0.05, 0.5, 0.95)
+# Sources of the baselines; every other source is the network or a plug-in forecaster.
 _BASELINE_SOURCES: Final = frozenset(("pool", "ridge", "seasonal_naive"))
-_TOLERATED: Final = 0.15  # share of values outside a 90 % interval that widens nothing
-_RATE: Final = 0.05  # of the logarithm of the widening, per miss
-_MOST: Final = 1.4  # logarithm: about four times as wide
-_FADE: Final = 0.98  # per score: about the last 50 count
-_ENOUGH: Final = 30.0  # faded scores before a forecaster is judged
-_MISSES: Final = (0.4, 0.5)  # share of misses beyond which the network and the baselines are demoted
-_WORSE: Final = (1.5, 2.5)  # error of the median over that of the last value, likewise
+# Share of values outside a 90 % interval at which the widening stays as it is.
+_TARGET_MISS_RATIO: Final = 0.15
+# Step of the logarithm of the widening per miss.
+_WIDENING_STEP: Final = 0.05
+# Largest logarithm of the widening, a factor of about four.
+_MAX_LOG_WIDENING: Final = 1.4
+# Factor on the sums per score, so that about the last 50 scores count.
+_SCORE_DECAY: Final = 0.98
+# Decayed number of scores from which on a forecaster is judged.
+_MIN_SCORES: Final = 30.0
+# Share of misses above which the network and the baselines are demoted.
+_MAX_MISS_RATIOS: Final = (0.4, 0.5)
+# Error of the median, relative to that of the last value, above which the network and the baselines are demoted.
+_MAX_ERROR_RATIOS: Final = (1.5, 2.5)
+# First pause of a demoted forecaster, in slots.
 _PAUSE_SLOTS: Final = 480
-_LONGEST_PAUSE_SLOTS: Final = 16 * _PAUSE_SLOTS
-_NUMBERS: Final = 5  # of an outlook, beside its source
+_MAX_PAUSE_SLOTS: Final = 16 * _PAUSE_SLOTS
+# Numbers of a pending forecast in the array, beside its source.
+_NUMBERS_PER_FORECAST: Final = 5
 
 
 @lru_cache(256)
-def _shared(sources: tuple[str, ...]) -> tuple[str, ...]:
-    """The same for all workloads that are forecast alike."""
+def _interned(sources: tuple[str, ...]) -> tuple[str, ...]:
+    """One tuple for all workloads with the same sources, which saves memory."""
     return sources
 
 
 def tier_of(source: str) -> int:
-    """Whether a forecast is the network's or the baselines'."""
+    """The tier of a source: `NETWORK` or `BASELINES`."""
     return BASELINES if source in _BASELINE_SOURCES else NETWORK
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
-    """What a forecast says of demand at slot `due`: interval, median, and the last value it started from.
-
-    `source` is who made it.
-    """
+class PendingForecast:
+    """A forecast of demand at slot `due`: interval, median, last value at its origin, and its forecaster."""
 
     due: int
     low: float
@@ -62,16 +72,16 @@ class Outlook:
 
 
 @dataclass(slots=True)
-class Standing:
-    """One forecaster's record with one workload.
+class ForecasterRecord:
+    """The scores of one forecaster with one workload.
 
     Attributes:
         source: its name.
         trusted: whether plans may rest on it.
         widening: logarithm of the factor on the distance of paths from their median, 0 or above.
-        count, misses, error, naive_error: faded sums of scores since it was last demoted or tried again.
-        changed: slot of that.
-        pause: slots until it is tried again once it is demoted.
+        count, misses, error, naive_error: decayed sums of scores since the last demotion or promotion.
+        changed: slot of the last demotion or promotion.
+        pause: slots from a demotion to the next trial.
     """
 
     source: str
@@ -84,29 +94,31 @@ class Standing:
     changed: int = 0
     pause: int = _PAUSE_SLOTS
 
-    def score(self, outlook: Outlook, value: float) -> None:
-        """Hold what was said of a value against it."""
+    def score(self, outlook: PendingForecast, value: float) -> None:
+        """Score a pending forecast with the observed value."""
         missed = not outlook.low <= value <= outlook.high
-        self.widening = min(_MOST, max(0.0, self.widening + _RATE * (float(missed) - _TOLERATED)))
-        self.count = _FADE * self.count + 1.0
-        self.misses = _FADE * self.misses + float(missed)
-        self.error = _FADE * self.error + abs(value - outlook.mid)
-        self.naive_error = _FADE * self.naive_error + abs(value - outlook.last)
+        self.widening = min(
+            _MAX_LOG_WIDENING, max(0.0, self.widening + _WIDENING_STEP * (float(missed) - _TARGET_MISS_RATIO))
+        )
+        self.count = _SCORE_DECAY * self.count + 1.0
+        self.misses = _SCORE_DECAY * self.misses + float(missed)
+        self.error = _SCORE_DECAY * self.error + abs(value - outlook.mid)
+        self.naive_error = _SCORE_DECAY * self.naive_error + abs(value - outlook.last)
 
     def judge(self, slot: int, most_misses: float, worst_error: float) -> bool:
-        """Demote it or try it again where it is time; returns whether that happened."""
-        if self.trusted and self.count >= _ENOUGH:
+        """Demote or promote the forecaster where it is due; returns whether its trust changed."""
+        if self.trusted and self.count >= _MIN_SCORES:
             failing = self.misses > most_misses * self.count
             failing |= self.error > worst_error * self.naive_error and self.error > 0
             if failing:
                 self._begin(slot, trusted=False)
                 return True
         if not self.trusted and slot - self.changed >= self.pause:
-            self.pause = min(_LONGEST_PAUSE_SLOTS, 2 * self.pause)
+            self.pause = min(_MAX_PAUSE_SLOTS, 2 * self.pause)
             self._begin(slot, trusted=True)
             return True
         if self.trusted and slot - self.changed >= 2 * self.pause:
-            self.pause = _PAUSE_SLOTS  # the trial has been stood for as long as it was earned
+            self.pause = _PAUSE_SLOTS  # the trial lasted long enough: the next pause is the first one again
         return False
 
     def _begin(self, slot: int, trusted: bool) -> None:
@@ -116,77 +128,77 @@ class Standing:
 
 @dataclass(slots=True)
 class ForecastTrust:
-    """One workload's record; every number of it stands in the commit record.
+    """The forecasters' records of one workload; every number is part of the commit record.
 
-    Every workload holds some outlooks, so they are bare numbers: as objects they take five times the room.
+    Pending forecasts are plain numbers in an array, because objects take five times the memory.
 
     Attributes:
-        standings: of each forecaster that was heard; hardly ever more than two.
+        standings: records of the forecasters, hardly ever more than two.
     """
 
-    standings: tuple[Standing, ...] = ()
+    standings: tuple[ForecasterRecord, ...] = ()
     _numbers: array[float] = field(default_factory=lambda: array("d"))  # due, low, mid, high, last, due, low, ...
     _sources: tuple[str, ...] = ()
 
     @property
-    def waiting(self) -> list[Outlook]:
-        """Outlooks not yet due, oldest first."""
+    def waiting(self) -> list[PendingForecast]:
+        """Pending forecasts, oldest first."""
         return [self._outlook(k) for k in range(len(self._sources))]
 
     @property
     def asks_network(self) -> bool:
-        """Whether the network, or a forecaster of somebody's own, is asked at all."""
-        return all(known.trusted for known in self.standings if tier_of(known.source) == NETWORK)
+        """Whether the network or a plug-in forecaster is trusted."""
+        return all(record.trusted for record in self.standings if tier_of(record.source) == NETWORK)
 
     def factor(self, source: str) -> float:
-        """On the distance of every path from the median."""
-        known = self._standing(source)
-        return 1.0 if known is None else exp(known.widening)
+        """Factor on the distance of every path from the median."""
+        record = self._record(source)
+        return 1.0 if record is None else exp(record.widening)
 
     def trusts(self, source: str) -> bool:
         """Whether plans may rest on a forecast of this source; the reactive rule answers where they may not."""
-        known = self._standing(source)
-        return known is None or known.trusted
+        record = self._record(source)
+        return record is None or record.trusted
 
-    def expect(self, outlook: Outlook) -> None:
-        """Keep what a forecast said until its slot is observed."""
+    def expect(self, outlook: PendingForecast) -> None:
+        """Store a pending forecast until its slot is observed."""
         if isfinite(outlook.low) and isfinite(outlook.mid) and isfinite(outlook.high) and isfinite(outlook.last):
             self._numbers.extend((outlook.due, outlook.low, outlook.mid, outlook.high, outlook.last))
-            self._sources = _shared((*self._sources, outlook.source))
+            self._sources = _interned((*self._sources, outlook.source))
 
-    def said_of(self, slot: int) -> Outlook | None:
-        """What was said last of a slot, until it is observed."""
+    def pending_of(self, slot: int) -> PendingForecast | None:
+        """The newest pending forecast of a slot; None without one."""
         last = len(self._sources) - 1
         return next((self._outlook(last - k) for k, due in enumerate(reversed(self._dues())) if due == slot), None)
 
     def observe(self, slot: int, value: float | None) -> list[int]:
-        """Score what was said of `slot`, unless it was not observed.
+        """Score the forecasts of `slot` with its value, and demote or promote forecasters.
 
         Returns:
-            For each forecaster that is demoted or tried again: the tier that answers from now on.
+            The tier that answers from now on, for each forecaster that is demoted or promoted.
         """
         past = [k for k, due in enumerate(self._dues()) if due <= slot]
         due = [outlook for outlook in map(self._outlook, past) if outlook.due == slot]
         self._forget(past)
         if value is not None:
             for outlook in due:
-                standing = self._standing(outlook.source)
+                standing = self._record(outlook.source)
                 if standing is None:
-                    standing = Standing(outlook.source)
+                    standing = ForecasterRecord(outlook.source)
                     self.standings += (standing,)
                 standing.score(outlook, value)
         changed = []
         for standing in self.standings:
             tier = tier_of(standing.source)
-            if standing.judge(slot, _MISSES[tier], _WORSE[tier]):
+            if standing.judge(slot, _MAX_MISS_RATIOS[tier], _MAX_ERROR_RATIOS[tier]):
                 self._forget([k for k, of in enumerate(self._sources) if of == standing.source])
                 changed.append(tier if standing.trusted else tier + 1)
         return changed
 
     def snapshot(self) -> dict[str, Any]:
-        """Every number, for the commit record."""
-        # Field by field: in every slot of every workload, and asking the classes for their fields takes six times as
-        # long (`asdict`, which copies in depth, a hundred times).
+        """Every number, for the commit record; `restore` returns the same bits."""
+        # Field by field, because this runs in every slot of every workload: reading the fields from the class takes six
+        # times as long, `asdict`, which copies in depth, a hundred times. A test compares the keys with the fields.
         standings = {
             s.source: {
                 "trusted": s.trusted,
@@ -208,7 +220,7 @@ class ForecastTrust:
 
     @staticmethod
     def restore(snapshot: dict[str, Any]) -> ForecastTrust:
-        """The record of a commit; a fresh one from a commit that holds none.
+        """The trust that a snapshot was taken of; a new one for an empty snapshot.
 
         Version 1, without a number, kept one record for whoever answered; it is left behind.
 
@@ -219,22 +231,24 @@ class ForecastTrust:
             return ForecastTrust()
         if snapshot.get("v") != 2:
             raise ValueError(f"forecast trust snapshot has version {snapshot.get('v')!r}, this program reads 2")
-        trust = ForecastTrust(tuple(Standing(source, **numbers) for source, numbers in snapshot["standings"].items()))
+        trust = ForecastTrust(
+            tuple(ForecasterRecord(source, **numbers) for source, numbers in snapshot["standings"].items())
+        )
         for outlook in snapshot["waiting"]:
-            trust.expect(Outlook(**outlook))
+            trust.expect(PendingForecast(**outlook))
         return trust
 
-    def _standing(self, source: str) -> Standing | None:
-        return next((known for known in self.standings if known.source == source), None)
+    def _record(self, source: str) -> ForecasterRecord | None:
+        return next((record for record in self.standings if record.source == source), None)
 
     def _dues(self) -> array[float]:
-        return self._numbers[::_NUMBERS]
+        return self._numbers[::_NUMBERS_PER_FORECAST]
 
-    def _outlook(self, k: int) -> Outlook:
-        due, low, mid, high, last = self._numbers[_NUMBERS * k : _NUMBERS * (k + 1)]
-        return Outlook(int(due), low, mid, high, last, self._sources[k])
+    def _outlook(self, k: int) -> PendingForecast:
+        due, low, mid, high, last = self._numbers[_NUMBERS_PER_FORECAST * k : _NUMBERS_PER_FORECAST * (k + 1)]
+        return PendingForecast(int(due), low, mid, high, last, self._sources[k])
 
     def _forget(self, which: Sequence[int]) -> None:
         for k in reversed(which):
-            del self._numbers[_NUMBERS * k : _NUMBERS * (k + 1)]
-        self._sources = _shared(tuple(source for k, source in enumerate(self._sources) if k not in which))
+            del self._numbers[_NUMBERS_PER_FORECAST * k : _NUMBERS_PER_FORECAST * (k + 1)]
+        self._sources = _interned(tuple(source for k, source in enumerate(self._sources) if k not in which))

@@ -19,7 +19,8 @@ Cells = NDArray[np.float32]
 Promise = Literal["ttft", "tpot"]
 
 PROMISES: Final[tuple[Promise, ...]] = ("ttft", "tpot")
-_ENOUGH: Final = 1.0  # missed request, below which next to nothing says that a promise is missed at all
+# Fewest missed requests that show that a promise is missed.
+_MIN_MISSED_REQUESTS: Final = 1.0
 
 
 class Strain(NamedTuple):
@@ -79,11 +80,11 @@ def counts_by_promise(cells: Cells) -> Iterator[tuple[Promise, Cells]]:
     known = np.minimum(ttft + tpot, missed)
     total_known = float(known.sum())
     unknown = float(missed.sum()) - total_known
-    if total_known < _ENOUGH or unknown > total_known:
+    if total_known < _MIN_MISSED_REQUESTS or unknown > total_known:
         return
     for promise, its in zip(PROMISES, (ttft, tpot), strict=True):
         total = float(its.sum())
-        if total >= _ENOUGH:
+        if total >= _MIN_MISSED_REQUESTS:
             told = counts[:3].copy()
             told[2] = its if unknown <= 0.0 else its + (missed - known) * (total / total_known)
             told[1] += missed - told[2]

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ Whole = NDArray[np.int64]
 
 
 @lru_cache(maxsize=16)
-def orders(draws: int, paths: int) -> tuple[Whole, Whole]:
+def strata_order(draws: int, paths: int) -> tuple[Whole, Whole]:
     """Strata [V] of the capacities and of the lead times, future by future; the same in every process."""
     rng = np.random.Generator(np.random.PCG64(20240801))
     repeats = draws // paths
@@ -124,7 +125,8 @@ def lead_strata(
 # What is known of capacity and lead time of many workloads at once, as arrays.
 
 
-_MOST_LOG = 20.0
+# Largest absolute logarithm of a lead time in seconds.
+_MAX_LOG_SECONDS: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,4 +191,4 @@ class LeadTable:
         """Seconds, B rows aligned with `levels`."""
         t = np.array([np.interp(levels, p, v) for p, v in zip(self.probabilities, self.values, strict=True)])
         log_s = self.location[:, None] + self.scale[:, None] * t[self.student]
-        return [tuple(row) for row in np.exp(np.clip(log_s, -_MOST_LOG, _MOST_LOG)).tolist()]
+        return [tuple(row) for row in np.exp(np.clip(log_s, -_MAX_LOG_SECONDS, _MAX_LOG_SECONDS)).tolist()]

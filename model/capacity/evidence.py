@@ -27,7 +27,8 @@ from model.compiled import compiled
 Cells = NDArray[np.float32]
 
 BINS: Final = 701
-_NOTHING: Final = 1e-4  # of a request: less is forgotten
+# Smallest count of requests that is kept.
+_MIN_COUNT: Final = 1e-4
 _JOINT: Final = 3  # rows: indices, good, missed; behind them what missed each promise
 _ROWS: Final = 5
 
@@ -193,7 +194,7 @@ def _in_use(cells: Cells) -> Cells:
 @compiled
 def _fade(cells: Cells, keep: np.float32) -> bool:
     """Multiply, and forget what is next to nothing; whether a column holds nothing now."""
-    nothing, empty = np.float32(_NOTHING), False
+    nothing, empty = np.float32(_MIN_COUNT), False
     for k in range(cells.shape[1]):
         for label in range(1, _ROWS):
             count = cells[label, k] * keep
@@ -310,9 +311,12 @@ def misses_of(slot: SlotEvidence, rate: float, miss_ratio: float | None, waiting
 # What a fleet takes in while a queue stands: the most that it carries, whatever its misses say.
 
 
-_LONGEST_S: Final = 60.0  # over which is averaged; what was true before has been told by then
-_SHORTEST_S: Final = 15.0
-_SIGMAS: Final = 2.0  # of a Poisson count, by which what was taken in may be less than it seems by chance
+# Longest averaging time of a standing queue.
+_MAX_AVERAGING_S: Final = 60.0
+# Shortest averaging time of a standing queue.
+_MIN_AVERAGING_S: Final = 15.0
+# Standard deviations by which a Poisson count may be below its mean by chance.
+_POISSON_SIGMAS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +356,7 @@ class StandingQueue:
         if slot.in_tokens or min(waiting, before) <= slot.ttft_s * rate:
             return self._nothing_of_it(slot)  # in tokens a queue also grows by the lengths of what waits
         arrived = rate * slot.step_s
-        keep = min(1.0, max(0.0, _LONGEST_S - slot.step_s) / self.seconds) if self.seconds > 0 else 0.0
+        keep = min(1.0, max(0.0, _MAX_AVERAGING_S - slot.step_s) / self.seconds) if self.seconds > 0 else 0.0
         return StandingQueue(
             self.taken_in * keep + arrived - (waiting - before),
             self.seconds * keep + slot.step_s,
@@ -369,11 +373,11 @@ class StandingQueue:
 
     def at_most(self, ready: int, residence_s: float) -> float | None:
         """Requests/s that each ready replica surely does not take in more than; None where that cannot be said yet."""
-        if self.taken_in <= 0 or self.seconds < min(max(_SHORTEST_S, residence_s), _LONGEST_S):
+        if self.taken_in <= 0 or self.seconds < min(max(_MIN_AVERAGING_S, residence_s), _MAX_AVERAGING_S):
             return None
         if self.older and self.taken_in > self.arrived:
             return None
-        return (self.taken_in + _SIGMAS * math.sqrt(self.taken_in)) / (self.seconds * ready)
+        return (self.taken_in + _POISSON_SIGMAS * math.sqrt(self.taken_in)) / (self.seconds * ready)
 
     def rate(self, ready: int) -> float:
         """Requests/s that each ready replica takes in, on average."""

@@ -16,11 +16,15 @@ from typing import Any, Final
 
 from model.capacity.evidence import LoadEvidence
 
-_LESS: Final = math.log(0.5)  # a fall in the logarithm of capacity, from which on it is doubted
+# Logarithm of the ratio of capacities from which on a fall is doubted.
+_MIN_LOG_FALL: Final = math.log(0.5)
 _HALF_LIFE_MS: Final = 3_600_000
-_SUDDEN_MS: Final = 3_600_000  # what falls more slowly is followed, and no incident
-_OVER_MS: Final = 1_800_000  # without misses: the incident is over
-_DONE: Final = 6  # half-lives without misses
+# Longest duration of a fall that counts as an incident.
+_MAX_FALL_MS: Final = 3_600_000
+# Time without misses after which the incident is over.
+_RECOVERY_MS: Final = 1_800_000
+# Half-lives without misses after which the former capacity holds again.
+_MAX_HALF_LIVES: Final = 6
 _DAY_MS: Final = 86_400_000
 
 
@@ -91,8 +95,8 @@ def after_good_slot(
     if fall.before is None:
         return fall if now_ms - fall.since_ms < _DAY_MS else None
     quiet_ms = now_ms - fall.missed_ms
-    fall.doubted = fall.doubted or (quiet_ms >= _OVER_MS and log_capacity < fall.log_before + _LESS)
+    fall.doubted = fall.doubted or (quiet_ms >= _RECOVERY_MS and log_capacity < fall.log_before + _MIN_LOG_FALL)
     if not fall.doubted:
-        return fall if now_ms - fall.since_ms < _SUDDEN_MS else None
+        return fall if now_ms - fall.since_ms < _MAX_FALL_MS else None
     evidence.replace(-math.expm1(-math.log(2.0) * step_ms / _HALF_LIFE_MS), fall.before)
-    return fall if quiet_ms < _DONE * _HALF_LIFE_MS else None
+    return fall if quiet_ms < _MAX_HALF_LIVES * _HALF_LIFE_MS else None

@@ -24,8 +24,10 @@ GRID: Final = 128  # capacities under consideration at once: a factor of 47 from
 STEEPNESS: Final = (5, 10, 20, 40)
 _LOG_STEEPNESS_PRIOR: Final = np.log(np.asarray((0.2, 0.35, 0.3, 0.15)))
 _LOG_STEEPNESS: Final = np.log(np.asarray(STEEPNESS, np.float64))
-_EDGE: Final = 24  # the grid moves when the median comes this near to its end
-_MOVES: Final = 16  # of the grid, at most
+# Cells from the end of the grid within which the median moves the grid.
+_EDGE_CELLS: Final = 24
+# Most moves of the grid.
+_MAX_MOVES: Final = 16
 
 
 class Prior(NamedTuple):
@@ -68,9 +70,10 @@ def grid_posterior(cells: Cells, lowest: int, log_evidence: Float, prior: Prior)
     """
     weights, cumulative = np.empty((len(STEEPNESS), GRID)), np.empty(GRID + 1)
     first = round(prior.centre / SPACING) - GRID // 2
-    for move in range(_MOVES + 1):
+    for move in range(_MAX_MOVES + 1):
         median, steepness = _fill(cells, lowest - first, log_evidence, _prior_at(first, prior), weights, cumulative)
-        if _EDGE <= median < GRID - _EDGE or move == _MOVES:  # some grids would move to and fro for ever
+        # some grids would move to and fro for ever
+        if _EDGE_CELLS <= median < GRID - _EDGE_CELLS or move == _MAX_MOVES:
             break
         first += median - GRID // 2
     return GridPosterior(first, weights, cumulative, steepness)
@@ -172,7 +175,8 @@ def _normalise(weights: Float, cumulative: Float) -> int:
 # The curves of misses over load that evidence of capacity is held against, on a lattice of log loads.
 
 
-_TOLD_APART: Final = 10.0  # times the share allowed, or a part of it: beyond, shares of misses count alike
+# Factor on the allowed share beyond which shares of misses count alike.
+_MAX_DISTINCT_RATIO: Final = 10.0
 
 
 class Curves:
@@ -188,7 +192,7 @@ class Curves:
     def __init__(self, allowed: float) -> None:
         lattice = np.arange(GRID) * SPACING
         gap = np.asarray(STEEPNESS)[:, None, None] * (lattice[None, :] - lattice[:, None])
-        self.least, self.most = allowed / _TOLD_APART, min(allowed * _TOLD_APART, (1.0 + allowed) / 2.0)
+        self.least, self.most = allowed / _MAX_DISTINCT_RATIO, min(allowed * _MAX_DISTINCT_RATIO, (1.0 + allowed) / 2.0)
         missed = 1.0 / (1.0 + (1.0 / allowed - 1.0) * np.exp(-np.clip(gap, -60.0, 60.0)))
         told = np.clip(missed, self.least, self.most)
         self.missed_at: Float = np.ascontiguousarray(missed.reshape(-1, GRID).T)
@@ -252,7 +256,8 @@ LOWEST: Final = -310  # lattice index of 9e-5 requests/s; the last one is at 1.2
 _DECLARED_SIGMA: Final = 0.25  # of log capacity around a declared one, where nobody says how far it may be off
 LOAD_TEST_OFF_BY: Final = math.exp(_DECLARED_SIGMA)
 _LEARNED_SIGMA: Final = 1.0  # of log capacity around the loads seen, and around a declared one that is wrong
-_WRONG: Final = 0.02  # chance that a declared capacity is far off
+# Probability that a declared capacity is far off.
+_WRONG_PROBABILITY: Final = 0.02
 _LEARNED_SHIFT: Final = 0.4  # ... a little above them: they were carried
 
 
@@ -267,11 +272,11 @@ def prior_of(declared_rps: float | None, evidence: LoadEvidence, off_by: float |
     """
     if declared_rps is not None:
         sigma = _DECLARED_SIGMA if off_by is None else math.log(off_by)
-        return Prior(math.log(declared_rps), sigma, max(_LEARNED_SIGMA, sigma), _WRONG)
+        return Prior(math.log(declared_rps), sigma, max(_LEARNED_SIGMA, sigma), _WRONG_PROBABILITY)
     carried = evidence.highest_good(CLUMP)  # one good slot's worth was seen there or above
     if carried is not None:
-        return Prior((carried + LOWEST) * SPACING + _LEARNED_SHIFT, _LEARNED_SIGMA, _LEARNED_SIGMA, _WRONG)
+        return Prior((carried + LOWEST) * SPACING + _LEARNED_SHIFT, _LEARNED_SIGMA, _LEARNED_SIGMA, _WRONG_PROBABILITY)
     mean = evidence.mean()
     if mean is None:
         raise ValueError("capacity is unknown: none is declared and no load has been seen")
-    return Prior((mean + LOWEST) * SPACING, _LEARNED_SIGMA, _LEARNED_SIGMA, _WRONG)
+    return Prior((mean + LOWEST) * SPACING, _LEARNED_SIGMA, _LEARNED_SIGMA, _WRONG_PROBABILITY)

@@ -53,7 +53,8 @@ __all__ = ["SPACING", "CapacityPosterior", "SlotEvidence", "Verdict"]
 
 Float = NDArray[np.float64]
 
-_KEPT: Final = 1024  # grids, 5 KiB each: of a larger fleet they are computed again in the next slot
+# Grids of 5 KiB each in the cache; those of a larger fleet are computed again.
+_CACHED_GRIDS: Final = 1024
 
 
 class PromiseBelief(NamedTuple):
@@ -144,7 +145,7 @@ class CapacityBelief:
         posterior = _posteriors.get(self)
         if posterior is None:
             posterior = _posteriors[self] = self._posterior_of(self._evidence.cells)
-            if len(_posteriors) > _KEPT:
+            if len(_posteriors) > _CACHED_GRIDS:
                 _posteriors.popitem(last=False)
         return posterior
 
@@ -177,15 +178,23 @@ _posteriors: OrderedDict[CapacityBelief, GridPosterior] = OrderedDict()  # oldes
 Verdict = Literal["good", "bad", "unobserved", "idle", "fleet_changing", "cold_start", "backlog", "unclear"]
 
 _KNOWN_EVIDENCE: Final = 4.0 * CLUMP  # requests' worth of evidence before an undeclared capacity counts as known
-_FORGET: Final = 0.2  # share of the evidence that one wholly surprising slot fades
-_LEAST_EVIDENCE: Final = 40.0 * CLUMP
-_NO_SURPRISE: Final = 0.2  # of the most that a slot may surprise
+# Share of the evidence that decays in one wholly surprising slot.
+_SURPRISE_DECAY: Final = 0.2
+# Evidence, in requests, that surprise leaves.
+_MIN_EVIDENCE: Final = 40.0 * CLUMP
+# Share of the largest surprise below which a slot is not surprising.
+_MIN_SURPRISE: Final = 0.2
 _HALF_LIFE_MS: Final = 86_400_000
-_TOO_MANY: Final = 1.0  # misses, half of what one slot counts for in which far too many missed
-_USED_TO: Final = 60.0 * CLUMP  # good requests, what a quarter of an hour in slots of 15 s counts for at most
-_LESS: Final = 0.9  # of the capacity believed, below which what a fleet takes in at its limit contradicts it
-_BROKEN: Final = 0.05  # of it, below which such a fleet does not serve at all
-_LIGHTER: Final = 0.5  # share of the evidence that stays where a fleet at its limit contradicts it
+# Misses of a slot with far too many misses, half of what one slot counts for.
+_OVERLOAD_MISSES: Final = 1.0
+# Most good requests at a load, a quarter of an hour of 15 s slots.
+_MAX_GOOD_EVIDENCE: Final = 60.0 * CLUMP
+# Share of the believed capacity below which the throughput of a saturated fleet contradicts it.
+_CONTRADICTION_RATIO: Final = 0.9
+# Share of the believed capacity below which a fleet does not serve at all.
+_BROKEN_RATIO: Final = 0.05
+# Share of the evidence that stays where a saturated fleet contradicts it.
+_CONTRADICTED_RATIO: Final = 0.5
 _EVIDENCE_S: Final = 15.0  # slots shorter than this count in proportion: neighbours are not independent
 
 
@@ -253,13 +262,13 @@ class CapacityPosterior(CapacityBelief):
     @property
     def clear_rps(self) -> float:
         """Load per replica below which next to nothing is remembered to have missed; infinite where nothing did."""
-        missed = self._evidence.lowest_missed(_TOO_MANY)
+        missed = self._evidence.lowest_missed(_OVERLOAD_MISSES)
         return math.inf if missed is None else math.exp((missed + LOWEST) * SPACING)
 
     @property
     def carried_rps(self) -> float:
         """Load per replica that has been carried for a quarter of an hour, as remembered; 0 where none has."""
-        carried = self._evidence.highest_good(_USED_TO)
+        carried = self._evidence.highest_good(_MAX_GOOD_EVIDENCE)
         return 0.0 if carried is None else math.exp((carried + LOWEST) * SPACING)
 
     def observe(self, slot: SlotEvidence) -> Verdict:
@@ -413,7 +422,7 @@ class CapacityPosterior(CapacityBelief):
         if at_most is None or not self.known:
             return False
         believed = float(self.quantiles((0.5,))[0])
-        return at_most < _LESS * believed and self._standing.rate(ready) > _BROKEN * believed
+        return at_most < _CONTRADICTION_RATIO * believed and self._standing.rate(ready) > _BROKEN_RATIO * believed
 
     def _start_over(self, at_limit: float, ready: int, by: MissedBy) -> None:
         """Leave half of the evidence, of requests that were lighter, and count a clump that misses at the limit.
@@ -421,7 +430,7 @@ class CapacityPosterior(CapacityBelief):
         In the other unit, generated tokens, that is where what the replicas generate: of requests more come than are
         taken in, so what comes of one is less than what one is.
         """
-        self._evidence.fade(max(_LIGHTER, min(1.0, _KNOWN_EVIDENCE / max(self.evidence, 1.0))))
+        self._evidence.fade(max(_CONTRADICTED_RATIO, min(1.0, _KNOWN_EVIDENCE / max(self.evidence, 1.0))))
         other = self._rates.other
         self._count(at_limit, 1.0, CLUMP, other / (ready * at_limit) if other else None, by)
 
@@ -432,9 +441,9 @@ class CapacityPosterior(CapacityBelief):
             return 1.0
         curves = curves_of(self._allowed)
         surprise = abs(curves.told(share) - curves.told(self.miss_share(load))) / curves.most
-        forget = _FORGET * min(1.0, requests / CLUMP) * max(0.0, surprise - _NO_SURPRISE)
+        forget = _SURPRISE_DECAY * min(1.0, requests / CLUMP) * max(0.0, surprise - _MIN_SURPRISE)
         # What is left must outweigh a prior that is far off, or each surprise would erase what the last one taught.
-        return max(1.0 - forget, min(1.0, _LEAST_EVIDENCE / evidence))
+        return max(1.0 - forget, min(1.0, _MIN_EVIDENCE / evidence))
 
     def _log_median(self) -> float:
         return math.log(float(self.quantiles((0.5,))[0]))

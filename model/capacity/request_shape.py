@@ -12,13 +12,20 @@ import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Self
 
-_VARIED: Final = 2.0  # times as much as usual, or as little
-_SHIFTED: Final = 1.5  # likewise, where it stays so
-_SHIFTED_MS: Final = 600_000  # for this long
-_PROMPT_SHARE: Final = 1.0 / 12.0  # work of a prompt token: engines read several thousands/s, and generate hundreds
-_USUAL_MS: Final = 86_400_000  # over which the usual is averaged: what capacity was learned from
-_STAYS_MS: Final = 86_400_000  # services repeat themselves by the day
-_GAP_MS: Final = 600_000  # time not seen counts as no more than this
+# Smallest ratio of the recent to the usual length that counts as a change.
+_MIN_VARIATION_RATIO: Final = 2.0
+# The same for a change that lasts.
+_MIN_SHIFT_RATIO: Final = 1.5
+# Duration of a change that lasts.
+_SHIFT_DURATION_MS: Final = 600_000
+# Work of a prompt token relative to a generated one.
+_PROMPT_TOKEN_WORK: Final = 1.0 / 12.0
+# Averaging time of the usual length.
+_AVERAGING_MS: Final = 86_400_000
+# Time for which a service counts as varying after a change.
+_VARYING_MS: Final = 86_400_000
+# Most time that a gap in the telemetry counts for.
+_MAX_GAP_MS: Final = 600_000
 
 
 class Lengths(NamedTuple):
@@ -58,22 +65,22 @@ class RequestShape:
             half, or for ten minutes one and a half times as much: where prompts are most of the work, answers tell
             little of the load.
         """
-        elapsed_ms = 0 if self._end_ts_ms is None else min(max(end_ts_ms - self._end_ts_ms, 0), _GAP_MS)
+        elapsed_ms = 0 if self._end_ts_ms is None else min(max(end_ts_ms - self._end_ts_ms, 0), _MAX_GAP_MS)
         self._end_ts_ms = end_ts_ms
         if lengths is not None and lengths.output > 0 and (lengths.settled or self._usual is not None):
-            now = math.log(lengths.output), math.log(lengths.output + _PROMPT_SHARE * lengths.prompt)
+            now = math.log(lengths.output), math.log(lengths.output + _PROMPT_TOKEN_WORK * lengths.prompt)
             usual = self._usual or now
             change = _change(lengths, usual)
-            if change < math.log(_SHIFTED):
+            if change < math.log(_MIN_SHIFT_RATIO):
                 self._shifted_ms = None
             elif self._shifted_ms is None:
                 self._shifted_ms = end_ts_ms
-            stays = self._shifted_ms is not None and end_ts_ms - self._shifted_ms >= _SHIFTED_MS
-            if stays or change > math.log(_VARIED):
+            stays = self._shifted_ms is not None and end_ts_ms - self._shifted_ms >= _SHIFT_DURATION_MS
+            if stays or change > math.log(_MIN_VARIATION_RATIO):
                 self._varied_ms = end_ts_ms
-            follow = -math.expm1(-elapsed_ms / _USUAL_MS)
+            follow = -math.expm1(-elapsed_ms / _AVERAGING_MS)
             self._usual = usual[0] + (now[0] - usual[0]) * follow, usual[1] + (now[1] - usual[1]) * follow
-        return self._varied_ms is not None and end_ts_ms - self._varied_ms <= _STAYS_MS
+        return self._varied_ms is not None and end_ts_ms - self._varied_ms <= _VARYING_MS
 
     @property
     def output_tokens(self) -> float | None:

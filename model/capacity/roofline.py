@@ -14,11 +14,16 @@ from dataclasses import dataclass
 from typing import Final
 
 # What engines reach, held against measured ones by `python -m tests.bench.roofline_check`.
-_OF_FLOPS: Final = 0.5
-_OF_BANDWIDTH: Final = 0.6
-_OF_MEMORY: Final = 0.9  # the rest is for activations
+# Share of the peak arithmetic that an engine reaches.
+_FLOPS_UTILIZATION: Final = 0.5
+# Share of the peak bandwidth that an engine reaches.
+_BANDWIDTH_UTILIZATION: Final = 0.6
+# Share of the memory for weights and cache; the rest is for activations.
+_MEMORY_RATIO: Final = 0.9
+# Time of the host in each iteration.
 _HOST_S: Final = 0.001
-_LAYER_TOGETHER_S: Final = 40e-6  # per layer, for each accelerator more than one
+# Synchronisation time per layer for each further accelerator.
+_LAYER_SYNC_S: Final = 40e-6
 OFF_BY: Final = 2.2  # of a capacity that rests on these, two times of three, by the same command
 
 
@@ -91,16 +96,16 @@ def iteration_costs(model: ModelSize, accelerator: Accelerator, num_accelerators
     Raises:
         ValueError: the weights leave no room for a cache of requests.
     """
-    flops_per_s = accelerator.flops_per_s * num_accelerators * _OF_FLOPS
-    bytes_per_s = accelerator.bytes_per_s * num_accelerators * _OF_BANDWIDTH
-    room_bytes = accelerator.memory_bytes * num_accelerators * _OF_MEMORY
+    flops_per_s = accelerator.flops_per_s * num_accelerators * _FLOPS_UTILIZATION
+    bytes_per_s = accelerator.bytes_per_s * num_accelerators * _BANDWIDTH_UTILIZATION
+    room_bytes = accelerator.memory_bytes * num_accelerators * _MEMORY_RATIO
     tokens = int((room_bytes - model.weight_bytes) / model.kv_bytes_per_token)
     if tokens < 1:
         raise ValueError(
             f"weights of {model.weight_bytes / 1e9:.0f} GB leave no room for requests in the {room_bytes / 1e9:.0f} GB "
             f"that may be used of {num_accelerators} accelerator{'s' if num_accelerators > 1 else ''}"
         )
-    together_s = _LAYER_TOGETHER_S * model.num_layers * (num_accelerators - 1)
+    together_s = _LAYER_SYNC_S * model.num_layers * (num_accelerators - 1)
     token_s = 2.0 * model.active_params / flops_per_s
     return IterationCosts(
         base_s=model.weight_bytes / bytes_per_s + together_s + _HOST_S,

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from model.baselines.context import check_request, empty_paths, row_seed
-from model.baselines.pool import FallbackForecaster, PoolForecaster, RecordForecaster, SurgeForecaster, Where
+from model.baselines.pool import FallbackForecaster, PoolForecaster, RangeShrinkage, RowFilter, SurgeForecaster
 from model.baselines.ridge import RidgeForecaster, RidgeOptions
 from model.baselines.smoothing import SeasonalNaiveForecaster, SmoothingForecaster
 from model.contract import COARSE_ROWS, ContextBatch, ForecastBatch, Forecaster, take_rows
@@ -185,8 +185,8 @@ COMBINED = "combined"
 _SHARES = (3, 1)  # of the paths: network, ridge
 _KNOWN_ROWS = 36  # six hours
 # Where plans by the shipped network cost as much and move less: measured by replays, see docs/lab/replay.md.
-_KNOWN_LOADS = Where(ring_rows=_KNOWN_ROWS, reach_s=REACH_S)
-_OLD_ENOUGH = Where(ring_rows=_KNOWN_ROWS, reach_s=math.inf)
+_KNOWN_LOADS = RowFilter(ring_rows=_KNOWN_ROWS, reach_s=REACH_S)
+_OLD_ENOUGH = RowFilter(ring_rows=_KNOWN_ROWS, reach_s=math.inf)
 
 
 def baselines() -> Forecaster:
@@ -233,7 +233,7 @@ def combined(network: Forecaster) -> Forecaster:
     tasks: the ridge's residual windows know the tails of a series that the network has seen for the first time.
     """
     ridge = RidgeForecaster(options=RidgeOptions(most_repeated=0.0))
-    return RecordForecaster(PoolForecaster([(network, _SHARES[0]), (ridge, _SHARES[1])], COMBINED))
+    return RangeShrinkage(PoolForecaster([(network, _SHARES[0]), (ridge, _SHARES[1])], COMBINED))
 
 
 def network_forecaster(
@@ -267,7 +267,7 @@ def worker_forecaster(
 def serving_forecaster(
     weights: str = SHIPPED_NAME,
     on_refusal: Callable[[str], None] | None = None,
-    where: Where | None = None,
+    where: RowFilter | None = None,
     device: torch.device | None = None,
 ) -> Forecaster:
     """The network with the ridge, the network alone behind it, then the baselines; those alone without weights.

@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 
 Float = NDArray[np.float64]
 
-LATE_S: Final = 3600.0  # by so much a deadline is put off that cannot be met
-_PUT_OFF: Final = 2  # times at most; beyond, it is done as can be
+# Time by which a deadline that cannot be met is extended.
+DEADLINE_EXTENSION_S: Final = 3600.0
+# Most extensions of a deadline; beyond them the work is done as soon as possible.
+_MAX_EXTENSIONS: Final = 2
 _ROUNDING: Final = 1e-9
 
 
@@ -56,14 +58,14 @@ class Floor(NamedTuple):
     in_time: bool
 
 
-def fewest_in_time(jobs: Sequence[Job], means: Means, low: int, high: int) -> Floor:
+def min_replicas_for_deadlines(jobs: Sequence[Job], means: Means, low: int, high: int) -> Floor:
     """The fewest of low..high replicas, held from now on, that do all jobs by their deadlines.
 
     What is late has a whole hour more, counted from its own deadline, so that it ends; all others keep theirs.
     """
     asked = [job for job in jobs if job.work > 0]
     in_time = all(job.due_s > 0 for job in asked) and meets(asked, means, high)
-    wanted = asked if in_time else _put_off(asked, means, high)
+    wanted = asked if in_time else _extend_deadlines(asked, means, high)
     if wanted is None:
         return Floor(high, in_time=False)
     while low < high:
@@ -75,7 +77,7 @@ def fewest_in_time(jobs: Sequence[Job], means: Means, low: int, high: int) -> Fl
     return Floor(low, in_time)
 
 
-def _put_off(jobs: Sequence[Job], means: Means, most: int) -> list[Job] | None:
+def _extend_deadlines(jobs: Sequence[Job], means: Means, most: int) -> list[Job] | None:
     """The jobs, with later deadlines for as few as may be, so that so many replicas meet them; None where they cannot.
 
     Overdue ones are late as they are. The others are taken in the order of their deadlines, and made late only where no
@@ -90,16 +92,16 @@ def _put_off(jobs: Sequence[Job], means: Means, most: int) -> list[Job] | None:
         if met == len(told):
             return [job for job, _ in told]
         late = [k for k in range(met + 1) if told[k][1] > 0] or [met]
-        met = max((k for k in late if told[k][1] < _PUT_OFF), default=-1)
+        met = max((k for k in late if told[k][1] < _MAX_EXTENSIONS), default=-1)
         if met < 0:
             return None
         job, times = told[met]
-        told[met] = job._replace(due_s=job.due_s + LATE_S), times + 1
+        told[met] = job._replace(due_s=job.due_s + DEADLINE_EXTENSION_S), times + 1
 
 
 def _overdue(job: Job) -> Job:
     """Due when the running hour is over, counted from its deadline."""
-    return job._replace(due_s=job.due_s + LATE_S * (math.floor(-job.due_s / LATE_S) + 1))
+    return job._replace(due_s=job.due_s + DEADLINE_EXTENSION_S * (math.floor(-job.due_s / DEADLINE_EXTENSION_S) + 1))
 
 
 def meets(jobs: Sequence[Job], means: Means, replicas: int) -> bool:

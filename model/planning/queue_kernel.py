@@ -1,4 +1,4 @@
-"""The load and the queue ahead: on which futures does a replica count keep the SLO?
+"""Required replicas of scenarios: the load and the fluid queue (Lindley recursion) of each demand path.
 
 A future of one workload is a demand path, a capacity per replica and a lead time. The commit window is the first steps
 after the lead time; a future is *missed* when more than 1 - objective of its requests miss, for either of two reasons.
@@ -40,8 +40,8 @@ from model.numerics import power, raise_all, roots_of
 # Queues are in requests per step length, so that a rate and what it adds to the queue in a step are one number.
 
 
-class Place(NamedTuple):
-    """One workload at its origin.
+class Scenario(NamedTuple):
+    """One workload at its origin: its demand paths, replicas, queue and objective.
 
     Attributes:
         demand: [H, S], requests/s of each step on each path.
@@ -78,52 +78,52 @@ class Future(NamedTuple):
 
 
 @compiled
-def larger(a: float, b: float) -> float:
+def greater_of(a: float, b: float) -> float:
     """One machine instruction, where `max` asks for signs and numbers that are none."""
     return a if a > b else b  # noqa: FURB136
 
 
 @compiled
-def fails(place: Place, future: Future, replicas: int, excused: bool) -> bool:
+def fails(scenario: Scenario, future: Future, replicas: int, excused: bool) -> bool:
     """Whether a future is missed with `replicas` (`excused`: not kept).
 
     Counts below the commanded one bite at once, so every step until the window's end is scored; others change nothing
     before the window.
     """
-    commanded = place.ready + place.pending
+    commanded = scenario.ready + scenario.pending
     gives_up = replicas < commanded
     late = 0.0
-    queue = place.backlog if gives_up else future.inherited
+    queue = scenario.backlog if gives_up else future.inherited
     fresh = 0.0
     balance = 0.0
-    for t in range(0 if gives_up else future.lead, future.lead + place.window):
-        serving = place.ready + place.arrived[t]
+    for t in range(0 if gives_up else future.lead, future.lead + scenario.window):
+        serving = scenario.ready + scenario.arrived[t]
         if t >= future.lead:
-            serving += place.pending - place.arrived[-1] + max(replicas - commanded, 0)
+            serving += scenario.pending - scenario.arrived[-1] + max(replicas - commanded, 0)
         served = min(serving, replicas) * future.serves
-        here = place.demand[t, future.path]
+        here = scenario.demand[t, future.path]
         after = max(0.0, queue + here - served)
         if excused and not gives_up:
             fresh_after = max(0.0, fresh + here - served)
             balance_after = balance + here - served
-            due = (t - future.lead) / place.window * future.inherited
-            due_after = (t + 1 - future.lead) / place.window * future.inherited
+            due = (t - future.lead) / scenario.window * future.inherited
+            due_after = (t + 1 - future.lead) / scenario.window * future.inherited
             worst = max(fresh, fresh_after, due + balance, due_after + balance_after)
             fresh, balance = fresh_after, balance_after
         else:
             worst = max(queue, after)
-        if worst > served * place.wait:
+        if worst > served * scenario.wait:
             late += here
         queue = after
     return late > future.tolerated
 
 
 @compiled
-def fewest_that_serve(place: Place, future: Future, low: int, high: int, excused: bool) -> int:
+def min_replicas_that_serve(scenario: Scenario, future: Future, low: int, high: int, excused: bool) -> int:
     """Fewest replicas of low..high that suffice; `high` is taken to suffice, or stands for none."""
     while low < high:
         middle = (low + high) // 2
-        if fails(place, future, middle, excused):
+        if fails(scenario, future, middle, excused):
             low = middle + 1
         else:
             high = middle
@@ -142,10 +142,14 @@ def fewest_that_serve(place: Place, future: Future, low: int, high: int, excused
 # method goes on from there.
 
 
-_SUMS: Final = 5  # of d D^k, k from 0
-_PRECISE: Final = 1e-5  # of a rate
-_CLOSE: Final = 1e-4  # turns of Newton's method: what is left after one of these is about its square
-_MOST_TURNS: Final = 24
+# Number of moments of d D^k, k from 0.
+_NUM_MOMENTS: Final = 5
+# Largest relative error of a rate.
+_RATE_TOLERANCE: Final = 1e-5
+# Relative change at which Newton's method stops; the remaining error is about its square.
+_NEWTON_TOLERANCE: Final = 1e-4
+# Most steps of Newton's method.
+_MAX_NEWTON_STEPS: Final = 24
 _TINY: Final = 1e-300
 
 
@@ -174,7 +178,7 @@ def loads_of(demand: Float, steps: int, allowed: float, steepness: int) -> Loads
     powered, largest = np.empty((steps, paths)), np.zeros(paths)
     for t in range(steps):
         for s in range(paths):
-            largest[s] = larger(demand[t, s], largest[s])
+            largest[s] = greater_of(demand[t, s], largest[s])
     part, scale = np.empty(paths), np.empty(paths)
     for s in range(paths):
         scale[s] = 1.0 / largest[s] if largest[s] > 0.0 else 0.0
@@ -202,16 +206,16 @@ def load_rates(loads: Loads, window: int, asked: NDArray[np.bool_], since_now: b
         if not asked[lead]:
             continue
         _solve(inside[lead], loads.allowed, raised)
-        if _gap(loads, window) > _PRECISE:
-            _turn(loads, lead, lead + window, raised)
+        if _gap(loads, window) > _RATE_TOLERANCE:
+            _newton_step(loads, lead, lead + window, raised)
         _rates_of(loads, raised, rates[lead])
         if since_now and lead > 0:
             _solve(until[lead], loads.allowed, raised)
-            if _gap(loads, lead + window) > _PRECISE:
-                _turn(loads, 0, lead + window, raised)
+            if _gap(loads, lead + window) > _RATE_TOLERANCE:
+                _newton_step(loads, 0, lead + window, raised)
             _rates_of(loads, raised, rates_now[lead])
             for s in range(paths):
-                rates_now[lead, s] = larger(rates_now[lead, s], rates[lead, s])
+                rates_now[lead, s] = greater_of(rates_now[lead, s], rates[lead, s])
         else:
             rates_now[lead] = rates[lead]
     return rates, rates_now
@@ -227,8 +231,8 @@ def _sums(loads: Loads, window: int) -> tuple[Float, Float]:
     steps, paths = loads.demand.shape
     leads = steps - window + 1
     masses, total = np.empty((steps, paths)), np.empty(paths)
-    inside, until = np.empty((leads, _SUMS, paths)), np.empty((leads, _SUMS, paths))
-    for k in range(_SUMS):
+    inside, until = np.empty((leads, _NUM_MOMENTS, paths)), np.empty((leads, _NUM_MOMENTS, paths))
+    for k in range(_NUM_MOMENTS):
         total[:] = 0.0
         for t in range(steps):
             for s in range(paths):
@@ -270,16 +274,16 @@ def _solve(sums: Float, allowed: float, raised: Float) -> None:
     """
     odds = 1.0 / allowed - 1.0
     for s in range(len(raised)):
-        share = 1.0 / larger(sums[1, s], _TINY)
+        share = 1.0 / greater_of(sums[1, s], _TINY)
         mean, square, cube = sums[2, s] * share, sums[3, s] * share, sums[4, s] * share
-        variance = larger(square - mean * mean, 0.0)
+        variance = greater_of(square - mean * mean, 0.0)
         skew = cube - mean * (3.0 * square - 2.0 * mean * mean)
-        far = larger(mean + skew / larger(variance, _TINY), 0.0)
-        alone = sums[1, s] / larger(allowed * sums[0, s], _TINY) - mean
+        far = greater_of(mean + skew / greater_of(variance, _TINY), 0.0)
+        alone = sums[1, s] / greater_of(allowed * sums[0, s], _TINY) - mean
         reach = alone + far
         root = math.sqrt(reach * reach + 4.0 * variance)
         more = 2.0 * variance / (root + reach) if reach > 0.0 else 0.5 * (root - reach)
-        raised[s] = larger((alone + more) / odds, _TINY)
+        raised[s] = greater_of((alone + more) / odds, _TINY)
 
 
 @compiled
@@ -298,7 +302,7 @@ def _gap(loads: Loads, steps: int) -> float:
 
 
 @compiled
-def _turn(loads: Loads, first: int, end: int, raised: Float) -> None:
+def _newton_step(loads: Loads, first: int, end: int, raised: Float) -> None:
     """Bring rates, to the power of the steepness, to where the steps [first, end) miss what is allowed.
 
     Newton's method on the reciprocal of the misses, which is concave in that power: from below every turn comes nearer
@@ -311,14 +315,14 @@ def _turn(loads: Loads, first: int, end: int, raised: Float) -> None:
         for s in range(paths):
             here = loads.demand[t, s]
             load[s] = loads.powered[t, s] if here > most[s] else load[s]
-            most[s] = larger(here, most[s])
+            most[s] = greater_of(here, most[s])
             total[s] += here
     aim, alone, missed, slope = np.empty(paths), np.empty(paths), np.empty(paths), np.empty(paths)
     for s in range(paths):
-        aim[s] = larger(total[s] * loads.allowed, _TINY)
-        alone[s] = larger((most[s] / aim[s] - 1.0) / odds * load[s], _TINY)  # what the largest step needs
-        raised[s] = larger(alone[s], raised[s])
-    for _ in range(_MOST_TURNS):
+        aim[s] = greater_of(total[s] * loads.allowed, _TINY)
+        alone[s] = greater_of((most[s] / aim[s] - 1.0) / odds * load[s], _TINY)  # what the largest step needs
+        raised[s] = greater_of(alone[s], raised[s])
+    for _ in range(_MAX_NEWTON_STEPS):
         missed[:] = 0.0
         slope[:] = 0.0
         for t in range(first, end):
@@ -330,10 +334,10 @@ def _turn(loads: Loads, first: int, end: int, raised: Float) -> None:
         furthest = 0.0
         for s in range(paths):
             before = raised[s]
-            turn = missed[s] * (missed[s] / aim[s] - 1.0) / larger(odds * slope[s], _TINY)
-            raised[s] = larger(before + turn, alone[s])
-            furthest = larger(abs(raised[s] - before) / raised[s], furthest)
-        if furthest < _CLOSE:
+            turn = missed[s] * (missed[s] / aim[s] - 1.0) / greater_of(odds * slope[s], _TINY)
+            raised[s] = greater_of(before + turn, alone[s])
+            furthest = greater_of(abs(raised[s] - before) / raised[s], furthest)
+        if furthest < _NEWTON_TOLERANCE:
             break
 
 
@@ -360,19 +364,25 @@ def _rates_of(loads: Loads, raised: Float, rates: Float) -> None:
 # p being the steepness of `miss_curve`. With many requests that is 1 at every level.
 
 
-LEVELS: Final = 256  # evenly spread: a chance of one in a few hundred decides where little may be risked
-CLUMP: Final = 2.0  # requests that miss together
-_APART, _TURN = 101, 67  # levels by which neighbouring paths, and the draws of a path, differ
-_LEAST: Final = 1e-9  # of a tolerance
+# Quantile levels of a tolerance, evenly spread; small risks are decided by one level in a few hundred.
+TOLERANCE_LEVELS: Final = 256
+# Requests that miss together.
+CLUMP: Final = 2.0
+# Levels by which neighbouring paths, and the draws of one path, differ.
+_PATH_LEVEL_STRIDE, _DRAW_LEVEL_STRIDE = 101, 67
+# Smallest tolerance, as a share of requests.
+_MIN_TOLERANCE: Final = 1e-9
 _LEAST_LOG_SHAPE, _MOST_LOG_SHAPE, _SHAPES_PER_LOG = -1.0, 9.0, 8  # a shape is at least a half
 
 
 def _log_quantiles() -> Float:
     """Logarithms of a Gamma's quantiles in parts of its mean, [shape, level], shapes spread evenly in their logarithm.
 
-    The density of the logarithm is proportional to exp(shape t - exp(t)), smooth and without a pole.
+    The density of the logarithm is proportional to exp(shape t - exp(t)), smooth and without a pole. The table is
+    integrated here, because `scipy.special.gammaincinv` would add a dependency of 100 MB to the worker, a slower start,
+    and other bits of every plan, while the error of this table is below 1e-4.
     """
-    levels = (np.arange(LEVELS) + 0.5) / LEVELS
+    levels = (np.arange(TOLERANCE_LEVELS) + 0.5) / TOLERANCE_LEVELS
     num_shapes = round((_MOST_LOG_SHAPE - _LEAST_LOG_SHAPE) * _SHAPES_PER_LOG) + 1
     rows = []
     for shape in np.exp(np.linspace(_LEAST_LOG_SHAPE, _MOST_LOG_SHAPE, num_shapes)):
@@ -388,43 +398,47 @@ _LOG_QUANTILES: Final = _log_quantiles()
 
 
 @compiled
-def lucks(requests: float, allowed: float, steepness: int) -> Float:
-    """By what a load's need is multiplied at each level [LEVELS], most first.
+def poisson_tolerances(requests: float, allowed: float, steepness: int) -> Float:
+    """The Poisson-Gamma tolerances of a window, as factors on the required replicas, [TOLERANCE_LEVELS], largest first.
+
+    A window with few requests misses more or less of them by chance. Each scenario draws a tolerance: the expected miss
+    ratio above which its window counts as missed.
 
     Args:
         requests: expected in the window.
         allowed: share of them that may miss.
     """
-    found = np.ones(LEVELS)
+    factors = np.ones(TOLERANCE_LEVELS)
     shape = allowed * requests / CLUMP + 0.5
-    place = (math.log(shape) - _LEAST_LOG_SHAPE) * _SHAPES_PER_LOG
-    if requests <= 0.0 or place > len(_LOG_QUANTILES) - 2:
-        return found
-    low = int(place)
-    share = place - low
+    position = (math.log(shape) - _LEAST_LOG_SHAPE) * _SHAPES_PER_LOG
+    if requests <= 0.0 or position > len(_LOG_QUANTILES) - 2:
+        return factors
+    low = int(position)
+    share = position - low
     mean, odds = shape * CLUMP / requests, odds_against(allowed)
-    for k in range(LEVELS):
+    for k in range(TOLERANCE_LEVELS):
         log_part = _LOG_QUANTILES[low, k] * (1.0 - share) + _LOG_QUANTILES[low + 1, k] * share
-        tolerance = min(max(mean * math.exp(log_part), _LEAST), MOST_ALLOWED)
-        found[k] = ((1.0 / tolerance - 1.0) / odds) ** (1.0 / steepness)
-    return found
+        tolerance = min(max(mean * math.exp(log_part), _MIN_TOLERANCE), MOST_ALLOWED)
+        factors[k] = ((1.0 / tolerance - 1.0) / odds) ** (1.0 / steepness)
+    return factors
 
 
 @compiled
 def level_of(future: int, repeat: int) -> int:
     """The level that a future, its path's draw of this number, is dealt: far from its neighbours', for paths may be in
     an order, and from those of its path's other draws."""
-    return (future * _APART + repeat * _TURN) % LEVELS
+    return (future * _PATH_LEVEL_STRIDE + repeat * _DRAW_LEVEL_STRIDE) % TOLERANCE_LEVELS
 
 
 Float = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
 _ROUNDING: Final = 1.0 - 1e-9  # a rate that fills a whole number of replicas needs no more than those
-_MOST: Final = 1e12
+# Largest number of replicas that is computed.
+_MAX_RATE: Final = 1e12
 
 
-class Needs(NamedTuple):
+class RequiredReplicas(NamedTuple):
     """Of the futures [V] of one workload: fewest replicas within the bounds searched, one above where none suffices.
 
     Attributes:
@@ -442,60 +456,60 @@ class Needs(NamedTuple):
     load_now: Float
 
 
-def no_needs(draws: int) -> Needs:
+def empty_requirements(draws: int) -> RequiredReplicas:
     """Room for the needs of so many futures."""
     whole = [np.empty(draws, np.int32) for _ in range(3)]
-    return Needs(whole[0], whole[1], whole[2], np.empty(draws), np.empty(draws))
+    return RequiredReplicas(whole[0], whole[1], whole[2], np.empty(draws), np.empty(draws))
 
 
 @compiled
-def rates_needed(place: Place, leads: int) -> tuple[Float, Float, Float]:
+def rates_needed(scenario: Scenario, leads: int) -> tuple[Float, Float, Float]:
     """Rates [leads, S] with which no step is late, by lead time, and the sums of demand [leads + window, S].
 
     The first: in the window, from an empty queue at its start on. The second: from now to the window's end, the
     queue there is now included, except for its own wait at the very start.
     """
-    demand, paths, window = place.demand, place.demand.shape[1], place.window
+    demand, paths, window = scenario.demand, scenario.demand.shape[1], scenario.window
     end = leads - 1 + window
     total = np.zeros((end + 1, paths))
     within, now = np.empty((end, paths)), np.empty((leads, paths))
     for t in range(end):
         for s in range(paths):
             total[t + 1, s] = total[t, s] + demand[t, s]
-            within[t, s] = demand[t, s] / (1.0 + place.wait)
+            within[t, s] = demand[t, s] / (1.0 + scenario.wait)
     # All intervals of steps within [t, t + k) are the whole of it, or lie in its first or its last k - 1 steps.
     for k in range(2, window + 1):
-        share = 1.0 / (k + place.wait)
+        share = 1.0 / (k + scenario.wait)
         for t in range(end - k + 1):
             for s in range(paths):
-                rate = larger(within[t, s], (total[t + k, s] - total[t, s]) * share)
-                within[t, s] = larger(rate, within[t + 1, s])
+                rate = greater_of(within[t, s], (total[t + k, s] - total[t, s]) * share)
+                within[t, s] = greater_of(rate, within[t + 1, s])
     worst = np.zeros(paths)
     for t in range(end):
-        share = 1.0 / (t + 1 + place.wait)
+        share = 1.0 / (t + 1 + scenario.wait)
         for s in range(paths):
-            worst[s] = larger(worst[s], (total[t + 1, s] + place.backlog) * share)
+            worst[s] = greater_of(worst[s], (total[t + 1, s] + scenario.backlog) * share)
         lead = t + 1 - window
         if lead < 0:
             continue
         for i in range(1, lead):  # what begins later is no longer than the window
-            share = 1.0 / (t + 1 - i + place.wait)
+            share = 1.0 / (t + 1 - i + scenario.wait)
             for s in range(paths):
-                worst[s] = larger(worst[s], (total[t + 1, s] - total[i, s]) * share)
+                worst[s] = greater_of(worst[s], (total[t + 1, s] - total[i, s]) * share)
         for s in range(paths):
-            worst[s] = larger(worst[s], within[lead, s])
+            worst[s] = greater_of(worst[s], within[lead, s])
         now[lead] = worst
     return within[:leads], now, total
 
 
 @compiled
-def queues_at_lead(place: Place, serves: Float, lead_steps: Whole, leads: int, queue: Float) -> None:
+def queues_at_lead(scenario: Scenario, serves: Float, lead_steps: Whole, leads: int, queue: Float) -> None:
     """The queues [S] when a replica commanded now would begin to serve, if none is given up; one draw per path."""
-    queue[:] = place.backlog
+    queue[:] = scenario.backlog
     for t in range(leads - 1):
-        serving = float(place.ready + place.arrived[t])
+        serving = float(scenario.ready + scenario.arrived[t])
         for s in range(len(queue)):
-            after = larger(queue[s] + place.demand[t, s] - serving * serves[s], 0.0)
+            after = greater_of(queue[s] + scenario.demand[t, s] - serving * serves[s], 0.0)
             queue[s] = after if lead_steps[s] > t else queue[s]
 
 
@@ -503,29 +517,39 @@ def queues_at_lead(place: Place, serves: Float, lead_steps: Whole, leads: int, q
 def replicas_for(rate: float, share: float) -> int:
     """`share` is the part of a replica that a request per second takes."""
     filled = rate * share
-    return math.ceil(filled) if filled < _MOST else int(_MOST)
+    return math.ceil(filled) if filled < _MAX_RATE else int(_MAX_RATE)
 
 
 @compiled
-def row_needs(place: Place, capacity: Float, lead_steps: Whole, luck: Float, low: int, high: int, needs: Needs) -> None:
-    """Needs of the futures of one row into the first V places of `needs`.
+def required_replicas(
+    scenario: Scenario,
+    capacity: Float,
+    lead_steps: Whole,
+    tolerances: Float,
+    low: int,
+    high: int,
+    required: RequiredReplicas,
+) -> None:
+    """Needs of the futures of one row into the first V places of `required`.
 
     Args:
         capacity: [V], requests/s of one replica; future v takes path v % S.
         lead_steps: [V].
-        luck: of `counted_misses.lucks`, by level.
+        tolerances: [LEVELS], factors of `poisson_tolerances`.
     """
-    queue_needs(place, capacity * headroom(place.slack, place.steepness), lead_steps, low, high, needs)
-    load_needs(place, capacity, lead_steps, low, needs)
-    commanded, paths = place.ready + place.pending, place.demand.shape[1]
+    queue_requirements(
+        scenario, capacity * headroom(scenario.slack, scenario.steepness), lead_steps, low, high, required
+    )
+    load_requirements(scenario, capacity, lead_steps, low, required)
+    commanded, paths = scenario.ready + scenario.pending, scenario.demand.shape[1]
     for repeat in range(len(capacity) // paths):
         for v in range(repeat * paths, (repeat + 1) * paths):
-            share = luck[level_of(v, repeat)] * _ROUNDING
-            count = replicas_for(needs.load_now[v], share)
+            share = tolerances[level_of(v, repeat)] * _ROUNDING
+            count = replicas_for(required.load_now[v], share)
             if count >= commanded:
-                count = max(commanded, replicas_for(needs.load[v], share))
+                count = max(commanded, replicas_for(required.load[v], share))
             count = min(max(count, low), high + 1)
-            needs.kept[v], needs.missed[v] = max(needs.queue[v], count), max(needs.missed[v], count)
+            required.kept[v], required.missed[v] = max(required.queue[v], count), max(required.missed[v], count)
 
 
 @compiled
@@ -538,47 +562,51 @@ def leads_of(lead_steps: Whole) -> int:
 
 
 @compiled
-def load_needs(place: Place, capacity: Float, lead_steps: Whole, low: int, needs: Needs) -> None:
+def load_requirements(
+    scenario: Scenario, capacity: Float, lead_steps: Whole, low: int, required: RequiredReplicas
+) -> None:
     """What the load of every future needs, in parts of a replica."""
-    paths, commanded = place.demand.shape[1], place.ready + place.pending
+    paths, commanded = scenario.demand.shape[1], scenario.ready + scenario.pending
     leads = leads_of(lead_steps)
     asked = np.zeros(leads, np.bool_)
     for lead in lead_steps:
         asked[lead] = True
-    loads = loads_of(place.demand, leads - 1 + place.window, place.slack, place.steepness)
-    inside, since_now = load_rates(loads, place.window, asked, low < commanded)
+    loads = loads_of(scenario.demand, leads - 1 + scenario.window, scenario.slack, scenario.steepness)
+    inside, since_now = load_rates(loads, scenario.window, asked, low < commanded)
     for first in range(0, len(capacity), paths):
         for s in range(paths):
             v, lead = first + s, lead_steps[first + s]
-            needs.load[v] = inside[lead, s] / capacity[v]
-            needs.load_now[v] = since_now[lead, s] / capacity[v]
+            required.load[v] = inside[lead, s] / capacity[v]
+            required.load_now[v] = since_now[lead, s] / capacity[v]
 
 
 @compiled
-def queue_needs(place: Place, serves: Float, lead_steps: Whole, low: int, high: int, needs: Needs) -> None:
+def queue_requirements(
+    scenario: Scenario, serves: Float, lead_steps: Whole, low: int, high: int, required: RequiredReplicas
+) -> None:
     """Replicas that keep the queue short, into `queue` and `missed`; `serves` [V] is what one works off, requests/s."""
-    queue, missed = needs.queue, needs.missed
-    paths, commanded = place.demand.shape[1], place.ready + place.pending
+    queue, missed = required.queue, required.missed
+    paths, commanded = scenario.demand.shape[1], scenario.ready + scenario.pending
     leads = leads_of(lead_steps)
-    within, now, total = rates_needed(place, leads)
+    within, now, total = rates_needed(scenario, leads)
     # The step that decides the largest rate holds at least a share 1 / (1 + wait) of the largest demand, so its
     # requests are more than the slack allows, if not very many steps share it.
-    strict = place.slack * place.window * (1.0 + place.wait) < _ROUNDING
-    plain = strict and place.pending == 0
-    quiet = plain and place.backlog == 0  # without a queue at the lead time nothing else is asked
+    strict = scenario.slack * scenario.window * (1.0 + scenario.wait) < _ROUNDING
+    plain = strict and scenario.pending == 0
+    quiet = plain and scenario.backlog == 0  # without a queue at the lead time nothing else is asked
     inherited = np.empty(paths)
     for first in range(0, len(serves), paths):
         these = slice(first, first + paths)
-        queues_at_lead(place, serves[these], lead_steps[these], leads, inherited)
+        queues_at_lead(scenario, serves[these], lead_steps[these], leads, inherited)
         for s in range(paths):
             v = first + s
             lead, left, share = lead_steps[v], inherited[s], _ROUNDING / serves[v]
-            tolerated = 0.0 if quiet else (total[lead + place.window, s] - total[lead, s]) * place.slack
+            tolerated = 0.0 if quiet else (total[lead + scenario.window, s] - total[lead, s]) * scenario.slack
             evenly, at_once, least = within[lead, s], within[lead, s], np.inf
             if left > 0:
-                tolerated = (total[lead + place.window, s] - total[lead, s]) * place.slack
-                evenly, at_once, least = rates_to_work_off(place, total, s, lead, left, within[lead, s])
-            if plain and place.backlog <= now[lead, s] * place.wait and least > tolerated:
+                tolerated = (total[lead + scenario.window, s] - total[lead, s]) * scenario.slack
+                evenly, at_once, least = rates_to_work_off(scenario, total, s, lead, left, within[lead, s])
+            if plain and scenario.backlog <= now[lead, s] * scenario.wait and least > tolerated:
                 need = replicas_for(now[lead, s], share)
                 up = need
                 if need >= commanded:
@@ -588,12 +616,12 @@ def queue_needs(place: Place, serves: Float, lead_steps: Whole, low: int, high: 
             else:
                 future = Future(s, serves[v], lead, left, tolerated)
                 rates = now[lead, s], within[lead, s], evenly, at_once
-                queue[v], missed[v] = need_of(place, future, rates, low, high, strict and least > tolerated)
+                queue[v], missed[v] = requirement_of(scenario, future, rates, low, high, strict and least > tolerated)
 
 
 @compiled
-def need_of(
-    place: Place, future: Future, rates: tuple[float, float, float, float], low: int, high: int, strict: bool
+def requirement_of(
+    scenario: Scenario, future: Future, rates: tuple[float, float, float, float], low: int, high: int, strict: bool
 ) -> tuple[int, int]:
     """Replicas that keep one future, and with which it is not missed.
 
@@ -604,49 +632,49 @@ def need_of(
     """
     now, within, evenly, at_once = rates
     lead, kappa, path = future.lead, future.serves, future.path
-    ready, pending, commanded = place.ready, place.pending, place.ready + place.pending
+    ready, pending, commanded = scenario.ready, scenario.pending, scenario.ready + scenario.pending
     settled = strict
-    if place.backlog > now * place.wait:
+    if scenario.backlog > now * scenario.wait:
         # The queue of now waits too long before anything else is late.
-        settled = settled and place.demand[0, path] > future.tolerated
-        now = place.backlog / place.wait
+        settled = settled and scenario.demand[0, path] > future.tolerated
+        now = scenario.backlog / scenario.wait
     share = _ROUNDING / kappa
     down, inside = replicas_for(now, share), replicas_for(within, share)
     up, up_at_once = max(commanded, replicas_for(evenly, share)), max(commanded, replicas_for(at_once, share))
     if settled and down <= (ready if pending > 0 else commanded - 1):
         up, up_at_once = down, down
-    elif place.arrived[lead] != place.arrived[-1]:
+    elif scenario.arrived[lead] != scenario.arrived[-1]:
         settled = False
     elif settled and pending > 0 and inside < commanded:
         # Fewer than commanded, more than serve now: the queue may begin before the pending ones are there.
-        settled = inside == down and place.backlog == 0
+        settled = inside == down and scenario.backlog == 0
         for t in range(lead):
-            settled = settled and place.demand[t, path] <= (ready + place.arrived[t]) * kappa
+            settled = settled and scenario.demand[t, path] <= (ready + scenario.arrived[t]) * kappa
         up, up_at_once = (down, down) if settled else (up, up_at_once)
     if settled:
         return min(max(up, low), high + 1), min(max(up_at_once, low), high + 1)
     most = max(min(up + pending, high + 1), low)
-    kept = fewest_that_serve(place, future, low, most, excused=True)
+    kept = min_replicas_that_serve(scenario, future, low, most, excused=True)
     most = max(min(up_at_once + pending, high + 1), kept)
-    return kept, fewest_that_serve(place, future, kept, most, excused=False)
+    return kept, min_replicas_that_serve(scenario, future, kept, most, excused=False)
 
 
 @compiled
 def rates_to_work_off(
-    place: Place, total: Float, path: int, lead: int, inherited: float, within: float
+    scenario: Scenario, total: Float, path: int, lead: int, inherited: float, within: float
 ) -> tuple[float, float, float]:
     """Rates with which no step of the window is late: the inherited queue due evenly over the window, or at once.
 
     And the least demand of a step in it, requests/s. `within` is the rate without that queue.
     """
-    evenly, at_once, least = within, larger(within, inherited / place.wait), np.inf
-    due = inherited / place.window
-    for k in range(1, place.window + 1):
+    evenly, at_once, least = within, greater_of(within, inherited / scenario.wait), np.inf
+    due = inherited / scenario.window
+    for k in range(1, scenario.window + 1):
         requests = total[lead + k, path] - total[lead, path]
-        share = 1.0 / (k + place.wait)
-        evenly = larger(evenly, (due * k + requests) * share)
-        at_once = larger(at_once, (inherited + requests) * share)
-        here = place.demand[lead + k - 1, path]
+        share = 1.0 / (k + scenario.wait)
+        evenly = greater_of(evenly, (due * k + requests) * share)
+        at_once = greater_of(at_once, (inherited + requests) * share)
+        here = scenario.demand[lead + k - 1, path]
         least = here if here < least else least  # noqa: FURB136
     return evenly, at_once, least
 
@@ -656,7 +684,8 @@ def rates_to_work_off(
 # Loads are raised to the power of the curve of misses once, so that a count costs one division per future.
 
 
-_BEHIND: Final = 0.5  # share of requests that is counted at least where replicas fall behind
+# Smallest expected miss ratio of a scenario whose queue is too long.
+_FALLING_BEHIND_MISS_RATIO: Final = 0.5
 
 
 class ExpectedMisses(NamedTuple):
@@ -679,14 +708,14 @@ class ExpectedMisses(NamedTuple):
 
 
 @compiled
-def expected_misses(needs: Needs, first: int, end: int, allowed: float, steepness: int) -> ExpectedMisses:
+def expected_misses(required: RequiredReplicas, first: int, end: int, allowed: float, steepness: int) -> ExpectedMisses:
     """Of the needs of futures first..end - 1."""
     draws = end - first
-    alone, now = needs.load[first:end], needs.load_now[first:end]
+    alone, now = required.load[first:end], required.load_now[first:end]
     load, load_now = np.empty(draws), np.empty(draws)
     largest = 0.0
     for v in range(draws):
-        largest = larger(now[v], largest)
+        largest = greater_of(now[v], largest)
     scale = 1.0 / largest if largest > 0.0 else 0.0
     part, differ = np.empty(draws), False
     for v in range(draws):
@@ -695,11 +724,11 @@ def expected_misses(needs: Needs, first: int, end: int, allowed: float, steepnes
     raise_all(part, steepness, load)
     if differ:
         for v in range(draws):
-            part[v] = larger(now[v], alone[v]) * scale
+            part[v] = greater_of(now[v], alone[v]) * scale
         raise_all(part, steepness, load_now)
     else:
         load_now[:] = load
-    return ExpectedMisses(load, load_now, needs.queue[first:end], largest, odds_against(allowed), steepness)
+    return ExpectedMisses(load, load_now, required.queue[first:end], largest, odds_against(allowed), steepness)
 
 
 @compiled
@@ -713,8 +742,8 @@ def expected_share(expected: ExpectedMisses, count: int, commanded: int) -> floa
     loads = expected.load_now if count < commanded else expected.load
     enough, shares = np.int32(count), np.empty(len(loads))
     for v in range(len(loads)):
-        least = _BEHIND if expected.queue[v] > enough else 0.0
-        shares[v] = larger(share_missed(loads[v], served, expected.odds), least)
+        least = _FALLING_BEHIND_MISS_RATIO if expected.queue[v] > enough else 0.0
+        shares[v] = greater_of(share_missed(loads[v], served, expected.odds), least)
     return float(_sum(shares) / len(loads))
 
 

@@ -1,8 +1,13 @@
-"""The fewest replicas whose P(miss) is at most epsilon, and the risks of the counts around it.
+"""The chance-constrained search: the fewest replicas whose P(miss) is at most epsilon, and the risks around it.
 
-Every demand path is followed under draws of capacity and lead time. The needs of these futures say at once what every
-count risks: all counts share their random numbers. The first thousand draws decide, unless more of them could change
-the answer; which paths there are is settled by the forecast, so that their spread is stated and not drawn away.
+It is a sample-average approximation with common random numbers. Every demand path is combined with draws of capacity
+and lead time, and each of these scenarios yields the replicas it requires. The empirical tail of the requirements is
+the risk of every count at once. The first thousand draws decide, unless more draws could change the answer. The number
+of paths is that of the forecast, so their spread enters the stated standard error.
+
+Source: A. J. Kleywegt, A. Shapiro, T. Homem-de-Mello, "The sample average approximation method for stochastic discrete
+optimization", SIAM Journal on Optimization 2002; P. Glasserman, "Monte Carlo methods in financial engineering",
+chapter 4, for strata and common random numbers.
 """
 
 from __future__ import annotations
@@ -14,28 +19,28 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model.capacity.draws import capacity_strata, lead_strata, orders
+from model.capacity.draws import capacity_strata, lead_strata, strata_order
 from model.compiled import compiled
 from model.planning.queue_kernel import (
     ExpectedMisses,
-    Needs,
-    Place,
+    RequiredReplicas,
+    Scenario,
+    empty_requirements,
     expected_misses,
     expected_share,
-    lucks,
-    no_needs,
-    row_needs,
+    poisson_tolerances,
+    required_replicas,
 )
 
-# What the search for a count is asked, and what it answers, as arrays over B workloads.
+# The question of the search and its answer, as arrays over B workloads.
 
 
 GROUNDS: Final = ("chance_constrained", "recovery", "maximum", "trial")
 TRIAL: Final = GROUNDS.index("trial")
 
 
-class Outlook(NamedTuple):
-    """B workloads at their origins, with everything a draw of their futures needs.
+class PlanProblem(NamedTuple):
+    """B workloads at their origins, with everything that draws of their scenarios need.
 
     Attributes:
         demand: float32 [R, H, S], requests/s of each step on each path, of these and perhaps other rows.
@@ -56,10 +61,10 @@ class Outlook(NamedTuple):
         ttft_s, objective: float64 [B].
         low, high: int64 [B], inclusive bounds of the replica count.
         epsilon: float64 [B], risks allowed.
-        bearable: float64 [B], shares of requests that may be expected to miss.
-        doubt: float64 [B], part of the capacities believed possible, from the least on, that a trial leaves out.
-        untroubled: float64 [B], replicas from which on nothing is remembered to have missed at the load of each:
-            fewer are not tried.
+        max_expected_miss_ratio: float64 [B], largest expected share of requests that miss.
+        exploration: float64 [B], part of the capacities believed possible, from the least on, that a trial leaves out.
+        min_replicas_without_known_misses: float64 [B], replicas from which on no misses are known at the load of
+            each; fewer are not explored.
         on_trial: bool [B], whether the replicas commanded are those that the last plan tried.
         others: int64 [B, E], more counts whose risk is wanted; negative = none.
         seeds: int64 [B, 2], which path meets which draw.
@@ -88,9 +93,9 @@ class Outlook(NamedTuple):
     low: Whole
     high: Whole
     epsilon: Float
-    bearable: Float
-    doubt: Float
-    untroubled: Float
+    max_expected_miss_ratio: Float
+    exploration: Float
+    min_replicas_without_known_misses: Float
     on_trial: NDArray[np.bool_]
     others: Whole
     seeds: Whole
@@ -98,7 +103,7 @@ class Outlook(NamedTuple):
     step_s: float
 
 
-class Chances(NamedTuple):
+class PlanSolution(NamedTuple):
     """What the futures say, row by row.
 
     Attributes:
@@ -128,27 +133,27 @@ class Chances(NamedTuple):
     trial: Float
 
 
-# What the needs of futures say of replica counts: how many need more, and the fewest that suffice.
+# The empirical tail of the required replicas.
 
 
 Counts = NDArray[np.int32]
 
 
 @compiled
-def over(needs: Counts, count: int) -> int:
-    """How many futures need more than `count` replicas."""
+def num_exceeding(required: Counts, count: int) -> int:
+    """The number of scenarios that require more than `count` replicas."""
     enough, total = np.int32(count), np.int32(0)
-    for need in needs:
+    for need in required:
         total = np.int32(total + (need > enough))
     return int(total)
 
 
 @compiled
-def fewest(needs: Counts, low: int, high: int, epsilon: float) -> int:
-    """The fewest of low..high + 1 replicas that at most a share epsilon of the futures needs more than."""
+def min_replicas_for_risk(required: Counts, low: int, high: int, epsilon: float) -> int:
+    """The fewest of low..high + 1 replicas that at most a share epsilon of the scenarios exceeds."""
     while low <= high:
         middle = (low + high) // 2
-        if over(needs, middle) / len(needs) > epsilon:
+        if num_exceeding(required, middle) / len(required) > epsilon:
             low = middle + 1
         else:
             high = middle - 1
@@ -156,17 +161,17 @@ def fewest(needs: Counts, low: int, high: int, epsilon: float) -> int:
 
 
 @compiled
-def risk_of(needs: Counts, paths: int, count: int) -> tuple[float, float, float]:
+def risk_of(required: Counts, paths: int, count: int) -> tuple[float, float, float]:
     """P(need > count), its standard error over paths, and the part of that which more draws per path would remove.
 
     Futures on one demand path are not independent. Where no spread is seen the error is that of a single miss.
     """
-    draws = len(needs)
+    draws = len(required)
     repeats = draws // paths
     hits = np.zeros(paths, np.int32)
     enough = np.int32(count)
     for first in range(0, draws, paths):
-        these = needs[first : first + paths]
+        these = required[first : first + paths]
         for s in range(paths):
             hits[s] += these[s] > enough
     total, squares = 0, 0
@@ -183,26 +188,33 @@ def risk_of(needs: Counts, paths: int, count: int) -> tuple[float, float, float]
 Float = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
-_FIRST_DRAWS: Final = 1024  # of every row; the rest only where the answer is in doubt
-_BESIDE: Final = 2  # counts on either side of the answer whose risk is stated
-_LITTLE: Final = 10  # one in so many replicas more, or one, is little to pay for keeping the stated risk
-_TO_STAY: Final = 2.0  # times the bearable share, for the count in force
-_TO_LEAVE: Final = 0.5  # and for one below it
-_SURE: Final = 1.0  # errors of independent draws from epsilon at which it is not; draws spread evenly err by half
-_MATTERS: Final = 0.5  # part of the whole standard error from which on that of the draws is worth reducing
+# Draws of every row; more are made only where they could change the answer.
+_FIRST_DRAWS: Final = 1024
+# Counts on either side of the answer whose risk is stated.
+_NEIGHBOUR_COUNTS: Final = 2
+# Replicas per extra replica that may be spent to keep the stated risk; at least one is.
+_EXTRA_REPLICAS_DIVISOR: Final = 10
+# Factor on the allowed expected miss ratio for the commanded count, so that the count changes only for a reason.
+_STAY_MISS_FACTOR: Final = 2.0
+# Factor on the allowed expected miss ratio for counts below the commanded one.
+_SHRINK_MISS_FACTOR: Final = 0.5
+# Distance from epsilon, in standard errors of the draws, below which more draws are made; strata halve the error.
+_DOUBT_STDERRS: Final = 1.0
+# Smallest share of the draws in the whole standard error at which more draws are worthwhile.
+_MIN_DRAWN_STDERR_RATIO: Final = 0.5
 
 
-def chances(outlook: Outlook, max_draws: int) -> Chances:
+def solve(problem: PlanProblem, max_draws: int) -> PlanSolution:
     """Choose the count of every row.
 
     Args:
         max_draws: futures per row, at most; at least one per path.
     """
-    rows, paths = len(outlook.row), outlook.demand.shape[2]
+    rows, paths = len(problem.row), problem.demand.shape[2]
     most = paths * max(max_draws // paths, 1)
     first = min(paths * max(_FIRST_DRAWS // paths, 1), most)
-    width = 2 * _BESIDE + 1 + 3 * outlook.others.shape[1]
-    found = Chances(
+    width = 2 * _NEIGHBOUR_COUNTS + 1 + 3 * problem.others.shape[1]
+    solution = PlanSolution(
         replicas=np.zeros(rows, np.int64),
         ground=np.zeros(rows, np.int64),
         kept=np.zeros(rows, np.int64),
@@ -213,47 +225,55 @@ def chances(outlook: Outlook, max_draws: int) -> Chances:
         shares=np.zeros((rows, width)),
         trial=np.full((rows, 4), np.nan),
     )
-    _solve(outlook, first, *orders(first, paths), most, *orders(most, paths), no_needs(most), found)
-    return found
+    _solve_rows(
+        problem,
+        first,
+        *strata_order(first, paths),
+        most,
+        *strata_order(most, paths),
+        empty_requirements(most),
+        solution,
+    )
+    return solution
 
 
 @compiled
-def _solve(
-    outlook: Outlook,
+def _solve_rows(
+    problem: PlanProblem,
     first: int,
     first_capacity: Whole,
     first_lead: Whole,
     most: int,
     most_capacity: Whole,
     most_lead: Whole,
-    needs: Needs,
-    found: Chances,
+    required: RequiredReplicas,
+    solution: PlanSolution,
 ) -> None:
-    for b in range(len(outlook.row)):
-        demand = _demand(outlook, b)
+    for b in range(len(problem.row)):
+        demand = _demand(problem, b)
         draws = first
-        requests = demand.mean() * outlook.per_unit[b] * outlook.window_steps * outlook.step_s
-        luck = lucks(requests, 1.0 - outlook.objective[b], outlook.steepness[b])
-        _needs(outlook, b, demand, luck, first, first_capacity, first_lead, needs)
-        expected = _expected(outlook, b, needs, 0, first)
-        doubtful = _choose(outlook, b, needs, expected, first, found)
+        requests = demand.mean() * problem.per_unit[b] * problem.window_steps * problem.step_s
+        tolerances = poisson_tolerances(requests, 1.0 - problem.objective[b], problem.steepness[b])
+        _compute_requirements(problem, b, demand, tolerances, first, first_capacity, first_lead, required)
+        expected = _expected(problem, b, required, 0, first)
+        doubtful = _choose(problem, b, required, expected, first, solution)
         if doubtful and most > first:
             draws = most
-            _needs(outlook, b, demand, luck, most, most_capacity, most_lead, needs)
-            expected = _expected(outlook, b, needs, 0, most)
-            _choose(outlook, b, needs, expected, most, found)
-        _try_fewer(outlook, b, needs, draws, found)
-        _state_risks(outlook, b, needs, expected, draws, found)
+            _compute_requirements(problem, b, demand, tolerances, most, most_capacity, most_lead, required)
+            expected = _expected(problem, b, required, 0, most)
+            _choose(problem, b, required, expected, most, solution)
+        _explore_fewer(problem, b, required, draws, solution)
+        _state_risks(problem, b, required, expected, draws, solution)
 
 
 @compiled
-def _demand(outlook: Outlook, b: int) -> Float:
+def _demand(problem: PlanProblem, b: int) -> Float:
     """Requests/s [H, S] of one row; which path meets which draw is the row's own."""
-    paths, horizon = outlook.demand.shape[2], outlook.horizon[b]
+    paths, horizon = problem.demand.shape[2], problem.horizon[b]
     demand = np.empty((horizon, paths))
-    shift = outlook.seeds[b, 0] % paths
+    shift = problem.seeds[b, 0] % paths
     for t in range(horizon):
-        rates = outlook.demand[outlook.row[b], t]
+        rates = problem.demand[problem.row[b], t]
         for s in range(paths - shift):
             rate = rates[s + shift]
             demand[t, s] = rate if rate > 0 else 0.0
@@ -264,133 +284,156 @@ def _demand(outlook: Outlook, b: int) -> Float:
 
 
 @compiled
-def _needs(
-    outlook: Outlook,
+def _compute_requirements(
+    problem: PlanProblem,
     b: int,
     demand: Float,
-    luck: Float,
+    tolerances: Float,
     draws: int,
     order: Whole,
     lead_order: Whole,
-    needs: Needs,
+    required: RequiredReplicas,
 ) -> None:
     """Needs of the row's futures under this many draws."""
-    paths, window = demand.shape[1], outlook.window_steps
-    table = outlook.student[b]
-    capacities = capacity_strata(draws, outlook.log_first[b], outlook.spacing, outlook.cumulative[b])
+    paths, window = demand.shape[1], problem.window_steps
+    table = problem.student[b]
+    capacities = capacity_strata(draws, problem.log_first[b], problem.spacing, problem.cumulative[b])
     leads = lead_strata(
         draws,
-        outlook.location[b],
-        outlook.scale[b],
-        outlook.values[table],
-        outlook.probabilities[table],
-        outlook.delay_s,
-        outlook.step_s,
-        outlook.horizon[b] - window,
+        problem.location[b],
+        problem.scale[b],
+        problem.values[table],
+        problem.probabilities[table],
+        problem.delay_s,
+        problem.step_s,
+        problem.horizon[b] - window,
     )
     capacity, lead_steps = np.empty(draws), np.empty(draws, np.int64)
-    shift = outlook.seeds[b, 1] % paths
+    shift = problem.seeds[b, 1] % paths
     for first in range(0, draws, paths):
         these, others = order[first : first + paths], lead_order[first : first + paths]
         for s in range(paths):
             capacity[first + s] = capacities[these[s]]
             lead_steps[first + s] = leads[others[s + shift if s + shift < paths else s + shift - paths]]
-    place = Place(
+    scenario = Scenario(
         demand,
-        outlook.ready[b],
-        outlook.pending[b],
-        outlook.arrived[b, : outlook.horizon[b]],
-        outlook.waiting[b] / outlook.step_s,
-        outlook.ttft_s[b] / outlook.step_s,
-        1.0 - outlook.objective[b],
+        problem.ready[b],
+        problem.pending[b],
+        problem.arrived[b, : problem.horizon[b]],
+        problem.waiting[b] / problem.step_s,
+        problem.ttft_s[b] / problem.step_s,
+        1.0 - problem.objective[b],
         window,
-        outlook.steepness[b],
+        problem.steepness[b],
     )
-    row_needs(place, capacity, lead_steps, luck, outlook.low[b], outlook.high[b], needs)
+    required_replicas(scenario, capacity, lead_steps, tolerances, problem.low[b], problem.high[b], required)
 
 
 @compiled
-def _choose(outlook: Outlook, b: int, needs: Needs, expected: ExpectedMisses, draws: int, found: Chances) -> bool:
+def _choose(
+    problem: PlanProblem,
+    b: int,
+    required: RequiredReplicas,
+    expected: ExpectedMisses,
+    draws: int,
+    solution: PlanSolution,
+) -> bool:
     """Choose the row's count; whether more draws might change it."""
-    paths = outlook.demand.shape[2]
-    low, high, epsilon = outlook.low[b], outlook.high[b], outlook.epsilon[b]
-    kept, missed = needs.kept[:draws], needs.missed[:draws]
-    enough = fewest(kept, low, high, epsilon)
-    while enough <= high and _share(outlook, b, expected, enough) > _bearable(outlook, b, enough):
+    paths = problem.demand.shape[2]
+    low, high, epsilon = problem.low[b], problem.high[b], problem.epsilon[b]
+    kept, missed = required.kept[:draws], required.missed[:draws]
+    enough = min_replicas_for_risk(kept, low, high, epsilon)
+    while enough <= high and _expected_miss_ratio(problem, b, expected, enough) > _max_expected_miss_ratio(
+        problem, b, enough
+    ):
         enough += 1
     if enough > high:
         chosen, ground = high, 2
     else:
         chosen, ground = enough, 1
-        for count in range(enough, min(enough + max(1, enough // _LITTLE), high) + 1):
-            if over(missed, count) / draws <= epsilon:
+        for count in range(enough, min(enough + max(1, enough // _EXTRA_REPLICAS_DIVISOR), high) + 1):
+            if num_exceeding(missed, count) / draws <= epsilon:
                 chosen, ground = count, 0
                 break
-    found.replicas[b], found.ground[b], found.kept[b] = chosen, ground, min(enough, high)
+    solution.replicas[b], solution.ground[b], solution.kept[b] = chosen, ground, min(enough, high)
     for count in range(max(enough - 1, low), chosen + 1):
         for asked in (kept, missed):
             p, stderr, drawn = risk_of(asked, paths, count)
-            if abs(p - epsilon) < _SURE * drawn and drawn > _MATTERS * stderr:
+            if abs(p - epsilon) < _DOUBT_STDERRS * drawn and drawn > _MIN_DRAWN_STDERR_RATIO * stderr:
                 return True
     return False
 
 
 @compiled
-def _bearable(outlook: Outlook, b: int, count: int) -> float:
+def _max_expected_miss_ratio(problem: PlanProblem, b: int, count: int) -> float:
     """Share that may be expected to miss with `count`: a move must be worth it, for both ways cost a start."""
-    commanded = outlook.ready[b] + outlook.pending[b]
+    commanded = problem.ready[b] + problem.pending[b]
     if count == commanded:
-        return float(outlook.bearable[b] * _TO_STAY)
-    return float(outlook.bearable[b] * (_TO_LEAVE if count < commanded else 1.0))
+        return float(problem.max_expected_miss_ratio[b] * _STAY_MISS_FACTOR)
+    return float(problem.max_expected_miss_ratio[b] * (_SHRINK_MISS_FACTOR if count < commanded else 1.0))
 
 
 @compiled
-def _try_fewer(outlook: Outlook, b: int, needs: Needs, draws: int, found: Chances) -> None:
+def _explore_fewer(
+    problem: PlanProblem, b: int, required: RequiredReplicas, draws: int, solution: PlanSolution
+) -> None:
     """Give a replica up that would not be missed if replicas carry no less than is hoped for, or go on without it.
 
     Not where misses are remembered of such a load, for there the doubt is knowledge; and what was not tried before is
     not begun where more replicas are wanted than there are. Futures stand in the order of their capacities, path by
     path, so that those of larger ones are the last.
     """
-    paths, low = outlook.demand.shape[2], outlook.low[b]
-    commanded, wanted = outlook.ready[b] + outlook.pending[b], found.replicas[b]
-    begins = wanted == commanded and outlook.pending[b] == 0
-    goes_on = outlook.on_trial[b] and wanted == commanded + 1
+    paths, low = problem.demand.shape[2], problem.low[b]
+    commanded, wanted = problem.ready[b] + problem.pending[b], solution.replicas[b]
+    begins = wanted == commanded and problem.pending[b] == 0
+    goes_on = problem.on_trial[b] and wanted == commanded + 1
     count, repeats = wanted - 1, draws // paths
-    left_out = int(outlook.doubt[b] * repeats)
-    if left_out == 0 or found.ground[b] != 0 or not (begins or goes_on) or count < max(low, outlook.untroubled[b]):
+    left_out = int(problem.exploration[b] * repeats)
+    if (
+        left_out == 0
+        or solution.ground[b] != 0
+        or not (begins or goes_on)
+        or count < max(low, problem.min_replicas_without_known_misses[b])
+    ):
         return
     first = left_out * paths
-    missed = needs.missed[first:draws]
-    share = _share(outlook, b, _expected(outlook, b, needs, first, draws), count)
+    missed = required.missed[first:draws]
+    share = _expected_miss_ratio(problem, b, _expected(problem, b, required, first, draws), count)
     p, stderr, _ = risk_of(missed, paths, count)
-    if p <= outlook.epsilon[b] and share <= _bearable(outlook, b, count):
-        found.replicas[b], found.ground[b] = count, TRIAL
-        found.trial[b, 0], found.trial[b, 1] = p, stderr
-        found.trial[b, 2], found.trial[b, 3] = share, left_out / repeats
+    if p <= problem.epsilon[b] and share <= _max_expected_miss_ratio(problem, b, count):
+        solution.replicas[b], solution.ground[b] = count, TRIAL
+        solution.trial[b, 0], solution.trial[b, 1] = p, stderr
+        solution.trial[b, 2], solution.trial[b, 3] = share, left_out / repeats
 
 
 @compiled
-def _expected(outlook: Outlook, b: int, needs: Needs, first: int, end: int) -> ExpectedMisses:
-    return expected_misses(needs, first, end, 1.0 - outlook.objective[b], outlook.steepness[b])
+def _expected(problem: PlanProblem, b: int, required: RequiredReplicas, first: int, end: int) -> ExpectedMisses:
+    return expected_misses(required, first, end, 1.0 - problem.objective[b], problem.steepness[b])
 
 
 @compiled
-def _share(outlook: Outlook, b: int, expected: ExpectedMisses, count: int) -> float:
-    return expected_share(expected, count, outlook.ready[b] + outlook.pending[b])
+def _expected_miss_ratio(problem: PlanProblem, b: int, expected: ExpectedMisses, count: int) -> float:
+    return expected_share(expected, count, problem.ready[b] + problem.pending[b])
 
 
 @compiled
-def _state_risks(outlook: Outlook, b: int, needs: Needs, expected: ExpectedMisses, draws: int, found: Chances) -> None:
+def _state_risks(
+    problem: PlanProblem,
+    b: int,
+    required: RequiredReplicas,
+    expected: ExpectedMisses,
+    draws: int,
+    solution: PlanSolution,
+) -> None:
     """Risks of the counts around the chosen one, of the others asked for and of those beside them."""
-    paths = outlook.demand.shape[2]
-    low, high, chosen = outlook.low[b], outlook.high[b], found.replicas[b]
-    counts = found.counts[b]
+    paths = problem.demand.shape[2]
+    low, high, chosen = problem.low[b], problem.high[b], solution.replicas[b]
+    counts = solution.counts[b]
     number = 0
-    for count in range(max(chosen - _BESIDE, low), min(chosen + _BESIDE, high) + 1):
+    for count in range(max(chosen - _NEIGHBOUR_COUNTS, low), min(chosen + _NEIGHBOUR_COUNTS, high) + 1):
         counts[number] = count
         number += 1
-    for other in outlook.others[b]:
+    for other in problem.others[b]:
         if other < 0:
             continue
         for beside in (-1, 0, 1):
@@ -402,10 +445,10 @@ def _state_risks(outlook: Outlook, b: int, needs: Needs, expected: ExpectedMisse
                 counts[number] = count
                 number += 1
     counts[:number].sort()
-    found.num_counts[b] = number
+    solution.num_counts[b] = number
     for k in range(number):
-        found.p_miss[b, k], found.stderr[b, k], _ = risk_of(needs.missed[:draws], paths, counts[k])
-        found.shares[b, k] = _share(outlook, b, expected, counts[k])
+        solution.p_miss[b, k], solution.stderr[b, k], _ = risk_of(required.missed[:draws], paths, counts[k])
+        solution.shares[b, k] = _expected_miss_ratio(problem, b, expected, counts[k])
 
 
 # The largest demand of a span of steps, path by path, and its quantiles.
@@ -422,10 +465,10 @@ def peak_quantiles(
     """
     ordered = np.sort(_peaks(demand, rows, first, end), axis=1)  # [B, S]
     most = ordered.shape[1] - 1
-    place = np.clip(np.asarray(levels) * (most + 2) - 1.0, 0.0, most)
-    low = place.astype(np.int64)
+    position = np.clip(np.asarray(levels) * (most + 2) - 1.0, 0.0, most)
+    low = position.astype(np.int64)
     below = ordered[:, low].astype(np.float64)
-    quantiles: Float = below + (place - low) * (ordered[:, np.minimum(low + 1, most)] - below)
+    quantiles: Float = below + (position - low) * (ordered[:, np.minimum(low + 1, most)] - below)
     return quantiles
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from agents.forecast.engine import Engine
 from agents.forecast.kernel import ForecastKernel
 from agents.forecast.scoring import ForecastScorer, NaiveBaseline
-from agents.forecast.workloads import KnownWorkloads
+from agents.forecast.workloads import PartitionWorkloads
 from infra.lab.bench.live_loop import LiveJob, LiveLoop, spec_of
 from infra.lab.bench.scale import Planning
 from model.inference import InferenceWorker
@@ -33,7 +33,7 @@ _FIRST_SLOT, _SLOTS, _BUSY, _MEASURED = 350_000_000, 150, 30, 8
 _FETCH = 1_024
 _STAGES = ("read", "close", "forecast", "decide")
 _PARTS = (
-    (ForecastKernel, "_take"), (KnownWorkloads, "_subject"), (InferenceWorker, "_run"), (Engine, "_plans"),
+    (ForecastKernel, "_take"), (PartitionWorkloads, "_subject"), (InferenceWorker, "_run"), (Engine, "_plans"),
     (Engine, "_forecasts"), (ForecastScorer, "settle"), (ForecastScorer, "offer"), (NaiveBaseline, "_forecast"),
 )  # fmt: skip
 

@@ -27,7 +27,7 @@ from agents.records import (
     WorkloadPlan,
 )
 from agents.workload.state import new_state
-from model.calibration.trust import Outlook
+from model.calibration.trust import PendingForecast
 from model.capacity.evidence import SlotEvidence
 from streams.config import StreamConfig
 from streams.pages.page import Counters, Page, SeriesState, WorkloadFacts
@@ -172,7 +172,7 @@ PLAN = PlanRecord(
             p_needed=0.25,
             slo_class="chat",
             classes=CLASS_RISKS,
-            outlook=Outlook(SLOT + 3, 1.0, 2.0, 3.0, 2.5),
+            outlook=PendingForecast(SLOT + 3, 1.0, 2.0, 3.0, 2.5),
         ),
         WorkloadPlan("prod/llm/gone", "retired", INPUTS),
     ),
@@ -243,7 +243,7 @@ def learned() -> CommitBody:
         state.lead.update(40.0 + slot % 11)
         state.budget.observe(end_ts_ms, 5 * load, 0.01 * (slot % 3))
         state.trust.observe(slot, load)
-        state.trust.expect(Outlook(slot + 4, load - 2, load, load + 2, load, "pool"))
+        state.trust.expect(PendingForecast(slot + 4, load - 2, load, load + 2, load, "pool"))
         evidence = SlotEvidence(end_ts_ms, 5.0, load, 0.01 * (slot % 3), 0.0, 6, 0, 0, 1.0, 0.99, residence_s=2.0)
         state.capacity.observe(evidence)
         counts = (ClassCounts("bulk", 40.0 * (slot - SLOT + 41), 44.0 * (slot - SLOT + 41)),)

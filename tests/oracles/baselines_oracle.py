@@ -15,15 +15,18 @@ from torch import Tensor
 from model.baselines.context import FilledContext, empty_paths, fill, row_uniforms
 from model.baselines.context_kernel import MIN_OBSERVED_RATIO, MIN_WINDOWS
 from model.baselines.ridge import (
+    FREEDOM_PER_WINDOW,
+    MAX_WIDENING,
+    MIN_CHI2_ROOT,
+    MIN_FREEDOM,
+    MIN_WIDENING,
     RidgeOptions,
     lag_order,
     normal_scores,
     probe_steps,
     reversal_factors,
 )
-from model.baselines.ridge_kernel import FREEDOM, LEAST_CHI2, LEAST_FREEDOM, NARROWEST, WIDEST
-from model.baselines.smoothing import RATES
-from model.baselines.smoothing_kernel import DAY_ROWS, MIN_DAY_OBSERVED, WITHIN
+from model.baselines.smoothing import DAY_ROWS, MIN_DAY_OBSERVED, RATE_TOLERANCE, RATES
 from model.contract import COARSE_STEP_MS, ContextBatch, take_rows
 
 # Every solve sees this many rows, padded: a row's bits cannot depend on the size of its batch.
@@ -268,11 +271,11 @@ def widening(freedom: Tensor, num_windows: int) -> Tensor:
     Returns:
         float32 [M, W].
     """
-    nu = (FREEDOM * freedom).clamp(min=LEAST_FREEDOM)[:, None]
+    nu = (FREEDOM_PER_WINDOW * freedom).clamp(min=MIN_FREEDOM)[:, None]
     tail = 2 / (9 * nu)
     z = normal_scores(num_windows, freedom.device)
-    chi2 = (1 - tail + z * tail.sqrt()).clamp(min=LEAST_CHI2) ** 3  # per degree of freedom
-    return chi2.rsqrt().clamp(NARROWEST, WIDEST).float()
+    chi2 = (1 - tail + z * tail.sqrt()).clamp(min=MIN_CHI2_ROOT) ** 3  # per degree of freedom
+    return chi2.rsqrt().clamp(MIN_WIDENING, MAX_WIDENING).float()
 
 
 # Exponential smoothing around the season.
@@ -328,7 +331,7 @@ def _levels(context: FilledContext, block: int, rates: Sequence[float]) -> Tenso
         return tried[0]
     valid = valid_windows(context.observed, 1, block)
     missed = torch.stack([_squared_errors(context.filled, levels, valid, block) for levels in tried])  # [K, B, N]
-    fastest = (missed <= WITHIN * missed.amin(0)).long().argmax(0)  # the first of equals
+    fastest = (missed <= RATE_TOLERANCE * missed.amin(0)).long().argmax(0)  # the first of equals
     return torch.stack(tried).gather(0, fastest[None, ..., None].expand(1, *tried[0].shape))[0]
 
 
@@ -374,7 +377,7 @@ def season_at(batch: ContextBatch, horizon: int) -> tuple[Tensor, Tensor]:
 
 
 def levels_at(context: FilledContext, rate: float) -> Tensor:
-    """Level after each step [B, N, L], as `model.baselines.smoothing_kernel.levels_at` has it."""
+    """Level after each step [B, N, L], as `model.baselines.smoothing.levels_at` has it."""
     total = torch.zeros_like(context.filled[..., 0])
     weight, levels = torch.zeros_like(total), []
     for x, known in zip(context.filled.unbind(-1), context.observed.unbind(-1), strict=True):

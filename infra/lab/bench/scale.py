@@ -29,10 +29,10 @@ from agents.forecast.engine import Engine
 from agents.forecast.kernel import ForecastKernel
 from agents.forecast.publish import QUANTILE_LEVELS
 from agents.forecast.scoring import ForecastScorer, NaiveBaseline, SkillBoard
-from agents.forecast.workloads import Answers
+from agents.forecast.workloads import PlannedSlot
 from agents.policy import Policy, WorkloadSpec
 from agents.records import WorkloadPlan
-from agents.workload.subject import Subject
+from agents.workload.state import Subject
 from infra.console.errors import HarmonyError
 from infra.console.options import say
 from infra.lab.bench.live_loop import policy_of, spec_of
@@ -239,16 +239,16 @@ _VALUES: dict[Source, tuple[str, ...]] = {
 
 
 class _NoModel:
-    """Answers every workload without looking at it."""
+    """PlannedSlot every workload without looking at it."""
 
     fingerprint = "none"
     min_context = 1_000_000
 
     async def plan(
         self, subjects: Sequence[Subject], origin_ts_ms: int, with_forecast: bool, partition_size: int
-    ) -> Answers:
+    ) -> PlannedSlot:
         del origin_ts_ms, with_forecast, partition_size
-        return Answers([WorkloadPlan(s.window.workload, s.refused, s.inputs) for s in subjects])
+        return PlannedSlot([WorkloadPlan(s.window.workload, s.refused, s.inputs) for s in subjects])
 
 
 class _Fleet:

@@ -21,11 +21,10 @@ from agents.decide.records import decode_command, decode_decision
 from agents.forecast.batcher import MicroBatcher
 from agents.forecast.engine import Engine
 from agents.forecast.kernel import ForecastKernel
-from agents.forecast.workloads import Answers, ForecastEngine
+from agents.forecast.workloads import ForecastEngine, PlannedSlot
 from agents.policy import Policy
 from agents.records import Command, Decision
-from agents.workload.state import WorkloadState
-from agents.workload.subject import Subject
+from agents.workload.state import LearnedState, Subject
 from infra.lab.replay.setting import PriorDays
 from model.bursts.recurring import RecurringSurges
 from model.capacity.grid import GRID
@@ -47,7 +46,7 @@ from streams.windows.coarse import COARSE_STEP_MS, CoarseRow
 _CERTAIN_COUNT: Final = 1e9
 """Pseudo-observations, all alike, that make a posterior as good as certain."""
 
-StateOverride = Callable[[WorkloadState], WorkloadState]
+StateOverride = Callable[[LearnedState], LearnedState]
 
 
 class FixedCapacity(CapacityPosterior):
@@ -70,13 +69,13 @@ def fixed_lead_time(lead_s: float) -> LeadTimePosterior:
     return LeadTimePosterior.restore(seen | certain, lead_s)
 
 
-def declared_capacity(state: WorkloadState) -> WorkloadState:
+def declared_capacity(state: LearnedState) -> LearnedState:
     """Return the state with the declared capacity in place of the learned one."""
     declared = state.spec.capacity_rps
     return state if declared is None else replace(state, capacity=FixedCapacity(declared, state.spec.slo.objective))
 
 
-def declared_lead_time(state: WorkloadState) -> WorkloadState:
+def declared_lead_time(state: LearnedState) -> LearnedState:
     """Return the state with the declared lead time in place of the learned one."""
     return replace(state, lead=fixed_lead_time(state.spec.lead_time_s))
 
@@ -98,7 +97,7 @@ class OverriddenEngine:
 
     async def plan(
         self, subjects: Sequence[Subject], origin_ts_ms: int, with_forecast: bool, partition_size: int
-    ) -> Answers:
+    ) -> PlannedSlot:
         """As an engine does."""
         overridden = [replace(subject, state=self._state_override(subject.state)) for subject in subjects]
         return await self._inner.plan(overridden, origin_ts_ms, with_forecast, partition_size)

@@ -39,7 +39,7 @@ def test_from_the_first_forecaster_to_the_second_to_the_reactive_rule() -> None:
     sources = list(dict.fromkeys(plan.forecast_source for plan in plans if plan.forecast_source))
     assert sources == ["last_value", "seasonal_naive", "reactive"]
     assert all(plan.proposed is not None for plan in plans if plan.forecast_source == "reactive")
-    assert not loop.forecast._known._states["a"].trust.trusts("seasonal_naive")
+    assert not loop.forecast._workloads._states["a"].trust.trusts("seasonal_naive")
 
 
 def test_without_a_trusted_forecaster_the_plan_follows_the_load_down_again() -> None:
@@ -48,7 +48,7 @@ def test_without_a_trusted_forecaster_the_plan_follows_the_load_down_again() -> 
         loop.forecast._engine._crowd = (10, MicroBatcher(_naive, deadline_s=0))  # type: ignore[attr-defined]
         for slot in range(SLOTS):
             await loop.publish_slot(rate=10.0 + 5.0 * (slot % 3))
-        assert not loop.forecast._known._states["a"].trust.trusts("seasonal_naive")
+        assert not loop.forecast._workloads._states["a"].trust.trusts("seasonal_naive")
         for _ in range(40):
             await loop.publish_slot(rate=1.0)
         return loop

@@ -9,8 +9,8 @@ from itertools import pairwise
 import pytest
 
 from agents.forecast import kernel as forecast_kernel
-from agents.forecast.workloads import Answers, Making
-from agents.workload.subject import Subject
+from agents.forecast.workloads import ForecastTask, PlannedSlot
+from agents.workload.state import Subject
 from streams.log import Emission, LogRecord
 from tests.infra.observability.memory_loop import MemoryLoop
 
@@ -31,16 +31,16 @@ async def _answered(pages: Sequence[LogRecord]) -> tuple[MemoryLoop, list[Emissi
     engine = loop.forecast._engine
     plan = engine.plan
 
-    def noted(make: Making) -> Making:
+    def noted(make: ForecastTask) -> ForecastTask:
         def making() -> object:
             events.append("forecasts")
             return make()
 
         return making  # type: ignore[return-value]
 
-    async def watched(subjects: Sequence[Subject], origin_ts_ms: int, with_forecast: bool, size: int) -> Answers:
+    async def watched(subjects: Sequence[Subject], origin_ts_ms: int, with_forecast: bool, size: int) -> PlannedSlot:
         answers = await plan(subjects, origin_ts_ms, with_forecast, size)
-        return Answers(answers.plans, [noted(make) for make in answers.forecasts])
+        return PlannedSlot(answers.plans, [noted(make) for make in answers.forecasts])
 
     engine.plan = watched  # type: ignore[method-assign]
     emissions = []

@@ -15,8 +15,7 @@ from agents.forecast.commit import StateSnapshot, restore_state, snapshot_state
 from agents.forecast.workloads import NO_INPUTS
 from agents.policy import GuardLimits
 from agents.records import JumpsAhead
-from agents.workload.state import new_state
-from agents.workload.subject import Subject
+from agents.workload.state import Subject, new_state
 from model.bursts.jumps import Jumps
 from model.contract import ForecastBatch
 from streams.log import OtherSettings

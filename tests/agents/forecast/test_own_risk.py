@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agents.forecast.workloads import KnownWorkloads
+from agents.forecast.workloads import PartitionWorkloads
 from agents.planning.request import PlanResult
 from agents.planning.rows import RowPlanner
 from agents.policy import Policy, Slo
@@ -14,7 +14,7 @@ from tests.agents.workload.test_power_draw import slot_of
 
 def allowed(p: Policy) -> float | None:
     """What a plan of a new workload `w` says it was allowed."""
-    known = KnownWorkloads(STREAM, DEFAULT_CATALOGUE, p, NullMeter(), min_context=1)
+    known = PartitionWorkloads(STREAM, DEFAULT_CATALOGUE, p, NullMeter(), min_context=1)
     known.fill(slot_of(0, None))
     (subject,) = known.subjects(["w"], 0, STEP_MS, {})
     return RowPlanner(p, STEP_MS).workload_plan(subject, PlanResult("w", None, 0.1), "pool").epsilon

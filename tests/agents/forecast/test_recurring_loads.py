@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from agents.forecast.commit import StateSnapshot, restore_state, snapshot_state
-from agents.forecast.engine import told_rows
+from agents.forecast.engine import masked_rows
 from agents.policy import GuardLimits
 from agents.workload.state import new_state
 from model.bursts.recurring import RecurringSurges
@@ -74,7 +74,7 @@ def window(length: int = 96) -> Window:
     ([(START_MS - 40 * STEP_MS, START_MS)], []),  # too little would be left
 ])  # fmt: skip
 def test_a_forecaster_is_not_told_of_them(times: list[tuple[int, int]], hidden: list[int]) -> None:
-    (row,) = told_rows([window()], [times], START_MS, 2, STEP_MS, 64)
+    (row,) = masked_rows([window()], [times], START_MS, 2, STEP_MS, 64)
     assert np.flatnonzero(~row.observed[:, 0]).tolist() == hidden
     assert (row.observed[:, 0] == row.observed[:, 1]).all()
 

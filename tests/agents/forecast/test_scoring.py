@@ -8,7 +8,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from agents.forecast.scoring import BANDS, PendingForecasts, SkillBoard
+from agents.forecast.scoring import BANDS, SkillBoard, UnscoredForecasts
 
 LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 DEMAND = "request.arrival_rate"
@@ -27,7 +27,7 @@ def pinball(quantiles: list[float], value: float) -> float:
 def test_a_true_forecast_covers_as_it_says() -> None:
     rng = np.random.default_rng(0)
     board = SkillBoard(LEVELS)
-    pending = PendingForecasts(board, (1,))
+    pending = UnscoredForecasts(board, (1,))
     names = [f"w{n}" for n in range(40)]
     for slot in range(300):
         pending.offer(slot, "ridge", DEMAND, {name: [normal(10.0, 2.0)] for name in names})
@@ -42,7 +42,7 @@ def test_a_true_forecast_covers_as_it_says() -> None:
 
 def test_pinball_is_the_textbook_one_as_a_share_of_the_demand() -> None:
     board = SkillBoard(LEVELS)
-    pending = PendingForecasts(board, (1,))
+    pending = UnscoredForecasts(board, (1,))
     forecasts = {"a": [normal(15.0, 1.0)], "b": [normal(40.0, 9.0)]}
     pending.offer(0, "ridge", DEMAND, forecasts)
     pending.settle(1, {DEMAND: {"a": 10.0, "b": 42.0}})
@@ -54,7 +54,7 @@ def test_pinball_is_the_textbook_one_as_a_share_of_the_demand() -> None:
 
 def test_each_step_ahead_is_scored_against_its_own_slot() -> None:
     board = SkillBoard(LEVELS)
-    pending = PendingForecasts(board, (1, 3))
+    pending = UnscoredForecasts(board, (1, 3))
     pending.offer(0, "ridge", DEMAND, {"a": [normal(1.0, 0.1), normal(2.0, 0.1), normal(3.0, 0.1)]})
     pending.offer(1, "ridge", DEMAND, {"a": [normal(2.0, 0.1)]})  # too short for the second step
     scored = [pending.settle(slot, {DEMAND: {"a": float(slot)}}) for slot in (1, 2, 3)]
@@ -65,7 +65,7 @@ def test_each_step_ahead_is_scored_against_its_own_slot() -> None:
 
 def test_what_is_not_observed_or_not_finite_scores_nothing() -> None:
     board = SkillBoard(LEVELS)
-    pending = PendingForecasts(board, (1,))
+    pending = UnscoredForecasts(board, (1,))
     pending.offer(0, "ridge", DEMAND, {"a": [normal(1.0, 0.1)]})
     assert pending.settle(1, {DEMAND: {"b": 1.0}}) == {}
     pending.offer(1, "ridge", DEMAND, {"a": [[math.nan] * len(LEVELS)]})

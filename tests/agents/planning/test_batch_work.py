@@ -13,7 +13,7 @@ from agents.decide.guards.chain import run_guards
 from agents.planning.limits import batch_limit
 from agents.policy import BatchRule, NightlyBatch, Policy, Schedule, WorkloadSpec
 from agents.records import Limit
-from agents.workload.state import WorkloadState
+from agents.workload.state import LearnedState
 from agents.workload.units import UNIT_OF
 from infra.lab.replay.loop import MemoryLoop
 from model.baselines.smoothing import SeasonalNaiveForecaster
@@ -34,11 +34,11 @@ TWO = FleetFacts(NOW, ready=2, pending=0, draining=0)
 EVERY_DAY = tuple(range(7))
 
 
-def state_of(capacity: float | None = 2.0, **changes: Any) -> WorkloadState:
+def state_of(capacity: float | None = 2.0, **changes: Any) -> LearnedState:
     declared = WorkloadSpec("w", min_replicas=1, max_replicas=40, schedule=Schedule("Europe/Berlin"), **changes)
     posterior, lead = CapacityPosterior(capacity), LeadTimePosterior(60.0)
     unit = UNIT_OF[declared.role]
-    return WorkloadState(declared, declared=True, since_slot=0, capacity=posterior, lead=lead, unit=unit)
+    return LearnedState(declared, declared=True, since_slot=0, capacity=posterior, lead=lead, unit=unit)
 
 
 def window_of(rate: float = 1.0, tokens: float = 200.0, *queues: BatchQueue, yesterday: float | None = None) -> Window:
@@ -50,7 +50,7 @@ def window_of(rate: float = 1.0, tokens: float = 200.0, *queues: BatchQueue, yes
     return Window("w", columns, values, observed, RecentFacts(None, None, {}, {}, queues), lambda: coarse)
 
 
-def floor(state: WorkloadState, window: Window, fleet: FleetFacts | None = TWO, at: int = NOW) -> Limit | None:
+def floor(state: LearnedState, window: Window, fleet: FleetFacts | None = TWO, at: int = NOW) -> Limit | None:
     limits = batch_limit(state, window, fleet, at, REACH_MS)
     return limits[0] if limits else None
 

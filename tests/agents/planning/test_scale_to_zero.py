@@ -15,7 +15,7 @@ from agents.decide.guards.chain import run_guards
 from agents.decide.guards.gates import missing_metric, sanity
 from agents.decide.guards.limits import release
 from agents.forecast.commit import restore_state, snapshot_state
-from agents.planning.idle import chance_needed, with_last_replica
+from agents.planning.limits import chance_needed, with_last_replica
 from agents.planning.request import PlanInput, PlanResult
 from agents.policy import GuardLimits, IdleRule, Policy, TargetRef, WorkloadSpec
 from agents.records import Command, Decision, Limit

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.planning.rows import served_load
-from model.numerics import average_of_known
+from model.numerics import decayed_mean
 from streams.windows.table import Window
 
 STEP_MS = 15_000
@@ -85,7 +85,7 @@ def test_the_past_is_averaged_as_numpy_averages_it(seed: int, stay_s: float) -> 
     past.observed[:, 0] = rng.random(80) < 0.7
     (known,) = np.nonzero(past.observed[:, 0])
     weights = np.exp(-15.0 / stay_s * (known[-1:] - known))
-    told = average_of_known(past.values, past.observed, 0, 15.0 / stay_s)
+    told = decayed_mean(past.values, past.observed, 0, 15.0 / stay_s)
     assert told[0] == bool(len(known))
     if len(known):
         average = weights @ past.values[known, 0].astype(np.float64) / weights.sum()

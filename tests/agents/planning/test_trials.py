@@ -59,7 +59,7 @@ def stated(result: PlanResult) -> dict[int, float]:
 
 def test_one_replica_is_given_up_to_learn_whether_it_was_needed() -> None:
     cautious = single(asked(2, 2.0), steady(2.0))
-    bold = single(asked(2, 2.0, doubt_ratio=0.5), steady(2.0))
+    bold = single(asked(2, 2.0, exploration=0.5), steady(2.0))
     assert (cautious.proposed, cautious.proposer, cautious.trial) == (2, "chance_constrained", None)
     assert (bold.proposed, bold.proposer) == (1, "trial")
     assert bold.trial is not None
@@ -71,14 +71,14 @@ def test_one_replica_is_given_up_to_learn_whether_it_was_needed() -> None:
 
 def test_a_trial_goes_on_but_is_not_begun_by_not_growing() -> None:
     """A load that rises past what is believed is no time to try."""
-    tried = {"last_replicas": 1, "tried": True}
-    result = single(asked(1, 2.0, doubt_ratio=0.5, **tried), steady(2.0))
+    tried = {"last_replicas": 1, "last_was_trial": True}
+    result = single(asked(1, 2.0, exploration=0.5, **tried), steady(2.0))
     assert (result.proposed, result.proposer) == (1, "trial")
     for known in (
-        asked(1, 2.0, doubt_ratio=0.5, last_replicas=1),
-        asked(1, 2.0, doubt_ratio=0.5, tried=True, last_replicas=2),
+        asked(1, 2.0, exploration=0.5, last_replicas=1),
+        asked(1, 2.0, exploration=0.5, last_was_trial=True, last_replicas=2),
         asked(1, 2.0, **tried),
-        asked(1, 4.0, doubt_ratio=0.5, **tried),
+        asked(1, 4.0, exploration=0.5, **tried),
     ):
         result = single(known, steady(known.arrival_rate_now or 0.0))
         assert result.proposed is not None
@@ -89,7 +89,7 @@ def test_nothing_is_tried_of_a_load_at_which_misses_are_remembered_or_that_is_ne
     def tried(misses_at: float, carried: float) -> bool:
         capacity = Remembering(BELIEVED)
         capacity.clear, capacity.carried = misses_at, carried
-        return single(asked(2, 2.0, capacity=capacity, doubt_ratio=0.5), steady(2.0)).trial is not None
+        return single(asked(2, 2.0, capacity=capacity, exploration=0.5), steady(2.0)).trial is not None
 
     assert tried(math.inf, 1.2)
     assert tried(2.6, 1.2)
@@ -111,7 +111,7 @@ def test_what_was_carried_and_what_missed_is_remembered_at_its_load() -> None:
 
 
 def test_nothing_is_tried_while_replicas_are_on_their_way() -> None:
-    assert single(asked(1, 2.0, pending=1, doubt_ratio=0.5), steady(2.0)).trial is None
+    assert single(asked(1, 2.0, pending=1, exploration=0.5), steady(2.0)).trial is None
 
 
 @given(
@@ -126,7 +126,7 @@ def test_a_trial_is_one_replica_at_most_and_within_what_is_hoped(
 ) -> None:
     known = asked(ready, rate, pending=pending)
     cautious = single(known, steady(rate))
-    bold = single(replace(known, doubt_ratio=doubt), steady(rate))
+    bold = single(replace(known, exploration=doubt), steady(rate))
     assert cautious.proposed is not None
     assert bold.proposed is not None
     assert bold.proposals["chance_constrained"] == cautious.proposals["chance_constrained"]
@@ -144,21 +144,21 @@ def test_a_trial_is_one_replica_at_most_and_within_what_is_hoped(
 def test_its_risk_is_that_of_a_replica_known_to_carry_more_than_the_median() -> None:
     """Told so instead of hoping so, the planner states the same risk, but for other strata of the same half."""
     for rate in (1.8, 2.0, 2.2):
-        bold = single(asked(2, rate, doubt_ratio=0.5), steady(rate))
+        bold = single(asked(2, rate, exploration=0.5), steady(rate))
         told = single(asked(2, rate, capacity=UpperHalf(BELIEVED)), steady(rate))
         assert bold.trial is not None
         assert bold.trial.p_miss == pytest.approx(stated(told)[1], abs=0.02)
 
 
 def test_nothing_is_tried_of_what_is_known_or_while_a_queue_stands() -> None:
-    assert single(asked(2, 2.9, capacity=learned(BELIEVED), doubt_ratio=0.5), steady(2.9)).proposed == 2
-    queued = single(asked(2, 2.0, doubt_ratio=0.5, waiting_now=400.0), steady(2.0))
+    assert single(asked(2, 2.9, capacity=learned(BELIEVED), exploration=0.5), steady(2.9)).proposed == 2
+    queued = single(asked(2, 2.0, exploration=0.5, waiting_now=400.0), steady(2.0))
     assert queued.trial is None
     assert queued.proposer == "recovery"
 
 
 def test_a_quarter_of_the_draws_is_the_least_doubt_that_counts() -> None:
-    assert single(asked(2, 2.0, doubt_ratio=0.05), steady(2.0)).trial is None
+    assert single(asked(2, 2.0, exploration=0.05), steady(2.0)).trial is None
 
 
 def test_who_accepts_little_risk_gets_no_trials() -> None:
@@ -195,11 +195,11 @@ class Service:
                 self.replicas,
                 self.rate,
                 capacity=self.capacity,
-                epsilon=self.budget.dared(POLICY.epsilon, 0.99),
-                bearable=self.budget.dared(POLICY.bearable_share(0.99), 0.99),
-                doubt_ratio=self.budget.tried(doubt_ratio, 0.99),
+                epsilon=self.budget.scaled_by_budget(POLICY.epsilon, 0.99),
+                max_expected_miss_ratio=self.budget.scaled_by_budget(POLICY.bearable_share(0.99), 0.99),
+                exploration=self.budget.exploration(doubt_ratio, 0.99),
                 last_replicas=self.replicas,
-                tried=self.tried,
+                last_was_trial=self.tried,
             )
             result = single(request, steady(self.rate))
             assert result.proposed is not None

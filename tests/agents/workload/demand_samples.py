@@ -8,7 +8,7 @@ import numpy as np
 
 from agents.planning.request import PlanInput
 from agents.policy import Role, Slo, WorkloadSpec
-from agents.workload.state import WorkloadState
+from agents.workload.state import LearnedState
 from model.capacity.lead_time import LeadTimePosterior
 from model.capacity.posterior import CapacityPosterior
 from streams.catalogue import DEFAULT_CATALOGUE
@@ -75,7 +75,7 @@ def request(declared: WorkloadSpec, **changes: Any) -> PlanInput:
     return PlanInput("w", 0, STEP_MS, declared, 5, 0, 0, capacity=capacity, lead=lead, **known)
 
 
-def grown(state: WorkloadState, service: Service, slots: int, tokens: float, **gap: Any) -> None:
+def grown(state: LearnedState, service: Service, slots: int, tokens: float, **gap: Any) -> None:
     for _ in range(slots):
         service.slot(4.0, tokens)
         state.learn(service.window(**gap), FIVE, (), service.end_ts_ms, STEP_MS)

@@ -8,7 +8,7 @@ import pytest
 
 from agents.forecast.commit import StateSnapshot, restore_state, snapshot_state
 from agents.policy import Policy, Slo, SloClass, WorkloadSpec
-from agents.workload.state import WorkloadState, new_state
+from agents.workload.state import LearnedState, new_state
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.pages.page import WorkloadFacts
 from streams.records.facts import ClassCounts, FleetFacts, SloCounts
@@ -22,7 +22,7 @@ FLEET = FleetFacts(0, ready=8, pending=0, draining=0)
 COLUMNS = {indicator.name: n for n, indicator in enumerate(DEFAULT_CATALOGUE)}
 
 
-def live(state: WorkloadState, slots: range, told: bool) -> None:
+def live(state: LearnedState, slots: range, told: bool) -> None:
     """Half of the requests are bulk and miss 4 % where 10 % are allowed: 2 % of all, where the strictest allows .5."""
     values = np.zeros((16, len(COLUMNS)), np.float32)
     observed = np.zeros(values.shape, np.bool_)

@@ -39,6 +39,6 @@ def test_each_class_begins_with_it_too() -> None:
         classes.learn(
             workload, told, SlotEvidence(15_000 * k, 15.0, 1.0, 0.0, 0.0, 1, 0, 0, ttft_s=2.0, objective=0.99)
         )
-    assert doubt(classes.known["chat"].capacity) > 1.8
+    assert doubt(classes.states["chat"].capacity) > 1.8
     restored = Classes.restore(classes.snapshot(), workload)
-    assert doubt(restored.known["chat"].capacity) == doubt(classes.known["chat"].capacity)
+    assert doubt(restored.states["chat"].capacity) == doubt(classes.states["chat"].capacity)

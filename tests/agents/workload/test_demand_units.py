@@ -12,10 +12,10 @@ import torch
 
 from agents.decide.kernel import DecideKernel
 from agents.planning.planner import plan
-from agents.planning.units import unit_demand, unit_input
+from agents.planning.request import unit_demand, unit_input
 from agents.policy import Policy, Role, Slo
 from agents.records import Decision
-from agents.workload.state import WorkloadState, new_state
+from agents.workload.state import LearnedState, new_state
 from agents.workload.units import UNIT_OF, demand_steps, role_miss_ratio, unit_evidence
 from infra.lab.replay.loop import MemoryLoop
 from model.baselines.smoothing import SeasonalNaiveForecaster
@@ -41,7 +41,7 @@ def window_of(slots: int = 1, **values: float | None) -> Window:
     return Window("w", COLUMNS, cells, observed, RecentFacts(None, None, {}, {}), lambda: (cells[:0], observed[:0]))
 
 
-def live(state: WorkloadState, tokens: float, slots: int, first: int, column: str = "prompt") -> None:
+def live(state: LearnedState, tokens: float, slots: int, first: int, column: str = "prompt") -> None:
     """Slots under loads around what five replicas carry; requests have so many tokens."""
     for k in range(slots):
         per_replica = CARRIED * (0.7 + 0.6 * (k % 40) / 40)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agents.forecast.commit import StateSnapshot, restore_state, snapshot_state
 from agents.policy import Policy, Slo, SloClass
-from agents.workload.state import WorkloadState, new_state
+from agents.workload.state import LearnedState, new_state
 from model.capacity.evidence import SlotEvidence
 from model.capacity.posterior import CapacityPosterior
 from streams.records.facts import ClassCounts, SloCounts
@@ -31,13 +31,13 @@ def taught(capacity: CapacityPosterior, rate: float, begin_slot: int, slots: int
         capacity.observe(SlotEvidence(15_000 * (k + 1), 15.0, rate, 0.0, 0.0, 1, 0, 0, ttft_s=2.0, objective=0.99))
 
 
-def moved(state: WorkloadState, now: Policy) -> WorkloadState:
+def moved(state: LearnedState, now: Policy) -> LearnedState:
     """After a restart, by way of the bytes of a commit record."""
     stored = msgspec.msgpack.decode(encode_body(snapshot_state(state)), type=StateSnapshot)
     return restore_state("w", stored, now)
 
 
-def of_a_replica(state: WorkloadState) -> tuple[Any, ...]:
+def of_a_replica(state: LearnedState) -> tuple[Any, ...]:
     return state.capacity.snapshot(), state.lead.snapshot(), state.power_w, state.unit, state.per_request
 
 
@@ -45,7 +45,7 @@ def test_on_another_gpu_a_replica_is_learned_anew_and_on_the_first_again_it_is_k
     state = new_state("w", declared("a100"), 0)
     taught(state.capacity, 2.5, 0)
     state.lead.update(200.0)
-    state.power_w, state.tried, state.last_proposed = 700.0, True, 4
+    state.power_w, state.last_was_trial, state.last_proposed = 700.0, True, 4
     state.budget.observe(15_000, 100.0, 0.5)
     known = of_a_replica(state)
 
@@ -53,7 +53,7 @@ def test_on_another_gpu_a_replica_is_learned_anew_and_on_the_first_again_it_is_k
     assert other.capacity.evidence == 0.0
     assert float(other.capacity.quantiles((0.5,))[0]) == pytest.approx(9.0, rel=0.02)
     assert other.lead.quantile(0.5) == pytest.approx(40.0, rel=0.01)
-    assert (other.power_w, other.tried, other.gpu_type) == (None, False, "h100")
+    assert (other.power_w, other.last_was_trial, other.gpu_type) == (None, False, "h100")
     assert other.budget.snapshot() == state.budget.snapshot(), "what users saw is of the service"
     assert other.last_proposed == 4
 
@@ -102,9 +102,9 @@ def test_classes_are_learned_anew_too_and_keep_their_budgets() -> None:
         told = [SloCounts("engine", 15_000 * k, (ClassCounts("chat", 90.0 * k, 100.0 * k),))]
         slot = SlotEvidence(15_000 * k, 15.0, 6.6, 0.0, 0.0, 3, 0, 0, ttft_s=2.0, objective=0.99)
         state.classes.learn(state.spec, told, slot)
-    before = state.classes.known["chat"]
+    before = state.classes.states["chat"]
     assert before.capacity.evidence > 0.0
-    other = moved(state, declared("h100", slo=slo)).classes.known["chat"]
+    other = moved(state, declared("h100", slo=slo)).classes.states["chat"]
     assert other.capacity.evidence == 0.0
     assert other.budget.snapshot() == before.budget.snapshot()
     there = moved(moved(state, declared("h100", slo=slo)), declared("a100", slo=slo))

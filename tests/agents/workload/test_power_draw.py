@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.forecast.commit import StateSnapshot
-from agents.forecast.workloads import KnownWorkloads
+from agents.forecast.workloads import PartitionWorkloads
 from streams.catalogue import DEFAULT_CATALOGUE, of_source
 from streams.meter import NullMeter
 from streams.pages.chain import JoinedSlot
@@ -39,11 +39,11 @@ def slot_of(slot: int, power_w: float | None, seen: int = 4, known: int = 4, **f
     return JoinedSlot(slot, {"gpu": page})
 
 
-def known() -> KnownWorkloads:
-    return KnownWorkloads(STREAM, DEFAULT_CATALOGUE, policy(), NullMeter(), min_context=1)
+def known() -> PartitionWorkloads:
+    return PartitionWorkloads(STREAM, DEFAULT_CATALOGUE, policy(), NullMeter(), min_context=1)
 
 
-def learn(workloads: KnownWorkloads, joined: JoinedSlot) -> float | None:
+def learn(workloads: PartitionWorkloads, joined: JoinedSlot) -> float | None:
     workloads.fill(joined)
     (subject,) = workloads.subjects(["w"], joined.slot, (joined.slot + 1) * STEP_MS, {})
     return subject.state.power_w

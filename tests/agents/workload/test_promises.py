@@ -10,7 +10,7 @@ from agents.forecast.commit import restore_state, snapshot_state
 from agents.policy import Slo, SloClass, WorkloadSpec
 from agents.records import Quantiles
 from agents.workload.slo_classes import promise_capacities, strain_of
-from agents.workload.state import WorkloadState, new_state
+from agents.workload.state import LearnedState, new_state
 from infra.lab.replay.loop import MemoryLoop
 from model.baselines.smoothing import SeasonalNaiveForecaster
 from model.capacity.attribution import Strain
@@ -57,7 +57,7 @@ def test_nothing_is_told_where_no_load_is_planned_for() -> None:
     assert promise_capacities(state.spec, state.capacity, 5, None) == ()
 
 
-def lived() -> WorkloadState:
+def lived() -> LearnedState:
     """Loads around what five replicas carry; what each of them is given too much of, tokens come too slowly for."""
     declared = policy(spec("w", capacity_rps=2.0, slo=SLO))
     state = new_state("w", declared, 0)

@@ -50,15 +50,15 @@ def counted(n: int, source: str = "gateway", **classes: tuple[float, float]) -> 
 def test_what_sources_count_between_slots_is_what_each_class_learns_from() -> None:
     classes = Classes()
     classes.learn(TWO, [counted(0, chat=(0, 0), bulk=(0, 0)), counted(0, "second", chat=(5, 5))], slot(0))
-    assert classes.known == {}
+    assert classes.states == {}
     classes.learn(TWO, [counted(1, chat=(90, 100)), counted(1, "second", chat=(55, 55))], slot(1))
-    assert set(classes.known) == {"chat"}
+    assert set(classes.states) == {"chat"}
     assert classes._added([counted(2, chat=(91, 103)), counted(2, "second", chat=(60, 60))], slot(2)) == {
         "chat": (6.0, 8.0)
     }
     # 10 of 150 requests missed where 0.75 were allowed.
-    assert classes.known["chat"].budget.left_ratio(CHAT.objective) < 0.5
-    assert classes.known["chat"].capacity.evidence > 0
+    assert classes.states["chat"].budget.left_ratio(CHAT.objective) < 0.5
+    assert classes.states["chat"].capacity.evidence > 0
 
 
 def test_a_reset_a_gap_and_a_repeated_word_say_nothing() -> None:
@@ -82,7 +82,7 @@ def test_undeclared_classes_teach_nothing() -> None:
     for n in range(3):
         classes.learn(TWO, [counted(n, other=(n, n))], slot(n))
         classes.learn(replace(TWO, slo=Slo()), [counted(n, chat=(n, n))], slot(n))
-    assert classes.known == {}
+    assert classes.states == {}
 
 
 def test_state_survives_a_restart_and_follows_the_declaration() -> None:
@@ -97,7 +97,7 @@ def test_state_survives_a_restart_and_follows_the_declaration() -> None:
     for known in (classes, again):
         known.learn(TWO, [counted(4, chat=(360.0, 410.0))], slot(4), replicas=4)
     assert again.snapshot() == classes.snapshot()
-    assert again.known["chat"].calibration.shift > 0
+    assert again.states["chat"].calibration.shift > 0
     assert set(Classes.restore(snapshot, replace(TWO, slo=Slo(classes=(BULK,)))).known) == {"bulk"}
     assert Classes.restore(None, TWO).snapshot() is None
 
@@ -141,7 +141,7 @@ def known_classes(**capacities: float) -> Classes:
     classes.learn(TWO, [counted(0, **names)], slot(0))
     classes.learn(TWO, [counted(1, **dict.fromkeys(capacities, (9.0, 9.0)))], slot(1))
     for name, capacity in capacities.items():
-        classes.known[name].capacity = learned(capacity)
+        classes.states[name].capacity = learned(capacity)
     return classes
 
 
@@ -153,7 +153,7 @@ def test_each_class_is_asked_with_what_is_its_own_and_the_rest_together() -> Non
     assert chat.request.capacity is not rest.request.capacity
     assert (rest.slo_class, rest.request.declared.slo) == (strictest([BULK, LIVE]), Slo(0.5, 0.1, 0.9))
     assert rest.request.capacity.quantiles((0.5,))[0] == pytest.approx(2.5, rel=0.2)
-    assert rest.allowed == budget.dared(0.05, 0.9)
+    assert rest.allowed == budget.scaled_by_budget(0.05, 0.9)
     assert rest.request.epsilon == rest.allowed
     assert class_rows(request(spec=replace(TWO, slo=Slo())), Classes(), budget, POLICY, RiskCalibration()) == []
     (alone,) = class_rows(request(), Classes(), budget, POLICY, RiskCalibration())
@@ -189,7 +189,7 @@ def test_a_class_with_too_few_requests_to_know_its_capacity_keeps_no_replicas() 
     classes = known_classes(chat=2.0)
     classes.learn(undeclared, [counted(2, bulk=(0.0, 0.0), chat=(9.0, 9.0))], slot(2))
     classes.learn(undeclared, [counted(3, bulk=(1.0, 1.0), chat=(9.0, 9.0))], replace(slot(3), waiting=None))
-    assert not classes.known["bulk"].capacity.known
+    assert not classes.states["bulk"].capacity.known
     asked = request(spec=undeclared, ready=40, last_replicas=40)
     rows = class_rows(asked, classes, ErrorBudget(), POLICY, RiskCalibration())
     assert [row.slo_class.name for row in rows] == ["chat", "bulk"]
@@ -200,8 +200,8 @@ def test_a_class_with_too_few_requests_to_know_its_capacity_keeps_no_replicas() 
     assert bound.proposed < 20
     said = sample_plan(classes=bound.classes, class_risks=bound.class_risks)
     classes.expect(said, 5 * STEP_MS, 9 * STEP_MS)
-    assert classes.known["chat"].calibration.oldest_begin_ms == 5 * STEP_MS
-    assert classes.known["bulk"].calibration.oldest_begin_ms is None  # that risk was not of its own capacity
+    assert classes.states["chat"].calibration.oldest_begin_ms == 5 * STEP_MS
+    assert classes.states["bulk"].calibration.oldest_begin_ms is None  # that risk was not of its own capacity
 
 
 def live(classes: Classes, stated: float, miss_every: int, slots: int, window_steps: int = 1) -> None:
@@ -221,13 +221,13 @@ def live(classes: Classes, stated: float, miss_every: int, slots: int, window_st
 def test_each_class_has_the_calibration_of_its_own_misses() -> None:
     classes = Classes()
     live(classes, 0.05, 4, 400)
-    chat, bulk = (classes.known[name].calibration for name in ("chat", "bulk"))
+    chat, bulk = (classes.states[name].calibration for name in ("chat", "bulk"))
     assert chat.shift > 0.5
     assert bulk.shift < -0.1
     rows = class_rows(request(), classes, ErrorBudget(), POLICY, RiskCalibration())
     assert [row.request.shift for row in rows] == [chat.shift, bulk.shift]
     assert [row.request.epsilon for row in rows] == [
-        k.computed(row.allowed) for k, row in zip((chat, bulk), rows, strict=True)
+        k.unshifted(row.allowed) for k, row in zip((chat, bulk), rows, strict=True)
     ]
 
 
@@ -235,13 +235,13 @@ def test_as_many_windows_of_a_class_miss_as_its_stated_risks_say_once_they_are_c
     """One in five misses; who states .05 is moved to where he would state .2, and stays there."""
     classes = Classes()
     live(classes, 0.2, 5, 2000)
-    assert classes.known["chat"].calibration.shift == pytest.approx(0.0, abs=0.35)
+    assert classes.states["chat"].calibration.shift == pytest.approx(0.0, abs=0.35)
 
 
 def test_what_a_class_has_come_to_is_kept_only_while_a_window_waits_for_it() -> None:
     classes = Classes()
     live(classes, 0.05, 4, 60, window_steps=4)
-    known = classes.known["chat"]
+    known = classes.states["chat"]
     assert 0 < len(known.tallies.snapshot()) <= 4
     for n in range(60, 70):
         classes.learn(TWO, [counted(n, chat=(900.0, 20.0 * n + 20))], slot(n), replicas=4)
@@ -254,8 +254,8 @@ def test_state_of_a_release_that_had_no_calibration_of_classes_is_taken_over() -
     stored = msgspec.msgpack.decode(msgspec.msgpack.encode(classes.snapshot()))
     before = msgspec.convert({k: v for k, v in stored.items() if k not in ("calibration", "tallies")}, ClassesSnapshot)
     again = Classes.restore(before, TWO)
-    assert again.known["chat"].calibration.shift == 0.0
-    assert again.known["chat"].budget.snapshot() == classes.known["chat"].budget.snapshot()
+    assert again.states["chat"].calibration.shift == 0.0
+    assert again.states["chat"].budget.snapshot() == classes.states["chat"].budget.snapshot()
 
 
 def test_of_equals_the_first_declared_binds_and_reactive_needs_are_those_of_the_neediest() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from model.baselines.pool import FallbackForecaster, Where
+from model.baselines.pool import FallbackForecaster, RowFilter
 from model.baselines.ridge import RidgeForecaster
 from model.baselines.smoothing import SeasonalNaiveForecaster
 from model.contract import ContextBatch, ForecastBatch
@@ -71,7 +71,7 @@ def test_young_rows_and_far_horizons_are_the_secondarys_where_so_declared() -> N
     batch.coarse_observed[:] = False
     for row, hours in enumerate((0, 5, 6, 7)):
         batch.coarse_observed[row, batch.coarse.shape[1] - 6 * hours :, 0] = True
-    asked = Where(ring_rows=36, reach_s=6 * batch.step_ms / 1000)
+    asked = RowFilter(ring_rows=36, reach_s=6 * batch.step_ms / 1000)
     chain = FallbackForecaster(Fixed("first", 1.0), Fixed("second", 2.0), where=asked)
     assert chain.forecast(batch, 6, 3).sources == ("second", "second", "first", "first")
     assert chain.forecast(batch, 7, 3).sources == ("second",) * 4

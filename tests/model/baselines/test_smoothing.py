@@ -11,8 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from model.baselines.smoothing import RATES, SeasonalNaiveForecaster, SmoothingForecaster
-from model.baselines.smoothing_kernel import WITHIN, choose_levels, levels_at
+from model.baselines.smoothing import (
+    RATE_TOLERANCE,
+    RATES,
+    SeasonalNaiveForecaster,
+    SmoothingForecaster,
+    choose_levels,
+    levels_at,
+)
 from tests.model.batches import autoregressive, context_batch
 
 
@@ -51,7 +57,7 @@ def test_the_fastest_rate_that_misses_the_windows_about_as_little_as_the_best_is
         for rate in RATES:
             levels_at(x, known, rate, trial)
             missed[rate] = sum((x[w + 1 + j] - trial[w]) ** 2 for w in range(118) for j in (0, 2, 5, 9))
-        near = max(rate for rate in RATES if missed[rate] <= WITHIN * min(missed.values()))
+        near = max(rate for rate in RATES if missed[rate] <= RATE_TOLERANCE * min(missed.values()))
         levels_at(x, known, near, trial)
         assert np.array_equal(chosen, trial)
         picked.append(near)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from model.baselines.pool import MOST_STEPS, PoolForecaster, SurgeForecaster, surge_steps
+from model.baselines.pool import MAX_SURGE_STEPS, PoolForecaster, SurgeForecaster, surge_steps
 from model.baselines.ridge import RidgeForecaster
 from model.baselines.smoothing import SeasonalNaiveForecaster, SmoothingForecaster
 from model.contract import ContextBatch
@@ -21,7 +21,7 @@ HORIZON, PATHS = 6, 300
 
 def found(x: Float) -> tuple[int, Float]:
     """Steps and rises of one series; NaN = missing."""
-    steps, rises = np.zeros((1, 1), np.int64), np.zeros((1, 1, MOST_STEPS))
+    steps, rises = np.zeros((1, 1), np.int64), np.zeros((1, 1, MAX_SURGE_STEPS))
     known = np.isfinite(x)
     surge_steps(np.nan_to_num(x).astype(np.float32)[None, :, None], known[None, :, None], steps, rises)
     return int(steps[0, 0]), rises[0, 0]
@@ -30,7 +30,7 @@ def found(x: Float) -> tuple[int, Float]:
 def expected(x: Float) -> tuple[int, Float]:
     """The same as the definition says it, the slow way."""
     known = x[np.isfinite(x)].astype(np.float32).astype(np.float64)
-    rises = np.zeros(MOST_STEPS)
+    rises = np.zeros(MAX_SURGE_STEPS)
     levels = {k: known[k - 8 : k].mean() for k in range(8, len(known))}
     old = [abs(known[k] - level) for k, level in levels.items() if k < len(known) - 8]
     if len(old) < 32:

@@ -23,48 +23,48 @@ def budget(*seen: tuple[float, float]) -> ErrorBudget:
 
 
 def test_before_any_evidence_what_is_declared_holds() -> None:
-    assert ErrorBudget().dared(0.01, 0.99) == pytest.approx(0.01)
+    assert ErrorBudget().scaled_by_budget(0.01, 0.99) == pytest.approx(0.01)
     assert ErrorBudget().left_ratio(0.99) == pytest.approx(0.5)
 
 
 def test_an_untouched_budget_allows_more_and_a_spent_one_less() -> None:
-    assert budget((1e8, 0.0)).dared(0.001, 0.99) == pytest.approx(0.008, rel=0.01)
-    assert budget((1e8, 0.0)).dared(0.6, 0.99) == pytest.approx(0.9)
-    assert budget((1e8, 0.01)).dared(0.01, 0.99) == pytest.approx(0.005, rel=0.01)
-    assert budget((1e7, 0.5)).dared(0.01, 0.99) == pytest.approx(0.005)
-    assert budget((1e7, 0.0)).dared(0.95, 0.99) == 0.95
-    dared = [budget((1e6, miss)).dared(0.01, 0.99) for miss in (0.0, 0.002, 0.004, 0.006, 0.01, 0.1)]
+    assert budget((1e8, 0.0)).scaled_by_budget(0.001, 0.99) == pytest.approx(0.008, rel=0.01)
+    assert budget((1e8, 0.0)).scaled_by_budget(0.6, 0.99) == pytest.approx(0.9)
+    assert budget((1e8, 0.01)).scaled_by_budget(0.01, 0.99) == pytest.approx(0.005, rel=0.01)
+    assert budget((1e7, 0.5)).scaled_by_budget(0.01, 0.99) == pytest.approx(0.005)
+    assert budget((1e7, 0.0)).scaled_by_budget(0.95, 0.99) == 0.95
+    dared = [budget((1e6, miss)).scaled_by_budget(0.01, 0.99) for miss in (0.0, 0.002, 0.004, 0.006, 0.01, 0.1)]
     assert dared == sorted(dared, reverse=True)
     assert dared[0] > 0.01 > dared[-2]
 
 
 def test_quiet_hours_are_needed_before_more_is_dared() -> None:
-    assert budget((1e3, 0.0)).dared(0.1, 0.99) == pytest.approx(0.1, rel=0.06)
-    assert budget((2e4, 0.0)).dared(0.1, 0.99) < 0.21 < budget((4e5, 0.0)).dared(0.1, 0.99)
+    assert budget((1e3, 0.0)).scaled_by_budget(0.1, 0.99) == pytest.approx(0.1, rel=0.06)
+    assert budget((2e4, 0.0)).scaled_by_budget(0.1, 0.99) < 0.21 < budget((4e5, 0.0)).scaled_by_budget(0.1, 0.99)
 
 
 def test_doubts_are_tried_once_a_quarter_is_to_spare_and_not_while_misses_burn() -> None:
-    assert ErrorBudget().tried(0.5, 0.99) == 0.0
-    assert budget((1e6, 0.005)).tried(0.5, 0.99) == pytest.approx(0.0, abs=1e-9)
-    assert budget((2e4, 0.0)).tried(0.5, 0.99) == 0.0
+    assert ErrorBudget().exploration(0.5, 0.99) == 0.0
+    assert budget((1e6, 0.005)).exploration(0.5, 0.99) == pytest.approx(0.0, abs=1e-9)
+    assert budget((2e4, 0.0)).exploration(0.5, 0.99) == 0.0
     quiet = budget((4e4, 0.0))
-    assert quiet.tried(0.5, 0.99) == 0.5
+    assert quiet.exploration(0.5, 0.99) == 0.5
     quiet.observe(HOUR_MS, 1e4, 0.05)
-    assert quiet.tried(0.5, 0.99) == 0.0
+    assert quiet.exploration(0.5, 0.99) == 0.0
 
 
 def test_misses_that_no_longer_burn_do_not_tighten_and_a_fresh_burn_ends_the_ease() -> None:
     burnt = budget((1e5, 0.1))
-    assert burnt.dared(0.01, 0.99) < 0.01
+    assert burnt.scaled_by_budget(0.01, 0.99) < 0.01
     for minute in range(1, 181):
         burnt.observe(15_000 + minute * 60_000, 600.0, 0.0)
     assert burnt.left_ratio(0.99) < 0
-    assert burnt.dared(0.01, 0.99) == pytest.approx(0.01)
+    assert burnt.scaled_by_budget(0.01, 0.99) == pytest.approx(0.01)
     quiet = budget((1e6, 0.0))
-    eased = quiet.dared(0.01, 0.99)
+    eased = quiet.scaled_by_budget(0.01, 0.99)
     quiet.observe(HOUR_MS, 1e4, 0.05)
     assert quiet.left_ratio(0.99) > 0.9
-    assert quiet.dared(0.01, 0.99) == pytest.approx(0.01) != pytest.approx(eased)
+    assert quiet.scaled_by_budget(0.01, 0.99) == pytest.approx(0.01) != pytest.approx(eased)
 
 
 def test_a_few_fresh_misses_end_the_ease_by_and_by() -> None:
@@ -73,7 +73,7 @@ def test_a_few_fresh_misses_end_the_ease_by_and_by() -> None:
     for missed in range(40):
         b = budget((1e6, 0.0))
         b.observe(3 * HOUR_MS, 2_000.0, missed / 2_000.0)
-        dared.append(b.dared(0.01, 0.99))
+        dared.append(b.scaled_by_budget(0.01, 0.99))
     assert dared == sorted(dared, reverse=True)
     assert dared[0] > 0.05
     assert dared[-1] == pytest.approx(0.01)
@@ -84,8 +84,10 @@ def test_a_few_fresh_misses_end_the_ease_by_and_by() -> None:
 @given(slots, st.floats(0.001, 0.5), st.floats(0.9, 0.9999))
 def test_more_misses_never_allow_more_risk(seen: list[tuple[float, float]], declared: float, objective: float) -> None:
     worse = [(requests, min(1.0, miss + 0.1)) for requests, miss in seen]
-    assert budget(*worse).dared(declared, objective) <= budget(*seen).dared(declared, objective) * (1 + 1e-12)
-    assert 0 < budget(*seen).dared(declared, objective) <= max(declared, 0.9)
+    assert budget(*worse).scaled_by_budget(declared, objective) <= budget(*seen).scaled_by_budget(
+        declared, objective
+    ) * (1 + 1e-12)
+    assert 0 < budget(*seen).scaled_by_budget(declared, objective) <= max(declared, 0.9)
 
 
 def test_old_misses_fade() -> None:
@@ -131,6 +133,10 @@ def test_what_was_asked_before_a_slot_does_not_count_after_it(seen: list[tuple[f
     """What a plan asks of a budget is kept until the next slot."""
     asked = ErrorBudget()
     for k, (requests, miss_ratio) in enumerate(seen):
-        asked.dared(0.01, 0.99)
+        asked.scaled_by_budget(0.01, 0.99)
         asked.observe(15_000 * (k + 1), requests, miss_ratio)
-    assert asked.dared(0.01, 0.99) == budget(*seen).dared(0.01, 0.99) == asked.dared(0.01, 0.99)
+    assert (
+        asked.scaled_by_budget(0.01, 0.99)
+        == budget(*seen).scaled_by_budget(0.01, 0.99)
+        == asked.scaled_by_budget(0.01, 0.99)
+    )

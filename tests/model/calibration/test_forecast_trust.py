@@ -8,7 +8,16 @@ from itertools import pairwise
 
 import pytest
 
-from model.calibration.trust import BASELINES, NETWORK, REACTIVE, TIERS, ForecastTrust, Outlook, Standing, tier_of
+from model.calibration.trust import (
+    BASELINES,
+    NETWORK,
+    REACTIVE,
+    TIERS,
+    ForecasterRecord,
+    ForecastTrust,
+    PendingForecast,
+    tier_of,
+)
 from model.network.forecaster import baselines, combined, network_forecaster
 from tests.model.batches import random_batch
 
@@ -33,11 +42,11 @@ def _run(
     for slot in slots:
         value = 5.0 if draw.random() < miss_share else 0.5
         changes += [(slot, tier) for tier in trust.observe(slot, value)]
-        trust.expect(Outlook(slot + AHEAD, -1.0, 0.0, 1.0, last=1.5, source=by or _asked(trust)))
+        trust.expect(PendingForecast(slot + AHEAD, -1.0, 0.0, 1.0, last=1.5, source=by or _asked(trust)))
     return changes
 
 
-def standing_of(trust: ForecastTrust, source: str) -> Standing:
+def standing_of(trust: ForecastTrust, source: str) -> ForecasterRecord:
     (found,) = (known for known in trust.standings if known.source == source)
     return found
 
@@ -53,7 +62,7 @@ def test_misses_widen_before_they_demote() -> None:
     trust = ForecastTrust()
     for slot in range(400):
         assert trust.observe(slot, 1.5 if slot % 4 == 0 else 0.5) == []
-        trust.expect(Outlook(slot + AHEAD, -1.0, 0.0, 1.0, last=2.0, source=NET))
+        trust.expect(PendingForecast(slot + AHEAD, -1.0, 0.0, 1.0, last=2.0, source=NET))
     assert trust.factor(NET) > 2
     assert trust.factor(POOL) == 1.0
 
@@ -90,7 +99,7 @@ def test_a_median_worse_than_the_last_value_is_demoted() -> None:
     trust = ForecastTrust()
     for slot in range(120):
         trust.observe(slot, 10.0)
-        trust.expect(Outlook(slot + AHEAD, 0.0, 2.0, 30.0, last=9.0, source=NET))
+        trust.expect(PendingForecast(slot + AHEAD, 0.0, 2.0, 30.0, last=9.0, source=NET))
     assert not trust.trusts(NET)
 
 
@@ -114,7 +123,7 @@ def test_promotion_back_when_it_does_well_again() -> None:
 
 def test_a_slot_without_a_value_scores_nothing_and_keeps_nothing() -> None:
     trust = ForecastTrust()
-    trust.expect(Outlook(4, -1.0, 0.0, 1.0, 0.0))
+    trust.expect(PendingForecast(4, -1.0, 0.0, 1.0, 0.0))
     trust.observe(4, None)
     trust.observe(5, 99.0)
     assert trust == ForecastTrust()
@@ -122,7 +131,7 @@ def test_a_slot_without_a_value_scores_nothing_and_keeps_nothing() -> None:
 
 def test_what_is_not_finite_is_not_waited_for() -> None:
     trust = ForecastTrust()
-    trust.expect(Outlook(4, -1.0, float("nan"), 1.0, 0.0))
+    trust.expect(PendingForecast(4, -1.0, float("nan"), 1.0, 0.0))
     assert trust.waiting == []
 
 

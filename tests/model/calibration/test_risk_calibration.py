@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.calibration.risk import Finished, RiskCalibration, state_risks
+from model.calibration.risk import FinishedRequests, RiskCalibration, state_risks
 
 STEP_MS = 15_000
 COMMIT_MS = 60_000
 risks = st.floats(0.0, 1.0)
 
 
-def finished(bad: list[bool], delay_s: float = 0.0) -> Finished:
+def finished(bad: list[bool], delay_s: float = 0.0) -> FinishedRequests:
     """As many requests in each slot as it has seconds, all or none of them missed."""
     cells = np.stack([np.ones(len(bad)), bad], axis=1).astype(np.float32)
-    return Finished(cells, np.ones(cells.shape, np.bool_), (0, 1), len(bad) * STEP_MS, STEP_MS, delay_s)
+    return FinishedRequests(cells, np.ones(cells.shape, np.bool_), (0, 1), len(bad) * STEP_MS, STEP_MS, delay_s)
 
 
 def stated(calibration: RiskCalibration, p_miss: float, stderr: float = 0.0) -> tuple[float, float]:
@@ -65,8 +65,8 @@ def test_published_risks_keep_their_order_and_computed_ones_invert_them(p: float
     assert stated(calibration, low) <= stated(calibration, high)
     assert 0.0 <= stated(calibration, p)[0] <= 1.0
     inside = min(max(p, 0.001), 0.5)
-    back, _ = stated(calibration, calibration.computed(inside))
-    assert back == pytest.approx(inside, rel=1e-6) or calibration.computed(inside) <= 1e-4
+    back, _ = stated(calibration, calibration.unshifted(inside))
+    assert back == pytest.approx(inside, rel=1e-6) or calibration.unshifted(inside) <= 1e-4
 
 
 @pytest.mark.parametrize(("risk", "share"), [(0.005, 0.02), (0.05, 0.1), (0.2, 0.05)])
@@ -142,13 +142,13 @@ def test_as_many_misses_as_the_objective_allows_are_no_missed_window(objective: 
         total = one * allowed
         for missed in (allowed, allowed + 1):
             cells = np.array([[total / STEP_MS * 1000, 1 - (total - missed) / total]], np.float32)
-            window = Finished(cells, np.ones(cells.shape, np.bool_), (0, 1), STEP_MS, STEP_MS, 0.0)
+            window = FinishedRequests(cells, np.ones(cells.shape, np.bool_), (0, 1), STEP_MS, STEP_MS, 0.0)
             assert window.missed(0, STEP_MS, objective) is (None if total < 5 else missed > allowed)
 
 
 def test_a_window_with_few_requests_says_nothing() -> None:
     cells = np.array([[0.1, 1.0]], np.float32)
-    few = Finished(cells, cells > 0, (0, 1), STEP_MS, STEP_MS, 0.0)
+    few = FinishedRequests(cells, cells > 0, (0, 1), STEP_MS, STEP_MS, 0.0)
     assert few.missed(0, COMMIT_MS, 0.99) is None
 
 

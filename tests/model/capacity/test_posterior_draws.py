@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from model.capacity.draws import CapacityTable, LeadTable, capacity_strata, lead_strata, orders
+from model.capacity.draws import CapacityTable, LeadTable, capacity_strata, lead_strata, strata_order
 from model.capacity.lead_time import LeadTimePosterior, student_table
 from model.capacity.posterior import SPACING, CapacityPosterior, SlotEvidence
 from model.contract import quantiles_of_paths
@@ -58,7 +58,7 @@ def test_lead_strata_are_quantiles_in_whole_steps(outcomes: int, step_s: float, 
 
 
 def test_every_path_has_its_share_of_all_strata() -> None:
-    for order in orders(1024, 64):
+    for order in strata_order(1024, 64):
         assert sorted(order.tolist()) == list(range(1024))
         by_path = np.sort(order.reshape(16, 64), axis=0)
         assert (by_path // 64 == np.arange(16)[:, None]).all()

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from model.planning.queue_kernel import LEVELS, Needs, Place, no_needs, queue_needs, row_needs
+from model.planning.queue_kernel import (
+    TOLERANCE_LEVELS,
+    RequiredReplicas,
+    Scenario,
+    empty_requirements,
+    queue_requirements,
+    required_replicas,
+)
 
 Whole = NDArray[np.int64]
 
@@ -76,26 +83,26 @@ class BatchNeeds:
 def path_needs(futures: Futures, low: Whole, high: Whole) -> BatchNeeds:
     """Needs of every future for load and queue, within the inclusive bounds `low` and `high`, int64 [B]."""
     rows = []
-    for place, capacity, leads, least, most in _rows(futures, low, high):
-        needs = no_needs(len(capacity))
-        row_needs(place, capacity, leads, np.ones(LEVELS), least, most, needs)
-        rows.append(needs)
-    return _batch(rows, [needs.kept for needs in rows])
+    for scenario, capacity, leads, least, most in _rows(futures, low, high):
+        required = empty_requirements(len(capacity))
+        required_replicas(scenario, capacity, leads, np.ones(TOLERANCE_LEVELS), least, most, required)
+        rows.append(required)
+    return _batch(rows, [required.kept for required in rows])
 
 
 def queue_path_needs(futures: Futures, low: Whole, high: Whole) -> BatchNeeds:
     """Needs for the queue alone, of replicas that work off just their capacity."""
     rows = []
-    for place, capacity, leads, least, most in _rows(futures, low, high):
-        needs = no_needs(len(capacity))
-        queue_needs(place, capacity, leads, least, most, needs)
-        rows.append(needs)
-    return _batch(rows, [needs.queue for needs in rows])
+    for scenario, capacity, leads, least, most in _rows(futures, low, high):
+        required = empty_requirements(len(capacity))
+        queue_requirements(scenario, capacity, leads, least, most, required)
+        rows.append(required)
+    return _batch(rows, [required.queue for required in rows])
 
 
-def _rows(futures: Futures, low: Whole, high: Whole) -> Iterator[tuple[Place, NDArray[np.float64], Whole, int, int]]:
+def _rows(futures: Futures, low: Whole, high: Whole) -> Iterator[tuple[Scenario, NDArray[np.float64], Whole, int, int]]:
     for b in range(len(futures.capacity)):
-        place = Place(
+        scenario = Scenario(
             demand=np.ascontiguousarray(futures.demand[b].T, dtype=np.float64),
             ready=int(futures.ready[b]),
             pending=int(futures.pending[b]),
@@ -106,13 +113,13 @@ def _rows(futures: Futures, low: Whole, high: Whole) -> Iterator[tuple[Place, ND
             window=futures.window_steps,
             steepness=int(futures.steepness[b]),
         )
-        yield place, futures.capacity[b], futures.lead_steps[b], int(low[b]), int(high[b])
+        yield scenario, futures.capacity[b], futures.lead_steps[b], int(low[b]), int(high[b])
 
 
-def _batch(rows: list[Needs], kept: list[NDArray[np.int32]]) -> BatchNeeds:
+def _batch(rows: list[RequiredReplicas], kept: list[NDArray[np.int32]]) -> BatchNeeds:
     return BatchNeeds(
         np.array(kept, np.int64),
-        np.array([needs.missed for needs in rows], np.int64),
-        np.array([needs.load for needs in rows]),
-        np.array([needs.load_now for needs in rows]),
+        np.array([required.missed for required in rows], np.int64),
+        np.array([required.load for required in rows]),
+        np.array([required.load_now for required in rows]),
     )

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from model.planning.deadlines import LATE_S, Floor, Job, Means, fewest_in_time, meets
+from model.planning.deadlines import DEADLINE_EXTENSION_S, Floor, Job, Means, meets, min_replicas_for_deadlines
 
 STEP_S = 10.0
 
@@ -78,7 +78,7 @@ def test_the_floor_is_the_first_count_that_meets_them(jobs: list[Job], given_mea
     assume(all(job.due_s > 0 for job in jobs))
     high = low + more
     enough = [n for n in range(low, high + 1) if played_out(jobs, given_means, n)]
-    found = fewest_in_time(jobs, given_means, low, high)
+    found = min_replicas_for_deadlines(jobs, given_means, low, high)
     assert found.in_time == bool(enough)
     if enough:
         assert found.replicas == enough[0]
@@ -87,26 +87,26 @@ def test_the_floor_is_the_first_count_that_meets_them(jobs: list[Job], given_mea
 
 @given(jobs_of, means_of)
 def test_more_work_earlier_deadlines_or_more_load_never_need_fewer(jobs: list[Job], given_means: Means) -> None:
-    base = fewest_in_time(jobs, given_means, 0, 500)
+    base = min_replicas_for_deadlines(jobs, given_means, 0, 500)
     assume(base.in_time)
-    more = fewest_in_time([job._replace(work=job.work * 2) for job in jobs], given_means, 0, 500)
+    more = min_replicas_for_deadlines([job._replace(work=job.work * 2) for job in jobs], given_means, 0, 500)
     busier = Means(given_means.online + 1.0, STEP_S, given_means.capacity, given_means.ready, given_means.lead_s)
-    for harder in (more, fewest_in_time(jobs, busier, 0, 500)):
+    for harder in (more, min_replicas_for_deadlines(jobs, busier, 0, 500)):
         assert harder.replicas >= base.replicas or not harder.in_time
 
 
 def test_no_work_needs_no_replica() -> None:
-    assert fewest_in_time([], means([5.0]), 0, 9) == Floor(0, in_time=True)
-    assert fewest_in_time([Job(0.0, 10.0, 0.0)], means([5.0]), 2, 9) == Floor(2, in_time=True)
+    assert min_replicas_for_deadlines([], means([5.0]), 0, 9) == Floor(0, in_time=True)
+    assert min_replicas_for_deadlines([Job(0.0, 10.0, 0.0)], means([5.0]), 2, 9) == Floor(2, in_time=True)
 
 
 def test_a_day_of_work_needs_what_is_left_beside_online_load() -> None:
     """72,000 requests in ten hours are 2/s; 1.5/s are online; a replica carries 1/s."""
     night = [Job(0.0, 36_000.0, 72_000.0)]
-    assert fewest_in_time(night, means([1.5], ready=4), 1, 64) == Floor(4, in_time=True)
-    assert fewest_in_time(night, means([1.5], ready=3), 1, 64) == Floor(4, in_time=True)
+    assert min_replicas_for_deadlines(night, means([1.5], ready=4), 1, 64) == Floor(4, in_time=True)
+    assert min_replicas_for_deadlines(night, means([1.5], ready=3), 1, 64) == Floor(4, in_time=True)
     later = [Job(18_000.0, 36_000.0, 72_000.0)]
-    assert fewest_in_time(later, means([1.5]), 1, 64).replicas == 6
+    assert min_replicas_for_deadlines(later, means([1.5]), 1, 64).replicas == 6
 
 
 NIGHT_SHIFT = Means(np.zeros(1), 600.0, 1.0, 20, 60.0)
@@ -116,8 +116,8 @@ OVERDUE, TOO_SOON = Job(-600.0, -1.0, 1.0), Job(0.0, 60.0, 2_000.0)
 
 @pytest.mark.parametrize("late", [OVERDUE, TOO_SOON, Job(-9_000.0, -7_195.0, 200.0)])
 def test_what_is_late_gives_nothing_else_more_time(late: Job) -> None:
-    assert fewest_in_time([PRESSING], NIGHT_SHIFT, 1, 20) == Floor(8, in_time=True)
-    assert fewest_in_time([PRESSING, late], NIGHT_SHIFT, 1, 20) == Floor(8, in_time=False)
+    assert min_replicas_for_deadlines([PRESSING], NIGHT_SHIFT, 1, 20) == Floor(8, in_time=True)
+    assert min_replicas_for_deadlines([PRESSING, late], NIGHT_SHIFT, 1, 20) == Floor(8, in_time=False)
 
 
 late_jobs = st.lists(
@@ -136,12 +136,12 @@ late_jobs = st.lists(
 def test_late_work_never_lowers_the_floor_of_what_can_be_done_in_time(
     jobs: list[Job], late: list[Job], given_means: Means, high: int
 ) -> None:
-    alone = fewest_in_time(jobs, given_means, 0, high)
+    alone = min_replicas_for_deadlines(jobs, given_means, 0, high)
     assume(alone.in_time)
-    both = fewest_in_time([*late, *jobs], given_means, 0, high)
+    both = min_replicas_for_deadlines([*late, *jobs], given_means, 0, high)
     assert alone.replicas <= both.replicas <= high
     assert not both.in_time
-    assert fewest_in_time([*jobs, *late], given_means, 0, high) == both
+    assert min_replicas_for_deadlines([*jobs, *late], given_means, 0, high) == both
 
 
 @pytest.mark.parametrize("work", [3_600.0, 36_000.0, 70_000.0])
@@ -149,19 +149,21 @@ def test_the_hour_of_what_is_late_counts_from_its_deadline(work: float) -> None:
     """The floor is obeyed each minute."""
     left, late_s = work, 0.0
     while left > 0:
-        assert late_s < LATE_S
-        left -= 60.0 * fewest_in_time([Job(-600.0, -late_s, left)], NIGHT_SHIFT, 0, 20).replicas
+        assert late_s < DEADLINE_EXTENSION_S
+        left -= 60.0 * min_replicas_for_deadlines([Job(-600.0, -late_s, left)], NIGHT_SHIFT, 0, 20).replicas
         late_s += 60.0
 
 
 def test_just_before_its_hour_is_over_a_rest_does_not_cost_all_there_is() -> None:
-    assert fewest_in_time([Job(-9_000.0, 10.0 - LATE_S, 1_000.0)], NIGHT_SHIFT, 0, 20) == Floor(1, in_time=False)
+    assert min_replicas_for_deadlines(
+        [Job(-9_000.0, 10.0 - DEADLINE_EXTENSION_S, 1_000.0)], NIGHT_SHIFT, 0, 20
+    ) == Floor(1, in_time=False)
 
 
 @pytest.mark.parametrize("due_s", [-100.0, 0.0, 20.0])
 def test_what_cannot_be_done_in_time_is_done_within_the_hour_and_not_at_any_price(due_s: float) -> None:
     """Nobody ordered now can help before the deadline."""
-    found = fewest_in_time([Job(-500.0, due_s, 3470.0)], means([0.0], ready=0, lead_s=30.0), 0, 64)
+    found = min_replicas_for_deadlines([Job(-500.0, due_s, 3470.0)], means([0.0], ready=0, lead_s=30.0), 0, 64)
     assert found == Floor(1, in_time=False)
-    assert LATE_S == 3600.0
-    assert fewest_in_time([Job(0.0, due_s, 1e9)], means([0.0]), 0, 64) == Floor(64, in_time=False)
+    assert DEADLINE_EXTENSION_S == 3600.0
+    assert min_replicas_for_deadlines([Job(0.0, due_s, 1e9)], means([0.0]), 0, 64) == Floor(64, in_time=False)

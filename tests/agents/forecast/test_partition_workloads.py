@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agents.forecast.workloads import KnownWorkloads
+from agents.forecast.workloads import PartitionWorkloads
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.meter import NullMeter
 from streams.pages.chain import JoinedSlot
@@ -20,9 +20,9 @@ NAMES = ("a", "b", "c")
 COARSE_SLOTS = COARSE_STEP_MS // STREAM.step_ms
 
 
-def known(context_steps: int) -> KnownWorkloads:
+def known(context_steps: int) -> PartitionWorkloads:
     stream = replace(STREAM, context_steps=context_steps)
-    return KnownWorkloads(stream, DEFAULT_CATALOGUE, policy(), NullMeter(), min_context=1)
+    return PartitionWorkloads(stream, DEFAULT_CATALOGUE, policy(), NullMeter(), min_context=1)
 
 
 def joined(slot: int, *names: str) -> JoinedSlot:
@@ -47,7 +47,7 @@ def joined(slot: int, *names: str) -> JoinedSlot:
     return JoinedSlot(slot, {"requests": page})
 
 
-def follow(workloads: KnownWorkloads, slots: list[JoinedSlot]) -> set[str]:
+def follow(workloads: PartitionWorkloads, slots: list[JoinedSlot]) -> set[str]:
     """Fold slots; who was retired in them."""
     retired = set()
     for slot in slots:

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.forecast.bursts import Futures
+from agents.forecast.bursts import WidenedPaths
 from model.contract import ContextBatch
 from tests.model.batches import random_batch
 
@@ -26,14 +26,14 @@ def _forecast(rows: int = 3) -> torch.Tensor:
     return 10 + torch.randn(rows, 101, 6, 4, generator=torch.Generator().manual_seed(1))
 
 
-def _paths(futures: Futures) -> torch.Tensor:
+def _paths(futures: WidenedPaths) -> torch.Tensor:
     """[B, S, H, N]."""
     return torch.stack([futures.values(n).transpose(1, 2) for n in range(4)], dim=-1)
 
 
 def test_only_rows_that_have_missed_are_widened() -> None:
     before = _forecast()
-    futures = Futures(before, [1.0, 2.0, 1.0], _batch(100.0, lower=torch.full((4,), -torch.inf)))
+    futures = WidenedPaths(before, [1.0, 2.0, 1.0], _batch(100.0, lower=torch.full((4,), -torch.inf)))
     after = _paths(futures)
     assert torch.equal(after[[0, 2]], before[[0, 2]])
     middle = before[1].median(dim=0).values
@@ -46,11 +46,11 @@ def test_only_rows_that_have_missed_are_widened() -> None:
 def test_each_indicator_keeps_its_own_bounds() -> None:
     before = _forecast()
     lower, upper = torch.tensor([0.0, 9.0, -torch.inf, 5.0]), torch.tensor([11.0, torch.inf, torch.inf, 20.0])
-    after = _paths(Futures(before, [20.0] * 3, _batch(100.0, lower=lower, upper=upper)))
+    after = _paths(WidenedPaths(before, [20.0] * 3, _batch(100.0, lower=lower, upper=upper)))
     assert after.amin((0, 1, 2))[[0, 1, 3]].tolist() == [0.0, 9.0, 5.0]
     assert after[..., 2].min() < 0.0
     assert after.amax((0, 1, 2))[[0, 3]].tolist() == [11.0, 20.0]
-    assert torch.equal(_paths(Futures(before, [1.0] * 3, random_batch(3, seed=1))), before)
+    assert torch.equal(_paths(WidenedPaths(before, [1.0] * 3, random_batch(3, seed=1))), before)
     assert torch.equal(before, _forecast())  # what the forecaster made is not touched
 
 
@@ -59,7 +59,7 @@ def test_widening_reaches_no_further_from_the_median_than_the_context_did_from_e
     seen: float, factor: float
 ) -> None:
     before = _forecast()
-    futures = Futures(before, [factor] * 3, _batch(seen, lower=torch.full((4,), -torch.inf)))
+    futures = WidenedPaths(before, [factor] * 3, _batch(seen, lower=torch.full((4,), -torch.inf)))
     after, middle = _paths(futures), before.median(dim=1, keepdim=True).values
     apart, wider = before - middle, after - middle
     expected = torch.maximum((factor * apart.abs()).clamp(max=seen), apart.abs())

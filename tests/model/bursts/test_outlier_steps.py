@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from model.bursts.kernel import unfelt_steps
+from model.bursts.kernel import outlier_steps
 
 STEP_S = 15.0
 COLUMNS = np.arange(4)
@@ -16,7 +16,7 @@ Window = tuple[NDArray[np.float32], NDArray[np.bool_]]
 
 def found(values: NDArray[np.float32], observed: NDArray[np.bool_], columns: NDArray[np.int64] = COLUMNS) -> list[int]:
     unfelt = np.empty(len(values), np.bool_)
-    number = unfelt_steps(values, observed, columns, STEP_S, unfelt)
+    number = outlier_steps(values, observed, columns, STEP_S, unfelt)
     assert number == unfelt.sum()
     return np.flatnonzero(unfelt).tolist()
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from model.baselines.pool import RecordForecaster
+from model.baselines.pool import RangeShrinkage
 from model.baselines.smoothing import SeasonalNaiveForecaster
 from model.contract import ContextBatch, ForecastBatch
 from tests.model.batches import context_batch, random_batch
@@ -28,7 +28,7 @@ class _Given:
 
 
 def _held(batch: ContextBatch, paths: Tensor) -> Tensor:
-    return RecordForecaster(_Given(paths)).forecast(batch, paths.shape[2], paths.shape[1]).paths
+    return RangeShrinkage(_Given(paths)).forecast(batch, paths.shape[2], paths.shape[1]).paths
 
 
 def _context(length: int = 512, **changes: Any) -> ContextBatch:
@@ -39,7 +39,7 @@ def _context(length: int = 512, **changes: Any) -> ContextBatch:
 
 def test_keeps_the_contract() -> None:
     for law in LAWS:
-        law(RecordForecaster(SeasonalNaiveForecaster()))
+        law(RangeShrinkage(SeasonalNaiveForecaster()))
 
 
 def test_what_lies_within_the_record_is_left_alone() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from agents.forecast.commit import StateSnapshot, restore_state, snapshot_state
-from agents.planning.units import unit_input
+from agents.planning.request import unit_input
 from agents.policy import Policy, Slo, SloClass
 from agents.workload.state import new_state
 from agents.workload.units import recent_lengths
