@@ -17,7 +17,7 @@ import msgspec
 from agents.records import Command, Pin
 from streams.records.limits import MAX_REPLICAS
 
-# What bounds an actuator whatever it is told: rate caps, and the words an operator gives the actuator itself.
+# What bounds an actuator whatever it is told: rate caps, and the overrides of its operator.
 
 
 class RateCaps(msgspec.Struct, frozen=True):
@@ -36,8 +36,8 @@ class RateCaps(msgspec.Struct, frozen=True):
     period_ms: int = 60_000
 
 
-class Words(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An operator's words to the actuator itself; they hold while Kafka and HARMONY are down.
+class Overrides(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An operator's overrides of this actuator: they hold while Kafka and HARMONY are down.
 
     Attributes:
         stopped: who threw the kill switch, and why; None = it is not thrown.
@@ -155,7 +155,7 @@ class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     leases: dict[str, Lease]
     changes: tuple[Change, ...] = ()
-    words: Words = Words()
+    words: Overrides = Overrides()
     v: Literal[1] = 1
 
 
@@ -183,22 +183,22 @@ class ApplyGuard:
         self._caps = caps
         self._leases: dict[str, Lease] = dict(leases or {})
         self._window = ChangeWindow(caps)
-        self._words = Words()
+        self._overrides = Overrides()
 
     @property
-    def words(self) -> Words:
+    def overrides(self) -> Overrides:
         """The operator's, as last given; they are part of the snapshot, so no restart undoes them."""
-        return self._words
+        return self._overrides
 
-    def give_words(self, words: Words, now_ms: int) -> None:
-        """Take the operator's words, in place of the former ones.
+    def set_overrides(self, overrides: Overrides, now_ms: int) -> None:
+        """Replace the operator's overrides.
 
         A pin in force ends the lease from before it: when it is over, the next command decides, not an old one.
         """
-        self._words = words
-        for workload in words.pins:
+        self._overrides = overrides
+        for workload in overrides.pins:
             lease = self._leases.get(workload)
-            if lease is not None and words.pin(workload, now_ms) is not None:
+            if lease is not None and overrides.pin(workload, now_ms) is not None:
                 self._leases[workload] = Lease(lease.epoch, lease.sequence, lease.command_id, lease.wanted)
 
     def check(self, command: Command, now_ms: int, observed_current: int) -> Verdict:
@@ -248,7 +248,7 @@ class ApplyGuard:
 
     def hold(self, workload: str, now_ms: int, observed_current: int) -> Verdict | None:
         """What a local pin asks for, with or without a command; None when there is none in force."""
-        pin = self._words.pin(workload, now_ms)
+        pin = self._overrides.pin(workload, now_ms)
         if pin is None:
             return None
         apply = pin.replicas != observed_current
@@ -263,13 +263,13 @@ class ApplyGuard:
 
         Answer None with an error, never with 0 or the last value.
         """
-        pin = self._words.pin(workload, now_ms)
+        pin = self._overrides.pin(workload, now_ms)
         if pin is not None:
             return pin.replicas
         lease = self._leases.get(workload)
         if lease is None or lease.ordered is None or now_ms >= lease.valid_until_ts_ms:
             return None
-        return None if self._words.stopped is not None and not lease.pinned else lease.ordered
+        return None if self._overrides.stopped is not None and not lease.pinned else lease.ordered
 
     @property
     def leases(self) -> dict[str, Lease]:
@@ -282,7 +282,7 @@ class ApplyGuard:
 
     def snapshot_bytes(self) -> bytes:
         """To be stored by the actuator, and given to the next life's `restore`."""
-        snapshot = Snapshot(self._leases, self._window.changes, self._words)
+        snapshot = Snapshot(self._leases, self._window.changes, self._overrides)
         return msgspec.json.encode(snapshot, order="deterministic")
 
     @classmethod
@@ -298,12 +298,12 @@ class ApplyGuard:
         stored = msgspec.json.decode(snapshot, type=Snapshot)
         guard = cls(max_replicas, stored.leases, caps=caps, max_ahead_ms=max_ahead_ms)
         guard._window = ChangeWindow(caps, stored.changes)
-        guard._words = stored.words
+        guard._overrides = stored.words
         return guard
 
     def _doubt(self, command: Command, lease: Lease, now_ms: int, observed: int, pinned: bool) -> Reason | None:
         """Why the newest command may not be carried out; a pin is only asked whether it is still in force."""
-        if self._words.stopped is not None and not pinned:
+        if self._overrides.stopped is not None and not pinned:
             return "stopped"
         if now_ms >= command.valid_until_ts_ms:
             return "expired"

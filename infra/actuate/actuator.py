@@ -32,7 +32,7 @@ class Overtaken(NotApplied):
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ReplicaChange:
     """One change to make now.
 
     Attributes:
@@ -80,7 +80,7 @@ class Actuator(Protocol):
         """
         ...
 
-    async def apply(self, order: Order) -> str:
+    async def apply(self, change: ReplicaChange) -> str:
         """Make the change; returns a detail for the record, or nothing.
 
         Raises:

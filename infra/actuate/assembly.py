@@ -1,4 +1,4 @@
-"""Puts an actuator together: settings, memory, desk, feed, and what it tells to whom."""
+"""Puts an actuator together: settings, memory, controller, feed, and what it tells to whom."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from rich.table import Table
 from agents.actuation.guard import ApplyGuard, RateCaps
 from agents.policy import WorkloadSpec
 from agents.records import Target
-from infra.actuate.actuator import Actuator, Event, Order
-from infra.actuate.controller import Desk
+from infra.actuate.actuator import Actuator, Event, ReplicaChange
+from infra.actuate.controller import CommandController
 from infra.actuate.keda import Lookup
 from infra.actuate.kubernetes import FactsReader, Kubernetes, PodLoads, rivals
 from infra.actuate.kubernetes_api import Access, KubernetesApi
 from infra.actuate.pull import LeaseGauges, LeaseRoutes
 from infra.actuate.report import OutcomeWriter, line_printer
 from infra.actuate.runner import CommandFeed, LogClock, Runner, wall_ms
-from infra.actuate.store import Store, WordsFile, words_path
+from infra.actuate.store import Store, OverridesFile, overrides_path
 from infra.console.errors import HarmonyError
 from infra.console.options import say
 from infra.console.text import printable
@@ -45,14 +45,14 @@ class Chosen:
 
     Attributes:
         name: of this actuator's directory; two on one host need two.
-        words: the operator's words, or None for the usual place.
+        overrides: file of the operator's overrides; None for the usual place.
         web_port: of metrics, probes and JSON; None = not served.
     """
 
     settings: Settings
     brokers: str
     name: str
-    words: Path | None = None
+    overrides: Path | None = None
     caps: RateCaps = field(default_factory=RateCaps)
     max_replicas: int = MAX_REPLICAS
     web_host: str = "127.0.0.1"
@@ -66,15 +66,15 @@ class Chosen:
 
 
 @contextmanager
-def desk_of(
+def controller_of(
     chosen: Chosen,
     actuator: Actuator,
     *,
     dry_run: bool = False,
     clock: Callable[[], int] = wall_ms,
     report: Callable[[Event], None] = lambda _event: None,
-) -> Iterator[Desk]:
-    """The desk of an actuator, with its memory held while the block runs. A dry run remembers nothing.
+) -> Iterator[CommandController]:
+    """The controller of an actuator, with its memory held while the block runs. A dry run remembers nothing.
 
     Raises:
         HarmonyError: another process has the memory, or it is damaged.
@@ -85,17 +85,17 @@ def desk_of(
         if not dry_run:
             store = stack.enter_context(Store(chosen.settings.state_dir / "actuate" / chosen.name))
             guard = store.guard(chosen.max_replicas, chosen.caps, ahead_ms)
-        desk = Desk(
+        controller = CommandController(
             actuator,
             guard,
             clock,
             store=store,
-            words=WordsFile(words_path(chosen.settings.state_dir, chosen.words)),
+            overrides=OverridesFile(overrides_path(chosen.settings.state_dir, chosen.overrides)),
             declared=chosen.declared,
             dry_run=dry_run,
             report=report,
         )
-        yield desk
+        yield controller
 
 
 @asynccontextmanager
@@ -136,24 +136,24 @@ async def served(chosen: Chosen, gauges: LeaseGauges, health: Health, routes: Le
 
 async def follow(
     chosen: Chosen,
-    desk: Desk,
+    controller: CommandController,
     *,
     once: bool = False,
     health: Health | None = None,
     gauges: LeaseGauges | None = None,
 ) -> None:
-    """Hand the commands topic to the desk until told to stop."""
+    """Hand the commands topic to the controller until told to stop."""
 
     def caught_up() -> None:
         if gauges is not None:
             gauges.caught_up = True
 
-    clock = desk.clock
+    clock = controller.clock
     with CommandFeed(
         chosen.brokers, chosen.settings.topics.commands, security=chosen.settings.kafka_client_options()
     ) as feed:
         runner = Runner(
-            desk,
+            controller,
             feed.batches(),
             once=once,
             health=health,
@@ -196,7 +196,7 @@ class Pretend:
     ) -> int | None:
         return expected
 
-    async def apply(self, order: Order) -> str:  # noqa: ARG002
+    async def apply(self, change: ReplicaChange) -> str:  # noqa: ARG002
         return ""
 
 
@@ -210,8 +210,8 @@ async def run_dry(chosen: Chosen, *, once: bool, simulated: bool, as_json: bool)
     table = once and not as_json
     show = (lambda e: events.update({e.workload: e})) if table else line_printer(as_json, dry=True)
     clock = LogClock() if simulated else wall_ms
-    with desk_of(chosen, Pretend(), dry_run=True, clock=clock, report=show) as desk:
-        await follow(chosen, desk, once=once)
+    with controller_of(chosen, Pretend(), dry_run=True, clock=clock, report=show) as controller:
+        await follow(chosen, controller, once=once)
     if table:
         Console().print(events_table(events))
 
@@ -254,15 +254,15 @@ async def act(
             for tell in tellers:
                 tell(event)
 
-        desk = stack.enter_context(desk_of(chosen, actuator, report=report))
+        controller = stack.enter_context(controller_of(chosen, actuator, report=report))
         outcomes = await stack.enter_async_context(outcomes_of(chosen, f"actuate/{actuator.name}"))
-        gauges, health = LeaseGauges(desk), new_health()
+        gauges, health = LeaseGauges(controller), new_health()
         tellers += [outcomes.event, gauges.count] + ([on_event] if on_event is not None else [])
-        lookup = Lookup(desk.answer, lambda: desk.targets)
+        lookup = Lookup(controller.answer, lambda: controller.targets)
         await stack.enter_async_context(served(chosen, gauges, health, LeaseRoutes(lookup, token_of(chosen.settings))))
         if serve is not None:
             await serve(lookup)
-        await follow(chosen, desk, health=health, gauges=gauges)
+        await follow(chosen, controller, health=health, gauges=gauges)
 
 
 async def run_kubernetes(
@@ -306,8 +306,8 @@ async def run_kubernetes(
                 await act(chosen, actuator, as_json=as_json, on_event=lambda e: _watch(reader, e))
             else:
                 show = line_printer(as_json, dry=True)
-                with desk_of(chosen, actuator, dry_run=True, report=show) as desk:
-                    await follow(chosen, desk)
+                with controller_of(chosen, actuator, dry_run=True, report=show) as controller:
+                    await follow(chosen, controller)
 
 
 def _facts_ended(task: asyncio.Task[None]) -> None:

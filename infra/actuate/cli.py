@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from infra.actuate import overrides as cli_words
-from infra.actuate.conformance import command as cli_check
-from infra.actuate.overrides import WordsOption
+from infra.actuate import overrides as cli_overrides
+from infra.actuate.conformance import command as cli_conformance
+from infra.actuate.overrides import OverridesOption
 from infra.console.errors import HarmonyError
 from infra.console.options import BrokersOption, ConfigOption, finite, say, spread
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ActuatorOptions:
     """Where the commands are, which words and caps hold, how events are printed."""
 
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line on stdout.")] = False
     brokers: BrokersOption = None
     config: ConfigOption = None
-    words: WordsOption = None
+    overrides: OverridesOption = None
     max_added: Annotated[int | None, typer.Option(min=0, help="Replicas one workload may gain within a minute.")] = None
     max_removed: Annotated[int | None, typer.Option(min=0, help="Replicas one workload may lose within a minute.")] = (
         None
@@ -55,11 +55,11 @@ class Told:
         configure_logging(settings.worker.log_level, output=settings.worker.log_format)
         caps = RateCaps(self.max_added, self.max_removed, self.max_removed_fleet)
         host, port = web or (None, None)
-        return Chosen(settings, where, name, self.words, caps, web_host=host or settings.web_host, web_port=port)
+        return Chosen(settings, where, name, self.overrides, caps, web_host=host or settings.web_host, web_port=port)
 
 
 @dataclass(frozen=True, slots=True)
-class ToldToAct(Told):
+class ActingOptions(ActuatorOptions):
     """The same, and which memory is its own, and where it is watched."""
 
     name: Annotated[str | None, typer.Option("--name", help="Of this actuator's memory; two on one host need two.")] = (
@@ -81,14 +81,14 @@ if TYPE_CHECKING:
     from infra.actuate.webhook import Webhook
 
 app = typer.Typer(no_args_is_help=True, help="Act on commands: show them, post them, set replicas, answer KEDA.")
-cli_words.register(app)
-cli_check.register(app)
+cli_overrides.register(app)
+cli_conformance.register(app)
 
 
 @app.command("dry-run")
 @spread
 def dry_run(
-    told: Told,
+    told: ActuatorOptions,
     once: Annotated[bool, typer.Option("--once", help="End after what is in the topic now.")] = False,
     simulated: Annotated[
         bool, typer.Option("--simulated", help="Time is the commands' own, as in `harmony run` at speed.")
@@ -103,7 +103,7 @@ def dry_run(
 @app.command()
 @spread
 def webhook(
-    told: ToldToAct,
+    told: ActingOptions,
     url: Annotated[str, typer.Argument(help="Where commands are posted; https, or http on this machine.")],
     secret_file: Annotated[
         Path | None, typer.Option(help="File with the signing secret; default: HARMONY_WEBHOOK_SECRET.", dir_okay=False)
@@ -126,7 +126,7 @@ def webhook(
 @app.command()
 @spread
 def kubernetes(
-    told: ToldToAct,
+    told: ActingOptions,
     acting: Annotated[bool, typer.Option("--act", help="Set replicas; without, the server only checks.")] = False,
     server: Annotated[str | None, typer.Option(help="API server; default: the cluster this pod runs in.")] = None,
     token_file: Annotated[Path | None, typer.Option(help="Bearer token for --server.", dir_okay=False)] = None,
@@ -169,7 +169,7 @@ def kubernetes(
 @app.command()
 @spread
 def keda(
-    told: ToldToAct,
+    told: ActingOptions,
     grpc: Annotated[bool, typer.Option("--grpc/--no-grpc", help="The external scaler, or only HTTP.")] = True,
     grpc_host: Annotated[str, typer.Option(help="Address of the external scaler.")] = "127.0.0.1",
     grpc_port: Annotated[int, typer.Option(min=0, max=65_535, help="Its port; 0 = any free one.")] = 9466,
@@ -214,7 +214,7 @@ def keda(
 @app.command()
 @spread
 def plugin(
-    told: ToldToAct,
+    told: ActingOptions,
     actuator: Annotated[str, typer.Argument(help="Name of an installed actuator; `harmony plugins` lists them.")],
     timeout_s: Annotated[
         float, typer.Option("--timeout", callback=finite, min=0.1, help="Seconds for one call.")
@@ -232,7 +232,7 @@ def plugin(
     _run(_act(told, chosen, lambda: PluginActuator(found, section.options.get("actuator", {}), limits)))
 
 
-async def _act(told: ToldToAct, chosen: Chosen, make: Callable[[], Webhook | PluginActuator]) -> None:
+async def _act(told: ActingOptions, chosen: Chosen, make: Callable[[], Webhook | PluginActuator]) -> None:
     from infra.actuate.assembly import act
 
     actuator = make()

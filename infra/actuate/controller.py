@@ -16,13 +16,13 @@ import msgspec
 from agents.actuation.guard import PIN, ApplyGuard, Verdict
 from agents.policy import WorkloadSpec
 from agents.records import Command, Target
-from infra.actuate.actuator import Actuator, Event, NotApplied, Order, Overtaken, Status
-from infra.actuate.store import Store, WordsFile
+from infra.actuate.actuator import Actuator, Event, NotApplied, ReplicaChange, Overtaken, Status
+from infra.actuate.store import Store, OverridesFile
 
 _ATTEMPTS = 3
 
 
-class Desk:
+class CommandController:
     """Judges and carries out, one command of a workload at a time; other workloads do not wait for it.
 
     Args:
@@ -32,7 +32,7 @@ class Desk:
         store: remembers; None = nothing outlives the process.
         words: the operator's; None = nobody gives any.
         declared: workloads that may be touched, with their targets and bounds; None = any.
-        dry_run: the actuator only pretends: what is not done uses up no cap and is said once.
+        dry_run: the actuator only pretends: what is not done uses up no cap and is fingerprint once.
         report: told what is new.
     """
 
@@ -43,17 +43,17 @@ class Desk:
         clock: Callable[[], int],
         *,
         store: Store | None = None,
-        words: WordsFile | None = None,
+        overrides: OverridesFile | None = None,
         declared: Mapping[str, WorkloadSpec] | None = None,
         dry_run: bool = False,
         report: Callable[[Event], None] = lambda _event: None,
     ) -> None:
         self._actuator, self.guard, self.clock = actuator, guard, clock
-        self._store, self._words = store, words
+        self._store, self._overrides = store, overrides
         self._declared, self._dry_run, self._report = declared, dry_run, report
         self._targets: dict[str, Target] = {}
         self._newest: dict[str, tuple[int, int]] = {}
-        self._told: dict[str, tuple[object, ...]] = {}
+        self._reported: dict[str, tuple[object, ...]] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         if declared is not None:
             self._targets = {w: _target(spec) for w, spec in declared.items() if spec.target.name}
@@ -65,20 +65,20 @@ class Desk:
 
     def answer(self, workload: str) -> int | None:
         """Replicas in force now; None = say so with an error."""
-        self.take_words()
+        self.refresh_overrides()
         return self.guard.replicas(workload, self.clock())
 
-    def take_words(self) -> None:
+    def refresh_overrides(self) -> None:
         """Look for new words of the operator, and keep them."""
-        words = self._words.read() if self._words is not None else None
-        if words is None or words == self.guard.words:
+        overrides = self._overrides.read() if self._overrides is not None else None
+        if overrides is None or overrides == self.guard.overrides:
             return
-        self.guard.give_words(words, self.clock())
+        self.guard.set_overrides(overrides, self.clock())
         if self._store is not None:
-            self._store.audit({"ts_ms": self.clock(), "words": msgspec.to_builtins(words)})
+            self._store.audit({"ts_ms": self.clock(), "words": msgspec.to_builtins(overrides)})
             self._store.save(self.guard)
 
-    def notice(self, command: Command) -> None:
+    def admit(self, command: Command) -> None:
         """Say that a command has come, before it is its turn: an older one under way is not wanted any more."""
         if self._refusal(command) is None and self.guard.sane(command):
             place = command.epoch, command.sequence
@@ -86,10 +86,10 @@ class Desk:
 
     async def handle(self, command: Command) -> Event:
         """Judge one command, and carry it out if it may be."""
-        self.notice(command)
+        self.admit(command)
         refusal = self._refusal(command)
         if refusal is not None:
-            return self._tell(self._event(command, "refused", refusal, None, None))
+            return self._record(self._event(command, "refused", refusal, None, None))
         if self._declared is None:
             self._targets[command.workload] = command.target
         async with self._locks[command.workload]:
@@ -97,16 +97,16 @@ class Desk:
             for _ in range(_ATTEMPTS - 1):
                 if event.reason == "overtaken":
                     event = await self._attempt(command)
-        return self._tell(event)
+        return self._record(event)
 
-    async def hold(self, workload: str) -> Event | None:
+    async def apply_pin(self, workload: str) -> Event | None:
         """Carry out a local pin, where one is in force and the count is another."""
         async with self._locks[workload]:
-            return await self._hold(workload)
+            return await self._apply_pin(workload)
 
-    async def _hold(self, workload: str) -> Event | None:
-        self.take_words()
-        pin, target = self.guard.words.pin(workload, self.clock()), self._targets.get(workload)
+    async def _apply_pin(self, workload: str) -> Event | None:
+        self.refresh_overrides()
+        pin, target = self.guard.overrides.pin(workload, self.clock()), self._targets.get(workload)
         if pin is None or target is None:
             return None
         try:
@@ -115,11 +115,11 @@ class Desk:
                 return None
             place = self._place(workload)
             detail = await self._actuator.apply(
-                Order(workload, target, pin.replicas, observed, None, place, lambda: self._still_pinned(workload))
+                ReplicaChange(workload, target, pin.replicas, observed, None, place, lambda: self._still_pinned(workload))
             )
         except NotApplied as error:
-            return self._tell(self._pin_event(workload, target, "failed", None, pin.replicas, None, error.detail))
-        return self._tell(
+            return self._record(self._pin_event(workload, target, "failed", None, pin.replicas, None, error.detail))
+        return self._record(
             self._pin_event(workload, target, self._actuator.done, observed, pin.replicas, pin.replicas, detail)
         )
 
@@ -150,21 +150,21 @@ class Desk:
                 raise NotApplied("nobody knows the target's count", sure=True)
         except NotApplied as error:
             return self._event(command, "failed", "not_observed", None, None, error.detail)
-        self.take_words()
+        self.refresh_overrides()
         before = self.guard.lease(workload)
         verdict = self.guard.check(command, self.clock(), observed)
-        known = self.guard.lease(workload)
+        after = self.guard.lease(workload)
         # Before any change: a life that dies now must not obey anything older. A renewal may be forgotten: what came
         # between it and the last command that was kept asks for the same count.
-        if known != before and (before is None or known is None or known.command_id != before.command_id):
+        if after != before and (before is None or after is None or after.command_id != before.command_id):
             self.save()
         if verdict.reason == "pinned":
-            await self._hold(workload)
+            await self._apply_pin(workload)
         if verdict.reason == "pinned" or verdict.replicas is None:
             return self._event(command, _status(verdict), verdict.reason, observed, None)
         self.save()
         place = command.epoch, command.sequence
-        order = Order(
+        change = ReplicaChange(
             workload,
             command.target,
             verdict.replicas,
@@ -174,7 +174,7 @@ class Desk:
             lambda: self._still_wanted(command),
         )
         try:
-            detail = await self._actuator.apply(order)
+            detail = await self._actuator.apply(change)
         except NotApplied as error:
             if error.sure:
                 self.guard.not_applied(workload)
@@ -188,13 +188,13 @@ class Desk:
         return self._event(command, self._actuator.done, verdict.reason, observed, verdict.replicas, detail)
 
     def _still_wanted(self, command: Command) -> bool:
-        self.take_words()
+        self.refresh_overrides()
         now_ms = self.clock()
         if self._newest.get(command.workload, (-1, -1)) > (command.epoch, command.sequence):
             return False
-        if self.guard.words.pin(command.workload, now_ms) is not None:
+        if self.guard.overrides.pin(command.workload, now_ms) is not None:
             return False
-        stopped = self.guard.words.stopped is not None and command.reason != PIN
+        stopped = self.guard.overrides.stopped is not None and command.reason != PIN
         return not stopped and now_ms < command.valid_until_ts_ms
 
     def _place(self, workload: str) -> tuple[int, int]:
@@ -202,16 +202,16 @@ class Desk:
         return (0, 0) if lease is None else (lease.epoch, lease.sequence)
 
     def _still_pinned(self, workload: str) -> bool:
-        self.take_words()
-        return self.guard.words.pin(workload, self.clock()) is not None
+        self.refresh_overrides()
+        return self.guard.overrides.pin(workload, self.clock()) is not None
 
-    def _tell(self, event: Event) -> Event:
-        """Report what differs from what was last said of the workload; a lease renewed each step is no news."""
-        said = (event.status, event.reason, event.command_id, event.before, event.wanted, event.after)
+    def _record(self, event: Event) -> Event:
+        """Report what differs from what was last fingerprint of the workload; a lease renewed each step is no news."""
+        fingerprint = (event.status, event.reason, event.command_id, event.before, event.wanted, event.after)
         act = event.after is not None and not self._dry_run
-        if event.reason == "renewed" or (not act and self._told.get(event.workload) == said):
+        if event.reason == "renewed" or (not act and self._reported.get(event.workload) == fingerprint):
             return event
-        self._told[event.workload] = said
+        self._reported[event.workload] = fingerprint
         if self._store is not None:
             self._store.audit(event.as_dict())
         self._report(event)
@@ -247,7 +247,7 @@ class Desk:
         after: int | None,
         detail: str,
     ) -> Event:
-        pin = self.guard.words.pins.get(workload)
+        pin = self.guard.overrides.pins.get(workload)
         until = pin.until_ts_ms if pin else None
         why = f"pin by {pin.by or 'the operator'}" + (f": {pin.reason}" if pin.reason else "") if pin else PIN
         return Event(

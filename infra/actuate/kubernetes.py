@@ -12,7 +12,7 @@ import orjson
 import structlog
 
 from agents.records import Target
-from infra.actuate.actuator import NotApplied, Order
+from infra.actuate.actuator import NotApplied, ReplicaChange
 from infra.actuate.kubernetes_api import KubernetesApi, Scale
 from infra.console.text import printable
 from infra.console.web import split_url
@@ -53,23 +53,23 @@ class Kubernetes:
         self._seen[workload] = scale
         return scale.replicas
 
-    async def apply(self, order: Order) -> str:
-        seen = self._seen[order.workload]
+    async def apply(self, change: ReplicaChange) -> str:
+        seen = self._seen[change.workload]
         detail = ""
-        if self._loads is not None and order.replicas < seen.replicas and order.target.kind == "Deployment":
-            detail = await self._mark_victims(order, seen)
-        if not order.still_wanted():
+        if self._loads is not None and change.replicas < seen.replicas and change.target.kind == "Deployment":
+            detail = await self._mark_victims(change, seen)
+        if not change.still_wanted():
             raise NotApplied("no longer wanted", sure=True)
-        await self._api.set_scale(order.target, order.replicas, seen.version)
+        await self._api.set_scale(change.target, change.replicas, seen.version)
         return detail
 
-    async def _mark_victims(self, order: Order, seen: Scale) -> str:
+    async def _mark_victims(self, change: ReplicaChange, seen: Scale) -> str:
         """The deletion cost of a pod is its load, so that the idle ones go first. A failure here stops nothing."""
         assert self._loads is not None
-        namespace = order.target.namespace
+        namespace = change.target.namespace
         try:
             pods = await self._api.pods(namespace, seen.selector)
-            loads = await self._loads(order.target, [name for name, _ in pods])
+            loads = await self._loads(change.target, [name for name, _ in pods])
             marked = 0
             for name, annotations in pods:
                 # A pod whose load nobody knows is not given up before one that is known to be idle.
@@ -78,7 +78,7 @@ class Kubernetes:
                     await self._api.annotate_pod(namespace, name, {COST: cost})
                     marked += 1
         except NotApplied as error:
-            log.warning("victims_not_marked", workload=order.workload, reason=error.detail)
+            log.warning("victims_not_marked", workload=change.workload, reason=error.detail)
             return f"victims not marked: {error.detail}"
         return f"marked {marked} pods with their load"
 

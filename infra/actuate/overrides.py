@@ -1,4 +1,4 @@
-"""Words to the actuators of this host, kept in a file: they hold while Kafka and HARMONY are down."""
+"""Commands that write the operator's overrides of this host: kill switch and pins, in a file that needs no Kafka."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from infra.console.options import ConfigOption, print_json, say
 from infra.console.text import printable
 
 if TYPE_CHECKING:
-    from agents.actuation.guard import Words
-    from infra.actuate.store import WordsFile
+    from agents.actuation.guard import Overrides
+    from infra.actuate.store import OverridesFile
 
-WordsOption = Annotated[
+OverridesOption = Annotated[
     Path | None,
     typer.Option("--words", help="File of the operator's words; default: in the state directory.", dir_okay=False),
 ]
-Because = Annotated[str, typer.Option("--reason", help="Why; kept with the word.")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why; kept with the word.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -30,14 +30,14 @@ def register(app: typer.Typer) -> None:
         app.command()(command)
 
 
-def stop(reason: Because = "", file: WordsOption = None, config: ConfigOption = None) -> None:
+def stop(reason: ReasonOption = "", file: OverridesOption = None, config: ConfigOption = None) -> None:
     """The kill switch of this host's actuators: they change nothing and answer with errors. Pins still count."""
-    said = f"stopped by {_user()}" + (f": {printable(reason, 200)}" if reason else "")
-    _change(file, config, lambda _: {"stopped": said})
+    text = f"stopped by {_user()}" + (f": {printable(reason, 200)}" if reason else "")
+    _change(file, config, lambda _: {"stopped": text})
     say("The actuators of this host change nothing more, until `harmony actuate resume`.")
 
 
-def resume(file: WordsOption = None, config: ConfigOption = None) -> None:
+def resume(file: OverridesOption = None, config: ConfigOption = None) -> None:
     """Undo stop."""
     _change(file, config, lambda _: {"stopped": None})
     say("The actuators of this host act again.")
@@ -47,8 +47,8 @@ def pin(
     workload: Annotated[str, typer.Argument(help="Workload id.")],
     replicas: Annotated[int, typer.Argument(min=0, help="Replicas to hold.")],
     for_: Annotated[str, typer.Option("--for", help="How long: 30m, 2h, 1d.")] = "1h",
-    reason: Because = "",
-    file: WordsOption = None,
+    reason: ReasonOption = "",
+    file: OverridesOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Hold a workload at a count, whatever commands say, even when none come. See also `harmony pin`."""
@@ -60,49 +60,49 @@ def pin(
     until_ms = now_ms + parse_duration_ms(for_)
     # The two ways to pin take the same workloads and counts.
     encode_checked(word("pin", workload, now_ms, replicas=replicas, until_ts_ms=until_ms))
-    held = Pin(replicas, until_ms, _user(), printable(reason, 200))
-    _change(file, config, lambda w: {"pins": {**w.pins, workload: held}})
+    held_pin = Pin(replicas, until_ms, _user(), printable(reason, 200))
+    _change(file, config, lambda w: {"pins": {**w.pins, workload: held_pin}})
     say(f"{printable(workload)}: the actuators of this host hold {replicas} replicas for {for_}.")
 
 
 def unpin(
     workload: Annotated[str, typer.Argument(help="Workload id.")],
-    file: WordsOption = None,
+    file: OverridesOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Let commands count again."""
     from infra.console.text import nearest
 
-    def without(w: Words) -> Mapping[str, Any]:
+    def without(w: Overrides) -> Mapping[str, Any]:
         if workload not in w.pins:
             raise HarmonyError(printable(f"Nothing on this host pins {workload!r}{nearest(workload, w.pins)}."), 2)
-        return {"pins": {name: held for name, held in w.pins.items() if name != workload}}
+        return {"pins": {name: p for name, p in w.pins.items() if name != workload}}
 
     _change(file, config, without)
     say(f"{printable(workload)}: no longer held by the actuators of this host.")
 
 
-def words(file: WordsOption = None, config: ConfigOption = None) -> None:
+def words(file: OverridesOption = None, config: ConfigOption = None) -> None:
     """Print the words in force, as JSON."""
     import msgspec
 
-    from agents.actuation.guard import Words
+    from agents.actuation.guard import Overrides
 
-    print_json(msgspec.to_builtins(_file(file, config).read() or Words()))
+    print_json(msgspec.to_builtins(_file(file, config).read() or Overrides()))
 
 
-def _change(file: Path | None, config: Path | None, edit: Callable[[Words], Mapping[str, Any]]) -> None:
+def _change(file: Path | None, config: Path | None, edit: Callable[[Overrides], Mapping[str, Any]]) -> None:
     """Replace the fields that `edit` returns."""
     from msgspec.structs import replace
 
     _file(file, config).change(lambda w: replace(w, **edit(w)))
 
 
-def _file(file: Path | None, config: Path | None) -> WordsFile:
-    from infra.actuate.store import WordsFile, words_path
+def _file(file: Path | None, config: Path | None) -> OverridesFile:
+    from infra.actuate.store import OverridesFile, overrides_path
     from infra.settings.load import load_settings
 
-    return WordsFile(words_path(load_settings(config).state_dir, file))
+    return OverridesFile(overrides_path(load_settings(config).state_dir, file))
 
 
 def _user() -> str:

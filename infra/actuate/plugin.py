@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Literal, TypeVar
 
 from agents.records import Target
-from infra.actuate.actuator import NotApplied, Order
+from infra.actuate.actuator import NotApplied, ReplicaChange
 from infra.console.errors import HarmonyError
 from infra.plugins.breaker import Breaker
 from infra.settings.limits import PluginLimits
@@ -66,9 +66,9 @@ class PluginActuator:
             raise NotApplied(f"{self.name} observed {count!r}, which is no count of replicas", sure=True)
         return count
 
-    async def apply(self, order: Order) -> str:
+    async def apply(self, change: ReplicaChange) -> str:
         """As the protocol says."""
-        detail = await self._ask(partial(self._own.apply, order), "apply", changes=True)
+        detail = await self._ask(partial(self._own.apply, change), "apply", changes=True)
         return detail if isinstance(detail, str) else ""
 
     async def close(self) -> None:
@@ -83,9 +83,9 @@ class PluginActuator:
     async def _ask(self, call: Callable[[], Coroutine[Any, Any, T]], what: str, *, changes: bool) -> T:
         if not self._breaker.allows():
             raise NotApplied(f"{self.name} is left alone after {what} or another call failed", sure=True)
-        asked = asyncio.run_coroutine_threadsafe(_contained(call), self._loop)
+        answer = asyncio.run_coroutine_threadsafe(_contained(call), self._loop)
         try:
-            answer = await asyncio.wait_for(asyncio.wrap_future(asked), self._limit_s)
+            answer = await asyncio.wait_for(asyncio.wrap_future(answer), self._limit_s)
         except NotApplied:
             self._breaker.succeeded()
             raise

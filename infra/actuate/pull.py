@@ -14,8 +14,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 
 from agents.records import Target
-from infra.actuate.actuator import Event, Order
-from infra.actuate.controller import Desk
+from infra.actuate.actuator import Event, ReplicaChange
+from infra.actuate.controller import CommandController
 from infra.actuate.keda import Lookup, NoAnswer
 from infra.observability.probes import may_ask
 
@@ -41,7 +41,7 @@ class Answers:
     ) -> int | None:
         return expected if in_force is None else in_force
 
-    async def apply(self, order: Order) -> str:  # noqa: ARG002
+    async def apply(self, change: ReplicaChange) -> str:  # noqa: ARG002
         return ""
 
 
@@ -108,8 +108,8 @@ _STATUSES = ("accepted", "applied", "refused", "expired", "failed")
 class LeaseGauges:
     """Collector and scrape in one; see `infra.observability.probes.Scrape`."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, controller: CommandController) -> None:
+        self._controller = controller
         self._events: Counter[str] = Counter()
         self.caught_up = False
         self._registry = CollectorRegistry()
@@ -131,18 +131,18 @@ class LeaseGauges:
         )
         name, _, labels, text = SERIES[4]
         events = CounterMetricFamily(name, text, labels=labels)
-        guard, now_ms = self._desk.guard, self._desk.clock()
+        guard, now_ms = self._controller.guard, self._controller.clock()
         leases = guard.leases
         # All of them, as many as are declared: what scales by a series would stand still without it.
-        for workload, target in sorted(self._desk.targets.items()):
-            replicas = self._desk.answer(workload)
+        for workload, target in sorted(self._controller.targets.items()):
+            replicas = self._controller.answer(workload)
             if replicas is None:
                 continue
             wanted.add_metric([workload, target.namespace, target.kind, target.name], replicas)
-            pin = guard.words.pin(workload, now_ms)
+            pin = guard.overrides.pin(workload, now_ms)
             end_ms = leases[workload].valid_until_ts_ms if pin is None else pin.until_ts_ms
             until.add_metric([workload], float("inf") if end_ms is None else end_ms / 1000)
-        stopped.add_metric([], float(guard.words.stopped is not None))
+        stopped.add_metric([], float(guard.overrides.stopped is not None))
         caught_up.add_metric([], float(self.caught_up))
         for status in _STATUSES:
             events.add_metric([status], self._events[status])

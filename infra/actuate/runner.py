@@ -15,7 +15,7 @@ from kafka import TopicPartition
 
 from agents.decide.records import decode_command
 from agents.records import Command
-from infra.actuate.controller import Desk
+from infra.actuate.controller import CommandController
 from infra.kafka.tail import TailRecord, TopicTail
 from infra.observability.health import Health
 
@@ -93,7 +93,7 @@ log = structlog.get_logger()
 
 
 class Runner:
-    """Hands commands to the desk.
+    """Hands commands to the controller.
 
     Args:
         once: end when what was in the topic at the start has been handled.
@@ -103,7 +103,7 @@ class Runner:
 
     def __init__(
         self,
-        desk: Desk,
+        controller: CommandController,
         batches: Iterator[Batch],
         *,
         once: bool = False,
@@ -111,7 +111,7 @@ class Runner:
         on_commands: Callable[[list[Command]], None] | None = None,
         on_caught_up: Callable[[], None] | None = None,
     ) -> None:
-        self._desk, self._batches, self._once, self._health = desk, batches, once, health
+        self._controller, self._batches, self._once, self._health = controller, batches, once, health
         self._on_commands, self._on_caught_up = on_commands, on_caught_up
         self._waiting: dict[str, Command] = {}
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
@@ -145,7 +145,7 @@ class Runner:
                 if self._caught_up and monotonic() - idle_at_s >= _IDLE_S:
                     idle_at_s = monotonic()
                     self._hold_pins()
-                    self._desk.save()
+                    self._controller.save()
         finally:
             await self._end()
 
@@ -164,7 +164,7 @@ class Runner:
                 self._on_caught_up()
         if self._caught_up:
             for workload, command in self._waiting.items():
-                self._desk.notice(command)
+                self._controller.admit(command)
                 self._start("command", workload, self._serve)
         if self._health is not None:
             self._health.beat("feed", monotonic())
@@ -179,14 +179,14 @@ class Runner:
 
     async def _serve(self, workload: str) -> None:
         while (command := self._waiting.pop(workload, None)) is not None:
-            await self._desk.handle(command)
+            await self._controller.handle(command)
 
     async def _hold(self, workload: str) -> None:
-        await self._desk.hold(workload)
+        await self._controller.apply_pin(workload)
 
     def _hold_pins(self) -> None:
-        self._desk.take_words()
-        for workload in self._desk.guard.words.pins:
+        self._controller.refresh_overrides()
+        for workload in self._controller.guard.overrides.pins:
             self._start("pin", workload, self._hold)
 
     def _raise_failures(self) -> None:
@@ -203,7 +203,7 @@ class Runner:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        self._desk.save()
+        self._controller.save()
 
 
 # Now, in milliseconds: of the wall, or of the log where event time is not wall time.

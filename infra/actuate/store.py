@@ -1,8 +1,8 @@
-"""What an actuator keeps on disk: its leases, the operator's words, and a line for everything it did.
+"""What an actuator keeps on disk: its leases, the operator's overrides, and a line for everything it did.
 
 <state dir>/actuate/words.json           kill switch and pins, for all actuators of this host; or any other path
 <state dir>/actuate/<name>/guard.json    leases and rate windows; written before each change
-<state dir>/actuate/<name>/audit.jsonl   every word and every act
+<state dir>/actuate/<name>/audit.jsonl   one line per override and per change
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import IO, Any, Self
 import msgspec
 import orjson
 
-from agents.actuation.guard import ApplyGuard, RateCaps, Words
+from agents.actuation.guard import ApplyGuard, RateCaps, Overrides
 from infra.console.errors import HarmonyError
 from infra.console.text import printable
 from streams.log import UNREADABLE
 
 
-def words_path(state_dir: Path, given: Path | None = None) -> Path:
-    """Where the operator's words stand."""
-    return given or state_dir / "actuate" / "words.json"
+def overrides_path(state_dir: Path, path: Path | None = None) -> Path:
+    """Path of the operator's overrides: the given one, or the usual one in the state directory."""
+    return path or state_dir / "actuate" / "words.json"
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -49,33 +49,33 @@ def write_whole(path: Path, data: bytes) -> None:
         ) from error
 
 
-class WordsFile:
-    """The operator's words on this host; may also be a mounted file that somebody else writes."""
+class OverridesFile:
+    """The operator's overrides on this host; may also be a mounted file that somebody else writes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._stat: tuple[int, int, int] | None = None
-        self._words: Words | None = None
+        self._overrides: Overrides | None = None
 
-    def read(self) -> Words | None:
-        """The words; None where there is no file (what held before goes on holding).
+    def read(self) -> Overrides | None:
+        """The overrides; None where there is no file (what held before goes on holding).
 
         A file that cannot be read is a thrown kill switch: nobody knows what it forbids.
         """
         try:
-            found = self.path.stat()
-            stat = found.st_mtime_ns, found.st_size, found.st_ino
+            status = self.path.stat()
+            stat = status.st_mtime_ns, status.st_size, status.st_ino
             if stat != self._stat:
-                self._words = msgspec.json.decode(self.path.read_bytes(), type=Words)
+                self._overrides = msgspec.json.decode(self.path.read_bytes(), type=Overrides)
                 self._stat = stat
         except FileNotFoundError:
-            self._stat = self._words = None
+            self._stat = self._overrides = None
         except (OSError, *UNREADABLE) as error:
             self._stat = None
-            return Words(stopped=f"{self.path} cannot be read: {printable(str(error), 120)}")
-        return self._words
+            return Overrides(stopped=f"{self.path} cannot be read: {printable(str(error), 120)}")
+        return self._overrides
 
-    def change(self, edit: Callable[[Words], Words]) -> Words:
+    def change(self, edit: Callable[[Overrides], Overrides]) -> Overrides:
         """Read, edit and replace, alone.
 
         Raises:
@@ -83,17 +83,17 @@ class WordsFile:
         """
         with self._alone():
             try:
-                words = msgspec.json.decode(self.path.read_bytes(), type=Words)
+                overrides = msgspec.json.decode(self.path.read_bytes(), type=Overrides)
             except FileNotFoundError:
-                words = Words()
+                overrides = Overrides()
             except (OSError, *UNREADABLE) as error:
                 raise HarmonyError(
                     f"{self.path} cannot be read ({printable(str(error), 120)}); actuators count it as a thrown kill "
                     "switch. Correct it, or remove it and give the words again."
                 ) from error
-            words = edit(words)
-            write_whole(self.path, msgspec.json.encode(words, order="deterministic") + b"\n")
-            return words
+            overrides = edit(overrides)
+            write_whole(self.path, msgspec.json.encode(overrides, order="deterministic") + b"\n")
+            return overrides
 
     @contextmanager
     def _alone(self) -> Any:

@@ -25,7 +25,7 @@ import msgspec
 from agents.actuation.guard import PIN
 from agents.decide.records import encode_command
 from agents.records import Command, Target
-from infra.actuate.actuator import NotApplied, Order
+from infra.actuate.actuator import NotApplied, ReplicaChange
 from infra.console.errors import HarmonyError
 from infra.console.text import printable
 from infra.console.web import split_url
@@ -39,7 +39,7 @@ _MOST_ANSWER_BYTES = 64 << 10
 _LEAST_SECRET_BYTES = 16
 
 
-class _Answer(msgspec.Struct):
+class _ReceiverAnswer(msgspec.Struct):
     """What a receiver may say in the body of its 2xx."""
 
     replicas: int | None = None
@@ -132,23 +132,23 @@ class Webhook:
         replicas, at_ms = self._confirmed.get(workload, (0, -self._settle_ms))
         return replicas if self._clock() < at_ms + self._settle_ms else expected
 
-    async def apply(self, order: Order) -> str:
-        body, message_id = _message(order, self._clock())
+    async def apply(self, change: ReplicaChange) -> str:
+        body, message_id = _message(change, self._clock())
         pause_s, attempts = FIRST_PAUSE_S, 0
         while True:
             attempts += 1
-            said = await self._post(order, message_id, body)
+            said = await self._post(change, message_id, body)
             if isinstance(said, int):
-                self._confirmed[order.workload] = said, self._clock()
+                self._confirmed[change.workload] = said, self._clock()
                 return f"answered after {attempts} attempts" if attempts > 1 else ""
             problem, wait_s = said
             # The full pause is drawn, so that many actuators do not come back together.
             await self._sleep(max(wait_s, self._jitter(0.0, pause_s)))
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-            if not order.still_wanted():
+            if not change.still_wanted():
                 raise NotApplied(f"given up after {attempts} attempts: {problem}")
 
-    async def _post(self, order: Order, message_id: str, body: bytes) -> int | tuple[str, float]:
+    async def _post(self, change: ReplicaChange, message_id: str, body: bytes) -> int | tuple[str, float]:
         """The receiver's count, or what went wrong and how long to wait at least."""
         ts_s = self._clock() // 1000
         headers = {
@@ -162,7 +162,7 @@ class Webhook:
             "ce-type": "harmony.command.v1",
             "ce-id": message_id,
             "ce-source": quote(self._fleet, safe="/:"),
-            "ce-subject": quote(order.workload, safe="/:"),
+            "ce-subject": quote(change.workload, safe="/:"),
         }
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=self._timeout)
@@ -174,28 +174,28 @@ class Webhook:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             return f"{type(error).__name__}: {printable(str(error), 120)}", 0.0
         if 200 <= status < 300:
-            return _count(answer, order.replicas)
+            return _count(answer, change.replicas)
         if status in _TRY_AGAIN:
             return f"HTTP {status}", wait_s
         said = printable(answer[:200].decode("utf-8", "replace"))
         raise NotApplied(f"HTTP {status} {said}".rstrip(), sure=True, refused=True)
 
 
-def _message(order: Order, now_ms: int) -> tuple[bytes, str]:
+def _message(change: ReplicaChange, now_ms: int) -> tuple[bytes, str]:
     """Body and id; the id is the same for every attempt at one command, and for a command that comes twice."""
-    command = order.command
+    command = change.command
     if command is None:
         # A local pin has no command in the log; receivers get one of the same shape, in the place of the newest one.
         pin_id = secrets.token_hex(12)  # none like another: a count pinned again is no repetition
         command = Command(
             command_id=pin_id,
             decision_id=pin_id,
-            workload=order.workload,
-            target=order.target,
-            replicas=order.replicas,
-            expected_current=order.replicas if order.observed is None else order.observed,
-            epoch=order.place[0],
-            sequence=order.place[1],
+            workload=change.workload,
+            target=change.target,
+            replicas=change.replicas,
+            expected_current=change.replicas if change.observed is None else change.observed,
+            epoch=change.place[0],
+            sequence=change.place[1],
             issued_ts_ms=now_ms,
             valid_until_ts_ms=now_ms + 60_000,
             reason=PIN,
@@ -203,8 +203,8 @@ def _message(order: Order, now_ms: int) -> tuple[bytes, str]:
             epsilon=0.0,
         )
     # With the count: after a rate cap the same command may be sent again with more of what it wants.
-    message_id = f"{command.command_id}-{command.epoch}-{command.sequence}-{order.replicas}"
-    return encode_command(msgspec.structs.replace(command, replicas=order.replicas)), message_id
+    message_id = f"{command.command_id}-{command.epoch}-{command.sequence}-{change.replicas}"
+    return encode_command(msgspec.structs.replace(command, replicas=change.replicas)), message_id
 
 
 async def _beginning(content: aiohttp.StreamReader) -> bytes:
@@ -217,7 +217,7 @@ async def _beginning(content: aiohttp.StreamReader) -> bytes:
 
 def _count(answer: bytes, ordered: int) -> int:
     try:
-        said = msgspec.json.decode(answer, type=_Answer).replicas
+        said = msgspec.json.decode(answer, type=_ReceiverAnswer).replicas
     except UNREADABLE:
         return ordered
     return ordered if said is None or said < 0 else said

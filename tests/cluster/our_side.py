@@ -1,4 +1,4 @@
-"""Our side of an HPA: a desk that commands are handed to, and its external scaler, on a loop of their own."""
+"""Our side of an HPA: a controller that commands are handed to, and its external scaler, on a loop of their own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from agents.actuation.guard import ApplyGuard
 from agents.records import Command, Target
-from infra.actuate.controller import Desk
+from infra.actuate.controller import CommandController
 from infra.actuate.keda import KedaScaler, Lookup
 from infra.actuate.pull import Answers
 from tests.cluster.external_metrics import asked_by_grpc
@@ -31,10 +31,10 @@ class Side:
 
     def __post_init__(self) -> None:
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
-        self.desk = Desk(Answers("keda"), ApplyGuard(), self._now_ms)
+        self.controller = CommandController(Answers("keda"), ApplyGuard(), self._now_ms)
 
         async def start() -> KedaScaler:
-            scaler = KedaScaler(Lookup(self.desk.answer, lambda: self.desk.targets), port=0)
+            scaler = KedaScaler(Lookup(self.controller.answer, lambda: self.controller.targets), port=0)
             await scaler.start()
             return scaler
 
@@ -53,8 +53,8 @@ class Side:
             f"c{self.sequence}", f"d{self.sequence}", WORKLOAD, target, replicas, expected, 1, self.sequence,
             now_ms, now_ms + self.lease_ms, "chance_constrained", 0.001, 0.01,
         )  # fmt: skip
-        event = self.do(self.desk.handle(command))
-        assert self.desk.answer(WORKLOAD) == replicas, event
+        event = self.do(self.controller.handle(command))
+        assert self.controller.answer(WORKLOAD) == replicas, event
 
     def value(self) -> float | None:
         return asked_by_grpc(self.scaler.port, WORKLOAD)

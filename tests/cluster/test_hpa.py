@@ -1,6 +1,6 @@
 """A real HPA controller follows our commands one replica at a time, with the behaviour that our manifests give it.
 
-command ─▶ desk ─▶ external scaler (gRPC) ─▶ external metric ─▶ HPA ─▶ /scale. KEDA's operator is not among them: a few
+command ─▶ controller ─▶ external scaler (gRPC) ─▶ external metric ─▶ HPA ─▶ /scale. KEDA's operator is not among them: a few
 lines stand in for its metrics server (`external_metrics`).
 """
 

@@ -1,6 +1,6 @@
 """An HPA follows our gauge through a real Prometheus and a real prometheus-adapter, with our rule and our HPA manifest.
 
-command ─▶ desk ─▶ gauge ─▶ Prometheus ─▶ prometheus-adapter ─▶ external.metrics.k8s.io ─▶ HPA ─▶ /scale
+command ─▶ controller ─▶ gauge ─▶ Prometheus ─▶ prometheus-adapter ─▶ external.metrics.k8s.io ─▶ HPA ─▶ /scale
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def side(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """All of the chain is running, in real time, which the leases of a gauge are judged by."""
     made = Side(clock=wall_ms)
     made.order(20, 20)
-    gauges = ProbeServer(Health(monotonic()), LeaseGauges(made.desk), port=0)
+    gauges = ProbeServer(Health(monotonic()), LeaseGauges(made.controller), port=0)
     made.do(gauges.start())
     scrape = {"job_name": "harmony", "honor_labels": True}
     scrape["static_configs"] = [{"targets": [gauges.url.removeprefix("http://")]}]

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from agents.records import Target
-from infra.actuate.actuator import Actuator, NotApplied, Order, Overtaken
+from infra.actuate.actuator import Actuator, NotApplied, ReplicaChange, Overtaken
 from infra.actuate.conformance.kit import ABILITIES, Ability
 from infra.actuate.conformance.run import run_kit
-from infra.actuate.conformance.subjects import DeskSubject
-from infra.actuate.controller import Desk
+from infra.actuate.conformance.subjects import ControllerSubject
+from infra.actuate.controller import CommandController
 from infra.actuate.kubernetes import COST, FactsReader, Kubernetes, rivals
 from infra.actuate.kubernetes_api import Access, KubernetesApi, Status
 from streams.records.facts import FleetFacts
@@ -51,8 +51,8 @@ class OnKind(Kubernetes):
     async def observe(self, workload: str, target: Target, expected: int | None, in_force: int | None) -> int:
         return await super().observe(workload, target_of(self._kind, target.name), expected, in_force)
 
-    async def apply(self, order: Order) -> str:
-        return await super().apply(replace(order, target=target_of(self._kind, order.target.name)))
+    async def apply(self, change: ReplicaChange) -> str:
+        return await super().apply(replace(change, target=target_of(self._kind, change.target.name)))
 
 
 class RealWorld:
@@ -73,7 +73,7 @@ class RealWorld:
     def actuator(self, clock: Callable[[], int]) -> Actuator:
         return OnKind(self._api, self._kind)
 
-    async def settle(self, desk: Desk) -> None:
+    async def settle(self, controller: CommandController) -> None:
         pass
 
     async def replicas(self, workload: str) -> int:
@@ -96,7 +96,7 @@ class RealWorld:
 def test_the_conformance_kit_passes_on_the_real_scale_subresource(
     cluster: Cluster, leader_worker_sets: None, access: Access, kind: str
 ) -> None:
-    results = run_kit(lambda: DeskSubject(RealWorld(cluster, access, kind)), runs=3 if kind == "Deployment" else 1)
+    results = run_kit(lambda: ControllerSubject(RealWorld(cluster, access, kind)), runs=3 if kind == "Deployment" else 1)
     assert [r for r in results if r.outcome == "failed"] == []
     assert sum(r.outcome == "passed" for r in results) > 20
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agents.actuation.guard import ApplyGuard, RateCaps, Words
+from agents.actuation.guard import ApplyGuard, RateCaps, Overrides
 from agents.decide.records import decode_command, decode_decision
 from agents.policy import GuardLimits
 from agents.records import Command, Decision
@@ -114,7 +114,7 @@ async def test_an_autoscaler_that_was_switched_off_by_hand_stays_off_when_someth
     assert decisions(loop)[-1].reason == "kill_switch"
     # The actuator's own switch is in its memory, not in its process.
     guard = ApplyGuard()
-    guard.give_words(Words(stopped="op: migration"), 0)
+    guard.set_overrides(Overrides(stopped="op: migration"), 0)
     again = ApplyGuard.restore(guard.snapshot_bytes())
     assert again.check(command(1), 0, 3).reason == "stopped"
 

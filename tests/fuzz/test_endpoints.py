@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agents.actuation.guard import ApplyGuard
-from infra.actuate.controller import Desk
+from infra.actuate.controller import CommandController
 from infra.actuate.keda import METHODS, SERVICE, KedaScaler, Lookup
 from infra.actuate.pull import Answers, LeaseGauges, LeaseRoutes
 from infra.collect.mapping.readings import Assembler
@@ -89,21 +89,21 @@ def worker() -> Iterator[Served]:
         page.stop()
 
 
-def leased() -> tuple[Desk, Lookup]:
+def leased() -> tuple[CommandController, Lookup]:
     """A workload `w` with 5 replicas in force, and `gone`, whose lease is over."""
-    desk = Desk(Answers("test"), ApplyGuard(), lambda: 1_000)
+    controller = CommandController(Answers("test"), ApplyGuard(), lambda: 1_000)
     told = (command(1, replicas=5), command(1, workload="gone", replicas=7, valid_until_ts_ms=900))
     for c in told:
-        asyncio.run(desk.handle(c))
-    return desk, Lookup(desk.answer, lambda: desk.targets)
+        asyncio.run(controller.handle(c))
+    return controller, Lookup(controller.answer, lambda: controller.targets)
 
 
 @contextmanager
 def actuator() -> Iterator[Served]:
-    desk, lookup = leased()
+    controller, lookup = leased()
     apps: list[web.Application] = []
     parts = (LeaseRoutes(lookup, TOKEN).add_to, apps.append)
-    server = ProbeServer(Health(monotonic()), LeaseGauges(desk), port=0, token=TOKEN, parts=parts)
+    server = ProbeServer(Health(monotonic()), LeaseGauges(controller), port=0, token=TOKEN, parts=parts)
     with running(server.start, server.stop):
         yield Served(server.port, addresses_of(apps[0]), replicas={"w": 5})
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from agents.actuation.guard import ApplyGuard, Lease, Words
+from agents.actuation.guard import ApplyGuard, Lease, Overrides
 from agents.decide.records import command_record, decision_record, decode_command, decode_decision
 from agents.decide.state import pack_commit, unpack_commit
 from agents.forecast.commit import CommitBody, decode_commit, restore_state, snapshot_state
@@ -292,12 +292,12 @@ def _as_then(now: Any, then: Any) -> Any:
 
 
 def _files() -> list[Kind]:
-    words = Words(stopped="me: a test", pins={sp.WORKLOAD: Pin(3, sp.TS_MS + 60_000, "me", "a test")})
+    words = Overrides(stopped="me: a test", pins={sp.WORKLOAD: Pin(3, sp.TS_MS + 60_000, "me", "a test")})
     lease = Lease(1, 9, "c", 4, "c", 4, 4, sp.TS_MS + 75_000)
 
     def write_guard(_: Sequence[Wire]) -> list[Wire]:
         guard = ApplyGuard(leases={sp.WORKLOAD: lease})
-        guard.give_words(words, sp.TS_MS)
+        guard.set_overrides(words, sp.TS_MS)
         return [Wire(None, guard.snapshot_bytes())]
 
     def read_guard(wires: Sequence[Wire]) -> Any:
@@ -307,7 +307,7 @@ def _files() -> list[Kind]:
         return [Wire(None, msgspec.json.encode(words, order="deterministic") + b"\n")]
 
     def read_words(wires: Sequence[Wire]) -> Any:
-        return plain(msgspec.json.decode(wires[0].value, type=Words))
+        return plain(msgspec.json.decode(wires[0].value, type=Overrides))
 
     return [
         Kind("file: guard.json", "", write_guard, read_guard, _json_version),

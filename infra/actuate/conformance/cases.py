@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from agents.actuation.guard import RateCaps, Words
+from agents.actuation.guard import RateCaps, Overrides
 from agents.records import Pin
 from infra.actuate.conformance.kit import LEASE_MS, START_MS, Bench, Case
 
 CASES: dict[str, Case] = {}
 
 _HOUR_MS = 3_600_000
-_STOPPED = Words(stopped="stopped by the kit")
+_STOPPED = Overrides(stopped="stopped by the kit")
 
 
 def case(function: Case) -> Case:
@@ -18,8 +18,8 @@ def case(function: Case) -> Case:
     return function
 
 
-def _pinned(replicas: int, until_ts_ms: int | None = START_MS + _HOUR_MS, workload: str = "w") -> Words:
-    return Words(pins={workload: Pin(replicas, until_ts_ms, "kit", "test")})
+def _pinned(replicas: int, until_ts_ms: int | None = START_MS + _HOUR_MS, workload: str = "w") -> Overrides:
+    return Overrides(pins={workload: Pin(replicas, until_ts_ms, "kit", "test")})
 
 
 @case
@@ -177,7 +177,7 @@ def a_command_of_the_future_takes_nothing_away(b: Bench) -> None:
 def the_kill_switch_stops_everything(b: Bench) -> None:
     b.start("words")
     b.send(1, 5)
-    b.words(_STOPPED)
+    b.set_overrides(_STOPPED)
     b.send(2, 8, expected=5)
     b.expect(5, "more replicas while stopped")
     b.send(3, 2, expected=5)
@@ -188,11 +188,11 @@ def the_kill_switch_stops_everything(b: Bench) -> None:
 @case
 def the_kill_switch_outlives_a_restart(b: Bench) -> None:
     b.start("words")
-    b.words(_STOPPED)
+    b.set_overrides(_STOPPED)
     b.restart()
     b.send(1, 5)
     b.expect(3, "restarted while stopped")
-    b.words(Words())
+    b.set_overrides(Overrides())
     b.send(2, 5)
     b.expect(5, "resumed")
 
@@ -201,7 +201,7 @@ def the_kill_switch_outlives_a_restart(b: Bench) -> None:
 def a_pin_wins_over_commands_until_its_end(b: Bench) -> None:
     b.start("words")
     b.send(1, 5)
-    b.words(_pinned(9))
+    b.set_overrides(_pinned(9))
     b.expect(9, "pinned at 9, without any new command")
     b.send(2, 4, expected=9)
     b.expect(9, "a command while pinned")
@@ -215,8 +215,8 @@ def a_pin_wins_over_commands_until_its_end(b: Bench) -> None:
 def a_pin_ends_the_lease_before_it(b: Bench) -> None:
     b.start("words")
     b.send(1, 5)
-    b.words(_pinned(9))
-    b.words(Words())
+    b.set_overrides(_pinned(9))
+    b.set_overrides(Overrides())
     b.expect_answer(None, "unpinned, and no command since")
     b.expect(9, "unpinned, and no command since")
 
@@ -224,9 +224,9 @@ def a_pin_ends_the_lease_before_it(b: Bench) -> None:
 @case
 def a_pin_wins_over_the_kill_switch_and_the_caps(b: Bench) -> None:
     b.start("words", "caps", caps=RateCaps(max_added=1, max_removed=1, max_removed_fleet=1))
-    b.words(Words(stopped="stopped by the kit", pins=_pinned(9).pins))
+    b.set_overrides(Overrides(stopped="stopped by the kit", pins=_pinned(9).pins))
     b.expect(9, "pinned at 9 while stopped, one replica a minute allowed")
-    b.words(Words(stopped="stopped by the kit", pins=_pinned(1).pins))
+    b.set_overrides(Overrides(stopped="stopped by the kit", pins=_pinned(1).pins))
     b.expect(1, "pinned at 1 while stopped, one replica a minute allowed")
 
 
@@ -234,7 +234,7 @@ def a_pin_wins_over_the_kill_switch_and_the_caps(b: Bench) -> None:
 def a_pin_outlives_a_restart_and_the_lease(b: Bench) -> None:
     b.start("words")
     b.send(1, 5)
-    b.words(_pinned(9))
+    b.set_overrides(_pinned(9))
     b.restart()
     b.later(10 * LEASE_MS)
     b.expect(9, "pinned, restarted, and no lease in force")
@@ -244,7 +244,7 @@ def a_pin_outlives_a_restart_and_the_lease(b: Bench) -> None:
 @case
 def a_pin_in_the_log_wins(b: Bench) -> None:
     b.start("words", "caps", caps=RateCaps(max_added=1, max_removed=1))
-    b.words(_STOPPED)
+    b.set_overrides(_STOPPED)
     b.send(1, 9, reason="pin")
     b.expect(9, "a pin in the log, while stopped, above the caps")
     if b.can("changes"):

@@ -61,9 +61,9 @@ def _maker(python: str | None, program: str | None) -> Callable[[], Subject]:
         return lambda: ExecSubject(command)
     if python is not None:
         return _imported(python)
-    from infra.actuate.conformance.subjects import DeskSubject, MemoryWorld
+    from infra.actuate.conformance.subjects import ControllerSubject, MemoryWorld
 
-    return lambda: DeskSubject(MemoryWorld())
+    return lambda: ControllerSubject(MemoryWorld())
 
 
 def _imported(where: str) -> Any:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, Protocol
 
-from agents.actuation.guard import RateCaps, Words
+from agents.actuation.guard import RateCaps, Overrides
 from agents.records import Command, Target
 
 # What not every actuator can do; cases that need it are skipped, and said to be.
@@ -58,7 +58,7 @@ class Subject(Protocol):
         """Somebody else sets the target's count."""
         ...
 
-    def words(self, words: Words, now_ms: int) -> None:
+    def set_overrides(self, overrides: Overrides, now_ms: int) -> None:
         """The operator gives these words, in place of earlier ones; pins are carried out before it returns."""
         ...
 
@@ -151,8 +151,8 @@ class Bench:
     def change(self, replicas: int, workload: str = "w") -> None:
         self._subject.change(workload, replicas)
 
-    def words(self, words: Words) -> None:
-        self._subject.words(words, self.now_ms)
+    def set_overrides(self, overrides: Overrides) -> None:
+        self._subject.set_overrides(overrides, self.now_ms)
 
     def count(self, workload: str = "w") -> int:
         return self._subject.replicas(workload, self.now_ms)

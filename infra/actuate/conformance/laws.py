@@ -6,7 +6,7 @@ import random
 
 import msgspec
 
-from agents.actuation.guard import RateCaps, Words
+from agents.actuation.guard import RateCaps, Overrides
 from agents.records import Command, Pin
 from infra.actuate.conformance.kit import LEASE_MS, Bench, Case, Violation
 
@@ -31,7 +31,7 @@ class History:
             # Who does not see the target can cap only what it believes to change.
             self._caps = RateCaps()
             bench.start(replicas=dict.fromkeys(_WORKLOADS, 5))
-        self._words = Words()
+        self._overrides = Overrides()
         self._newest: dict[str, tuple[int, int]] = {}
         self._sent: list[Command] = []
         self._ordered: dict[str, set[int]] = {w: set() for w in _WORKLOADS}
@@ -85,30 +85,30 @@ class History:
         self._check_pins()
 
     def _change(self) -> None:
-        if self._b.can("changes") and not self._words.pins:
+        if self._b.can("changes") and not self._overrides.pins:
             workload, replicas = self._rng.choice(_WORKLOADS), self._rng.randint(0, 12)
             self._log.append(f"somebody sets {workload} to {replicas}")
             self._b.change(replicas, workload)
 
-    def _draw_words(self) -> Words:
+    def _draw_overrides(self) -> Overrides:
         stopped = "stopped by the kit" if self._rng.random() < 0.4 else None
         pins = {}
         if self._rng.random() < 0.4:
             until = self._b.now_ms + self._rng.choice([10_000, 10 * LEASE_MS])
             pins[self._rng.choice(_WORKLOADS)] = Pin(self._rng.randint(0, 12), until, "kit", "test")
-        return Words(stopped, pins)
+        return Overrides(stopped, pins)
 
     def _speak(self) -> None:
         if not self._b.can("words"):
             return
-        self._words = self._draw_words()
-        self._log.append(f"words {msgspec.to_builtins(self._words)}")
-        self._b.words(self._words)
+        self._overrides = self._draw_overrides()
+        self._log.append(f"words {msgspec.to_builtins(self._overrides)}")
+        self._b.set_overrides(self._overrides)
         self._check_pins()
 
     def _check_pins(self) -> None:
-        for workload in self._words.pins:
-            pin = self._words.pin(workload, self._b.now_ms)
+        for workload in self._overrides.pins:
+            pin = self._overrides.pin(workload, self._b.now_ms)
             if pin is not None:
                 self._b.expect(pin.replicas, "pinned", workload)
 
@@ -127,11 +127,11 @@ class History:
         was, now = before[workload], after[workload]
         newest = place >= self._newest.get(workload, (-1, -1))
         self._newest[workload] = max(place, self._newest.get(workload, place))
-        if self._words.pin(workload, now_ms) is not None:
+        if self._overrides.pin(workload, now_ms) is not None:
             self._check_pins()
             return
         in_log, in_time = command.reason == "pin", now_ms < command.valid_until_ts_ms
-        stopped = self._words.stopped is not None and not in_log
+        stopped = self._overrides.stopped is not None and not in_log
         known = was in {command.expected_current, command.replicas} | self._ordered[workload] or in_log
         if now != was:
             for broken, law in (

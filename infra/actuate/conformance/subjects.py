@@ -1,4 +1,4 @@
-"""The kit's subject for actuators that stand on our core: a desk, a clock, a directory, and a world to act on."""
+"""The kit's subject for actuators that stand on our core: a controller, a clock, a directory, and a world to act on."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from typing import IO, Any, Literal, Protocol, TypeVar, cast
 import msgspec
 import orjson
 
-from agents.actuation.guard import RateCaps, Words
+from agents.actuation.guard import RateCaps, Overrides
 from agents.policy import TargetRef, WorkloadSpec
 from agents.records import Command, Target
-from infra.actuate.actuator import Actuator, Order
+from infra.actuate.actuator import Actuator, ReplicaChange
 from infra.actuate.assembly import MAX_AHEAD_MS
 from infra.actuate.conformance.kit import ABILITIES, START_MS, Ability, Violation
-from infra.actuate.controller import Desk
-from infra.actuate.store import Store, WordsFile
+from infra.actuate.controller import CommandController
+from infra.actuate.store import Store, OverridesFile
 from infra.console.text import printable
 
 _MAX_REPLICAS = 1_000
@@ -44,7 +44,7 @@ class World(Protocol):
         """A new one; the former is gone."""
         ...
 
-    async def settle(self, desk: Desk) -> None:
+    async def settle(self, controller: CommandController) -> None:
         """Let those who ask us ask, and do as they are told."""
         ...
 
@@ -55,7 +55,7 @@ class World(Protocol):
     async def close(self) -> None: ...
 
 
-class DeskSubject:
+class ControllerSubject:
     """A `conformance.Subject`.
 
     Args:
@@ -66,11 +66,11 @@ class DeskSubject:
         self._world = world
         self._loop = asyncio.new_event_loop()
         self._directory = Path(tempfile.mkdtemp(prefix="harmony-check-"))
-        self._words = WordsFile(self._directory / "words.json")
+        self._overrides = OverridesFile(self._directory / "words.json")
         self._now_ms = START_MS
         self._caps = RateCaps()
         self._store: Store | None = None
-        self._desk: Desk | None = None
+        self._controller: CommandController | None = None
         self._opened = False
         self._declared: dict[str, WorkloadSpec] = {}
 
@@ -94,19 +94,19 @@ class DeskSubject:
 
     def deliver(self, command: Command, now_ms: int) -> None:
         self._now_ms = now_ms
-        desk = self.desk
-        self._do(desk.handle(command))
-        self._do(self._world.settle(desk))
+        controller = self.controller
+        self._do(controller.handle(command))
+        self._do(self._world.settle(controller))
 
     def change(self, workload: str, replicas: int) -> None:
         self._do(self._world.change(workload, replicas))
 
-    def words(self, words: Words, now_ms: int) -> None:
+    def set_overrides(self, overrides: Overrides, now_ms: int) -> None:
         self._now_ms = now_ms
-        self._words.change(lambda _: words)
-        for workload in words.pins:
-            self._do(self.desk.hold(workload))
-        self._do(self._world.settle(self.desk))
+        self._overrides.change(lambda _: overrides)
+        for workload in overrides.pins:
+            self._do(self.controller.apply_pin(workload))
+        self._do(self._world.settle(self.controller))
 
     def replicas(self, workload: str, now_ms: int) -> int:
         self._now_ms = now_ms
@@ -114,7 +114,7 @@ class DeskSubject:
 
     def answer(self, workload: str, now_ms: int) -> int | None:
         self._now_ms = now_ms
-        return self.desk.answer(workload)
+        return self.controller.answer(workload)
 
     def close(self) -> None:
         if self._opened:
@@ -125,22 +125,22 @@ class DeskSubject:
         shutil.rmtree(self._directory, ignore_errors=True)
 
     @property
-    def desk(self) -> Desk:
+    def controller(self) -> CommandController:
         """Of this life."""
-        assert self._desk is not None, "start it first"
-        return self._desk
+        assert self._controller is not None, "start it first"
+        return self._controller
 
     def _begin(self) -> None:
         """A life begins with what the disk holds; the former life ended without a word."""
         if self._store is not None:
             self._store.__exit__()
         self._store = Store(self._directory / "subject").__enter__()
-        self._desk = Desk(
+        self._controller = CommandController(
             self._world.actuator(self._clock),
             self._store.guard(_MAX_REPLICAS, self._caps, MAX_AHEAD_MS),
             self._clock,
             store=self._store,
-            words=self._words,
+            overrides=self._overrides,
             declared=self._declared,
         )
 
@@ -178,7 +178,7 @@ class MemoryWorld(_Counts):
     def actuator(self, clock: Callable[[], int]) -> Actuator:  # noqa: ARG002
         return _Memory(self._counts)
 
-    async def settle(self, desk: Desk) -> None:
+    async def settle(self, controller: CommandController) -> None:
         pass
 
 
@@ -198,8 +198,8 @@ class _Memory:
     ) -> int | None:
         return self._counts[workload]
 
-    async def apply(self, order: Order) -> str:
-        self._counts[order.workload] = order.replicas
+    async def apply(self, change: ReplicaChange) -> str:
+        self._counts[change.workload] = change.replicas
         return ""
 
 
@@ -213,15 +213,15 @@ class PullWorld(_Counts):
 
         return Answers("pull")
 
-    async def settle(self, desk: Desk) -> None:
+    async def settle(self, controller: CommandController) -> None:
         for workload in self._counts:
-            told = await self.ask(desk, workload)
+            told = await self.ask(controller, workload)
             if told is not None:
                 self._counts[workload] = told
 
-    async def ask(self, desk: Desk, workload: str) -> int | None:
+    async def ask(self, controller: CommandController, workload: str) -> int | None:
         """What the scaler is told; None = an error."""
-        return desk.answer(workload)
+        return controller.answer(workload)
 
 
 # An actuator in any language under the kit: a program that reads one JSON object per line and answers each with one.
@@ -258,7 +258,7 @@ class ExecSubject:
         self._counts, self._caps = dict(replicas), caps
         shutil.rmtree(self._memory, ignore_errors=True)
         self._memory.mkdir(parents=True)
-        said = self._begin("start").get("abilities", [])
+        answer = self._begin("start").get("abilities", [])
         self.abilities = frozenset(cast(Ability, a) for a in said if a in ABILITIES)
 
     def restart(self) -> None:
@@ -271,8 +271,8 @@ class ExecSubject:
         self._counts[workload] = replicas
         self._ask(do="change", workload=workload, replicas=replicas)
 
-    def words(self, words: Words, now_ms: int) -> None:
-        said = self._ask(do="words", now_ms=now_ms, words=msgspec.to_builtins(words)).get("replicas") or {}
+    def set_overrides(self, overrides: Overrides, now_ms: int) -> None:
+        said = self._ask(do="words", now_ms=now_ms, words=msgspec.to_builtins(overrides)).get("replicas") or {}
         for workload, count in said.items():
             self._take(workload, {"replicas": count})
 

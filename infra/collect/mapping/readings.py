@@ -189,7 +189,7 @@ def metric_names(profile: Profile) -> frozenset[str]:
 _MOST_OPEN = 200_000
 
 
-class _Open(NamedTuple):
+class _OpenReading(NamedTuple):
     group: Group
     since_s: float
     places: dict[Hashable, int]
@@ -206,7 +206,7 @@ class Assembler:
         self._reader = reader
         self._hold_s = hold_s
         # In the order in which they were opened.
-        self._open: dict[GroupKey, _Open] = {}
+        self._open: dict[GroupKey, _OpenReading] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -220,7 +220,7 @@ class Assembler:
         for key in self._reader.place(point):
             opened = self._open.get(key)
             if opened is None:
-                opened = self._open[key] = _Open(Group(), now_s, {})
+                opened = self._open[key] = _OpenReading(Group(), now_s, {})
             opened.group.add(point)
             if opened.places.get(log, offset) >= offset:
                 opened.places[log] = offset

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.actuation.guard import ApplyGuard, ChangeWindow, RateCaps, Verdict, Words
+from agents.actuation.guard import ApplyGuard, ChangeWindow, RateCaps, Verdict, Overrides
 from agents.records import Command, Pin, Target
 
 NOW = 1_000
@@ -172,7 +172,7 @@ def test_ahead_of_our_clock_a_command_takes_nothing_away() -> None:
 def test_a_pin_ends_the_lease_from_before_it() -> None:
     guard = ApplyGuard()
     guard.check(command(1), NOW, 3)
-    guard.give_words(Words(pins={"w": Pin(9, NOW + 10)}), NOW)
+    guard.set_overrides(Overrides(pins={"w": Pin(9, NOW + 10)}), NOW)
     assert guard.replicas("w", NOW) == 9
     assert guard.hold("w", NOW, 5) == Verdict(accepted=False, reason="pinned", apply=True, replicas=9)
     assert guard.check(command(2), NOW, 9) == Verdict(accepted=False, reason="pinned")
@@ -184,12 +184,12 @@ def test_a_pin_ends_the_lease_from_before_it() -> None:
 def test_words_and_rate_windows_are_part_of_the_snapshot() -> None:
     guard = ApplyGuard(caps=CAPS)
     guard.check(command(1, replicas=1, expected=9), NOW, 9)
-    guard.give_words(Words(stopped="ada", pins={"v": Pin(2)}), NOW)
+    guard.set_overrides(Overrides(stopped="ada", pins={"v": Pin(2)}), NOW)
     again = ApplyGuard.restore(guard.snapshot_bytes(), caps=CAPS)
-    assert again.words == guard.words
+    assert again.words == guard.overrides
     assert again.leases == guard.leases
     assert again.check(command(2, replicas=1, expected=7), NOW, 7).reason == "stopped"
-    again.give_words(Words(), NOW)
+    again.set_overrides(Overrides(), NOW)
     assert again.check(command(3, replicas=1, expected=7), NOW, 7) == Verdict(accepted=True, reason="limited")
 
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from agents.actuation.guard import RateCaps
 from infra.actuate.cli import app
-from infra.actuate.store import WordsFile
+from infra.actuate.store import OverridesFile
 from infra.console.errors import HarmonyError
 
 OWN = shlex.join([sys.executable, str(Path(__file__).parent / "own_actuator.py")])
@@ -91,7 +91,7 @@ def test_a_pin_that_cannot_be_meant_is_refused(words: Path, arguments: tuple[str
 def test_a_file_with_a_count_that_nobody_can_hold_is_a_thrown_kill_switch(words: Path, count: str) -> None:
     words.parent.mkdir()
     words.write_text(f'{{"pins":{{"w":{{"replicas":{count}}}}}}}')
-    found = WordsFile(words).read()
+    found = OverridesFile(words).read()
     assert found is not None
     assert found.pins == {}
     assert found.stopped is not None
@@ -153,9 +153,9 @@ def test_a_python_subject_is_found_by_name() -> None:
 
 
 def our_subject() -> object:
-    from infra.actuate.conformance.subjects import DeskSubject, MemoryWorld
+    from infra.actuate.conformance.subjects import ControllerSubject, MemoryWorld
 
-    return DeskSubject(MemoryWorld())
+    return ControllerSubject(MemoryWorld())
 
 
 def test_a_webhook_without_a_secret_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -200,6 +200,6 @@ def test_what_every_actuator_is_told_is_declared_once_and_reaches_each(
     line = "dry-run --once --json -b k:9 --words w.json --max-added 1 --max-removed 2 --max-removed-fleet 3"
     assert run(*line.split()).exit_code == 0
     ((chosen, how),) = seen
-    assert (chosen.brokers, chosen.name, chosen.words, chosen.web_port) == ("k:9", "dry-run", Path("w.json"), None)
+    assert (chosen.brokers, chosen.name, chosen.overrides, chosen.web_port) == ("k:9", "dry-run", Path("w.json"), None)
     assert chosen.caps == RateCaps(1, 2, 3)
     assert how == {"once": True, "simulated": False, "as_json": True}

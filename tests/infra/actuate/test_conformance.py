@@ -9,7 +9,7 @@ import pytest
 from agents.actuation.guard import ApplyGuard, Verdict
 from infra.actuate.conformance.kit import START_MS, Result
 from infra.actuate.conformance.run import run_kit
-from infra.actuate.conformance.subjects import DeskSubject, MemoryWorld, PullWorld, World
+from infra.actuate.conformance.subjects import ControllerSubject, MemoryWorld, PullWorld, World
 from tests.infra.actuate.worlds import KedaWorld, KubernetesWorld, WebhookWorld
 
 WORLDS: dict[str, tuple[Callable[[], World], int, set[str]]] = {
@@ -28,19 +28,19 @@ def failures(results: list[Result]) -> dict[str, str]:
 @pytest.mark.parametrize("name", WORLDS)
 def test_the_kit_passes(name: str) -> None:
     world, runs, skipped = WORLDS[name]
-    results = run_kit(lambda: DeskSubject(world()), runs=runs, seed=1_000)
+    results = run_kit(lambda: ControllerSubject(world()), runs=runs, seed=1_000)
     assert failures(results) == {}
     assert {r.case for r in results if r.outcome == "skipped"} == skipped
     assert len(results) >= 27 + runs
 
 
-def mutant(change: Callable[[ApplyGuard], None]) -> Callable[[], DeskSubject]:
+def mutant(change: Callable[[ApplyGuard], None]) -> Callable[[], ControllerSubject]:
     """A subject whose guard is broken in one way."""
 
-    class Broken(DeskSubject):
+    class Broken(ControllerSubject):
         def _begin(self) -> None:
             super()._begin()
-            change(self.desk.guard)
+            change(self.controller.guard)
 
     return lambda: Broken(MemoryWorld())
 
@@ -109,10 +109,10 @@ def test_the_kit_finds_a_broken_guard_by_case_and_by_random_history(
 
 
 def test_the_kit_finds_one_who_gives_the_last_value_for_ever() -> None:
-    class Broken(DeskSubject):
+    class Broken(ControllerSubject):
         def _begin(self) -> None:
             super()._begin()
-            answers_for_ever(self.desk.guard)
+            answers_for_ever(self.controller.guard)
 
     found = failures(run_kit(lambda: Broken(PullWorld()), runs=0))
     wanted = {"a_run_out_lease_leaves_the_count_and_answers_with_an_error", "the_kill_switch_stops_everything"}
@@ -120,7 +120,7 @@ def test_the_kit_finds_one_who_gives_the_last_value_for_ever() -> None:
 
 
 def test_the_kit_finds_one_who_remembers_nothing() -> None:
-    class Forgetful(DeskSubject):
+    class Forgetful(ControllerSubject):
         def restart(self) -> None:
             for file in self._directory.rglob("*.json"):
                 file.unlink()

@@ -13,15 +13,15 @@ from agents.decide.kernel import DecideKernel
 from agents.decide.records import decode_command
 from agents.records import Command
 from infra.actuate.actuator import Event
-from infra.actuate.controller import Desk
+from infra.actuate.controller import CommandController
 from infra.actuate.pull import Answers
 from streams.records.facts import Control
 from tests.agents.planning.plan_samples import STEP_MS, STREAM, TOPICS, log, plan, policy, record, spec
-from tests.infra.actuate.test_desk import Fleet
+from tests.infra.actuate.test_controller import Fleet
 
 
 class Loop:
-    """A decide kernel whose commands go to a desk; the fleet's facts come back `lag` slots later."""
+    """A decide kernel whose commands go to a controller; the fleet's facts come back `lag` slots later."""
 
     def __init__(self, lag: int = 0, pull: bool = False) -> None:
         self.fleet = Fleet(3)
@@ -30,7 +30,7 @@ class Loop:
         self._kernel = DecideKernel(self.policy, STREAM, TOPICS)
         actuator = Answers("keda") if pull else self.fleet
         declared = {w.id: w for w in self.policy.workloads}
-        self.desk = Desk(actuator, ApplyGuard(), lambda: self.now_ms, declared=declared)
+        self.controller = CommandController(actuator, ApplyGuard(), lambda: self.now_ms, declared=declared)
         self._pull = pull
         self._seen = [3] * (lag + 1)
 
@@ -46,8 +46,8 @@ class Loop:
         return event
 
     async def _obey(self, command: Command) -> Event:
-        event = await self.desk.handle(command)
-        told = self.desk.answer("w")
+        event = await self.controller.handle(command)
+        told = self.controller.answer("w")
         if self._pull and told is not None:
             self.fleet.replicas = told
         return event
@@ -94,10 +94,10 @@ def test_a_pause_lets_the_lease_run_out_and_the_count_stays(pull: bool) -> None:
     loop = Loop(pull=pull)
     loop.step(5)
     assert loop.step(9, control("pause")) is None, "no command"
-    assert loop.desk.answer("w") == 5, "the lease is still in force"
+    assert loop.controller.answer("w") == 5, "the lease is still in force"
     for _ in range(5):
         assert loop.step(9) is None
-    assert loop.desk.answer("w") is None
+    assert loop.controller.answer("w") is None
     assert loop.fleet.replicas == 5
     loop.step(9, control("resume"))
     assert loop.fleet.replicas == 9

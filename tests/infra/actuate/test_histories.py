@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from infra.actuate.conformance.kit import Bench
 from infra.actuate.conformance.laws import History
-from infra.actuate.conformance.subjects import DeskSubject, MemoryWorld, PullWorld, World
+from infra.actuate.conformance.subjects import ControllerSubject, MemoryWorld, PullWorld, World
 from tests.infra.actuate.worlds import KedaWorld, KubernetesWorld, WebhookWorld
 
 # Explaining a failure takes longer than finding it.
@@ -19,7 +19,7 @@ PHASES = (Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)
 
 
 def live(world: Callable[[], World], rng: random.Random, steps: int) -> None:
-    subject = DeskSubject(world())
+    subject = ControllerSubject(world())
     try:
         history = History(Bench(subject), rng)
         for _ in range(steps):

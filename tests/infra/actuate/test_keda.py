@@ -14,10 +14,10 @@ import pytest
 from aiohttp import ClientSession
 from prometheus_client.parser import text_string_to_metric_families
 
-from agents.actuation.guard import ApplyGuard, Words
+from agents.actuation.guard import ApplyGuard, Overrides
 from agents.records import Pin
 from infra.actuate import keda as keda_messages
-from infra.actuate.controller import Desk
+from infra.actuate.controller import CommandController
 from infra.actuate.keda import METRIC, KedaScaler, Lookup
 from infra.actuate.pull import SERIES, Answers, LeaseGauges, LeaseRoutes
 from infra.console.errors import HarmonyError
@@ -30,15 +30,15 @@ TOKEN = "t0ken"
 
 
 class Side:
-    """A desk that answers, with a clock."""
+    """A controller that answers, with a clock."""
 
     def __init__(self) -> None:
         self.now_ms = 1_000
-        self.desk = Desk(Answers("keda"), ApplyGuard(), lambda: self.now_ms)
-        self.lookup = Lookup(self.desk.answer, lambda: self.desk.targets)
+        self.controller = CommandController(Answers("keda"), ApplyGuard(), lambda: self.now_ms)
+        self.lookup = Lookup(self.controller.answer, lambda: self.controller.targets)
 
     async def give(self, sequence: int, replicas: int, **changes: object) -> None:
-        await self.desk.handle(command(sequence, replicas=replicas, **changes))
+        await self.controller.handle(command(sequence, replicas=replicas, **changes))
 
 
 @pytest.fixture
@@ -97,9 +97,9 @@ async def test_without_a_lease_it_is_an_error_and_never_zero_or_the_last_value(s
     assert await code_of(active) is grpc.StatusCode.FAILED_PRECONDITION
     await side.give(2, 7, expected=5, valid_until_ts_ms=20_000)
     assert await keda.metric(workload="w") == 7.0
-    side.desk.guard.give_words(Words(stopped="x"), side.now_ms)
+    side.controller.guard.set_overrides(Overrides(stopped="x"), side.now_ms)
     assert await code_of(keda.metric(workload="w")) is grpc.StatusCode.FAILED_PRECONDITION
-    side.desk.guard.give_words(Words(stopped="x", pins={"w": Pin(9)}), side.now_ms)
+    side.controller.guard.set_overrides(Overrides(stopped="x", pins={"w": Pin(9)}), side.now_ms)
     assert await keda.metric(workload="w") == 9.0
 
 
@@ -185,7 +185,7 @@ def test_without_grpcio_one_sentence_names_the_extra(side: Side, monkeypatch: py
 
 @pytest.fixture
 async def web(side: Side) -> AsyncIterator[str]:
-    gauges = LeaseGauges(side.desk)
+    gauges = LeaseGauges(side.controller)
     health = Health(monotonic())
     routes = LeaseRoutes(side.lookup, TOKEN)
     server = ProbeServer(health, gauges, port=0, token=TOKEN, parts=(routes.add_to,))
@@ -233,7 +233,7 @@ async def test_gauges_are_there_as_long_as_the_lease_is(side: Side, web: str) ->
     assert set(found) == {name for name, *_ in SERIES}
     side.now_ms = 10_000
     assert "harmony_wanted_replicas" not in await series(web)
-    side.desk.guard.give_words(Words(pins={"w": Pin(9)}), side.now_ms)
+    side.controller.guard.set_overrides(Overrides(pins={"w": Pin(9)}), side.now_ms)
     found = await series(web)
     assert found["harmony_wanted_replicas"] == {("Deployment", "w", "prod", "w"): 9.0}
     assert found["harmony_lease_valid_until_seconds"] == {("w",): float("inf")}

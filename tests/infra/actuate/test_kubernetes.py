@@ -11,7 +11,7 @@ import pytest
 from agents.actuation.guard import ApplyGuard
 from agents.records import Target
 from infra.actuate.actuator import NotApplied
-from infra.actuate.controller import Desk
+from infra.actuate.controller import CommandController
 from infra.actuate.kubernetes import COST, FactsReader, Kubernetes, PrometheusLoads, rivals
 from infra.actuate.kubernetes_api import Access, KubernetesApi, find_access
 from infra.console.errors import HarmonyError
@@ -39,14 +39,14 @@ async def api(server: ApiServer) -> AsyncIterator[KubernetesApi]:
         yield made
 
 
-def desk(api: KubernetesApi, **options: object) -> Desk:
-    return Desk(Kubernetes(api, **options), ApplyGuard(), lambda: NOW)  # type: ignore[arg-type]
+def controller(api: KubernetesApi, **options: object) -> CommandController:
+    return CommandController(Kubernetes(api, **options), ApplyGuard(), lambda: NOW)  # type: ignore[arg-type]
 
 
 async def test_replicas_are_patched_on_the_scale_subresource_with_the_version_read(
     server: ApiServer, api: KubernetesApi
 ) -> None:
-    event = await desk(api).handle(command(1))
+    event = await controller(api).handle(command(1))
     assert (event.status, server.replicas("prod", "w")) == ("applied", 5)
     assert [(method, path) for method, path, _ in server.requests] == [
         ("GET", "/apis/apps/v1/namespaces/prod/deployments/w/scale"),
@@ -57,26 +57,26 @@ async def test_replicas_are_patched_on_the_scale_subresource_with_the_version_re
 
 async def test_a_dry_run_lets_the_server_check_and_changes_nothing(server: ApiServer) -> None:
     async with KubernetesApi(Access(server.url), dry_run=True) as api:
-        event = await desk(api).handle(command(1))
+        event = await controller(api).handle(command(1))
     assert event.status == "applied"
     assert server.requests[1][1].endswith("?fieldManager=harmony&dryRun=All")
     assert server.replicas("prod", "w") == 3
     server.deny.add("PATCH")
     async with KubernetesApi(Access(server.url), dry_run=True) as api:
-        event = await desk(api).handle(command(1))
+        event = await controller(api).handle(command(1))
     assert (event.status, event.reason) == ("refused", "refused_by_target"), "missing rights show before acting"
     assert "rbac.yaml" in event.detail
 
 
 async def test_another_writer_between_look_and_write_is_seen(server: ApiServer, api: KubernetesApi) -> None:
     server.before_patch.append(lambda: server.set("prod", "w", 8))
-    event = await desk(api).handle(command(1))
+    event = await controller(api).handle(command(1))
     assert (event.status, event.reason, server.replicas("prod", "w")) == ("refused", "changed_by_others", 8)
 
 
 async def test_a_writer_who_left_the_count_alone_does_not_stop_us(server: ApiServer, api: KubernetesApi) -> None:
     server.before_patch.append(lambda: server.set("prod", "w", 3))  # a rollout, say
-    event = await desk(api).handle(command(1))
+    event = await controller(api).handle(command(1))
     assert (event.status, server.replicas("prod", "w")) == ("applied", 5)
 
 
@@ -92,9 +92,9 @@ async def test_whatever_has_a_scale_subresource_can_be_a_target(
     server: ApiServer, api: KubernetesApi, target: Target, plural: str
 ) -> None:
     server.add(target.api_version, plural, target.kind, "prod", target.name, 3)
-    event = await desk(api).handle(command(1, target=target))
+    event = await controller(api).handle(command(1, target=target))
     assert (event.status, server.replicas("prod", target.name)) == ("applied", 5)
-    await desk(api).handle(command(2, target=target, expected=5))
+    await controller(api).handle(command(2, target=target, expected=5))
     asked = [path for _, path, _ in server.requests if "/namespaces/" not in path]
     assert asked == ([f"/apis/{target.api_version}"] if plural == "chori" else []), (
         "asked for once, and only if unknown"
@@ -106,7 +106,7 @@ async def test_zero_replicas_are_a_count_although_the_server_leaves_the_field_ou
 ) -> None:
     server.set("prod", "w", 0)
     assert (await api.scale(TARGET)).replicas == 0
-    await desk(api).handle(command(1, replicas=2, expected=0))
+    await controller(api).handle(command(1, replicas=2, expected=0))
     assert server.replicas("prod", "w") == 2
 
 
@@ -121,7 +121,7 @@ async def test_zero_replicas_are_a_count_although_the_server_leaves_the_field_ou
     ],
 )
 async def test_a_target_that_is_not_there_is_a_failure_in_words(api: KubernetesApi, target: Target, told: str) -> None:
-    event = await desk(api).handle(command(1, target=target))
+    event = await controller(api).handle(command(1, target=target))
     assert event.status == "failed"
     assert told in event.detail
 
@@ -134,7 +134,7 @@ async def test_an_answer_of_another_shape_is_a_failure_in_words(
         return body
 
     monkeypatch.setattr(KubernetesApi, "_call", answer)
-    event = await desk(api).handle(command(1))
+    event = await controller(api).handle(command(1))
     assert (event.status, event.reason) == ("failed", "not_observed")
     for read in (api.status(TARGET), api.pods("prod", "a=b")):
         with suppress(NotApplied):
@@ -143,7 +143,7 @@ async def test_an_answer_of_another_shape_is_a_failure_in_words(
 
 async def test_a_server_that_is_gone_changes_nothing_and_is_told(server: ApiServer, api: KubernetesApi) -> None:
     await server.stop()
-    event = await desk(api).handle(command(1))
+    event = await controller(api).handle(command(1))
     assert (event.status, event.reason) == ("failed", "not_observed")
 
 
@@ -190,7 +190,7 @@ async def test_idle_pods_are_marked_to_go_first(server: ApiServer, api: Kubernet
         assert set(names) == {"busy", "idle", "unknown"}
         return {"busy": 40.4, "idle": 0.0}
 
-    await desk(api, loads=loads).handle(command(1, replicas=2))
+    await controller(api, loads=loads).handle(command(1, replicas=2))
     cost = {name: int(pod["metadata"]["annotations"][COST]) for name, pod in server.pods.items()}
     assert sorted(cost, key=cost.__getitem__) == ["idle", "busy", "unknown"]
     assert server.replicas("prod", "w") == 2
@@ -202,7 +202,7 @@ async def test_scaling_up_marks_nobody_and_silent_loads_stop_nothing(server: Api
     async def silent(_target: Target, _names: Iterable[str]) -> Mapping[str, float]:
         raise NotApplied("Prometheus is away")
 
-    made = desk(api, loads=silent)
+    made = controller(api, loads=silent)
     await made.handle(command(1))
     assert "annotations" not in server.pods["p"]["metadata"]
     event = await made.handle(command(2, replicas=2, expected=5))

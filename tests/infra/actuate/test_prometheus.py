@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agents.actuation.guard import ApplyGuard
-from infra.actuate.controller import Desk
+from infra.actuate.controller import CommandController
 from infra.actuate.pull import Answers, LeaseGauges
 from infra.actuate.runner import wall_ms
 from infra.observability.health import Health
@@ -26,13 +26,13 @@ LEASE_MS = 12_000
 
 async def test_no_fleet_is_too_large_for_its_gauges() -> None:
     """A workload without its series is one that KEDA or an HPA asks for in vain."""
-    desk = Desk(Answers("keda"), ApplyGuard(), wall_ms)
+    controller = CommandController(Answers("keda"), ApplyGuard(), wall_ms)
     now_ms = wall_ms()
     workloads = [f"prod/llm/service-{n:04d}" for n in range(1_200)]
     for workload in workloads:
         times = {"issued_ts_ms": now_ms, "valid_until_ts_ms": now_ms + 600_000}
-        await desk.handle(command(1, 5, 3, workload=workload, target=TARGET, **times))
-    wanted, until, *_ = LeaseGauges(desk).collect()
+        await controller.handle(command(1, 5, 3, workload=workload, target=TARGET, **times))
+    wanted, until, *_ = LeaseGauges(controller).collect()
     for family in (wanted, until):
         assert [sample.labels["workload"] for sample in family.samples] == workloads
 
@@ -40,8 +40,8 @@ async def test_no_fleet_is_too_large_for_its_gauges() -> None:
 @needs("prometheus")
 @pytest.mark.slow
 async def test_the_recipe_follows_the_lease_in_a_real_prometheus(tmp_path: Path) -> None:
-    desk = Desk(Answers("keda"), ApplyGuard(), wall_ms)
-    server = ProbeServer(Health(monotonic()), LeaseGauges(desk), port=0)
+    controller = CommandController(Answers("keda"), ApplyGuard(), wall_ms)
+    server = ProbeServer(Health(monotonic()), LeaseGauges(controller), port=0)
     await server.start()
     target = server.url.removeprefix("http://")
     scrape = {"job_name": "harmony", "honor_labels": True, "static_configs": [{"targets": [target]}]}
@@ -52,7 +52,7 @@ async def test_the_recipe_follows_the_lease_in_a_real_prometheus(tmp_path: Path)
         now_ms = wall_ms()
         until = {"issued_ts_ms": now_ms, "valid_until_ts_ms": now_ms + LEASE_MS}
         workload = "prod/llm/chat-70b"
-        await desk.handle(command(sequence, replicas, expected, workload=workload, target=TARGET, **until))
+        await controller.handle(command(sequence, replicas, expected, workload=workload, target=TARGET, **until))
         return (now_ms + LEASE_MS) / 1000
 
     def values(found: list[dict[str, Any]]) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from agents.decide.records import decode_command
-from infra.actuate.actuator import NotApplied, Order
+from infra.actuate.actuator import NotApplied, ReplicaChange
 from infra.actuate.webhook import LONGEST_PAUSE_S, Webhook, secret_bytes, sign
 from infra.console.errors import HarmonyError
 from tests.agents.actuation.test_apply_guard import TARGET, command
@@ -50,7 +50,7 @@ class Sender:
     async def send(self, sequence: int = 1, replicas: int = 5, wanted: Callable[[], bool] = lambda: True) -> str:
         c = command(sequence, replicas=replicas)
         try:
-            return await self.webhook.apply(Order("w", TARGET, replicas, 3, c, (1, sequence), wanted))
+            return await self.webhook.apply(ReplicaChange("w", TARGET, replicas, 3, c, (1, sequence), wanted))
         finally:
             await self.webhook.close()
             self.webhook._session = None
@@ -161,7 +161,7 @@ async def test_an_answer_that_comes_in_pieces_is_read_whole() -> None:
 
 async def test_a_local_pin_is_posted_as_a_command_of_the_newest_place(receiver: Receiver) -> None:
     sender = Sender(receiver.url)
-    await sender.webhook.apply(Order("w", TARGET, 9, None, None, (2, 70), lambda: True))
+    await sender.webhook.apply(ReplicaChange("w", TARGET, 9, None, None, (2, 70), lambda: True))
     await sender.webhook.close()
     ((headers, body),) = receiver.requests
     posted = decode_command(__import__("json").dumps(body).encode())
@@ -172,7 +172,7 @@ async def test_a_local_pin_is_posted_as_a_command_of_the_newest_place(receiver: 
 async def test_a_count_that_is_pinned_again_at_the_same_instant_is_no_repetition(receiver: Receiver) -> None:
     sender = Sender(receiver.url)
     for observed, replicas in ((3, 1), (1, 0), (0, 1)):
-        await sender.webhook.apply(Order("w", TARGET, replicas, observed, None, (1, 1), lambda: True))
+        await sender.webhook.apply(ReplicaChange("w", TARGET, replicas, observed, None, (1, 1), lambda: True))
         assert receiver.counts == {"w": replicas}
     await sender.webhook.close()
 

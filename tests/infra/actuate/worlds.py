@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from infra.actuate.actuator import Actuator
 from infra.actuate.conformance.kit import ABILITIES, Ability
 from infra.actuate.conformance.subjects import PullWorld
-from infra.actuate.controller import Desk
+from infra.actuate.controller import CommandController
 from infra.actuate.keda import METRIC, SERVICE, KedaScaler, Lookup
 from infra.actuate.kubernetes import Kubernetes
 from infra.actuate.kubernetes_api import Access, KubernetesApi
@@ -35,7 +35,7 @@ class KubernetesWorld:
     def actuator(self, clock: Callable[[], int]) -> Actuator:
         return Kubernetes(self._api)
 
-    async def settle(self, desk: Desk) -> None:
+    async def settle(self, controller: CommandController) -> None:
         pass
 
     async def replicas(self, workload: str) -> int:
@@ -66,7 +66,7 @@ class WebhookWorld:
         self._webhooks.append(Webhook(self.receiver.url, KEY, "fleet", clock, sleep=no_sleep))
         return self._webhooks[-1]
 
-    async def settle(self, desk: Desk) -> None:
+    async def settle(self, controller: CommandController) -> None:
         pass
 
     async def replicas(self, workload: str) -> int:
@@ -88,15 +88,15 @@ class KedaWorld(PullWorld):
         import grpc.aio
 
         await super().open(replicas)
-        self._desk: Desk | None = None
+        self._controller: CommandController | None = None
         self._scaler = KedaScaler(Lookup(lambda w: self._now().answer(w), lambda: self._now().targets), port=0)
         await self._scaler.start()
         self._channel = grpc.aio.insecure_channel(f"127.0.0.1:{self._scaler.port}")
 
-    async def ask(self, desk: Desk, workload: str) -> int | None:
+    async def ask(self, controller: CommandController, workload: str) -> int | None:
         import grpc
 
-        self._desk = desk
+        self._controller = controller
         pb = compiled()
         call = self._channel.unary_unary(
             f"/{SERVICE}/GetMetrics",
@@ -118,6 +118,6 @@ class KedaWorld(PullWorld):
         await self._channel.close()
         await self._scaler.stop()
 
-    def _now(self) -> Desk:
-        assert self._desk is not None
-        return self._desk
+    def _now(self) -> CommandController:
+        assert self._controller is not None
+        return self._controller

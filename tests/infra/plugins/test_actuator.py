@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from agents.records import Target
-from infra.actuate.actuator import NotApplied, Order
+from infra.actuate.actuator import NotApplied, ReplicaChange
 from infra.actuate.conformance.run import run_kit
 from infra.actuate.plugin import PluginActuator
 from infra.console.errors import HarmonyError
@@ -22,7 +22,7 @@ from infra.settings.limits import PluginLimits
 from infra.settings.plugins import find
 
 TARGET = Target("v1", "Fleet", "n", "x")
-ORDER = Order("w", TARGET, 4, 3, None, (1, 1), lambda: True)
+ORDER = ReplicaChange("w", TARGET, 4, 3, None, (1, 1), lambda: True)
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,11 @@ class Own:
             raise self.error
         return self.count
 
-    async def apply(self, order: Order) -> str:
+    async def apply(self, change: ReplicaChange) -> str:
         if self.error is not None:
             raise self.error
         self.applied += 1
-        return f"set {order.replicas}"
+        return f"set {change.replicas}"
 
     async def close(self) -> None:
         self.closed = True
@@ -145,7 +145,7 @@ def test_one_that_takes_other_arguments_is_a_failure_and_no_end() -> None:
 
 def test_who_ends_the_actuator_is_obeyed_while_it_waits() -> None:
     class Waiting(Own):
-        async def apply(self, order: Order) -> str:
+        async def apply(self, change: ReplicaChange) -> str:
             await asyncio.Event().wait()
             return ""
 
@@ -177,7 +177,7 @@ def test_code_that_blocks_is_cut_off_and_holds_up_nobody() -> None:
     go_on = threading.Event()
 
     class Blocking(Own):
-        async def apply(self, order: Order) -> str:
+        async def apply(self, change: ReplicaChange) -> str:
             while not go_on.is_set():
                 time.sleep(0.01)  # noqa: ASYNC251
             return ""

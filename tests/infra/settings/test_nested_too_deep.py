@@ -11,7 +11,7 @@ import pytest
 from agents.decide.kernel import DecideKernel
 from agents.decide.records import decode_command, decode_decision
 from agents.forecast.commit import decode_commit
-from infra.actuate.store import WordsFile
+from infra.actuate.store import OverridesFile
 from streams.log import ContractBroken, LogRecord
 from streams.runtime.commits import Commit, CommitAssembler
 from tests.agents.planning.plan_samples import STREAM, TOPICS, policy
@@ -50,7 +50,7 @@ def test_commit_records() -> None:
 def test_words_that_cannot_be_read_are_a_thrown_kill_switch(tmp_path: Path) -> None:
     path = tmp_path / "words.json"
     path.write_bytes(b'{"unknown":' + b"[" * DEEP + b"]" * DEEP + b"}")
-    words = WordsFile(path).read()
+    words = OverridesFile(path).read()
     assert words is not None
     assert words.stopped is not None
     assert "cannot be read" in words.stopped

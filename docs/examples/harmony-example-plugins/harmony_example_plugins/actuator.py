@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from harmony.agents.records import Target
-from harmony.infra.actuate.actuator import NotApplied, Order
+from harmony.infra.actuate.actuator import NotApplied, ReplicaChange
 
 
 class Directory:
@@ -25,12 +25,12 @@ class Directory:
         """The number in the file; a missing file is not an empty fleet."""
         return await asyncio.to_thread(self._read, workload)
 
-    async def apply(self, order: Order) -> str:
+    async def apply(self, change: ReplicaChange) -> str:
         """Write it in one step, so that nobody reads half a number."""
-        if not order.still_wanted():
+        if not change.still_wanted():
             raise NotApplied("no longer wanted", sure=True)
-        await asyncio.to_thread(self._write, order.workload, order.replicas)
-        return str(self._file(order.workload))
+        await asyncio.to_thread(self._write, change.workload, change.replicas)
+        return str(self._file(change.workload))
 
     def _file(self, workload: str) -> Path:
         return self._path / quote(workload, safe="")

@@ -8,8 +8,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from harmony.infra.actuate.conformance.kit import ABILITIES
-from harmony.infra.actuate.conformance.subjects import DeskSubject
-from harmony.infra.actuate.controller import Desk
+from harmony.infra.actuate.conformance.subjects import ControllerSubject
+from harmony.infra.actuate.controller import CommandController
 from harmony_example_plugins.actuator import Directory
 
 
@@ -28,7 +28,7 @@ class Files:
     def actuator(self, clock: Callable[[], int]) -> Directory:
         return Directory({"path": self._home.name})
 
-    async def settle(self, desk: Desk) -> None:
+    async def settle(self, controller: CommandController) -> None:
         pass
 
     async def replicas(self, workload: str) -> int:
@@ -45,6 +45,6 @@ class Files:
         return Path(self._home.name) / quote(workload, safe="")
 
 
-def subject() -> DeskSubject:
+def subject() -> ControllerSubject:
     """A new one for each case."""
-    return DeskSubject(Files())
+    return ControllerSubject(Files())

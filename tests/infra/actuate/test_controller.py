@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.actuation.guard import ApplyGuard, RateCaps, Words
+from agents.actuation.guard import ApplyGuard, RateCaps, Overrides
 from agents.policy import TargetRef, WorkloadSpec
 from agents.records import Command, Pin, Target
-from infra.actuate.actuator import Event, NotApplied, Order, Overtaken
-from infra.actuate.controller import Desk
-from infra.actuate.store import Store, WordsFile, write_whole
+from infra.actuate.actuator import Event, NotApplied, ReplicaChange, Overtaken
+from infra.actuate.controller import CommandController
+from infra.actuate.store import Store, OverridesFile, write_whole
 from infra.console.errors import HarmonyError
 from tests.agents.actuation.test_apply_guard import command
 
@@ -34,7 +34,7 @@ class Fleet:
         self.replicas = replicas
         self.fails: list[NotApplied] = []
         self.blind: NotApplied | None = None
-        self.orders: list[Order] = []
+        self.orders: list[ReplicaChange] = []
         self.before_apply: Callable[[], None] = lambda: None
 
     async def observe(self, workload: str, target: Target, expected: int | None, in_force: int | None) -> int:
@@ -42,23 +42,23 @@ class Fleet:
             raise self.blind
         return self.replicas
 
-    async def apply(self, order: Order) -> str:
+    async def apply(self, change: ReplicaChange) -> str:
         self.before_apply()
-        self.orders.append(order)
+        self.orders.append(change)
         if self.fails:
             raise self.fails.pop(0)
-        self.replicas = order.replicas
+        self.replicas = change.replicas
         return ""
 
 
-def desk_on(fleet: Fleet, **options: object) -> tuple[Desk, list[Event]]:
+def controller_on(fleet: Fleet, **options: object) -> tuple[CommandController, list[Event]]:
     told: list[Event] = []
     guard = options.pop("guard", None) or ApplyGuard()
-    return Desk(fleet, guard, lambda: NOW, report=told.append, **options), told  # type: ignore[arg-type]
+    return CommandController(fleet, guard, lambda: NOW, report=told.append, **options), told  # type: ignore[arg-type]
 
 
-def handle(desk: Desk, *commands: Command) -> list[Event]:
-    return [asyncio.run(desk.handle(c)) for c in commands]
+def handle(controller: CommandController, *commands: Command) -> list[Event]:
+    return [asyncio.run(controller.handle(c)) for c in commands]
 
 
 @pytest.mark.parametrize(
@@ -73,24 +73,24 @@ def handle(desk: Desk, *commands: Command) -> list[Event]:
 )
 def test_a_command_may_touch_only_what_is_declared(changes: dict[str, object], reason: str) -> None:
     fleet = Fleet()
-    desk, _ = desk_on(fleet, declared=DECLARED)
-    (event,) = handle(desk, msgspec.structs.replace(command(1), **changes))
+    controller, _ = controller_on(fleet, declared=DECLARED)
+    (event,) = handle(controller, msgspec.structs.replace(command(1), **changes))
     assert (event.status, event.reason, fleet.orders) == ("refused", reason, [])
-    assert handle(desk, command(1))[0].status == "applied"
+    assert handle(controller, command(1))[0].status == "applied"
 
 
 def test_a_pin_in_the_log_may_leave_the_bounds_but_not_the_target() -> None:
     fleet = Fleet()
-    desk, _ = desk_on(fleet, declared=DECLARED)
-    handle(desk, command(1, replicas=15, reason="pin"), command(2, replicas=4, reason="pin", workload="v"))
+    controller, _ = controller_on(fleet, declared=DECLARED)
+    handle(controller, command(1, replicas=15, reason="pin"), command(2, replicas=4, reason="pin", workload="v"))
     assert fleet.replicas == 15
 
 
 def test_a_target_that_cannot_be_read_is_left_alone() -> None:
     fleet = Fleet()
     fleet.blind = NotApplied("no route")
-    desk, told = desk_on(fleet)
-    (event,) = handle(desk, command(1))
+    controller, told = controller_on(fleet)
+    (event,) = handle(controller, command(1))
     assert (event.status, event.reason, event.detail) == ("failed", "not_observed", "no route")
     assert fleet.orders == []
     assert told == [event]
@@ -100,16 +100,16 @@ def test_overtaken_by_another_writer_it_looks_and_judges_again() -> None:
     fleet = Fleet(3)
     fleet.fails = [Overtaken("conflict")]
     fleet.before_apply = lambda: setattr(fleet, "replicas", 9) if not fleet.orders else None
-    desk, _ = desk_on(fleet)
-    (event,) = handle(desk, command(1, replicas=5, expected=3))
+    controller, _ = controller_on(fleet)
+    (event,) = handle(controller, command(1, replicas=5, expected=3))
     assert (event.status, event.reason, fleet.replicas) == ("refused", "changed_by_others", 9)
 
 
 def test_overtaken_by_a_writer_that_changed_something_else_it_writes_at_last() -> None:
     fleet = Fleet(3)
     fleet.fails = [Overtaken("conflict"), Overtaken("conflict")]
-    desk, _ = desk_on(fleet, guard=ApplyGuard(caps=RateCaps(max_added=2)))
-    (event,) = handle(desk, command(1))
+    controller, _ = controller_on(fleet, guard=ApplyGuard(caps=RateCaps(max_added=2)))
+    (event,) = handle(controller, command(1))
     assert (event.status, fleet.replicas, len(fleet.orders)) == ("applied", 5, 3), "nor do the attempts use up the cap"
 
 
@@ -117,8 +117,8 @@ def test_overtaken_by_a_writer_that_changed_something_else_it_writes_at_last() -
 def test_a_failure_uses_up_the_cap_unless_nothing_was_surely_changed(sure: bool, left: int) -> None:
     fleet = Fleet(3)
     fleet.fails = [NotApplied("gone", sure=sure)]
-    desk, _ = desk_on(fleet, guard=ApplyGuard(caps=RateCaps(max_added=2)))
-    events = handle(desk, command(1), command(2, expected=3))
+    controller, _ = controller_on(fleet, guard=ApplyGuard(caps=RateCaps(max_added=2)))
+    events = handle(controller, command(1), command(2, expected=3))
     assert [e.status for e in events] == ["failed", "applied" if left else "accepted"]
     assert fleet.replicas == 3 + left
 
@@ -126,69 +126,69 @@ def test_a_failure_uses_up_the_cap_unless_nothing_was_surely_changed(sure: bool,
 def test_what_it_obeys_is_on_disk_before_it_obeys(tmp_path: Path) -> None:
     fleet = Fleet()
     with Store(tmp_path) as store:
-        desk, _ = desk_on(fleet, store=store)
+        controller, _ = controller_on(fleet, store=store)
 
         def look() -> None:
             kept = ApplyGuard.restore((tmp_path / "guard.json").read_bytes()).leases["w"]
             assert (kept.sequence, kept.replicas) == (7, 5)
 
         fleet.before_apply = look
-        handle(desk, command(7))
+        handle(controller, command(7))
     assert fleet.replicas == 5
 
 
 def test_without_memory_it_does_not_act(tmp_path: Path) -> None:
     fleet = Fleet()
     with Store(tmp_path / "d") as store:
-        desk, _ = desk_on(fleet, store=store)
+        controller, _ = controller_on(fleet, store=store)
         (tmp_path / "d" / "guard.json").mkdir()
         with pytest.raises(HarmonyError, match="must not act"):
-            handle(desk, command(7))
+            handle(controller, command(7))
     assert fleet.orders == []
 
 
 def test_a_newer_command_a_pin_and_the_kill_switch_each_end_an_attempt_under_way(tmp_path: Path) -> None:
-    words = WordsFile(tmp_path / "words.json")
+    words = OverridesFile(tmp_path / "words.json")
     fleet = Fleet()
-    desk, _ = desk_on(fleet, words=words)
-    handle(desk, command(7))
+    controller, _ = controller_on(fleet, overrides=words)
+    handle(controller, command(7))
     order = fleet.orders[0]
-    assert order.still_wanted()
-    words.change(lambda _: Words(stopped="x"))
-    assert not order.still_wanted()
-    words.change(lambda _: Words(pins={"w": Pin(9, NOW + 1)}))
-    assert not order.still_wanted()
-    words.change(lambda _: Words(pins={"w": Pin(9, NOW)}))
-    assert order.still_wanted(), "a pin that has ended"
-    desk.notice(command(8))
-    assert not order.still_wanted()
+    assert change.still_wanted()
+    words.change(lambda _: Overrides(stopped="x"))
+    assert not change.still_wanted()
+    words.change(lambda _: Overrides(pins={"w": Pin(9, NOW + 1)}))
+    assert not change.still_wanted()
+    words.change(lambda _: Overrides(pins={"w": Pin(9, NOW)}))
+    assert change.still_wanted(), "a pin that has ended"
+    controller.admit(command(8))
+    assert not change.still_wanted()
 
 
 def test_what_is_refused_outright_ends_no_attempt_under_way() -> None:
     fleet = Fleet()
-    desk, _ = desk_on(fleet, declared=DECLARED)
-    handle(desk, command(7))
-    desk.notice(command(10**6, replicas=-1))
-    desk.notice(command(10**6, target=Target("apps/v1", "Deployment", "else", "w")))
+    controller, _ = controller_on(fleet, declared=DECLARED)
+    handle(controller, command(7))
+    controller.admit(command(10**6, replicas=-1))
+    controller.admit(command(10**6, target=Target("apps/v1", "Deployment", "else", "w")))
     assert fleet.orders[0].still_wanted()
 
 
 def test_renewals_are_no_news_and_a_refusal_is_told_once() -> None:
     fleet = Fleet()
-    desk, told = desk_on(fleet)
-    handle(desk, command(1), command(2, expected=5), command(3, expected=5))
+    controller, told = controller_on(fleet)
+    handle(controller, command(1), command(2, expected=5), command(3, expected=5))
     fleet.replicas = 9
-    handle(desk, command(4, expected=5), command(5, expected=5))
+    handle(controller, command(4, expected=5), command(5, expected=5))
     assert [(e.status, e.reason) for e in told] == [("applied", "applied"), ("refused", "changed_by_others")]
 
 
 def test_a_dry_run_says_each_change_once_and_uses_up_no_cap() -> None:
     class Pretend(Fleet):
-        async def apply(self, order: Order) -> str:
+        async def apply(self, change: ReplicaChange) -> str:
             return ""
 
-    desk, told = desk_on(Pretend(), guard=ApplyGuard(caps=RateCaps(max_added=2)), dry_run=True)
-    handle(desk, command(1), command(2), command(3))
+    controller, told = controller_on(Pretend(), guard=ApplyGuard(caps=RateCaps(max_added=2)), dry_run=True)
+    handle(controller, command(1), command(2), command(3))
     assert [(e.status, e.before, e.after) for e in told] == [("applied", 3, 5)]
 
 
@@ -196,32 +196,32 @@ def test_the_words_of_a_damaged_file_are_a_thrown_kill_switch(tmp_path: Path) ->
     file = tmp_path / "words.json"
     file.write_text('{"stopped": null, "pinz": {}}')
     fleet = Fleet()
-    desk, _ = desk_on(fleet, words=WordsFile(file))
-    (event,) = handle(desk, command(1))
+    controller, _ = controller_on(fleet, overrides=OverridesFile(file))
+    (event,) = handle(controller, command(1))
     assert (event.reason, fleet.orders) == ("stopped", [])
-    assert desk.answer("w") is None
+    assert controller.answer("w") is None
     with pytest.raises(HarmonyError, match="kill switch"):
-        WordsFile(file).change(lambda w: w)
+        OverridesFile(file).change(lambda w: w)
 
 
 def test_a_words_file_that_goes_away_takes_no_word_back(tmp_path: Path) -> None:
-    words = WordsFile(tmp_path / "words.json")
-    words.change(lambda _: Words(stopped="x"))
+    words = OverridesFile(tmp_path / "words.json")
+    words.change(lambda _: Overrides(stopped="x"))
     fleet = Fleet()
-    desk, _ = desk_on(fleet, words=words)
-    desk.take_words()
+    controller, _ = controller_on(fleet, overrides=words)
+    controller.refresh_overrides()
     words.path.unlink()
-    assert handle(desk, command(1))[0].reason == "stopped"
+    assert handle(controller, command(1))[0].reason == "stopped"
 
 
 def test_acts_and_words_are_audited(tmp_path: Path) -> None:
-    words = WordsFile(tmp_path / "words.json")
+    words = OverridesFile(tmp_path / "words.json")
     with Store(tmp_path / "d") as store:
-        desk, _ = desk_on(Fleet(), store=store, words=words, declared=DECLARED)
-        handle(desk, command(1))
-        words.change(lambda _: Words(pins={"w": Pin(9, None, "ada", "load test")}))
-        held = asyncio.run(desk.hold("w"))
-        assert asyncio.run(desk.hold("w")) is None, "already there"
+        controller, _ = controller_on(Fleet(), store=store, overrides=words, declared=DECLARED)
+        handle(controller, command(1))
+        words.change(lambda _: Overrides(pins={"w": Pin(9, None, "ada", "load test")}))
+        held = asyncio.run(controller.apply_pin("w"))
+        assert asyncio.run(controller.apply_pin("w")) is None, "already there"
     assert held is not None
     lines = [msgspec.json.decode(line) for line in (tmp_path / "d" / "audit.jsonl").read_bytes().splitlines()]
     assert [x.get("reason") for x in lines] == ["applied", None, "pinned"]
