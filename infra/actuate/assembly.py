@@ -25,7 +25,7 @@ from infra.actuate.kubernetes_api import Access, KubernetesApi
 from infra.actuate.pull import LeaseGauges, LeaseRoutes
 from infra.actuate.report import OutcomeWriter, line_printer
 from infra.actuate.runner import CommandFeed, LogClock, Runner, wall_ms
-from infra.actuate.store import Store, OverridesFile, overrides_path
+from infra.actuate.store import OverridesFile, Store, overrides_path
 from infra.console.errors import HarmonyError
 from infra.console.options import say
 from infra.console.text import printable

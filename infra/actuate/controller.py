@@ -1,8 +1,8 @@
-"""The core that all actuators share: a command comes in, is judged at apply time, and is carried out or not.
+"""Reconciler that all actuators share: each command is judged at apply time, then carried out or refused.
 
-command ─▶ declared? ─▶ observe ─▶ guard (agents.actuation.guard) ─▶ remember on disk ─▶ apply ─▶ event
-                           ▲                                                           │
-                           └────────────── overtaken by another writer: once more ─────┘
+command ─▶ declared? ─▶ observe ─▶ guard (agents.actuation.guard) ─▶ save to disk ─▶ apply ─▶ event
+                           ▲                                                      │
+                           └─────────── overtaken by another writer: once more ───┘
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ import msgspec
 from agents.actuation.guard import PIN, ApplyGuard, Verdict
 from agents.policy import WorkloadSpec
 from agents.records import Command, Target
-from infra.actuate.actuator import Actuator, Event, NotApplied, ReplicaChange, Overtaken, Status
-from infra.actuate.store import Store, OverridesFile
+from infra.actuate.actuator import Actuator, Event, NotApplied, Overtaken, ReplicaChange, Status
+from infra.actuate.store import OverridesFile, Store
 
 _ATTEMPTS = 3
 
 
 class CommandController:
-    """Judges and carries out, one command of a workload at a time; other workloads do not wait for it.
+    """Reconciles targets with commands, one command of a workload at a time; workloads do not wait for each other.
 
     Args:
         actuator: makes the change.
-        guard: judges; nobody else may use it.
-        clock: milliseconds now.
-        store: remembers; None = nothing outlives the process.
-        words: the operator's; None = nobody gives any.
-        declared: workloads that may be touched, with their targets and bounds; None = any.
-        dry_run: the actuator only pretends: what is not done uses up no cap and is fingerprint once.
-        report: told what is new.
+        guard: judges each command; it belongs to this controller alone.
+        clock: returns the time, in milliseconds since 1970.
+        store: keeps leases and the audit log on disk; None = nothing outlives the process.
+        overrides: the operator's file of kill switch and pins; None = there are none.
+        declared: workloads that may be changed, with their targets and bounds; None = any.
+        dry_run: the actuator changes nothing: no change uses up a cap, and each is reported once.
+        report: called with each new event.
     """
 
     def __init__(
@@ -60,16 +60,16 @@ class CommandController:
 
     @property
     def targets(self) -> dict[str, Target]:
-        """Of every workload that has one, by declaration or by its newest command."""
+        """Target of every workload that has one, by declaration or by its newest command."""
         return dict(self._targets)
 
     def answer(self, workload: str) -> int | None:
-        """Replicas in force now; None = say so with an error."""
+        """Replicas in force now; None where no lease or pin holds, which a server answers with an error."""
         self.refresh_overrides()
         return self.guard.replicas(workload, self.clock())
 
     def refresh_overrides(self) -> None:
-        """Look for new words of the operator, and keep them."""
+        """Read the operator's overrides, and record them if they changed."""
         overrides = self._overrides.read() if self._overrides is not None else None
         if overrides is None or overrides == self.guard.overrides:
             return
@@ -79,13 +79,13 @@ class CommandController:
             self._store.save(self.guard)
 
     def admit(self, command: Command) -> None:
-        """Say that a command has come, before it is its turn: an older one under way is not wanted any more."""
+        """Note a command before its turn, so that an older one under way ends."""
         if self._refusal(command) is None and self.guard.sane(command):
             place = command.epoch, command.sequence
             self._newest[command.workload] = max(place, self._newest.get(command.workload, place))
 
     async def handle(self, command: Command) -> Event:
-        """Judge one command, and carry it out if it may be."""
+        """Judge one command, and carry it out if the guard accepts it."""
         self.admit(command)
         refusal = self._refusal(command)
         if refusal is not None:
@@ -100,7 +100,7 @@ class CommandController:
         return self._record(event)
 
     async def apply_pin(self, workload: str) -> Event | None:
-        """Carry out a local pin, where one is in force and the count is another."""
+        """Set the count of a local pin in force, if the target has another count."""
         async with self._locks[workload]:
             return await self._apply_pin(workload)
 
@@ -115,7 +115,9 @@ class CommandController:
                 return None
             place = self._place(workload)
             detail = await self._actuator.apply(
-                ReplicaChange(workload, target, pin.replicas, observed, None, place, lambda: self._still_pinned(workload))
+                ReplicaChange(
+                    workload, target, pin.replicas, observed, None, place, lambda: self._still_pinned(workload)
+                )
             )
         except NotApplied as error:
             return self._record(self._pin_event(workload, target, "failed", None, pin.replicas, None, error.detail))
@@ -124,12 +126,12 @@ class CommandController:
         )
 
     def save(self) -> None:
-        """Remember everything now."""
+        """Write the guard's state to disk now."""
         if self._store is not None:
             self._store.save(self.guard)
 
     def _refusal(self, command: Command) -> str | None:
-        """Why a command is none of this actuator's business, whatever the guard would say."""
+        """Reason why this actuator must not act on the command, before the guard is asked; None if it may."""
         if self._declared is None:
             return None
         spec = self._declared.get(command.workload)
@@ -154,8 +156,8 @@ class CommandController:
         before = self.guard.lease(workload)
         verdict = self.guard.check(command, self.clock(), observed)
         after = self.guard.lease(workload)
-        # Before any change: a life that dies now must not obey anything older. A renewal may be forgotten: what came
-        # between it and the last command that was kept asks for the same count.
+        # Saved before any change: after a crash, no older command may be obeyed. A renewal need not be saved: the
+        # commands between it and the last saved one ask for the same count.
         if after != before and (before is None or after is None or after.command_id != before.command_id):
             self.save()
         if verdict.reason == "pinned":
@@ -206,7 +208,7 @@ class CommandController:
         return self.guard.overrides.pin(workload, self.clock()) is not None
 
     def _record(self, event: Event) -> Event:
-        """Report what differs from what was last fingerprint of the workload; a lease renewed each step is no news."""
+        """Report the event unless it repeats the last one of the workload; renewals of a lease are not reported."""
         fingerprint = (event.status, event.reason, event.command_id, event.before, event.wanted, event.after)
         act = event.after is not None and not self._dry_run
         if event.reason == "renewed" or (not act and self._reported.get(event.workload) == fingerprint):

@@ -83,9 +83,9 @@ class PluginActuator:
     async def _ask(self, call: Callable[[], Coroutine[Any, Any, T]], what: str, *, changes: bool) -> T:
         if not self._breaker.allows():
             raise NotApplied(f"{self.name} is left alone after {what} or another call failed", sure=True)
-        answer = asyncio.run_coroutine_threadsafe(_contained(call), self._loop)
+        future = asyncio.run_coroutine_threadsafe(_contained(call), self._loop)
         try:
-            answer = await asyncio.wait_for(asyncio.wrap_future(answer), self._limit_s)
+            answer = await asyncio.wait_for(asyncio.wrap_future(future), self._limit_s)
         except NotApplied:
             self._breaker.succeeded()
             raise

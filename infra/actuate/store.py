@@ -17,7 +17,7 @@ from typing import IO, Any, Self
 import msgspec
 import orjson
 
-from agents.actuation.guard import ApplyGuard, RateCaps, Overrides
+from agents.actuation.guard import ApplyGuard, Overrides, RateCaps
 from infra.console.errors import HarmonyError
 from infra.console.text import printable
 from streams.log import UNREADABLE

@@ -28,7 +28,7 @@ from agents.records import Command, Target
 from infra.actuate.actuator import NotApplied, ReplicaChange
 from infra.console.errors import HarmonyError
 from infra.console.text import printable
-from infra.console.web import split_url
+from infra.console.web import read_beginning, split_url
 from infra.observability.probes import names_loopback
 from streams.log import UNREADABLE
 
@@ -169,7 +169,7 @@ class Webhook:
         try:
             # A redirect could carry the command anywhere, so it is an error.
             async with self._session.post(self._url, data=body, headers=headers, allow_redirects=False) as response:
-                answer = await _beginning(response.content)
+                answer = await read_beginning(response.content, _MOST_ANSWER_BYTES)
                 status, wait_s = response.status, _seconds(response.headers.get("Retry-After"))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             return f"{type(error).__name__}: {printable(str(error), 120)}", 0.0
@@ -205,14 +205,6 @@ def _message(change: ReplicaChange, now_ms: int) -> tuple[bytes, str]:
     # With the count: after a rate cap the same command may be sent again with more of what it wants.
     message_id = f"{command.command_id}-{command.epoch}-{command.sequence}-{change.replicas}"
     return encode_command(msgspec.structs.replace(command, replicas=change.replicas)), message_id
-
-
-async def _beginning(content: aiohttp.StreamReader) -> bytes:
-    """An answer as far as it is looked at; it may come in pieces."""
-    answer = b""
-    while len(answer) < _MOST_ANSWER_BYTES and (piece := await content.read(_MOST_ANSWER_BYTES - len(answer))):
-        answer += piece
-    return answer
 
 
 def _count(answer: bytes, ordered: int) -> int:

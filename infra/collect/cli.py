@@ -59,16 +59,15 @@ def prometheus(
 ) -> None:
     """Ask a Prometheus server, or read exporters directly, and publish what profiles know."""
     from infra.collect.loop import Read, collect, interval_of, reader_of
-    from infra.collect.sources.http import configured
     from infra.collect.sources.prometheus import PrometheusApi, PrometheusSource
     from infra.collect.sources.scrape import Scraper, parse_labels, parse_target, read_targets
-    from infra.console.web import shown
+    from infra.console.web import http_client, shown
 
     if (server is None) == (not scrape and targets is None):
         raise HarmonyError("Say either --server URL, or exporters with --scrape or --targets.", 2)
     found = told.settings()
     interval_s = interval_of(interval)
-    http = configured(min(10.0, max(interval_s, 1.0)), tuple(header or ()), token_file, ca_file)
+    http = http_client(min(10.0, max(interval_s, 1.0)), tuple(header or ()), token_file, ca_file)
     reader = reader_of(found[0], profile or (), mapping or (), workload)
     read: Read
     if server is not None:

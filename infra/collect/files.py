@@ -47,7 +47,7 @@ class Column(NamedTuple):
     name: str
 
 
-class Table:
+class DeviceTable:
     """Reads rows as they come, so that a pipe works as a file does.
 
     Args:
@@ -210,7 +210,7 @@ def _form_of(first: str) -> str:
 
 
 def _table(lines: Iterable[str], now_ms: int) -> Iterator[list[Point]]:
-    table = Table(lines, now_ms)
+    table = DeviceTable(lines, now_ms)
     yield from table
     if table.num_left_out:
         say(f"{table.num_left_out} rows have no time, or are cut off, and are left out.")

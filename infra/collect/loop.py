@@ -14,10 +14,10 @@ from typing import Any
 
 from infra.collect.mapping.profiles import choose
 from infra.collect.mapping.readings import Reader
-from infra.collect.mapping.schema import Profile
+from infra.collect.mapping.schema import ExporterProfile
 from infra.collect.mapping.workloads import Identities
 from infra.collect.options import Dry
-from infra.collect.publisher import DryRun, KafkaPublisher, Publisher, pack, replicas_from_sources
+from infra.collect.publisher import DryRun, KafkaPublisher, RecordPublisher, pack, replicas_from_sources
 from infra.collect.sources.scrape import Round
 from infra.console.errors import HarmonyError
 from infra.console.options import print_json, say
@@ -63,7 +63,7 @@ class Collector:
         read: Read,
         reader: Reader,
         topics: Topics,
-        publisher: Publisher,
+        publisher: RecordPublisher,
         *,
         fleet_source: str | None = None,
         say: Callable[[str], None] = lambda _: None,
@@ -162,9 +162,11 @@ def _workloads(names: list[str]) -> str:
 
 
 @contextmanager
-def publisher_of(common: Dry, settings: Settings, brokers: str) -> Iterator[Publisher]:
+def publisher_of(common: Dry, settings: Settings, brokers: str) -> Iterator[RecordPublisher]:
     """Kafka, or the terminal."""
-    publisher: Publisher = DryRun() if common.dry_run else KafkaPublisher(brokers, settings.kafka_client_options())
+    publisher: RecordPublisher = (
+        DryRun() if common.dry_run else KafkaPublisher(brokers, settings.kafka_client_options())
+    )
     try:
         yield publisher
     finally:
@@ -176,7 +178,7 @@ def reader_of(
     profiles: Sequence[str] = (),
     mappings: Sequence[Path] = (),
     workload: str | None = None,
-    own: Sequence[Profile] = (),
+    own: Sequence[ExporterProfile] = (),
 ) -> Reader:
     """A reader by profiles (or by `own`, a collector's), with the workload rules of settings, files and flag."""
     mapping = choose(profiles, mappings)

@@ -18,7 +18,7 @@ from aiokafka.errors import CommitFailedError, KafkaError
 
 from infra.collect.formats.raw_record import RawPoints, read_raw
 from infra.collect.mapping.readings import Assembler
-from infra.collect.publisher import Publisher, pack
+from infra.collect.publisher import RecordPublisher, pack
 from infra.console.errors import HarmonyError
 from infra.settings.brokers import bootstrap_servers
 from streams.log import LogRecord, OutRecord
@@ -106,7 +106,7 @@ class RawMapper(ConsumerRebalanceListener):
         fold: RawFold,
         topics: Topics,
         brokers: str,
-        publisher: Publisher,
+        publisher: RecordPublisher,
         security: Mapping[str, Any] | None = None,
         now_s: Callable[[], float] = monotonic,
     ) -> None:

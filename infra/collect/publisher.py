@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, Self, TextIO
 
-from infra.collect.mapping.readings import Reading
+from infra.collect.mapping.readings import SourceReading
 from infra.console.errors import HarmonyError
 from infra.settings.brokers import bootstrap_servers
 from streams.log import OutRecord
@@ -18,7 +18,7 @@ from streams.topics import Topics
 _SEND_TIMEOUT_S = 30.0
 
 
-class Publisher(Protocol):
+class RecordPublisher(Protocol):
     """Takes telemetry records."""
 
     def publish(self, records: Sequence[OutRecord]) -> None:
@@ -112,15 +112,15 @@ _MOST_BYTES = 32_768
 _MOST_ROWS = 500
 
 
-def pack(readings: Iterable[Reading], topics: Topics) -> list[OutRecord]:
+def pack(readings: Iterable[SourceReading], topics: Topics) -> list[OutRecord]:
     """Packed records, each of one workload and kind, in the order of the readings; fleet facts one by one."""
-    groups: dict[tuple[str, str], list[Reading]] = {}
+    groups: dict[tuple[str, str], list[SourceReading]] = {}
     for reading in readings:
         groups.setdefault((reading.kind, reading.workload), []).append(reading)
     return [record for group in groups.values() for record in _records(group, topics)]
 
 
-def _records(group: Sequence[Reading], topics: Topics) -> Iterator[OutRecord]:
+def _records(group: Sequence[SourceReading], topics: Topics) -> Iterator[OutRecord]:
     kind, key = group[0].kind, record_key(group[0].workload)
     if kind == "fleet":
         for reading in group:
@@ -133,7 +133,7 @@ def _records(group: Sequence[Reading], topics: Topics) -> Iterator[OutRecord]:
             yield OutRecord(topic, key, value)
 
 
-def _fitting(rows: Sequence[Reading]) -> Iterator[bytes]:
+def _fitting(rows: Sequence[SourceReading]) -> Iterator[bytes]:
     value = _packed(rows)
     if len(value) <= _MOST_BYTES or len(rows) == 1:
         yield value
@@ -143,7 +143,7 @@ def _fitting(rows: Sequence[Reading]) -> Iterator[bytes]:
     yield from _fitting(rows[half:])
 
 
-def _packed(rows: Sequence[Reading]) -> bytes:
+def _packed(rows: Sequence[SourceReading]) -> bytes:
     kind = "gpu" if rows[0].kind == "gpu" else "requests"
     names = sorted({name for reading in rows for name in reading.values})
     hists = sorted({name for reading in rows for name in reading.hists})
@@ -157,7 +157,7 @@ def _packed(rows: Sequence[Reading]) -> bytes:
     )
 
 
-def fleet_facts(reading: Reading) -> FleetFacts:
+def fleet_facts(reading: SourceReading) -> FleetFacts:
     """The counts of a reading of kind fleet."""
     counts = {name: int(value) for name, value in reading.values.items()}
     return FleetFacts(
@@ -169,19 +169,21 @@ def fleet_facts(reading: Reading) -> FleetFacts:
     )
 
 
-def replicas_from_sources(readings: Iterable[Reading], source: str) -> list[Reading]:
+def replicas_from_sources(readings: Iterable[SourceReading], source: str) -> list[SourceReading]:
     """Fleet facts where nobody else tells them: a replica is ready when its engine answers.
 
     Args:
         source: name of this collector in the facts.
     """
-    heard: dict[str, dict[str, int]] = {}
+    newest_ts_ms: dict[str, dict[str, int]] = {}
     for reading in readings:
         if reading.kind == "requests":
-            replicas = heard.setdefault(reading.workload, {})
+            replicas = newest_ts_ms.setdefault(reading.workload, {})
             replicas[reading.replica] = max(reading.ts_ms, replicas.get(reading.replica, 0))
-    counts = {"replicas_pending": 0.0, "replicas_draining": 0.0}
+    no_others = {"replicas_pending": 0.0, "replicas_draining": 0.0}
     return [
-        Reading("fleet", w, source, source, max(replicas.values()), {"replicas_ready": float(len(replicas)), **counts})
-        for w, replicas in heard.items()
+        SourceReading(
+            "fleet", w, source, source, max(times.values()), {"replicas_ready": float(len(times)), **no_others}
+        )
+        for w, times in newest_ts_ms.items()
     ]

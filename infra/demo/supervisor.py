@@ -7,8 +7,6 @@ import re
 import subprocess
 import sys
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Self
 
 import infra
 from infra.console.errors import HarmonyError
+from infra.console.web import FetchError, HttpClient
 
 MOST_RESTARTS = 5
 FORGIVEN_AFTER_S = 60.0
@@ -164,9 +163,8 @@ def metric(url: str, name: str, label: str) -> int:
 def labelled(url: str, name: str) -> list[tuple[str, str]]:
     """(label value, value) of a metric with one label; empty when the worker does not answer."""
     try:
-        with urllib.request.urlopen(f"{url}/metrics", timeout=5) as response:  # noqa: S310 - our own page
-            text = response.read().decode()
-    except (urllib.error.URLError, OSError):
+        text = HttpClient(timeout_s=5.0).get(f"{url}/metrics", "*/*")
+    except FetchError:
         return []
     return [(label, value) for found, label, value in _METRIC.findall(text) if found == name]
 

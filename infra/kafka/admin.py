@@ -46,7 +46,7 @@ class ActualTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class TopicDifference:
     """One point in which the cluster differs from a specification.
 
     Attributes:
@@ -67,21 +67,21 @@ class Difference:
         return f"{self.topic}: {self.key} is {self.actual}, wanted {self.wanted}"
 
 
-def compare(specs: Sequence[TopicSpec], actual: Mapping[str, ActualTopic]) -> tuple[Difference, ...]:
+def compare(specs: Sequence[TopicSpec], actual: Mapping[str, ActualTopic]) -> tuple[TopicDifference, ...]:
     """Every difference, in the order of `specs`. Settings that a specification does not name are the operator's."""
     return tuple(difference for spec in specs for difference in _compare_topic(spec, actual.get(spec.name)))
 
 
-def _compare_topic(spec: TopicSpec, actual: ActualTopic | None) -> Iterator[Difference]:
+def _compare_topic(spec: TopicSpec, actual: ActualTopic | None) -> Iterator[TopicDifference]:
     if actual is None:
-        yield Difference(spec.name, "missing", "missing", str(spec.partitions), None)
+        yield TopicDifference(spec.name, "missing", "missing", str(spec.partitions), None)
         return
     if actual.partitions != spec.partitions:
-        yield Difference(spec.name, "partitions", "partitions", str(spec.partitions), str(actual.partitions))
+        yield TopicDifference(spec.name, "partitions", "partitions", str(spec.partitions), str(actual.partitions))
     for key, wanted in spec.config.items():
         found = actual.config.get(key)
         if found is None or _normal(found) != _normal(wanted):
-            yield Difference(spec.name, "config", key, wanted, found)
+            yield TopicDifference(spec.name, "config", key, wanted, found)
 
 
 def _normal(value: str) -> tuple[str, ...]:
@@ -151,7 +151,7 @@ class TopicAdmin:
             for name, topic in found.items()
         }
 
-    def differences(self, specs: Sequence[TopicSpec]) -> tuple[Difference, ...]:
+    def differences(self, specs: Sequence[TopicSpec]) -> tuple[TopicDifference, ...]:
         """What the cluster lacks or has otherwise."""
         return compare(specs, self.describe([spec.name for spec in specs]))
 
@@ -268,7 +268,7 @@ def create_topics(
 
 def check_topics(
     brokers: str, specs: Sequence[TopicSpec], *, security: Mapping[str, Any] | None = None
-) -> tuple[Difference, ...]:
+) -> tuple[TopicDifference, ...]:
     """Differences between the cluster and the specifications; empty = as needed."""
     with TopicAdmin(brokers, security) as admin:
         return admin.differences(specs)

@@ -10,14 +10,13 @@ from statistics import median
 from typing import Literal
 
 from infra.collect.mapping.profiles import choose
-from infra.collect.mapping.readings import Reader, Reading
+from infra.collect.mapping.readings import Reader, SourceReading
 from infra.collect.mapping.workloads import Identities
 from infra.collect.points import Point
-from infra.collect.sources.http import Http
 from infra.collect.sources.prometheus import PrometheusApi, PrometheusError
 from infra.collect.sources.scrape import Scraper, parse_target
 from infra.console.errors import HarmonyError
-from infra.console.web import shown
+from infra.console.web import HttpClient, shown
 
 _TIMEOUT_S = 10.0
 # Long enough for two scrapes of a server that looks once a minute.
@@ -68,7 +67,7 @@ def detect(address: str) -> Found:
         HarmonyError: no address, nobody answers, or nothing is known of what is said (exit code 2).
     """
     reader = Reader(choose((), ()).profiles, Identities())
-    http = Http(_TIMEOUT_S)
+    http = HttpClient(_TIMEOUT_S)
     url = address if "://" in address else f"http://{address}"
     where = shown(address)
     kind: Literal["prometheus", "exporter"] = "prometheus"
@@ -96,7 +95,7 @@ def detect(address: str) -> Found:
     return Found(kind, where, workloads, _interval_s(points), unplaced)
 
 
-def _workloads(readings: Iterable[Reading]) -> Iterable[FoundWorkload]:
+def _workloads(readings: Iterable[SourceReading]) -> Iterable[FoundWorkload]:
     engines: dict[str, set[str]] = defaultdict(set)
     devices: dict[str, set[str]] = defaultdict(set)
     told: dict[str, int] = {}

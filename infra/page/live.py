@@ -90,7 +90,7 @@ _SLICE = 50
 
 
 @dataclass(slots=True)
-class WorkerView:
+class WorkerStatus:
     """What the page says of the worker that serves it.
 
     Attributes:
@@ -122,7 +122,7 @@ class WorkerView:
 class LiveFleet:
     """Deltas of a fleet memory by version. A version belongs to one life of the worker, named by `boot`."""
 
-    def __init__(self, memory: FleetMemory, worker: Callable[[], WorkerView], *, boot: str | None = None) -> None:
+    def __init__(self, memory: FleetMemory, worker: Callable[[], WorkerStatus], *, boot: str | None = None) -> None:
         self._memory, self._worker = memory, worker
         self._rows: dict[str, tuple[int, bytes]] = {}
         self.boot = boot or os.urandom(6).hex()

@@ -141,7 +141,7 @@ class Fan:
     quantiles: Floats
 
 
-class WorkloadHistory:
+class WorkloadMemory:
     """Folds decisions, forecasts and miss ratios of one workload, in any order between the three.
 
     Args:
@@ -283,7 +283,7 @@ class FleetMemory:
         self, topics: Topics, step_ms: int, max_workloads: int = MAX_WORKLOADS, hold_ms: int = 300_000
     ) -> None:
         self._topics, self._step_ms, self._max, self._hold_ms = topics, step_ms, max_workloads, hold_ms
-        self._histories: dict[str, WorkloadHistory] = {}
+        self._histories: dict[str, WorkloadMemory] = {}
         self._versions: dict[str, int] = {}
         self._gone: dict[str, int] = {}
         self._keys: dict[str, str] = {}
@@ -307,7 +307,7 @@ class FleetMemory:
         except (*UNREADABLE, ContractBroken, ValueError, OverflowError):
             self.unreadable += 1
 
-    def get(self, workload: str) -> WorkloadHistory | None:
+    def get(self, workload: str) -> WorkloadMemory | None:
         """What is kept of a workload that has been decided."""
         history = self._histories.get(workload)
         return history if history is not None and history.newest is not None else None
@@ -389,13 +389,13 @@ class FleetMemory:
             if history is not None and told.slo_miss_ratio is not None:
                 history.observe_misses(plan.origin_ts_ms, told.slo_miss_ratio)
 
-    def _history(self, workload: str) -> WorkloadHistory | None:
+    def _history(self, workload: str) -> WorkloadMemory | None:
         history = self._histories.get(workload)
         if history is None:
             if len(self._histories) >= self._max:
                 return None
             self.refused.pop(workload, None)
-            history = self._histories[workload] = WorkloadHistory(self._step_ms, self._hold_ms)
+            history = self._histories[workload] = WorkloadMemory(self._step_ms, self._hold_ms)
             key = short_key(workload)
             self._keys[key] = workload
             self._gone.pop(key, None)

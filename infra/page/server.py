@@ -24,7 +24,7 @@ from infra.observability.catalogue import METRICS, Metric
 from infra.observability.health import Health, HealthSnapshot
 from infra.observability.metrics import PREFIX
 from infra.observability.probes import names_loopback, sends_token, shows_certificate
-from infra.page.live import LiveFleet, Peer, WorkerView, announced, peers_of
+from infra.page.live import LiveFleet, Peer, WorkerStatus, announced, peers_of
 from infra.page.memory import FleetMemory
 from infra.page.tail import LetterMemory, PageTail
 from infra.settings.load import Settings
@@ -372,7 +372,7 @@ class Page:
             self._tail.state, self._tail.note = "ended", f"{type(error).__name__}: {error}"
             log.error("page_reader_ended", reason=self._tail.note)
 
-    def worker(self) -> WorkerView:
+    def worker(self) -> WorkerStatus:
         """This worker now."""
         now_s = monotonic()
         if self._own is not None and now_s - self._peers_read_s > _PEERS_EVERY_S:
@@ -380,7 +380,7 @@ class Page:
         health = self._health.snapshot(now_s)
         problems = [health.live_reason] if not health.live else []
         problems += [f"{c.name}: {c.detail or 'not ok'}" for c in health.checks if not c.ok]
-        return WorkerView(
+        return WorkerStatus(
             fleet=self._settings.fleet,
             role=self._role,
             instance=self._instance,

@@ -13,7 +13,7 @@ from agents.records import Decision, Quantiles
 from infra.console.text import printable
 from infra.explain.views import GUARD_WORDS, if_it_carries, words_of_expected, words_of_promises
 from infra.page import memory as h
-from infra.page.memory import Fan, Turn, WorkloadHistory, attainment, short_key
+from infra.page.memory import Fan, Turn, WorkloadMemory, attainment, short_key
 from infra.page.skill import LEVELS, Adoption, Floats, adoption, largest_within, skill
 
 # A decision in one sentence, as an operator would say it.
@@ -106,7 +106,7 @@ SPARK_FAN = 12
 _WHOLE = 2**53
 
 
-def fleet_row(workload: str, history: WorkloadHistory) -> dict[str, Any]:
+def fleet_row(workload: str, history: WorkloadMemory) -> dict[str, Any]:
     """One row of the fleet view; numbers in base units, None where not known."""
     decision = history.newest
     window = history.window()
@@ -146,7 +146,7 @@ def _on_trial(decision: Decision) -> bool:
     return trial is not None and trial.replicas == decision.replicas.final
 
 
-def workload_view(workload: str, history: WorkloadHistory) -> dict[str, Any]:
+def workload_view(workload: str, history: WorkloadMemory) -> dict[str, Any]:
     """Everything the page shows of one workload."""
     decision = history.newest
     window = history.window()
@@ -191,7 +191,7 @@ def workload_view(workload: str, history: WorkloadHistory) -> dict[str, Any]:
     }
 
 
-def _adoption(history: WorkloadHistory, rows: Floats) -> Adoption | None:
+def _adoption(history: WorkloadMemory, rows: Floats) -> Adoption | None:
     """Of the kept steps [T, K]."""
     ours = rows[:, h.FINAL]
     if history.newest is not None and history.newest.mode == "observe":
@@ -200,7 +200,7 @@ def _adoption(history: WorkloadHistory, rows: Floats) -> Adoption | None:
     return adoption(rows[:, h.CURRENT], ours, rows[:, h.REACTIVE], rows[:, h.P_CURRENT], risk, history.step_ms)
 
 
-def _beside(history: WorkloadHistory, rows: Floats) -> dict[str, Any]:
+def _beside(history: WorkloadMemory, rows: Floats) -> dict[str, Any]:
     found = _adoption(history, rows)
     return (
         {"held": None, "ours": None} if found is None else {"held": _rounded(found.held), "ours": _rounded(found.ours)}

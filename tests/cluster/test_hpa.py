@@ -1,7 +1,7 @@
 """A real HPA controller follows our commands one replica at a time, with the behaviour that our manifests give it.
 
-command ─▶ controller ─▶ external scaler (gRPC) ─▶ external metric ─▶ HPA ─▶ /scale. KEDA's operator is not among them: a few
-lines stand in for its metrics server (`external_metrics`).
+command ─▶ controller ─▶ external scaler (gRPC) ─▶ external metric ─▶ HPA ─▶ /scale. KEDA's operator is not among them:
+a few lines stand in for its metrics server (`external_metrics`).
 """
 
 from __future__ import annotations

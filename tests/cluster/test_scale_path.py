@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agents.records import Target
-from infra.actuate.actuator import Actuator, NotApplied, ReplicaChange, Overtaken
+from infra.actuate.actuator import Actuator, NotApplied, Overtaken, ReplicaChange
 from infra.actuate.conformance.kit import ABILITIES, Ability
 from infra.actuate.conformance.run import run_kit
 from infra.actuate.conformance.subjects import ControllerSubject
@@ -96,7 +96,9 @@ class RealWorld:
 def test_the_conformance_kit_passes_on_the_real_scale_subresource(
     cluster: Cluster, leader_worker_sets: None, access: Access, kind: str
 ) -> None:
-    results = run_kit(lambda: ControllerSubject(RealWorld(cluster, access, kind)), runs=3 if kind == "Deployment" else 1)
+    results = run_kit(
+        lambda: ControllerSubject(RealWorld(cluster, access, kind)), runs=3 if kind == "Deployment" else 1
+    )
     assert [r for r in results if r.outcome == "failed"] == []
     assert sum(r.outcome == "passed" for r in results) > 20
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agents.actuation.guard import ApplyGuard, RateCaps, Overrides
+from agents.actuation.guard import ApplyGuard, Overrides, RateCaps
 from agents.decide.records import decode_command, decode_decision
 from agents.policy import GuardLimits
 from agents.records import Command, Decision

@@ -9,7 +9,7 @@ import pytest
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from infra.console.errors import HarmonyError
-from infra.kafka.admin import Difference, TopicAdmin, check_topics, create_topics
+from infra.kafka.admin import TopicAdmin, TopicDifference, check_topics, create_topics
 from infra.kafka.embedded import EmbeddedKafka
 from streams.topics import Topics
 
@@ -40,8 +40,8 @@ def test_each_changed_setting_and_partition_count_is_one_difference(broker: Embe
         time.sleep(0.02)
     more = dataclasses.replace(specs[1], partitions=3)
     assert check_topics(broker.bootstrap, [specs[0], more, *specs[2:]]) == (
-        Difference(changed, "config", "retention.ms", specs[0].config["retention.ms"], "1000"),
-        Difference(more.name, "partitions", "partitions", "3", "1"),
+        TopicDifference(changed, "config", "retention.ms", specs[0].config["retention.ms"], "1000"),
+        TopicDifference(more.name, "partitions", "partitions", "3", "1"),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agents.actuation.guard import RateCaps, Overrides
+from agents.actuation.guard import Overrides, RateCaps
 from agents.records import Pin
 from infra.actuate.conformance.kit import LEASE_MS, START_MS, Bench, Case
 

@@ -12,7 +12,8 @@ from infra.console.errors import HarmonyError
 from infra.console.options import JsonOption, print_json, say
 
 if TYPE_CHECKING:
-    from infra.actuate.conformance.kit import Result, Subject
+    from infra.actuate.conformance.kit import ActuatorSubject as Subject
+    from infra.actuate.conformance.kit import Result
 
 
 def register(app: typer.Typer) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, Protocol
 
-from agents.actuation.guard import RateCaps, Overrides
+from agents.actuation.guard import Overrides, RateCaps
 from agents.records import Command, Target
 
 # What not every actuator can do; cases that need it are skipped, and said to be.
@@ -34,7 +34,7 @@ def target_of(workload: str) -> Target:
     return Target("apps/v1", "Deployment", "prod", workload)
 
 
-class Subject(Protocol):
+class ActuatorSubject(Protocol):
     """An actuator under test. Every method returns when what it asks for is done."""
 
     @property
@@ -97,7 +97,7 @@ Case = Callable[["Bench"], None]
 class Bench:
     """A subject and a clock, with the words in which the cases are written."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: ActuatorSubject) -> None:
         self._subject = subject
         self.now_ms = START_MS
 

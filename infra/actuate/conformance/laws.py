@@ -6,7 +6,7 @@ import random
 
 import msgspec
 
-from agents.actuation.guard import RateCaps, Overrides
+from agents.actuation.guard import Overrides, RateCaps
 from agents.records import Command, Pin
 from infra.actuate.conformance.kit import LEASE_MS, Bench, Case, Violation
 
@@ -15,7 +15,7 @@ _WORKLOADS = ("w", "v")
 _MINUTE_MS = 60_000
 
 
-class History:
+class RandomHistory:
     """One random history on a bench, and what must be true after each step of it.
 
     Laws, per delivery: the count moves only towards the command's, only for the newest command in time, not while
@@ -176,7 +176,7 @@ def random_case(seed: int) -> Case:
     """A case of sixty random steps."""
 
     def run(bench: Bench) -> None:
-        history = History(bench, random.Random(seed))
+        history = RandomHistory(bench, random.Random(seed))
         for _ in range(_STEPS):
             history.step()
 

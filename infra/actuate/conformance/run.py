@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from infra.actuate.conformance.kit import Bench, Case, Needs, Result, Subject, Violation
+from infra.actuate.conformance.kit import ActuatorSubject, Bench, Case, Needs, Result, Violation
 
 
 def run_kit(
-    make: Callable[[], Subject],
+    make: Callable[[], ActuatorSubject],
     *,
     only: Iterable[str] | None = None,
     seed: int = 0,
@@ -30,7 +30,7 @@ def run_kit(
     return [_run(name, case, make) for name, case in cases.items() if name in wanted]
 
 
-def _run(name: str, case: Case, make: Callable[[], Subject]) -> Result:
+def _run(name: str, case: Case, make: Callable[[], ActuatorSubject]) -> Result:
     subject = make()
     try:
         case(Bench(subject))

@@ -16,14 +16,14 @@ from typing import IO, Any, Literal, Protocol, TypeVar, cast
 import msgspec
 import orjson
 
-from agents.actuation.guard import RateCaps, Overrides
+from agents.actuation.guard import Overrides, RateCaps
 from agents.policy import TargetRef, WorkloadSpec
 from agents.records import Command, Target
 from infra.actuate.actuator import Actuator, ReplicaChange
 from infra.actuate.assembly import MAX_AHEAD_MS
 from infra.actuate.conformance.kit import ABILITIES, START_MS, Ability, Violation
 from infra.actuate.controller import CommandController
-from infra.actuate.store import Store, OverridesFile
+from infra.actuate.store import OverridesFile, Store
 from infra.console.text import printable
 
 _MAX_REPLICAS = 1_000
@@ -258,8 +258,8 @@ class ExecSubject:
         self._counts, self._caps = dict(replicas), caps
         shutil.rmtree(self._memory, ignore_errors=True)
         self._memory.mkdir(parents=True)
-        answer = self._begin("start").get("abilities", [])
-        self.abilities = frozenset(cast(Ability, a) for a in said if a in ABILITIES)
+        abilities = self._begin("start").get("abilities", [])
+        self.abilities = frozenset(cast(Ability, a) for a in abilities if a in ABILITIES)
 
     def restart(self) -> None:
         self._begin("restart")

@@ -8,7 +8,7 @@ from math import fsum, isinf
 from typing import NamedTuple
 
 from agents.policy import Slo
-from infra.collect.mapping.schema import Choice, HistogramChoice, Selection
+from infra.collect.mapping.schema import FieldChoice, HistogramChoice, Selection
 from infra.collect.mapping.workloads import matches
 from infra.collect.points import Point
 from streams.records.facts import HistogramState
@@ -67,7 +67,7 @@ class Memory:
             self._last = {k: v for k, v in self._last.items() if v.ts_ms > oldest_ms}
 
 
-def value_of(choice: Choice, group: Group, memory: Memory, key: Hashable, ts_ms: int) -> float | None:
+def value_of(choice: FieldChoice, group: Group, memory: Memory, key: Hashable, ts_ms: int) -> float | None:
     """The field's value; None when a metric it needs is not there.
 
     Args:
@@ -115,7 +115,9 @@ def _sum(parts: Sequence[float | None]) -> float:
     return fsum(part for part in parts if part is not None)
 
 
-def _quotient(choice: Choice, value: float, whole: float, memory: Memory, key: Hashable, ts_ms: int) -> float | None:
+def _quotient(
+    choice: FieldChoice, value: float, whole: float, memory: Memory, key: Hashable, ts_ms: int
+) -> float | None:
     if not choice.increase:
         return value / whole if whole > 0 else None
     last = memory.before(key, ts_ms)

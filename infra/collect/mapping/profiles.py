@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from infra.collect.mapping.schema import MappingFile, Profile, WorkloadRule
+from infra.collect.mapping.schema import ExporterProfile, MappingFile, WorkloadRule
 from infra.console.errors import HarmonyError
 from infra.settings.errors import explain
 from infra.settings.yaml import read_settings_file
@@ -23,7 +23,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 class Mapping(NamedTuple):
     """The profiles to read by, and the rules that name workloads."""
 
-    profiles: tuple[Profile, ...]
+    profiles: tuple[ExporterProfile, ...]
     rules: tuple[WorkloadRule, ...]
 
 
@@ -37,9 +37,9 @@ def read_mapping(path: Path) -> MappingFile:
 
 
 @cache
-def shipped_profiles() -> dict[str, Profile]:
+def shipped_profiles() -> dict[str, ExporterProfile]:
     """By name, in alphabetical order."""
-    profiles = [_parsed(Profile, path) for path in sorted(SHIPPED.glob("*.yaml"))]
+    profiles = [_parsed(ExporterProfile, path) for path in sorted(SHIPPED.glob("*.yaml"))]
     return {profile.name: profile for profile in profiles}
 
 
@@ -52,7 +52,7 @@ def choose(names: Sequence[str] = (), files: Sequence[Path] = ()) -> Mapping:
         HarmonyError: an unknown name, or a file that is not as it must be (exit code 2).
     """
     known = dict(shipped_profiles())
-    own: dict[str, Profile] = {}
+    own: dict[str, ExporterProfile] = {}
     rules: list[WorkloadRule] = []
     for path in files:
         mapping = read_mapping(path)
@@ -103,6 +103,6 @@ def shown(name: str, mappings: Sequence[Path]) -> str:
     Raises:
         HarmonyError: there is none of that name (exit code 2).
     """
-    profile: Profile = next(p for p in choose((name,), mappings).profiles if p.name == name)
+    profile: ExporterProfile = next(p for p in choose((name,), mappings).profiles if p.name == name)
     body = profile.model_dump(mode="json", exclude_defaults=True)
     return yaml.safe_dump({"profiles": [body]}, sort_keys=False, allow_unicode=True, width=120)

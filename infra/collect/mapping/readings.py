@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from agents.policy import Slo
 from infra.collect.mapping.choices import Group, Memory, histogram_of, slo_counters, value_of
-from infra.collect.mapping.schema import Kind, Profile
+from infra.collect.mapping.schema import ExporterProfile, Kind
 from infra.collect.mapping.workloads import Identities, Identity, NoIdentity
 from infra.collect.points import Point, is_measured
 from streams.catalogue import DEFAULT_CATALOGUE
@@ -36,7 +36,7 @@ class GroupKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SourceReading:
     """One source at one instant; fields it did not measure are absent."""
 
     kind: Kind
@@ -75,13 +75,16 @@ class Reader:
     """
 
     def __init__(
-        self, profiles: Sequence[Profile], identities: Identities, slo_of: Callable[[str], Slo | None] | None = None
+        self,
+        profiles: Sequence[ExporterProfile],
+        identities: Identities,
+        slo_of: Callable[[str], Slo | None] | None = None,
     ) -> None:
         self._profiles = {profile.name: profile for profile in profiles}
         self._identities = identities
         self._slo_of = slo_of
         self._memory = Memory()
-        self._by_metric: dict[str, list[Profile]] = {}
+        self._by_metric: dict[str, list[ExporterProfile]] = {}
         for profile in profiles:
             for name in metric_names(profile):
                 self._by_metric.setdefault(name, []).append(profile)
@@ -96,7 +99,7 @@ class Reader:
         """True for a series that some profile reads."""
         return name in self._by_metric
 
-    def read(self, points: Iterable[Point]) -> list[Reading]:
+    def read(self, points: Iterable[Point]) -> list[SourceReading]:
         """All readings of points that came together, ordered by time."""
         groups: dict[GroupKey, Group] = {}
         for point in points:
@@ -122,7 +125,7 @@ class Reader:
                 keys.append(GroupKey(profile.name, identity, point.ts_ms))
         return keys
 
-    def put_together(self, groups: Mapping[GroupKey, Group]) -> list[Reading]:
+    def put_together(self, groups: Mapping[GroupKey, Group]) -> list[SourceReading]:
         """The readings of complete groups, ordered by time; nothing for a group without any field."""
         readings = []
         for key in sorted(groups, key=lambda k: k.ts_ms):
@@ -132,7 +135,7 @@ class Reader:
                 readings.append(reading)
         return readings
 
-    def _reading(self, profile: Profile, key: GroupKey, group: Group) -> Reading | None:
+    def _reading(self, profile: ExporterProfile, key: GroupKey, group: Group) -> SourceReading | None:
         values: dict[str, float] = {}
         for name, choices in profile.fields.items():
             for n, choice in enumerate(choices):
@@ -162,7 +165,7 @@ class Reader:
         complete = profile.kind != "fleet" or all(name in values for name in _REQUIRED_COUNTS)
         if not complete or not (values or hists):
             return None
-        return Reading(profile.kind, *key.identity, key.ts_ms, values, hists)
+        return SourceReading(profile.kind, *key.identity, key.ts_ms, values, hists)
 
     def _keep(self, values: dict[str, float], kind: Kind, name: str, value: float) -> None:
         try:
@@ -174,7 +177,7 @@ class Reader:
             values[name] = kept
 
 
-def metric_names(profile: Profile) -> frozenset[str]:
+def metric_names(profile: ExporterProfile) -> frozenset[str]:
     """Every series that the profile reads."""
     names = {name for choices in profile.fields.values() for choice in choices for name in choice.names()}
     for ways in profile.histograms.values():
@@ -225,7 +228,7 @@ class Assembler:
             if opened.places.get(log, offset) >= offset:
                 opened.places[log] = offset
 
-    def due(self, now_s: float) -> list[Reading]:
+    def due(self, now_s: float) -> list[SourceReading]:
         """The readings that have waited long enough."""
         surplus = len(self._open) - _MOST_OPEN
         keys = []
@@ -235,7 +238,7 @@ class Assembler:
             keys.append(key)
         return self._take(keys)
 
-    def everything(self) -> list[Reading]:
+    def everything(self) -> list[SourceReading]:
         """All readings, complete or not: for the end."""
         return self._take(list(self._open))
 
@@ -252,5 +255,5 @@ class Assembler:
                     first[log] = offset
         return first
 
-    def _take(self, keys: list[GroupKey]) -> list[Reading]:
+    def _take(self, keys: list[GroupKey]) -> list[SourceReading]:
         return self._reader.put_together({key: self._open.pop(key).group for key in keys})

@@ -40,7 +40,7 @@ class Selection(Section):
     _list = field_validator("metric", mode="before")(_listed)
 
 
-class Choice(Selection):
+class FieldChoice(Selection):
     """One way to obtain a field."""
 
     minus: tuple[MetricName, ...] = Field((), description="Names that are subtracted; all must be there.")
@@ -54,7 +54,7 @@ class Choice(Selection):
     _minus_list = field_validator("minus", mode="before")(_listed)
 
     @model_validator(mode="after")
-    def _sound(self) -> Choice:
+    def _sound(self) -> FieldChoice:
         if self.increase and self.per is None:
             raise ValueError("increase needs per: what the increase is divided by")
         return self
@@ -78,11 +78,11 @@ def _choices(value: Any) -> Any:
     return [{"metric": item} if isinstance(item, str) else item for item in items]
 
 
-Choices = tuple[Choice, ...]
+Choices = tuple[FieldChoice, ...]
 HistogramChoices = tuple[HistogramChoice, ...]
 
 
-class Profile(Section):
+class ExporterProfile(Section):
     """How one exporter is read."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")] = Field(description="Of the profile.")
@@ -111,7 +111,7 @@ class Profile(Section):
         return {name: _choices(item) for name, item in value.items()} if isinstance(value, dict) else value
 
     @model_validator(mode="after")
-    def _known(self) -> Profile:
+    def _known(self) -> ExporterProfile:
         known = FIELDS[self.kind]
         for name in self.fields:
             if name not in known:
@@ -135,4 +135,4 @@ class MappingFile(Section):
     """What `--mapping FILE` may hold."""
 
     workloads: tuple[WorkloadRule, ...] = Field((), description="Rules, the first that matches counts.")
-    profiles: tuple[Profile, ...] = Field((), description="More exporters, or other ways to read a known one.")
+    profiles: tuple[ExporterProfile, ...] = Field((), description="More exporters, or other ways to read a known one.")

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from hashlib import sha256
 from typing import NamedTuple
 
-from infra.collect.mapping.schema import PLACEHOLDER, Profile, WorkloadRule
+from infra.collect.mapping.schema import PLACEHOLDER, ExporterProfile, WorkloadRule
 from infra.collect.points import own_labels
 from streams.records.limits import is_plain
 from streams.records.schema import MAX_LABEL_CHARS
@@ -72,7 +72,7 @@ class Identities:
         self._relevant: dict[str, tuple[str, ...]] = {}
         self._known: dict[tuple[str, tuple[str | None, ...]], Identity | NoIdentity] = {}
 
-    def of(self, profile: Profile, labels: Mapping[str, str]) -> Identity | NoIdentity:
+    def of(self, profile: ExporterProfile, labels: Mapping[str, str]) -> Identity | NoIdentity:
         """Who measured a series with these labels."""
         relevant = self._relevant.get(profile.name)
         if relevant is None:
@@ -85,7 +85,7 @@ class Identities:
             found = self._known[key] = self._find(profile, labels)
         return found
 
-    def _names(self, profile: Profile) -> Iterator[str]:
+    def _names(self, profile: ExporterProfile) -> Iterator[str]:
         """Every label that may decide."""
         templates = (*profile.replica, *profile.workload, *(r.workload for r in self._rules), self._template or "")
         names = [name for template in templates for name in PLACEHOLDER.findall(template)]
@@ -97,7 +97,7 @@ class Identities:
             yield name
             yield f"exported_{name}"
 
-    def _find(self, profile: Profile, labels: Mapping[str, str]) -> Identity | NoIdentity:
+    def _find(self, profile: ExporterProfile, labels: Mapping[str, str]) -> Identity | NoIdentity:
         own = {name: value for name, value in own_labels(labels).items() if value}
         if "pod" in own:
             own.setdefault(POD_OWNER, pod_owner(own["pod"]))
@@ -110,7 +110,7 @@ class Identities:
         parts = [own[name] for name in profile.parts if name in own]
         return Identity(_plain(workload), _plain(replica), _plain("/".join((replica, *parts))))
 
-    def _workload(self, profile: Profile, labels: Mapping[str, str]) -> str | NoIdentity:
+    def _workload(self, profile: ExporterProfile, labels: Mapping[str, str]) -> str | NoIdentity:
         for workload, match in self._declared.items():
             if matches(labels, match):
                 return workload

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from time import time
 
-from infra.collect.mapping.schema import Profile
+from infra.collect.mapping.schema import ExporterProfile
 from infra.collect.points import Point
 from infra.collect.sources.scrape import Round
 from infra.console.errors import HarmonyError
@@ -15,7 +15,7 @@ from infra.console.errors import HarmonyError
 _KIB = 1_024
 _MICRO, _MILLI = 1e-6, 1e-3
 
-PROFILE = Profile.model_validate(
+PROFILE = ExporterProfile.model_validate(
     {
         "name": "host",
         "about": "This machine's CPUs and memory",

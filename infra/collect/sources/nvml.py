@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from time import time
 from typing import Any
 
-from infra.collect.mapping.schema import Profile
+from infra.collect.mapping.schema import ExporterProfile
 from infra.collect.points import Point
 from infra.collect.sources.scrape import Round
 from infra.console.errors import HarmonyError
 from infra.console.host import need
 
-PROFILE = Profile.model_validate(
+PROFILE = ExporterProfile.model_validate(
     {
         "name": "nvml",
         "about": "This machine's NVIDIA devices",

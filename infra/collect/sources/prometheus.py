@@ -9,10 +9,9 @@ from time import time
 from urllib.parse import urlencode
 
 from infra.collect.points import Point
-from infra.collect.sources.http import FetchError, Http
 from infra.collect.sources.scrape import Round
 from infra.console.text import printable
-from infra.console.web import split_url
+from infra.console.web import FetchError, HttpClient, split_url
 
 # Names are asked for in portions, so that the regular expression stays short.
 _NAMES_PER_QUERY = 60
@@ -37,7 +36,7 @@ class PrometheusApi:
         HarmonyError: the URL is none (exit code 2).
     """
 
-    def __init__(self, url: str, http: Http, selector: str = "") -> None:
+    def __init__(self, url: str, http: HttpClient, selector: str = "") -> None:
         split_url(url, "address of a Prometheus server: write http://host:port")
         self._url = url.rstrip("/") + "/api/v1/query"
         self._http = http

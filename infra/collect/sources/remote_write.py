@@ -16,7 +16,7 @@ from aiohttp import web
 from infra.collect.formats.exposition import UnreadableError
 from infra.collect.mapping.readings import Assembler
 from infra.collect.points import Point
-from infra.collect.publisher import Publisher, pack
+from infra.collect.publisher import RecordPublisher, pack
 from infra.console.errors import HarmonyError
 from infra.console.host import need
 from infra.console.protobuf import message_classes
@@ -115,7 +115,7 @@ class RemoteWriteServer:
         self,
         assembler: Assembler,
         topics: Topics,
-        publisher: Publisher,
+        publisher: RecordPublisher,
         host: str,
         port: int,
         say: Callable[[str], None],

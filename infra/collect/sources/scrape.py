@@ -10,9 +10,8 @@ from time import time
 
 from infra.collect.formats.exposition import UnreadableError, read_exposition
 from infra.collect.points import Point
-from infra.collect.sources.http import FetchError, Http
 from infra.console.errors import HarmonyError
-from infra.console.web import shown, split_url
+from infra.console.web import FetchError, HttpClient, shown, split_url
 from infra.settings.yaml import load_yaml
 
 # What is scraped: addresses on the command line, or a file as Prometheus' file_sd_configs reads it.
@@ -113,7 +112,7 @@ class Scraper:
         self,
         targets: Callable[[], Sequence[Target]],
         wanted: Callable[[str], bool],
-        http: Http,
+        http: HttpClient,
         now_ms: Callable[[], int] = lambda: int(time() * 1000),
     ) -> None:
         self._targets, self._wanted, self._http, self._now_ms = targets, wanted, http, now_ms

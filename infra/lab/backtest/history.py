@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.collect.mapping.readings import Reading
+from infra.collect.mapping.readings import SourceReading
 from infra.console.errors import HarmonyError
 from infra.console.tables import cell_problem, csv_rows
 
@@ -100,7 +100,7 @@ class HistoryBuilder:
         self._tpot: dict[str, list[float]] = {}
         self._completions: set[str] = set()
 
-    def add(self, readings: Iterable[Reading]) -> None:
+    def add(self, readings: Iterable[SourceReading]) -> None:
         """Take in readings; device readings say nothing here."""
         for reading in readings:
             if reading.kind == "gpu":
@@ -154,7 +154,7 @@ class HistoryBuilder:
             np.clip(_finite(good), 0.0, 1.0), sums / counts if counts > 0 else None, workload in self._completions,
         )  # fmt: skip
 
-    def _gain(self, reading: Reading, name: str, into: dict[int, float], k: int) -> None:
+    def _gain(self, reading: SourceReading, name: str, into: dict[int, float], k: int) -> None:
         value = reading.values.get(name)
         if value is None:
             return
@@ -165,7 +165,7 @@ class HistoryBuilder:
             # A counter that fell has begun anew: what it shows now is what came since.
             into[k] = into.get(k, 0.0) + (value - before if value >= before else value)
 
-    def _token_times(self, reading: Reading) -> None:
+    def _token_times(self, reading: SourceReading) -> None:
         state = reading.hists.get("tpot_s")
         if state is None:
             return

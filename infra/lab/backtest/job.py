@@ -13,10 +13,9 @@ from agents.policy import Policy, Slo
 from infra.collect.mapping.profiles import choose
 from infra.collect.mapping.readings import Reader, metric_names
 from infra.collect.mapping.workloads import Identities
-from infra.collect.sources.http import configured
 from infra.collect.sources.prometheus import PrometheusApi, PrometheusError
 from infra.console.errors import HarmonyError
-from infra.console.web import shown
+from infra.console.web import http_client, shown
 from infra.lab.backtest.comparison import ComparisonTerms, compare
 from infra.lab.backtest.history import BIN_S, HistoryBuilder, RecordedHistory, read_history, write_history
 from infra.lab.backtest.report import PLOT, draw, write_report
@@ -181,7 +180,7 @@ def slo_of(job: BacktestJob, workload: str) -> Slo:
 
 
 def _asked(job: BacktestJob, say: Callable[[str], None]) -> RecordedHistory:
-    http = configured(_TIMEOUT_S, job.headers, job.token_file, job.ca_file)
+    http = http_client(_TIMEOUT_S, job.headers, job.token_file, job.ca_file)
     mapping = choose(job.profiles, job.mappings)
     read = [p for p in mapping.profiles if p.kind != "gpu"]
     if job.profiles and "kube" not in job.profiles:

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import time
 from typing import Any, Self
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -25,6 +23,7 @@ from aiokafka.structs import TopicPartition
 from agents.policy import GuardLimits, Policy, Slo, TargetRef, WorkloadSpec
 from infra.console.errors import HarmonyError
 from infra.console.host import LOOPBACK, free_port
+from infra.console.web import FetchError, HttpClient
 from infra.demo.supervisor import worker_command
 from infra.demo.workloads import write_settings
 from infra.kafka.admin import create_topics
@@ -198,9 +197,8 @@ class LiveLoop:
     def metrics(self) -> str:
         """What the worker says at /metrics; nothing while it does not answer."""
         try:
-            with urlopen(f"http://{LOOPBACK}:{self._port}/metrics", timeout=5) as answer:
-                return str(answer.read().decode())
-        except (URLError, OSError):
+            return HttpClient(timeout_s=5.0).get(f"http://{LOOPBACK}:{self._port}/metrics", "*/*")
+        except FetchError:
             return ""
 
     def complaint(self, what: str) -> HarmonyError:

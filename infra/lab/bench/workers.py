@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
-from urllib.request import urlopen
 
 import orjson
 
 from infra.console.host import LOOPBACK, free_port
 from infra.console.options import say
+from infra.console.web import HttpClient
 from infra.lab.bench.live_loop import DecisionWatch, LiveJob, LiveLoop, LoadPublisher, measure_fleets, stop
 from infra.lab.report import percentile, print_table, process_memory_mib
 
@@ -59,10 +59,9 @@ class _Running:
 
     def partitions(self) -> int:
         """Partitions assigned to it, of all topics that it reads."""
-        with urlopen(f"http://{LOOPBACK}:{self.port}/readyz", timeout=5) as answer:
-            detail = orjson.loads(answer.read())["checks"]["assigned"]["detail"]
-        found = re.match(r"\d+", detail)
-        return int(found[0]) if found else 0
+        answer = HttpClient(timeout_s=5.0).get(f"http://{LOOPBACK}:{self.port}/readyz", "application/json")
+        number = re.match(r"\d+", orjson.loads(answer)["checks"]["assigned"]["detail"])
+        return int(number[0]) if number else 0
 
 
 def run_workers_bench(bench: WorkersBench, out: Path | None = None) -> dict[str, Any]:

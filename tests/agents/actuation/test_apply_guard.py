@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.actuation.guard import ApplyGuard, ChangeWindow, RateCaps, Verdict, Overrides
+from agents.actuation.guard import ApplyGuard, ChangeWindow, Overrides, RateCaps, Verdict
 from agents.records import Command, Pin, Target
 
 NOW = 1_000

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.actuation.guard import ApplyGuard, RateCaps, Overrides
+from agents.actuation.guard import ApplyGuard, Overrides, RateCaps
 from agents.policy import TargetRef, WorkloadSpec
 from agents.records import Command, Pin, Target
-from infra.actuate.actuator import Event, NotApplied, ReplicaChange, Overtaken
+from infra.actuate.actuator import Event, NotApplied, Overtaken, ReplicaChange
 from infra.actuate.controller import CommandController
-from infra.actuate.store import Store, OverridesFile, write_whole
+from infra.actuate.store import OverridesFile, Store, write_whole
 from infra.console.errors import HarmonyError
 from tests.agents.actuation.test_apply_guard import command
 
@@ -152,7 +152,7 @@ def test_a_newer_command_a_pin_and_the_kill_switch_each_end_an_attempt_under_way
     fleet = Fleet()
     controller, _ = controller_on(fleet, overrides=words)
     handle(controller, command(7))
-    order = fleet.orders[0]
+    change = fleet.orders[0]
     assert change.still_wanted()
     words.change(lambda _: Overrides(stopped="x"))
     assert not change.still_wanted()

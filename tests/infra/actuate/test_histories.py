@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from infra.actuate.conformance.kit import Bench
-from infra.actuate.conformance.laws import History
+from infra.actuate.conformance.laws import RandomHistory
 from infra.actuate.conformance.subjects import ControllerSubject, MemoryWorld, PullWorld, World
 from tests.infra.actuate.worlds import KedaWorld, KubernetesWorld, WebhookWorld
 
@@ -21,7 +21,7 @@ PHASES = (Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)
 def live(world: Callable[[], World], rng: random.Random, steps: int) -> None:
     subject = ControllerSubject(world())
     try:
-        history = History(Bench(subject), rng)
+        history = RandomHistory(Bench(subject), rng)
         for _ in range(steps):
             history.step()
     finally:

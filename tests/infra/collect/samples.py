@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from infra.collect.formats.exposition import read_exposition
 from infra.collect.mapping.profiles import choose
-from infra.collect.mapping.readings import Reader, Reading
+from infra.collect.mapping.readings import Reader, SourceReading
 from infra.collect.mapping.workloads import Identities
 from infra.collect.publisher import pack
 from streams.log import OutRecord
@@ -146,7 +146,7 @@ def reader(*profiles: str, workload: str | None = None, declared: dict[str, dict
     return Reader(mapping.profiles, Identities(declared, mapping.rules, workload))
 
 
-def readings_of(text: str, by: Reader, ts_ms: int = TS_MS, **labels: str) -> list[Reading]:
+def readings_of(text: str, by: Reader, ts_ms: int = TS_MS, **labels: str) -> list[SourceReading]:
     """What a scrape of this text at this time comes to."""
     return by.read(read_exposition(text, by.wanted, ts_ms, {"instance": "h:8000", **labels}))
 
@@ -163,6 +163,6 @@ def accepted(records: Sequence[OutRecord]) -> list[SampleRecord | FleetRecord]:
     return found
 
 
-def packed(readings: Sequence[Reading]) -> list[SampleRecord | FleetRecord]:
+def packed(readings: Sequence[SourceReading]) -> list[SampleRecord | FleetRecord]:
     """Readings packed and decoded again."""
     return accepted(pack(readings, TOPICS))

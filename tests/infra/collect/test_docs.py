@@ -55,7 +55,7 @@ def test_every_command_and_option_exists(line: str) -> None:
 
 
 def test_every_table_of_keys_names_keys_of_the_schema() -> None:
-    from infra.collect.mapping.schema import Choice
+    from infra.collect.mapping.schema import FieldChoice as Choice
 
     table = PAGE[PAGE.index("| key of a field") : PAGE.index("`harmony collect profiles --mapping")]
     assert set(Choice.model_fields) <= set(re.findall(r"`(\w+)`", table))

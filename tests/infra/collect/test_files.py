@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from infra.cli.app import app
-from infra.collect.files import Table
+from infra.collect.files import DeviceTable
 from infra.collect.formats.exposition import UnreadableError
 from infra.console.errors import HarmonyError
 from tests.infra.collect.exporter import answering
@@ -116,7 +116,7 @@ def test_a_damaged_gzip_file_is_named(tmp_path: Path) -> None:
 def test_a_table_needs_a_header() -> None:
     for text in ("", "one\n", "gpu,uuid\n"):
         with pytest.raises(UnreadableError, match="no header"):
-            Table(io.StringIO(text), TS_MS)
+            DeviceTable(io.StringIO(text), TS_MS)
 
 
 def test_scraping_once(tmp_path: Path) -> None:

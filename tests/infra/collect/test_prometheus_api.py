@@ -7,9 +7,9 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from infra.collect.sources.http import Http
 from infra.collect.sources.prometheus import PrometheusApi, PrometheusError, PrometheusSource
 from infra.console.errors import HarmonyError
+from infra.console.web import HttpClient
 from tests.infra.collect.exporter import Answers, answering
 
 PATH = "/api/v1/query"
@@ -31,7 +31,7 @@ def asked(answers: Answers) -> list[str]:
 def test_samples_carry_the_time_of_their_scrape() -> None:
     with answering() as server:
         server.pages[PATH] = matrix(series("a", (1763636415.25, "4"), (1763636420.25, "NaN"), instance="h"))
-        points = PrometheusApi(server.url, Http(5.0)).samples(["a"], 30)
+        points = PrometheusApi(server.url, HttpClient(5.0)).samples(["a"], 30)
     assert [p.ts_ms for p in points] == [1763636415250, 1763636420250]
     assert {(p.name, p.labels["instance"]) for p in points} == {("a", "h")}
     assert points[0].value == 4.0
@@ -41,14 +41,14 @@ def test_samples_carry_the_time_of_their_scrape() -> None:
 def test_the_query_asks_for_a_range_of_all_names_with_the_selector(selector: str) -> None:
     with answering() as server:
         server.pages[PATH] = matrix()
-        PrometheusApi(server.url + "/", Http(5.0), selector).samples(["vllm:a_total", "b.c"], 12)
+        PrometheusApi(server.url + "/", HttpClient(5.0), selector).samples(["vllm:a_total", "b.c"], 12)
     assert asked(server) == ['{__name__=~"vllm:a_total|b\\\\.c",namespace="prod"}[12s]']
 
 
 def test_many_names_are_asked_for_in_portions() -> None:
     with answering() as server:
         server.pages[PATH] = matrix(series("x", (1.0, "1")))
-        points = PrometheusApi(server.url, Http(5.0)).samples([f"n{k}" for k in range(130)], 12)
+        points = PrometheusApi(server.url, HttpClient(5.0)).samples([f"n{k}" for k in range(130)], 12)
     assert len(asked(server)) == 3
     assert len(points) == 3
 
@@ -56,7 +56,7 @@ def test_many_names_are_asked_for_in_portions() -> None:
 def test_only_what_is_new_comes_and_the_window_covers_the_time_since() -> None:
     clock = [1000.0]
     with answering() as server:
-        source = PrometheusSource(PrometheusApi(server.url, Http(5.0)), ["a"], server.url, lambda: clock[0])
+        source = PrometheusSource(PrometheusApi(server.url, HttpClient(5.0)), ["a"], server.url, lambda: clock[0])
         server.pages[PATH] = matrix(series("a", (1.0, "1"), (2.0, "2"), i="x"))
         assert [p.value for p in source().points] == [1.0, 2.0]
         clock[0] += 5
@@ -93,7 +93,7 @@ def test_only_what_is_new_comes_and_the_window_covers_the_time_since() -> None:
 def test_refusals_and_other_servers(status: int, page: str, words: str) -> None:
     with answering() as server:
         server.pages[PATH], server.status = page, status
-        api = PrometheusApi(server.url, Http(5.0))
+        api = PrometheusApi(server.url, HttpClient(5.0))
         if not words:
             assert api.samples(["a"], 5) == []
             return
@@ -105,4 +105,4 @@ def test_refusals_and_other_servers(status: int, page: str, words: str) -> None:
 @pytest.mark.parametrize("url", ["prometheus:9090", "ftp://x", "http://"])
 def test_an_address_that_is_none(url: str) -> None:
     with pytest.raises(HarmonyError, match="is no address of a Prometheus server"):
-        PrometheusApi(url, Http(5.0))
+        PrometheusApi(url, HttpClient(5.0))

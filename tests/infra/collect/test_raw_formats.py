@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from infra.collect.formats import vector as raw_vector
 from infra.collect.formats.raw_record import UNFORESEEN, read_raw
 from infra.collect.formats.values import time_ms
-from infra.collect.mapping.readings import Reading
+from infra.collect.mapping.readings import SourceReading
 from infra.collect.points import Point
 from streams.records.strict_json import MalformedError
 from tests.infra.collect.samples import TS_MS, VLLM, packed, reader, readings_of
@@ -31,7 +31,7 @@ from tests.infra.collect.writers import (
 STAMP_MS = TS_MS + 900
 
 
-def truth() -> list[Reading]:
+def truth() -> list[SourceReading]:
     return readings_of(VLLM, reader("vllm"), **LABELS)
 
 

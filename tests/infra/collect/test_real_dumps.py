@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from infra.collect.files import read_file
-from infra.collect.mapping.readings import Reading
+from infra.collect.mapping.readings import SourceReading
 from streams.records.schema import SampleRecord
 from tests.infra.collect.samples import packed, reader
 
@@ -25,7 +25,7 @@ def directory(data_dir: Path, name: str) -> Path:
     return path
 
 
-def readings_in(path: Path, *profiles: str, form: str = "auto", most: int = 10**9) -> list[Reading]:
+def readings_in(path: Path, *profiles: str, form: str = "auto", most: int = 10**9) -> list[SourceReading]:
     by = reader(*profiles, workload="recorded")
     portions = read_file(path, form, {}, by)
     readings = [r for points in islice(portions, most) for r in by.read(points)]

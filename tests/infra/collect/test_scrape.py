@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from infra.collect.formats.exposition import UnreadableError, read_exposition
 from infra.collect.points import Point
-from infra.collect.sources.http import FetchError, Http, configured
 from infra.collect.sources.scrape import Scraper, Target, parse_labels, parse_target, read_targets
 from infra.console.errors import HarmonyError
+from infra.console.web import FetchError, HttpClient, http_client
 from tests.infra.collect.exporter import answering
 from tests.infra.collect.samples import TS_MS, VLLM, reader
 
@@ -140,7 +140,7 @@ def test_one_target_that_fails_does_not_keep_the_others() -> None:
             parse_target(exporter.url + "/no"),
         ]
         by = reader("vllm", workload="w")
-        looked = Scraper(lambda: targets, by.wanted, Http(5.0), lambda: TS_MS)()
+        looked = Scraper(lambda: targets, by.wanted, HttpClient(5.0), lambda: TS_MS)()
     assert looked.asked == 3
     assert looked.failures == {
         targets[1].url: "line 1 is no sample: '<html>'",
@@ -153,7 +153,7 @@ def test_one_target_that_fails_does_not_keep_the_others() -> None:
 def test_a_target_that_does_not_listen_is_a_failure() -> None:
     with answering() as exporter:
         url = exporter.url
-    looked = Scraper(lambda: [parse_target(url)], everything, Http(5.0))()
+    looked = Scraper(lambda: [parse_target(url)], everything, HttpClient(5.0))()
     assert "refused" in looked.failures[f"{url}/metrics"]
 
 
@@ -161,11 +161,11 @@ def test_credentials_are_sent_as_headers_and_never_told(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("s3cret\n")
     with answering(metrics="a 1\n") as exporter:
-        Scraper(lambda: [parse_target(exporter.url)], everything, configured(5.0, (), token))()
+        Scraper(lambda: [parse_target(exporter.url)], everything, http_client(5.0, (), token))()
         with_password = parse_target(exporter.url.replace("//", "//me:pass@"))
-        Scraper(lambda: [with_password], everything, Http(5.0))()
+        Scraper(lambda: [with_password], everything, HttpClient(5.0))()
         exporter.status = 401
-        refused = Scraper(lambda: [with_password], everything, Http(5.0))()
+        refused = Scraper(lambda: [with_password], everything, HttpClient(5.0))()
     basic = base64.b64encode(b"me:pass").decode()
     assert [asked[3] for asked in exporter.asked[:2]] == ["Bearer s3cret", f"Basic {basic}"]
     assert with_password.labels == {"instance": exporter.address}
@@ -175,16 +175,16 @@ def test_credentials_are_sent_as_headers_and_never_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("header", ["no colon", ": x"])
 def test_a_header_that_is_none(header: str) -> None:
     with pytest.raises(HarmonyError, match="--header"):
-        configured(5.0, (header,))
+        http_client(5.0, (header,))
 
 
 def test_a_token_file_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(HarmonyError, match=r"Cannot use .*nothing"):
-        configured(5.0, (), tmp_path / "nothing")
+        http_client(5.0, (), tmp_path / "nothing")
 
 
 def test_a_target_that_cannot_be_read_is_named_without_its_password() -> None:
-    looked = Scraper(lambda: [parse_target("http://u:secretpw@127.0.0.1:1")], everything, Http(1.0))()
+    looked = Scraper(lambda: [parse_target("http://u:secretpw@127.0.0.1:1")], everything, HttpClient(1.0))()
     assert list(looked.failures) == ["http://127.0.0.1:1/metrics"]
     assert "secretpw" not in repr(looked.failures)
 
@@ -211,7 +211,7 @@ def saying(talk: Callable[[socket.socket], None]) -> Iterator[str]:
 )
 def test_what_does_not_speak_http_is_a_failure_and_no_end(answer: bytes) -> None:
     with saying(lambda connection: connection.sendall(answer)) as url, pytest.raises(FetchError):
-        Http(5.0).get(url, "text/plain")
+        HttpClient(5.0).get(url, "text/plain")
 
 
 def test_a_refusal_that_ends_in_the_middle_is_a_failure_and_no_end() -> None:
@@ -220,7 +220,7 @@ def test_a_refusal_that_ends_in_the_middle_is_a_failure_and_no_end() -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closed by a reset
 
     with saying(half) as url, pytest.raises(FetchError, match=r"^HTTP 503 Busy\\x1b\[2J"):
-        Http(5.0).get(url, "text/plain")
+        HttpClient(5.0).get(url, "text/plain")
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_an_answer_without_end_ends_with_the_time_of_the_request(begin: bytes) -
 
     with saying(drip) as url:
         with pytest.raises(FetchError):
-            Http(0.2).get(url, "text/plain")
+            HttpClient(0.2).get(url, "text/plain")
         gone.set()
 
 
@@ -244,7 +244,7 @@ def test_a_redirection_is_followed_without_telling_another_the_credentials() -> 
     with answering(metrics="a 1\n") as mine, answering(metrics="a 2\n") as others:
         for to, url in (("own", mine.url), ("others", others.url)):
             mine.moved[f"/{to}"] = f"{url}/metrics"
-        http = configured(5.0, ("Authorization: Bearer s3cret", "X-Key: s3cret"))
+        http = http_client(5.0, ("Authorization: Bearer s3cret", "X-Key: s3cret"))
         found = [http.get(f"{mine.url}/{to}", "text/plain") for to in ("own", "others")]
     assert found == ["a 1\n", "a 2\n"]
     assert mine.asked[1][1:] == ("/metrics", "", "Bearer s3cret")

@@ -11,7 +11,7 @@ from time import monotonic
 from infra.observability.health import Health
 from infra.observability.metrics import PrometheusMeter
 from infra.observability.probes import ProbeServer
-from infra.page.live import LiveFleet, Peer, WorkerView
+from infra.page.live import LiveFleet, Peer, WorkerStatus
 from infra.page.memory import FleetMemory
 from infra.page.server import PageRoutes, health_view, settings_view
 from infra.page.tail import LetterMemory
@@ -24,7 +24,7 @@ class PageServer:
 
     def __init__(self, *, port: int = 0, token: str | None = None, boot: str | None = None, role: str = "all") -> None:
         self.memory = FleetMemory(fleet_records.TOPICS, fleet_records.STEP_MS)
-        self.view = WorkerView("test", role, "worker-0", "0.1.0", "live", ready=True)
+        self.view = WorkerStatus("test", role, "worker-0", "0.1.0", "live", ready=True)
         self.live = LiveFleet(self.memory, lambda: self.view, boot=boot)
         health = Health(monotonic())
         self.letters = LetterMemory()

@@ -21,7 +21,7 @@ from infra.page.memory import (
     FleetMemory,
     LoadForecast,
     SlotRing,
-    WorkloadHistory,
+    WorkloadMemory,
     attainment,
     short_key,
 )
@@ -99,7 +99,7 @@ def test_memory_is_bounded_in_workloads_slots_and_turns() -> None:
     fold_all(kept, 5, range(3))
     assert len(kept) == 3
     assert kept.refused.keys() == {name(3), name(4)}
-    history = WorkloadHistory(STEP_MS)
+    history = WorkloadMemory(STEP_MS)
     for step in range(3 * SLOTS):
         history.decide(decision("w", step, reason=f"r{step % 5}", action="up" if step % 2 else "hold"))
     assert len(history.turns) == TURNS
@@ -133,7 +133,7 @@ def test_who_found_no_room_is_counted_for_as_long_as_it_is_there() -> None:
 
 
 def test_a_capacity_in_tokens_is_not_drawn_among_requests() -> None:
-    history = WorkloadHistory(STEP_MS)
+    history = WorkloadMemory(STEP_MS)
     for step, indicator in enumerate(["request.arrival_rate", "request.output_token_rate"]):
         made = decision("w", step)
         told = msgspec.structs.replace(made.forecast, indicator=indicator)
@@ -145,7 +145,7 @@ def test_a_capacity_in_tokens_is_not_drawn_among_requests() -> None:
 
 
 def test_holds_that_leave_the_same_count_are_one_turn_that_names_all_reasons() -> None:
-    history = WorkloadHistory(STEP_MS)
+    history = WorkloadMemory(STEP_MS)
     for step, reason in enumerate(["stabilization", "step_limit", "stabilization"]):
         history.decide(decision("w", step, reason=reason))
     (turn,) = workload_view("w", history)["turns"]
@@ -155,7 +155,7 @@ def test_holds_that_leave_the_same_count_are_one_turn_that_names_all_reasons() -
 
 
 def test_turns_that_are_over_are_kept_in_few_bytes_and_told_as_before() -> None:
-    history, published = WorkloadHistory(STEP_MS), []
+    history, published = WorkloadMemory(STEP_MS), []
     for step in range(TURNS):
         published.append(decision("w", step, reason="step_limit", action="up" if step % 2 else "hold"))
         history.decide(published[-1])
@@ -212,13 +212,13 @@ def test_no_bytes_stop_the_page(value: bytes) -> None:
 )
 def test_a_forecast_that_cannot_be_drawn_is_left_out(changes: dict[str, object]) -> None:
     record = msgspec.structs.replace(forecast("w", 1), **changes)
-    history = WorkloadHistory(STEP_MS)
+    history = WorkloadMemory(STEP_MS)
     assert not history.forecast(msgspec.json.decode(msgspec.json.encode(record), type=LoadForecast))
     assert history.fan is None
 
 
 def test_attainment_is_weighted_by_load() -> None:
-    history = WorkloadHistory(STEP_MS)
+    history = WorkloadMemory(STEP_MS)
     for step, (load, miss) in enumerate([(9.0, 0.0), (1.0, 0.5), (5.0, None), (None, 1.0)]):
         d = decision("w", step)
         history.decide(msgspec.structs.replace(d, inputs=msgspec.structs.replace(d.inputs, arrival_rate=load)))

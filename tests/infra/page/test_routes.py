@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 import infra.page
-from infra.page.live import LiveFleet, Peer, WorkerView, announced, peers_of
+from infra.page.live import LiveFleet, Peer, WorkerStatus, announced, peers_of
 from infra.page.server import MAX_READERS, load_assets
 from tests.infra.page.fleet_records import name, step_records
 from tests.infra.page.page_server import PageServer, page_server
@@ -195,7 +195,7 @@ async def test_rows_are_encoded_once_for_all_readers() -> None:
     server = PageServer()
     for topic, value in step_records(5, 0):
         server.memory.fold(topic, value)
-    live = LiveFleet(server.memory, lambda: WorkerView("f", "all", "w", "0", "live"))
+    live = LiveFleet(server.memory, lambda: WorkerStatus("f", "all", "w", "0", "live"))
     await asyncio.gather(live.message(None), live.message(None))
     encoded = dict(live._rows)
     await live.message(None)

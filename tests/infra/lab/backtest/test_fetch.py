@@ -18,9 +18,9 @@ from infra.cli.app import app
 from infra.collect.mapping.profiles import choose
 from infra.collect.mapping.readings import Reader
 from infra.collect.mapping.workloads import Identities
-from infra.collect.sources.http import Http
 from infra.collect.sources.prometheus import PrometheusApi
 from infra.console.errors import HarmonyError
+from infra.console.web import HttpClient
 from infra.lab.backtest.history import RecordedHistory
 from infra.lab.backtest.job import fetch
 from tests.infra.collect.exporter import answering
@@ -57,7 +57,7 @@ def test_portions_join_without_a_seam() -> None:
     said: list[str] = []
     with answering() as server:
         server.pages["/api/v1/query_range"] = served(START_S)
-        api = PrometheusApi(server.url, Http(5.0))
+        api = PrometheusApi(server.url, HttpClient(5.0))
         builder = fetch(api, reader(), NAMES, START_S, START_S + 13 * 3600, said.append)
     h = builder.history("prod/chat")
     assert (h.start_ms, len(h.rate_rps)) == ((START_S + 60) * 1000, 13 * 60 - 1)
@@ -69,7 +69,7 @@ def test_portions_join_without_a_seam() -> None:
 
 def test_a_server_that_does_not_answer_is_named() -> None:
     with answering() as server, pytest.raises(HarmonyError, match="does not answer: HTTP 404"):
-        fetch(PrometheusApi(server.url, Http(5.0)), reader(), NAMES, START_S, START_S + 3600, lambda _: None)
+        fetch(PrometheusApi(server.url, HttpClient(5.0)), reader(), NAMES, START_S, START_S + 3600, lambda _: None)
 
 
 def run(tmp_path: Path, url: str, *more: str) -> str:

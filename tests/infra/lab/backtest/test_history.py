@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infra.collect.mapping.readings import Reading
+from infra.collect.mapping.readings import SourceReading
 from infra.console.errors import HarmonyError
 from infra.lab.backtest.history import BIN_S, HistoryBuilder, RecordedHistory, read_history, write_history
 from streams.records.facts import HistogramState
@@ -17,14 +17,14 @@ START_MS = 1_763_636_400_000
 MINUTE_MS = BIN_S * 1000
 
 
-def engine(minute: int, started: float, replica: str = "a", **values: float) -> Reading:
+def engine(minute: int, started: float, replica: str = "a", **values: float) -> SourceReading:
     tokens = {"prompt_tokens_total": 100 * started, "generation_tokens_total": 10 * started}
     counters = {"requests_started_total": started, **tokens, **values}
     hist = {"tpot_s": HistogramState((0.1,), (started,), 10 * started, 0.5 * started)}
-    return Reading("requests", "w", replica, replica, START_MS + minute * MINUTE_MS, counters, hist)
+    return SourceReading("requests", "w", replica, replica, START_MS + minute * MINUTE_MS, counters, hist)
 
 
-def built(*readings: Reading) -> RecordedHistory:
+def built(*readings: SourceReading) -> RecordedHistory:
     builder = HistoryBuilder()
     builder.add(readings)
     return builder.history("w")
@@ -49,7 +49,7 @@ def test_engines_are_added_up_and_counted() -> None:
 
 
 def test_kubernetes_word_on_replicas_counts_more_than_the_engines_that_answer() -> None:
-    facts = [Reading("fleet", "w", "k", "k", START_MS + m * MINUTE_MS, {"replicas_ready": 5.0}) for m in range(3)]
+    facts = [SourceReading("fleet", "w", "k", "k", START_MS + m * MINUTE_MS, {"replicas_ready": 5.0}) for m in range(3)]
     assert built(*(engine(m, 60.0 * m) for m in range(3)), *facts).replicas.tolist() == [5.0, 5.0]
 
 
@@ -67,7 +67,7 @@ def test_good_requests_weigh_by_load() -> None:
 
 def test_completions_stand_in_for_arrivals_and_are_told() -> None:
     readings = [
-        Reading("requests", "w", "a", "a", START_MS + m * MINUTE_MS, {"requests_finished_total": 60.0 * m})
+        SourceReading("requests", "w", "a", "a", START_MS + m * MINUTE_MS, {"requests_finished_total": 60.0 * m})
         for m in range(3)
     ]
     h = built(*readings)
@@ -96,7 +96,7 @@ def test_what_cannot_be_judged_says_so() -> None:
 
 def test_workloads_are_named_with_their_requests() -> None:
     builder = HistoryBuilder()
-    builder.add([engine(0, 0.0), engine(1, 60.0), Reading("gpu", "g", "n", "n", START_MS, {"power_w": 1.0})])
+    builder.add([engine(0, 0.0), engine(1, 60.0), SourceReading("gpu", "g", "n", "n", START_MS, {"power_w": 1.0})])
     assert builder.workloads() == {"w": 60.0}
 
 
