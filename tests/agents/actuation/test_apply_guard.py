@@ -186,7 +186,7 @@ def test_words_and_rate_windows_are_part_of_the_snapshot() -> None:
     guard.check(command(1, replicas=1, expected=9), NOW, 9)
     guard.set_overrides(Overrides(stopped="ada", pins={"v": Pin(2)}), NOW)
     again = ApplyGuard.restore(guard.snapshot_bytes(), caps=CAPS)
-    assert again.words == guard.overrides
+    assert again.overrides == guard.overrides
     assert again.leases == guard.leases
     assert again.check(command(2, replicas=1, expected=7), NOW, 7).reason == "stopped"
     again.set_overrides(Overrides(), NOW)
