@@ -1,4 +1,8 @@
-"""Intervals of the figures: origins resampled in blocks within items, tasks for the figures over all pairs."""
+"""Bootstrap intervals of the figures: origins resampled in blocks within items, tasks for figures over all pairs.
+
+The moving-block bootstrap with percentile intervals. Source: H. Künsch, "The jackknife and the bootstrap for general
+stationary observations", Annals of Statistics 1989.
+"""
 
 from __future__ import annotations
 

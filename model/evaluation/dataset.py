@@ -1,4 +1,4 @@
-"""A forecasting task as the rolling protocol sees it: items of one regular grid, indicators, splits."""
+"""A forecasting task of the rolling protocol: items on one regular grid, indicators, splits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Track = Literal["local", "zeroshot"]
 
 @dataclass(frozen=True, slots=True)
 class Indicator:
-    """A column.
+    """One column of a task.
 
     Attributes:
         level: 1 demand, 2 engine, 3 device.
@@ -30,7 +30,7 @@ class Indicator:
 
 @dataclass(frozen=True, slots=True)
 class SeriesItem:
-    """One workload.
+    """The rows of one workload and their split.
 
     Attributes:
         start_ts_ms: time of row 0.
@@ -88,7 +88,11 @@ class Task:
 
 
 def fill_forward(values: Floats) -> Floats:
-    """Gaps take the last observed value, leading gaps the first, a column without any 0 ([T, N])."""
+    """Values [T, N] without gaps: each takes the last observed value, leading gaps the first, empty columns 0.
+
+    >>> fill_forward(np.array([[np.nan], [1.0], [np.nan]])).ravel().tolist()
+    [1.0, 1.0, 1.0]
+    """
     known = np.isfinite(values)
     rows = np.arange(values.shape[0])[:, None]
     newest = np.maximum.accumulate(np.where(known, rows, -1), axis=0)
@@ -97,8 +101,8 @@ def fill_forward(values: Floats) -> Floats:
     return np.where(known.any(axis=0), filled, 0.0)
 
 
-def before_test(task: Task) -> Task:
-    """The task without its test parts: the validation rows are scored, the train rows may be fitted on."""
+def without_test_rows(task: Task) -> Task:
+    """The task without its test rows: the validation rows are scored, and the train rows may be fitted on."""
     items = tuple(
         replace(
             item,
@@ -112,8 +116,5 @@ def before_test(task: Task) -> Task:
     return replace(task, items=items)
 
 
-# Why a contestant that the tables know is not in them.
-
-
-class NotRun(Exception):
-    """A contestant that cannot run here; the sentence says what is missing, and goes into the table."""
+class NotRunnable(Exception):
+    """A contestant cannot run here; the message says what is missing, and the table shows it."""

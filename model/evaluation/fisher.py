@@ -37,12 +37,12 @@ LEVELS = {
 
 
 def indicator_levels(names: Sequence[str]) -> list[int]:
-    """Level of each indicator, 1 for those the protocol does not know."""
+    """Level of each indicator, 1 for indicators that the protocol does not name."""
     return [LEVELS.get(name, 1) for name in names]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class FisherForecast:
     """One contestant's forecasts of the test rows.
 
     Attributes:
@@ -55,15 +55,15 @@ class Answer:
 
 
 @dataclass(eq=False)
-class Asked:
+class FisherCase:
     """One container and input length.
 
     Attributes:
         scaled: float64 [T, N], all rows, min-max scaled by the train rows, not clipped.
         length: L; inputs of target t are rows t-L..t-1.
         low, spread: [N], so that raw = low + scaled * spread.
-        beside: all containers of the run at this input length, this one among them; none: this one alone.
-        memo, scratch: answers given, and what contestants share.
+        fleet: all containers of the run at this input length, with this one; empty for this one alone.
+        forecasts, scratch: forecasts made so far, and arrays that contestants share.
     """
 
     name: str
@@ -73,12 +73,12 @@ class Asked:
     names: tuple[str, ...]
     start_ts_ms: int
     length: int
-    contestants: dict[str, Callable[[Asked], Answer]]
+    contestants: dict[str, Callable[[FisherCase], FisherForecast]]
     max_targets: int | None = None
-    beside: list[Asked] = field(default_factory=list, repr=False)
+    fleet: list[FisherCase] = field(default_factory=list, repr=False)
     num_train: int = field(init=False)
     num_test: int = field(init=False)
-    memo: dict[str, Answer] = field(init=False, default_factory=dict)
+    forecasts: dict[str, FisherForecast] = field(init=False, default_factory=dict)
     scratch: dict[str, Floats] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -102,15 +102,15 @@ class Asked:
         taken: Floats = self.scaled[targets[:, None] + np.arange(-self.length, 0)]
         return taken
 
-    def ask(self, name: str) -> Answer:
-        """A contestant's answer, computed once.
+    def forecast_of(self, name: str) -> FisherForecast:
+        """The forecast of a contestant, computed once.
 
         Raises:
             KeyError: there is no contestant of that name.
         """
-        if name not in self.memo:
-            self.memo[name] = self.contestants[name](self)
-        return self.memo[name]
+        if name not in self.forecasts:
+            self.forecasts[name] = self.contestants[name](self)
+        return self.forecasts[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,11 @@ class FisherScores:
 
 
 def split_counts(num_rows: int) -> tuple[int, int, int]:
-    """Train, validation and test rows."""
+    """Numbers of train, validation and test rows.
+
+    >>> split_counts(100)
+    (70, 10, 20)
+    """
     train, test = int(num_rows * 0.7), int(num_rows * 0.2)
     return train, num_rows - train - test, test
 
@@ -149,21 +153,25 @@ def scale(values: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def published_rows(num_test: int) -> int:
-    """How many of the first test windows the published table scored."""
+    """Number of the first test windows that the published table scored: whole batches of 32.
+
+    >>> published_rows(100)
+    96
+    """
     return num_test // _BATCH * _BATCH
 
 
-def score(asked: Asked, answer: Answer) -> FisherScores:
+def score(case: FisherCase, forecast: FisherForecast) -> FisherScores:
     """All figures of the protocol, per cell."""
-    y = asked.scaled[asked.test]
+    y = case.scaled[case.test]
     truth = torch.from_numpy(y)
-    sample = torch.from_numpy(answer.samples).permute(0, 2, 1).to(torch.float64)  # [T, N, S]
+    sample = torch.from_numpy(forecast.samples).permute(0, 2, 1).to(torch.float64)  # [T, N, S]
     inside, width = (values.numpy().astype(float) for values in central_intervals(sample, truth))
-    moving = asked.scaled.std(0) > 0
-    joint = torch.from_numpy(answer.samples[..., moving])
+    moving = case.scaled.std(0) > 0
+    joint = torch.from_numpy(forecast.samples[..., moving])
     return FisherScores(
-        squared=(answer.point - y) ** 2,
-        absolute=np.abs(answer.point - y),
+        squared=(forecast.point - y) ** 2,
+        absolute=np.abs(forecast.point - y),
         crps=crps_of_paths(sample, truth).numpy(),
         inside={level: inside[..., k] for k, level in enumerate(COVERAGES)},
         width_90=width[..., COVERAGES.index(0.9)],
@@ -176,107 +184,107 @@ def score(asked: Asked, answer: Answer) -> FisherScores:
 # Rivals of the Fisher protocol: points fitted on the train rows, laws from held-out residuals.
 
 
-Point = Callable[[Asked, Rows], Floats]
-Unit = Callable[[Asked, Rows], Floats]
+Point = Callable[[FisherCase, Rows], Floats]
+Unit = Callable[[FisherCase, Rows], Floats]
 _PENALTIES = (0.01, 1.0, 10.0, 100.0, 1e3, 1e4)
 _EWMA_WEIGHTS = np.linspace(0.05, 1.0, 20)
 _DAY_ROWS = 144
-# the middle of each of 100 equal slices of probability
+# The middle of each of 100 equal slices of probability.
 FISHER_BASELINES_LEVELS = (np.arange(NUM_SAMPLES) + 0.5) / NUM_SAMPLES
 
 
-def last_point(asked: Asked, targets: Rows) -> Floats:
+def last_point(case: FisherCase, targets: Rows) -> Floats:
     """The newest value, [T, N]."""
-    return np.asarray(asked.scaled[targets - 1])
+    return np.asarray(case.scaled[targets - 1])
 
 
-def daily_point(asked: Asked, targets: Rows) -> Floats:
+def daily_point(case: FisherCase, targets: Rows) -> Floats:
     """The value one day before."""
-    return np.asarray(asked.scaled[targets - _DAY_ROWS])
+    return np.asarray(case.scaled[targets - _DAY_ROWS])
 
 
-def ewma_point(asked: Asked, targets: Rows) -> Floats:
+def ewma_point(case: FisherCase, targets: Rows) -> Floats:
     """Exponential smoothing, its weight per indicator by the squared error on the train rows."""
-    level = smoothed(asked.scaled, _EWMA_WEIGHTS)  # [T, A, N]
-    train = asked.train
-    error = ((level[train - 1] - asked.scaled[train][:, None]) ** 2).mean(0)  # [A, N]
+    level = smoothed(case.scaled, _EWMA_WEIGHTS)  # [T, A, N]
+    train = case.train
+    error = ((level[train - 1] - case.scaled[train][:, None]) ** 2).mean(0)  # [A, N]
     best = np.argmin(error, axis=0)
     return np.asarray(np.take_along_axis(level[targets - 1], best[None, None], axis=1)[:, 0])
 
 
-def ridge_point(asked: Asked, targets: Rows) -> Floats:
+def ridge_point(case: FisherCase, targets: Rows) -> Floats:
     """Per indicator a ridge on the L values of the window less their mean; the penalty by validation error."""
-    return np.stack([_ridge_column(asked, targets, j) for j in range(asked.scaled.shape[1])], axis=-1)
+    return np.stack([_ridge_column(case, targets, j) for j in range(case.scaled.shape[1])], axis=-1)
 
 
-def _ridge_column(asked: Asked, targets: Rows, j: int) -> Floats:
-    x = asked.scaled[:, j]
+def _ridge_column(case: FisherCase, targets: Rows, j: int) -> Floats:
+    x = case.scaled[:, j]
 
     def centred(rows: Rows) -> tuple[Floats, Floats]:
-        window = x[rows[:, None] + np.arange(-asked.length, 0)]
+        window = x[rows[:, None] + np.arange(-case.length, 0)]
         mean = window.mean(1, keepdims=True)
         return window - mean, mean[:, 0]
 
-    known, mean = centred(asked.train)
-    gram, cross = known.T @ known, known.T @ (x[asked.train] - mean)
+    known, mean = centred(case.train)
+    gram, cross = known.T @ known, known.T @ (x[case.train] - mean)
     # One decomposition serves all penalties.
     energy, directions = np.linalg.eigh(gram)
-    seen, seen_mean = centred(asked.validation)
+    seen, seen_mean = centred(case.validation)
     query, query_mean = centred(targets)
     best: tuple[float, Floats] | None = None
     for penalty in _PENALTIES:
         weights = directions @ ((directions.T @ cross) / (np.maximum(energy, 0) + penalty))
-        error = float(np.square(seen @ weights + seen_mean - x[asked.validation]).mean())
+        error = float(np.square(seen @ weights + seen_mean - x[case.validation]).mean())
         if best is None or error < best[0]:
             best = error, query @ weights + query_mean
     assert best is not None
     return best[1]
 
 
-def window_unit(asked: Asked, targets: Rows) -> Floats:
+def window_unit(case: FisherCase, targets: Rows) -> Floats:
     """Std of each input window, sqrt(variance + 1e-5), [T, N]."""
-    spread = rolling_std(asked.scaled, asked.length)[targets - 1]
+    spread = rolling_std(case.scaled, case.length)[targets - 1]
     return np.asarray(np.sqrt(spread**2 + 1e-5))
 
 
-def recent_unit(asked: Asked, targets: Rows) -> Floats:
+def recent_unit(case: FisherCase, targets: Rows) -> Floats:
     """Std of the last 36 rows, [T, N]."""
-    spread = rolling_std(asked.scaled, 36)[targets - 1]
+    spread = rolling_std(case.scaled, 36)[targets - 1]
     return np.asarray(np.sqrt(spread**2 + 1e-5))
 
 
-def residual_ensemble(point: Point, unit: Unit | None = None) -> Callable[[Asked], Answer]:
+def residual_ensemble(point: Point, unit: Unit | None = None) -> Callable[[FisherCase], FisherForecast]:
     """Point + quantiles of the validation residuals, divided and multiplied by a unit where one is given."""
 
-    def answer(asked: Asked) -> Answer:
-        held = asked.validation
-        residual = asked.scaled[held] - point(asked, held)
-        centre = point(asked, asked.test)
+    def forecast(case: FisherCase) -> FisherForecast:
+        holdout = case.validation
+        residual = case.scaled[holdout] - point(case, holdout)
+        centre = point(case, case.test)
         if unit is None:
             samples = centre[:, None] + residual_quantiles(residual)[None]
         else:
-            ratio = residual_quantiles(residual / unit(asked, held))
-            samples = centre[:, None] + ratio[None] * unit(asked, asked.test)[:, None]
-        return Answer(centre, joint(asked, samples))
+            ratio = residual_quantiles(residual / unit(case, holdout))
+            samples = centre[:, None] + ratio[None] * unit(case, case.test)[:, None]
+        return FisherForecast(centre, joint(case, samples))
 
-    return answer
+    return forecast
 
 
-def climatology(asked: Asked) -> Answer:
+def climatology(case: FisherCase) -> FisherForecast:
     """The L values of the window as the law, their mean as the point."""
-    window = asked.windows(asked.test)  # [T, L, N]
+    window = case.windows(case.test)  # [T, L, N]
     samples = np.quantile(window, FISHER_BASELINES_LEVELS, axis=1).transpose(1, 0, 2)
-    return Answer(window.mean(1), joint(asked, samples))
+    return FisherForecast(window.mean(1), joint(case, samples))
 
 
-def point_only(point: Point) -> Callable[[Asked], Answer]:
-    """A law that is the point: its CRPS is the absolute error."""
+def point_only(point: Point) -> Callable[[FisherCase], FisherForecast]:
+    """A contestant whose law is its point forecast: the CRPS is then the absolute error."""
 
-    def answer(asked: Asked) -> Answer:
-        centre = point(asked, asked.test)
-        return Answer(centre, np.repeat(centre[:, None], NUM_SAMPLES, axis=1))
+    def forecast(case: FisherCase) -> FisherForecast:
+        centre = point(case, case.test)
+        return FisherForecast(centre, np.repeat(centre[:, None], NUM_SAMPLES, axis=1))
 
-    return answer
+    return forecast
 
 
 def residual_quantiles(residual: Floats) -> Floats:
@@ -284,10 +292,10 @@ def residual_quantiles(residual: Floats) -> Floats:
     return np.asarray(np.quantile(residual, FISHER_BASELINES_LEVELS, axis=0))
 
 
-def joint(asked: Asked, samples: Floats) -> Floats:
+def joint(case: FisherCase, samples: Floats) -> Floats:
     """Samples [T, S, N] sorted, then put in the order in which the changes of the validation rows went together."""
-    held = asked.validation
-    rows = held[np.linspace(0, len(held) - 1, samples.shape[1]).astype(int)]
-    change = asked.scaled[rows] - asked.scaled[rows - 1]  # [S, N]
+    holdout = case.validation
+    rows = holdout[np.linspace(0, len(holdout) - 1, samples.shape[1]).astype(int)]
+    change = case.scaled[rows] - case.scaled[rows - 1]  # [S, N]
     ranks = np.argsort(np.argsort(change, axis=0, kind="stable"), axis=0)
     return np.asarray(np.take_along_axis(np.sort(samples, axis=1), ranks[None], axis=1))

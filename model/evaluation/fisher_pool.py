@@ -14,8 +14,8 @@ from model.evaluation.dataset import Floats
 from model.evaluation.fisher import (
     FISHER_BASELINES_LEVELS,
     NUM_SAMPLES,
-    Answer,
-    Asked,
+    FisherCase,
+    FisherForecast,
     ewma_point,
     joint,
     last_point,
@@ -26,24 +26,24 @@ from model.evaluation.fisher import (
 )
 from model.evaluation.rolling import Rows
 
-Law = Callable[[Asked, Rows, Floats], Floats]  # targets and the ridge's points there -> sorted samples [T, S, N]
+Law = Callable[[FisherCase, Rows, Floats], Floats]  # targets and the ridge's points there -> sorted samples [T, S, N]
 _NEIGHBOURS = 120
 _GAP = 0.02  # values further apart than this belong to different devices
 _RANK_SHARE = 0.9
 _STEPS, _RATE = 300, 0.5
 
 
-def knn_law(asked: Asked, targets: Rows, points: Floats) -> Floats:
+def knn_law(case: FisherCase, targets: Rows, points: Floats) -> Floats:
     """Residuals, in units of the window's std, of the train windows that look most like this one.
 
     Alike in volatility and in where the window stands: ratios of short to long spread, the distance of the newest
     values from the window's mean, and the ridge's move.
     """
-    train = asked.train[max(0, 36 - asked.length) :]
-    fitted = ridge_point(asked, train)
-    unit_train, unit = window_unit(asked, train), window_unit(asked, targets)
-    ratio = (asked.scaled[train] - fitted) / unit_train
-    known, query = _features(asked, train, fitted), _features(asked, targets, points)  # [R, N, F]
+    train = case.train[max(0, 36 - case.length) :]
+    fitted = ridge_point(case, train)
+    unit_train, unit = window_unit(case, train), window_unit(case, targets)
+    ratio = (case.scaled[train] - fitted) / unit_train
+    known, query = _features(case, train, fitted), _features(case, targets, points)  # [R, N, F]
     out = np.empty((len(targets), NUM_SAMPLES, points.shape[1]))
     for j in range(points.shape[1]):
         spread = known[:, j].std(0) + 1e-9
@@ -55,13 +55,13 @@ def knn_law(asked: Asked, targets: Rows, points: Floats) -> Floats:
     return out
 
 
-def _features(asked: Asked, targets: Rows, points: Floats) -> Floats:
-    x = asked.scaled
+def _features(case: FisherCase, targets: Rows, points: Floats) -> Floats:
+    x = case.scaled
     rows = targets - 1
-    long = window_unit(asked, targets)
+    long = window_unit(case, targets)
     short, middle = (np.sqrt(rolling_std(x, w)[rows] ** 2 + 1e-6) for w in (6, 18))
     sums = np.concatenate((np.zeros((1, x.shape[1])), x.cumsum(0)))
-    mean = (sums[rows + 1] - sums[rows + 1 - asked.length]) / asked.length
+    mean = (sums[rows + 1] - sums[rows + 1 - case.length]) / case.length
     newest, before = x[rows], x[rows - 1]
     columns = (
         np.log(short / long),
@@ -74,25 +74,25 @@ def _features(asked: Asked, targets: Rows, points: Floats) -> Floats:
     return np.stack(columns, axis=-1)
 
 
-def atom_law(asked: Asked, targets: Rows, points: Floats) -> Floats:
+def atom_law(case: FisherCase, targets: Rows, points: Floats) -> Floats:
     """For indicators that hop between a few slowly moving values: an atom at the last value seen near each.
 
     The window's values are cut at gaps; a cluster's weight is how often, on the train rows with as many clusters, the
     next value fell into the cluster of that rank (90 %), and how often it did in this window (10 %).
     """
     del points
-    train = asked.train[:: max(1, len(asked.train) // 1500)]
-    out = np.empty((len(targets), NUM_SAMPLES, asked.scaled.shape[1]))
-    for j in range(asked.scaled.shape[1]):
+    train = case.train[:: max(1, len(case.train) // 1500)]
+    out = np.empty((len(targets), NUM_SAMPLES, case.scaled.shape[1]))
+    for j in range(case.scaled.shape[1]):
         counts: dict[int, Floats] = {}
         for row in train:
-            ordered, cuts, _ = _clusters(asked, row, j)
-            value = asked.scaled[row, j]
+            ordered, cuts, _ = _clusters(case, row, j)
+            value = case.scaled[row, j]
             centres = np.array([part.mean() for part in np.split(ordered, cuts)])
             tally = counts.setdefault(len(centres), np.full(len(centres), 0.5))
             tally[int(np.argmin(np.abs(centres - value)))] += 1
         for k, row in enumerate(targets):
-            ordered, cuts, last = _clusters(asked, row, j)
+            ordered, cuts, last = _clusters(case, row, j)
             share = np.diff(np.concatenate(([0], cuts, [len(ordered)]))) / len(ordered)
             if len(share) in counts:
                 seen = counts[len(share)]
@@ -102,9 +102,9 @@ def atom_law(asked: Asked, targets: Rows, points: Floats) -> Floats:
     return np.sort(out, axis=1)
 
 
-def _clusters(asked: Asked, row: int, j: int) -> tuple[Floats, Rows, Floats]:
+def _clusters(case: FisherCase, row: int, j: int) -> tuple[Floats, Rows, Floats]:
     """The window's values in order, where they are cut, and the newest value of each cluster."""
-    window = asked.scaled[row - asked.length : row, j]
+    window = case.scaled[row - case.length : row, j]
     order = np.argsort(window, kind="stable")
     ordered = window[order]
     cuts = np.flatnonzero(np.diff(ordered) > _GAP) + 1
@@ -112,41 +112,41 @@ def _clusters(asked: Asked, row: int, j: int) -> tuple[Floats, Rows, Floats]:
     return ordered, cuts, last
 
 
-def ridge_law(asked: Asked, targets: Rows, points: Floats) -> Floats:
+def ridge_law(case: FisherCase, targets: Rows, points: Floats) -> Floats:
     """The ridge with train residuals in units of the window's std."""
-    train = asked.train
-    ratio = residual_quantiles((asked.scaled[train] - ridge_point(asked, train)) / window_unit(asked, train))
-    return np.asarray(points[:, None] + ratio[None] * window_unit(asked, targets)[:, None])
+    train = case.train
+    ratio = residual_quantiles((case.scaled[train] - ridge_point(case, train)) / window_unit(case, train))
+    return np.asarray(points[:, None] + ratio[None] * window_unit(case, targets)[:, None])
 
 
-def ewma_law(asked: Asked, targets: Rows, points: Floats) -> Floats:
+def ewma_law(case: FisherCase, targets: Rows, points: Floats) -> Floats:
     """Exponential smoothing with train residuals in units of the recent std."""
     del points
-    train = asked.train
-    ratio = residual_quantiles((asked.scaled[train] - ewma_point(asked, train)) / recent_unit(asked, train))
-    return np.asarray(ewma_point(asked, targets)[:, None] + ratio[None] * recent_unit(asked, targets)[:, None])
+    train = case.train
+    ratio = residual_quantiles((case.scaled[train] - ewma_point(case, train)) / recent_unit(case, train))
+    return np.asarray(ewma_point(case, targets)[:, None] + ratio[None] * recent_unit(case, targets)[:, None])
 
 
-def last_law(asked: Asked, targets: Rows, points: Floats) -> Floats:
+def last_law(case: FisherCase, targets: Rows, points: Floats) -> Floats:
     """The newest value with the train rows' changes."""
     del points
-    train = asked.train
-    change = residual_quantiles(asked.scaled[train] - last_point(asked, train))
-    return np.asarray(last_point(asked, targets)[:, None] + change[None])
+    train = case.train
+    change = residual_quantiles(case.scaled[train] - last_point(case, train))
+    return np.asarray(last_point(case, targets)[:, None] + change[None])
 
 
-def window_law(asked: Asked, targets: Rows, points: Floats) -> Floats:
+def window_law(case: FisherCase, targets: Rows, points: Floats) -> Floats:
     """The values of the last 72 rows."""
     del points
-    window = asked.scaled[targets[:, None] + np.arange(-72, 0)]
+    window = case.scaled[targets[:, None] + np.arange(-72, 0)]
     return np.asarray(np.quantile(window, FISHER_BASELINES_LEVELS, axis=1).transpose(1, 0, 2))
 
 
-def train_law(asked: Asked, targets: Rows, points: Floats) -> Floats:
+def train_law(case: FisherCase, targets: Rows, points: Floats) -> Floats:
     """The train rows' values."""
     del points
     return np.repeat(
-        np.quantile(asked.scaled[: asked.num_train], FISHER_BASELINES_LEVELS, axis=0)[None], len(targets), axis=0
+        np.quantile(case.scaled[: case.num_train], FISHER_BASELINES_LEVELS, axis=0)[None], len(targets), axis=0
     )
 
 
@@ -161,13 +161,13 @@ LAWS: dict[str, Law] = {
 }
 
 
-def _laws(asked: Asked, targets: Rows) -> Floats:
+def _laws(case: FisherCase, targets: Rows) -> Floats:
     """Sorted samples of all laws, [K, T, S, N]; computed once per container."""
-    key = "validation" if len(targets) and targets[0] < asked.test[0] else "test"
-    kept: dict[str, Floats] = asked.scratch
+    key = "validation" if len(targets) and targets[0] < case.test[0] else "test"
+    kept: dict[str, Floats] = case.scratch
     if key not in kept:
-        points = ridge_point(asked, targets)
-        kept[key] = np.stack([np.sort(law(asked, targets, points), axis=1) for law in LAWS.values()])
+        points = ridge_point(case, targets)
+        kept[key] = np.stack([np.sort(law(case, targets, points), axis=1) for law in LAWS.values()])
     return kept[key]
 
 
@@ -209,11 +209,11 @@ def pool_weights(samples: Floats, y: Floats) -> Floats:
     return weights
 
 
-def pool(asked: Asked) -> Answer:
+def pool(case: FisherCase) -> FisherForecast:
     """Linear pool of all laws, its weights per indicator by the CRPS on the validation rows."""
-    held = asked.validation
-    weights = pool_weights(_laws(asked, held), asked.scaled[held])  # [N, K]
-    samples = _laws(asked, asked.test)  # [K, T, S, N]
+    holdout = case.validation
+    weights = pool_weights(_laws(case, holdout), case.scaled[holdout])  # [N, K]
+    samples = _laws(case, case.test)  # [K, T, S, N]
     k, t, s, n = samples.shape
     out = np.empty((t, s, n))
     for j in range(n):
@@ -223,31 +223,31 @@ def pool(asked: Asked) -> Answer:
         for row in range(t):
             at = np.minimum(np.searchsorted(mass[row], FISHER_BASELINES_LEVELS), k * s - 1)
             out[row, :, j] = flat[row, order[row, at]]
-    return Answer(out.mean(1), joint(asked, out))
+    return FisherForecast(out.mean(1), joint(case, out))
 
 
-def choice(asked: Asked) -> Answer:
+def choice(case: FisherCase) -> FisherForecast:
     """Per indicator the one law with the least CRPS on the validation rows."""
-    held = asked.validation
-    own, between = _distances(_laws(asked, held), asked.scaled[held])
+    holdout = case.validation
+    own, between = _distances(_laws(case, holdout), case.scaled[holdout])
     crps = own.mean(0) - np.einsum("nkk->nk", between) / 2
     best = np.argmin(crps, axis=1)
-    samples = _laws(asked, asked.test)
+    samples = _laws(case, case.test)
     out = np.stack([samples[best[j], :, :, j] for j in range(len(best))], axis=-1)
-    return Answer(out.mean(1), joint(asked, out))
+    return FisherForecast(out.mean(1), joint(case, out))
 
 
-def single(name: str) -> Callable[[Asked], Answer]:
+def single(name: str) -> Callable[[FisherCase], FisherForecast]:
     """One law alone."""
 
-    def answer(asked: Asked) -> Answer:
-        out = _laws(asked, asked.test)[list(LAWS).index(name)]
-        return Answer(out.mean(1), joint(asked, out))
+    def forecast(case: FisherCase) -> FisherForecast:
+        out = _laws(case, case.test)[list(LAWS).index(name)]
+        return FisherForecast(out.mean(1), joint(case, out))
 
-    return answer
+    return forecast
 
 
-POOLS: dict[str, Callable[[Asked], Answer]] = {
+POOLS: dict[str, Callable[[FisherCase], FisherForecast]] = {
     "knn": single("knn"),
     "atoms": single("atoms"),
     "choice": choice,

@@ -35,19 +35,23 @@ def split_rows(num_rows: int, context_length: int, longest: int, test_start: int
 
 
 def origin_rows(first_target: int, num_rows: int, horizon: int, cap: int) -> Rows:
-    """Origins of an item, evenly thinned to at most `cap`."""
+    """Origins of an item, half a horizon apart, evenly thinned to at most `cap`.
+
+    >>> origin_rows(10, 20, 4, cap=3).tolist()
+    [9, 11, 15]
+    """
     return thinned(np.arange(first_target - 1, num_rows - horizon, max(1, horizon // 2), dtype=np.int64), cap)
 
 
 def thinned(origins: Rows, cap: int) -> Rows:
-    """At most `cap` of them, evenly spread, the first and the last among them."""
+    """At most `cap` evenly spread origins, with the first and the last."""
     if len(origins) <= cap:
         return origins
     return origins[np.unique(np.round(np.linspace(0, len(origins) - 1, cap)).astype(np.int64))]
 
 
 def season_in_use(season_lengths: tuple[int, ...], first_target: int, horizon: int) -> int:
-    """The first season that the rows before the first target hold twice; 1 where there is none."""
+    """The first season that fits twice into the rows before the first target; 1 without one."""
     return next((m for m in season_lengths if first_target >= 2 * m + horizon), 1)
 
 
@@ -70,8 +74,8 @@ def item_scales(values: Floats, season: int) -> tuple[Floats, Floats, Floats]:
 
 
 @dataclass(eq=False)
-class Round:
-    """One item, one prediction length: what a contestant is asked, and what others answered (kept for averages).
+class RollingCase:
+    """One item and one prediction length: what a contestant reads, and the forecasts made so far.
 
     Attributes:
         origins: [O] rows.
@@ -84,14 +88,14 @@ class Round:
     item: SeriesItem
     horizon: int
     track: Track
-    contestants: dict[str, Callable[[Round], Paths]]
+    contestants: dict[str, Callable[[RollingCase], Paths]]
     num_paths: int = NUM_PATHS
     max_origins: int | None = None
     filled: Floats = field(init=False)
     origins: Rows = field(init=False)
     first_target: int = field(init=False)
     season: int = field(init=False)
-    _answers: dict[str, Paths] = field(init=False, default_factory=dict)
+    _forecasts: dict[str, Paths] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         task, item = self.task, self.item
@@ -101,22 +105,22 @@ class Round:
         self.season = season_in_use(task.season_lengths, self.first_target, self.horizon)
         self.filled = fill_forward(item.values)
 
-    def ask(self, name: str) -> Paths:
-        """The joint paths of a contestant, float32 [O, S, H, N], within the bounds; asked once.
+    def forecast_of(self, name: str) -> Paths:
+        """The joint paths of a contestant, float32 [O, S, H, N], within the bounds; computed once.
 
         Raises:
             KeyError: there is no contestant of that name.
         """
-        if name not in self._answers:
+        if name not in self._forecasts:
             paths = self.contestants[name](self)
-            self._answers[name] = np.clip(paths, self.task.lower, self.task.upper).astype(np.float32)
-        return self._answers[name]
+            self._forecasts[name] = np.clip(paths, self.task.lower, self.task.upper).astype(np.float32)
+        return self._forecasts[name]
 
     def context_start(self, origin: int) -> int:
         return max(0, origin + 1 - self.task.context_length)
 
     def targets(self) -> Floats:
-        """[O, H, N], NaN where missing."""
+        """The true values [O, H, N], NaN where missing."""
         taken: Floats = self.item.values[self.origins[:, None] + 1 + np.arange(self.horizon)]
         return taken
 

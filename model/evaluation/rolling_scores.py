@@ -1,4 +1,9 @@
-"""What the rolling protocol measures, kept per cell so that every table and interval can be read off it later."""
+"""Scores of the rolling protocol per cell, from which every table and interval is computed.
+
+Letters of shapes: R origins, H steps, N indicators, C coverage levels, K peak levels, O origins of one item, S paths.
+Source of the scaled errors: R. Hyndman, A. Koehler, "Another look at measures of forecast accuracy", International
+Journal of Forecasting 2006.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ from numpy.typing import NDArray
 
 from model.contract import quantiles_of_paths
 from model.evaluation.dataset import Floats
-from model.evaluation.rolling import Paths, Round, item_scales
+from model.evaluation.rolling import Paths, RollingCase, item_scales
 from model.evaluation.scores import (
     COVERAGES,
     central_intervals,
@@ -69,30 +74,30 @@ class Cells:
         return len(self.item)
 
 
-def score_round(asked: Round, paths: Paths, item: int) -> Cells:
+def score_case(case: RollingCase, paths: Paths, item: int) -> Cells:
     """Score the joint paths [O, S, H, N] of one item."""
-    season = asked.season
-    std, difference, magnitude = item_scales(asked.item.values, season)
-    y = asked.targets()
+    season = case.season
+    std, difference, magnitude = item_scales(case.item.values, season)
+    y = case.targets()
     scored = np.isfinite(y) & np.isfinite(std)
     truth = torch.from_numpy(np.where(scored, y, 0.0))
     sample = torch.from_numpy(paths).to(torch.float64).permute(0, 2, 3, 1).contiguous()  # [O, H, N, S]
     ordered = sample.sort(dim=-1).values
     levels = torch.tensor(WQL_LEVELS, dtype=torch.float64)
     quantiles = quantiles_of_paths(ordered, levels)
-    unit = np.where(magnitude > 0, magnitude, 1.0) if asked.task.mixed_units else np.ones_like(magnitude)
+    unit = np.where(magnitude > 0, magnitude, 1.0) if case.task.mixed_units else np.ones_like(magnitude)
     inside, width = central_intervals(ordered, truth)
 
     def cells(values: torch.Tensor | Floats, per: Floats | float = 1.0) -> Floats:
         return np.where(scored, np.asarray(values) / per, np.nan)
 
     peak, exceeded = _peaks(paths, y, scored, std)
-    rows = asked.filled[asked.origins]
-    past = asked.filled[np.maximum(asked.origins - max(1, asked.horizon // 2), 0)]
-    below = np.stack([(asked.filled < row).mean(0) for row in rows])
+    rows = case.filled[case.origins]
+    past = case.filled[np.maximum(case.origins - max(1, case.horizon // 2), 0)]
+    below = np.stack([(case.filled < row).mean(0) for row in rows])
     median = quantiles[..., len(WQL_LEVELS) // 2]
     return Cells(
-        item=np.full(len(asked.origins), item, dtype=np.int64),
+        item=np.full(len(case.origins), item, dtype=np.int64),
         wql=cells((2 * pinball(quantiles, levels, truth)).mean(-1), unit),
         magnitude=cells(truth.abs(), unit),
         crps=cells(crps_of_paths(ordered, truth), std),
@@ -150,7 +155,7 @@ def _peaks(paths: Paths, y: Floats, scored: NDArray[np.bool_], std: Floats) -> t
     return loss.transpose(2, 0, 1), above.transpose(2, 0, 1)
 
 
-# Figures of the rolling protocol read off the cells: per task and prediction length, ratios, and over all pairs.
+# Figures of the rolling protocol: per task and prediction length, relative to a reference, and over all pairs.
 
 
 RATIO_LIMITS = (0.01, 100.0)

@@ -23,13 +23,13 @@ import torch
 from torch import Tensor
 
 from model.contract import PER_COLUMN, PER_ROW, ContextBatch, each_tensor
-from model.network.features import describe
+from model.network.features import extract_features
 from model.network.network import Network
 
 SIZES: Final = (8, 32, 128, 512)  # rows of a chunk
-_MOST_VALUES: Final = 1 << 24  # of a chunk's paths: some ten intermediates of theirs stand at once
-_KEPT: Final = 12  # shapes, the one used longest ago is given up for a new one
-_MOST_DRAWERS: Final = 8
+_MAX_CHUNK_VALUES: Final = 1 << 24  # of a chunk's paths: some ten intermediates of theirs stand at once
+_MAX_CAPTURED_SHAPES: Final = 12  # shapes, the one used longest ago is given up for a new one
+_MAX_DRAW_THREADS: Final = 8
 _WARM_UPS: Final = 2  # before a capture: libraries choose their kernels and take their workspaces
 
 Draw = Callable[[int, Tensor], None]
@@ -94,7 +94,7 @@ class DeviceEngine:
         self._device, self._on_eager = device, on_eager
         self._cuda = _Cuda.of(device) if device.type == "cuda" else None
         self._places: OrderedDict[tuple[int, ...], tuple[Iterator[_Place], list[_Place]]] = OrderedDict()
-        self._drawers = ThreadPoolExecutor(min(_MOST_DRAWERS, os.cpu_count() or 1), "draws")
+        self._drawers = ThreadPoolExecutor(min(_MAX_DRAW_THREADS, os.cpu_count() or 1), "draws")
 
     def paths(self, batch: ContextBatch, back: list[int], horizon: int, num_paths: int, draw: Draw) -> Tensor:
         """Sample paths [B, S, H, N] float32 on the host, within the bounds.
@@ -109,7 +109,7 @@ class DeviceEngine:
             out = _on_host(torch.empty((b, num_paths, horizon, n), device="meta"), pinned=self._cuda is not None)
         busy: list[_Place] = []
         with torch.inference_mode():
-            for chunk in chunks(b, _MOST_VALUES // (n * horizon * num_paths)):
+            for chunk in chunks(b, _MAX_CHUNK_VALUES // (n * horizon * num_paths)):
                 place = self._place(batch, chunk.size, horizon, num_paths)
                 place.finish()
                 place.fill(batch, back, chunk, self._drawers, draw)
@@ -122,18 +122,18 @@ class DeviceEngine:
     def _place(self, batch: ContextBatch, size: int, horizon: int, num_paths: int) -> _Place:
         """The next of the two places of a shape."""
         shape = (size, *batch.values.shape[1:], *batch.coarse.shape[1:], horizon, num_paths, batch.step_ms)
-        known = self._places.get(shape)
-        if known is None:
+        pair_of_shape = self._places.get(shape)
+        if pair_of_shape is None:
             with torch.inference_mode(mode=False):  # other threads write into them
                 like = Buffers.of(batch, size, horizon, num_paths)
                 pair = [_Place(self._network, like, self._device, self._cuda, self._on_eager) for _ in range(2)]
-            known = self._places[shape] = (cycle(pair), pair)
-            if len(self._places) > _KEPT:
+            pair_of_shape = self._places[shape] = (cycle(pair), pair)
+            if len(self._places) > _MAX_CAPTURED_SHAPES:
                 _, (_, unused) = self._places.popitem(last=False)
                 for place in unused:
                     place.finish()
         self._places.move_to_end(shape)
-        return next(known[0])
+        return next(pair_of_shape[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ class Buffers:
 def compute(network: Network, on: Buffers) -> None:
     """From the inputs to the answer, by operations whose shapes no data decides and that ask the host for nothing."""
     horizon = on.noise.shape[2]
-    law = network(describe(on.batch, network.spec, loops=False), horizon)
+    law = network(extract_features(on.batch, network.spec, loops=False), horizon)
     values = law.sample(on.noise, loops=False, fixed=True)  # [R, N, H, S]
     moving, newest = law.context.moving[..., None, None], law.context.newest[..., None, None]
     paths = torch.where(moving, values, newest).permute(0, 3, 2, 1)

@@ -65,16 +65,16 @@ def mixture_table(
     for a in range(count):
         edges[2 * a], edges[2 * a + 1] = atoms[a] - width, atoms[a] + width
     edges.sort()
-    step, taken, bin_of = 2 * MAX_E / (GRID - 1), 0, 0
+    step, num_merged, bin_of = 2 * MAX_E / (GRID - 1), 0, 0
     for g in range(GRID):
         e = -MAX_E + g * step
         value, bin_of = _forward(x, y, slope, e, bin_of)
-        while taken < len(edges) and edges[taken] < value:
-            points[g + taken] = edges[taken]
-            normals[g + taken] = np.nan
-            taken += 1
-        points[g + taken], normals[g + taken] = value, e
-    for k in range(taken, len(edges)):
+        while num_merged < len(edges) and edges[num_merged] < value:
+            points[g + num_merged] = edges[num_merged]
+            normals[g + num_merged] = np.nan
+            num_merged += 1
+        points[g + num_merged], normals[g + num_merged] = value, e
+    for k in range(num_merged, len(edges)):
         points[GRID + k] = edges[k]
         normals[GRID + k] = np.nan
     level[:] = 0.0

@@ -1,4 +1,4 @@
-"""An endless, ordered stream of prepared synthetic batches, made ahead in other processes."""
+"""An endless, ordered stream of synthetic batches with their features, computed ahead in other processes."""
 
 from __future__ import annotations
 
@@ -12,22 +12,24 @@ from typing import TypeVar
 import torch
 
 from model.network.spec import NetworkSpec
-from model.training.examples import Prepared
+from model.training.examples import FeatureBatch
 from model.training.loop import prepare
 from model.training.synthetic.windows import draw_example
 
 TOKENS = 192
-_AHEAD = 12
+_PREFETCH_BATCHES = 12
 T = TypeVar("T")
 _VALIDATION = 1_000_000_000  # seeds from here on are never trained on
 
 
-def synthetic_batch(seed: int, spec: NetworkSpec, loads: float = 0.0) -> Prepared:
+def synthetic_batch(seed: int, spec: NetworkSpec, loads: float = 0.0) -> FeatureBatch:
     """One batch with its features."""
     return prepare(draw_example(seed, TOKENS, loads), spec)
 
 
-def synthetic_stream(spec: NetworkSpec, start: int, seed: int, workers: int, loads: float = 0.0) -> Iterator[Prepared]:
+def synthetic_stream(
+    spec: NetworkSpec, start: int, seed: int, workers: int, loads: float = 0.0
+) -> Iterator[FeatureBatch]:
     """Batches from `start` on; the order does not depend on the number of workers (0 = in this process).
 
     Args:
@@ -36,7 +38,7 @@ def synthetic_stream(spec: NetworkSpec, start: int, seed: int, workers: int, loa
     return ordered(partial(synthetic_batch, spec=spec, loads=loads), seed * 10_000_000 + start, workers)
 
 
-def synthetic_validation(spec: NetworkSpec, count: int = 12, loads: float = 0.0) -> list[Prepared]:
+def synthetic_validation(spec: NetworkSpec, count: int = 12, loads: float = 0.0) -> list[FeatureBatch]:
     """The batches by which synthetic training is judged."""
     return [synthetic_batch(_VALIDATION + k, spec, loads) for k in range(count)]
 
@@ -52,7 +54,7 @@ def ordered(make: Callable[[int], T], start: int, workers: int) -> Iterator[T]:
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_one_thread) as pool:
         waiting: deque[Future[T]] = deque()
         while True:
-            while len(waiting) < _AHEAD:
+            while len(waiting) < _PREFETCH_BATCHES:
                 waiting.append(pool.submit(make, number))
                 number += 1
             yield waiting.popleft().result()
