@@ -140,8 +140,8 @@ def _synthetic(base: str | None, steps: int | None, loads: float, seed: int, wor
 
     from model.network.network import Network
     from model.network.spec import NetworkSpec
+    from model.training.examples import synthetic_stream, synthetic_validation
     from model.training.loop import Trainer, TrainingOptions
-    from model.training.synthetic.stream import synthetic_stream, synthetic_validation
 
     torch.manual_seed(seed)
     network = _network(base) if base else Network(NetworkSpec())

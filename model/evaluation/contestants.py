@@ -1,4 +1,6 @@
-"""Direct multi-step ridge fitted on an item's rows: the strong simple rival of the rolling protocol.
+"""Contestants of the rolling protocol: simple forecasts with joint paths, a direct ridge, and their averages.
+
+The ridge is fitted on the rows of an item.
 
 Per indicator a linear map from the newest lags (and the H rows one season before the targets) to all H steps. The first
 75 % of the rows before the first target fit it; the last 25 % choose penalty, centring and scaling by absolute error,
@@ -12,10 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from model.evaluation.dataset import Floats
-from model.evaluation.rolling import Paths, RollingCase, Rows
+from model.evaluation.rolling import Floats, Paths, RollingCase, Rows
 
-# Simple rivals with joint paths: a path takes one residual window for all its steps and indicators.
+# Simple contestants: a path takes one residual window for all its steps and indicators.
 #
 # Each takes a `RollingCase` and returns paths [O, S, H, N]; it reads no row behind the origin.
 
@@ -96,7 +97,7 @@ def ewma(case: RollingCase) -> Paths:
 
 
 def empty_paths(case: RollingCase) -> Paths:
-    """Room for the answer, [O, S, H, N]."""
+    """Uninitialised paths [O, S, H, N]."""
     shape = (len(case.origins), case.num_paths, case.horizon, case.filled.shape[1])
     return np.empty(shape, dtype=np.float32)
 
@@ -185,7 +186,7 @@ def ridge(case: RollingCase) -> Paths:
 
 
 def _fit_and_forecast(case: RollingCase, fit_end: int, origins: Rows) -> Paths:
-    """Fit on the rows before `fit_end`, answer for `origins`: [O, S, H, N]."""
+    """Paths [O, S, H, N] at `origins` of a ridge fitted on the rows before `fit_end`."""
     h, n = case.horizon, case.filled.shape[1]
     order = min(96 if fit_end > 3000 else 48, max(4, (fit_end - h) // 4))
     season = case.season if case.season > 1 and fit_end >= 2 * case.season + h else 1
@@ -218,7 +219,7 @@ def _fit_and_forecast(case: RollingCase, fit_end: int, origins: Rows) -> Paths:
 def _best_fit(
     x: Floats, fit: Rows, holdout: Rows, origins: Rows, order: int, season: int, horizon: int
 ) -> tuple[Floats, Floats]:
-    """Point forecasts [R, H] for the held-out origins and for those asked, by the best of the variants."""
+    """Point forecasts [R, H] at the held-out origins and at `origins`, by the best of the variants."""
     steps = np.arange(1, horizon + 1)
     best: tuple[float, Floats, Floats] | None = None
     truth = x[holdout[:, None] + steps]
@@ -257,7 +258,7 @@ def _best_fit(
 
 
 def _best_unit(x: Floats, residual: Floats, holdout: Rows, origins: Rows, order: int) -> tuple[Floats, Floats]:
-    """The scale of the residuals at the held-out origins and at those asked: most likely under a Laplace law."""
+    """Scales of the residuals at the held-out origins and at `origins`: the most likely under a Laplace law."""
     column = x[:, None]
     move = np.abs(np.diff(x, prepend=x[0]))[:, None]
     sums = np.concatenate(([0.0], move[:, 0].cumsum()))

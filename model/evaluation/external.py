@@ -1,8 +1,7 @@
 """Public foundation models as contestants (extra `foundation`): Chronos, TiRex, TimesFM.
 
-They forecast quantiles of one series at a time. Their samples are read off the quantiles (exponential tails beyond
-the outer ones) and ordered like the ridge's paths. Where package or weights cannot be had, the contestant is reported
-as not run; nothing is guessed in its place.
+They forecast quantiles of one series at a time. Samples are read off the quantiles, with exponential tails beyond the
+outer ones, and ordered like the ridge's paths. Without package or weights a contestant is reported as not run.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.evaluation.contestants import empty_paths, reorder
-from model.evaluation.dataset import Floats, NotRunnable, Task
-from model.evaluation.rolling import Paths, RollingCase, Rows, thinned
+from model.evaluation.rolling import Floats, NotRunnable, Paths, RollingCase, Rows, Task, thinned
 
 FOUNDATION_MODELS = {
     "chronos": "amazon/chronos-bolt-small",

@@ -13,9 +13,8 @@ import numpy as np
 import torch
 
 from model.contract import COARSE_ROWS, COARSE_STEP_MS, ContextBatch, Forecaster
-from model.evaluation.dataset import Floats, Indicator, Task
 from model.evaluation.fisher import NUM_SAMPLES, FisherCase, FisherForecast, indicator_levels
-from model.evaluation.rolling import Paths, RollingCase, Rows
+from model.evaluation.rolling import Floats, Indicator, Paths, RollingCase, Rows, Task
 from model.network.network import Network
 from model.training.adapt import FleetOptions, TooShortError, adapt, adapt_head, adapt_together, fleet_rows
 from model.training.examples import History
@@ -35,7 +34,7 @@ def context_batch(
     fine_rows: int,
     context_rows: int,
 ) -> ContextBatch:
-    """What a forecaster of the contract is told at each origin.
+    """The batch that a forecaster of the contract reads at each origin.
 
     Args:
         values: [T, N], NaN where missing; row k covers `[start + k step, start + (k + 1) step)`.
@@ -165,15 +164,13 @@ def histories(task: Task) -> list[History]:
 
 
 class AdaptedNetworks:
-    """A network adapted once to each task, or to all containers and then its head to each of them.
+    """A network adapted once to each task, or to all containers and then with its head to each of them.
 
-    Train rows teach, validation rows judge (and then teach the heads, for as long as they found best), test rows are
-    unseen.
-
-    Contestants that serve it in different ways share what was learned; the time is the first one's.
+    Train rows train. Validation rows set the number of updates; the heads are then trained on both. Test rows are never
+    read. Contestants that serve the network in different ways share the adapted networks.
 
     Args:
-        network: what adaptation starts from; not changed.
+        network: start of the adaptation; not changed.
         fine_rows: rows of context in the rolling protocol, the same for learning and forecasting.
         options: of learning for the rolling protocol.
         one_step: of learning for Fisher's.
@@ -219,7 +216,7 @@ class AdaptedNetworks:
     def _task_network(self, case: RollingCase) -> Network:
         name = case.task.name
         if name not in self._tasks:
-            # A copy: whoever serves a network freezes it, and the next adaptation could not learn.
+            # A copy: serving a network freezes it, and the next adaptation could not train it.
             self._tasks[name] = self._adapt_to_task(case) or copy.deepcopy(self._network)
         return self._tasks[name]
 

@@ -1,4 +1,4 @@
-"""Autoregressions of one token, compiled: what `model.network.candidates` says for batches of tensors."""
+"""Compiled loops for the candidates without a season, token by token: the same as `model.network.candidates`."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ NUM_FITS: Final = 4  # least squares with either penalty, Yule-Walker, of change
 
 
 class Fits(NamedTuple):
-    """Room for the autoregressions of one token.
+    """Work arrays for the autoregressions of one token.
 
     Attributes:
         coefficients: [4, 64], newest lag first, 0 beyond the order.
         orders: int64 [4].
-        means: [4], taken off first.
-        bounds: [4, 2] of what is fed back.
-        enough: bool [4], rows enough to fit on; the others are not fitted.
+        means: [4], subtracted first.
+        bounds: [4, 2] of the forecasts that are fed back.
+        enough: bool [4], whether there are enough rows; without them a model is not fitted.
         gram, cross: [24, 24] and [24], of the normal equations.
         factor: [24, 24].
-        past: [64 + 64], what is fed back, oldest first.
+        past: [64 + 64], lags and forecasts, oldest first.
     """
 
     coefficients: Float
@@ -52,7 +52,7 @@ class Fits(NamedTuple):
 
 
 def room(horizon: int) -> Fits:
-    """Room for tokens whose forecasts reach `horizon` steps."""
+    """Work arrays for forecasts of `horizon` steps."""
     return Fits(
         np.zeros((NUM_FITS, LONG_ORDER)),
         np.zeros(NUM_FITS, np.int64),
@@ -71,7 +71,7 @@ def fit(z: Single, observed: Mask, fits: Fits) -> float:
     """Fit all four on the newest rows.
 
     Args:
-        z, known: [L], gaps filled.
+        z, observed: [L], gaps filled.
 
     Returns:
         One-step residual deviation of the least squares with the smaller penalty.
@@ -110,7 +110,7 @@ def iterate(fits: Fits, k: int, z: Single, end: int, out: Single) -> None:
     """Forecast from the rows before `end`, each step fed back.
 
     Args:
-        k: which of the fits; the last one speaks of changes.
+        k: index of the fit; the last one regresses changes.
         z: [L].
         out: [H].
     """

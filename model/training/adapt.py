@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from model.network.network import Network, with_places
-from model.training.examples import FeatureBatch, History, concatenate, draw_history, prepare_rows, shuffled
-from model.training.loop import Progress, Trainer, TrainingOptions, prepare
+from model.training.examples import FeatureBatch, History, concatenate, draw_history, prepare, prepare_rows, shuffled
+from model.training.loop import Progress, Trainer, TrainingOptions
 from model.training.loss import LossWeights
 
 _ONE_STEP_WEIGHTS = LossWeights(pinball=0.3, mixture=1.0, peak=0.0, copula=0.1, likelihood=0.01, atoms=0.1)

@@ -1,11 +1,15 @@
-"""Training windows of recorded telemetry, with their features computed once and read many times."""
+"""Training windows of recorded and synthetic telemetry, with features that are computed once and read many times."""
 
 from __future__ import annotations
 
+import multiprocessing
 import random
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,7 +19,7 @@ from torch import Tensor
 from model.contract import COARSE_ROWS, ContextBatch
 from model.network.features import Features, extract_features
 from model.network.spec import MAX_HORIZON, NetworkSpec
-from model.training.synthetic.windows import Example
+from model.training.synthetic import Example, draw_example
 
 Floats = NDArray[np.float64]
 
@@ -214,3 +218,62 @@ def _map_tensors(parts: Sequence[Any], change: Callable[[Any], Tensor]) -> Any:
     return type(parts[0])(
         *(x[0] if n == "levels" else _map_tensors(x, change) for n, x in zip(names, values, strict=True))
     )
+
+
+def prepare(example: Example, spec: NetworkSpec) -> FeatureBatch:
+    """The example with its features, which training reads many times."""
+    with torch.no_grad():
+        return FeatureBatch(extract_features(example.batch, spec), example.target, example.observed)
+
+
+# An endless stream of synthetic batches in a fixed order, computed ahead in other processes.
+
+
+TOKENS = 192
+_PREFETCH_BATCHES = 12
+T = TypeVar("T")
+_VALIDATION = 1_000_000_000  # seeds from here on are never trained on
+
+
+def synthetic_batch(seed: int, spec: NetworkSpec, loads: float = 0.0) -> FeatureBatch:
+    """The synthetic batch of a seed, with its features."""
+    return prepare(draw_example(seed, TOKENS, loads), spec)
+
+
+def synthetic_stream(
+    spec: NetworkSpec, start: int, seed: int, workers: int, loads: float = 0.0
+) -> Iterator[FeatureBatch]:
+    """Synthetic batches from number `start` on, in an order that does not depend on the number of workers.
+
+    Args:
+        workers: processes that compute ahead; 0 computes in this process.
+        loads: share of batches of request loads.
+    """
+    return ordered(partial(synthetic_batch, spec=spec, loads=loads), seed * 10_000_000 + start, workers)
+
+
+def synthetic_validation(spec: NetworkSpec, count: int = 12, loads: float = 0.0) -> list[FeatureBatch]:
+    """The validation batches of synthetic training."""
+    return [synthetic_batch(_VALIDATION + k, spec, loads) for k in range(count)]
+
+
+def ordered(make: Callable[[int], T], start: int, workers: int) -> Iterator[T]:
+    """The results make(start), make(start + 1), ... in order, computed ahead by `workers` processes."""
+    number = start
+    if workers == 0:
+        while True:
+            yield make(number)
+            number += 1
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_one_thread) as pool:
+        waiting: deque[Future[T]] = deque()
+        while True:
+            while len(waiting) < _PREFETCH_BATCHES:
+                waiting.append(pool.submit(make, number))
+                number += 1
+            yield waiting.popleft().result()
+
+
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+    torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]

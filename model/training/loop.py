@@ -20,12 +20,10 @@ import torch
 from torch import Tensor
 
 from model.network.checkpoint import CheckpointError
-from model.network.features import extract_features
 from model.network.network import Network
-from model.network.spec import MAX_HORIZON, NetworkSpec
+from model.network.spec import MAX_HORIZON
 from model.training.examples import FeatureBatch
 from model.training.loss import LossWeights, losses
-from model.training.synthetic.windows import Example
 
 _REPLAY_BATCHES = 48  # earlier batches from which the second batch of an update is drawn
 _AVERAGE_DECAY = 0.995
@@ -81,12 +79,6 @@ class Progress:
     validation: float | None
     best: float | None
     eta_s: float
-
-
-def prepare(example: Example, spec: NetworkSpec) -> FeatureBatch:
-    """The example with its features, which training reads many times."""
-    with torch.no_grad():
-        return FeatureBatch(extract_features(example.batch, spec), example.target, example.observed)
 
 
 class Trainer:

@@ -19,7 +19,7 @@ from infra.lab.report import STDOUT, write_json
 
 if TYPE_CHECKING:
     from infra.lab.series import Table
-    from model.evaluation.dataset import Task
+    from model.evaluation.rolling import Task
     from model.network.spec import NetworkSpec
     from model.training.examples import FeatureBatch
 
@@ -123,7 +123,7 @@ def train_arms(out: Path, steps: int, seed: int, workers: int) -> None:
 
 
 def _examples(specs: dict[str, NetworkSpec], seed: int, workers: int) -> Iterator[dict[bool, FeatureBatch]]:
-    from model.training.synthetic.stream import ordered
+    from model.training.examples import ordered
 
     kinds = {spec.seasons: spec for spec in specs.values()}
     return ordered(partial(_batches, kinds), seed * 10_000_000, workers)
@@ -131,9 +131,8 @@ def _examples(specs: dict[str, NetworkSpec], seed: int, workers: int) -> Iterato
 
 def _batches(kinds: dict[bool, NetworkSpec], number: int) -> dict[bool, FeatureBatch]:
     """One batch, with the features that each kind of variant reads."""
-    from model.training.loop import prepare
-    from model.training.synthetic.stream import TOKENS
-    from model.training.synthetic.windows import draw_example
+    from model.training.examples import TOKENS, prepare
+    from model.training.synthetic import draw_example
 
     example = draw_example(number, TOKENS)
     return {seasons: prepare(example, spec) for seasons, spec in kinds.items()}

@@ -14,8 +14,8 @@ import numpy as np
 from infra.console.errors import HarmonyError
 from infra.lab.evaluate.models import FisherContestant
 from infra.lab.series import Table, read_series
-from model.evaluation.bootstrap import mean_interval
 from model.evaluation.fisher import PUBLISHED, FisherCase, FisherScores, published_rows, scale, score
+from model.evaluation.rolling_scores import mean_interval
 
 LOAD = "load"
 

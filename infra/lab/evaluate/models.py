@@ -13,7 +13,6 @@ from model.evaluation import contestants as averages
 from model.evaluation import contestants as baselines
 from model.evaluation import fisher as fisher_baselines
 from model.evaluation.contestants import ridge
-from model.evaluation.dataset import NotRunnable
 from model.evaluation.external import (
     FOUNDATION_MODELS,
     STATISTICAL_MODELS,
@@ -21,7 +20,7 @@ from model.evaluation.external import (
     statistical_contestant,
 )
 from model.evaluation.fisher import FisherCase, FisherForecast
-from model.evaluation.rolling import Paths, RollingCase
+from model.evaluation.rolling import NotRunnable, Paths, RollingCase
 from model.evaluation.served import fisher_contestant, rolling_contestant
 
 if TYPE_CHECKING:
@@ -152,7 +151,7 @@ def _take(name: str, add: Callable[[], None], not_run: dict[str, str]) -> None:
 
 
 def _pools() -> dict[str, FisherContestant]:
-    from model.evaluation.fisher_pool import POOLS
+    from model.evaluation.fisher import POOLS
 
     return dict(POOLS)
 

@@ -14,11 +14,9 @@ import numpy as np
 from infra.console.errors import HarmonyError
 from infra.lab.evaluate.models import RollingContestant
 from infra.lab.series import Table, read_series
-from model.evaluation.bootstrap import pooled_interval, relative_interval
 from model.evaluation.contestants import seasonal_naive
-from model.evaluation.dataset import Indicator, SeriesItem, Task, Track, without_test_rows
 from model.evaluation.external import STATISTICAL_MODELS, subset_horizon, subset_origins
-from model.evaluation.rolling import RollingCase, split_rows
+from model.evaluation.rolling import Indicator, RollingCase, SeriesItem, Task, Track, split_rows, without_test_rows
 from model.evaluation.rolling_scores import (
     RATIOS,
     Cells,
@@ -26,7 +24,9 @@ from model.evaluation.rolling_scores import (
     by_indicator,
     headline,
     join_cells,
+    pooled_interval,
     relative,
+    relative_interval,
     score_case,
     task_metric,
 )

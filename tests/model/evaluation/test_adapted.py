@@ -9,9 +9,8 @@ import numpy as np
 import torch
 
 from model.contract import Forecaster
-from model.evaluation.dataset import Indicator, SeriesItem, Task, Track
 from model.evaluation.fisher import FisherCase, FisherForecast, scale
-from model.evaluation.rolling import Paths, RollingCase, split_rows
+from model.evaluation.rolling import Indicator, Paths, RollingCase, SeriesItem, Task, Track, split_rows
 from model.evaluation.served import AdaptedNetworks, histories
 from model.network.forecaster import NetworkForecaster
 from model.network.network import Network

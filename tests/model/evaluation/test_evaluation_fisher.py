@@ -9,8 +9,7 @@ import pytest
 
 from infra.lab.evaluate.fisher import read_containers
 from model.evaluation import fisher as rivals
-from model.evaluation.fisher import FisherCase, published_rows, scale, score, split_counts
-from model.evaluation.fisher_pool import POOLS, pool_weights
+from model.evaluation.fisher import POOLS, FisherCase, pool_weights, published_rows, scale, score, split_counts
 
 
 def case(num_rows: int = 500, length: int = 24) -> FisherCase:

@@ -13,11 +13,30 @@ from hypothesis import strategies as st
 from model.baselines.ridge import RidgeForecaster
 from model.evaluation import contestants as averages
 from model.evaluation import contestants as baselines
-from model.evaluation.bootstrap import pooled_interval, relative_interval, resampled_rows
 from model.evaluation.contestants import ridge
-from model.evaluation.dataset import Indicator, SeriesItem, Task, fill_forward, without_test_rows
-from model.evaluation.rolling import RollingCase, item_scales, origin_rows, season_in_use, split_rows
-from model.evaluation.rolling_scores import by_indicator, headline, join_cells, relative, score_case, task_metric
+from model.evaluation.rolling import (
+    Indicator,
+    RollingCase,
+    SeriesItem,
+    Task,
+    fill_forward,
+    item_scales,
+    origin_rows,
+    season_in_use,
+    split_rows,
+    without_test_rows,
+)
+from model.evaluation.rolling_scores import (
+    by_indicator,
+    headline,
+    join_cells,
+    pooled_interval,
+    relative,
+    relative_interval,
+    resampled_rows,
+    score_case,
+    task_metric,
+)
 from model.evaluation.scores import crps_of_paths, energy_score, pinball, probability_integral
 from model.evaluation.served import context_batch, rolling_contestant
 

@@ -9,7 +9,7 @@ import torch
 from model.contract import ContextBatch
 from model.network.features import extract_features
 from model.training.loss import losses
-from model.training.synthetic.windows import draw_example
+from model.training.synthetic import draw_example
 from tests.model.network.untrained import SMALL, small_network
 
 

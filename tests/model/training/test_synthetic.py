@@ -8,19 +8,19 @@ import torch
 
 from model.network.features import extract_features
 from model.network.spec import NetworkSpec
-from model.training.synthetic.components import (
+from model.training.synthetic import (
     autoregression,
     bursts,
     cycle,
     delayed,
+    draw_example,
+    draw_groups,
     draw_loads,
     drift,
     regimes,
     season,
     switching,
 )
-from model.training.synthetic.series import draw_groups
-from model.training.synthetic.windows import draw_example
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -14,10 +14,9 @@ from model.network.checkpoint import CheckpointError
 from model.network.network import Network
 from model.training import loop as runs
 from model.training.adapt import TooShortError, adapt, start_adaptation
-from model.training.examples import FeatureBatch, History, draw_history, example_at
-from model.training.loop import Progress, Trainer, TrainingOptions, prepare
+from model.training.examples import FeatureBatch, History, draw_history, example_at, ordered, prepare
+from model.training.loop import Progress, Trainer, TrainingOptions
 from model.training.loss import losses
-from model.training.synthetic.stream import ordered
 from tests.model.network.untrained import SMALL
 
 OPTIONS = TrainingOptions(steps=6, validate_every=3, seed=1)
