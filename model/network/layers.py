@@ -51,7 +51,7 @@ class RowLinear(nn.Linear):
 
     def __getstate__(self) -> dict[str, Any]:
         """The state without the cached weight: the version counter of a copied weight starts anew."""
-        return {name: value for name, value in self.__dict__.items() if name != "_columns"}
+        return {name: value for name, value in self.__dict__.items() if name != "_cache"}
 
     def _transposed_weight(self) -> Tensor:
         """The weight transposed and aligned [in', out'], cached per version: the copy costs as much as a product."""
