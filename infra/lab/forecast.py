@@ -19,7 +19,7 @@ from infra.console.text import parse_duration_s, some
 from infra.lab.defaults import MODELS
 from infra.lab.plots import INK, TRUTH, fan, pyplot, save
 from infra.lab.series import Table, read_series
-from model.evaluation.dataset import Floats, Indicator
+from model.evaluation.rolling import Floats, Indicator
 
 # A forecast of one item as a value, and how it is written: CSV or JSON.
 

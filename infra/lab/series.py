@@ -1,7 +1,7 @@
-"""Telemetry from a CSV or Parquet file, wide or long, onto a regular grid.
+"""Series on a regular grid, read from a wide or long CSV or Parquet file.
 
 Wide: optional `item_id`, `timestamp`, then one column per indicator. Long: `item_id` (optional), `timestamp`,
-`indicator`, `value`. What is absent or empty is missing (NaN); what is wrong is said with its line.
+`indicator`, `value`. Absent and empty cells are missing (NaN). Errors name the line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TIME_NAMES = ("timestamp", "ts_ms", "time", "datetime", "date", "ds", "ts")
 ITEM_NAMES = ("item_id", "workload", "unique_id")
 _LONG_NAMES = ("indicator", "value")
 _MAX_SLOTS = 20_000_000
-_MAX_JITTER = 0.3  # of a step; beyond it, which step a row belongs to is a guess
+_MAX_JITTER = 0.3  # largest distance from the grid in steps; beyond it the step of a row is ambiguous
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """Where things stand in a row."""
+    """Positions of the columns in a row."""
 
     time: int
     item: int | None

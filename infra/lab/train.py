@@ -102,15 +102,15 @@ def _train(
         trainer = _adaptation(data, base, levels, steps, seed, begin)
     else:
         trainer = _synthetic(base, steps, loads, seed, workers, begin)
-    if runs.take_up(trainer, run_folder, identity):
+    if runs.restore_run(trainer, run_folder, identity):
         say(f"going on at step {trainer.step}")
     with _Watch(trainer, run_folder, identity) as watch:
         try:
             trainer.run(watch.saw, None if minutes is None else 60 * minutes)
         except KeyboardInterrupt:
-            runs.put_away(trainer, run_folder, identity)
+            runs.save_run(trainer, run_folder, identity)
             raise HarmonyError(f"Stopped at step {trainer.step}; the same command goes on there.", 130) from None
-    runs.put_away(trainer, run_folder, identity)
+    runs.save_run(trainer, run_folder, identity)
     about = {**identity, "steps": trainer.step, "validation": trainer.best, "history": trainer.history[-50:]}
     # Synthetic telemetry never repeats: the end of the run is its best, and a choice by few batches is noise.
     network = trainer.best_network() if data else trainer.averaged
@@ -140,8 +140,8 @@ def _synthetic(base: str | None, steps: int | None, loads: float, seed: int, wor
 
     from model.network.network import Network
     from model.network.spec import NetworkSpec
+    from model.training.examples import synthetic_stream, synthetic_validation
     from model.training.loop import Trainer, TrainingOptions
-    from model.training.synthetic.stream import synthetic_stream, synthetic_validation
 
     torch.manual_seed(seed)
     network = _network(base) if base else Network(NetworkSpec())
@@ -153,11 +153,11 @@ def _synthetic(base: str | None, steps: int | None, loads: float, seed: int, wor
 
 
 def _adaptation(data: Path, base: str | None, levels: list[str], steps: int | None, seed: int, begin: int) -> Trainer:
-    from model.training.adapt import ADAPT, adaptation
+    from model.training.adapt import ADAPT, start_adaptation
 
     histories = _histories(data, _levels(levels))
     options = replace(ADAPT, seed=seed, steps=steps or ADAPT.steps)
-    return adaptation(_network(base or "shipped"), histories, options, start=begin)
+    return start_adaptation(_network(base or "shipped"), histories, options, start=begin)
 
 
 def _network(weights: str) -> Network:
@@ -246,5 +246,5 @@ class _Watch:
             say(f"step {progress.step} of {progress.steps}: {words}")
             self._spoke = now
         if now - self._saved >= self._every_s:
-            runs.put_away(self._trainer, self._folder, self._identity)
+            runs.save_run(self._trainer, self._folder, self._identity)
             self._saved = now

@@ -1,4 +1,6 @@
-"""Direct multi-step ridge fitted on an item's rows: the strong simple rival of the rolling protocol.
+"""Contestants of the rolling protocol: simple forecasts with joint paths, a direct ridge, and their averages.
+
+The ridge is fitted on the rows of an item.
 
 Per indicator a linear map from the newest lags (and the H rows one season before the targets) to all H steps. The first
 75 % of the rows before the first target fit it; the last 25 % choose penalty, centring and scaling by absolute error,
@@ -12,75 +14,74 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from model.evaluation.dataset import Floats
-from model.evaluation.rolling import Paths, Round, Rows
+from model.evaluation.rolling import Floats, Paths, RollingCase, Rows
 
-# Simple rivals with joint paths: a path takes one residual window for all its steps and indicators.
+# Simple contestants: a path takes one residual window for all its steps and indicators.
 #
-# Each answers a `Round` with paths [O, S, H, N]; what they read ends at the origin.
+# Each takes a `RollingCase` and returns paths [O, S, H, N]; it reads no row behind the origin.
 
 
 _EWMA_WEIGHTS = np.array([0.03, 0.1, 0.25, 0.5, 0.8, 1.0])
 _MAX_SEASONS = 14
 
 
-def last_value(asked: Round) -> Paths:
+def last_value(case: RollingCase) -> Paths:
     """Last value + changes over H steps seen in the context."""
-    x, h = asked.filled, asked.horizon
-    out = empty(asked)
-    for k, origin in enumerate(asked.origins):
-        starts = _drawn(asked, origin, asked.context_start(origin), origin - h)
+    x, h = case.filled, case.horizon
+    out = empty_paths(case)
+    for k, origin in enumerate(case.origins):
+        starts = _draw_rows(case, origin, case.context_start(origin), origin - h)
         out[k] = x[origin] + blocks(x, starts + 1, h) - x[starts][:, None]
     return out
 
 
-def seasonal_naive(asked: Round) -> Paths:
+def seasonal_naive(case: RollingCase) -> Paths:
     """The value one season before + seasonal residual windows of the context; without a season the last value."""
-    x, h, m = asked.filled, asked.horizon, asked.season
+    x, h, m = case.filled, case.horizon, case.season
     if m == 1:
-        return last_value(asked)
+        return last_value(case)
     change = np.zeros_like(x)
     change[m:] = x[m:] - x[:-m]
     steps = np.arange(1, h + 1)
-    out = empty(asked)
-    for k, origin in enumerate(asked.origins):
+    out = empty_paths(case)
+    for k, origin in enumerate(case.origins):
         point = x[origin + steps - m * -(-steps // m)]
-        starts = _drawn(asked, origin, max(m, asked.context_start(origin)), origin + 1 - h)
+        starts = _draw_rows(case, origin, max(m, case.context_start(origin)), origin + 1 - h)
         out[k] = point + blocks(change, starts, h)
     return out
 
 
-def climatology(asked: Round) -> Paths:
+def climatology(case: RollingCase) -> Paths:
     """H-row blocks of the context."""
-    return _past_blocks(asked, asked.task.context_length)
+    return _past_blocks(case, case.task.context_length)
 
 
-def recent_climatology(asked: Round) -> Paths:
+def recent_climatology(case: RollingCase) -> Paths:
     """H-row blocks of the last max(36, 4H) rows."""
-    return _past_blocks(asked, max(36, 4 * asked.horizon))
+    return _past_blocks(case, max(36, 4 * case.horizon))
 
 
-def seasonal_climatology(asked: Round) -> Paths:
+def seasonal_climatology(case: RollingCase) -> Paths:
     """Blocks at the same phase of up to 14 earlier seasons, shifted by up to m/48 rows; `clim` without a season."""
-    x, h, m = asked.filled, asked.horizon, asked.season
+    x, h, m = case.filled, case.horizon, case.season
     if m == 1:
-        return climatology(asked)
+        return climatology(case)
     shifts = np.arange(-(m // 48), m // 48 + 1)
     back = m * np.arange(1, _MAX_SEASONS + 1)
-    out = empty(asked)
-    for k, origin in enumerate(asked.origins):
+    out = empty_paths(case)
+    for k, origin in enumerate(case.origins):
         starts = (origin + 1 - back[:, None] + shifts).ravel()
         starts = starts[(starts >= 0) & (starts + h - 1 <= origin)]
-        out[k] = blocks(x, asked.draws(origin).choice(starts, asked.num_paths), h)
+        out[k] = blocks(x, case.draws(origin).choice(starts, case.num_paths), h)
     return out
 
 
-def ewma(asked: Round) -> Paths:
+def ewma(case: RollingCase) -> Paths:
     """Exponential smoothing, its weight per indicator by the context's error; residual windows by local spread."""
-    out = empty(asked)
-    h = asked.horizon
-    for k, origin in enumerate(asked.origins):
-        x = asked.filled[asked.context_start(origin) : origin + 1]  # [L, N]
+    out = empty_paths(case)
+    h = case.horizon
+    for k, origin in enumerate(case.origins):
+        x = case.filled[case.context_start(origin) : origin + 1]  # [L, N]
         level = smoothed(x, _EWMA_WEIGHTS)  # [L, A, N]
         num = len(x) - h
         error = sum(np.abs(level[:num] - x[step : step + num, None]).mean(0) for step in range(1, h + 1))  # [A, N]
@@ -89,15 +90,15 @@ def ewma(asked: Round) -> Paths:
         spread = rolling_std(x, max(24, h))
         spread = np.maximum(spread, 0.2 * x.std(0))
         spread = np.where(spread > 0, spread, 1.0)
-        starts = asked.draws(origin).integers(0, num, asked.num_paths)
+        starts = case.draws(origin).integers(0, num, case.num_paths)
         residual = (blocks(x, starts + 1, h) - chosen[starts][:, None]) / spread[starts][:, None]
         out[k] = chosen[-1] + residual * spread[-1]
     return out
 
 
-def empty(asked: Round) -> Paths:
-    """Room for the answer, [O, S, H, N]."""
-    shape = (len(asked.origins), asked.num_paths, asked.horizon, asked.filled.shape[1])
+def empty_paths(case: RollingCase) -> Paths:
+    """Uninitialised paths [O, S, H, N]."""
+    shape = (len(case.origins), case.num_paths, case.horizon, case.filled.shape[1])
     return np.empty(shape, dtype=np.float32)
 
 
@@ -130,17 +131,17 @@ def rolling_std(x: Floats, window: int) -> Floats:
     return std
 
 
-def _past_blocks(asked: Round, rows: int) -> Paths:
-    out = empty(asked)
-    for k, origin in enumerate(asked.origins):
-        first = max(asked.context_start(origin), origin + 1 - rows)
-        out[k] = blocks(asked.filled, _drawn(asked, origin, first, origin + 1 - asked.horizon), asked.horizon)
+def _past_blocks(case: RollingCase, rows: int) -> Paths:
+    out = empty_paths(case)
+    for k, origin in enumerate(case.origins):
+        first = max(case.context_start(origin), origin + 1 - rows)
+        out[k] = blocks(case.filled, _draw_rows(case, origin, first, origin + 1 - case.horizon), case.horizon)
     return out
 
 
-def _drawn(asked: Round, origin: int, first: int, last: int) -> Rows:
+def _draw_rows(case: RollingCase, origin: int, first: int, last: int) -> Rows:
     """Rows drawn evenly from first..last, one per path."""
-    return asked.draws(origin).integers(first, last, asked.num_paths, endpoint=True)
+    return case.draws(origin).integers(first, last, case.num_paths, endpoint=True)
 
 
 _PENALTIES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)  # as shares of the features' mean energy
@@ -170,59 +171,59 @@ class _Windows:
         return (np.concatenate((self.lags, self.season), axis=1) - self.centre()) / self.scale()
 
 
-def ridge(asked: Round) -> Paths:
+def ridge(case: RollingCase) -> Paths:
     """Joint paths of the ridge; on the zero-shot track it is refitted at four points of the rows already seen."""
-    out = empty(asked)
-    points = [asked.first_target]
-    if asked.track == "zeroshot":
-        points = np.linspace(asked.first_target, asked.item.num_rows, _REFITS, endpoint=False).astype(int).tolist()
+    out = empty_paths(case)
+    points = [case.first_target]
+    if case.track == "zeroshot":
+        points = np.linspace(case.first_target, case.item.num_rows, _REFITS, endpoint=False).astype(int).tolist()
     for k, point in enumerate(points):
-        after = points[k + 1] if k + 1 < len(points) else asked.item.num_rows
-        rows = np.flatnonzero((asked.origins + 1 >= point) & (asked.origins + 1 < after))
+        after = points[k + 1] if k + 1 < len(points) else case.item.num_rows
+        rows = np.flatnonzero((case.origins + 1 >= point) & (case.origins + 1 < after))
         if len(rows):
-            out[rows] = _fit_and_answer(asked, point, asked.origins[rows])
+            out[rows] = _fit_and_forecast(case, point, case.origins[rows])
     return out
 
 
-def _fit_and_answer(asked: Round, fit_end: int, origins: Rows) -> Paths:
-    """Fit on the rows before `fit_end`, answer for `origins`: [O, S, H, N]."""
-    h, n = asked.horizon, asked.filled.shape[1]
+def _fit_and_forecast(case: RollingCase, fit_end: int, origins: Rows) -> Paths:
+    """Paths [O, S, H, N] at `origins` of a ridge fitted on the rows before `fit_end`."""
+    h, n = case.horizon, case.filled.shape[1]
     order = min(96 if fit_end > 3000 else 48, max(4, (fit_end - h) // 4))
-    season = asked.season if asked.season > 1 and fit_end >= 2 * asked.season + h else 1
+    season = case.season if case.season > 1 and fit_end >= 2 * case.season + h else 1
     first = max(order - 1, season - 1 if season > 1 else 0)
     split = round(0.75 * fit_end)
     fit = np.arange(first, split - h)
-    held = np.arange(max(first, split - 1), fit_end - h)
-    if len(held) > 3000:
-        held = held[np.linspace(0, len(held) - 1, 3000).astype(int)]
+    holdout = np.arange(max(first, split - 1), fit_end - h)
+    if len(holdout) > 3000:
+        holdout = holdout[np.linspace(0, len(holdout) - 1, 3000).astype(int)]
     points, residuals, units = [], [], []
     for j in range(n):
-        x = asked.filled[:, j]
-        held_point, point = _best_fit(x, fit, held, origins, order, season, h)
-        residual = x[held[:, None] + np.arange(1, h + 1)] - held_point  # [R, H]
-        held_unit, unit = _best_unit(x, residual, held, origins, order)
+        x = case.filled[:, j]
+        holdout_point, point = _best_fit(x, fit, holdout, origins, order, season, h)
+        residual = x[holdout[:, None] + np.arange(1, h + 1)] - holdout_point  # [R, H]
+        holdout_unit, unit = _best_unit(x, residual, holdout, origins, order)
         points.append(point)
-        residuals.append(residual / held_unit[:, None])
+        residuals.append(residual / holdout_unit[:, None])
         units.append(unit)
     point, residual, unit = np.stack(points, -1), np.stack(residuals, -1), np.stack(units, -1)
-    observed = np.isfinite(asked.item.values)
-    whole = observed[held[:, None] + np.arange(1, h + 1)].all((1, 2))
-    usable = np.flatnonzero(whole) if whole.sum() >= 24 else np.arange(len(held))
-    paths = np.empty((len(origins), asked.num_paths, h, n), dtype=np.float32)
+    observed = np.isfinite(case.item.values)
+    whole = observed[holdout[:, None] + np.arange(1, h + 1)].all((1, 2))
+    usable = np.flatnonzero(whole) if whole.sum() >= 24 else np.arange(len(holdout))
+    paths = np.empty((len(origins), case.num_paths, h, n), dtype=np.float32)
     for k, origin in enumerate(origins):
-        drawn = usable[asked.draws(int(origin)).integers(0, len(usable), asked.num_paths)]
+        drawn = usable[case.draws(int(origin)).integers(0, len(usable), case.num_paths)]
         paths[k] = point[k] + residual[drawn] * unit[k]
     return paths
 
 
 def _best_fit(
-    x: Floats, fit: Rows, held: Rows, origins: Rows, order: int, season: int, horizon: int
+    x: Floats, fit: Rows, holdout: Rows, origins: Rows, order: int, season: int, horizon: int
 ) -> tuple[Floats, Floats]:
-    """Point forecasts [R, H] for the held-out origins and for those asked, by the best of the variants."""
+    """Point forecasts [R, H] at the held-out origins and at `origins`, by the best of the variants."""
     steps = np.arange(1, horizon + 1)
     best: tuple[float, Floats, Floats] | None = None
-    truth = x[held[:, None] + steps]
-    std = float(x[: int(held[-1]) + 1].std())
+    truth = x[holdout[:, None] + steps]
+    std = float(x[: int(holdout[-1]) + 1].std())
     floor = 0.2 * std if std > 0 else 1.0
     for newest_is_centre in (False, True):
         for scaled in (False, True):
@@ -236,7 +237,7 @@ def _best_fit(
                     scaled,
                     floor,
                 )
-                for rows in (fit, held, origins)
+                for rows in (fit, holdout, origins)
             )
             features = known.features()
             ahead = (x[fit[:, None] + steps] - known.centre()) / known.scale()
@@ -250,14 +251,14 @@ def _best_fit(
                 guess = seen.centre() + (seen.features() @ coefficients) * seen.scale()
                 error = float(np.abs(guess - truth).mean())
                 if best is None or error < best[0]:
-                    answer = query.centre() + (query.features() @ coefficients) * query.scale()
-                    best = error, guess, answer
+                    forecast = query.centre() + (query.features() @ coefficients) * query.scale()
+                    best = error, guess, forecast
     assert best is not None
     return best[1], best[2]
 
 
-def _best_unit(x: Floats, residual: Floats, held: Rows, origins: Rows, order: int) -> tuple[Floats, Floats]:
-    """The scale of the residuals at the held-out origins and at those asked: most likely under a Laplace law."""
+def _best_unit(x: Floats, residual: Floats, holdout: Rows, origins: Rows, order: int) -> tuple[Floats, Floats]:
+    """Scales of the residuals at the held-out origins and at `origins`: the most likely under a Laplace law."""
     column = x[:, None]
     move = np.abs(np.diff(x, prepend=x[0]))[:, None]
     sums = np.concatenate(([0.0], move[:, 0].cumsum()))
@@ -277,15 +278,15 @@ def _best_unit(x: Floats, residual: Floats, held: Rows, origins: Rows, order: in
         mean_move(12),
         mean_move(48),
     ):
-        floor = 0.1 * unit[held].mean()
-        at_held, at_origins = np.maximum(unit[held], floor), np.maximum(unit[origins], floor)
+        floor = 0.1 * unit[holdout].mean()
+        at_holdout, at_origins = np.maximum(unit[holdout], floor), np.maximum(unit[origins], floor)
         if not floor > 0:
             continue
-        ratio = size / at_held[:, None]
+        ratio = size / at_holdout[:, None]
         spread = np.maximum(ratio.mean(0), 1e-300)  # per step
-        loss = float(np.log(spread).mean() + np.log(at_held).mean())
+        loss = float(np.log(spread).mean() + np.log(at_holdout).mean())
         if best is None or loss < best[0]:
-            best = loss, at_held, at_origins
+            best = loss, at_holdout, at_origins
     assert best is not None  # the constant scale always serves
     return best[1], best[2]
 
@@ -293,7 +294,7 @@ def _best_unit(x: Floats, residual: Floats, held: Rows, origins: Rows, order: in
 # Averages of contestants, quantile by quantile, ordered like the ridge's paths so that they stay joint.
 
 
-Contestant = Callable[[Round], Paths]
+Contestant = Callable[[RollingCase], Paths]
 
 
 def quantile_average(members: Sequence[str], seasonal: str | None = None, order_of: str = "ridge") -> Contestant:
@@ -304,14 +305,14 @@ def quantile_average(members: Sequence[str], seasonal: str | None = None, order_
         order_of: the contestant whose ranks order the sample of every step and indicator.
     """
 
-    def answer(asked: Round) -> Paths:
+    def forecast(case: RollingCase) -> Paths:
         names = list(members)
-        if seasonal is not None and asked.season > 1 and 6 * asked.horizon >= asked.season:
+        if seasonal is not None and case.season > 1 and 6 * case.horizon >= case.season:
             names.append(seasonal)
-        mean = np.mean([np.sort(asked.ask(name), axis=1) for name in names], axis=0)
-        return reorder(mean, asked.ask(order_of))
+        mean = np.mean([np.sort(case.forecast_of(name), axis=1) for name in names], axis=0)
+        return reorder(mean, case.forecast_of(order_of))
 
-    return answer
+    return forecast
 
 
 def reorder(ordered: Paths, like: Paths) -> Paths:

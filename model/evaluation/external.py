@@ -1,8 +1,7 @@
 """Public foundation models as contestants (extra `foundation`): Chronos, TiRex, TimesFM.
 
-They forecast quantiles of one series at a time. Their samples are read off the quantiles (exponential tails beyond
-the outer ones) and ordered like the ridge's paths. Where package or weights cannot be had, the contestant is reported
-as not run; nothing is guessed in its place.
+They forecast quantiles of one series at a time. Samples are read off the quantiles, with exponential tails beyond the
+outer ones, and ordered like the ridge's paths. Without package or weights a contestant is reported as not run.
 """
 
 from __future__ import annotations
@@ -14,9 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from model.evaluation.contestants import empty, reorder
-from model.evaluation.dataset import Floats, NotRun, Task
-from model.evaluation.rolling import Paths, Round, Rows, thinned
+from model.evaluation.contestants import empty_paths, reorder
+from model.evaluation.rolling import Floats, NotRunnable, Paths, RollingCase, Rows, Task, thinned
 
 FOUNDATION_MODELS = {
     "chronos": "amazon/chronos-bolt-small",
@@ -29,23 +27,23 @@ _MAX_CONTEXT = 2048
 Quantiles = Callable[[Floats, int], Floats]
 
 
-def foundation_contestant(name: str) -> Callable[[Round], Paths]:
+def foundation_contestant(name: str) -> Callable[[RollingCase], Paths]:
     """The contestant of that name, its weights loaded.
 
     Raises:
-        NotRun: the package is not installed or the weights cannot be had.
+        NotRunnable: the package is not installed or the weights cannot be had.
     """
     quantiles = _LOADERS[name](FOUNDATION_MODELS[name])
 
-    def answer(asked: Round) -> Paths:
-        out = empty(asked)
-        for k, origin in enumerate(asked.origins):
-            first = max(asked.context_start(int(origin)), int(origin) + 1 - _MAX_CONTEXT)
-            x = asked.filled[first : int(origin) + 1].T  # [N, L]
-            out[k] = samples_of_quantiles(quantiles(x, asked.horizon), asked.num_paths)
-        return reorder(np.sort(out, axis=1), asked.ask("ridge"))
+    def forecast(case: RollingCase) -> Paths:
+        out = empty_paths(case)
+        for k, origin in enumerate(case.origins):
+            first = max(case.context_start(int(origin)), int(origin) + 1 - _MAX_CONTEXT)
+            x = case.filled[first : int(origin) + 1].T  # [N, L]
+            out[k] = samples_of_quantiles(quantiles(x, case.horizon), case.num_paths)
+        return reorder(np.sort(out, axis=1), case.forecast_of("ridge"))
 
-    return answer
+    return forecast
 
 
 def samples_of_quantiles(quantiles: Floats, num: int) -> NDArray[np.float32]:
@@ -77,14 +75,14 @@ def _chronos(weights: str) -> Quantiles:
         import torch
         from chronos import BaseChronosPipeline
     except ImportError:
-        raise NotRun("chronos-forecasting is not installed: install the extra `foundation`") from None
+        raise NotRunnable("chronos-forecasting is not installed: install the extra `foundation`") from None
     pipeline = _loaded(lambda: BaseChronosPipeline.from_pretrained(weights, device_map="cpu"), weights)
 
     def quantiles(x: Floats, horizon: int) -> Floats:
-        answer, _ = pipeline.predict_quantiles(
+        forecast, _ = pipeline.predict_quantiles(
             torch.from_numpy(x).float(), prediction_length=horizon, quantile_levels=_LEVELS.tolist()
         )
-        return np.asarray(answer, dtype=np.float64)
+        return np.asarray(forecast, dtype=np.float64)
 
     return quantiles
 
@@ -94,12 +92,12 @@ def _tirex(weights: str) -> Quantiles:
         import torch
         from tirex import load_model
     except ImportError:
-        raise NotRun("tirex-ts is not installed: install the extra `foundation`") from None
+        raise NotRunnable("tirex-ts is not installed: install the extra `foundation`") from None
     model = _loaded(lambda: load_model(weights, device="cpu"), weights)
 
     def quantiles(x: Floats, horizon: int) -> Floats:
-        answer, _ = model.forecast(context=torch.from_numpy(x).float(), prediction_length=horizon)
-        return np.asarray(answer, dtype=np.float64)
+        forecast, _ = model.forecast(context=torch.from_numpy(x).float(), prediction_length=horizon)
+        return np.asarray(forecast, dtype=np.float64)
 
     return quantiles
 
@@ -108,13 +106,13 @@ def _timesfm(weights: str) -> Quantiles:
     try:
         import timesfm
     except ImportError:
-        raise NotRun("timesfm is not installed: install the extra `foundation`") from None
+        raise NotRunnable("timesfm is not installed: install the extra `foundation`") from None
     model = _loaded(lambda: timesfm.TimesFM_2p5_200M_torch.from_pretrained(weights), weights)
     model.compile(timesfm.ForecastConfig(max_context=_MAX_CONTEXT, max_horizon=128, use_continuous_quantile_head=True))
 
     def quantiles(x: Floats, horizon: int) -> Floats:
-        _, answer = model.forecast(horizon=horizon, inputs=list(x.astype(np.float32)))
-        return np.asarray(answer, dtype=np.float64)[..., 1:]  # the first is the mean
+        _, forecast = model.forecast(horizon=horizon, inputs=list(x.astype(np.float32)))
+        return np.asarray(forecast, dtype=np.float64)[..., 1:]  # the first is the mean
 
     return quantiles
 
@@ -126,7 +124,7 @@ def _loaded(load: Callable[[], Any], weights: str) -> Any:
     try:
         return load()
     except Exception as error:  # noqa: BLE001 - no network, no file, no licence accepted: each hub has errors of its own
-        raise NotRun(f"the weights {weights} cannot be had here ({type(error).__name__})") from None
+        raise NotRunnable(f"the weights {weights} cannot be had here ({type(error).__name__})") from None
 
 
 # Classical forecasters from statsforecast (extra `rivals`): AutoETS, AutoARIMA, optimised Theta, MSTL.
@@ -141,16 +139,16 @@ _FIT_ROWS = 300
 _Z_80 = 1.2815515655446004
 
 
-def statistical_contestant(name: str) -> Callable[[Round], Paths]:
+def statistical_contestant(name: str) -> Callable[[RollingCase], Paths]:
     """The contestant of that name.
 
     Raises:
-        NotRun: statsforecast is not installed.
+        NotRunnable: statsforecast is not installed.
     """
     try:
         import statsforecast.models as library
     except ImportError:
-        raise NotRun("statsforecast is not installed: install the extra `rivals`") from None
+        raise NotRunnable("statsforecast is not installed: install the extra `rivals`") from None
 
     def model(season: int) -> Any:
         if name == "AutoETS":
@@ -162,22 +160,22 @@ def statistical_contestant(name: str) -> Callable[[Round], Paths]:
         trend = library.AutoETS(model="ZAN")
         return library.MSTL(season_length=season, trend_forecaster=trend) if season > 1 else trend
 
-    def answer(asked: Round) -> Paths:
-        out = empty(asked)
-        levels = (np.arange(asked.num_paths) + 0.5) / asked.num_paths
+    def forecast(case: RollingCase) -> Paths:
+        out = empty_paths(case)
+        levels = (np.arange(case.num_paths) + 0.5) / case.num_paths
         normal = _normal_quantiles(levels)
-        seasonal = name == "MSTL" and asked.season > 1
-        for k, origin in enumerate(asked.origins):
-            rows = max(_FIT_ROWS, 2 * asked.season + 10) if seasonal else _FIT_ROWS
-            x = asked.filled[max(asked.context_start(int(origin)), int(origin) + 1 - rows) : int(origin) + 1]
+        seasonal = name == "MSTL" and case.season > 1
+        for k, origin in enumerate(case.origins):
+            rows = max(_FIT_ROWS, 2 * case.season + 10) if seasonal else _FIT_ROWS
+            x = case.filled[max(case.context_start(int(origin)), int(origin) + 1 - rows) : int(origin) + 1]
             for j in range(x.shape[1]):
-                mean, sigma = _forecast(model(asked.season), x[:, j], asked.horizon)
+                mean, sigma = _forecast(model(case.season), x[:, j], case.horizon)
                 low, high = x[:, j].min(), x[:, j].max()
                 sample = mean + sigma * normal[:, None]  # [S, H]
                 out[k, :, :, j] = np.clip(sample, low - (high - low), high + (high - low))
-        return reorder(np.sort(out, axis=1), asked.ask("ridge"))
+        return reorder(np.sort(out, axis=1), case.forecast_of("ridge"))
 
-    return answer
+    return forecast
 
 
 def subset_horizon(task: Task) -> int:

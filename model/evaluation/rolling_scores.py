@@ -1,4 +1,9 @@
-"""What the rolling protocol measures, kept per cell so that every table and interval can be read off it later."""
+"""Scores of the rolling protocol per cell, from which every table and interval is computed.
+
+Letters of shapes: R origins, H steps, N indicators, C coverage levels, K peak levels, O origins of one item, S paths.
+Source of the scaled errors: R. Hyndman, A. Koehler, "Another look at measures of forecast accuracy", International
+Journal of Forecasting 2006.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from model.contract import quantiles_of_paths
-from model.evaluation.dataset import Floats
-from model.evaluation.rolling import Paths, Round, item_scales
+from model.evaluation.rolling import Floats, Paths, RollingCase, item_scales
 from model.evaluation.scores import (
     COVERAGES,
     central_intervals,
@@ -69,30 +73,30 @@ class Cells:
         return len(self.item)
 
 
-def score_round(asked: Round, paths: Paths, item: int) -> Cells:
+def score_case(case: RollingCase, paths: Paths, item: int) -> Cells:
     """Score the joint paths [O, S, H, N] of one item."""
-    season = asked.season
-    std, difference, magnitude = item_scales(asked.item.values, season)
-    y = asked.targets()
+    season = case.season
+    std, difference, magnitude = item_scales(case.item.values, season)
+    y = case.targets()
     scored = np.isfinite(y) & np.isfinite(std)
     truth = torch.from_numpy(np.where(scored, y, 0.0))
     sample = torch.from_numpy(paths).to(torch.float64).permute(0, 2, 3, 1).contiguous()  # [O, H, N, S]
     ordered = sample.sort(dim=-1).values
     levels = torch.tensor(WQL_LEVELS, dtype=torch.float64)
     quantiles = quantiles_of_paths(ordered, levels)
-    unit = np.where(magnitude > 0, magnitude, 1.0) if asked.task.mixed_units else np.ones_like(magnitude)
+    unit = np.where(magnitude > 0, magnitude, 1.0) if case.task.mixed_units else np.ones_like(magnitude)
     inside, width = central_intervals(ordered, truth)
 
     def cells(values: torch.Tensor | Floats, per: Floats | float = 1.0) -> Floats:
         return np.where(scored, np.asarray(values) / per, np.nan)
 
     peak, exceeded = _peaks(paths, y, scored, std)
-    rows = asked.filled[asked.origins]
-    past = asked.filled[np.maximum(asked.origins - max(1, asked.horizon // 2), 0)]
-    below = np.stack([(asked.filled < row).mean(0) for row in rows])
+    rows = case.filled[case.origins]
+    past = case.filled[np.maximum(case.origins - max(1, case.horizon // 2), 0)]
+    below = np.stack([(case.filled < row).mean(0) for row in rows])
     median = quantiles[..., len(WQL_LEVELS) // 2]
     return Cells(
-        item=np.full(len(asked.origins), item, dtype=np.int64),
+        item=np.full(len(case.origins), item, dtype=np.int64),
         wql=cells((2 * pinball(quantiles, levels, truth)).mean(-1), unit),
         magnitude=cells(truth.abs(), unit),
         crps=cells(crps_of_paths(ordered, truth), std),
@@ -150,7 +154,7 @@ def _peaks(paths: Paths, y: Floats, scored: NDArray[np.bool_], std: Floats) -> t
     return loss.transpose(2, 0, 1), above.transpose(2, 0, 1)
 
 
-# Figures of the rolling protocol read off the cells: per task and prediction length, ratios, and over all pairs.
+# Figures of the rolling protocol: per task and prediction length, relative to a reference, and over all pairs.
 
 
 RATIO_LIMITS = (0.01, 100.0)
@@ -250,3 +254,78 @@ def headline(cells: Mapping[Pair, Cells], reference: Mapping[Pair, Cells]) -> He
         num_pairs=len(reference),
         num_forecast=len(forecast),
     )
+
+
+# Bootstrap intervals of the figures: origins resampled in blocks within items, tasks for figures over all pairs.
+#
+# The moving-block bootstrap with percentile intervals. Source: H. Künsch, "The jackknife and the bootstrap for general
+# stationary observations", Annals of Statistics 1989.
+
+
+_BLOCK = 5  # neighbouring origins overlap in their targets; a block keeps them together
+
+
+def resampled_rows(item: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+    """Origins drawn with repetition: items first, then blocks of neighbouring origins in each.
+
+    Args:
+        item: [R] number of the item of each origin, the origins of an item in order.
+    """
+    items = np.unique(item)
+    drawn = items if len(items) == 1 else rng.choice(items, len(items))
+    parts = []
+    for number in drawn:
+        rows = np.flatnonzero(item == number)
+        block = min(_BLOCK, len(rows))
+        starts = rng.integers(0, len(rows) - block + 1, -(-len(rows) // block))
+        parts.append(rows[(starts[:, None] + np.arange(block)).ravel()[: len(rows)]])
+    return np.concatenate(parts)
+
+
+def relative_interval(
+    cells: Cells, reference: Cells, metric: str, *, draws: int, seed: int, level: float = 0.9
+) -> tuple[float, float]:
+    """Percentile interval of a relative metric on one pair; contestant and reference share the draws."""
+    values = _draws(cells, reference, metric, draws, np.random.default_rng(seed))
+    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def pooled_interval(
+    cells: Mapping[Pair, Cells],
+    reference: Mapping[Pair, Cells],
+    metric: str,
+    *,
+    draws: int,
+    seed: int,
+    level: float = 0.9,
+) -> tuple[float, float]:
+    """Interval of the geometric mean over all pairs: tasks are resampled with all their pairs, origins within them."""
+    rng = np.random.default_rng(seed)
+    tasks = sorted({task for task, _ in reference})
+    logs: dict[str, NDArray[np.float64]] = {}
+    counts = {task: sum(pair[0] == task for pair in reference) for task in tasks}
+    for task in tasks:
+        total = np.zeros(draws)
+        for pair in reference:
+            if pair[0] == task and pair in cells:
+                total += np.log(_draws(cells[pair], reference[pair], metric, draws, rng))
+        logs[task] = total
+    means = np.empty(draws)
+    for k in range(draws):
+        drawn = rng.choice(len(tasks), len(tasks))
+        means[k] = sum(logs[tasks[t]][k] for t in drawn) / sum(counts[tasks[t]] for t in drawn)
+    low, high = np.exp(np.quantile(means, [(1 - level) / 2, (1 + level) / 2]))
+    return float(low), float(high)
+
+
+def mean_interval(values: NDArray[np.float64], *, draws: int, seed: int, level: float = 0.9) -> tuple[float, float]:
+    """Percentile interval of the mean of a few figures, such as one per container."""
+    rng = np.random.default_rng(seed)
+    means = values[rng.integers(0, len(values), (draws, len(values)))].mean(1)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def _draws(cells: Cells, reference: Cells, metric: str, draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    return np.array([relative(cells, reference, metric, resampled_rows(reference.item, rng)) for _ in range(draws)])

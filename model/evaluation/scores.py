@@ -1,4 +1,7 @@
-"""Scores of probabilistic forecasts: CRPS, energy score, coverage, pinball loss, probability integral."""
+"""Scores of probabilistic forecasts: CRPS, energy score, coverage, pinball loss, probability integral transform.
+
+Letters of shapes: S sample paths, Q quantiles, C coverage levels, D dimensions.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,11 @@ COVERAGES = (0.5, 0.8, 0.9, 0.98)
 def crps_of_paths(paths: Tensor, y: Tensor) -> Tensor:
     """Continuous ranked probability score of the empirical law of the paths.
 
-    (1/S) sum |x_j - y| - (1/(2 S^2)) sum sum |x_j - x_k|, the second sum read off the sorted sample.
+    (1/S) sum |x_j - y| - (1/(2 S^2)) sum sum |x_j - x_k|, the second sum read off the sorted sample. Source: T.
+    Gneiting, A. Raftery, "Strictly proper scoring rules, prediction, and estimation", JASA 2007.
+
+    >>> crps_of_paths(torch.tensor([0.0, 2.0]), torch.tensor(1.0)).item()
+    0.5
 
     Args:
         paths: [..., S].
@@ -49,6 +56,11 @@ def central_intervals(paths: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 def pinball(quantiles: Tensor, levels: Tensor, y: Tensor) -> Tensor:
     """Pinball loss max(q (y - f), (q - 1)(y - f)) of each quantile.
 
+    Source: R. Koenker, G. Bassett, "Regression quantiles", Econometrica 1978.
+
+    >>> pinball(torch.tensor([1.0]), torch.tensor([0.5]), torch.tensor(2.0)).item()
+    0.5
+
     Args:
         quantiles: [..., Q].
         levels: [Q] in (0, 1).
@@ -63,10 +75,13 @@ def pinball(quantiles: Tensor, levels: Tensor, y: Tensor) -> Tensor:
 
 
 def energy_score(paths: Tensor, y: Tensor) -> Tensor:
-    """Energy score of the joint law of the paths: CRPS with the distance of vectors in the place of |.|.
+    """Energy score of the joint law of the paths: the CRPS with the distance of vectors in place of |.|.
 
     (1/S) sum ||x_j - y|| - (1/(2 S^2)) sum sum ||x_j - x_k||. Source: T. Gneiting, A. Raftery, "Strictly proper
     scoring rules, prediction, and estimation", JASA 2007.
+
+    >>> energy_score(torch.tensor([[0.0, 0.0], [2.0, 0.0]]), torch.tensor([1.0, 0.0])).item()
+    0.5
 
     Args:
         paths: [..., S, D].
@@ -83,9 +98,10 @@ def energy_score(paths: Tensor, y: Tensor) -> Tensor:
 
 
 def probability_integral(paths: Tensor, y: Tensor) -> Tensor:
-    """Where the outcome falls among the paths: uniform on (0, 1) when they are calibrated.
+    """Probability integral transform: the rank of the outcome among the paths, uniform on (0, 1) when calibrated.
 
-    Ties count half, so that an atom in the law gives its middle and a constant series gives 1/2.
+    Ties count half, so that an atom in the law gives its middle and a constant series gives 1/2. Source: A. Dawid,
+    "Present position and potential developments: the prequential approach", JRSS A 1984.
 
     Args:
         paths: [..., S].

@@ -13,9 +13,8 @@ import numpy as np
 import torch
 
 from model.contract import COARSE_ROWS, COARSE_STEP_MS, ContextBatch, Forecaster
-from model.evaluation.dataset import Floats, Indicator, Task
-from model.evaluation.fisher import NUM_SAMPLES, Answer, Asked, indicator_levels
-from model.evaluation.rolling import Paths, Round, Rows
+from model.evaluation.fisher import NUM_SAMPLES, FisherCase, FisherForecast, indicator_levels
+from model.evaluation.rolling import Floats, Indicator, Paths, RollingCase, Rows, Task
 from model.network.network import Network
 from model.training.adapt import FleetOptions, TooShortError, adapt, adapt_head, adapt_together, fleet_rows
 from model.training.examples import History
@@ -35,7 +34,7 @@ def context_batch(
     fine_rows: int,
     context_rows: int,
 ) -> ContextBatch:
-    """What a forecaster of the contract is told at each origin.
+    """The batch that a forecaster of the contract reads at each origin.
 
     Args:
         values: [T, N], NaN where missing; row k covers `[start + k step, start + (k + 1) step)`.
@@ -86,57 +85,57 @@ def _coarse(values: Floats, origins: Rows, ends: Rows, start_ts_ms: int, step_ms
     return np.where(whole[..., None] & (count > 0), mean, np.nan)
 
 
-def rolling_contestant(forecaster: Forecaster, fine_rows: int = 128) -> Callable[[Round], Paths]:
+def rolling_contestant(forecaster: Forecaster, fine_rows: int = 128) -> Callable[[RollingCase], Paths]:
     """A forecaster in the rolling protocol.
 
     Raises:
         ValueError: (from the contestant) the horizon is beyond the forecaster's, or it refuses the batch.
     """
 
-    def answer(asked: Round) -> Paths:
+    def forecast(case: RollingCase) -> Paths:
         parts = []
-        for first in range(0, len(asked.origins), _BATCH_ROWS):
+        for first in range(0, len(case.origins), _BATCH_ROWS):
             batch = context_batch(
-                asked.item.values,
-                asked.origins[first : first + _BATCH_ROWS],
-                item_id=asked.item.item_id,
-                start_ts_ms=asked.item.start_ts_ms,
-                step_ms=round(1000 * asked.task.step_s),
-                indicators=asked.task.indicators,
+                case.item.values,
+                case.origins[first : first + _BATCH_ROWS],
+                item_id=case.item.item_id,
+                start_ts_ms=case.item.start_ts_ms,
+                step_ms=round(1000 * case.task.step_s),
+                indicators=case.task.indicators,
                 fine_rows=fine_rows,
-                context_rows=asked.task.context_length,
+                context_rows=case.task.context_length,
             )
-            parts.append(forecaster.forecast(batch, asked.horizon, asked.num_paths).paths.cpu().numpy())
+            parts.append(forecaster.forecast(batch, case.horizon, case.num_paths).paths.cpu().numpy())
         if not parts:
-            return np.empty((0, asked.num_paths, asked.horizon, asked.filled.shape[1]), dtype=np.float32)
+            return np.empty((0, case.num_paths, case.horizon, case.filled.shape[1]), dtype=np.float32)
         return np.concatenate(parts)
 
-    return answer
+    return forecast
 
 
-def fisher_contestant(forecaster: Forecaster) -> Callable[[Asked], Answer]:
+def fisher_contestant(forecaster: Forecaster) -> Callable[[FisherCase], FisherForecast]:
     """A forecaster in the Fisher protocol: the context is the L rows of the window, fine and coarse alike."""
 
-    def answer(asked: Asked) -> Answer:
-        levels = indicator_levels(asked.names)
-        indicators = [Indicator(name, level=level) for name, level in zip(asked.names, levels, strict=True)]
-        samples = np.empty((len(asked.test), NUM_SAMPLES, len(indicators)))
-        for first in range(0, len(asked.test), _BATCH_ROWS):
-            targets = asked.test[first : first + _BATCH_ROWS]
+    def forecast(case: FisherCase) -> FisherForecast:
+        levels = indicator_levels(case.names)
+        indicators = [Indicator(name, level=level) for name, level in zip(case.names, levels, strict=True)]
+        samples = np.empty((len(case.test), NUM_SAMPLES, len(indicators)))
+        for first in range(0, len(case.test), _BATCH_ROWS):
+            targets = case.test[first : first + _BATCH_ROWS]
             batch = context_batch(
-                asked.scaled,
+                case.scaled,
                 targets - 1,
-                item_id=asked.name,
-                start_ts_ms=asked.start_ts_ms,
+                item_id=case.name,
+                start_ts_ms=case.start_ts_ms,
                 step_ms=COARSE_STEP_MS,
                 indicators=indicators,
-                fine_rows=asked.length,
-                context_rows=asked.length,
+                fine_rows=case.length,
+                context_rows=case.length,
             )
             samples[first : first + len(targets)] = forecaster.forecast(batch, 1, NUM_SAMPLES).paths[:, :, 0].cpu()
-        return Answer(samples.mean(1), samples)
+        return FisherForecast(samples.mean(1), samples)
 
-    return answer
+    return forecast
 
 
 # The network adapted to the rows before the test part: a contestant of Fisher, and of the rolling protocol, local.
@@ -164,16 +163,14 @@ def histories(task: Task) -> list[History]:
     ]
 
 
-class Adapted:
-    """A network adapted once to each task, or to all containers and then its head to each of them.
+class AdaptedNetworks:
+    """A network adapted once to each task, or to all containers and then with its head to each of them.
 
-    Train rows teach, validation rows judge (and then teach the heads, for as long as they found best), test rows are
-    unseen.
-
-    Contestants that serve it in different ways share what was learned; the time is the first one's.
+    Train rows train. Validation rows set the number of updates; the heads are then trained on both. Test rows are never
+    read. Contestants that serve the network in different ways share the adapted networks.
 
     Args:
-        network: what adaptation starts from; not changed.
+        network: start of the adaptation; not changed.
         fine_rows: rows of context in the rolling protocol, the same for learning and forecasting.
         options: of learning for the rolling protocol.
         one_step: of learning for Fisher's.
@@ -193,39 +190,39 @@ class Adapted:
         self._tasks: dict[str, Network] = {}
         self._containers: dict[tuple[str, int], Network] = {}
 
-    def rolling_contestant(self, serve: Serve) -> Callable[[Round], Paths]:
+    def rolling_contestant(self, serve: Serve) -> Callable[[RollingCase], Paths]:
         """Forecasts of the network adapted to the round's task; `serve` makes a forecaster of a network.
 
         On track zeroshot, where nothing may be fitted, and where a task is too short, the network stays as it was.
         """
-        made: dict[str, Callable[[Round], Paths]] = {}
+        contestants: dict[str, Callable[[RollingCase], Paths]] = {}
 
-        def answer(asked: Round) -> Paths:
-            task = asked.task.name
-            if task not in made:
-                made[task] = rolling_contestant(serve(self._of_task(asked)), self._fine_rows)
-            return made[task](asked)
+        def forecast(case: RollingCase) -> Paths:
+            task = case.task.name
+            if task not in contestants:
+                contestants[task] = rolling_contestant(serve(self._task_network(case)), self._fine_rows)
+            return contestants[task](case)
 
-        return answer
+        return forecast
 
-    def fisher_contestant(self, serve: Serve) -> Callable[[Asked], Answer]:
+    def fisher_contestant(self, serve: Serve) -> Callable[[FisherCase], FisherForecast]:
         """Forecasts of the network adapted to the containers of the run at this input length, and to this one."""
 
-        def answer(asked: Asked) -> Answer:
-            return fisher_contestant(serve(self._of_container(asked)))(asked)
+        def forecast(case: FisherCase) -> FisherForecast:
+            return fisher_contestant(serve(self._container_network(case)))(case)
 
-        return answer
+        return forecast
 
-    def _of_task(self, asked: Round) -> Network:
-        name = asked.task.name
+    def _task_network(self, case: RollingCase) -> Network:
+        name = case.task.name
         if name not in self._tasks:
-            # A copy: whoever serves a network freezes it, and the next adaptation could not learn.
-            self._tasks[name] = self._learned(asked) or copy.deepcopy(self._network)
+            # A copy: serving a network freezes it, and the next adaptation could not train it.
+            self._tasks[name] = self._adapt_to_task(case) or copy.deepcopy(self._network)
         return self._tasks[name]
 
-    def _learned(self, asked: Round) -> Network | None:
-        task = asked.task
-        if asked.track == "zeroshot":
+    def _adapt_to_task(self, case: RollingCase) -> Network | None:
+        task = case.task
+        if case.track == "zeroshot":
             return None
         ends = [item.train_end for item in task.items]
         try:
@@ -233,10 +230,10 @@ class Adapted:
         except TooShortError:
             return None
 
-    def _of_container(self, asked: Asked) -> Network:
-        key = asked.name, asked.length
+    def _container_network(self, case: FisherCase) -> Network:
+        key = case.name, case.length
         if key not in self._containers:
-            fleet = [other for other in asked.beside if other.names == asked.names] or [asked]
+            fleet = [other for other in case.fleet if other.names == case.names] or [case]
             rows = [
                 fleet_rows(self._network, _history(one), one.num_train, one.length, self._one_step.together.horizon)
                 for one in fleet
@@ -247,16 +244,16 @@ class Adapted:
         return self._containers[key]
 
 
-def _history(asked: Asked) -> History:
+def _history(case: FisherCase) -> History:
     """The rows of a container before its test part."""
-    n = len(asked.names)
+    n = len(case.names)
     return History(
-        item_id=asked.name,
-        start_ts_ms=asked.start_ts_ms,
+        item_id=case.name,
+        start_ts_ms=case.start_ts_ms,
         step_ms=COARSE_STEP_MS,
-        values=asked.scaled[: asked.num_train + len(asked.validation)],
-        levels=np.array(indicator_levels(asked.names), dtype=np.int64),
-        names=asked.names,
+        values=case.scaled[: case.num_train + len(case.validation)],
+        levels=np.array(indicator_levels(case.names), dtype=np.int64),
+        names=case.names,
         lower=np.full(n, -np.inf),
         upper=np.full(n, np.inf),
     )

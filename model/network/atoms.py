@@ -1,6 +1,7 @@
-"""Recently seen values that a channel may return to: device counters that take turns, idle zeros, saturation.
+"""Atoms: recent values to which a channel may return, such as idle zeros, saturation, and counters that take turns.
 
-The values of the recent rows are grouped by closeness; the newest of each group is an atom, because groups drift.
+Recent values are grouped by closeness. The newest value of a group is its atom, because groups drift. On a CPU compiled
+loops group them, elsewhere batches of tensors; both give the same.
 """
 
 from __future__ import annotations
@@ -16,21 +17,18 @@ from torch import Tensor
 from model.compiled import compiled
 from model.network.inputs import RECENT, ScaledContext
 
-# Recently seen values of every token, grouped, compiled: what `model.network.atoms` says for batches of tensors.
-
-
 Single = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 
 TOLERANCE: Final = 0.02  # of the range of the recent rows
 NUM_ATOM_FEATURES: Final = 3
 NUM_SUMMARY: Final = 6
-_SAME: Final = np.float32(0.05)  # of the tolerance
-_HOP: Final = np.float32(0.1)  # of the range
+_SAME_VALUE_RATIO: Final = np.float32(0.05)  # of the tolerance
+_HOP_RATIO: Final = np.float32(0.1)  # of the range
 
 
 class AtomGroups(NamedTuple):
-    """Of M tokens; what the fields mean, `model.network.atoms.Atoms` says.
+    """The fields of `Atoms` for M tokens.
 
     Attributes:
         z: [M, A].
@@ -47,8 +45,14 @@ class AtomGroups(NamedTuple):
     summary: Single
 
 
-def atom_groups(recent: Single, seen: Mask, count: int) -> AtomGroups:
-    """The `count` most visited groups of the recent rows [M, W]."""
+def atom_groups(recent: Single, present: Mask, count: int) -> AtomGroups:
+    """The `count` most visited groups of values.
+
+    Args:
+        recent: [M, W], recent rows of M tokens.
+        present: bool [M, W].
+        count: A.
+    """
     m = len(recent)
     out = AtomGroups(
         np.zeros((m, count), np.float32),
@@ -57,30 +61,30 @@ def atom_groups(recent: Single, seen: Mask, count: int) -> AtomGroups:
         np.empty(m, np.float32),
         np.zeros((m, NUM_SUMMARY), np.float32),
     )
-    _all_tokens(np.ascontiguousarray(recent), np.ascontiguousarray(seen), out)
+    _all_tokens(np.ascontiguousarray(recent), np.ascontiguousarray(present), out)
     return out
 
 
 @compiled
-def _all_tokens(recent: Single, seen: Mask, out: AtomGroups) -> None:
+def _all_tokens(recent: Single, present: Mask, out: AtomGroups) -> None:
     w, count = recent.shape[1], out.z.shape[1]
     visits, repeats = np.empty(w, np.int64), np.empty(w, np.int64)
     newest, score, y = np.empty(w, np.bool_), np.empty(w, np.float32), np.empty(w, np.float32)
     for m in range(len(recent)):
-        x, known = recent[m], seen[m]
+        x, observed = recent[m], present[m]
         low, high, total = np.float32(np.inf), np.float32(-np.inf), 0
         for t in range(w):
-            if known[t]:
+            if observed[t]:
                 low, high, total = min(low, x[t]), max(high, x[t]), total + 1
         span = max(high - low if total else np.float32(1.0), np.float32(1e-6))
         tolerance = np.float32(TOLERANCE) * span
         for t in range(w):
-            y[t] = x[t] if known[t] else np.float32(np.nan)  # close to nothing, not even to itself
+            y[t] = x[t] if observed[t] else np.float32(np.nan)  # comparisons with NaN are false
         for t in range(w):
-            before, repeats[t] = _alike(y[: t + 1], y[t], tolerance)
-            after, repeated = _alike(y[t + 1 :], y[t], tolerance)
+            before, repeats[t] = _count_close(y[: t + 1], y[t], tolerance)
+            after, repeated = _count_close(y[t + 1 :], y[t], tolerance)
             visits[t], repeats[t] = before + after, repeats[t] + repeated
-            newest[t] = known[t] and after == 0
+            newest[t] = observed[t] and after == 0
             score[t] = visits[t] + np.float32(0.5) * t / (w - 1) if newest[t] else -1.0
         total = max(total, 1)
         shares = 0.0
@@ -105,18 +109,18 @@ def _all_tokens(recent: Single, seen: Mask, out: AtomGroups) -> None:
         for t in range(w):
             groups += newest[t]
             repeated += repeats[t] > 1
-            if t > 0 and known[t]:
+            if t > 0 and observed[t]:
                 change = abs(x[t] - x[t - 1])
-                hops += change > _HOP * span
-                still += change <= _SAME * tolerance
+                hops += change > _HOP_RATIO * span
+                still += change <= _SAME_VALUE_RATIO * tolerance
         out.summary[m, 2] = groups / w
         out.summary[m, 3], out.summary[m, 4], out.summary[m, 5] = repeated / total, hops / total, still / total
 
 
 @compiled
-def _alike(y: Single, value: np.float32, tolerance: np.float32) -> tuple[int, int]:
-    """How many are close to a value, and how many next to equal."""
-    close, same, narrow = 0, 0, _SAME * tolerance
+def _count_close(y: Single, value: np.float32, tolerance: np.float32) -> tuple[int, int]:
+    """How many values lie within the tolerance of a value, and how many are all but equal to it."""
+    close, same, narrow = 0, 0, _SAME_VALUE_RATIO * tolerance
     for v in range(len(y)):
         gap = abs(value - y[v])
         close += gap <= tolerance
@@ -124,13 +128,13 @@ def _alike(y: Single, value: np.float32, tolerance: np.float32) -> tuple[int, in
     return close, same
 
 
-MOST_PLACED = 8  # atoms of a token that have a place of their own; more are values, not states
-NUM_PLACES = MOST_PLACED * MOST_PLACED
+MAX_RANKED_ATOMS = 8  # a token with more atoms shows values, not states, and its atoms have no places
+NUM_PLACES = MAX_RANKED_ATOMS * MAX_RANKED_ATOMS
 
 
 @dataclass(frozen=True, slots=True)
 class Atoms:
-    """Per token, in scaled units.
+    """Atoms of each token, in scaled units.
 
     Attributes:
         z: float32 [B, N, A], the atoms, most frequent first.
@@ -152,50 +156,56 @@ class Atoms:
         return Atoms(self.z[one], self.valid[one], self.features[one], self.width[one], self.summary[one])
 
 
-def places(found: Atoms) -> tuple[Tensor, Tensor]:
-    """Place of each atom by its value among those of its token, given how many they are, and that number.
+def places(atoms: Atoms) -> tuple[Tensor, Tensor]:
+    """Place of each atom: its rank by value among the atoms of its token, told apart by their number.
 
     Returns:
-        int64 [B, N, A], one of `NUM_PLACES` where there are up to `MOST_PLACED` atoms, `NUM_PLACES` otherwise; and
-        int64 [B, N, 1], one less than the number of atoms, `MOST_PLACED` where there are more.
+        int64 [B, N, A], one of `NUM_PLACES` where there are up to `MAX_RANKED_ATOMS` atoms, `NUM_PLACES` otherwise; and
+        int64 [B, N, 1], one less than the number of atoms, `MAX_RANKED_ATOMS` where there are more.
     """
-    rank = ((found.z[..., :, None] > found.z[..., None, :]) & found.valid[..., None, :]).sum(-1)
-    count = found.valid.sum(-1, keepdim=True)
-    few = (count - 1).clamp(0, MOST_PLACED)
-    placed = found.valid & (count <= MOST_PLACED)
-    return torch.where(placed, few * MOST_PLACED + rank, NUM_PLACES), few
+    rank = ((atoms.z[..., :, None] > atoms.z[..., None, :]) & atoms.valid[..., None, :]).sum(-1)
+    count = atoms.valid.sum(-1, keepdim=True)
+    few = (count - 1).clamp(0, MAX_RANKED_ATOMS)
+    placed = atoms.valid & (count <= MAX_RANKED_ATOMS)
+    return torch.where(placed, few * MAX_RANKED_ATOMS + rank, NUM_PLACES), few
 
 
 def atoms(context: ScaledContext, count: int, *, loops: bool = True) -> Atoms:
-    """The `count` most visited groups of every token; `loops`: on a CPU by compiled loops, not by tensors."""
-    recent, seen = context.z[..., -RECENT:], context.known[..., -RECENT:]
+    """The atoms of every token: the newest values of the `count` most visited groups.
+
+    Args:
+        context: scaled context.
+        count: A.
+        loops: whether compiled loops are used on a CPU.
+    """
+    recent, present = context.z[..., -RECENT:], context.observed[..., -RECENT:]
     if loops and recent.device.type == "cpu":
-        found = atom_groups(recent.flatten(0, 1).numpy(), seen.flatten(0, 1).numpy(), count)
-        return Atoms(*(torch.from_numpy(part).view(*recent.shape[:2], *part.shape[1:]) for part in found))
+        groups = atom_groups(recent.flatten(0, 1).numpy(), present.flatten(0, 1).numpy(), count)
+        return Atoms(*(torch.from_numpy(part).view(*recent.shape[:2], *part.shape[1:]) for part in groups))
     w = recent.shape[-1]
-    far = torch.full_like(recent, 0.0).masked_fill(~seen, torch.nan)
+    far = torch.full_like(recent, 0.0).masked_fill(~present, torch.nan)
     x = recent + far  # unseen rows are close to nothing
-    low = recent.masked_fill(~seen, torch.inf).amin(-1)
-    high = recent.masked_fill(~seen, -torch.inf).amax(-1)
-    span = torch.where(seen.any(-1), high - low, 1.0).clamp(min=1e-6)
+    low = recent.masked_fill(~present, torch.inf).amin(-1)
+    high = recent.masked_fill(~present, -torch.inf).amax(-1)
+    span = torch.where(present.any(-1), high - low, 1.0).clamp(min=1e-6)
     tolerance = (TOLERANCE * span)[..., None, None]
     close = (x[..., :, None] - x[..., None, :]).abs() <= tolerance  # [B, N, W, W]; comparisons with NaN are False
     same = (x[..., :, None] - x[..., None, :]).abs() <= 0.05 * tolerance
     later = torch.triu(torch.ones(w, w, dtype=torch.bool, device=x.device), diagonal=1)
-    newest = ~(close & later).any(-1) & seen
+    newest = ~(close & later).any(-1) & present
     visits = close.sum(-1)
     score = torch.where(newest, visits + torch.linspace(0, 0.5, w, device=x.device), -1.0)
     top, index = score.topk(count, dim=-1)
     valid = top > 0
-    total = seen.sum(-1, keepdim=True).clamp(min=1)
+    total = present.sum(-1, keepdim=True).clamp(min=1)
     share = (visits.gather(-1, index) / total).where(valid, 0.0)
     age = (w - 1 - index).float() / w
     z = recent.gather(-1, index)
     gap = ((z - recent[..., -1:]) / span[..., None]).where(valid, 0.0)
     features = torch.stack(((share + 1e-3).log(), age, gap.abs()), dim=-1)
     repeated = (same.sum(-1) > 1).float().sum(-1) / total[..., 0]
-    hop = ((recent.diff().abs() > 0.1 * span[..., None]) & seen[..., 1:]).float().sum(-1) / total[..., 0]
-    still = ((recent.diff().abs() <= 0.05 * tolerance[..., 0]) & seen[..., 1:]).float().sum(-1) / total[..., 0]
+    hop = ((recent.diff().abs() > 0.1 * span[..., None]) & present[..., 1:]).float().sum(-1) / total[..., 0]
+    still = ((recent.diff().abs() <= 0.05 * tolerance[..., 0]) & present[..., 1:]).float().sum(-1) / total[..., 0]
     summary = torch.stack(
         (share.sum(-1).clamp(max=2), share[..., :3].sum(-1), newest.sum(-1) / w, repeated, hop, still), dim=-1
     )

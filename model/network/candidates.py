@@ -1,4 +1,12 @@
-"""Simple forecasts that the network chooses between: it learns which to trust, not how to compute them."""
+"""Candidates: simple forecasts that the network weighs. It learns which to trust, not how to compute them.
+
+Autoregressions, moving averages, analogs and seasonal values, each with its error inside the context.
+On a CPU `model.network.candidates_kernel` computes the same by compiled loops.
+
+Letters of shapes: M tokens, L rows of context, H steps, P origins or penalties, p order, K candidates.
+Sources: ridge regression, A. Hoerl and R. Kennard, Technometrics 1970; Yule-Walker equations, G. Box and G. Jenkins,
+"Time series analysis", 1970; analogs, E. Lorenz, Journal of the Atmospheric Sciences 1969.
+"""
 
 from __future__ import annotations
 
@@ -34,20 +42,18 @@ from model.network.inputs import BEFORE, RECENT, ScaledContext, Seasons
 from model.network.layers import numbers
 
 # Linear autoregressions fitted in context, one per indicator: least squares on recent rows, Yule-Walker on many.
-#
-# In batches of tensors, for accelerators; on a CPU `model.network.candidates_kernel` does the same by compiled loops.
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
-    """One autoregression per token.
+class Autoregression:
+    """One linear autoregression per token.
 
     Attributes:
         coefficients: float32 [M, p], newest lag first.
-        mean: float32 [M], taken off first; 0 where changes are regressed.
-        low, high: float32 [M], bounds of what is fed back: an unstable fit cannot run away.
-        enough: bool [M], rows enough to fit on.
-        changes: whether it speaks of changes from row to row.
+        mean: float32 [M], subtracted first; 0 where changes are regressed.
+        low, high: float32 [M], bounds of the forecasts that are fed back: an unstable fit cannot diverge.
+        enough: bool [M], whether there are enough rows to fit on.
+        changes: whether the changes from row to row are regressed.
     """
 
     coefficients: Tensor
@@ -62,7 +68,7 @@ class Fitted:
         return self.from_ends(z, torch.full((1,), z.shape[1], device=z.device), horizon)[:, 0]
 
     def from_ends(self, z: Tensor, ends: Tensor, horizon: int) -> Tensor:
-        """Forecasts [M, P, H] that read the rows before each of `ends` [P]."""
+        """Forecasts [M, P, H] from the rows before each of `ends` [P]."""
         order = self.coefficients.shape[-1]
         x = torch.nn.functional.pad(z.diff(dim=-1), (1, 0)) if self.changes else z - self.mean[:, None]
         lags = ends[:, None] - 1 - torch.arange(order, device=z.device)  # [P, p]
@@ -73,89 +79,90 @@ class Fitted:
         return steps + self.mean[:, None, None]
 
 
-def least_squares(z: Tensor, known: Tensor) -> tuple[tuple[Fitted, ...], Tensor]:
+def least_squares(z: Tensor, observed: Tensor) -> tuple[tuple[Autoregression, ...], Tensor]:
     """AR(24) on the last 384 rows by ridge, one per penalty.
 
     Args:
         z: float32 [M, L], gaps filled.
-        known: bool [M, L].
+        observed: bool [M, L].
 
     Returns:
         The fits, and the one-step residual deviation [M] of the smallest penalty.
     """
-    z, known = z[:, -ROWS:], known[:, -ROWS:]
-    x, mean = _centred(z, known)
+    z, observed = z[:, -ROWS:], observed[:, -ROWS:]
+    x, mean = _center(z, observed)
     order = min(ORDER, max(2, x.shape[1] // 6))
-    coefficients, lags, weight = _ridge(x, known, order, PENALTIES)
+    coefficients, lags, weight = _ridge(x, observed, order, PENALTIES)
     fitted = torch.einsum("mwp,mp->mw", lags, coefficients[0])
     residual = ((x[:, order:] - fitted) * weight).square().sum(-1) / weight.sum(-1).clamp(min=1)
-    low, high = _bounds(x, 0.5)
+    low, high = _feedback_bounds(x, 0.5)
     enough = weight.sum(-1) >= MIN_ROWS
-    return tuple(Fitted(c, mean, low, high, enough) for c in coefficients), residual.sqrt()
+    return tuple(Autoregression(c, mean, low, high, enough) for c in coefficients), residual.sqrt()
 
 
-def of_changes(z: Tensor, known: Tensor) -> Fitted:
-    """AR(8) of the changes from row to row: reverts to the last value instead of the mean."""
-    z, known = z[:, -ROWS:], known[:, -ROWS:]
-    x, both = z.diff(dim=-1), known[:, 1:] & known[:, :-1]
+def fit_changes(z: Tensor, observed: Tensor) -> Autoregression:
+    """AR(8) of the changes from row to row, which reverts to the last value instead of the mean."""
+    z, observed = z[:, -ROWS:], observed[:, -ROWS:]
+    x, both = z.diff(dim=-1), observed[:, 1:] & observed[:, :-1]
     coefficients, _, weight = _ridge(x, both, CHANGE_ORDER, (CHANGE_PENALTY,))
-    low, high = _bounds(x, 0.0)
-    return Fitted(coefficients[0], torch.zeros_like(low), low, high, weight.sum(-1) >= MIN_ROWS, changes=True)
+    low, high = _feedback_bounds(x, 0.0)
+    return Autoregression(coefficients[0], torch.zeros_like(low), low, high, weight.sum(-1) >= MIN_ROWS, changes=True)
 
 
-def yule_walker(z: Tensor, known: Tensor) -> Fitted:
-    """AR(64) from the autocovariances of the last 1,024 rows: long memory and free periods at the cost of an FFT."""
-    z, known = z[:, -LONG_ROWS:], known[:, -LONG_ROWS:]
-    x, mean = _centred(z, known)
-    spectrum = torch.fft.rfft(x * known, n=2 * LONG_ROWS).abs().square()
+def yule_walker(z: Tensor, observed: Tensor) -> Autoregression:
+    """AR(64) by the Yule-Walker equations on the last 1,024 rows: long memory and any period at the cost of an FFT."""
+    z, observed = z[:, -LONG_ROWS:], observed[:, -LONG_ROWS:]
+    x, mean = _center(z, observed)
+    spectrum = torch.fft.rfft(x * observed, n=2 * LONG_ROWS).abs().square()
     covariance = torch.fft.irfft(spectrum)[:, : LONG_ORDER + 1].double()  # [M, p + 1]
     lag = torch.arange(LONG_ORDER, device=z.device)
     toeplitz = covariance[:, (lag[:, None] - lag[None, :]).abs()]  # [M, p, p]
     power = covariance[:, :1, None] + 1e-6
     unit = torch.eye(LONG_ORDER, dtype=toeplitz.dtype, device=z.device)
-    coefficients = _solved(toeplitz + LONG_PENALTY * power * unit, covariance[:, 1:, None])[..., 0].float()  # [M, p]
-    low, high = _bounds(x, 0.3)
-    return Fitted(coefficients, mean, low, high, known.sum(-1) >= 3 * LONG_ORDER)
+    system = toeplitz + LONG_PENALTY * power * unit
+    coefficients = _solve_cholesky(system, covariance[:, 1:, None])[..., 0].float()  # [M, p]
+    low, high = _feedback_bounds(x, 0.3)
+    return Autoregression(coefficients, mean, low, high, observed.sum(-1) >= 3 * LONG_ORDER)
 
 
-def _ridge(x: Tensor, known: Tensor, order: int, penalties: tuple[float, ...]) -> tuple[Tensor, Tensor, Tensor]:
-    """Coefficients [P, M, p], the lags they are fitted on [M, W, p], and which windows counted, bool [M, W]."""
+def _ridge(x: Tensor, observed: Tensor, order: int, penalties: tuple[float, ...]) -> tuple[Tensor, Tensor, Tensor]:
+    """Coefficients [P, M, p], the lags of the windows [M, W, p], and which windows count, bool [M, W]."""
     num = x.shape[1] - order
     lags = x.unfold(1, order, 1)[:, :num].flip(-1)  # newest lag first
-    seen = known.float().unfold(1, order, 1)[:, :num].mean(-1)
-    weight = known[:, order:] & (seen > 0.8)
+    present = observed.float().unfold(1, order, 1)[:, :num].mean(-1)
+    weight = observed[:, order:] & (present > 0.8)
     wide = (lags * weight[..., None]).double()
     target = (x[:, order:] * weight).double()
     gram = wide.mT @ wide  # [M, p, p]
     cross = wide.mT @ target[..., None]  # [M, p, 1]
     power = gram.diagonal(dim1=-2, dim2=-1).mean(-1) + 1e-6
     unit = torch.eye(order, dtype=gram.dtype, device=gram.device)
-    each = [_solved(gram + (penalty * power)[:, None, None] * unit, cross) for penalty in penalties]
+    each = [_solve_cholesky(gram + (penalty * power)[:, None, None] * unit, cross) for penalty in penalties]
     return torch.stack(each)[..., 0].float(), lags, weight
 
 
-def _solved(matrix: Tensor, right: Tensor) -> Tensor:
-    """Of positive definite systems, by their factors: `cholesky_solve` may wait for the host between them."""
+def _solve_cholesky(matrix: Tensor, right: Tensor) -> Tensor:
+    """Solutions of positive definite systems by Cholesky factors; `cholesky_solve` may wait for the host."""
     factor = torch.linalg.cholesky_ex(matrix)[0]
     half = torch.linalg.solve_triangular(factor, right, upper=False)
     solved: Tensor = torch.linalg.solve_triangular(factor.mT, half, upper=True)
     return solved
 
 
-def _centred(z: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
-    mean = (z * known).sum(-1) / known.sum(-1).clamp(min=1)
+def _center(z: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+    mean = (z * observed).sum(-1) / observed.sum(-1).clamp(min=1)
     return z - mean[:, None], mean
 
 
-def _bounds(x: Tensor, slack: float) -> tuple[Tensor, Tensor]:
-    """The range seen and `slack` of it."""
+def _feedback_bounds(x: Tensor, slack: float) -> tuple[Tensor, Tensor]:
+    """Bounds of the values, widened on both sides by the share `slack` of their range."""
     low, high = x.amin(-1), x.amax(-1)
     room = slack * (high - low)
     return low - room, high + room
 
 
 def _iterate(state: Tensor, coefficients: Tensor, horizon: int, low: Tensor, high: Tensor) -> Tensor:
-    """Feed each forecast back.
+    """Iterated forecasts, each fed back as the newest lag.
 
     Args:
         state, coefficients: [M, P, p] or [M, 1, p], newest lag first.
@@ -172,21 +179,21 @@ def _iterate(state: Tensor, coefficients: Tensor, horizon: int, low: Tensor, hig
     return torch.stack(out, dim=-1)
 
 
-# What followed the stretches of the context that look most like its end.
+# Analogs: what followed the stretches of the context that are most similar to its end.
 
 
-def analogs(z: Tensor, known: Tensor, horizon: int) -> tuple[Tensor, Tensor, Tensor]:
+def analogs(z: Tensor, observed: Tensor, horizon: int) -> tuple[Tensor, Tensor, Tensor]:
     """Weighted mean of the continuations of the six nearest stretches.
 
     Args:
         z: float32 [M, L], gaps filled.
-        known: bool [M, L].
+        observed: bool [M, L].
 
     Returns:
         Continuations at their own level [M, H], the same shifted to the present level, and bool [M, H] where any
         stretch reaches that step inside the context.
     """
-    x, seen = z[:, -ANALOG_ROWS:], known[:, -ANALOG_ROWS:]
+    x, present = z[:, -ANALOG_ROWS:], observed[:, -ANALOG_ROWS:]
     m, length = x.shape
     num = length - STRETCH - min(MIN_FOLLOW, horizon) + 1
     if num < NEAREST:
@@ -197,7 +204,7 @@ def analogs(z: Tensor, known: Tensor, horizon: int) -> tuple[Tensor, Tensor, Ten
         gap = x[:, k : k + num] - x[:, length - STRETCH + k, None]
         distance.addcmul_(gap, gap)
     distance /= STRETCH
-    count = pad(seen.long().cumsum(-1), (1, 0))
+    count = pad(present.long().cumsum(-1), (1, 0))
     complete = count[:, STRETCH : STRETCH + num] - count[:, :num] > 0.8 * STRETCH
     distance = distance.masked_fill(~complete, torch.inf)
     near, start = distance.topk(NEAREST, dim=-1, largest=False)  # [M, 6]
@@ -222,18 +229,18 @@ def analogs(z: Tensor, known: Tensor, horizon: int) -> tuple[Tensor, Tensor, Ten
 
 
 NUM_BANDS = 2
-_FLOOR = 1e-3
-_LARGEST = 4.0
+_MIN_ERROR = 1e-3
+_MAX_LOG_RATIO = 4.0
 
 
 def errors_in_context(
-    z: Tensor, known: Tensor, decays: Sequence[float], fitted: Sequence[Fitted]
+    z: Tensor, observed: Tensor, decays: Sequence[float], fitted: Sequence[Autoregression]
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    """Errors of what needs no season, [M, 2] each, NaN where nothing can be scored.
+    """Errors of the candidates without a season, [M, 2] each, NaN where nothing can be scored.
 
     Args:
         z: float32 [M, L], gaps filled, L at least 96.
-        known: bool [M, L].
+        observed: bool [M, L].
         decays: of the moving averages; 0 = the mean.
         fitted: autoregressions.
 
@@ -245,59 +252,59 @@ def errors_in_context(
     ends = numbers([length - d for d in ORIGINS], torch.int64, z.device)
     at = ends[:, None] + torch.arange(STEPS, device=z.device)  # [P, H]
     truth = z[:, at.clamp(max=length - 1)]  # [M, P, H]
-    scored = known[:, at.clamp(max=length - 1)] & (at < length)
+    scored = observed[:, at.clamp(max=length - 1)] & (at < length)
 
     def errors(forecast: Tensor) -> Tensor:
         return bands((forecast - truth).abs(), scored)
 
     windows = (ends[:, None] - RECENT + torch.arange(RECENT, device=z.device)).clamp(min=0)  # [P, R]
-    past, seen = z[:, windows], known[:, windows].float()
+    past, present = z[:, windows], observed[:, windows].float()
     age = torch.arange(RECENT - 1, -1, -1, device=z.device, dtype=z.dtype)
     levels = [errors(z[:, ends - 1][..., None])]
     for decay in decays:
-        weight = seen * (1 - decay) ** age
+        weight = present * (1 - decay) ** age
         levels.append(errors(((weight * past).sum(-1) / weight.sum(-1).clamp(min=1e-6))[..., None]))
     linear = [errors(fit.from_ends(z, ends, STEPS)) for fit in fitted]
-    found = []
+    analog_forecasts = []
     for d in ORIGINS:
         first, stop = max(0, length - d - JUDGED_ROWS), length - d
-        found.append(analogs(z[:, first:stop], known[:, first:stop], STEPS))
-    reached = scored & torch.stack([part[2] for part in found], dim=1)
-    alike = [bands((torch.stack([part[k] for part in found], dim=1) - truth).abs(), reached) for k in (0, 1)]
+        analog_forecasts.append(analogs(z[:, first:stop], observed[:, first:stop], STEPS))
+    reached = scored & torch.stack([part[2] for part in analog_forecasts], dim=1)
+    alike = [bands((torch.stack([part[k] for part in analog_forecasts], dim=1) - truth).abs(), reached) for k in (0, 1)]
     return levels, linear, alike
 
 
-def bands(error: Tensor, known: Tensor) -> Tensor:
-    """Mean error over the short and the whole band, [M, 2], NaN where nothing is known.
+def bands(error: Tensor, observed: Tensor) -> Tensor:
+    """Mean error over the short and the whole band [M, 2], NaN where nothing is observed.
 
     Args:
         error: [M, P, H].
-        known: bool, same shape.
+        observed: bool, same shape.
     """
     parts = []
     for steps in (SHORT, error.shape[-1]):
-        count = known[..., :steps].sum((-1, -2))
-        parts.append((error * known)[..., :steps].sum((-1, -2)) / count.where(count > 0, torch.nan))
+        count = observed[..., :steps].sum((-1, -2))
+        parts.append((error * observed)[..., :steps].sum((-1, -2)) / count.where(count > 0, torch.nan))
     return torch.stack(parts, dim=-1)
 
 
 def evidence(errors: Tensor, offered: Tensor) -> tuple[Tensor, Tensor]:
-    """Log errors over the best one's, and the best one's error.
+    """Log ratios of the errors to the best error, and the best error.
 
     Args:
-        errors: [M, K, 2], NaN where not known.
+        errors: [M, K, 2], NaN where not scored.
         offered: bool [M, K].
 
     Returns:
         [M, K, 2] within 0..4, the mean of the others where a candidate has no score; and [M, 2], NaN where none has.
     """
-    known = errors.isfinite() & offered[..., None]
-    log = errors.nan_to_num(1.0).clamp(min=_FLOOR).log()
-    best = log.masked_fill(~known, torch.inf).amin(1, keepdim=True)
+    observed = errors.isfinite() & offered[..., None]
+    log = errors.nan_to_num(1.0).clamp(min=_MIN_ERROR).log()
+    best = log.masked_fill(~observed, torch.inf).amin(1, keepdim=True)
     some = best.isfinite()
-    relative = (log - best.where(some, 0.0)).clamp(0, _LARGEST)
-    mean = (relative * known).sum(1, keepdim=True) / known.sum(1, keepdim=True).clamp(min=1)
-    relative = torch.where(known, relative, mean).where(some, 0.0)
+    relative = (log - best.where(some, 0.0)).clamp(0, _MAX_LOG_RATIO)
+    mean = (relative * observed).sum(1, keepdim=True) / observed.sum(1, keepdim=True).clamp(min=1)
+    relative = torch.where(observed, relative, mean).where(some, 0.0)
     return relative, best.exp().where(some, torch.nan)[:, 0]
 
 
@@ -335,19 +342,26 @@ class Candidates:
 
 
 def candidates(context: ScaledContext, season: Seasons | None, horizon: int, *, loops: bool = True) -> Candidates:
-    """All candidates of all tokens; `loops`: on a CPU by compiled loops, not in batches of tensors."""
+    """All candidates of all tokens.
+
+    Args:
+        context: scaled context.
+        season: values of earlier days, None without them.
+        horizon: H.
+        loops: whether compiled loops are used on a CPU.
+    """
     b, n, length = context.z.shape
-    z, known = context.z.reshape(b * n, length), context.known.reshape(b * n, length)
+    z, observed = context.z.reshape(b * n, length), context.observed.reshape(b * n, length)
     recent = z[:, -RECENT:]
-    seen = known[:, -RECENT:].float()
-    plain = (_compiled if loops and z.device.type == "cpu" else _unseasonal)(z, known, horizon)
+    present = observed[:, -RECENT:].float()
+    plain = (_compiled if loops and z.device.type == "cpu" else _unseasonal)(z, observed, horizon)
     seasonal, seasonal_errors, season_residual = _seasonal(context, season, horizon)
     offers = [*plain.offers, *seasonal]
     values = torch.stack([torch.where(offered, value, 0.0) for value, offered in offers], dim=1)
     allowed = torch.stack([offered for _, offered in offers], dim=1)
     errors = torch.cat((plain.errors, torch.stack(seasonal_errors, dim=1)), dim=1)  # [M, K, 2]
     relative, best = evidence(errors, allowed[..., 0])
-    steps = (recent.diff().abs() * seen[:, 1:]).sum(-1) / seen[:, 1:].sum(-1).clamp(min=1)
+    steps = (recent.diff().abs() * present[:, 1:]).sum(-1) / present[:, 1:].sum(-1).clamp(min=1)
     scales = torch.stack(
         (
             steps,
@@ -377,32 +391,32 @@ class _Unseasonal:
     residual: Tensor
 
 
-def _unseasonal(z: Tensor, known: Tensor, horizon: int) -> _Unseasonal:
+def _unseasonal(z: Tensor, observed: Tensor, horizon: int) -> _Unseasonal:
     """In batches of tensors."""
-    seen = known[:, -RECENT:].float()
+    present = observed[:, -RECENT:].float()
     always = torch.ones(len(z), horizon, dtype=torch.bool, device=z.device)
     flat = [z[:, -1]]
     age = torch.arange(RECENT - 1, -1, -1, device=z.device, dtype=torch.float32)
     for decay in _AVERAGES:
-        weight = seen * (1 - decay) ** age
+        weight = present * (1 - decay) ** age
         flat.append((weight * z[:, -RECENT:]).sum(-1) / weight.sum(-1).clamp(min=1e-6))
     offers = [(value[:, None].expand(-1, horizon), always) for value in flat]
-    linear, residual = least_squares(z, known)
-    fitted = (*linear, yule_walker(z, known), of_changes(z, known))
+    linear, residual = least_squares(z, observed)
+    fitted = (*linear, yule_walker(z, observed), fit_changes(z, observed))
     offers += [(fit.forecast(z, horizon), fit.enough[:, None] & always) for fit in fitted]
-    own, shifted, reached = analogs(z, known, horizon)
+    own, shifted, reached = analogs(z, observed, horizon)
     offers += [(own, reached), (shifted, reached)]
-    level_errors, linear_errors, alike = errors_in_context(z, known, _AVERAGES, fitted)
+    level_errors, linear_errors, alike = errors_in_context(z, observed, _AVERAGES, fitted)
     errors = torch.stack((*level_errors, *linear_errors, *alike), dim=1)
     return _Unseasonal(offers, errors, torch.where(linear[0].enough, residual, 1.0))
 
 
-def _compiled(z: Tensor, known: Tensor, horizon: int) -> _Unseasonal:
+def _compiled(z: Tensor, observed: Tensor, horizon: int) -> _Unseasonal:
     """The same by compiled loops, one token after the other."""
     age = np.arange(RECENT - 1, -1, -1)
     weights = np.stack([(1 - decay) ** age for decay in _AVERAGES]).astype(np.float32)
-    found = token_forecasts(z.numpy(), known.numpy(), weights, horizon)
-    levels, linear, enough, residual, alike, reached, errors = map(torch.from_numpy, found)
+    analog_forecasts = token_forecasts(z.numpy(), observed.numpy(), weights, horizon)
+    levels, linear, enough, residual, alike, reached, errors = map(torch.from_numpy, analog_forecasts)
     always = torch.ones(len(z), horizon, dtype=torch.bool)
     offers = [(level[:, None].expand(-1, horizon), always) for level in levels.unbind(1)]
     pairs = zip(linear.unbind(1), enough.unbind(1), strict=True)
@@ -426,12 +440,12 @@ def _seasonal(
         nothing = torch.zeros(m, horizon, device=context.z.device)
         unknown = nothing.new_full((m, 2), torch.nan)
         return [(nothing, nothing.bool())] * 7, [unknown] * 7, torch.ones(m, device=context.z.device)
-    z, known = season.z.view(m, -1, BEFORE + horizon), season.known.view(m, -1, BEFORE + horizon)
-    days = known.sum(1)
-    profile = (z * known).sum(1) / days.clamp(min=1)  # [M, P]
+    z, observed = season.z.view(m, -1, BEFORE + horizon), season.observed.view(m, -1, BEFORE + horizon)
+    days = observed.sum(1)
+    profile = (z * observed).sum(1) / days.clamp(min=1)  # [M, P]
     now = context.z.view(m, -1)[:, -BEFORE:]
-    present = context.known.view(m, -1)[:, -BEFORE:]
-    day, day_known, week, week_known = z[:, 0], known[:, 0], z[:, -1], known[:, -1]
+    present = context.observed.view(m, -1)[:, -BEFORE:]
+    day, day_known, week, week_known = z[:, 0], observed[:, 0], z[:, -1], observed[:, -1]
     last_shift, has_last = (now - day[:, :BEFORE])[:, -1:], (present & day_known[:, :BEFORE])[:, -1:]
     day_shift, has_day, residual = _shift(now, present, day, day_known)
     profile_shift, has_profile, _ = _shift(now, present, profile, days >= 2)
@@ -462,9 +476,9 @@ def _seasonal(
     return offers, errors, torch.where(has_day[:, 0], residual, 1.0)
 
 
-def _shift(now: Tensor, present: Tensor, season: Tensor, known: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _shift(now: Tensor, present: Tensor, season: Tensor, observed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Mean distance to the season before the origin [M, 1], whether six steps give it [M, 1], and its spread [M]."""
-    both = present & known[:, :BEFORE]
+    both = present & observed[:, :BEFORE]
     count = both.sum(-1, keepdim=True)
     gap = (now - season[:, :BEFORE]) * both
     shift = gap.sum(-1, keepdim=True) / count.clamp(min=1)

@@ -1,4 +1,4 @@
-"""Autoregressions of one token, compiled: what `model.network.candidates` says for batches of tensors."""
+"""Compiled loops for the candidates without a season, token by token: the same as `model.network.candidates`."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ NUM_FITS: Final = 4  # least squares with either penalty, Yule-Walker, of change
 
 
 class Fits(NamedTuple):
-    """Room for the autoregressions of one token.
+    """Work arrays for the autoregressions of one token.
 
     Attributes:
         coefficients: [4, 64], newest lag first, 0 beyond the order.
         orders: int64 [4].
-        means: [4], taken off first.
-        bounds: [4, 2] of what is fed back.
-        enough: bool [4], rows enough to fit on; the others are not fitted.
+        means: [4], subtracted first.
+        bounds: [4, 2] of the forecasts that are fed back.
+        enough: bool [4], whether there are enough rows; without them a model is not fitted.
         gram, cross: [24, 24] and [24], of the normal equations.
         factor: [24, 24].
-        past: [64 + 64], what is fed back, oldest first.
+        past: [64 + 64], lags and forecasts, oldest first.
     """
 
     coefficients: Float
@@ -52,7 +52,7 @@ class Fits(NamedTuple):
 
 
 def room(horizon: int) -> Fits:
-    """Room for tokens whose forecasts reach `horizon` steps."""
+    """Work arrays for forecasts of `horizon` steps."""
     return Fits(
         np.zeros((NUM_FITS, LONG_ORDER)),
         np.zeros(NUM_FITS, np.int64),
@@ -67,23 +67,23 @@ def room(horizon: int) -> Fits:
 
 
 @compiled
-def fit(z: Single, known: Mask, fits: Fits) -> float:
+def fit(z: Single, observed: Mask, fits: Fits) -> float:
     """Fit all four on the newest rows.
 
     Args:
-        z, known: [L], gaps filled.
+        z, observed: [L], gaps filled.
 
     Returns:
         One-step residual deviation of the least squares with the smaller penalty.
     """
     first = max(0, len(z) - ROWS)
-    x, seen = np.empty(len(z) - first), known[first:]
-    mean = _mean(z[first:], seen)
+    x, present = np.empty(len(z) - first), observed[first:]
+    mean = _mean(z[first:], present)
     for t in range(len(x)):
         x[t] = z[first + t] - mean
     order = min(ORDER, max(2, len(x) // 6))
     counted = np.empty(len(x), np.bool_)
-    windows = _complete(seen, order, counted)
+    windows = _complete(present, order, counted)
     _normal_equations(x, counted, order, fits)
     for k in range(len(PENALTIES)):
         _solve(fits, order, PENALTIES[k], fits.coefficients[k])
@@ -91,10 +91,10 @@ def fit(z: Single, known: Mask, fits: Fits) -> float:
         _bound(x, 0.5, fits.bounds[k])
         fits.enough[k] = windows >= MIN_ROWS
     residual = _residual(x, counted, order, fits.coefficients[0])
-    _yule_walker(z, known, fits)
+    _yule_walker(z, observed, fits)
     for t in range(len(x) - 1):
         x[t] = np.float64(z[first + t + 1]) - z[first + t]
-    both = seen[1:] & seen[:-1]
+    both = present[1:] & present[:-1]
     change = x[: len(x) - 1]
     windows = _complete(both, CHANGE_ORDER, counted)
     _normal_equations(change, counted, CHANGE_ORDER, fits)
@@ -110,7 +110,7 @@ def iterate(fits: Fits, k: int, z: Single, end: int, out: Single) -> None:
     """Forecast from the rows before `end`, each step fed back.
 
     Args:
-        k: which of the fits; the last one speaks of changes.
+        k: index of the fit; the last one regresses changes.
         z: [L].
         out: [H].
     """
@@ -136,10 +136,10 @@ def iterate(fits: Fits, k: int, z: Single, end: int, out: Single) -> None:
 
 
 @compiled
-def _mean(z: Single, known: Mask) -> float:
+def _mean(z: Single, observed: Mask) -> float:
     total, count = 0.0, 0
     for t in range(len(z)):
-        if known[t]:
+        if observed[t]:
             total += z[t]
             count += 1
     return total / max(count, 1)
@@ -154,15 +154,15 @@ def _bound(x: Float, slack: float, out: Float) -> None:
 
 
 @compiled
-def _complete(known: Mask, order: int, out: Mask) -> int:
+def _complete(observed: Mask, order: int, out: Mask) -> int:
     """Which rows are known and have more than four fifths of the `order` rows before them; returns how many."""
     before, count = 0, 0
-    for t in range(len(known)):
-        out[t] = t >= order and known[t] and before > 0.8 * order
+    for t in range(len(observed)):
+        out[t] = t >= order and observed[t] and before > 0.8 * order
         count += out[t]
-        before += known[t]
+        before += observed[t]
         if t >= order:
-            before -= known[t - order]
+            before -= observed[t - order]
     return count
 
 
@@ -228,24 +228,24 @@ def _residual(x: Float, counted: Mask, order: int, coefficients: Float) -> float
 
 
 @compiled
-def _yule_walker(z: Single, known: Mask, fits: Fits) -> None:
+def _yule_walker(z: Single, observed: Mask, fits: Fits) -> None:
     """Autocovariances of the newest rows, and the Toeplitz system in them by Levinson's recursion."""
     first = max(0, len(z) - LONG_ROWS)
-    seen, count = known[first:], 0
-    for t in range(len(seen)):
-        count += seen[t]
+    present, count = observed[first:], 0
+    for t in range(len(present)):
+        count += present[t]
     fits.enough[2] = count >= 3 * LONG_ORDER
     fits.orders[2] = LONG_ORDER
     if not fits.enough[2]:
         return
-    mean = _mean(z[first:], seen)
-    x = np.empty(len(seen))
-    for t in range(len(seen)):
+    mean = _mean(z[first:], present)
+    x = np.empty(len(present))
+    for t in range(len(present)):
         x[t] = z[first + t] - mean
     fits.means[2] = mean
     _bound(x, 0.3, fits.bounds[2])
     for t in range(len(x)):
-        x[t] = x[t] if seen[t] else 0.0
+        x[t] = x[t] if present[t] else 0.0
     covariance, backwards = np.zeros(LONG_ORDER + 1), x[::-1].copy()
     for t in range(len(x)):
         lags = backwards[len(x) - 1 - t : len(x) + LONG_ORDER - t]
@@ -335,7 +335,7 @@ class _Analogs(NamedTuple):
     reached: Mask
 
 
-def token_forecasts(z: Single, known: Mask, weights: Single, horizon: int) -> TokenForecasts:
+def token_forecasts(z: Single, observed: Mask, weights: Single, horizon: int) -> TokenForecasts:
     """Forecast.
 
     Args:
@@ -361,45 +361,45 @@ def token_forecasts(z: Single, known: Mask, weights: Single, horizon: int) -> To
         np.empty((2, reach)),
         np.empty(reach, np.bool_),
     )
-    _all_tokens(np.ascontiguousarray(z), np.ascontiguousarray(known), weights, out, room(reach), work)
+    _all_tokens(np.ascontiguousarray(z), np.ascontiguousarray(observed), weights, out, room(reach), work)
     return out
 
 
 @compiled
-def _all_tokens(z: Single, known: Mask, weights: Single, out: TokenForecasts, fits: Fits, work: _Analogs) -> None:
+def _all_tokens(z: Single, observed: Mask, weights: Single, out: TokenForecasts, fits: Fits, work: _Analogs) -> None:
     length, horizon = z.shape[1], out.linear.shape[2]
     for m in range(len(z)):
-        x, seen = z[m], known[m]
-        _levels(x, seen, length, weights, out.levels[m])
-        out.residual[m] = fit(x, seen, fits)
+        x, present = z[m], observed[m]
+        _levels(x, present, length, weights, out.levels[m])
+        out.residual[m] = fit(x, present, fits)
         for k in range(NUM_FITS):
             out.enough[m, k] = fits.enough[k]
             if fits.enough[k]:
                 iterate(fits, k, x, length, out.linear[m, k])
         first = max(0, length - ANALOG_ROWS)
-        _analogs(x[first:], seen[first:], horizon, work)
+        _analogs(x[first:], present[first:], horizon, work)
         for h in range(horizon):
             out.reached[m, h] = work.reached[h]
             out.alike[m, 0, h], out.alike[m, 1, h] = work.paths[0, h], work.paths[1, h]
-        _judge(x, seen, weights, fits, work, out.errors[m])
+        _judge(x, present, weights, fits, work, out.errors[m])
 
 
 @compiled
-def _levels(x: Single, known: Mask, end: int, weights: Single, out: Single) -> None:
+def _levels(x: Single, observed: Mask, end: int, weights: Single, out: Single) -> None:
     """Last value and moving averages of the rows before `end`; rows before the first repeat it."""
     out[0] = x[end - 1]
     for k in range(len(weights)):
         total, mass = 0.0, 0.0
         for r in range(weights.shape[1]):
             t = max(end - weights.shape[1] + r, 0)
-            if known[t]:
+            if observed[t]:
                 total += weights[k, r] * x[t]
                 mass += weights[k, r]
         out[1 + k] = total / max(mass, 1e-6)
 
 
 @compiled
-def _judge(x: Single, known: Mask, weights: Single, fits: Fits, work: _Analogs, errors: Single) -> None:
+def _judge(x: Single, observed: Mask, weights: Single, fits: Fits, work: _Analogs, errors: Single) -> None:
     """Mean absolute errors of all forecasts from a few origins inside the context."""
     length, kinds = len(x), 1 + len(weights)
     rows = kinds + NUM_FITS + 2
@@ -408,31 +408,31 @@ def _judge(x: Single, known: Mask, weights: Single, fits: Fits, work: _Analogs, 
     for back in ORIGINS:
         end = length - back
         scored = min(STEPS, back)
-        truth, seen = x[end : end + scored], known[end : end + scored]
-        _levels(x, known, end, weights, levels)
+        truth, present = x[end : end + scored], observed[end : end + scored]
+        _levels(x, observed, end, weights, levels)
         for k in range(kinds):
             steps[:] = levels[k]
-            _score(steps, truth, seen, total[k], count[k])
+            _score(steps, truth, present, total[k], count[k])
         for k in range(NUM_FITS):
             if fits.enough[k]:
                 iterate(fits, k, x, end, steps)
-                _score(steps, truth, seen, total[kinds + k], count[kinds + k])
+                _score(steps, truth, present, total[kinds + k], count[kinds + k])
         first = max(0, end - JUDGED_ROWS)
-        _analogs(x[first:end], known[first:end], STEPS, work)
+        _analogs(x[first:end], observed[first:end], STEPS, work)
         for k in range(2):
             for h in range(STEPS):
                 steps[h] = work.paths[k, h]
             place = kinds + NUM_FITS + k
-            _score(steps, truth, seen & work.reached[:scored], total[place], count[place])
+            _score(steps, truth, present & work.reached[:scored], total[place], count[place])
     for k in range(rows):
         for band in range(2):
             errors[k, band] = total[k, band] / count[k, band] if count[k, band] > 0 else np.nan
 
 
 @compiled
-def _score(forecast: Single, truth: Single, known: Mask, total: Float, count: Float) -> None:
+def _score(forecast: Single, truth: Single, observed: Mask, total: Float, count: Float) -> None:
     for h in range(len(truth)):
-        if known[h]:
+        if observed[h]:
             error = abs(forecast[h] - truth[h])
             total[1] += error
             count[1] += 1
@@ -442,7 +442,7 @@ def _score(forecast: Single, truth: Single, known: Mask, total: Float, count: Fl
 
 
 @compiled
-def _analogs(x: Single, known: Mask, horizon: int, work: _Analogs) -> None:
+def _analogs(x: Single, observed: Mask, horizon: int, work: _Analogs) -> None:
     """Weighted mean of what followed the six stretches nearest to the newest, into `paths` and `reached`."""
     paths, reached, distance = work.paths, work.reached, work.distance
     paths[:, :horizon] = 0.0
@@ -457,13 +457,13 @@ def _analogs(x: Single, known: Mask, horizon: int, work: _Analogs) -> None:
         for t in range(num):
             gap = x[t + k] - newest
             distance[t] += gap * gap
-    seen = 0
+    present = 0
     for t in range(STRETCH):
-        seen += known[t]
+        present += observed[t]
     for t in range(num):
-        if seen <= 0.8 * STRETCH:
+        if present <= 0.8 * STRETCH:
             distance[t] = np.inf
-        seen += int(known[t + STRETCH]) - int(known[t])
+        present += int(observed[t + STRETCH]) - int(observed[t])
     _nearest(distance[:num], work)
     weight = np.zeros(NEAREST)
     for j in range(NEAREST):

@@ -24,12 +24,12 @@ class CheckpointError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A network with what is known about it.
+    """A network and its description.
 
     Attributes:
         network: with its weights.
         digest: SHA-256 of the weights, hexadecimal.
-        about: what `save` was told: training data, steps, scores.
+        about: the description given to `save`: training data, steps, scores.
     """
 
     network: Network
@@ -38,13 +38,13 @@ class Checkpoint:
 
 
 def save(network: Network, folder: Path, about: Mapping[str, Any]) -> str:
-    """Write weights and spec; each file appears whole or not at all.
+    """Write weights and spec; each file replaces the older one at once.
 
     Returns:
         The digest.
 
     Raises:
-        CheckpointError: weights that are not finite are not written.
+        CheckpointError: the weights are not finite.
     """
     from safetensors.torch import save as to_bytes
 
@@ -62,7 +62,7 @@ def save(network: Network, folder: Path, about: Mapping[str, Any]) -> str:
 
 
 def load(folder: Path) -> Checkpoint:
-    """Read a checkpoint and check everything that can be checked.
+    """The checkpoint in a folder, with all checks.
 
     Raises:
         CheckpointError: files missing or unreadable, another version, unknown settings, a digest that does not fit,
@@ -105,17 +105,17 @@ def _read_spec(path: Path) -> tuple[NetworkSpec, str, dict[str, Any]]:
         raise CheckpointError(f"{path}: not JSON ({error})") from None
     if not isinstance(body, dict) or not isinstance(body.get("spec"), dict) or not isinstance(body.get("sha256"), str):
         raise CheckpointError(f"{path}: wanted an object with spec and sha256")
-    given = body["spec"]
-    version = given.get("version")
+    settings = body["spec"]
+    version = settings.get("version")
     if version != SPEC_VERSION:
         raise CheckpointError(
             f"{path}: spec of version {version}, this program reads version {SPEC_VERSION}: use weights of this "
             "release, or train anew with `harmony train`"
         )
-    if unknown := sorted(given.keys() - {f.name for f in fields(NetworkSpec)}):
+    if unknown := sorted(settings.keys() - {f.name for f in fields(NetworkSpec)}):
         raise CheckpointError(f"{path}: unknown setting {unknown[0]!r}")
     try:
-        spec = NetworkSpec(**given)
+        spec = NetworkSpec(**settings)
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"{path}: {error}") from None
     about = body.get("about")

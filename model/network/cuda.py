@@ -1,11 +1,11 @@
-"""The network on an accelerator: chunks of a few fixed shapes, each captured as a CUDA graph, copies beside the work.
+"""The network on an accelerator: chunks of fixed shapes, each captured as a CUDA graph, with copies in parallel.
 
-A batch is cut into chunks of a few sizes. A size has two places with buffers of their own: while one is computed, the
-host draws the noise of the other, and inputs and answers are copied on streams of their own. What a place needs is
-allocated when its shape is first seen, and what it does, some thousand small operations, is captured then: afterwards
-the host starts it with one call. A capture that fails, or answers otherwise than the operations one by one, is left,
-and said to be.
-Where there are no streams the same steps run one after the other: all but the capture is the same on a CPU.
+A batch is cut into chunks of a few sizes. Each size has two sets of buffers, which are used in turn. While one set is
+computed, the host draws the noise of the other; inputs and paths are copied on streams of their own.
+Buffers are allocated when a shape first occurs. The computation is some thousand small operations; they are captured as
+a graph, which the host then starts with one call. If a capture fails, or gives other paths than the operations one by
+one, the shape runs without a graph, and `on_eager` gets a sentence.
+Without streams the same steps run one after the other: all but the capture is the same on a CPU.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ import torch
 from torch import Tensor
 
 from model.contract import PER_COLUMN, PER_ROW, ContextBatch, each_tensor
-from model.network.features import describe
+from model.network.features import extract_features
 from model.network.network import Network
 
 SIZES: Final = (8, 32, 128, 512)  # rows of a chunk
-_MOST_VALUES: Final = 1 << 24  # of a chunk's paths: some ten intermediates of theirs stand at once
-_KEPT: Final = 12  # shapes, the one used longest ago is given up for a new one
-_MOST_DRAWERS: Final = 8
-_WARM_UPS: Final = 2  # before a capture: libraries choose their kernels and take their workspaces
+_MAX_CHUNK_VALUES: Final = 1 << 24  # values in the paths of a chunk; about ten intermediates of this size exist at once
+_MAX_CAPTURED_SHAPES: Final = 12  # the least recently used shape makes room for a new one
+_MAX_DRAW_THREADS: Final = 8
+_WARM_UPS: Final = 2  # runs before a capture, in which libraries choose kernels and allocate workspaces
 
 Draw = Callable[[int, Tensor], None]
 
 
 class Chunk(NamedTuple):
-    """Rows `start` up to `stop` of a batch, on a place for `size` rows."""
+    """Rows `start` up to `stop` of a batch, in buffers for `size` rows."""
 
     start: int
     stop: int
@@ -44,10 +44,15 @@ class Chunk(NamedTuple):
 
 
 def chunks(rows: int, most: int, sizes: tuple[int, ...] = SIZES) -> Iterator[Chunk]:
-    """A batch in chunks of known sizes: as large as is full, and what is left over on the smallest that holds it.
+    """A batch in chunks of the given sizes: the largest that are full, then the smallest that holds the rest.
+
+    >>> [chunk.size for chunk in chunks(45, most=32, sizes=(8, 32))]
+    [32, 8, 8]
 
     Args:
+        rows: of the batch.
         most: rows of a chunk for which there is memory; the smallest size is always allowed.
+        sizes: ascending.
     """
     allowed = [size for size in sizes if size <= most] or [sizes[0]]
     start = 0
@@ -61,9 +66,9 @@ def chunks(rows: int, most: int, sizes: tuple[int, ...] = SIZES) -> Iterator[Chu
 
 @dataclass(frozen=True, slots=True)
 class _Cuda:
-    """Streams on which inputs arrive, are computed, and answers leave, and memory that graphs share.
+    """Streams for inputs, computation and results, and the memory pool that graphs share.
 
-    Graphs run one after the other on one stream, and what they leave lies outside: none needs memory of its own.
+    Graphs run one after the other on one stream and write their results outside the pool, so they can share it.
     """
 
     arrive: torch.cuda.Stream
@@ -79,12 +84,12 @@ class _Cuda:
 
 
 class DeviceEngine:
-    """Paths of the network, computed on a device and brought back to the host.
+    """Paths of the network, computed on a device and copied to the host.
 
     Args:
         network: trained; copied to the device.
         device: an accelerator; a CPU runs the same steps in order.
-        on_eager: told, in a sentence, why a shape runs without a graph.
+        on_eager: receives a sentence that says why a shape runs without a graph.
     """
 
     def __init__(
@@ -94,22 +99,22 @@ class DeviceEngine:
         self._device, self._on_eager = device, on_eager
         self._cuda = _Cuda.of(device) if device.type == "cuda" else None
         self._places: OrderedDict[tuple[int, ...], tuple[Iterator[_Place], list[_Place]]] = OrderedDict()
-        self._drawers = ThreadPoolExecutor(min(_MOST_DRAWERS, os.cpu_count() or 1), "draws")
+        self._drawers = ThreadPoolExecutor(min(_MAX_DRAW_THREADS, os.cpu_count() or 1), "draws")
 
     def paths(self, batch: ContextBatch, back: list[int], horizon: int, num_paths: int, draw: Draw) -> Tensor:
         """Sample paths [B, S, H, N] float32 on the host, within the bounds.
 
         Args:
             batch: on the host, columns in canonical order.
-            back: where each column of the answer stands among the batch's.
+            back: index in the batch of each column of the result.
             draw: writes the standard normals [N, H, S] of a row; called from several threads.
         """
         b, _, n = batch.values.shape
-        with torch.inference_mode(mode=False):  # whoever gets them may write into them
+        with torch.inference_mode(mode=False):  # callers may write into the result
             out = _on_host(torch.empty((b, num_paths, horizon, n), device="meta"), pinned=self._cuda is not None)
         busy: list[_Place] = []
         with torch.inference_mode():
-            for chunk in chunks(b, _MOST_VALUES // (n * horizon * num_paths)):
+            for chunk in chunks(b, _MAX_CHUNK_VALUES // (n * horizon * num_paths)):
                 place = self._place(batch, chunk.size, horizon, num_paths)
                 place.finish()
                 place.fill(batch, back, chunk, self._drawers, draw)
@@ -120,25 +125,25 @@ class DeviceEngine:
         return out
 
     def _place(self, batch: ContextBatch, size: int, horizon: int, num_paths: int) -> _Place:
-        """The next of the two places of a shape."""
+        """The next of the two sets of buffers of a shape."""
         shape = (size, *batch.values.shape[1:], *batch.coarse.shape[1:], horizon, num_paths, batch.step_ms)
-        known = self._places.get(shape)
-        if known is None:
+        pair_of_shape = self._places.get(shape)
+        if pair_of_shape is None:
             with torch.inference_mode(mode=False):  # other threads write into them
                 like = Buffers.of(batch, size, horizon, num_paths)
                 pair = [_Place(self._network, like, self._device, self._cuda, self._on_eager) for _ in range(2)]
-            known = self._places[shape] = (cycle(pair), pair)
-            if len(self._places) > _KEPT:
+            pair_of_shape = self._places[shape] = (cycle(pair), pair)
+            if len(self._places) > _MAX_CAPTURED_SHAPES:
                 _, (_, unused) = self._places.popitem(last=False)
                 for place in unused:
                     place.finish()
         self._places.move_to_end(shape)
-        return next(known[0])
+        return next(pair_of_shape[0])
 
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
-    """What goes to the device for a chunk, and what comes back.
+    """Inputs and result of a chunk on one side.
 
     Attributes:
         batch: R rows; its item ids are not read.
@@ -154,7 +159,7 @@ class Buffers:
 
     @classmethod
     def of(cls, batch: ContextBatch, size: int, horizon: int, num_paths: int) -> Buffers:
-        """For `size` rows like those of a batch, on the host; their memory is not touched."""
+        """Uninitialised buffers on the host for `size` rows like those of a batch."""
         n = batch.values.shape[2]
         rows: dict[str, Any] = {}
         for name in PER_ROW:
@@ -168,18 +173,18 @@ class Buffers:
         )
 
     def each(self, change: Callable[[Tensor], Tensor]) -> Buffers:
-        """The same change of every tensor."""
+        """Buffers with `change` applied to every tensor."""
         return Buffers(each_tensor(self.batch, change), change(self.back), change(self.noise), change(self.answer))
 
     def inputs(self) -> list[Tensor]:
-        """All but the answer."""
+        """All tensors but the result."""
         return [*(getattr(self.batch, name) for name in (*PER_ROW, *PER_COLUMN)), self.back, self.noise]
 
 
 def compute(network: Network, on: Buffers) -> None:
-    """From the inputs to the answer, by operations whose shapes no data decides and that ask the host for nothing."""
+    """Compute the result from the inputs, with shapes that do not depend on data and without waiting for the host."""
     horizon = on.noise.shape[2]
-    law = network(describe(on.batch, network.spec, loops=False), horizon)
+    law = network(extract_features(on.batch, network.spec, loops=False), horizon)
     values = law.sample(on.noise, loops=False, fixed=True)  # [R, N, H, S]
     moving, newest = law.context.moving[..., None, None], law.context.newest[..., None, None]
     paths = torch.where(moving, values, newest).permute(0, 3, 2, 1)
@@ -188,12 +193,12 @@ def compute(network: Network, on: Buffers) -> None:
 
 
 def _on_host(like: Tensor, *, pinned: bool) -> Tensor:
-    """Memory of the host that is not touched yet; pinned, a device copies from and to it while the host goes on."""
+    """Uninitialised memory of the host; a device copies pinned memory while the host continues."""
     return torch.empty_like(like, device="cpu", pin_memory=pinned)
 
 
 class _Place:
-    """Buffers on both sides for chunks of one shape, and the graph that was captured on them."""
+    """Buffers on host and device for chunks of one shape, and the graph captured on them."""
 
     def __init__(
         self,
@@ -208,10 +213,10 @@ class _Place:
         self._there = like.each(lambda part: torch.empty_like(part, device=device))
         self._graph: torch.cuda.CUDAGraph | None = None
         self._tried = False
-        self._left: torch.cuda.Event | None = None  # set while an answer may be on its way
+        self._left: torch.cuda.Event | None = None  # set while a result may be in transit
 
     def fill(self, batch: ContextBatch, back: list[int], chunk: Chunk, drawers: ThreadPoolExecutor, draw: Draw) -> None:
-        """Rows of a batch and their noise into the host's buffers; the last row once more where there are too few."""
+        """Copy rows of a batch and draw their noise into the host's buffers; the last row fills up a short chunk."""
         count = chunk.stop - chunk.start
         drawn = [drawers.submit(draw, chunk.start + r, self._host.noise[r]) for r in range(count)]
         self._host.noise[count:].zero_()
@@ -226,7 +231,7 @@ class _Place:
             row.result()
 
     def start(self, out: Tensor) -> None:
-        """Begin to compute what was filled in; its first rows go to `out` [R, S, H, N], by `finish` at the latest."""
+        """Start the computation; `out` [R, S, H, N] holds the first rows when `finish` returns."""
         cuda = self._cuda
         if cuda is None:
             self._arrive()
@@ -252,7 +257,7 @@ class _Place:
             self._left.record()
 
     def finish(self) -> None:
-        """Wait until the answer that is under way, if any, has come."""
+        """Wait for the result in transit, if there is one."""
         if self._left is not None:
             self._left.synchronize()
             self._left = None
@@ -262,7 +267,7 @@ class _Place:
             there.copy_(here, non_blocking=True)
 
     def _captured(self, cuda: _Cuda) -> torch.cuda.CUDAGraph | None:
-        """The work as one graph; None where it cannot be captured or answers otherwise."""
+        """The computation as one graph; None if it cannot be captured or gives other paths."""
         shape = tuple(self._there.noise.shape)
         for _ in range(_WARM_UPS):
             compute(self._network, self._there)

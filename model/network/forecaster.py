@@ -1,4 +1,4 @@
-"""The trained network as a forecaster of the contract."""
+"""Forecasters made of the trained network: alone, combined with the baselines, and as workers use it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from model.baselines.smoothing import SeasonalNaiveForecaster, SmoothingForecast
 from model.contract import COARSE_ROWS, ContextBatch, ForecastBatch, Forecaster, take_rows
 from model.network.checkpoint import CheckpointError, load
 from model.network.cuda import DeviceEngine
-from model.network.features import describe
+from model.network.features import extract_features
 from model.network.network import Network
 from model.network.spec import MAX_HORIZON, MAX_INDICATORS, NO_NETWORK, REACH_S, SHIPPED_NAME, weights_folder
 
@@ -26,22 +26,21 @@ CHUNK_ROWS = 64  # at once, at most: what they need stays within a few ten MiB
 MIN_CONTEXT = 32
 # Vector instructions leave the last elements of a tensor to scalar ones, which round differently: rows behind the last
 # that nobody reads keep those elements out of what is read.
-_IDLE_ROWS = 5
+_PADDING_ROWS = 5
 _MAX_ROWS = 6144  # of the context that are read; seven days of ten-minute rows are 1,008
 
 
 class NetworkForecaster:
-    """Joint sample paths from a network. A row's draws are fixed by (item id, origin, seed).
+    """Joint sample paths from a network. Item id, origin and seed fix the draws of a row.
 
-    Rows for which the network gives numbers that are not finite come back as NaN for whoever stands behind it
-    (`model.baselines.pool`), and are reported.
+    Rows whose forecast is not finite come back as NaN and are reported. `model.baselines.pool` replaces them.
 
     Args:
-        network: trained; used for reading only.
+        network: trained network, which is only read.
         digest: of its weights, for the fingerprint.
         seed: of the draws.
-        on_refusal: told, in a sentence, about rows without a finite forecast, and about a device that fails.
-        device: on which batches of the host are forecast; None: on the host itself, or wherever a batch lies.
+        on_refusal: receives a sentence about rows without a finite forecast, and about a device that fails.
+        device: of the computation for batches on the host; None computes where the batch is.
     """
 
     def __init__(
@@ -89,13 +88,13 @@ class NetworkForecaster:
             out = empty_paths(b, num_paths, horizon, n, batch.values.device)
             return ForecastBatch(out, ("harmony",) * b, self._fingerprint)
         ordered, back = in_canonical_order(batch)
-        paths = self._on_device(ordered, back, horizon, num_paths)
-        out = self._where_it_lies(ordered, back, horizon, num_paths) if paths is None else paths
+        paths = self._paths_by_engine(ordered, back, horizon, num_paths)
+        out = self._paths_in_chunks(ordered, back, horizon, num_paths) if paths is None else paths
         self._report(batch, out)
         return ForecastBatch(out, ("harmony",) * b, self._fingerprint)
 
-    def _on_device(self, ordered: ContextBatch, back: list[int], horizon: int, num_paths: int) -> Tensor | None:
-        """Paths [B, S, H, N] by the engine; None without a device, a lost one too, or of a batch not on the host."""
+    def _paths_by_engine(self, ordered: ContextBatch, back: list[int], horizon: int, num_paths: int) -> Tensor | None:
+        """Paths [B, S, H, N] by the engine; None without a working device, or for a batch that is not on the host."""
         if self._device is None or ordered.values.device.type != "cpu":
             return None
         try:
@@ -111,7 +110,7 @@ class NetworkForecaster:
         if self._on_refusal is not None:
             self._on_refusal(what)
 
-    def _where_it_lies(self, ordered: ContextBatch, back: list[int], horizon: int, num_paths: int) -> Tensor:
+    def _paths_in_chunks(self, ordered: ContextBatch, back: list[int], horizon: int, num_paths: int) -> Tensor:
         """Paths [B, S, H, N] in chunks of rows, on the batch's own device."""
         b, device = len(ordered), ordered.values.device
         self._network.to(device)
@@ -119,14 +118,14 @@ class NetworkForecaster:
         with torch.no_grad():
             for start in range(0, b, CHUNK_ROWS):
                 stop = min(start + CHUNK_ROWS, b)
-                rows = take_rows(ordered, [min(r, stop - 1) for r in range(start, stop + _IDLE_ROWS)])
+                rows = take_rows(ordered, [min(r, stop - 1) for r in range(start, stop + _PADDING_ROWS)])
                 paths = self._chunk(rows, stop - start, horizon, num_paths)
                 out[start:stop] = paths.clamp(ordered.lower, ordered.upper)[..., back]
         return out
 
     def _chunk(self, rows: ContextBatch, count: int, horizon: int, num_paths: int) -> Tensor:
         """Paths of the first `count` rows [R, S, H, N]."""
-        features = describe(rows, self._network.spec)
+        features = extract_features(rows, self._network.spec)
         laws = self._network(features, horizon).rows(0, count)
         context, n = laws.context, rows.values.shape[2]
         noise = torch.empty(count, n, horizon, num_paths)
@@ -151,16 +150,16 @@ class NetworkForecaster:
 
 
 def in_canonical_order(batch: ContextBatch) -> tuple[ContextBatch, list[int]]:
-    """Columns by level and name, so that their order in the batch means nothing, and the way back."""
+    """The batch with its columns sorted by level and name, and the permutation back."""
     levels = batch.levels.tolist()
     order = sorted(range(len(levels)), key=lambda k: (levels[k], batch.indicators[k]))
     back = sorted(range(len(order)), key=order.__getitem__)
     length = batch.values.shape[1]
     first = max(0, length - _MAX_ROWS)
     c = batch.coarse.shape[2]
-    coarse, seen = batch.coarse, batch.coarse_observed
+    coarse, observed = batch.coarse, batch.coarse_observed
     if sorted(order[:c]) != list(range(c)):  # the ring's columns do not stay in front: give every column one
-        coarse, seen = pad(coarse, (0, len(order) - c)), pad(seen, (0, len(order) - c))
+        coarse, observed = pad(coarse, (0, len(order) - c)), pad(observed, (0, len(order) - c))
         c = len(order)
     return (
         replace(
@@ -168,7 +167,7 @@ def in_canonical_order(batch: ContextBatch) -> tuple[ContextBatch, list[int]]:
             values=batch.values[:, first:, order],
             observed=batch.observed[:, first:, order],
             coarse=coarse[..., order[:c]],
-            coarse_observed=seen[..., order[:c]],
+            coarse_observed=observed[..., order[:c]],
             levels=batch.levels[order],
             indicators=tuple(batch.indicators[k] for k in order),
             lower=batch.lower[order],
@@ -178,27 +177,27 @@ def in_canonical_order(batch: ContextBatch) -> tuple[ContextBatch, list[int]]:
     )
 
 
-# The forecaster that serves: the network where it may be used, the baselines behind it, and why in words.
+# The forecaster that serves: the network where it may be used, and the baselines behind it.
 
 
 COMBINED = "combined"
-_SHARES = (3, 1)  # of the paths: network, ridge
-_KNOWN_ROWS = 36  # six hours
-# Where plans by the shipped network cost as much and move less: measured by replays, see docs/lab/replay.md.
-_KNOWN_LOADS = RowFilter(ring_rows=_KNOWN_ROWS, reach_s=REACH_S)
-_OLD_ENOUGH = RowFilter(ring_rows=_KNOWN_ROWS, reach_s=math.inf)
+_MEMBER_SHARES = (3, 1)  # parts of the paths: network, ridge
+_MIN_RING_ROWS = 36  # six hours
+# In this domain plans by the shipped network cost as much and move less: measured by replays, see docs/lab/replay.md.
+_NETWORK_DOMAIN = RowFilter(ring_rows=_MIN_RING_ROWS, reach_s=REACH_S)
+_POOL_DOMAIN = RowFilter(ring_rows=_MIN_RING_ROWS, reach_s=math.inf)
 
 
 def baselines() -> Forecaster:
-    """Two thirds ridge and one third smoothing, and the seasonal naive alone where the context is short.
+    """The pool of baselines: two thirds ridge and one third smoothing; the seasonal naive alone on a short context.
 
-    Where less than six hours are known the seasonal naive has smoothing's third: it is wider than need be, and what is
-    known of capacity and risk by then is narrower (docs/adr/0019). Where demand surges beyond its context, half of the
-    ridge's share goes on instead.
+    With less than six hours of history the seasonal naive replaces smoothing. Its wide law makes up for a capacity that
+    is not yet well estimated (docs/adr/0019). Where demand surges beyond its context, half of the ridge's share
+    extrapolates the surge.
     """
     naive = SeasonalNaiveForecaster()
     young = FallbackForecaster(_pool_with(naive), naive)
-    return FallbackForecaster(_pool_with(SmoothingForecaster()), young, where=_OLD_ENOUGH)
+    return FallbackForecaster(_pool_with(SmoothingForecaster()), young, where=_POOL_DOMAIN)
 
 
 def _pool_with(third: Forecaster) -> Forecaster:
@@ -207,16 +206,16 @@ def _pool_with(third: Forecaster) -> Forecaster:
 
 
 def warm_up(*forecasters: Forecaster) -> None:
-    """Compile or load what the baselines, and others that are named, run on a CPU, so that no slot waits for it."""
-    seen = torch.ones(1, 128, 1, dtype=torch.bool)
+    """Compile or load the loops of the baselines and the given forecasters, so that no slot waits for them."""
+    observed = torch.ones(1, 128, 1, dtype=torch.bool)
     batch = ContextBatch(
         item_ids=("warm-up",),
         origin_ts_ms=torch.zeros(1, dtype=torch.int64),
         step_ms=1000,
-        values=seen.float(),
-        observed=seen,
+        values=observed.float(),
+        observed=observed,
         coarse=torch.ones(1, COARSE_ROWS, 1),
-        coarse_observed=torch.ones(1, COARSE_ROWS, 1, dtype=torch.bool),  # a week, for whoever needs one
+        coarse_observed=torch.ones(1, COARSE_ROWS, 1, dtype=torch.bool),  # a week, for forecasters that need one
         levels=torch.ones(1, dtype=torch.int64),
         indicators=("demand",),
         lower=torch.zeros(1),
@@ -227,13 +226,13 @@ def warm_up(*forecasters: Forecaster) -> None:
 
 
 def combined(network: Forecaster) -> Forecaster:
-    """Three quarters of the paths from the network, one from the ridge, held against the record of the context.
+    """Three quarters of the paths from the network and one from the ridge, shrunk to the range of the context.
 
-    Each path stays one member's joint future. Shares and shortening were chosen on the validation rows of the rolling
-    tasks: the ridge's residual windows know the tails of a series that the network has seen for the first time.
+    Each path is the joint future of one member. The shares were chosen on the validation rows of the rolling tasks. The
+    ridge resamples residuals of the series itself, so it knows the tails of a series that is new to the network.
     """
     ridge = RidgeForecaster(options=RidgeOptions(most_repeated=0.0))
-    return RangeShrinkage(PoolForecaster([(network, _SHARES[0]), (ridge, _SHARES[1])], COMBINED))
+    return RangeShrinkage(PoolForecaster([(network, _MEMBER_SHARES[0]), (ridge, _MEMBER_SHARES[1])], COMBINED))
 
 
 def network_forecaster(
@@ -243,11 +242,11 @@ def network_forecaster(
 
     Args:
         weights: "shipped", or the folder of a checkpoint.
-        on_refusal: told about rows without a finite forecast.
-        device: where it computes; None = on the CPU.
+        on_refusal: receives a sentence about rows without a finite forecast.
+        device: of the computation; None is the CPU.
 
     Raises:
-        CheckpointError: weights that must not be used.
+        CheckpointError: the weights must not be used.
     """
     checkpoint = load(weights_folder(weights))
     return NetworkForecaster(checkpoint.network, checkpoint.digest, on_refusal=on_refusal, device=device)
@@ -256,12 +255,12 @@ def network_forecaster(
 def worker_forecaster(
     weights: str = SHIPPED_NAME, on_refusal: Callable[[str], None] | None = None, device: torch.device | None = None
 ) -> Forecaster:
-    """What a worker plans by: `serving_forecaster`, the shipped network where its plans cost no more and move less.
+    """The forecaster of a worker: `serving_forecaster` with the shipped network limited to its domain.
 
-    The baselines forecast workloads of which less than six hours are known, and more than 240 s ahead. Weights of
-    somebody's own forecast wherever they can.
+    The baselines forecast workloads with less than six hours of history, and horizons beyond 240 s. Other weights than
+    the shipped ones forecast wherever they can.
     """
-    return serving_forecaster(weights, on_refusal, _KNOWN_LOADS if weights == SHIPPED_NAME else None, device)
+    return serving_forecaster(weights, on_refusal, _NETWORK_DOMAIN if weights == SHIPPED_NAME else None, device)
 
 
 def serving_forecaster(
@@ -270,15 +269,15 @@ def serving_forecaster(
     where: RowFilter | None = None,
     device: torch.device | None = None,
 ) -> Forecaster:
-    """The network with the ridge, the network alone behind it, then the baselines; those alone without weights.
+    """The network combined with the ridge, with the network alone and then the baselines as fallbacks.
 
-    A worker must forecast whatever became of a file: a checkpoint that is refused is reported, not fatal.
+    A worker must forecast even with a damaged file: a checkpoint that is refused is reported, and the baselines serve.
 
     Args:
         weights: "shipped", "none" (baselines only), or the folder of a checkpoint.
-        on_refusal: told, in sentences, why the network does not answer: at once about its weights, later about rows.
-        where: the network is asked for no other rows; None: wherever it can answer.
-        device: where the network computes, and it alone; None = on the CPU.
+        on_refusal: receives sentences that say why the network does not forecast.
+        where: domain of the network; None is wherever it can forecast.
+        device: of the network's computation; None is the CPU.
     """
     if weights == NO_NETWORK:
         return baselines()

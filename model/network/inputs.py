@@ -1,4 +1,9 @@
-"""The context in each row's own units: instance normalization over observed cells, undone inside the density."""
+"""The context in units of each row, and the same time of earlier days.
+
+Instance normalization over the observed cells of a row; the law undoes it. It is RevIN without learned parameters.
+Source: T. Kim et al., "Reversible instance normalization for accurate time-series forecasting against distribution
+shift", ICLR 2022.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +17,24 @@ from model.baselines.context import fill
 from model.contract import COARSE_STEP_MS, ContextBatch
 
 RECENT = 96  # rows that set the units and are read one by one
-_WIDER = 288
-_LIMIT = 1e4  # of a scaled value; beyond, the units say nothing
+_WIDE_ROWS = 288
+_MAX_SCALED_VALUE = 1e4  # of a scaled value; beyond, the units say nothing
 
 
 @dataclass(frozen=True, slots=True)
 class ScaledContext:
-    """Columns first, one token per indicator.
+    """The context, indicators before rows: one token per indicator.
 
     Attributes:
         z: float32 [B, N, L], (value - center) / scale, gaps filled with the last value; L at least 96.
-        known: bool [B, N, L].
+        observed: bool [B, N, L].
         center, scale: float64 [B, N]; scale is 1 where the column does not move.
-        moving: bool [B, N]: neither unobserved nor constant.
+        moving: bool [B, N], whether the column is observed and not constant.
         newest: float64 [B, N], newest observed value, 0 where there is none.
     """
 
     z: Tensor
-    known: Tensor
+    observed: Tensor
     center: Tensor
     scale: Tensor
     moving: Tensor
@@ -43,40 +48,40 @@ class ScaledContext:
         """The rows from `start` up to `stop`."""
         some = slice(start, stop)
         return ScaledContext(
-            self.z[some], self.known[some], self.center[some], self.scale[some], self.moving[some], self.newest[some]
+            self.z[some], self.observed[some], self.center[some], self.scale[some], self.moving[some], self.newest[some]
         )
 
 
-def rescale(batch: ContextBatch) -> ScaledContext:
-    """Center by the mean of the recent rows, scale by their standard deviation.
+def normalize_context(batch: ContextBatch) -> ScaledContext:
+    """The context, centred by the mean of the recent rows and scaled by their standard deviation.
 
-    A stretch that happens to be still must not blow up the units: the scale is at least a fifth of the deviation over
-    three times as many rows, and a thousandth of the level.
+    A quiet stretch must not blow up the units. The scale is therefore at least a fifth of the deviation over three
+    times as many rows, and at least a thousandth of the level.
     """
     filled = fill(batch.values, batch.observed)
     missing = max(0, RECENT - filled.filled.shape[-1])
-    x, known = pad(filled.filled, (missing, 0)), pad(filled.observed, (missing, 0))
-    mean, _ = _moments(x[..., -RECENT:], known[..., -RECENT:])
+    x, observed = pad(filled.filled, (missing, 0)), pad(filled.observed, (missing, 0))
+    mean, _ = _moments(x[..., -RECENT:], observed[..., -RECENT:])
     newest = filled.filled[..., -1]
-    center = torch.where(known[..., -RECENT:].any(-1), mean, newest)
-    _, spread = _moments(x[..., -RECENT:], known[..., -RECENT:])
-    _, wider = _moments(x[..., -_WIDER:], known[..., -_WIDER:])
+    center = torch.where(observed[..., -RECENT:].any(-1), mean, newest)
+    _, spread = _moments(x[..., -RECENT:], observed[..., -RECENT:])
+    _, wider = _moments(x[..., -_WIDE_ROWS:], observed[..., -_WIDE_ROWS:])
     scale = torch.maximum(torch.maximum(spread, 0.2 * wider), 1e-3 * center.abs())
     scale = torch.maximum(scale, 0.02 * filled.spread)
     moving = filled.moving & (scale > 0)
     scale = torch.where(moving, scale, 1.0)
-    z = ((x - center[..., None]) / scale[..., None]).clamp(-_LIMIT, _LIMIT).float()
+    z = ((x - center[..., None]) / scale[..., None]).clamp(-_MAX_SCALED_VALUE, _MAX_SCALED_VALUE).float()
     if missing:
         first = z[..., missing : missing + 1]
         z = torch.cat((first.expand(*z.shape[:2], missing), z[..., missing:]), dim=-1)
-    return ScaledContext(z.where(moving[..., None], 0.0), known, center, scale, moving, newest)
+    return ScaledContext(z.where(moving[..., None], 0.0), observed, center, scale, moving, newest)
 
 
-def _moments(x: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of the known cells of the last axis."""
-    count = known.sum(-1).clamp(min=1)
-    mean = torch.where(known, x, 0.0).sum(-1) / count
-    deviation = torch.where(known, x - mean[..., None], 0.0)
+def _moments(x: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of the observed cells along the last axis."""
+    count = observed.sum(-1).clamp(min=1)
+    mean = torch.where(observed, x, 0.0).sum(-1) / count
+    deviation = torch.where(observed, x - mean[..., None], 0.0)
     return mean, (deviation.square().sum(-1) / count).sqrt()
 
 
@@ -90,49 +95,51 @@ _DAY_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class Seasons:
-    """In scaled units, at steps -12..horizon-1 around the origin, 1 to 7 days earlier.
+    """Values in scaled units at the steps -12 to H - 1 around the origin, 1 to 7 days earlier.
 
     Attributes:
-        z: float32 [B, N, 7, 12 + H], 0 where not known.
-        known: bool, same shape.
+        z: float32 [B, N, 7, 12 + H], 0 where nothing is observed.
+        observed: bool, same shape.
     """
 
     z: Tensor
-    known: Tensor
+    observed: Tensor
 
 
 def seasons(batch: ContextBatch, context: ScaledContext, horizon: int) -> Seasons:
-    """Look up every step one to seven days earlier; a step beyond one day ahead is looked up a day more."""
+    """The values one to seven days before every step; steps beyond one day ahead are looked up one day earlier."""
     device = batch.values.device
     ahead = torch.arange(-BEFORE, horizon, device=device)
     day_rows = _DAY_MS / batch.step_ms
     extra = ((ahead + 1) / day_rows).ceil().clamp(min=1) - 1  # whole days by which the horizon passes the first
     days = torch.arange(1, DAYS + 1, device=device)[:, None] + extra  # [7, P]
-    z, known = _from_rows(context, ahead, days * day_rows)
+    z, observed = _from_rows(context, ahead, days * day_rows)
     if batch.coarse.shape[2] and batch.coarse.shape[1]:
         ring, in_ring = _from_ring(batch, context, ahead, days)
         c = ring.shape[1]
-        z = torch.cat((torch.where(known[:, :c], z[:, :c], ring), z[:, c:]), dim=1)
-        known = torch.cat((known[:, :c] | in_ring, known[:, c:]), dim=1)
-    return Seasons(z, known & context.moving[..., None, None])
+        z = torch.cat((torch.where(observed[:, :c], z[:, :c], ring), z[:, c:]), dim=1)
+        observed = torch.cat((observed[:, :c] | in_ring, observed[:, c:]), dim=1)
+    return Seasons(z, observed & context.moving[..., None, None])
 
 
 def _from_rows(context: ScaledContext, ahead: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Nearest fine row; [B, N, 7, P] both."""
+    """Values of the nearest fine rows and whether they are observed, both [B, N, 7, P]."""
     length = context.z.shape[-1]
     at = length + ahead - rows.round().long()  # [7, P]
     inside = (at >= 0) & (at < length)
     index = at.clamp(0, length - 1)
-    known = context.known[..., index] & inside
-    return torch.where(known, context.z[..., index], 0.0), known
+    observed = context.observed[..., index] & inside
+    return torch.where(observed, context.z[..., index], 0.0), observed
 
 
 def _from_ring(batch: ContextBatch, context: ScaledContext, ahead: Tensor, days: Tensor) -> tuple[Tensor, Tensor]:
-    """Interpolated between the centres of the ring's rows; [B, C, 7, P] both."""
+    """Values interpolated between the centres of the ring's rows and whether they are observed, both [B, C, 7, P]."""
     num, c = batch.coarse.shape[1:]
-    seen = (batch.coarse_observed & batch.coarse.isfinite()).transpose(1, 2)  # [B, C, K]
-    raw = batch.coarse.transpose(1, 2).to(torch.float64).where(seen, 0.0)
-    ring = ((raw - context.center[:, :c, None]) / context.scale[:, :c, None]).clamp(-1e4, 1e4).float().where(seen, 0.0)
+    present = (batch.coarse_observed & batch.coarse.isfinite()).transpose(1, 2)  # [B, C, K]
+    raw = batch.coarse.transpose(1, 2).to(torch.float64).where(present, 0.0)
+    ring = (
+        ((raw - context.center[:, :c, None]) / context.scale[:, :c, None]).clamp(-1e4, 1e4).float().where(present, 0.0)
+    )
     into_row = (batch.origin_ts_ms % COARSE_STEP_MS).to(torch.float64) / COARSE_STEP_MS  # [B]
     steps = (ahead + 0.5) * (batch.step_ms / COARSE_STEP_MS) - days * (_DAY_MS / COARSE_STEP_MS)  # [7, P]
     position = into_row[:, None, None] + steps + (num - 0.5)  # in rows, from the centre of the oldest
@@ -142,9 +149,11 @@ def _from_ring(batch: ContextBatch, context: ScaledContext, ahead: Tensor, days:
     b, _, d, p = share.shape
     below = low.clamp(0, num - 1).long().reshape(b, 1, d * p).expand(-1, c, -1)
     above = (below + 1).clamp(max=num - 1)
-    has_below = seen.gather(2, below).view(b, c, d, p) & inside
-    has_above = seen.gather(2, above).view(b, c, d, p) & inside & (share > 0)  # a whole row away it says another time
+    has_below = present.gather(2, below).view(b, c, d, p) & inside
+    has_above = (
+        present.gather(2, above).view(b, c, d, p) & inside & (share > 0)
+    )  # a whole row away it says another time
     share = torch.where(has_below & has_above, share, has_above.float())
     value = ring.gather(2, below).view(b, c, d, p) * (1 - share) + ring.gather(2, above).view(b, c, d, p) * share
-    known = has_below | has_above
-    return torch.where(known, value, 0.0), known
+    observed = has_below | has_above
+    return torch.where(observed, value, 0.0), observed

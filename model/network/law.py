@@ -1,4 +1,4 @@
-"""The joint law of all steps and indicators: exact density, and samples.
+"""The joint law of all steps and indicators: a normalizing flow with an exact density, and samples from it.
 
 noise -> mixing between indicators -> couplings over the horizon -> marginals -> units of the row
 """
@@ -21,12 +21,12 @@ from model.network.layers import numbers
 # Monotone rational-quadratic splines with straight tails, both ways, with their log-derivatives.
 #
 # Source: C. Durkan, A. Bekasov, I. Murray, G. Papamakarios, "Neural Spline Flows", NeurIPS 2019 (arXiv 1906.04032).
-# Ours takes knots instead of bins and goes on as a straight line beyond them, at the slope of the last knot.
+# Parameters are knots instead of bin widths. Beyond the knots a straight line goes on at the slope of the last knot.
 
 
 @dataclass(frozen=True, slots=True)
 class Spline:
-    """One spline per cell.
+    """Monotone rational-quadratic splines, one per cell.
 
     Attributes:
         x: knots' positions [K], shared, strictly increasing.
@@ -64,7 +64,7 @@ class Spline:
         return (y[..., 0], log_slope[..., 0]) if squeeze else (y, log_slope)
 
     def value(self, x: Tensor) -> Tensor:
-        """Map samples [..., S] without the derivative: sampling is most of the work of a forecast."""
+        """Values y of samples [..., S], without the derivative: sampling is most of the work of a forecast."""
         bins = (torch.bucketize(x, self.x) - 1).clamp_(0, self.x.shape[0] - 2)
         width, rise = self.x.diff(), self.y.diff().clamp(min=LEAST_RISE)
         s = rise / width
@@ -79,7 +79,7 @@ class Spline:
         return y + ends
 
     def at(self, points: Tensor) -> Tensor:
-        """Map the same few x [Q] in every cell: y [..., Q], without looking up a bin per cell."""
+        """Values y [..., Q] of the same few x [Q] in every cell, with one look-up of bins for all cells."""
         bins = (torch.bucketize(points, self.x) - 1).clamp(0, self.x.shape[0] - 2)
         x0, x1 = self.x[bins], self.x[bins + 1]
         y0, y1, d0, d1 = self.y[..., bins], self.y[..., bins + 1], self.slope[..., bins], self.slope[..., bins + 1]
@@ -124,7 +124,7 @@ class Spline:
 
 
 def _with_samples(value: Tensor, y: Tensor) -> tuple[Tensor, bool]:
-    """Give `value` a sample axis where it has none."""
+    """The value with a sample axis, and whether the axis was added."""
     if value.dim() == y.dim():
         return value, False
     return value[..., None], True
@@ -133,7 +133,7 @@ def _with_samples(value: Tensor, y: Tensor) -> tuple[Tensor, bool]:
 # The law of one step of one indicator: a spline of a standard normal, and mass on recently seen values.
 
 
-_ATOMS_MATTER = 0.03  # below this mass atoms are left out altogether
+_MIN_ATOM_MASS = 0.03  # tokens whose atoms have less mass at every step are treated as having none
 LEVELS = (0.005, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98, 0.995)
 NUM_KNOTS = len(LEVELS)
 MIDDLE = NUM_KNOTS // 2
@@ -147,7 +147,7 @@ def knot_positions(device: torch.device | None = None) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Marginal:
-    """Per cell, in scaled units.
+    """Marginal law of each cell, in scaled units: a spline of a standard normal, mixed with atoms.
 
     Attributes:
         spline: over cells [B, N, H].
@@ -164,11 +164,11 @@ class Marginal:
     width: Tensor
 
     def active(self) -> Tensor:
-        """bool [B, N]: tokens whose atoms matter at some step."""
-        return self.mass.amax(-1) > _ATOMS_MATTER
+        """Whether the atoms of a token have mass at some step, bool [B, N]."""
+        return self.mass.amax(-1) > _MIN_ATOM_MASS
 
     def to_normal(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """From values [B, N, H] to standard normals, with log de/dy."""
+        """Standard normals e of the values y [B, N, H], and log de/dy."""
         e, log_slope = self.spline.inverse(y)
         mass = torch.where(self.active()[..., None], self.mass, 0.0)
         if not bool((mass > 0).any()):
@@ -187,34 +187,33 @@ class Marginal:
         )
 
     def from_normal(self, e: Tensor, *, fixed: bool = False) -> Tensor:
-        """From standard normals [B, N, H, S] to values.
+        """Values of the standard normals e [B, N, H, S].
 
         Args:
-            fixed: no shape may depend on data: atoms are looked up for all tokens, not for those alone where they
-                matter.
+            fixed: whether shapes must not depend on data; then atoms are looked up for all tokens.
         """
         y = self.spline.value(e)
         active = self.active()
         if fixed:
-            mixed = _mixed(self._tokens(torch.flatten), e.flatten(0, 1)).view_as(y)
+            mixed = _mixture_quantiles(self._tokens(torch.flatten), e.flatten(0, 1)).view_as(y)
             return torch.where(active[..., None, None], mixed, y)
         if bool(active.any()):
-            y[active] = _mixed(self._tokens(lambda part, *_: part[active]), e[active])
+            y[active] = _mixture_quantiles(self._tokens(lambda part, *_: part[active]), e[active])
         return y
 
-    def _tokens(self, taken: Callable[[Tensor, int, int], Tensor]) -> Marginal:
-        """Some of the tokens, [M] in the place of [B, N]."""
-        spline = Spline(self.spline.x, taken(self.spline.y, 0, 1), taken(self.spline.slope, 0, 1))
-        mass, atoms, weights, width = (taken(x, 0, 1) for x in (self.mass, self.atoms, self.weights, self.width))
+    def _tokens(self, select: Callable[[Tensor, int, int], Tensor]) -> Marginal:
+        """The law of the selected tokens, [M] in place of [B, N]."""
+        spline = Spline(self.spline.x, select(self.spline.y, 0, 1), select(self.spline.slope, 0, 1))
+        mass, atoms, weights, width = (select(x, 0, 1) for x in (self.mass, self.atoms, self.weights, self.width))
         return Marginal(spline, mass, atoms, weights, width)
 
 
-def _mixed(law: Marginal, e: Tensor) -> Tensor:
-    """The inverse distribution function of the mixture, by a table of 96 quantiles and all edges of atoms.
+def _mixture_quantiles(law: Marginal, e: Tensor) -> Tensor:
+    """Quantiles of the mixture, from a table of 96 quantiles of the spline and all edges of atoms.
 
     Args:
-        law: of tokens, [M] in the place of [B, N].
-        e: [M, H, S].
+        law: of tokens, [M] in place of [B, N].
+        e: standard normals [M, H, S].
     """
     grid = torch.linspace(-MAX_E, MAX_E, GRID, device=e.device)
     m, h, _ = e.shape
@@ -255,7 +254,7 @@ NUM_STRIDES = 7
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Where each of the steps 1..H stands; index k is step k + 1.
+    """Neighbours of each of the steps 1 to H in the construction; index k is step k + 1.
 
     Attributes:
         left, right: int64 [H], steps around it, 0 = the origin (left) or none (right).
@@ -270,7 +269,11 @@ class Tree:
 
 
 def tree(horizon: int, device: torch.device | None = None) -> Tree:
-    """The tree over `horizon` steps."""
+    """The tree over `horizon` steps.
+
+    >>> [(layer + 1).tolist() for layer in tree(7).layers]
+    [[4], [2, 6], [1, 3, 5, 7]]
+    """
     step = torch.arange(1, horizon + 1, device=device)
     half = step & -step
     right = torch.where(step + half <= horizon, step + half, 0)
@@ -301,7 +304,7 @@ def _moments(
 
 
 def to_noise(e: Tensor, coefficients: Tensor, where: Tree) -> tuple[Tensor, Tensor]:
-    """From correlated to independent standard normals.
+    """Independent standard normals of correlated ones.
 
     Args:
         e: [..., H].
@@ -318,7 +321,7 @@ def to_noise(e: Tensor, coefficients: Tensor, where: Tree) -> tuple[Tensor, Tens
 
 
 def from_noise(z: Tensor, coefficients: Tensor, where: Tree) -> Tensor:
-    """The inverse of `to_noise`.
+    """Correlated standard normals of independent ones, the inverse of `to_noise`.
 
     Args:
         z: [..., H].
@@ -344,17 +347,17 @@ def one_sided_loss(e: Tensor, coefficients: Tensor, where: Tree) -> Tensor:
     return loss * inner
 
 
-_FEWEST = 16  # paths that are stratified
+_MIN_STRATIFIED_PATHS = 16  # fewer paths are not stratified
 
 
 @dataclass(frozen=True, slots=True)
 class JointLaw:
-    """Of B rows, N indicators and H steps.
+    """Joint law of B rows, N indicators and H steps.
 
     Attributes:
         marginal: law of each cell.
         coupling: [B, N, H, 5], coefficients of the couplings over the horizon.
-        mixing: [B, 7, N, N], lower triangular: the part of the noise that indicators share, by distance of the steps.
+        mixing: [B, 7, N, N], lower triangular Cholesky factors of the correlation of indicators, by distance of steps.
         context: units of the rows.
     """
 
@@ -384,13 +387,10 @@ class JointLaw:
         )
 
     def log_prob(self, values: Tensor) -> Tensor:
-        """Exact log-density of a future, of the columns that move.
+        """Exact log-density [B] of a future, over the columns that move.
 
         Args:
             values: [B, H, N], all observed.
-
-        Returns:
-            [B].
         """
         moving = self.context.moving
         scale = self.context.scale[..., None]
@@ -402,7 +402,7 @@ class JointLaw:
         return torch.where(moving[..., None], cell, 0.0).sum((1, 2))
 
     def decorrelate(self, e: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """From correlated standard normals [B, N, H] to noise, with the log-derivatives of couplings and mixing."""
+        """Noise of correlated standard normals e [B, N, H], with the log-derivatives of couplings and mixing."""
         where = tree(self.horizon, e.device)
         z, log_coupling = to_noise(e, self.coupling, where)
         mixing = self.mixing[:, where.stride]  # [B, H, N, N]
@@ -424,8 +424,8 @@ class JointLaw:
 
         Args:
             noise: [B, N, H, S].
-            loops: on a CPU by compiled loops, not in batches of tensors.
-            fixed: no shape may depend on data, see `Marginal.from_normal`.
+            loops: whether compiled loops are used on a CPU.
+            fixed: whether shapes must not depend on data, see `Marginal.from_normal`.
 
         Returns:
             [B, N, H, S].
@@ -439,33 +439,33 @@ class JointLaw:
         m, where = self.marginal, tree(self.horizon)
         mass = torch.where(m.active()[..., None], m.mass, 0.0)
         law = (m.spline.y, m.spline.slope, mass, m.atoms, m.weights, m.width, self.coupling, self.mixing)
-        told: tuple[Tensor, ...] = (*law, self.context.center, self.context.scale, noise)
-        # Loops compare, clamp and count: what is no number would become an ordinary one, or a place outside of a table.
-        sound = torch.stack([part.flatten(1).isfinite().all(-1) for part in (m.mass, *told)]).all(0)
+        inputs: tuple[Tensor, ...] = (*law, self.context.center, self.context.scale, noise)
+        # The loops compare and count: a NaN would become an ordinary number, or an index outside of a table.
+        sound = torch.stack([part.flatten(1).isfinite().all(-1) for part in (m.mass, *inputs)]).all(0)
         sound &= m.spline.x.isfinite().all()
         if not sound.all():
-            told = tuple(part.where(_along(sound, part), 0.0) for part in told)
-        *law_and_units, noise = told
+            inputs = tuple(part.where(_along(sound, part), 0.0) for part in inputs)
+        *law_and_units, noise = inputs
         laws = Laws(*(part.contiguous().numpy() for part in (m.spline.x.nan_to_num(), *law_and_units)))
         order = torch.cat(where.layers)
         steps = Steps(*(part.numpy() for part in (order, where.left, where.right, where.stride)))
         paths = torch.from_numpy(
-            joint_paths(laws, steps, noise.contiguous().numpy(), _known_slices(noise.shape[-1]).numpy())
+            joint_paths(laws, steps, noise.contiguous().numpy(), _cached_slices(noise.shape[-1]).numpy())
         )
         return paths if sound.all() else paths.where(_along(sound, paths), torch.nan)
 
 
 def _along(rows: Tensor, part: Tensor) -> Tensor:
-    """[B] to the dimensions of a part [B, ...]."""
+    """The rows [B] with trailing axes of size 1, so that they broadcast against `part` [B, ...]."""
     return rows.reshape(-1, *[1] * (part.dim() - 1))
 
 
 def stratified(e: Tensor) -> Tensor:
-    """Give the paths of each cell one value in each of as many slices of its law, in the order that they had.
+    """Normals with one value in each of S equally likely slices per cell, in the order of the given paths.
 
-    What few paths cannot know better than the law itself is left to the law: Latin hypercube sampling with dependence.
-    Where in its slice a value lies is one of sixteen places, the same for all of a cell and mirrored above its median,
-    so that the paths' mean is 0. It is read off the mean of the given normals, which says nothing about their order.
+    This is Latin hypercube sampling with dependence. Within its slice a value takes one of sixteen positions. The
+    position is the same for the whole cell and is mirrored above the median, so that the mean is 0. It is read off the
+    mean of the given normals, which is independent of their order.
     Source: N. Packham, W. M. Schmidt, "Latin hypercube sampling with dependence and applications in finance", Journal
     of Computational Finance 2010.
 
@@ -483,13 +483,13 @@ def stratified(e: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=8)
-def _known_slices(paths: int) -> Tensor:
+def _cached_slices(paths: int) -> Tensor:
     return _slices(paths)
 
 
 def _slices(paths: int, device: torch.device | None = None) -> Tensor:
     """A standard normal in each sixteenth of each slice, ascending [16 S]; empty for fewer than 16 paths."""
-    if paths < _FEWEST:
+    if paths < _MIN_STRATIFIED_PATHS:
         return torch.empty(0, dtype=torch.float64, device=device)
     count = SUBSLICES * paths
     normals: Tensor = torch.special.ndtri((torch.arange(count, dtype=torch.float64, device=device) + 0.5) / count)

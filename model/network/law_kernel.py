@@ -1,6 +1,7 @@
-"""Paths of the joint law, compiled: from noise to values in the rows' units, one row after the other.
+"""Compiled loops that sample the joint law, row by row, from noise to values in the units of a row.
 
-The same as `model.network.law.JointLaw.sample` says for tensors.
+They give the same paths as `model.network.law.JointLaw.sample` in batches of tensors. A cell whose law mixes a spline
+with atoms is sampled by a table of its distribution function, the others by the spline alone.
 """
 
 from __future__ import annotations
@@ -15,14 +16,9 @@ from model.baselines.context_kernel import ascending
 from model.compiled import compiled
 from model.numerics import exponential
 
-# Quantiles of one cell whose law mixes a spline with atoms, compiled: a table of its distribution function.
-#
-# The same as `model.network.law.Marginal` says for tensors.
-
-
 GRID: Final = 96
 MAX_E: Final = 5.5
-LEAST_RISE: Final = 1e-20  # of two knots that float32 cannot tell apart: 0 / 0 would be no number
+LEAST_RISE: Final = 1e-20  # least rise between two knots; float32 may make them equal, and 0 / 0 is NaN
 _ROOT_HALF: Final = math.sqrt(0.5)
 
 
@@ -31,8 +27,8 @@ class MixtureTable(NamedTuple):
 
     Attributes:
         points: [G], values, ascending.
-        normals: [G], what the spline maps to them.
-        level: [G], never falling.
+        normals: [G], their standard normals by the spline.
+        level: [G], values of the distribution function, never falling.
         edges: [2 A].
     """
 
@@ -43,7 +39,7 @@ class MixtureTable(NamedTuple):
 
 
 def table_room(num_atoms: int) -> MixtureTable:
-    """Room for cells with so many atoms."""
+    """An empty table for cells with `num_atoms` atoms."""
     size = GRID + 2 * num_atoms
     return MixtureTable(np.empty(size), np.empty(size), np.empty(size), np.empty(2 * num_atoms))
 
@@ -65,16 +61,16 @@ def mixture_table(
     for a in range(count):
         edges[2 * a], edges[2 * a + 1] = atoms[a] - width, atoms[a] + width
     edges.sort()
-    step, taken, bin_of = 2 * MAX_E / (GRID - 1), 0, 0
+    step, num_merged, bin_of = 2 * MAX_E / (GRID - 1), 0, 0
     for g in range(GRID):
         e = -MAX_E + g * step
         value, bin_of = _forward(x, y, slope, e, bin_of)
-        while taken < len(edges) and edges[taken] < value:
-            points[g + taken] = edges[taken]
-            normals[g + taken] = np.nan
-            taken += 1
-        points[g + taken], normals[g + taken] = value, e
-    for k in range(taken, len(edges)):
+        while num_merged < len(edges) and edges[num_merged] < value:
+            points[g + num_merged] = edges[num_merged]
+            normals[g + num_merged] = np.nan
+            num_merged += 1
+        points[g + num_merged], normals[g + num_merged] = value, e
+    for k in range(num_merged, len(edges)):
         points[GRID + k] = edges[k]
         normals[GRID + k] = np.nan
     level[:] = 0.0
@@ -92,7 +88,7 @@ def mixture_table(
 
 @compiled
 def mixed_values(table: MixtureTable, e: Float, out: Float) -> None:
-    """The values whose levels are those of ascending standard normals, between the points of the table."""
+    """The values at ascending standard normals, interpolated between the points of the table."""
     level, points = table.level, table.points
     low = 0
     for k in range(len(e)):
@@ -132,7 +128,7 @@ def _forward(x: Single, y: Single, slope: Single, value: float, first: int) -> t
 
 @compiled
 def _inverse(x: Single, y: Single, slope: Single, value: float) -> float:
-    """What the spline maps to a value."""
+    """The standard normal that the spline maps to a value."""
     last = len(x) - 1
     if value < y[0]:
         return float(x[0] + (value - y[0]) / slope[0])
@@ -156,16 +152,16 @@ Single = NDArray[np.float32]
 Whole = NDArray[np.int64]
 
 MAX_LOG_SPREAD: Final = 3.0
-SUBSLICES: Final = 16  # places within a slice that its value may take
+SUBSLICES: Final = 16  # positions within a slice that its value may take
 
 
 class Laws(NamedTuple):
-    """Joint laws of B rows, N indicators and H steps; what the fields mean, `JointLaw` and its parts say.
+    """The fields of `JointLaw` and its parts as arrays, for B rows, N indicators and H steps.
 
     Attributes:
         x: [K], knots' positions.
         y, slope: [B, N, H, K].
-        mass: [B, N, H], 0 where atoms do not matter.
+        mass: [B, N, H], 0 for tokens without active atoms.
         atoms, weights: [B, N, A].
         width: [B, N].
         coupling: [B, N, H, 5].
@@ -202,11 +198,11 @@ class Steps(NamedTuple):
 
 
 class _Room(NamedTuple):
-    """Room for one row, N indicators over H steps and S paths.
+    """Work arrays for one row of N indicators, H steps and S paths.
 
     Attributes:
-        dependent: [N, H + 1, S], standard normals as the joint law relates them; row 0 is the origin's zeros.
-        parts: [S], where in the range of its law a normal lies, for the order.
+        dependent: [N, H + 1, S], correlated standard normals; step 0 is the origin and holds zeros.
+        parts: [S], a monotone map of the normals to (0, 1), by which they are sorted.
         order: [S], paths from the lowest to the highest.
         normals, values: [S], of one cell, ascending.
         table: for cells with atoms.
@@ -273,7 +269,7 @@ def _all_rows(laws: Laws, steps: Steps, noise: Single, normals: Float, room: _Ro
 
 @compiled
 def _rank(e: Single, room: _Room) -> None:
-    """Paths in the order of their normals, by parts of the range that hold about as many each."""
+    """Sort the paths by their normals, in buckets that hold about as many each."""
     for s in range(len(e)):
         x = np.float64(e[s])
         room.parts[s] = 0.5 + 0.5 * x / math.sqrt(1.0 + x * x)
@@ -299,7 +295,7 @@ def _normals_of_ranks(e: Single, order: Whole, normals: Float, out: Float) -> No
 
 @compiled
 def _couple(coefficients: Single, steps: Steps, e: Single) -> None:
-    """From noise to dependent normals in place, coarse steps first; row 0 of `e` [H + 1, S] is the origin's zeros."""
+    """Turn noise into correlated normals in place, coarse steps first; step 0 of `e` [H + 1, S] is the origin."""
     for h in steps.order:
         left, right = steps.left[h], steps.right[h]
         if right > 0:
@@ -321,7 +317,7 @@ def _couple(coefficients: Single, steps: Steps, e: Single) -> None:
 
 @compiled
 def _log_above(x: float) -> float:
-    """ln(1 + x) for x from 0 to 15 within 1e-8, in steps that make vector instructions: roots, then atanh's series."""
+    """ln(1 + x) for x in [0, 15] within 1e-8, by square roots and the series of atanh, which vectorise."""
     root = math.sqrt(math.sqrt(math.sqrt(1.0 + x)))
     u = (root - 1.0) / (root + 1.0)
     v = u * u

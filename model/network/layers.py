@@ -1,8 +1,9 @@
-"""Attention over indicators that follows their hierarchy: demand, then engine, then device.
+"""Layers of the network: attention along the hierarchy of indicators, and products that are exact per row.
 
-Level l sees its own tokens and what level l-1 passed on, never a later one: demand causes what the devices show, and a
-forecast of demand must not change with the number of GPUs that happen to be measured. The published cascade multiplies
-queries and keys of other levels by zero, which leaves them a share of the softmax; ours masks them with -inf.
+The levels are demand, engine and device. Tokens of level l attend to level l and level l-1, never to a later one:
+demand causes what the devices show. A forecast of demand must not change with the number of GPUs that are measured.
+The published cascade multiplies queries and keys of other levels by zero, which leaves them a share of the softmax.
+Here they are masked with -inf.
 Source: Y. Luo et al., arXiv 2408.01000.
 """
 
@@ -25,7 +26,7 @@ ALIGNED = 16  # float32 values in 64 bytes
 
 
 def aligned(x: Tensor) -> Tensor:
-    """Zeros behind the last axis, up to a multiple of 16: what is summed over stays the same."""
+    """The tensor with its last axis padded by zeros to a multiple of 16, which changes no sum over it."""
     missing = -x.shape[-1] % ALIGNED
     return pad(x, (0, missing)) if missing else x.contiguous()
 
@@ -33,32 +34,36 @@ def aligned(x: Tensor) -> Tensor:
 class RowLinear(nn.Linear):
     """`nn.Linear`, which without gradients on a CPU multiplies row by row of the first axis."""
 
-    _columns: tuple[Tensor, int, Tensor] | None = None  # the weight, its version, and it aligned and turned
+    _cache: tuple[Tensor, int, Tensor] | None = None  # the weight, its version, and it aligned and turned
 
     def forward(self, x: Tensor) -> Tensor:
-        """Args: x [B, ..., in]."""
+        """The products [B, ..., out].
+
+        Args:
+            x: [B, ..., in].
+        """
         if torch.is_grad_enabled() or x.device.type != "cpu" or x.dim() < 2:
             return linear(x, self.weight, self.bias)
         b, inside = x.shape[0], x.shape[-1]
         rows = aligned(x).reshape(b, -1, inside + -inside % ALIGNED)
-        out = torch.bmm(rows, self._turned().expand(b, -1, -1))[..., : self.out_features] + self.bias
+        out = torch.bmm(rows, self._transposed_weight().expand(b, -1, -1))[..., : self.out_features] + self.bias
         return out.view(*x.shape[:-1], self.out_features)
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy makes its own: its weight counts its changes anew."""
-        return {name: value for name, value in self.__dict__.items() if name != "_columns"}
+        """The state without the cached weight: the version counter of a copied weight starts anew."""
+        return {name: value for name, value in self.__dict__.items() if name != "_cache"}
 
-    def _turned(self) -> Tensor:
-        """[in', out'], made once for as long as the weight stays what it is: copying it costs what multiplying does."""
-        weight, known = self.weight, self._columns
+    def _transposed_weight(self) -> Tensor:
+        """The weight transposed and aligned [in', out'], cached per version: the copy costs as much as a product."""
+        weight, cached = self.weight, self._cache
         version = weight._version  # noqa: SLF001 - nothing else tells of changes in place
-        if known is None or known[0] is not weight or known[1] != version:
-            known = self._columns = (weight, version, aligned(aligned(weight.detach()).t()))
-        return known[2]
+        if cached is None or cached[0] is not weight or cached[1] != version:
+            cached = self._cache = (weight, version, aligned(aligned(weight.detach()).t()))
+        return cached[2]
 
 
 def visible(levels: Tensor, kind: Literal["cascade", "flat", "none"]) -> Tensor:
-    """bool [T, T]: query token (row) may attend key token (column); a token always sees itself."""
+    """Mask bool [T, T]: whether the query token (row) may attend to the key token (column); each attends to itself."""
     own: Tensor = torch.eye(levels.shape[0], dtype=torch.bool, device=levels.device)
     if kind == "none":
         return own
@@ -71,7 +76,11 @@ def visible(levels: Tensor, kind: Literal["cascade", "flat", "none"]) -> Tensor:
 
 
 def ranks(levels: Tensor) -> Tensor:
-    """How many levels come before each one's, int64 [T]: levels may have holes, what counts is which comes before."""
+    """Rank of each token's level among the distinct levels, int64 [T].
+
+    >>> ranks(torch.tensor([1, 3, 1, 7])).tolist()
+    [0, 1, 0, 2]
+    """
     alike = levels[:, None] == levels
     first = ~alike.tril(-1).any(1)
     return ((levels < levels[:, None]) & first).sum(1)
@@ -94,12 +103,12 @@ class IndicatorAttention(nn.Module):
                 parameter.zero_()
 
     def forward(self, tokens: Tensor, mask: Tensor, present: Tensor) -> Tensor:
-        """Mix tokens.
+        """The tokens after attention and the residual block [B, T, D].
 
         Args:
             tokens: [B, T, D].
-            mask: bool [T, T], what `visible` allows.
-            present: bool [B, T]; absent tokens are seen by nobody but themselves.
+            mask: bool [T, T], the result of `visible`.
+            present: bool [B, T]; no other token attends to one that is absent.
         """
         b, t, d = tokens.shape
         qkv = self.qkv(self.norm(tokens)).view(b, t, 3, self._heads, d // self._heads)
@@ -119,5 +128,5 @@ class IndicatorAttention(nn.Module):
 
 
 def numbers(values: Sequence[float], dtype: torch.dtype, device: torch.device | None = None) -> Tensor:
-    """The values [len(values)], each written where it belongs."""
+    """A tensor of the values, filled on the device itself."""
     return torch.stack([torch.full((), value, dtype=dtype, device=device) for value in values])

@@ -1,4 +1,11 @@
-"""The network: features of a batch in, the joint law of its futures out."""
+"""The network: from the features of a batch to the joint law of its futures.
+
+Residual blocks turn the features of each indicator into a token. Attention mixes the tokens along the hierarchy of the
+indicators. One head, shared by all steps, gives the parameters of the law.
+
+Letters of shapes: B rows, N indicators, H steps, K candidates or knots, D width of a token, A atoms.
+Source of the attention: Y. Luo et al., "HARMONY", arXiv 2408.01000.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, softplus
 
-from model.network.atoms import MOST_PLACED, NUM_ATOM_FEATURES, NUM_PLACES, Atoms, places
+from model.network.atoms import MAX_RANKED_ATOMS, NUM_ATOM_FEATURES, NUM_PLACES, Atoms, places
 from model.network.candidates import NUM_CANDIDATES, NUM_SCALES
 from model.network.features import NUM_CALENDAR, NUM_FEATURES, Features
 from model.network.law import (
@@ -27,16 +34,16 @@ from model.network.spec import MAX_HORIZON, NetworkSpec
 
 _NUM_LEVELS = 8
 _OUTPUTS = (NUM_CANDIDATES, 1, NUM_SCALES, 1, NUM_KNOTS - 1, NUM_KNOTS, 1, NUM_COEFFICIENTS)
-_UNIT = 0.5413248546  # softplus of it is 1
-_SHORT_STEPS = 3.0  # over which the short band of errors gives way to the long one
+_SOFTPLUS_INVERSE_OF_ONE = 0.5413248546  # log(e - 1)
+_SHORT_BAND_STEPS = 3.0  # over which the short band of errors gives way to the long one
 _LONG_STRIDES = 2  # from this power of two on, steps are mixed by the correlation of long changes
 
 
 class Network(nn.Module):
-    """Tokens from features, cascading attention, one head for all steps.
+    """Tokens from features, cascading attention, and one head for all steps.
 
     Args:
-        spec: shape.
+        spec: shape of the network.
     """
 
     def __init__(self, spec: NetworkSpec) -> None:
@@ -71,7 +78,7 @@ class Network(nn.Module):
         self.mixing = RowLinear(spec.width, NUM_STRIDES)
         self.atom = nn.Sequential(RowLinear(NUM_ATOM_FEATURES + 1, 16), nn.GELU(), RowLinear(16, 1))
         self.atom_state = RowLinear(spec.width, NUM_ATOM_FEATURES)
-        self.atom_place = RowLinear(spec.width, NUM_PLACES + MOST_PLACED) if spec.places else None
+        self.atom_place = RowLinear(spec.width, NUM_PLACES + MAX_RANKED_ATOMS) if spec.places else None
         with torch.no_grad():
             weight, bias = self.head[-1].parameters()
             weight.mul_(0.1)
@@ -84,11 +91,11 @@ class Network(nn.Module):
                 self.atom_place.bias.zero_()
 
     def forward(self, features: Features, horizon: int = MAX_HORIZON, tokens: Tensor | None = None) -> JointLaw:
-        """The joint law over `horizon` steps.
+        """The joint law of the next `horizon` steps.
 
         Args:
-            features: of the batch, with candidates over at least `horizon` steps.
-            tokens: [B, N, D] of these features, where they have been computed.
+            features: of the batch, with candidates for at least `horizon` steps.
+            tokens: [B, N, D], the output of `tokens` for these features; None computes them.
         """
         tokens = self.tokens(features) if tokens is None else tokens
         outputs = torch.split(self._steps(tokens, features, horizon), list(_OUTPUTS), dim=-1)
@@ -105,10 +112,10 @@ class Network(nn.Module):
         return JointLaw(marginal, outputs[7], root, features.context)
 
     def head_parameters(self) -> Iterator[nn.Parameter]:
-        """Of what reads a token: a twentieth of the work, and what is particular to a workload.
+        """Parameters of the layers that read a token: a twentieth of the work, and what differs between workloads.
 
-        Where atoms know their places, what is learned of an item goes there: a number of atoms that it has not shown
-        is weighed as before.
+        With `spec.places` the weights of the atoms are adapted by their places only. Numbers of atoms that an item has
+        not shown then keep the weights they had.
         """
         atoms = (self.atom, self.atom_state) if self.atom_place is None else (self.atom_place,)
         for part in (self.latents, self.head, *atoms):
@@ -116,7 +123,7 @@ class Network(nn.Module):
         yield self.trust
 
     def tokens(self, features: Features) -> Tensor:
-        """[B, N, D], after attention."""
+        """Tokens after attention [B, N, D]."""
         x = self.enter(features.tokens)
         for block in self.blocks:
             x = x + block(x)
@@ -145,7 +152,7 @@ class Network(nn.Module):
         step = torch.arange(1, horizon + 1, device=z.device, dtype=z.dtype)
         steps = torch.stack((step.log() / 4, step / MAX_HORIZON), dim=-1).expand(b, n, -1, -1)
         spread = scales.log()[:, :, None].expand(-1, -1, horizon, -1)
-        errors = _at_steps(features.candidates.evidence, step)
+        errors = _interpolate_bands(features.candidates.evidence, step)
         out: Tensor = self.head(torch.cat((latents, relative, offered.to(z.dtype), errors, spread, steps), dim=-1))
         return torch.cat((out[..., :NUM_CANDIDATES] - self.trust * errors, out[..., NUM_CANDIDATES:]), dim=-1)
 
@@ -160,14 +167,14 @@ class Network(nn.Module):
         x = knot_positions(z.device).to(z.dtype)
         if self.spec.marginal == "gaussian":
             increments, slopes = torch.zeros_like(increments), torch.zeros_like(slopes)
-        steepness = softplus(increments + _UNIT) + 1e-3  # [B, N, H, K - 1]
+        steepness = softplus(increments + _SOFTPLUS_INVERSE_OF_ONE) + 1e-3  # [B, N, H, K - 1]
         rise = torch.cumsum(steepness * x.diff(), dim=-1)
         knots = torch.cat((torch.zeros_like(rise[..., :1]), rise), dim=-1)
         knots = knots - knots[..., MIDDLE : MIDDLE + 1]
         around = torch.cat((steepness[..., :1], steepness, steepness[..., -1:]), dim=-1)
         slope = (around[..., 1:] * around[..., :-1]).sqrt() * torch.exp(1.5 * slopes.tanh())
         if self.spec.marginal == "spline":
-            knots, slope = _tempered(knots, slope, self.spec.tail)
+            knots, slope = _shorten_tails(knots, slope, self.spec.tail)
         spline = Spline(x, location[..., None] + scale[..., None] * knots, scale[..., None] * slope)
         weights = self._atom_weights(tokens, features)
         some = features.atoms.valid.any(-1, keepdim=True) & (self.spec.marginal == "spline")
@@ -180,44 +187,44 @@ class Network(nn.Module):
         )
 
     def _atom_weights(self, tokens: Tensor, features: Features) -> Tensor:
-        found = features.atoms
+        atoms = features.atoms
         state = self.atom_state(tokens)[:, :, None]  # [B, N, 1, 3]
-        own = self.atom(torch.cat((found.features, found.z[..., None].tanh()), dim=-1))[..., 0]
-        scores = own + found.features[..., 0] + (state * found.features).sum(-1)
+        own = self.atom(torch.cat((atoms.features, atoms.z[..., None].tanh()), dim=-1))[..., 0]
+        scores = own + atoms.features[..., 0] + (state * atoms.features).sum(-1)
         if self.atom_place is not None:
-            scores = scores + _of_places(self.atom_place(tokens), found)
-        scores = scores.masked_fill(~found.valid, -1e9)
-        weights: Tensor = scores.softmax(-1) * found.valid
+            scores = scores + _place_scores(self.atom_place(tokens), atoms)
+        scores = scores.masked_fill(~atoms.valid, -1e9)
+        weights: Tensor = scores.softmax(-1) * atoms.valid
         return weights
 
 
 def with_places(network: Network) -> Network:
-    """A copy whose atoms may learn their places; it forecasts as before until it does."""
+    """A copy whose atoms have weights by place; it forecasts as before until these weights are trained."""
     learned = Network(replace(network.spec, places=True))
     learned.load_state_dict(network.state_dict(), strict=False)
     return learned.train(network.training)
 
 
-def _of_places(learned: Tensor, found: Atoms) -> Tensor:
-    """What is added to the atoms' scores [B, N, A]: a number per place, and a weight of their share of the rows.
+def _place_scores(learned: Tensor, atoms: Atoms) -> Tensor:
+    """Terms added to the scores of the atoms [B, N, A]: one per place, and one per share of the rows.
 
     Args:
-        learned: [B, N, 64 + 8], of the places, and of the share per number of atoms; 0 behind them.
-        found: the atoms.
+        learned: [B, N, 64 + 8], a score per place, then a weight of the share per number of atoms.
+        atoms: A per token.
     """
-    place, few = places(found)
-    level, share = (pad(part, (0, 1)) for part in torch.split(learned, [NUM_PLACES, MOST_PLACED], dim=-1))
-    return level.gather(-1, place) + share.gather(-1, few) * found.features[..., 0]
+    place, few = places(atoms)
+    level, share = (pad(part, (0, 1)) for part in torch.split(learned, [NUM_PLACES, MAX_RANKED_ATOMS], dim=-1))
+    return level.gather(-1, place) + share.gather(-1, few) * atoms.features[..., 0]
 
 
-def _at_steps(evidence: Tensor, step: Tensor) -> Tensor:
-    """Log errors of the candidates at each step [B, N, H, K], between those of the short and the long band."""
-    short = torch.exp((1 - step) / _SHORT_STEPS)[:, None]
+def _interpolate_bands(evidence: Tensor, step: Tensor) -> Tensor:
+    """Log errors of the candidates at each step [B, N, H, K], interpolated between the short and the long band."""
+    short = torch.exp((1 - step) / _SHORT_BAND_STEPS)[:, None]
     return evidence[:, :, None, :, 0] * short + evidence[:, :, None, :, 1] * (1 - short)
 
 
-def _tempered(knots: Tensor, slope: Tensor, tail: float) -> tuple[Tensor, Tensor]:
-    """Outermost intervals and the straight tails behind them, shortened to a share."""
+def _shorten_tails(knots: Tensor, slope: Tensor, tail: float) -> tuple[Tensor, Tensor]:
+    """Knots and slopes whose outermost intervals and straight tails are shortened to the share `tail`."""
     low = knots[..., 1:2] - tail * (knots[..., 1:2] - knots[..., :1])
     high = knots[..., -2:-1] + tail * (knots[..., -1:] - knots[..., -2:-1])
     return (

@@ -1,4 +1,4 @@
-"""What fixes the shape of a network; stored beside its weights."""
+"""The shape of a network, which is stored beside its weights, and where the shipped weights are."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ class NetworkSpec:
     """Shape of a network.
 
     Attributes:
-        version: of the reading of inputs and weights; another version is refused.
+        version: of inputs and weights; another version is refused.
         width: of a token.
         hidden: of the residual blocks that read an indicator's features.
         num_blocks: residual blocks.
         num_attention: cascading attention layers.
-        num_heads: of each.
+        num_heads: attention heads of each layer.
         latents: numbers that a token gives to each step of the horizon.
         head_hidden: width of the head that all steps share.
         num_atoms: recently seen values that may carry mass of their own.
         attention: "cascade" (level l sees its own and the level before), "flat" (all see all) or "none".
         marginal: "spline" (rational-quadratic, with atoms), or "gaussian" for comparison.
-        tail: share of the outermost intervals (beyond the .02 and .98 quantiles) that is kept: few futures teach them,
-            and the peak of many steps reads them all the time.
+        tail: share of the outermost intervals (beyond the .02 and .98 quantiles) that remains. Few futures teach them,
+            and the peak of many steps depends on them.
         seasons: whether the cycles of a day and a week are read.
-        places: whether an atom's weight may depend on its place among the others by value: a state of a device is
-            known by it. The shipped network has not learned it; adapting does.
+        places: whether an atom's weight may depend on its rank by value, which tells the states of a device apart. Only
+            adapted networks have it.
     """
 
     version: int = SPEC_VERSION
@@ -50,10 +50,10 @@ class NetworkSpec:
     places: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be built.
+        """Check the fields.
 
         Raises:
-            ValueError: naming the field.
+            ValueError: a field is out of range; the message names it.
         """
         if self.version != SPEC_VERSION:
             raise ValueError(f"the spec is of version {self.version}, this program reads version {SPEC_VERSION}")
@@ -72,14 +72,14 @@ class NetworkSpec:
                 raise ValueError(f"{name} {getattr(self, name)!r} is not one of {', '.join(allowed)}")
 
 
-# The weights in the package; free of torch, for settings name them too.
+# The weights in the package. This module imports no torch, because the settings read it too.
 
 
 SHIPPED_NAME, NO_NETWORK = "shipped", "none"
-REACH_S: Final = 240.0  # ahead, at most, that a worker asks the shipped weights
+REACH_S: Final = 240.0  # seconds ahead for which a worker uses the shipped weights
 SHIPPED: Final = Path(__file__).resolve().parent.parent / "weights"
 
 
 def weights_folder(name: str) -> Path:
-    """Of the weights in the package, or the folder that is named."""
+    """The folder of the weights in the package, or the named folder."""
     return SHIPPED if name == SHIPPED_NAME else Path(name)

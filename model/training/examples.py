@@ -1,11 +1,15 @@
-"""Windows with their features computed once, to be read many times: what short training on few rows lives on."""
+"""Training windows of recorded and synthetic telemetry, with features that are computed once and read many times."""
 
 from __future__ import annotations
 
+import multiprocessing
 import random
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -13,19 +17,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from model.contract import COARSE_ROWS, ContextBatch
-from model.network.features import Features, describe
+from model.network.features import Features, extract_features
 from model.network.spec import MAX_HORIZON, NetworkSpec
-from model.training.synthetic.windows import Example
-
-# Examples from recorded telemetry: what adapts a network to a user's own series, and what validates it there.
-
+from model.training.synthetic import Example, draw_example
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """One workload's recorded rows.
+    """The recorded rows of one workload.
 
     Attributes:
         item_id: workload.
@@ -53,7 +54,7 @@ def example_at(history: History, origins: NDArray[np.int64], context: int, last_
         history: the rows.
         origins: last rows that are read.
         context: rows of context.
-        last_row: first row that must not be looked at.
+        last_row: first row that must not be read.
     """
     rows = origins[:, None] + np.arange(1 - context, 1)
     ahead = origins[:, None] + np.arange(1, MAX_HORIZON + 1)
@@ -90,7 +91,7 @@ def draw_history(
         histories: items that share indicators and step, or not: one item per example.
         seed: of the draw.
         context: most rows of context.
-        ends: per item the first row that must not be looked at.
+        ends: per item the first row that must not be read.
         tokens: contexts x indicators, about.
         first_row: earliest last row of a context; default: a few rows into the item.
     """
@@ -104,19 +105,19 @@ def draw_history(
     return example_at(history, origins.astype(np.int64), min(context, end), end)
 
 
-_AT_ONCE = 64  # windows whose features are computed together
+_FEATURE_BATCH_ROWS = 64  # windows whose features are computed together
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """Windows with their features, and what came after them.
+class FeatureBatch:
+    """Windows with their features, and the rows that followed them.
 
     Attributes:
         features: of B windows.
         target: [B, H, N].
         observed: bool [B, H, N].
-        unit: float64 [B, N], what errors are measured by; None: each window's own difficulty.
-        tokens: [B, N, D], what a network that is not learned any more makes of the features.
+        unit: float64 [B, N], divisor of the errors; None is the difficulty of each window.
+        tokens: [B, N, D], the tokens of a network whose head alone is trained.
     """
 
     features: Features
@@ -125,24 +126,24 @@ class Prepared:
     unit: Tensor | None = None
     tokens: Tensor | None = None
 
-    def take(self, rows: Tensor) -> Prepared:
+    def take(self, rows: Tensor) -> FeatureBatch:
         """Some of the windows, by index."""
-        features = _each([self.features], lambda parts: parts[0][rows])
+        features = _map_tensors([self.features], lambda parts: parts[0][rows])
         unit, tokens = (None if x is None else x[rows] for x in (self.unit, self.tokens))
-        return Prepared(features, self.target[rows], self.observed[rows], unit, tokens)
+        return FeatureBatch(features, self.target[rows], self.observed[rows], unit, tokens)
 
-    def parts(self, size: int) -> list[Prepared]:
+    def parts(self, size: int) -> list[FeatureBatch]:
         """All windows in their order, `size` at a time."""
         return [self.take(some) for some in torch.split(torch.arange(len(self.target)), size)]
 
 
 def prepare_rows(
     history: History, origins: NDArray[np.int64], spec: NetworkSpec, *, context: int, horizon: int, last_row: int
-) -> Prepared:
+) -> FeatureBatch:
     """The windows that end at the given rows.
 
-    Of the context only the units are kept, of the candidates `horizon` steps: a thousand windows of eleven indicators
-    take some 25 MB.
+    Only the units of the context and `horizon` steps of the candidates are stored. A thousand windows of eleven
+    indicators then take some 25 MB.
 
     Args:
         history: the rows.
@@ -150,25 +151,25 @@ def prepare_rows(
         spec: of the network that reads them.
         context: rows of context.
         horizon: steps ahead that are learned.
-        last_row: first row that must not be looked at.
+        last_row: first row that must not be read.
     """
     parts = []
-    for first in range(0, len(origins), _AT_ONCE):
-        some = origins[first : first + _AT_ONCE]
+    for first in range(0, len(origins), _FEATURE_BATCH_ROWS):
+        some = origins[first : first + _FEATURE_BATCH_ROWS]
         example = example_at(history, some, context, last_row)
         with torch.no_grad():
-            features = _shortened(describe(example.batch, spec), horizon)
-        parts.append(Prepared(features, example.target[:, :horizon], example.observed[:, :horizon]))
-    return joined(parts)
+            features = _truncate_horizon(extract_features(example.batch, spec), horizon)
+        parts.append(FeatureBatch(features, example.target[:, :horizon], example.observed[:, :horizon]))
+    return concatenate(parts)
 
 
-def joined(parts: Sequence[Prepared]) -> Prepared:
+def concatenate(parts: Sequence[FeatureBatch]) -> FeatureBatch:
     """One batch of all windows; the parts' indicators and levels are the same."""
     features = [part.features for part in parts]
     units = [part.unit for part in parts if part.unit is not None]
     tokens = [part.tokens for part in parts if part.tokens is not None]
-    return Prepared(
-        _each(features, torch.cat),
+    return FeatureBatch(
+        _map_tensors(features, torch.cat),
         torch.cat([part.target for part in parts]),
         torch.cat([part.observed for part in parts]),
         torch.cat(units) if units else None,
@@ -176,16 +177,16 @@ def joined(parts: Sequence[Prepared]) -> Prepared:
     )
 
 
-def shuffled(groups: Sequence[Prepared], size: int, seed: int, start: int = 0) -> Iterator[Prepared]:
+def shuffled(groups: Sequence[FeatureBatch], size: int, seed: int, start: int = 0) -> Iterator[FeatureBatch]:
     """Endless batches: every window once per pass, in a new order each time.
 
     Args:
         groups: windows that can be batched with each other.
         size: windows of a batch; a group that has fewer gives what it has.
         seed: of the orders.
-        start: batch to begin with, when a run is taken up again.
+        start: first batch, for a run that is resumed.
     """
-    number = [max(1, len(group.target) // size) for group in groups]  # what is left over has its turn another time
+    number = [max(1, len(group.target) // size) for group in groups]  # the remainder is used in another pass
     each = sum(number)
     while True:
         draw = np.random.default_rng((7_002, seed, start // each))
@@ -199,19 +200,80 @@ def shuffled(groups: Sequence[Prepared], size: int, seed: int, start: int = 0) -
         start += each - start % each
 
 
-def _shortened(features: Features, horizon: int) -> Features:
+def _truncate_horizon(features: Features, horizon: int) -> Features:
     offered, context = features.candidates, features.context
     return replace(
         features,
-        context=replace(context, z=context.z[..., -1:].clone(), known=context.known[..., -1:].clone()),
+        context=replace(context, z=context.z[..., -1:].clone(), observed=context.observed[..., -1:].clone()),
         candidates=replace(offered, z=offered.z[..., :horizon].clone(), offered=offered.offered[..., :horizon].clone()),
     )
 
 
-def _each(parts: Sequence[Any], change: Callable[[Any], Tensor]) -> Any:
-    """The same change of every tensor of like dataclasses, however deep; levels belong to all windows."""
+def _map_tensors(parts: Sequence[Any], change: Callable[[Any], Tensor]) -> Any:
+    """The dataclass whose every tensor is `change` of the parts' tensors; levels are shared by all windows."""
     if isinstance(parts[0], Tensor):
         return change(parts)
     names = [field.name for field in fields(parts[0])]
     values = ([getattr(part, name) for part in parts] for name in names)
-    return type(parts[0])(*(x[0] if n == "levels" else _each(x, change) for n, x in zip(names, values, strict=True)))
+    return type(parts[0])(
+        *(x[0] if n == "levels" else _map_tensors(x, change) for n, x in zip(names, values, strict=True))
+    )
+
+
+def prepare(example: Example, spec: NetworkSpec) -> FeatureBatch:
+    """The example with its features, which training reads many times."""
+    with torch.no_grad():
+        return FeatureBatch(extract_features(example.batch, spec), example.target, example.observed)
+
+
+# An endless stream of synthetic batches in a fixed order, computed ahead in other processes.
+
+
+TOKENS = 192
+_PREFETCH_BATCHES = 12
+T = TypeVar("T")
+_VALIDATION = 1_000_000_000  # seeds from here on are never trained on
+
+
+def synthetic_batch(seed: int, spec: NetworkSpec, loads: float = 0.0) -> FeatureBatch:
+    """The synthetic batch of a seed, with its features."""
+    return prepare(draw_example(seed, TOKENS, loads), spec)
+
+
+def synthetic_stream(
+    spec: NetworkSpec, start: int, seed: int, workers: int, loads: float = 0.0
+) -> Iterator[FeatureBatch]:
+    """Synthetic batches from number `start` on, in an order that does not depend on the number of workers.
+
+    Args:
+        workers: processes that compute ahead; 0 computes in this process.
+        loads: share of batches of request loads.
+    """
+    return ordered(partial(synthetic_batch, spec=spec, loads=loads), seed * 10_000_000 + start, workers)
+
+
+def synthetic_validation(spec: NetworkSpec, count: int = 12, loads: float = 0.0) -> list[FeatureBatch]:
+    """The validation batches of synthetic training."""
+    return [synthetic_batch(_VALIDATION + k, spec, loads) for k in range(count)]
+
+
+def ordered(make: Callable[[int], T], start: int, workers: int) -> Iterator[T]:
+    """The results make(start), make(start + 1), ... in order, computed ahead by `workers` processes."""
+    number = start
+    if workers == 0:
+        while True:
+            yield make(number)
+            number += 1
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_one_thread) as pool:
+        waiting: deque[Future[T]] = deque()
+        while True:
+            while len(waiting) < _PREFETCH_BATCHES:
+                waiting.append(pool.submit(make, number))
+                number += 1
+            yield waiting.popleft().result()
+
+
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+    torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]

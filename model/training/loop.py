@@ -1,4 +1,8 @@
-"""Training: examples from a source, steps of AdamW, validation on examples never trained on, and resuming."""
+"""The training loop: updates by AdamW, an averaged network, validation on separate examples, and resuming from disk.
+
+Sources: I. Loshchilov, F. Hutter, "Decoupled weight decay regularization", ICLR 2019 (AdamW), and "SGDR", ICLR 2017
+(cosine schedule); B. Polyak, A. Juditsky, SIAM Journal on Control and Optimization 1992 (averaged weights).
+"""
 
 from __future__ import annotations
 
@@ -16,16 +20,14 @@ import torch
 from torch import Tensor
 
 from model.network.checkpoint import CheckpointError
-from model.network.features import describe
 from model.network.network import Network
-from model.network.spec import MAX_HORIZON, NetworkSpec
-from model.training.examples import Prepared
+from model.network.spec import MAX_HORIZON
+from model.training.examples import FeatureBatch
 from model.training.loss import LossWeights, losses
-from model.training.synthetic.windows import Example
 
-_POOL = 48  # batches kept for a second look
-_AVERAGING = 0.995
-_SCORED_STEPS = 24  # of the horizon per batch: the others' gradients say much the same
+_REPLAY_BATCHES = 48  # earlier batches from which the second batch of an update is drawn
+_AVERAGE_DECAY = 0.995
+_SCORED_STEPS = 24  # steps of the horizon per batch; the gradients of the others are much the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +63,10 @@ class TrainingOptions:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a watcher is told after every step.
+    """State of a run after a step.
 
     Attributes:
-        step, steps: done and wanted.
+        step, steps: steps done, and steps of the whole run.
         loss: mean of the last steps' total.
         validation: latest validation score, lower is better; None before the first.
         best: best so far.
@@ -79,27 +81,21 @@ class Progress:
     eta_s: float
 
 
-def prepare(example: Example, spec: NetworkSpec) -> Prepared:
-    """Compute the features once; training reads them many times."""
-    with torch.no_grad():
-        return Prepared(describe(example.batch, spec), example.target, example.observed)
-
-
 class Trainer:
-    """One training run, which can be put away and taken up again at any step.
+    """One training run, which can be saved and resumed at any step.
 
     Args:
         network: trained in place; its averaged copy is `averaged`.
-        examples: endless, in a fixed order: the fresh batches.
+        examples: endless batches in a fixed order.
         validation: fixed examples for the score.
-        options: how.
+        options: of the run.
     """
 
     def __init__(
         self,
         network: Network,
-        examples: Iterator[Prepared],
-        validation: Sequence[Prepared],
+        examples: Iterator[FeatureBatch],
+        validation: Sequence[FeatureBatch],
         options: TrainingOptions,
     ) -> None:
         self.network = network
@@ -111,10 +107,10 @@ class Trainer:
         self._examples = examples
         self._validation = validation
         self._options = options
-        self._pool: list[Prepared] = []
-        self._learned = list(network.head_parameters() if options.part == "head" else network.parameters())
+        self._replay_batches: list[FeatureBatch] = []
+        self._parameters = list(network.head_parameters() if options.part == "head" else network.parameters())
         self._optimizer = torch.optim.AdamW(
-            self._learned, lr=options.learning_rate, weight_decay=options.weight_decay, betas=(0.9, 0.98)
+            self._parameters, lr=options.learning_rate, weight_decay=options.weight_decay, betas=(0.9, 0.98)
         )
         self._losses: list[float] = []
 
@@ -122,15 +118,15 @@ class Trainer:
         """Train until the steps are done, nothing improves, or the time is up.
 
         Args:
-            on_progress: told after every step.
-            deadline_s: seconds in which to be done: the learning rate falls in time, whatever the machine's pace.
+            on_progress: called after every step.
+            deadline_s: seconds of the run; the learning rate then falls with time instead of steps.
         """
         started, first = time.monotonic(), self.step
         stale = 0
-        begun = self.step / self._options.steps
+        start_share = self.step / self._options.steps
         while self.step < self._options.steps:
             now = 0.0 if deadline_s is None else (time.monotonic() - started) / max(deadline_s, 1e-6)
-            spent = begun + (1 - begun) * now if deadline_s is not None else 0.0
+            spent = start_share + (1 - start_share) * now if deadline_s is not None else 0.0
             self.advance(spent)
             if self.step % self._options.validate_every == 0 or self.step == self._options.steps:
                 stale = 0 if self.validate() else stale + 1
@@ -154,12 +150,16 @@ class Trainer:
         """One update.
 
         Args:
-            spent: share of the time, where time is shorter than the steps: the learning rate falls by it.
+            spent: share of the time that is over; the learning rate follows it where it is ahead of the steps.
         """
         self._update(max(self.step / self._options.steps, min(1.0, spent)))
 
     def validate(self) -> bool:
-        """Score the averaged network; True when it is the best so far."""
+        """Score the averaged network.
+
+        Returns:
+            Whether it is the best so far.
+        """
         steps = torch.arange(0, MAX_HORIZON, 3)
         with torch.no_grad():
             judge = self._options.judge or self._options.weights
@@ -180,7 +180,7 @@ class Trainer:
         return best
 
     def state(self) -> dict[str, Any]:
-        """All that a later run needs: weights, averages, moments, counters."""
+        """The state that a later run resumes from: weights, averages, moments, counters."""
         return {
             "network": self.network.state_dict(),
             "averaged": self.averaged.state_dict(),
@@ -193,7 +193,7 @@ class Trainer:
         }
 
     def resume(self, state: dict[str, Any]) -> None:
-        """Go on from `state`; the examples must start at its step."""
+        """Restore `state`; the examples must start at its step."""
         self.network.load_state_dict(state["network"])
         self.averaged.load_state_dict(state["averaged"])
         self.best_weights = state["best"] or None
@@ -207,11 +207,11 @@ class Trainer:
         draw = random.Random(self._options.seed * 1_000_003 + self.step)
         batches = [fresh]
         if self._options.revisit:
-            batches += [draw.choice(self._pool)] if self._pool else []
-            if len(self._pool) < _POOL:
-                self._pool.append(fresh)
+            batches += [draw.choice(self._replay_batches)] if self._replay_batches else []
+            if len(self._replay_batches) < _REPLAY_BATCHES:
+                self._replay_batches.append(fresh)
             else:
-                self._pool[draw.randrange(_POOL)] = fresh
+                self._replay_batches[draw.randrange(_REPLAY_BATCHES)] = fresh
         rate = self._rate(done)
         for group in self._optimizer.param_groups:
             group["lr"] = rate
@@ -223,22 +223,22 @@ class Trainer:
             loss = self._loss(self.network, batch, steps, self._options.weights) / len(batches)
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.item()
-        norm = torch.nn.utils.clip_grad_norm_(self._learned, 1.0)
-        if bool(norm.isfinite()):  # one step without a number would be the last
+        norm = torch.nn.utils.clip_grad_norm_(self._parameters, 1.0)
+        if bool(norm.isfinite()):  # one step with NaN would spoil all weights
             self._optimizer.step()
         self.step += 1
-        keep = min(_AVERAGING, (1 + self.step) / (10 + self.step))
+        keep = min(_AVERAGE_DECAY, (1 + self.step) / (10 + self.step))
         with torch.no_grad():
             for mean, now in zip(self.averaged.parameters(), self.network.parameters(), strict=True):
                 mean.lerp_(now, 1 - keep)
         self._losses.append(total)
 
     def _rate(self, done: float) -> float:
-        """Rises over the first updates, falls along a cosine; `done` runs from 0 to 1."""
+        """Learning rate at the share `done` of the run: a linear rise, then a cosine."""
         warm = min(1.0, (self.step + 1) / min(100, max(1, self._options.steps // 10)))
         return self._options.learning_rate * warm * (0.02 + 0.98 * 0.5 * (1 + cos(pi * done)))
 
-    def _loss(self, network: Network, batch: Prepared, steps: Tensor, weights: LossWeights) -> Tensor:
+    def _loss(self, network: Network, batch: FeatureBatch, steps: Tensor, weights: LossWeights) -> Tensor:
         horizon = min(batch.target.shape[1], self._options.horizon)
         law = network(batch.features, horizon, batch.tokens)
         target, observed = batch.target[:, :horizon], batch.observed[:, :horizon]
@@ -251,16 +251,21 @@ class Trainer:
         return total + weights.atoms * parts["atoms"]
 
 
-# A training run on disk: put away at intervals, taken up again where it stopped.
-#
-# State is safetensors (weights, averages, the optimizer's moments) with a JSON file of counters: nothing is unpickled.
+# A training run on disk: safetensors (weights, averages, the optimizer's moments) with a JSON file of counters.
+# Nothing is ever unpickled.
 
 
 STATE, COUNTERS = "training.safetensors", "training.json"
 
 
-def put_away(trainer: Trainer, folder: Path, identity: dict[str, Any]) -> None:
-    """Write the state of a run; `identity` says which run it is (data, seed, shape)."""
+def save_run(trainer: Trainer, folder: Path, identity: dict[str, Any]) -> None:
+    """Write the state of a run.
+
+    Args:
+        trainer: the run.
+        folder: of the files.
+        identity: data, seed and shape, by which another run is told apart.
+    """
     from safetensors.torch import save
 
     state = trainer.state()
@@ -278,8 +283,8 @@ def put_away(trainer: Trainer, folder: Path, identity: dict[str, Any]) -> None:
         partial.replace(folder / name)
 
 
-def take_up(trainer: Trainer, folder: Path, identity: dict[str, Any]) -> bool:
-    """Continue the run in `folder`; False where there is none.
+def restore_run(trainer: Trainer, folder: Path, identity: dict[str, Any]) -> bool:
+    """Resume the run in `folder`; False without one.
 
     Raises:
         CheckpointError: the files are damaged, or of another run.

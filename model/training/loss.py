@@ -1,4 +1,7 @@
-"""What training minimises: pinball of the marginals, CRPS of the mixture with atoms, likelihood of the joint law."""
+"""The training loss: pinball loss of the marginals, CRPS of the mixture with atoms, likelihood of the joint law.
+
+Source of the scores: T. Gneiting, A. Raftery, "Strictly proper scoring rules, prediction, and estimation", JASA 2007.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,14 @@ from model.network.law import JointLaw, Marginal, one_sided_loss, tree
 
 QUANTILES = (0.01, 0.025, *(k / 20 for k in range(1, 20)), 0.975, 0.99)
 _CRPS_POINTS = 24
-_LIMIT = 30.0
-_MOST_GAINED = 1e3  # how much denser than the smooth law an atom may count
+_MAX_SCALED_VALUE = 30.0
+_MAX_ATOM_GAIN = 1e3  # how much denser than the smooth law an atom may count
 _PEAK_PATHS, _PEAK_TOKENS = 24, 64
 
 
 @dataclass(frozen=True, slots=True)
 class LossWeights:
-    """Shares of the parts.
+    """Weights of the parts of the loss.
 
     Attributes:
         pinball: of the spline alone, at 23 quantiles, in proportion to its mass.
@@ -49,37 +52,37 @@ def losses(
     *,
     paths: bool = True,
 ) -> dict[str, Tensor]:
-    """All parts, each a mean over what was observed.
+    """All parts of the loss, each a mean over the observed cells.
 
     Args:
         target: [B, H, N] in the rows' units.
         observed: bool [B, H, N].
         steps: int64, steps at which the marginals are scored, every third of them with its atoms.
-        unit: [B, N] in the rows' units, what errors are divided by; None: the difficulty of each window.
-        paths: whether the peak is scored; it is the step itself where only one is learned.
+        unit: [B, N] in the rows' units, divisor of the errors; None is the difficulty of each window.
+        paths: whether the peak is scored; with a single step the peak is that step.
     """
     context, marginal = law.context, law.marginal
     y = (target.transpose(1, 2).double() - context.center[..., None]) / context.scale[..., None]
-    y = y.float().clamp(-_LIMIT, _LIMIT)  # [B, N, H]
-    known = observed.transpose(1, 2) & context.moving[..., None]
+    y = y.float().clamp(-_MAX_SCALED_VALUE, _MAX_SCALED_VALUE)  # [B, N, H]
+    scored = observed.transpose(1, 2) & context.moving[..., None]
     step = torch.arange(1, y.shape[-1] + 1, device=y.device)
     difficulty = features.candidates.scales[..., :3].log().mean(-1).exp().clamp(min=0.05)
     divisor = difficulty if unit is None else (unit / context.scale).float().clamp(min=0.05)
-    weight = known / step.sqrt() / divisor[..., None]
+    weight = scored / step.sqrt() / divisor[..., None]
     smooth = 1 - marginal.mass.detach()
     parts = {
-        "pinball": _pinball(law, y, weight * smooth, steps) / (known / step.sqrt())[..., steps].sum().clamp(min=1),
+        "pinball": _pinball(law, y, weight * smooth, steps) / (scored / step.sqrt())[..., steps].sum().clamp(min=1),
         "mixture": _mixture_crps(law, y, weight, steps[::3])
-        / (known / step.sqrt())[..., steps[::3]].sum().clamp(min=1),
+        / (scored / step.sqrt())[..., steps[::3]].sum().clamp(min=1),
     }
     e, log_slope = marginal.spline.inverse(y)
     density = (0.5 * e.square().clamp(max=40) - log_slope) * smooth  # in scaled units
     density = density + difficulty.log()[..., None]
-    parts["likelihood"] = (density.clamp(max=12) * known).sum() / known.sum().clamp(min=1)
-    parts["atoms"] = _atoms(marginal, y, e, log_slope, known, steps[::3])
+    parts["likelihood"] = (density.clamp(max=12) * scored).sum() / scored.sum().clamp(min=1)
+    parts["atoms"] = _atoms(marginal, y, e, log_slope, scored, steps[::3])
     if paths:
-        parts["peak"] = _peak_crps(law, y, known, difficulty, steps)
-    parts["copula"] = _copula(law, e.detach().clamp(-4, 4), known)
+        parts["peak"] = _peak_crps(law, y, scored, difficulty, steps)
+    parts["copula"] = _copula(law, e.detach().clamp(-4, 4), scored)
     return parts
 
 
@@ -114,25 +117,27 @@ def _mixture_crps(law: JointLaw, y: Tensor, weight: Tensor, steps: Tensor) -> Te
     return (crps * weight[..., steps]).sum()
 
 
-def _atoms(marginal: Marginal, y: Tensor, e: Tensor, log_slope: Tensor, known: Tensor, steps: Tensor) -> Tensor:
-    """Negative log-density of spline and atoms together against the spline's alone, which is not taught by it.
+def _atoms(marginal: Marginal, y: Tensor, e: Tensor, log_slope: Tensor, scored: Tensor, steps: Tensor) -> Tensor:
+    """Negative log-density of spline and atoms relative to the spline alone, which gets no gradient from it.
 
-    CRPS hardly tells one atom of mass from a steep spline around it; the density does.
+    The CRPS hardly tells an atom from a steep spline around it; the density does.
     """
     smooth = (-0.5 * (e.square() + log(2 * pi)) + log_slope)[..., steps].detach()
-    truth, mass, counted = y[..., steps], marginal.mass[..., steps], known[..., steps]
+    truth, mass, counted = y[..., steps], marginal.mass[..., steps], scored[..., steps]
     hit = (truth[..., None] - marginal.atoms[:, :, None]).abs() < marginal.width[:, :, None, None]  # [B, N, K, A]
     log_width = (2 * marginal.width[..., None]).log()
-    gain = torch.exp((-log_width - smooth).clamp(max=log(_MOST_GAINED))) * (hit * marginal.weights[:, :, None]).sum(-1)
+    gain = torch.exp((-log_width - smooth).clamp(max=log(_MAX_ATOM_GAIN))) * (hit * marginal.weights[:, :, None]).sum(
+        -1
+    )
     loss: Tensor = -(((1 - mass) + mass * gain).log() * counted).sum() / counted.sum().clamp(min=1)
     return loss
 
 
-def _peak_crps(law: JointLaw, y: Tensor, known: Tensor, difficulty: Tensor, steps: Tensor) -> Tensor:
+def _peak_crps(law: JointLaw, y: Tensor, scored: Tensor, difficulty: Tensor, steps: Tensor) -> Tensor:
     """CRPS of the peak over the first steps, estimated without bias by 24 paths of some of the rows.
 
-    How many steps, which rows and which noise: read off `steps`, drawn anew for every batch. Tokens with a gap in the
-    truth or ruled by atoms are left out.
+    The stretch, the rows and the noise follow from `steps`, which are drawn anew for every batch. Tokens with a gap in
+    the truth, or with much mass on atoms, are left out.
     """
     b, n, horizon = y.shape
     drawn = int((steps * (steps + 1)).sum())
@@ -147,20 +152,20 @@ def _peak_crps(law: JointLaw, y: Tensor, known: Tensor, difficulty: Tensor, step
     truth = y[first : first + count, :, :stretch].amax(-1)
     position = 2 * torch.arange(_PEAK_PATHS, device=y.device) - _PEAK_PATHS + 1
     crps = (peak - truth[..., None]).abs().mean(-1) - (peak * position).sum(-1) / (_PEAK_PATHS * (_PEAK_PATHS - 1))
-    counted = known[first : first + count, :, :stretch].all(-1)
+    counted = scored[first : first + count, :, :stretch].all(-1)
     counted &= some.marginal.mass.detach()[:, :, :stretch].amax(-1) < 0.1
     weight = counted / difficulty[first : first + count] / stretch**0.5
     loss: Tensor = (crps * weight).sum() / counted.sum().clamp(min=1)
     return loss
 
 
-def _copula(law: JointLaw, e: Tensor, known: Tensor) -> Tensor:
+def _copula(law: JointLaw, e: Tensor, scored: Tensor) -> Tensor:
     """Negative log-likelihood of the dependence, per cell, beyond independence; 0 for independent cells.
 
-    Rows with a gap in the truth and channels ruled by atoms are left out: there is no normal score to learn from.
+    Rows with a gap in the truth and channels with much mass on atoms are left out: they have no normal scores.
     """
     context = law.context
-    whole = (known | ~context.moving[..., None]).all(-1) & (law.marginal.mass.detach().amax(-1) < 0.1)  # [B, N]
+    whole = (scored | ~context.moving[..., None]).all(-1) & (law.marginal.mass.detach().amax(-1) < 0.1)  # [B, N]
     rows = (whole | ~context.moving).all(-1)
     if not bool(rows.any()):
         return e.new_zeros(())

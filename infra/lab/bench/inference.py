@@ -16,7 +16,7 @@ from torch import Tensor
 from infra.console.options import say
 from infra.lab.report import document, load_average, print_table, spread, write_json
 from model.contract import COARSE_ROWS, ContextBatch, each_tensor
-from model.network.features import describe
+from model.network.features import extract_features
 from model.network.network import Network
 
 _STEP_MS = 15_000
@@ -143,7 +143,7 @@ def _eager(network: Network, batch: ContextBatch, horizon: int, paths: int) -> T
     noise = torch.randn((*batch.values.shape[::2], horizon, paths), device=device)
     moved = each_tensor(batch, lambda part: part.to(device))
     with torch.enable_grad():  # else its layers multiply row by row; nothing here has a gradient
-        law = network(describe(moved, network.spec, loops=False), horizon)
+        law = network(extract_features(moved, network.spec, loops=False), horizon)
     return law.sample(noise, loops=False).permute(0, 3, 2, 1).float().cpu()
 
 

@@ -19,9 +19,9 @@ from infra.lab.report import STDOUT, write_json
 
 if TYPE_CHECKING:
     from infra.lab.series import Table
-    from model.evaluation.dataset import Task
+    from model.evaluation.rolling import Task
     from model.network.spec import NetworkSpec
-    from model.training.examples import Prepared
+    from model.training.examples import FeatureBatch
 
 ARMS: dict[str, dict[str, Any]] = {
     "full": {},
@@ -122,18 +122,17 @@ def train_arms(out: Path, steps: int, seed: int, workers: int) -> None:
         save(trainer.averaged, _folder(out, arm, seed), {"arm": arm, "seed": seed, "steps": steps})
 
 
-def _examples(specs: dict[str, NetworkSpec], seed: int, workers: int) -> Iterator[dict[bool, Prepared]]:
-    from model.training.synthetic.stream import ordered
+def _examples(specs: dict[str, NetworkSpec], seed: int, workers: int) -> Iterator[dict[bool, FeatureBatch]]:
+    from model.training.examples import ordered
 
     kinds = {spec.seasons: spec for spec in specs.values()}
     return ordered(partial(_batches, kinds), seed * 10_000_000, workers)
 
 
-def _batches(kinds: dict[bool, NetworkSpec], number: int) -> dict[bool, Prepared]:
+def _batches(kinds: dict[bool, NetworkSpec], number: int) -> dict[bool, FeatureBatch]:
     """One batch, with the features that each kind of variant reads."""
-    from model.training.loop import prepare
-    from model.training.synthetic.stream import TOKENS
-    from model.training.synthetic.windows import draw_example
+    from model.training.examples import TOKENS, prepare
+    from model.training.synthetic import draw_example
 
     example = draw_example(number, TOKENS)
     return {seasons: prepare(example, spec) for seasons, spec in kinds.items()}

@@ -14,8 +14,8 @@ import numpy as np
 from infra.console.errors import HarmonyError
 from infra.lab.evaluate.models import FisherContestant
 from infra.lab.series import Table, read_series
-from model.evaluation.bootstrap import mean_interval
-from model.evaluation.fisher import PUBLISHED, Asked, FisherScores, published_rows, scale, score
+from model.evaluation.fisher import PUBLISHED, FisherCase, FisherScores, published_rows, scale, score
+from model.evaluation.rolling_scores import mean_interval
 
 LOAD = "load"
 
@@ -41,20 +41,20 @@ def run_fisher(
     """Forecast and score every container; `limit` keeps the first test windows of each."""
     run = FisherRun()
     for length in lengths:
-        fleet: list[Asked] = []
+        fleet: list[FisherCase] = []
         for container, table in containers:
             scaled, low, spread = scale(table.values)
-            about = (table.indicators, table.start_ts_ms, length, contestants, limit)
-            fleet.append(Asked(container, scaled, low, spread, *about, beside=fleet))
+            settings = (table.indicators, table.start_ts_ms, length, contestants, limit)
+            fleet.append(FisherCase(container, scaled, low, spread, *settings, fleet=fleet))
             run.names[container] = table.indicators
-        for asked in fleet:
+        for case in fleet:
             for name in names:
-                progress(f"{asked.name}, {length} rows: {name}")
+                progress(f"{case.name}, {length} rows: {name}")
                 started = time.perf_counter()
-                answer = asked.ask(name)
-                key = (name, asked.name, length)
+                forecast = case.forecast_of(name)
+                key = (name, case.name, length)
                 run.seconds[key] = time.perf_counter() - started
-                run.scores[key] = score(asked, answer)
+                run.scores[key] = score(case, forecast)
     return run
 
 
@@ -62,7 +62,7 @@ def result_rows(run: FisherRun) -> list[dict[str, Any]]:
     """One row per container, input length and contestant."""
     rows = []
     for (name, container, length), scores in run.scores.items():
-        kept = published_rows(len(scores.crps))
+        num_published = published_rows(len(scores.crps))
         rows.append(
             {
                 "series": container,
@@ -78,8 +78,8 @@ def result_rows(run: FisherRun) -> list[dict[str, Any]]:
                 "coverage_98": _coverage(scores, 0.98),
                 "width_90": float(scores.width_90[:, scores.moving].mean()),
                 "energy_score": float(scores.energy.mean()),
-                "mse_published_rows": float(scores.squared[:kept].mean()) if kept else None,
-                "crps_published_rows": float(scores.crps[:kept].mean()) if kept else None,
+                "mse_published_rows": float(scores.squared[:num_published].mean()) if num_published else None,
+                "crps_published_rows": float(scores.crps[:num_published].mean()) if num_published else None,
                 "num_windows": len(scores.crps),
                 "fit_seconds": round(run.seconds[name, container, length], 3),
                 "per_indicator": {
@@ -131,8 +131,8 @@ def _coverage(scores: FisherScores, level: float) -> float:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None
+    numbers = [value for value in values if value is not None]
+    return float(np.mean(numbers)) if numbers else None
 
 
 # Reading the Fisher containers: `container*.csv[.gz]`, a date and eleven indicators.
@@ -146,18 +146,18 @@ def read_containers(dataset: Path, names: Iterable[str] | None = None) -> list[t
     """
     if not dataset.is_dir():
         raise HarmonyError(f"--dataset: there is no directory {dataset}.", 2)
-    found = {path.name.split(".")[0]: path for path in dataset.glob("container*.csv*")}
-    if not found:
+    paths = {path.name.split(".")[0]: path for path in dataset.glob("container*.csv*")}
+    if not paths:
         raise HarmonyError(f"{dataset} holds no container*.csv or container*.csv.gz.", 2)
-    ordered = sorted(found, key=lambda name: [int(part) for part in re.findall(r"\d+", name)])
+    ordered = sorted(paths, key=lambda name: [int(part) for part in re.findall(r"\d+", name)])
     wanted = ordered if names is None else list(names)
-    unknown = [name for name in wanted if name not in found]
-    if unknown:
-        raise HarmonyError(f"--tasks: {dataset} has no {', '.join(unknown)}; it has {', '.join(ordered)}.", 2)
+    missing = [name for name in wanted if name not in paths]
+    if missing:
+        raise HarmonyError(f"--tasks: {dataset} has no {', '.join(missing)}; it has {', '.join(ordered)}.", 2)
     tables = []
     for name in wanted:
-        table = read_series(found[name])[0]
+        table = read_series(paths[name])[0]
         if not np.isfinite(table.values).all():
-            raise HarmonyError(f"{found[name]}: has gaps; the Fisher protocol knows none.", 2)
+            raise HarmonyError(f"{paths[name]}: has gaps; the Fisher protocol knows none.", 2)
         tables.append((name, table))
     return tables

@@ -13,24 +13,23 @@ from model.evaluation import contestants as averages
 from model.evaluation import contestants as baselines
 from model.evaluation import fisher as fisher_baselines
 from model.evaluation.contestants import ridge
-from model.evaluation.dataset import NotRun
 from model.evaluation.external import (
     FOUNDATION_MODELS,
     STATISTICAL_MODELS,
     foundation_contestant,
     statistical_contestant,
 )
-from model.evaluation.fisher import Answer, Asked
-from model.evaluation.rolling import Paths, Round
+from model.evaluation.fisher import FisherCase, FisherForecast
+from model.evaluation.rolling import NotRunnable, Paths, RollingCase
 from model.evaluation.served import fisher_contestant, rolling_contestant
 
 if TYPE_CHECKING:
-    from model.evaluation.served import Adapted
+    from model.evaluation.served import AdaptedNetworks
 
 FINE_ROWS = 512  # newest rows that a forecaster of the contract sees one by one; the worker's own default is 128
 
-RollingContestant = Callable[[Round], Paths]
-FisherContestant = Callable[[Asked], Answer]
+RollingContestant = Callable[[RollingCase], Paths]
+FisherContestant = Callable[[FisherCase], FisherForecast]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ def _checkpoint(name: str) -> Forecaster:
     try:
         return network_forecaster(name.partition(":")[2] or SHIPPED_NAME)
     except CheckpointError as error:
-        raise NotRun(str(error)) from None
+        raise NotRunnable(str(error)) from None
 
 
 SERVED_MODELS: dict[str, Callable[[], Forecaster]] = {
@@ -131,7 +130,7 @@ def roster(names: list[str]) -> Roster:
     }
     fisher |= _pools()
     not_run: dict[str, str] = {}
-    adapted: dict[str, Adapted] = {}  # by folder
+    adapted: dict[str, AdaptedNetworks] = {}  # by folder
     for name in names:
         if name in STATISTICAL_MODELS:
             _take(name, partial(_add_statistical, name, rolling), not_run)
@@ -147,12 +146,12 @@ def roster(names: list[str]) -> Roster:
 def _take(name: str, add: Callable[[], None], not_run: dict[str, str]) -> None:
     try:
         add()
-    except NotRun as reason:
+    except NotRunnable as reason:
         not_run[name] = str(reason)
 
 
 def _pools() -> dict[str, FisherContestant]:
-    from model.evaluation.fisher_pool import POOLS
+    from model.evaluation.fisher import POOLS
 
     return dict(POOLS)
 
@@ -173,11 +172,11 @@ def _add_served(name: str, rolling: dict[str, RollingContestant], fisher: dict[s
 
 def _add_adapted(
     name: str,
-    adapted: dict[str, Adapted],
+    adapted: dict[str, AdaptedNetworks],
     rolling: dict[str, RollingContestant],
     fisher: dict[str, FisherContestant],
 ) -> None:
-    from model.evaluation.served import Adapted
+    from model.evaluation.served import AdaptedNetworks
     from model.network.checkpoint import CheckpointError, load
     from model.network.forecaster import NetworkForecaster, combined
     from model.network.network import Network
@@ -186,9 +185,9 @@ def _add_adapted(
     kind, _, folder = name.partition(":")
     try:
         if folder not in adapted:
-            adapted[folder] = Adapted(load(weights_folder(folder or SHIPPED_NAME)).network, FINE_ROWS)
+            adapted[folder] = AdaptedNetworks(load(weights_folder(folder or SHIPPED_NAME)).network, FINE_ROWS)
     except CheckpointError as error:
-        raise NotRun(str(error)) from None
+        raise NotRunnable(str(error)) from None
 
     def serve(network: Network) -> Forecaster:
         alone = NetworkForecaster(network, "adapted")

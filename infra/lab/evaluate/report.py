@@ -190,7 +190,7 @@ def draw_fans(where: Path, tasks: Sequence[Any], contestants: Mapping[str, Any],
     import torch
 
     from model.contract import quantiles_of_paths
-    from model.evaluation.rolling import Round
+    from model.evaluation.rolling import RollingCase
 
     plt = pyplot(where)
     shown = list(tasks)[:12]
@@ -199,19 +199,19 @@ def draw_fans(where: Path, tasks: Sequence[Any], contestants: Mapping[str, Any],
     figure, axes = plt.subplots(rows, columns, figsize=(4.2 * columns, 2.3 * rows), squeeze=False, layout="constrained")
     for axis, task in zip(axes.flat, shown, strict=False):
         horizon = max(task.prediction_lengths)
-        asked = Round(task, task.items[0], horizon, track, dict(contestants))  # type: ignore[arg-type]
-        if len(asked.origins) == 0:
+        case = RollingCase(task, task.items[0], horizon, track, dict(contestants))  # type: ignore[arg-type]
+        if len(case.origins) == 0:
             continue
-        middle = len(asked.origins) // 2
-        asked.origins = asked.origins[middle : middle + 1]
-        origin = int(asked.origins[0])
-        paths = torch.from_numpy(asked.ask(name)[0, :, :, 0]).double()  # [S, H]
+        middle = len(case.origins) // 2
+        case.origins = case.origins[middle : middle + 1]
+        origin = int(case.origins[0])
+        paths = torch.from_numpy(case.forecast_of(name)[0, :, :, 0]).double()  # [S, H]
         quantiles = quantiles_of_paths(paths.T, torch.tensor(_FAN_LEVELS, dtype=torch.float64)).T.numpy()
         past = np.arange(max(0, origin + 1 - 3 * horizon), origin + 1)
-        newest = asked.filled[origin, 0]
-        axis.plot(past - origin, asked.item.values[past, 0], color=INK, lw=0.9, label="history")
+        newest = case.filled[origin, 0]
+        axis.plot(past - origin, case.item.values[past, 0], color=INK, lw=0.9, label="history")
         fan(axis, np.arange(horizon + 1), np.concatenate((np.full((7, 1), newest), quantiles), 1), _FAN_LEVELS)
-        axis.plot(np.arange(1, horizon + 1), asked.targets()[0, :, 0], color=TRUTH, lw=1, ls=(0, (2, 1)), label="truth")
+        axis.plot(np.arange(1, horizon + 1), case.targets()[0, :, 0], color=TRUTH, lw=1, ls=(0, (2, 1)), label="truth")
         axis.set_title(f"{task.name}: {task.names[0]}", fontsize=8.5)
         axis.tick_params(labelsize=7.5)
         axis.margins(x=0.01)

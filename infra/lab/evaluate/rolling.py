@@ -14,11 +14,9 @@ import numpy as np
 from infra.console.errors import HarmonyError
 from infra.lab.evaluate.models import RollingContestant
 from infra.lab.series import Table, read_series
-from model.evaluation.bootstrap import pooled_interval, relative_interval
 from model.evaluation.contestants import seasonal_naive
-from model.evaluation.dataset import Indicator, SeriesItem, Task, Track, before_test
 from model.evaluation.external import STATISTICAL_MODELS, subset_horizon, subset_origins
-from model.evaluation.rolling import Round, split_rows
+from model.evaluation.rolling import Indicator, RollingCase, SeriesItem, Task, Track, split_rows, without_test_rows
 from model.evaluation.rolling_scores import (
     RATIOS,
     Cells,
@@ -26,13 +24,15 @@ from model.evaluation.rolling_scores import (
     by_indicator,
     headline,
     join_cells,
+    pooled_interval,
     relative,
-    score_round,
+    relative_interval,
+    score_case,
     task_metric,
 )
 
 REFERENCE = "snaive"
-_SUBSET_ITEMS = 5
+_MAX_SUBSET_ITEMS = 5
 
 
 @dataclass(slots=True)
@@ -94,24 +94,24 @@ def _run_pair(
     spent = dict.fromkeys(names, 0.0)
     items = task.items if limit is None else task.items[:limit]
     for number, item in enumerate(items):
-        asked = Round(task, item, horizon, track, contestants, max_origins=limit)
-        if len(asked.origins) == 0:
+        case = RollingCase(task, item, horizon, track, contestants, max_origins=limit)
+        if len(case.origins) == 0:
             continue
-        slow: Round | None = None
-        if horizon == subset_horizon(task) and number < _SUBSET_ITEMS:
-            slow = Round(task, item, horizon, track, contestants, max_origins=limit)
+        slow: RollingCase | None = None
+        if horizon == subset_horizon(task) and number < _MAX_SUBSET_ITEMS:
+            slow = RollingCase(task, item, horizon, track, contestants, max_origins=limit)
             slow.origins = subset_origins(slow.origins, len(items))
         for name in names:
-            about = slow if name in STATISTICAL_MODELS else asked
+            about = slow if name in STATISTICAL_MODELS else case
             if about is None:
                 continue
             progress(f"{task.name}, {horizon} steps, {item.item_id}: {name}")
             started = time.perf_counter()
-            paths = about.ask(name)
+            paths = about.forecast_of(name)
             spent[name] += time.perf_counter() - started
-            parts[name].append(score_round(about, paths, number))
+            parts[name].append(score_case(about, paths, number))
         if slow is not None and any(name in STATISTICAL_MODELS for name in names):
-            parts["subset"].append(score_round(slow, slow.ask(REFERENCE), number))
+            parts["subset"].append(score_case(slow, slow.forecast_of(REFERENCE), number))
     for name in names:
         if parts[name]:
             run.cells.setdefault(name, {})[pair] = join_cells(parts[name])
@@ -255,7 +255,7 @@ def read_tasks(dataset: Path, names: Iterable[str] | None = None, part: str = "t
     if unknown:
         raise HarmonyError(f"--tasks: {dataset} has no {', '.join(unknown)}; it has {', '.join(folders)}.", 2)
     tasks = [_read_task(folders[name]) for name in wanted]
-    return [before_test(task) for task in tasks] if part == "validation" else tasks
+    return [without_test_rows(task) for task in tasks] if part == "validation" else tasks
 
 
 def _read_task(folder: Path) -> Task:

@@ -9,17 +9,16 @@ import numpy as np
 import torch
 
 from model.contract import Forecaster
-from model.evaluation.dataset import Indicator, SeriesItem, Task, Track
-from model.evaluation.fisher import Answer, Asked, scale
-from model.evaluation.rolling import Paths, Round, split_rows
-from model.evaluation.served import Adapted, histories
+from model.evaluation.fisher import FisherCase, FisherForecast, scale
+from model.evaluation.rolling import Indicator, Paths, RollingCase, SeriesItem, Task, Track, split_rows
+from model.evaluation.served import AdaptedNetworks, histories
 from model.network.forecaster import NetworkForecaster
 from model.network.network import Network
 from model.training.adapt import OWN, TOGETHER, FleetOptions
 from model.training.loop import TrainingOptions
 from tests.model.network.untrained import small_network
 
-FisherContestant = Callable[[Asked], Answer]
+FisherContestant = Callable[[FisherCase], FisherForecast]
 FEW = TrainingOptions(steps=3, learning_rate=1e-3, validate_every=3)
 
 
@@ -41,10 +40,10 @@ def _weights(track: Track, task: Task) -> tuple[dict[str, torch.Tensor], Paths]:
         kept.append(network)
         return NetworkForecaster(network, "0" * 12)
 
-    contestant = Adapted(small_network(), 96, FEW).rolling_contestant(serve)
-    asked = Round(task, task.items[0], 4, track, {"adapted": contestant})
-    paths = asked.ask("adapted")
-    asked.contestants["adapted"](asked)
+    contestant = AdaptedNetworks(small_network(), 96, FEW).rolling_contestant(serve)
+    case = RollingCase(task, task.items[0], 4, track, {"adapted": contestant})
+    paths = case.forecast_of("adapted")
+    case.contestants["adapted"](case)
     assert len(kept) == 1  # adapted once, whatever is asked of it
     return kept[0].state_dict(), paths
 
@@ -78,11 +77,11 @@ def test_contestants_that_serve_it_differently_share_what_was_learned() -> None:
         kept.append(network)
         return NetworkForecaster(network, "0" * 12)
 
-    adapted = Adapted(small_network(), 96, FEW)
+    adapted = AdaptedNetworks(small_network(), 96, FEW)
     task = _task()
     contestants = {name: adapted.rolling_contestant(serve) for name in ("one", "other")}
-    asked = Round(task, task.items[0], 4, "local", contestants)
-    assert np.array_equal(asked.ask("one"), asked.ask("other"))
+    case = RollingCase(task, task.items[0], 4, "local", contestants)
+    assert np.array_equal(case.forecast_of("one"), case.forecast_of("other"))
     assert kept[0] is kept[1]
 
 
@@ -94,22 +93,24 @@ def test_a_task_too_short_to_learn_from_does_not_keep_the_next_one_from_learning
         kept.append(network)
         return NetworkForecaster(network, "0" * 12)
 
-    contestant = Adapted(small_network(), 96, FEW).rolling_contestant(serve)
+    contestant = AdaptedNetworks(small_network(), 96, FEW).rolling_contestant(serve)
     task = _task()
     short = replace(task, name="short", items=(replace(task.items[0], train_end=40),))
     for about in (short, task):
-        Round(about, about.items[0], 4, "local", {"adapted": contestant}).ask("adapted")
+        RollingCase(about, about.items[0], 4, "local", {"adapted": contestant}).forecast_of("adapted")
     before, after = (network.state_dict() for network in kept)
     assert not all(torch.equal(before[name], after[name]) for name in before)
 
 
-def _container(rubbish: float, seed: int, contestants: dict[str, FisherContestant], fleet: list[Asked]) -> Asked:
+def _container(
+    rubbish: float, seed: int, contestants: dict[str, FisherContestant], fleet: list[FisherCase]
+) -> FisherCase:
     time = np.arange(500.0)
     rows = np.stack((10 + np.sin(time / 5 + seed), np.round(time % 7)), axis=1)
     rows[400:] += rubbish  # 350 train rows, 50 that judge, 100 test rows
     scaled, low, spread = scale(rows)
     names = ("load", "cpu.busy")
-    return Asked(f"c{seed}", scaled, low, spread, names, 0, 72, contestants, max_targets=5, beside=fleet)
+    return FisherCase(f"c{seed}", scaled, low, spread, names, 0, 72, contestants, max_targets=5, fleet=fleet)
 
 
 def test_containers_are_learned_from_their_train_rows_and_judged_by_their_validation_rows() -> None:
@@ -124,11 +125,11 @@ def test_containers_are_learned_from_their_train_rows_and_judged_by_their_valida
             kept.append(network)
             return NetworkForecaster(network, "0" * 12)
 
-        contestants = {"adapted": Adapted(small_network(), 96, one_step=few).fisher_contestant(serve)}
-        fleet: list[Asked] = []
+        contestants = {"adapted": AdaptedNetworks(small_network(), 96, one_step=few).fisher_contestant(serve)}
+        fleet: list[FisherCase] = []
         fleet += [_container(rubbish, seed, contestants, fleet) for seed in (0, 1)]
-        for asked in fleet:
-            assert asked.ask("adapted").samples.shape == (5, 100, 2)
+        for case in fleet:
+            assert case.forecast_of("adapted").samples.shape == (5, 100, 2)
         learned.append([network.state_dict() for network in kept])
     for clean, dirty in zip(*learned, strict=True):
         assert all(torch.equal(clean[name], dirty[name]) for name in clean)

@@ -9,18 +9,17 @@ import pytest
 
 from infra.lab.evaluate.fisher import read_containers
 from model.evaluation import fisher as rivals
-from model.evaluation.fisher import Asked, published_rows, scale, score, split_counts
-from model.evaluation.fisher_pool import POOLS, pool_weights
+from model.evaluation.fisher import POOLS, FisherCase, pool_weights, published_rows, scale, score, split_counts
 
 
-def asked(num_rows: int = 500, length: int = 24) -> Asked:
+def case(num_rows: int = 500, length: int = 24) -> FisherCase:
     rng = np.random.default_rng(1)
     hops = rng.choice([0.1, 0.5, 0.9], num_rows)
     walk = rng.normal(size=num_rows).cumsum()
     raw = np.stack((hops, walk, np.full(num_rows, 3.0)), axis=1)
     scaled, low, spread = scale(raw)
     contestants = {"ridge": rivals.residual_ensemble(rivals.ridge_point, rivals.window_unit), **POOLS}
-    return Asked("c", scaled, low, spread, ("hops", "walk", "still"), 0, length, contestants)
+    return FisherCase("c", scaled, low, spread, ("hops", "walk", "still"), 0, length, contestants)
 
 
 @pytest.mark.parametrize(
@@ -41,19 +40,19 @@ def test_scaling_is_fitted_on_the_train_rows() -> None:
 
 
 def test_points_do_not_see_their_targets() -> None:
-    about = asked()
+    about = case()
     targets = about.test[:20]
     for point in (rivals.last_point, rivals.ewma_point, rivals.ridge_point):
         before = point(about, targets)
-        changed = asked()
+        changed = case()
         changed.scaled[targets[-1] :] += 100.0
         np.testing.assert_allclose(point(changed, targets), before)
 
 
 @pytest.mark.parametrize("name", ["ridge", *POOLS])
 def test_answers_are_laws(name: str) -> None:
-    about = asked()
-    answer = about.ask(name)
+    about = case()
+    answer = about.forecast_of(name)
     assert answer.samples.shape == (len(about.test), 100, 3)
     assert np.isfinite(answer.samples).all()
     scores = score(about, answer)
@@ -62,8 +61,10 @@ def test_answers_are_laws(name: str) -> None:
 
 
 def test_atoms_win_where_a_series_hops_between_values() -> None:
-    about = asked()
-    hops = {name: score(about, about.ask(name)).crps[:, 0].mean() for name in ("ridge", "atoms", "choice", "pool")}
+    about = case()
+    hops = {
+        name: score(about, about.forecast_of(name)).crps[:, 0].mean() for name in ("ridge", "atoms", "choice", "pool")
+    }
     assert hops["atoms"] < 0.95 * hops["ridge"]
     assert hops["choice"] <= hops["ridge"]
     assert hops["pool"] < 0.96 * hops["ridge"]
@@ -87,7 +88,7 @@ def test_the_ridge_reaches_the_known_figures(data_dir: Path) -> None:
     figures = []
     for name, table in read_containers(folder, ["container2", "container8"]):
         scaled, low, spread = scale(table.values)
-        about = Asked(name, scaled, low, spread, table.indicators, table.start_ts_ms, 72, {})
+        about = FisherCase(name, scaled, low, spread, table.indicators, table.start_ts_ms, 72, {})
         answer = rivals.residual_ensemble(rivals.ridge_point, rivals.window_unit)(about)
         scores = score(about, answer)
         kept = published_rows(about.num_test)

@@ -13,11 +13,30 @@ from hypothesis import strategies as st
 from model.baselines.ridge import RidgeForecaster
 from model.evaluation import contestants as averages
 from model.evaluation import contestants as baselines
-from model.evaluation.bootstrap import pooled_interval, relative_interval, resampled_rows
 from model.evaluation.contestants import ridge
-from model.evaluation.dataset import Indicator, SeriesItem, Task, before_test, fill_forward
-from model.evaluation.rolling import Round, item_scales, origin_rows, season_in_use, split_rows
-from model.evaluation.rolling_scores import by_indicator, headline, join_cells, relative, score_round, task_metric
+from model.evaluation.rolling import (
+    Indicator,
+    RollingCase,
+    SeriesItem,
+    Task,
+    fill_forward,
+    item_scales,
+    origin_rows,
+    season_in_use,
+    split_rows,
+    without_test_rows,
+)
+from model.evaluation.rolling_scores import (
+    by_indicator,
+    headline,
+    join_cells,
+    pooled_interval,
+    relative,
+    relative_interval,
+    resampled_rows,
+    score_case,
+    task_metric,
+)
 from model.evaluation.scores import crps_of_paths, energy_score, pinball, probability_integral
 from model.evaluation.served import context_batch, rolling_contestant
 
@@ -85,45 +104,45 @@ def test_gaps_are_filled_from_the_past_only() -> None:
 @pytest.mark.parametrize("track", ["local", "zeroshot"])
 def test_nobody_sees_the_future(name: str, track: str) -> None:
     task = make_task()
-    origin = int(Round(task, task.items[0], 12, track, CONTESTANTS).origins[2])  # type: ignore[arg-type]
+    origin = int(RollingCase(task, task.items[0], 12, track, CONTESTANTS).origins[2])  # type: ignore[arg-type]
     answers = []
     for future in (0.0, 1e6):
         values = task.items[0].values.copy()
         values[origin + 1 :] = future
-        asked = Round(task, replace(task.items[0], values=values), 12, track, CONTESTANTS)  # type: ignore[arg-type]
-        keep = asked.origins <= origin
-        asked.origins = asked.origins[keep]
+        case = RollingCase(task, replace(task.items[0], values=values), 12, track, CONTESTANTS)  # type: ignore[arg-type]
+        keep = case.origins <= origin
+        case.origins = case.origins[keep]
         if track == "local":  # rows before the test part may be fitted on: they are the same in both
-            assert asked.first_target <= origin + 1
-        answers.append(asked.ask(name)[-1])
+            assert case.first_target <= origin + 1
+        answers.append(case.forecast_of(name)[-1])
     np.testing.assert_array_equal(answers[0], answers[1])
 
 
 @pytest.mark.parametrize("name", CONTESTANTS)
 def test_answers_have_the_shape_and_keep_the_bounds(name: str) -> None:
     task = make_task()
-    asked = Round(task, task.items[0], 12, "local", CONTESTANTS)
-    paths = asked.ask(name)
-    assert paths.shape == (len(asked.origins), 200, 12, 2)
+    case = RollingCase(task, task.items[0], 12, "local", CONTESTANTS)
+    paths = case.forecast_of(name)
+    assert paths.shape == (len(case.origins), 200, 12, 2)
     assert np.isfinite(paths).all()
     assert paths.min() >= 0
-    np.testing.assert_array_equal(paths, Round(task, task.items[0], 12, "local", CONTESTANTS).ask(name))
+    np.testing.assert_array_equal(paths, RollingCase(task, task.items[0], 12, "local", CONTESTANTS).forecast_of(name))
 
 
 def test_last_value_paths_are_seen_changes() -> None:
     x = np.arange(100.0)[:, None] * 2
     item = SeriesItem("a", 0, x, 60, 80, 25)
     task = Task("t", 1, (Indicator("x"),), (5,), 50, (), 10, mixed_units=False, items=(item,))
-    asked = Round(task, item, 5, "local", CONTESTANTS)
-    want = x[asked.origins][:, None, None] + 2 * np.arange(1, 6)[None, None, :, None]
-    np.testing.assert_allclose(asked.ask("last"), np.broadcast_to(want, (len(asked.origins), 200, 5, 1)))
+    case = RollingCase(task, item, 5, "local", CONTESTANTS)
+    want = x[case.origins][:, None, None] + 2 * np.arange(1, 6)[None, None, :, None]
+    np.testing.assert_allclose(case.forecast_of("last"), np.broadcast_to(want, (len(case.origins), 200, 5, 1)))
 
 
 def test_averages_keep_ranks_and_average_quantiles() -> None:
     task = make_task()
-    asked = Round(task, task.items[0], 12, "local", CONTESTANTS)
-    pooled, order = asked.ask("ens"), asked.ask("ridge")
-    members = [np.sort(asked.ask(name), axis=1) for name in ("ridge", "ewma", "seasclim")]
+    case = RollingCase(task, task.items[0], 12, "local", CONTESTANTS)
+    pooled, order = case.forecast_of("ens"), case.forecast_of("ridge")
+    members = [np.sort(case.forecast_of(name), axis=1) for name in ("ridge", "ewma", "seasclim")]
     np.testing.assert_allclose(np.sort(pooled, axis=1), np.mean(members, axis=0), rtol=1e-5)
     first, second = np.argmax(order[0, :, 3, 0]), np.argmin(order[0, :, 3, 0])
     assert pooled[0, first, 3, 0] == pooled[0, :, 3, 0].max()
@@ -155,11 +174,11 @@ def test_the_probability_integral_of_an_honest_law_is_uniform() -> None:
 
 def test_cells_are_the_sums_of_the_definitions() -> None:
     task = make_task(missing=True)
-    asked = Round(task, task.items[0], 12, "local", CONTESTANTS)
-    paths = asked.ask("ewma")
-    cells = score_round(asked, paths, 0)
-    std, _, _ = item_scales(task.items[0].values, asked.season)
-    y = asked.targets()
+    case = RollingCase(task, task.items[0], 12, "local", CONTESTANTS)
+    paths = case.forecast_of("ewma")
+    cells = score_case(case, paths, 0)
+    std, _, _ = item_scales(task.items[0].values, case.season)
+    y = case.targets()
     levels = np.arange(1, 20) / 20
     loss, size, crps = 0.0, 0.0, []
     for o, h in np.argwhere(np.isfinite(y[..., 0])):
@@ -182,8 +201,8 @@ def test_a_constant_indicator_is_not_scored() -> None:
     task = make_task()
     values = task.items[0].values.copy()
     values[:, 1] = 7.0
-    asked = Round(task, replace(task.items[0], values=values), 12, "local", CONTESTANTS)
-    cells = score_round(asked, asked.ask("last"), 0)
+    case = RollingCase(task, replace(task.items[0], values=values), 12, "local", CONTESTANTS)
+    cells = score_case(case, case.forecast_of("last"), 0)
     assert np.isnan(by_indicator(cells, "crps")[1])
     assert np.isfinite(task_metric(cells, "wql"))
     assert np.isfinite(cells.energy).all()
@@ -195,8 +214,8 @@ def test_the_reference_is_one_and_a_missing_pair_counts_as_one() -> None:
     for name in ("snaive", "ewma"):
         parts = []
         for k, item in enumerate(task.items):
-            asked = Round(task, item, 12, "local", CONTESTANTS)
-            parts.append(score_round(asked, asked.ask(name), k))
+            case = RollingCase(task, item, 12, "local", CONTESTANTS)
+            parts.append(score_case(case, case.forecast_of(name), k))
         cells[name] = join_cells(parts)
     pair, other = ("t", 12), ("t", 1)
     assert relative(cells["snaive"], cells["snaive"], "wql") == 1
@@ -220,10 +239,10 @@ def test_resampling_draws_origins_that_exist(items: list[int], seed: int) -> Non
 
 
 def test_validation_hides_the_test_part() -> None:
-    task = before_test(make_task(missing=False))
+    task = without_test_rows(make_task(missing=False))
     assert task.items[0].num_rows == 480
     assert task.items[0].test_start == 360
-    assert Round(task, task.items[0], 12, "local", CONTESTANTS).origins[-1] + 12 <= 479
+    assert RollingCase(task, task.items[0], 12, "local", CONTESTANTS).origins[-1] + 12 <= 479
 
 
 def test_the_coarse_ring_holds_the_means_before_the_origin() -> None:

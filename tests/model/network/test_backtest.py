@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from model.contract import ContextBatch
-from model.network.candidates import NAMES, STEPS, Candidates, bands, evidence, of_changes
-from model.network.features import describe
+from model.network.candidates import NAMES, STEPS, Candidates, bands, evidence, fit_changes
+from model.network.features import extract_features
 from model.network.spec import NetworkSpec
 from tests.model.batches import autoregressive, context_batch
 
 
 def _candidates(batch: ContextBatch) -> Candidates:
-    return describe(batch, NetworkSpec()).candidates
+    return extract_features(batch, NetworkSpec()).candidates
 
 
 def _best(values: Tensor) -> tuple[str, Candidates]:
@@ -87,5 +87,5 @@ def test_evidence_is_relative_to_the_best_and_neutral_without_a_score() -> None:
 
 def test_changes_go_on_from_the_last_value() -> None:
     line = torch.arange(100.0)[None] + 0.01 * torch.randn(1, 100, generator=torch.Generator().manual_seed(6))
-    fit = of_changes(line, torch.ones(1, 100, dtype=torch.bool))
+    fit = fit_changes(line, torch.ones(1, 100, dtype=torch.bool))
     assert torch.allclose(fit.forecast(line, 5)[0], line[0, -1] + torch.arange(1.0, 6.0), atol=0.6)

@@ -12,7 +12,7 @@ from model.baselines.pool import FallbackForecaster
 from model.baselines.smoothing import SeasonalNaiveForecaster
 from model.contract import ContextBatch, Forecaster
 from model.network.candidates import NAMES
-from model.network.features import describe
+from model.network.features import extract_features
 from model.network.forecaster import NetworkForecaster
 from tests.model.batches import context_batch, random_batch
 from tests.model.forecaster_contract import LAWS
@@ -78,7 +78,7 @@ def test_a_day_known_only_from_the_ring_is_seen() -> None:
     ring = torch.sin(torch.arange(1008.0) * 2 * torch.pi / 144)[None, :, None]
     with_ring, without = context_batch(values, coarse=ring), context_batch(values)
     spec = _forecaster()._network.spec
-    seen, unseen = (describe(b, spec).candidates for b in (with_ring, without))
+    seen, unseen = (extract_features(b, spec).candidates for b in (with_ring, without))
     day = [NAMES.index(name) for name in ("day", "day_last", "day_recent", "days_recent")]
     assert seen.offered[:, :, day].all()
     assert not unseen.offered[:, :, day].any()
@@ -95,7 +95,7 @@ def test_the_ring_of_the_same_rows_says_what_the_rows_say(length: int) -> None:
     both = replace(context_batch(values, coarse=ring, step_ms=600_000), **aligned)
     rows = replace(context_batch(values, step_ms=600_000), **aligned)
     spec = _forecaster()._network.spec
-    with_ring, without = (describe(batch, spec) for batch in (both, rows))
+    with_ring, without = (extract_features(batch, spec) for batch in (both, rows))
     assert torch.equal(with_ring.candidates.offered, without.candidates.offered)
     assert torch.allclose(with_ring.tokens, without.tokens, atol=1e-5)
 

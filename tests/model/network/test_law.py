@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.network.features import describe
+from model.network.features import extract_features
 from model.network.law import JointLaw, Marginal, Spline, knot_positions, stratified, tree
 from tests.model.batches import autoregressive, context_batch
 from tests.model.network.untrained import small_network
@@ -21,7 +21,7 @@ def _law(horizon: int = 6, indicators: int = 3, seed: int = 0, atom_mass: float 
     with torch.no_grad():
         if atom_mass is not None:
             network.head[-1].bias[-6] = math.log(atom_mass / (1 - atom_mass))
-        return network(describe(batch, network.spec, horizon), horizon)
+        return network(extract_features(batch, network.spec, horizon), horizon)
 
 
 def _double(law: JointLaw) -> JointLaw:
@@ -111,8 +111,8 @@ def test_scaling_a_series_scales_its_density() -> None:
     future = values[:, -6:]
     plain, large = context_batch(values), context_batch(values * 1000)
     with torch.no_grad():
-        a = network(describe(plain, network.spec, 6), 6).log_prob(future)
-        b = network(describe(large, network.spec, 6), 6).log_prob(future * 1000)
+        a = network(extract_features(plain, network.spec, 6), 6).log_prob(future)
+        b = network(extract_features(large, network.spec, 6), 6).log_prob(future * 1000)
     assert torch.allclose(a - 12 * math.log(1000), b, atol=2e-2)
 
 

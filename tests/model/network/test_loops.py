@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from model.network.atoms import atoms
 from model.network.candidates import candidates
 from model.network.candidates_kernel import _levinson
-from model.network.features import describe
-from model.network.inputs import ScaledContext, rescale, seasons
+from model.network.features import extract_features
+from model.network.inputs import ScaledContext, normalize_context, seasons
 from model.network.law import JointLaw, Marginal, Spline, knot_positions
 from model.network.law_kernel import _log_above, mixed_values, mixture_table, table_room
 from model.numerics import exponential
@@ -34,7 +34,7 @@ def contexts(draw: st.DrawFn, *kinds: str) -> ScaledContext:
     elif kind == "hops":
         values = torch.randint(0, 4, values.shape, generator=g) + 1e-3 * values
     values[torch.rand(values.shape, generator=g) < draw(st.sampled_from([0.0, 0.05, 0.5]))] = torch.nan
-    return rescale(context_batch(values * draw(st.sampled_from([1e-3, 1.0, 1e6]))))
+    return normalize_context(context_batch(values * draw(st.sampled_from([1e-3, 1.0, 1e6]))))
 
 
 @settings(max_examples=40, deadline=None)
@@ -71,7 +71,7 @@ def test_samples(seed: int, horizon: int, paths: int, mass: float) -> None:
     network = small_network(seed)
     with torch.no_grad():
         list(network.head.parameters())[-1][-6] = mass
-        law = network(describe(context_batch(hops), network.spec, horizon), horizon)
+        law = network(extract_features(context_batch(hops), network.spec, horizon), horizon)
     assert bool(law.marginal.active().any()) == (mass > -9)
     noise = torch.randn(3, 3, horizon, paths, generator=g)
     ours, reference = (law.sample(noise, loops=loops) for loops in (True, False))
@@ -95,7 +95,7 @@ PARTS = ["spline.y", "spline.slope", "mass", "atoms", "weights", "width", "coupl
 def test_a_row_whose_law_is_no_number_has_no_paths_and_disturbs_no_other(part: str, rubbish: float) -> None:
     network, g = small_network(3), torch.Generator().manual_seed(3)
     with torch.no_grad():
-        law = network(describe(context_batch(torch.randn(3, 128, 2, generator=g)), network.spec, 8), 8)
+        law = network(extract_features(context_batch(torch.randn(3, 128, 2, generator=g)), network.spec, 8), 8)
     noise = torch.randn(3, 2, 8, 100, generator=g)
     clean = law.sample(noise)
     m, units = law.marginal, law.context
@@ -123,10 +123,10 @@ def test_whole_forecasts_without_a_season_and_with() -> None:
         batch = context_batch(values, coarse=coarse)
         batch = batch if coarse is not None else replace(batch, coarse=batch.coarse[..., :0])
         network = small_network(1)
-        ours, reference = (describe(batch, network.spec, loops=loops) for loops in (True, False))
+        ours, reference = (extract_features(batch, network.spec, loops=loops) for loops in (True, False))
         assert torch.allclose(ours.tokens, reference.tokens, atol=1e-3)
-        known = seasons(batch, ours.context, 64).known
-        assert bool(known.any()) == (coarse is not None)
+        observed = seasons(batch, ours.context, 64).observed
+        assert bool(observed.any()) == (coarse is not None)
 
 
 def test_a_table_of_quantiles_inverts_its_distribution() -> None:

@@ -8,11 +8,20 @@ from itertools import islice
 import numpy as np
 import torch
 
-from model.network.atoms import MOST_PLACED
-from model.network.features import describe
+from model.network.atoms import MAX_RANKED_ATOMS
+from model.network.features import extract_features
 from model.network.network import with_places
-from model.training.adapt import OWN, TOGETHER, FleetOptions, Rows, adapt_head, adapt_together, fleet_rows, with_tokens
-from model.training.examples import History, example_at, joined, prepare_rows, shuffled
+from model.training.adapt import (
+    OWN,
+    TOGETHER,
+    FleetOptions,
+    ItemWindows,
+    adapt_head,
+    adapt_together,
+    fleet_rows,
+    with_tokens,
+)
+from model.training.examples import History, concatenate, example_at, prepare_rows, shuffled
 from tests.model.network.untrained import SMALL, small_network
 
 FEW = FleetOptions(
@@ -28,7 +37,7 @@ def _history(seed: int = 0, rows: int = 220, name: str = "a") -> History:
     return History(name, 0, 60_000, np.stack((wave, hops), axis=1), np.array([1, 3]), ("load", "disk"), -bounds, bounds)
 
 
-def _rows(seed: int = 0) -> Rows:
+def _rows(seed: int = 0) -> ItemWindows:
     return fleet_rows(small_network(), _history(seed), 180, 48, 1)
 
 
@@ -40,7 +49,7 @@ def test_prepared_windows_give_the_forecast_of_their_features() -> None:
     example = example_at(history, origins[some], 48, 180)
     with torch.no_grad():
         ours = network(prepared.take(some).features, 2).marginal
-        theirs = network(describe(example.batch, SMALL), 2).marginal
+        theirs = network(extract_features(example.batch, SMALL), 2).marginal
     assert torch.equal(ours.spline.y, theirs.spline.y)
     assert torch.equal(ours.weights, theirs.weights)
     assert torch.equal(prepared.target[some], example.target[:, :2])
@@ -49,7 +58,7 @@ def test_prepared_windows_give_the_forecast_of_their_features() -> None:
 def test_rows_that_judge_teach_nothing() -> None:
     clean, rubbish = _history(), _history()
     rubbish.values[180:] += 1e3
-    one, other = (fleet_rows(small_network(), history, 180, 48, 1).teach for history in (clean, rubbish))
+    one, other = (fleet_rows(small_network(), history, 180, 48, 1).train for history in (clean, rubbish))
     assert torch.equal(one.features.tokens, other.features.tokens)
     assert torch.equal(one.target, other.target)
     assert one.unit is not None
@@ -59,7 +68,7 @@ def test_rows_that_judge_teach_nothing() -> None:
 
 
 def test_a_pass_gives_every_window_once_and_a_later_start_goes_on_there() -> None:
-    prepared = joined([_rows(seed).teach for seed in (0, 1)])
+    prepared = concatenate([_rows(seed).train for seed in (0, 1)])
     count = len(prepared.target) // 8
     batches = list(islice(shuffled([prepared], 8, seed=1), 3 * count))
     first = torch.cat([batch.features.tokens for batch in batches[:count]])
@@ -70,7 +79,7 @@ def test_a_pass_gives_every_window_once_and_a_later_start_goes_on_there() -> Non
 
 
 def test_tokens_that_are_known_give_the_same_law() -> None:
-    network, rows = small_network(), _rows().judge
+    network, rows = small_network(), _rows().validation
     known = with_tokens(rows, network)
     with torch.no_grad():
         plain, same = network(rows.features, 1), network(known.features, 1, known.tokens)
@@ -92,12 +101,12 @@ def test_the_fleet_changes_the_network_and_an_item_only_its_head() -> None:
 
 
 def test_places_change_nothing_until_they_are_learned_and_then_tell_states_apart() -> None:
-    network, features = small_network(), _rows().judge.features
+    network, features = small_network(), _rows().validation.features
     knowing = with_places(network)
     with torch.no_grad():
         before, same = network(features, 1).marginal, knowing(features, 1).marginal
         assert torch.equal(before.weights, same.weights)
-        highest = 2 * MOST_PLACED + 2  # of three atoms
+        highest = 2 * MAX_RANKED_ATOMS + 2  # of three atoms
         assert knowing.atom_place is not None
         knowing.atom_place.bias[highest] = 30.0
         weights = knowing(features, 1).marginal.weights[:, 1]

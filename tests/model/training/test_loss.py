@@ -7,15 +7,15 @@ from dataclasses import replace
 import torch
 
 from model.contract import ContextBatch
-from model.network.features import describe
+from model.network.features import extract_features
 from model.training.loss import losses
-from model.training.synthetic.windows import draw_example
+from model.training.synthetic import draw_example
 from tests.model.network.untrained import SMALL, small_network
 
 
 def test_atoms_earn_what_the_mixture_gains_in_density() -> None:
     example = draw_example(2, 96)
-    features = describe(example.batch, SMALL)
+    features = extract_features(example.batch, SMALL)
     normal = torch.distributions.Normal(0, 1)
     with torch.no_grad():
         law = small_network()(features, 6)
@@ -42,7 +42,7 @@ def test_a_hopping_channel_teaches_mass_and_a_smooth_one_takes_it_away() -> None
     values = torch.randn(example.batch.values.shape[0], 200, 2).cumsum(1)
     values[..., 1] = torch.randint(0, 3, values.shape[:2]).float()  # one of three levels
     batch = _with_values(example.batch, values[:, :128])
-    features = describe(batch, SMALL)
+    features = extract_features(batch, SMALL)
     law = network(features, 8)
     law.marginal.mass.retain_grad()
     target = values[:, 128:136]

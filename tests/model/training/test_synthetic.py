@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 import torch
 
-from model.network.features import describe
+from model.network.features import extract_features
 from model.network.spec import NetworkSpec
-from model.training.synthetic.components import (
+from model.training.synthetic import (
     autoregression,
     bursts,
     cycle,
     delayed,
+    draw_example,
+    draw_groups,
     draw_loads,
     drift,
     regimes,
     season,
     switching,
 )
-from model.training.synthetic.series import draw_groups
-from model.training.synthetic.windows import draw_example
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -31,7 +31,7 @@ def test_examples_are_finite_and_repeatable(seed: int) -> None:
     assert example.target.isfinite().all()
     assert example.target.shape[1] == 64
     assert (example.batch.levels.diff() >= 0).all()
-    features = describe(example.batch, NetworkSpec())
+    features = extract_features(example.batch, NetworkSpec())
     assert features.tokens.isfinite().all()
     assert features.candidates.z.isfinite().all()
 
@@ -45,7 +45,7 @@ def test_request_loads_are_demand_alone_and_leave_other_batches_as_they_are(seed
     assert (loads.batch.levels == 1).all()
     assert loads.batch.coarse.shape[1] == 0
     assert loads.batch.values.shape[1] <= 128
-    assert describe(loads.batch, NetworkSpec()).tokens.isfinite().all()
+    assert extract_features(loads.batch, NetworkSpec()).tokens.isfinite().all()
     mixed = [draw_example(seed, 32, share) for share in (1e-9, 0.0)]
     assert all(torch.equal(example.target, plain.target) for example in mixed)
 

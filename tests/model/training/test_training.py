@@ -13,11 +13,10 @@ import torch
 from model.network.checkpoint import CheckpointError
 from model.network.network import Network
 from model.training import loop as runs
-from model.training.adapt import TooShortError, adapt, adaptation
-from model.training.examples import History, Prepared, draw_history, example_at
-from model.training.loop import Progress, Trainer, TrainingOptions, prepare
+from model.training.adapt import TooShortError, adapt, start_adaptation
+from model.training.examples import FeatureBatch, History, draw_history, example_at, ordered, prepare
+from model.training.loop import Progress, Trainer, TrainingOptions
 from model.training.loss import losses
-from model.training.synthetic.stream import ordered
 from tests.model.network.untrained import SMALL
 
 OPTIONS = TrainingOptions(steps=6, validate_every=3, seed=1)
@@ -29,11 +28,11 @@ def _history(rows: int) -> History:
     return History("ns/w", 0, 60_000, values, np.array([1, 2]), ("a", "b"), np.zeros(2), np.full(2, np.inf))
 
 
-def _batch(seed: int) -> Prepared:
+def _batch(seed: int) -> FeatureBatch:
     return prepare(draw_history([_history(200)], seed, 128, [200], tokens=16), SMALL)
 
 
-def _stream(start: int = 0) -> Iterator[Prepared]:
+def _stream(start: int = 0) -> Iterator[FeatureBatch]:
     return ordered(_batch, start, workers=0)
 
 
@@ -84,9 +83,9 @@ def test_best_network_is_that_of_the_best_validation() -> None:
 def test_goes_on_where_it_was_put_away(tmp_path: Path) -> None:
     trainer = _trainer(TrainingOptions(steps=3, validate_every=3, seed=1))
     trainer.run()
-    runs.put_away(trainer, tmp_path, {"seed": 1})
+    runs.save_run(trainer, tmp_path, {"seed": 1})
     again = _trainer(start=3)
-    assert runs.take_up(again, tmp_path, {"seed": 1})
+    assert runs.restore_run(again, tmp_path, {"seed": 1})
     assert again.step == 3
     assert torch.equal(_weights(again), _weights(trainer))
     assert again.best == trainer.best
@@ -95,13 +94,13 @@ def test_goes_on_where_it_was_put_away(tmp_path: Path) -> None:
 
 
 def test_a_run_of_another_kind_is_not_taken_up(tmp_path: Path) -> None:
-    assert not runs.take_up(_trainer(), tmp_path, {"seed": 1})
-    runs.put_away(_trainer(), tmp_path, {"seed": 1})
+    assert not runs.restore_run(_trainer(), tmp_path, {"seed": 1})
+    runs.save_run(_trainer(), tmp_path, {"seed": 1})
     with pytest.raises(CheckpointError, match="other settings"):
-        runs.take_up(_trainer(), tmp_path, {"seed": 2})
+        runs.restore_run(_trainer(), tmp_path, {"seed": 2})
     (tmp_path / runs.STATE).write_bytes(b"rubbish")
     with pytest.raises(CheckpointError, match="cannot be taken up"):
-        runs.take_up(_trainer(), tmp_path, {"seed": 1})
+        runs.restore_run(_trainer(), tmp_path, {"seed": 1})
 
 
 def test_steps_beyond_the_horizon_teach_nothing() -> None:
@@ -150,7 +149,7 @@ def test_adapting_never_returns_worse_and_leaves_the_original_alone() -> None:
     options = TrainingOptions(steps=8, validate_every=4, learning_rate=1e-3)
     adapted = adapt(network, [_history(300)], options)
     assert all(torch.equal(before[name], value) for name, value in network.state_dict().items())
-    judge = adaptation(network, [_history(300)], options)
+    judge = start_adaptation(network, [_history(300)], options)
     start = judge.best
     judge.averaged.load_state_dict(adapted.state_dict())
     judge.validate()
@@ -161,7 +160,7 @@ def test_adapting_never_returns_worse_and_leaves_the_original_alone() -> None:
 
 def test_too_few_rows_to_adapt_to_are_refused() -> None:
     with pytest.raises(TooShortError, match="at least 64 rows"):
-        adaptation(Network(SMALL), [_history(40)])
+        start_adaptation(Network(SMALL), [_history(40)])
 
 
 def test_batches_made_ahead_come_in_order() -> None:

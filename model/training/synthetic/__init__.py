@@ -1,1 +1,0 @@
-"""Generators of synthetic telemetry, on which the shipped network is trained."""
