@@ -27,7 +27,7 @@ from kafka.structs import OffsetAndMetadata
 from infra.console.errors import HarmonyError
 from infra.kafka.clients import LoginWatch
 from infra.kafka.rights import Kind, Right, lacking
-from infra.settings.brokers import OR_START_ONE, bootstrap_servers, nobody_answers
+from infra.settings.brokers import OR_START_ONE, bootstrap_servers, unreachable_error
 from streams.topics import TopicSpec
 
 BOOTSTRAP_TIMEOUT_MS = 10_000
@@ -236,7 +236,7 @@ class TopicAdmin:
             ) from error
         except (KafkaTimeoutError, KafkaConnectionError) as error:
             reason = login.reason() if login else None
-            raise (HarmonyError(reason) if reason else nobody_answers(self._brokers, OR_START_ONE)) from error
+            raise (HarmonyError(reason) if reason else unreachable_error(self._brokers, OR_START_ONE)) from error
         except (KafkaError, ValueError, OSError) as error:
             raise HarmonyError(f"The brokers at {self._brokers} refuse: {str(error).rstrip('.')}.") from error
 

@@ -27,7 +27,7 @@ workloads:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What the users of every workload found are promised."""
+    """Objectives of every detected workload."""
 
     ttft_s: float = 2.0
     tpot_s: float = 0.2
@@ -57,21 +57,21 @@ def init(
         raise HarmonyError(f"{path} exists; --force replaces it.", 2)
     addresses, promise = list(detect or ()), Promise(ttft_s, tpot_s)
     if not yes and not addresses and brokers is None and sys.stdin.isatty():
-        brokers, addresses, promise = _asked()
-    found = _detected(addresses)
+        brokers, addresses, promise = _ask()
+    found = _detect_all(addresses)
     chosen = {"brokers": brokers} if brokers else {}
     slow_s = max((f.interval_s for f in found if f.interval_s), default=0.0)
     if slow_s > 15.0:
         chosen["step_s"] = str(math.ceil(slow_s))
     workloads = [w for f in found for w in f.workloads]
-    text = example_yaml(chosen, _declared(workloads, promise)) if workloads else example_yaml(chosen)
+    text = example_yaml(chosen, _workloads_yaml(workloads, promise)) if workloads else example_yaml(chosen)
     _check(text, path)
     write_example(path, text, force=force)
-    for line in _told(path, found, chosen, brokers):
+    for line in _summary_lines(path, found, chosen, brokers):
         say(line)
 
 
-def _asked() -> tuple[str | None, list[str], Promise]:
+def _ask() -> tuple[str | None, list[str], Promise]:
     say("Enter takes what stands in brackets; Ctrl-C leaves without a file.")
     brokers = typer.prompt("Kafka brokers (empty: the one of `harmony run`)", default="", show_default=False, err=True)
     address = typer.prompt(
@@ -91,7 +91,7 @@ def _asked() -> tuple[str | None, list[str], Promise]:
     return brokers.strip() or None, [address.strip()], promise
 
 
-def _detected(addresses: Sequence[str]) -> list[Found]:
+def _detect_all(addresses: Sequence[str]) -> list[Found]:
     if not addresses:
         return []
     from infra.operate.detect import detect
@@ -99,7 +99,7 @@ def _detected(addresses: Sequence[str]) -> list[Found]:
     return [detect(address) for address in addresses]
 
 
-def _declared(workloads: Sequence[FoundWorkload], promise: Promise) -> str:
+def _workloads_yaml(workloads: Sequence[FoundWorkload], promise: Promise) -> str:
     """The section `workloads`, one entry for each that was found, in observe."""
     lines = [_HEAD]
     known: set[str] = set()
@@ -147,7 +147,7 @@ def _check(text: str, path: Path) -> None:
             raise HarmonyError(error.message.replace(file.name, str(path)), error.exit_code) from None
 
 
-def _told(path: Path, found: Sequence[Found], chosen: dict[str, str], brokers: str | None) -> list[str]:
+def _summary_lines(path: Path, found: Sequence[Found], chosen: dict[str, str], brokers: str | None) -> list[str]:
     lines = []
     for source in found:
         names = ", ".join(w.id for w in source.workloads[:5]) + (" ..." if len(source.workloads) > 5 else "")

@@ -1,4 +1,4 @@
-"""Broker addresses as people write them, and whether anything answers there."""
+"""Parses and formats broker addresses, and probes which brokers answer."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ OR_START_ONE: Final = ", or start one with `harmony run`"
 
 Address = tuple[str, int]
 
-# ApiVersions, version 0, without a client id: the one question that a broker answers before it knows who asks.
-_QUESTION: Final = bytes.fromhex("0000000a 0012 0000 00000000 ffff")
+# Kafka's ApiVersions request, version 0, without a client id: a broker answers it before authentication.
+_API_VERSIONS_REQUEST: Final = bytes.fromhex("0000000a 0012 0000 00000000 ffff")
 
 
 def parse_brokers(text: str) -> tuple[Address, ...]:
@@ -55,7 +55,9 @@ def format_brokers(addresses: tuple[Address, ...]) -> str:
 
 
 def bootstrap_servers(brokers: str, security: Mapping[str, Any] | None, advice: str = "") -> list[str]:
-    """Where a client shall begin: a hung broker among several accepts its connection, and it waits there for long.
+    """Return the addresses that a client should try first.
+
+    A hung broker accepts a connection and never answers, so that a client that begins there waits for long.
 
     Args:
         brokers: as people write them.
@@ -65,13 +67,13 @@ def bootstrap_servers(brokers: str, security: Mapping[str, Any] | None, advice: 
     Raises:
         HarmonyError: nobody answers, or what is written is no address (exit code 2).
     """
-    addresses = knock(parse_brokers(brokers), security).best
+    addresses = probe_brokers(parse_brokers(brokers), security).best
     if not addresses:
-        raise nobody_answers(brokers, advice)
+        raise unreachable_error(brokers, advice)
     return [format_brokers((address,)) for address in addresses]
 
 
-def nobody_answers(brokers: str, advice: str = "") -> HarmonyError:
+def unreachable_error(brokers: str, advice: str = "") -> HarmonyError:
     """The error of a cluster that does not answer."""
     return HarmonyError(
         f"No Kafka broker answers at {brokers}. Check the address and that the broker runs "
@@ -80,12 +82,12 @@ def nobody_answers(brokers: str, advice: str = "") -> HarmonyError:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
-    """What became of a knock at every address.
+class BrokerProbe:
+    """Which brokers answered a probe.
 
     Attributes:
-        answering: said something, or closed the connection.
-        silent: accepted it and said nothing in time: a hung or stopped broker does so, or one that is very slow.
+        answering: those that answered, or closed the connection.
+        silent: those that accepted the connection and sent nothing in time: hung, stopped or very slow.
     """
 
     answering: tuple[Address, ...]
@@ -93,46 +95,49 @@ class Reach:
 
     @property
     def best(self) -> tuple[Address, ...]:
-        """For a client, which picks one at random and waits for it; none where nobody is there."""
+        """Addresses for a client, which picks one at random; empty where no broker accepts connections."""
         return self.answering or self.silent
 
 
-def knock(addresses: tuple[Address, ...], security: Mapping[str, Any] | None, timeout_s: float = 3.0) -> Reach:
-    """Ask all at once. A client that begins with a hung broker of several may give up before it tries the next.
+def probe_brokers(
+    addresses: tuple[Address, ...], security: Mapping[str, Any] | None, timeout_s: float = 3.0
+) -> BrokerProbe:
+    """Probe all addresses at once.
 
     Args:
         security: keyword arguments of a Kafka client; of them only whether it speaks TLS matters.
     """
     tls = str((security or {}).get("security_protocol", "")).endswith("SSL")
     with ThreadPoolExecutor(len(addresses)) as pool:
-        found = list(pool.map(lambda address: _heard(address, tls, timeout_s), addresses))
+        answers = list(pool.map(lambda address: _answers(address, tls, timeout_s), addresses))
     answering, silent = (
-        tuple(a for a, heard in zip(addresses, found, strict=True) if heard is wanted) for wanted in (True, False)
+        tuple(address for address, answered in zip(addresses, answers, strict=True) if answered is wanted)
+        for wanted in (True, False)
     )
-    return Reach(answering, silent)
+    return BrokerProbe(answering, silent)
 
 
-def _heard(address: Address, tls: bool, timeout_s: float) -> bool | None:
-    """Whether there was an answer; None where no connection was taken."""
+def _answers(address: Address, tls: bool, timeout_s: float) -> bool | None:
+    """Return whether the broker answered; None where it accepted no connection."""
     try:
         connection = socket.create_connection(address, timeout_s)
     except OSError:
         return None
     with connection:
         try:
-            connection.sendall(_client_hello(address[0]) if tls else _QUESTION)
+            connection.sendall(_client_hello(address[0]) if tls else _API_VERSIONS_REQUEST)
             connection.recv(1)
         except TimeoutError:
             return False
         except OSError:
-            pass  # it was closed on us: somebody is there, and why not is for the client to find out
+            pass  # A closed connection shows that a broker is there; the client reports the reason.
         return True
 
 
 def _client_hello(host: str) -> bytes:
-    """The first words of TLS. Whoever answers them is not believed yet: that is the client's work."""
+    """Return the first bytes of a TLS handshake; certificates are checked later, by the client."""
     outgoing = ssl.MemoryBIO()
-    begun = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname=host)
+    handshake = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname=host)
     with suppress(ssl.SSLWantReadError):
-        begun.do_handshake()
+        handshake.do_handshake()
     return outgoing.read()

@@ -1,4 +1,4 @@
-"""What is wrong with the settings, said so that a person can mend it: place, key, nearest known key."""
+"""Error messages of the settings: file and line, key, what is wrong, and the nearest known key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RESERVED = ("HARMONY_DATA_DIR", "HARMONY_WEBHOOK_SECRET", CONFIG_VARIABLE)
 _RESERVED_PREFIXES = ("HARMONY_FAUST_", "HARMONY_TEST_")
 _SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$")
 _LINK_VALUE = re.compile(r"^(tcp|udp|sctp)://")
-_MOST = 8
+_MAX_MISTAKES = 8
 
 
 def check_environment(model: type[BaseModel], environ: Mapping[str, str]) -> None:
@@ -74,15 +74,15 @@ def explain(
     """One line for each mistake."""
     mistakes = error.errors(include_url=False, include_context=False)
     lines = [
-        f"{_place(mistake['loc'], file, environ, overrides)}: {_sentence(mistake, model)}"
-        for mistake in mistakes[:_MOST]
+        f"{_location(mistake['loc'], file, environ, overrides)}: {_sentence(mistake, model)}"
+        for mistake in mistakes[:_MAX_MISTAKES]
     ]
-    if len(mistakes) > _MOST:
-        lines.append(f"... and {len(mistakes) - _MOST} more.")
+    if len(mistakes) > _MAX_MISTAKES:
+        lines.append(f"... and {len(mistakes) - _MAX_MISTAKES} more.")
     return HarmonyError("\n".join(lines), 2)
 
 
-def _place(
+def _location(
     path: Sequence[str | int], file: SettingsFile, environ: Mapping[str, str], overrides: Mapping[str, Any]
 ) -> str:
     if _is_given(path, overrides):
@@ -96,7 +96,7 @@ def _place(
 
 
 def _is_given(path: Sequence[str | int], overrides: Mapping[str, Any]) -> bool:
-    """Whether a flag gave the value itself; one that gave a neighbour in the same section is not to blame."""
+    """Return whether a flag gave this very value, and not only another key of the same section."""
     held: Any = overrides
     for part in path:
         if not isinstance(held, Mapping):
@@ -115,23 +115,23 @@ def _sentence(mistake: Any, model: type[BaseModel]) -> str:
     if mistake["type"] == "missing":
         return f"{key} is missing."
     if mistake["type"] == "string_pattern_mismatch":
-        return f"{key}: {_told(mistake['input'])} is not possible{_meaning(model, path)}"
+        return f"{key}: {_shown_value(mistake['input'])} is not possible{_meaning(model, path)}"
     message = str(mistake["msg"]).removeprefix("Value error, ").rstrip(".")
     if mistake["type"] in {"value_error", "assertion_error"}:
         return f"{key}: {message}." if key else f"{message}."
-    got = "" if _is_secret(model, path) else f", got {_told(mistake['input'])}"
+    got = "" if _is_secret(model, path) else f", got {_shown_value(mistake['input'])}"
     return f"{key}: {message[:1].lower()}{message[1:]}{got}."
 
 
-def _told(value: Any) -> str:
-    """A value that is none: what a list or a mapping holds may be secret, so that only its kind is said."""
+def _shown_value(value: Any) -> str:
+    """Return the value for a message; of a list or mapping only the kind, since it may hold a secret."""
     if isinstance(value, Mapping):
         return "a mapping"
     return "a list" if isinstance(value, list | tuple) else printable(repr(value), 80)
 
 
 def _is_secret(model: type[BaseModel], path: Sequence[str | int]) -> bool:
-    """Also the name of a password's file: some write the password itself there."""
+    """Return whether the value must not be shown; some write a password where its file's name belongs."""
     field = _field_at(model, path)
     annotation = field.annotation if field else None
     return SecretStr in (annotation, *get_args(annotation)) or any("password" in str(part) for part in path)

@@ -1,4 +1,4 @@
-"""What the settings say of plug-ins: their kinds, how long one call may take, when calls are skipped for a while."""
+"""Values that settings give to plug-ins and the watchdog, and the names of the roles."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PluginKind = Literal["forecaster", "policy", "actuator", "decoder"]
 
 @dataclass(frozen=True, slots=True)
 class PluginLimits:
-    """Of each plug-in by itself; `infra.plugins.breaker` says what the counts mean."""
+    """Limits of each plug-in; `infra.plugins.breaker` applies them."""
 
     time_limit_s: Annotated[float, Meta(description="One call may take this long.", gt=0, le=60)] = 1.0
     failures: Annotated[int, Meta(description="After so many failed calls in a row ...", ge=1)] = 3

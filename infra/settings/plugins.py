@@ -1,4 +1,4 @@
-"""Plug-ins as installed distributions declare them: found by group and name, made with options."""
+"""Finds the plug-ins that installed distributions declare as entry points, and makes them."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def identity(kind: PluginKind, name: str, options: Mapping[str, Any]) -> str:
     """Names what a plug-in computes, for fingerprints: name, package, version, options; empty for no name."""
     if not name:
         return ""
-    told = orjson.dumps(dict(options), option=orjson.OPT_SORT_KEYS).decode()
+    options_json = orjson.dumps(dict(options), option=orjson.OPT_SORT_KEYS).decode()
     packages = " ".join(f"{p.distribution} {p.version}" for p in installed(kind) if p.name == name)
     # Commands that do not decide run where it is not installed; workers refuse to start there.
-    return f"{name} {packages or '?'} {told}"
+    return f"{name} {packages or '?'} {options_json}"
 
 
 def find(kind: PluginKind, name: str) -> Plugin:

@@ -1,4 +1,7 @@
-"""What `harmony.yaml` may say of one workload: its target, bounds, promises and pace."""
+"""The sections of one workload in `harmony.yaml`: target, bounds, objectives, schedule, batch work and guards.
+
+Times of day are `"08:00"` to `"24:00"`. Instants are ISO 8601; without a time zone they are local to the schedule's.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,6 @@ from agents.policy import (
     zone_of,
 )
 from infra.settings.schema import Record, RecordSection, check_unique, key
-
-# What `schedule` and `batch` of a workload may say, and what the core makes of it.
-#
-# Times of day are `"08:00"` to `"24:00"`; instants are ISO 8601, local to the schedule's time zone where they name
-# none.
-
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _GROUPS = {"daily": range(7), "weekdays": range(5), "weekends": range(5, 7)}
@@ -143,8 +140,8 @@ class ScheduleSection(RecordSection, record=Schedule):
             for bound in ("min", "max"):
                 count = getattr(entry, bound, None)
                 if count is not None and not low <= count <= high:
-                    told = f"schedule {entry.name!r}: {bound} ({count})"
-                    raise ValueError(f"{told} is not within replicas.min and replicas.max ({low} to {high})")
+                    text = f"schedule {entry.name!r}: {bound} ({count})"
+                    raise ValueError(f"{text} is not within replicas.min and replicas.max ({low} to {high})")
 
 
 class JobSection(RecordSection, record=NightlyBatch):
@@ -174,8 +171,8 @@ class BatchSection(RecordSection, record=BatchRule):
 
 
 def _ts_ms(instant: datetime, time_zone: str) -> int:
-    told = instant if instant.tzinfo is not None else instant.replace(tzinfo=zone_of(time_zone))
-    return round(told.timestamp() * 1000)
+    zoned = instant if instant.tzinfo is not None else instant.replace(tzinfo=zone_of(time_zone))
+    return round(zoned.timestamp() * 1000)
 
 
 def _iso(ts_ms: int) -> str:

@@ -1,4 +1,10 @@
-"""Read a YAML file with the line of every key, so that a mistake is named where it stands."""
+"""Reads YAML from files that people and machines write, with the line of every key for error messages.
+
+Two readers give the same values. `read_plain` makes one pass over libyaml's events and reads lists, keys and values
+only. It takes about a sixth of the time of PyYAML's C loader, which makes a node of each value. `load_yaml` reads all
+of YAML, keeps the nodes with their lines, and says what is wrong. A document with too many levels or values is refused
+before anything is built of it.
+"""
 
 from __future__ import annotations
 
@@ -12,27 +18,24 @@ import yaml
 
 from infra.console.errors import HarmonyError
 
-# YAML from files that people and machines write: what it says, and its nodes; hostile ones are refused unread.
-
-
 # The deepest file that means something has ten levels; libyaml goes down one level of C's stack for each.
-MOST_LEVELS = 32
+MAX_LEVELS = 32
 # Ten thousand workloads with everything that can be said of them have half as many.
-MOST_NODES = 1_000_000
+MAX_NODES = 1_000_000
 # Of a value that its tag does not fit, such as `!!int ''`, PyYAML's constructors raise whatever comes.
-UNREADABLE = (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
+READ_ERRORS = (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 def fastest_loader() -> Any:
-    """libyaml's, where there is one; of the same meaning."""
+    """Return libyaml's loader where PyYAML has it, else the Python one; both give the same values."""
     return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def load_yaml(text: str, path: Path) -> tuple[yaml.Node | None, Any]:
-    """The nodes, which know their lines, and what they say; None and None of an empty text.
+    """Return the nodes, which know their lines, and the values; None and None for an empty text.
 
-    It is read by libyaml, where there is one: without it a thousand workloads take four seconds of every start. Where a
-    mistake is, Python's reader says better.
+    libyaml reads the text first, because it is many times faster. Where it fails, Python's reader reads it again,
+    because its messages are better.
 
     Args:
         path: for messages.
@@ -47,13 +50,19 @@ def load_yaml(text: str, path: Path) -> tuple[yaml.Node | None, Any]:
             return _load_by(fast, text)
         except yaml.YAMLError:
             return _load_by(yaml.SafeLoader, text)
-    except UNREADABLE as error:
+    except READ_ERRORS as error:
         raise HarmonyError(f"{path}{_mark(error)}: not valid YAML: {_problem(error)}.", 2) from error
 
 
 @dataclass(slots=True)
-class _Open:
-    """A list or mapping that is being read: nodes before it, levels within it so far."""
+class _OpenCollection:
+    """A list or mapping that is being read.
+
+    Attributes:
+        anchor: its YAML anchor, if it has one.
+        before: nodes of the document before it.
+        levels: deepest nesting within it so far.
+    """
 
     anchor: str | None
     before: int
@@ -63,18 +72,18 @@ class _Open:
 def _check_size(loader: Any, path: Path) -> None:
     """Count levels and nodes before anything is built of them, each alias as all that it stands for."""
     nodes = 0
-    opened = [_Open(None, 0)]
+    opened = [_OpenCollection(None, 0)]
     known: dict[str, tuple[int, int]] = {}
     try:
         while loader.check_event():
             event = loader.get_event()
             levels = 0
             if isinstance(event, yaml.CollectionStartEvent):
-                opened.append(_Open(event.anchor, nodes))
+                opened.append(_OpenCollection(event.anchor, nodes))
                 nodes += 1
                 if event.anchor:
                     # What refers to itself has no end.
-                    known[event.anchor] = MOST_NODES, MOST_LEVELS
+                    known[event.anchor] = MAX_NODES, MAX_LEVELS
             elif isinstance(event, yaml.CollectionEndEvent):
                 done = opened.pop()
                 levels = done.levels + 1
@@ -88,10 +97,10 @@ def _check_size(loader: Any, path: Path) -> None:
                 if event.anchor:
                     known[event.anchor] = 1, 0
             opened[-1].levels = max(opened[-1].levels, levels)
-            if len(opened) - 1 + levels > MOST_LEVELS:
-                raise HarmonyError(f"{path}{_at(event)}: nested deeper than {MOST_LEVELS} levels.", 2)
-            if nodes > MOST_NODES:
-                raise HarmonyError(f"{path}{_at(event)}: more than {MOST_NODES:,} values, with what aliases repeat.", 2)
+            if len(opened) - 1 + levels > MAX_LEVELS:
+                raise HarmonyError(f"{path}{_at(event)}: nested deeper than {MAX_LEVELS} levels.", 2)
+            if nodes > MAX_NODES:
+                raise HarmonyError(f"{path}{_at(event)}: more than {MAX_NODES:,} values, with what aliases repeat.", 2)
     except yaml.YAMLError:
         # The reader that builds says where and why.
         return
@@ -118,26 +127,23 @@ def _mark(error: Exception) -> str:
 
 
 def _problem(error: Exception) -> str:
-    said = str(getattr(error, "problem", None) or error).strip() or type(error).__name__
-    return said.splitlines()[0].rstrip(".")
+    problem = str(getattr(error, "problem", None) or error).strip() or type(error).__name__
+    return problem.splitlines()[0].rstrip(".")
 
 
-# The quick reader of YAML that is no more than lists, keys and values: one pass, and nothing built but what it says.
-#
-# PyYAML makes a node of each value and looks at each with several patterns: of a file with ten thousand workloads that
-# takes a start three times as long. What stands for something else (anchors, tags, merges), what is not as it must be,
-# and what is too much is left to the reader in `yaml_text`, which says where and why.
+# The quick reader. Anchors, tags, merges, mistakes and too large documents are left to `load_yaml`, which names the
+# line and the reason.
 
 
 _TEXT: Final = "tag:yaml.org,2002:str"
 
 
 class NotPlainError(Exception):
-    """Something for the thorough reader."""
+    """The text is more than lists, keys and values, so that `load_yaml` must read it."""
 
 
 def read_plain(text: str) -> Any:
-    """What the text says, no key of a mapping given twice; None of an empty one.
+    """Return the values of the text, in which no key of a mapping is given twice; None for an empty text.
 
     Raises:
         NotPlainError: it is more than lists, keys and values, or not YAML at all.
@@ -145,7 +151,7 @@ def read_plain(text: str) -> Any:
     reader = _Reader(text)
     try:
         return reader.document()
-    except UNREADABLE as error:
+    except READ_ERRORS as error:
         raise NotPlainError from error
     finally:
         reader.close()
@@ -155,8 +161,8 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self._loader: Any = fastest_loader()(text)
         self._next = self._loader.get_event
-        self._left = MOST_NODES
-        self._meant: dict[str, Any] = {}  # what stands without quotes, mostly the same few words and numbers
+        self._left = MAX_NODES
+        self._scalars: dict[str, Any] = {}  # values of unquoted texts, which mostly repeat
 
     def close(self) -> None:
         self._loader.dispose()
@@ -165,14 +171,14 @@ class _Reader:
         self._next()  # of the stream
         if type(self._next()) is yaml.StreamEndEvent:
             return None
-        said = self._value(self._next(), MOST_LEVELS)
+        content = self._value(self._next(), MAX_LEVELS)
         self._next()  # of the document's end
         if type(self._next()) is not yaml.StreamEndEvent:
             raise NotPlainError
-        return said
+        return content
 
     def _value(self, event: Any, levels: int) -> Any:
-        """What begins with this event, of no more than so many levels."""
+        """Return the value that begins with this event and has at most `levels` levels."""
         kind = type(event)
         self._left -= 1
         if kind is yaml.AliasEvent or event.anchor is not None or event.tag is not None or self._left < 0:
@@ -198,12 +204,12 @@ class _Reader:
         text: str = event.value
         if not event.implicit[0]:
             return text
-        if text not in self._meant:
+        if text not in self._scalars:
             tag = self._loader.resolve(yaml.ScalarNode, text, event.implicit)
-            self._meant[text] = (
+            self._scalars[text] = (
                 text if tag == _TEXT else self._loader.construct_object(yaml.ScalarNode(tag, text, event.start_mark))
             )
-        return self._meant[text]
+        return self._scalars[text]
 
 
 KeyPath = tuple[str | int, ...]
@@ -219,14 +225,14 @@ class SettingsFile:
 
     @cached_property
     def lines(self) -> dict[KeyPath, int]:
-        """On which each key path begins, 1-based. Only who has found a mistake asks."""
+        """Line of each key path, 1-based; worked out only for an error message."""
         lines: dict[KeyPath, int] = {}
         if self.path is not None:
-            _walk(load_yaml(self.text, self.path)[0], (), lines, self.path)
+            _add_lines(load_yaml(self.text, self.path)[0], (), lines, self.path)
         return lines
 
     def where(self, path: Sequence[str | int]) -> str:
-        """`file:line`, of the nearest enclosing key that stands in the file."""
+        """Return `file:line` of the key, or of the nearest enclosing key that stands in the file."""
         for length in range(len(path), -1, -1):
             line = self.lines.get(tuple(path[:length]))
             if line is not None:
@@ -262,7 +268,7 @@ def read_settings_file(path: Path) -> SettingsFile:
         content = read_plain(text)
     except NotPlainError:
         root, content = load_yaml(text, path)
-        _walk(root, (), {}, path)
+        _add_lines(root, (), {}, path)
     if content is None:
         return SettingsFile(path, text, {})
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
@@ -270,7 +276,7 @@ def read_settings_file(path: Path) -> SettingsFile:
     return SettingsFile(path, text, content)
 
 
-def _walk(node: yaml.Node | None, at: KeyPath, lines: dict[KeyPath, int], path: Path) -> None:
+def _add_lines(node: yaml.Node | None, at: KeyPath, lines: dict[KeyPath, int], path: Path) -> None:
     """Note the line of every key; raises HarmonyError for one that is given twice."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
@@ -280,8 +286,8 @@ def _walk(node: yaml.Node | None, at: KeyPath, lines: dict[KeyPath, int], path: 
             if here in lines:
                 raise HarmonyError(f"{path}:{line}: {key_text(here)} is given twice (first on line {lines[here]}).", 2)
             lines[here] = line
-            _walk(value, here, lines, path)
+            _add_lines(value, here, lines, path)
     elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
             lines[(*at, index)] = value.start_mark.line + 1
-            _walk(value, (*at, index), lines, path)
+            _add_lines(value, (*at, index), lines, path)

@@ -13,7 +13,7 @@ import pytest
 
 from infra.console.errors import HarmonyError
 from infra.console.host import free_port
-from infra.settings.brokers import Address, format_brokers, knock, parse_brokers
+from infra.settings.brokers import Address, format_brokers, parse_brokers, probe_brokers
 from tests.infra.actuate.certificates import make
 
 HEADER = bytes.fromhex("00120000 00000000 ffff")  # ApiVersions, version 0, correlation 0, no client id
@@ -56,8 +56,8 @@ def test_a_hung_broker_is_left_out_where_others_answer() -> None:
         closing = stack.enter_context(listener(lambda connection: connection.close()))
         well = stack.enter_context(listener(as_a_broker(heard)))
         nobody = ("127.0.0.1", free_port())
-        reach = knock((nobody, hung, closing, well), None, timeout_s=1.0)
-        alone = knock((hung, nobody), None, timeout_s=1.0)
+        reach = probe_brokers((nobody, hung, closing, well), None, timeout_s=1.0)
+        alone = probe_brokers((hung, nobody), None, timeout_s=1.0)
     assert (reach.answering, reach.silent) == ((closing, well), (hung,))
     assert reach.best == (closing, well)
     assert alone.best == (hung,)
@@ -76,7 +76,7 @@ def test_one_that_speaks_tls_is_greeted_in_tls(tmp_path: Path) -> None:
             context.wrap_socket(connection, server_side=True)
 
     with listener(answer) as well, listener(None) as hung:
-        reach = knock((hung, well), {"security_protocol": "SASL_SSL"}, timeout_s=2.0)
+        reach = probe_brokers((hung, well), {"security_protocol": "SASL_SSL"}, timeout_s=2.0)
     assert (reach.answering, reach.silent) == ((well,), (hung,))
     assert heard == [b"\x16"]  # a handshake record
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from infra.console.errors import HarmonyError
 from infra.settings import yaml as plain_yaml
-from infra.settings.yaml import MOST_LEVELS, NotPlainError, load_yaml, read_plain
+from infra.settings.yaml import MAX_LEVELS, NotPlainError, load_yaml, read_plain
 from tests.infra.settings.yaml_documents import SCALARS, nested
 
 DOCUMENTS = st.recursive(SCALARS, nested, max_leaves=12)
@@ -59,7 +59,7 @@ def test_whatever_it_reads_the_thorough_reader_reads_alike(text: str) -> None:
     [
         "a: 1\na: 1\n", "{a: 1, 'a': 2}", "1: one", "[a]: b", "? {a: b}\n: c", "a: &x 1", "&x a", "a: !!str 1",
         "a: ! 1", "<<: {a: 1}", "a: [", "a: 2026-13-45", "a: " + "9" * 5_000, "a\n---\nb", "a: \x07",
-        "[" * (MOST_LEVELS + 1) + "]" * (MOST_LEVELS + 1), "a: " + "[" * 100_000,
+        "[" * (MAX_LEVELS + 1) + "]" * (MAX_LEVELS + 1), "a: " + "[" * 100_000,
     ],
 )  # fmt: skip
 def test_what_is_more_or_less_than_plain_is_left_to_the_thorough_reader(text: str) -> None:
@@ -79,8 +79,7 @@ def test_it_reads_as_many_values_as_the_thorough_reader(document: Any, most: int
         return True
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("infra.settings.yaml", "infra.settings.yaml"):
-            patch.setattr(f"{module}.MOST_NODES", most)
+        patch.setattr("infra.settings.yaml.MAX_NODES", most)
         assert reads(lambda: read_plain(text)) == reads(lambda: load_yaml(text, Path("some.yaml")))
 
 

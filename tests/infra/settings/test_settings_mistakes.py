@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infra.console.errors import HarmonyError
-from infra.settings.errors import _place
+from infra.settings.errors import _location
 from infra.settings.load import Settings, load_settings
 from infra.settings.workload import WorkloadSection
 from infra.settings.yaml import SettingsFile
@@ -180,9 +180,9 @@ def test_the_command_line_is_blamed_for_what_it_gave_alone(path: list[str], valu
         overrides = {part: overrides}
     file = SettingsFile(Path("a.yaml"), "", {})
     vars(file)["lines"] = {(): 1}
-    assert _place(path, file, {}, overrides) == _place([*path, 0], file, {}, overrides) == "command line"
+    assert _location(path, file, {}, overrides) == _location([*path, 0], file, {}, overrides) == "command line"
     for other in (path[:-1], [*path[:-1], "other"], ["other", *path], []):
-        assert _place(other, file, {}, overrides) == "a.yaml:1"
+        assert _location(other, file, {}, overrides) == "a.yaml:1"
 
 
 def test_a_flag_in_the_same_section_is_not_to_blame_for_the_file(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from infra.collect.sources.scrape import read_targets
 from infra.console.errors import HarmonyError
 from infra.settings import yaml as yaml_text
-from infra.settings.yaml import MOST_LEVELS, load_yaml, read_settings_file
+from infra.settings.yaml import MAX_LEVELS, load_yaml, read_settings_file
 
 FILE = Path("some.yaml")
 BOMB = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 11))
@@ -61,7 +61,7 @@ def test_every_reader_of_files_refuses_it(read: Any, text: str, tmp_path: Path) 
 
 
 def test_as_many_levels_as_are_allowed_are_read() -> None:
-    allowed = "[" * MOST_LEVELS + "]" * MOST_LEVELS
+    allowed = "[" * MAX_LEVELS + "]" * MAX_LEVELS
     assert load_yaml(allowed, FILE)[1] == yaml.safe_load(allowed)
     assert "deeper" in refusal("[" + allowed + "]")
 
@@ -77,7 +77,7 @@ def test_aliases_count_as_all_that_they_stand_for(lists: list[tuple[bool, list[i
     total, text = 1 + sum(sizes), "\n".join(lines)
     most = data.draw(st.integers(max(1, total - 3), total + 3))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(yaml_text, "MOST_NODES", most)
+        patch.setattr(yaml_text, "MAX_NODES", most)
         if total > most:
             assert "values" in refusal(text)
         else:
