@@ -24,7 +24,7 @@ async def _naive(batch: ContextBatch, horizon: int, num_paths: int) -> ForecastB
 def test_the_number_of_workloads_decides_who_forecasts(
     monkeypatch: pytest.MonkeyPatch, limit: int, source: str, at_a_time: int
 ) -> None:
-    monkeypatch.setattr(forecast_kernel, "_AT_A_TIME", at_a_time)
+    monkeypatch.setattr(forecast_kernel, "_WORKLOADS_PER_BATCH", at_a_time)
 
     async def scene() -> set[str]:
         loop = MemoryLoop(("a", "b"))

@@ -61,10 +61,10 @@ def test_any_pieces_say_the_same_in_the_same_order(
 ) -> None:
     pages = asyncio.run(_pages())
     _, whole, _ = asyncio.run(_answered(pages))
-    monkeypatch.setattr(forecast_kernel, "_AT_A_TIME", at_a_time)
-    monkeypatch.setattr(forecast_kernel, "_MOST_FUTURES", futures)
-    monkeypatch.setattr(forecast_kernel, "_PIECE", piece)
-    monkeypatch.setattr(forecast_kernel, "_SLICE", 1)
+    monkeypatch.setattr(forecast_kernel, "_WORKLOADS_PER_BATCH", at_a_time)
+    monkeypatch.setattr(forecast_kernel, "_MAX_DEFERRED_WORKLOADS", futures)
+    monkeypatch.setattr(forecast_kernel, "_RECORDS_PER_EMISSION", piece)
+    monkeypatch.setattr(forecast_kernel, "_WORKLOADS_PER_SLICE", 1)
     loop, emissions, _ = asyncio.run(_answered(pages))
     assert _published(emissions) == _published(whole)
     told = [sum(r.topic == loop.topics.forecasts for group in e.outputs for r in group) for e in emissions]
@@ -79,7 +79,7 @@ def test_forecasts_begin_when_the_plan_is_out_unless_futures_are_too_many(
     pages = asyncio.run(_pages())
     _, _, events = asyncio.run(_answered(pages))
     assert events[-2:] == ["plan", "forecasts"]
-    monkeypatch.setattr(forecast_kernel, "_AT_A_TIME", 4)
-    monkeypatch.setattr(forecast_kernel, "_MOST_FUTURES", 6)
+    monkeypatch.setattr(forecast_kernel, "_WORKLOADS_PER_BATCH", 4)
+    monkeypatch.setattr(forecast_kernel, "_MAX_DEFERRED_WORKLOADS", 6)
     _, _, events = asyncio.run(_answered(pages))
     assert events[-3:] == ["forecasts", "forecasts", "plan"]

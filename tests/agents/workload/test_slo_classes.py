@@ -98,7 +98,7 @@ def test_state_survives_a_restart_and_follows_the_declaration() -> None:
         known.learn(TWO, [counted(4, chat=(360.0, 410.0))], slot(4), replicas=4)
     assert again.snapshot() == classes.snapshot()
     assert again.states["chat"].calibration.shift > 0
-    assert set(Classes.restore(snapshot, replace(TWO, slo=Slo(classes=(BULK,)))).known) == {"bulk"}
+    assert set(Classes.restore(snapshot, replace(TWO, slo=Slo(classes=(BULK,)))).states) == {"bulk"}
     assert Classes.restore(None, TWO).snapshot() is None
 
 
