@@ -1,9 +1,9 @@
-"""The shape of the tree: no circle of modules, small folders, modules of a readable size."""
+"""The shape of the tree: no circle of modules, small folders, modules of a readable size, no class name twice."""
 
 from __future__ import annotations
 
 import ast
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -94,3 +94,14 @@ def test_modules_are_of_a_size_that_one_reads() -> None:
         for path in (ROOT / package).rglob("*.py")
     }
     assert {name: count for name, count in lines.items() if count > LINES_PER_MODULE} == {}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_class_name_is_taken_twice_in_a_package(package: str) -> None:
+    places = defaultdict(list)
+    for name, tree in sources().items():
+        if name.split(".")[0] == package:
+            for node in tree.body:
+                if isinstance(node, ast.ClassDef):
+                    places[node.name].append(name)
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}

@@ -104,7 +104,7 @@ def _train(
         trainer = _synthetic(base, steps, loads, seed, workers, begin)
     if runs.restore_run(trainer, run_folder, identity):
         say(f"going on at step {trainer.step}")
-    with _Watch(trainer, run_folder, identity) as watch:
+    with _TrainingWatch(trainer, run_folder, identity) as watch:
         try:
             trainer.run(watch.saw, None if minutes is None else 60 * minutes)
         except KeyboardInterrupt:
@@ -212,7 +212,7 @@ def _histories(data: Path, levels: dict[str, int]) -> list[History]:
     return histories
 
 
-class _Watch:
+class _TrainingWatch:
     """Shows a bar with the time left, and puts the run away every few minutes."""
 
     def __init__(self, trainer: Trainer, folder: Path, identity: dict[str, Any], every_s: float = 120.0) -> None:

@@ -27,7 +27,7 @@ _ORIGIN_MS, _STEP_MS = 1_763_636_400_000, 15_000
 _GARBAGE = (b"", b"{", b"\xff\xfe\x00", b"null", b"[[]]", b'{"a": 1}')
 
 
-class Finding(NamedTuple):
+class PluginFinding(NamedTuple):
     """Whether one law holds; `detail` says how it was broken."""
 
     law: str
@@ -35,7 +35,7 @@ class Finding(NamedTuple):
     detail: str
 
 
-def examine(plugin: Plugin, options: Mapping[str, Any]) -> list[Finding]:
+def examine(plugin: Plugin, options: Mapping[str, Any]) -> list[PluginFinding]:
     """Every law of its kind; the first finding is whether it can be made at all, and the others need that.
 
     Raises:
@@ -43,15 +43,15 @@ def examine(plugin: Plugin, options: Mapping[str, Any]) -> list[Finding]:
     """
     own = plugin.make(options)
     laws = {"forecaster": _forecaster, "policy": _policy, "actuator": _actuator, "decoder": _decoder}[plugin.kind]
-    return [Finding("it can be made", ok=True, detail=""), *(_held(law, test) for law, test in laws(own))]
+    return [PluginFinding("it can be made", ok=True, detail=""), *(_held(law, test) for law, test in laws(own))]
 
 
-def _held(law: str, test: Callable[[], str | None]) -> Finding:
+def _held(law: str, test: Callable[[], str | None]) -> PluginFinding:
     try:
         broken = test()
     except Exception as error:  # noqa: BLE001 - what a plug-in raises is a finding
-        return Finding(law, ok=False, detail=f"{type(error).__name__}: {error}")
-    return Finding(law, broken is None, broken or "")
+        return PluginFinding(law, ok=False, detail=f"{type(error).__name__}: {error}")
+    return PluginFinding(law, broken is None, broken or "")
 
 
 Laws = Iterator[tuple[str, Callable[[], str | None]]]
