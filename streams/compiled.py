@@ -51,6 +51,8 @@ def compiled(function: F) -> F:
         dispatcher: Any = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
     except RuntimeError:  # No folder can be written to: every process compiles for itself.
         return cast("F", numba.njit(nogil=True, error_model="numpy")(function))
+    if dispatcher is function:  # NUMBA_DISABLE_JIT is set.
+        return function
     folder = Path(dispatcher.stats.cache_path)
     _adopt(Path(function.__code__.co_filename), folder)
     _folders.append(folder)
