@@ -108,6 +108,6 @@ def test_of_workers_that_start_at_once_one_compiles(tmp_path: Path) -> None:
 
 def test_loops_run_as_python_where_compilation_is_switched_off() -> None:
     code = "from streams.compiled import compiled\n@compiled\ndef twice(n):\n    return 2 * n\nprint(twice(21))"
-    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(HERE.parent)}
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(_PACKAGE.parent)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "42"), done.stderr
