@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from streams.log import ContractBroken, LogRecord, OutRecord
 from streams.runtime import commits as commit_codec
 from streams.runtime.commits import CommitAssembler, CommitChain, encode_commit
+from streams.windows import coarse
 from streams.windows.coarse import CoarseRow, decode_coarse, encode_coarse
 
 
@@ -20,7 +21,7 @@ def log_of(records: list[OutRecord], start: int = 0) -> list[LogRecord]:
 @given(bodies=st.lists(st.binary(max_size=400), min_size=1, max_size=4), chunk=st.integers(20, 200))
 def test_the_newest_complete_commit_wins(bodies: list[bytes], chunk: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commit_codec, "CHUNK_BYTES", chunk)
+        patch.setattr(coarse, "CHUNK_BYTES", chunk)
         log, previous = [], None
         for n, body in enumerate(bodies):
             digest, records = encode_commit("commits", "forecast", 3, n, previous, body)
@@ -143,7 +144,7 @@ def coarse_row(workloads: list[str]) -> CoarseRow:
 def test_coarse_rows_are_cut_by_their_bytes(workloads: list[str], chunk: int) -> None:
     row = coarse_row(workloads)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commit_codec, "CHUNK_BYTES", chunk)
+        patch.setattr(coarse, "CHUNK_BYTES", chunk)
         parts = encode_coarse(row)
     frame, frame_of_name = 40, 2
     assert all(len(part) <= chunk + frame + frame_of_name * len(workloads) for part in parts)
