@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo
 import orjson
 from msgspec import Meta
 
+from streams.catalogue import ARRIVAL_RATE
 from streams.log import OtherSettings
 from streams.records.limits import MAX_REPLICAS
 
@@ -176,6 +177,14 @@ def _instant(day: date, minute: int, zone: ZoneInfo, fold: int) -> int:
 
 Mode = Literal["observe", "act"]
 Role = Literal["both", "prefill", "decode"]
+# What the demand of a workload is counted in: prefill pools read prompt tokens, decode pools generate output tokens.
+Unit = Literal["requests", "prompt_tokens", "output_tokens"]
+INDICATOR_OF: Final[dict[Unit, str]] = {
+    "requests": ARRIVAL_RATE,
+    "prompt_tokens": "request.prompt_token_rate",
+    "output_tokens": "request.output_token_rate",
+}
+UNIT_OF: Final[dict[Role, Unit]] = {"both": "requests", "prefill": "prompt_tokens", "decode": "output_tokens"}
 
 # Largest share of the capacities believed possible that a trial leaves out, per unit of accepted risk: who accepts
 # little risk does not want trials that rest on much hope.

@@ -17,6 +17,8 @@ from streams.records.limits import MAX_REPLICAS
 P = TypeVar("P")
 
 LEVELS: Final = (0.05, 0.1, 0.5, 0.9, 0.95)  # Quantile levels (1) of the scalars that plans and decisions state.
+# Intervals whose coverage is scored live: nominal coverage -> the two quantile levels.
+BANDS: Final = {"0.5": (0.25, 0.75), "0.8": (0.1, 0.9), "0.9": (0.05, 0.95)}
 
 
 def _field(text: str, *, unit: str = "", **limits: Any) -> msgspec.Meta:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 
 from msgspec import Meta
 
@@ -82,3 +82,21 @@ class StreamConfig:
         1
         """
         return (stream_time_ms - self.grace_ms) // self.step_ms - 1
+
+
+# Upper bounds of the lateness buckets. They include one step of the demo (5 s) and the default grace (15 s).
+LATENESS_BOUNDS_MS: Final = (
+    500,
+    1_000,
+    2_500,
+    5_000,
+    10_000,
+    15_000,
+    20_000,
+    30_000,
+    60_000,
+    120_000,
+    300_000,
+    900_000,
+    3_600_000,
+)

@@ -15,7 +15,7 @@ import msgspec
 from agents.decide.guards.chain import Guarded
 from agents.decide.situation import Situation
 from agents.decide.state import LastCommand, WorkloadHistory
-from agents.policy import Policy, Slo
+from agents.policy import INDICATOR_OF, UNIT_OF, Policy, Slo
 from agents.records import (
     Command,
     Decision,
@@ -26,7 +26,6 @@ from agents.records import (
     Target,
     WorkloadPlan,
 )
-from agents.workload.units import INDICATOR_OF, UNIT_OF
 
 
 class Outcome(NamedTuple):

@@ -9,11 +9,11 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from agents.policy import Policy, WorkloadSpec, check_fleet
+from agents.policy import Policy, Unit, WorkloadSpec, check_fleet
 from agents.workload.signals import SilentSources
 from agents.workload.slo_classes import NO_CLASSES, Classes, ClassesSnapshot
 from agents.workload.state import GpuTypeState, LearnedState, new_capacity, spec_of, store_gpu_type
-from agents.workload.units import Unit, declared_capacity, fixed_unit
+from agents.workload.units import declared_capacity, fixed_unit
 from model.bursts.jumps import Jumps
 from model.bursts.recurring import RecurringSurges
 from model.calibration.budget import ErrorBudget

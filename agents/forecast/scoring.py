@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from agents.forecast.engine import WindowRow, collate
 from agents.forecast.publish import Forecasts
+from agents.records import BANDS
 from model.baselines.smoothing import SeasonalNaiveForecaster
 from model.contract import quantiles_of_paths
 from streams.catalogue import Indicator
@@ -27,7 +28,6 @@ from streams.meter import Meter
 from streams.windows.table import Window, WindowTable
 
 SCORED_STEPS: Final = (1, 4, 16)
-BANDS: Final = {"0.5": (0.25, 0.75), "0.8": (0.1, 0.9), "0.9": (0.05, 0.95)}
 Rows = Sequence[Sequence[float]] | NDArray[np.float64]  # [steps][Q]
 # Factor on the sums per slot, so that about the last 200 slots count.
 _SCORE_DECAY: Final = 0.995

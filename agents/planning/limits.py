@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from agents.planning.request import PlanInput, PlanResult
 from agents.policy import (
+    INDICATOR_OF,
     CalendarRule,
     IdleRule,
     InForce,
@@ -24,7 +25,7 @@ from agents.policy import (
 from agents.records import Limit
 from agents.workload.signals import mean_ratio, ratio_of_sums
 from agents.workload.state import LearnedState
-from agents.workload.units import INDICATOR_OF, demand_column
+from agents.workload.units import demand_column
 from model.planning.deadlines import Job, Means, min_replicas_for_deadlines
 from streams.records.facts import FleetFacts
 from streams.windows.coarse import COARSE_ROWS, COARSE_STEP_MS, DAY_ROWS

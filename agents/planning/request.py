@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from agents.policy import WorkloadSpec
+from agents.policy import INDICATOR_OF, Unit, WorkloadSpec
 from agents.records import ClassRisk, LevelRisk, Quantiles, Trial
-from agents.workload.units import INDICATOR_OF, SIGNIFICANT_SIGMAS, Unit, demand_column, patience_s, tokens_per_request
+from agents.workload.units import SIGNIFICANT_SIGMAS, demand_column, patience_s, tokens_per_request
 from model.capacity.lead_time import LeadTimePosterior
 from model.capacity.posterior import CapacityPosterior
 from streams.windows.table import Window

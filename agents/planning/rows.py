@@ -17,12 +17,12 @@ from agents.planning.classes import ClassRow, bound_by, class_rows
 from agents.planning.limits import chance_needed, counts_of, reach_s, sight_limit, with_last_replica
 from agents.planning.planner import plan, reactive_replicas
 from agents.planning.request import PlanInput, PlanResult, unit_demand, unit_input
-from agents.policy import Policy, WorkloadSpec
+from agents.policy import INDICATOR_OF, Policy, WorkloadSpec
 from agents.records import JumpsAhead, Limit, SurgeAhead, WorkloadPlan
 from agents.workload.signals import residence_s
 from agents.workload.slo_classes import promise_capacities
 from agents.workload.state import LearnedState, Subject
-from agents.workload.units import INDICATOR_OF, demand_column
+from agents.workload.units import demand_column
 from model.calibration.trust import PendingForecast
 from model.numerics import decayed_mean, exponential_averages
 from streams.windows.coarse import COARSE_STEP_MS

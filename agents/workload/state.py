@@ -10,12 +10,11 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from agents.policy import Policy, Schedule, WorkloadSpec
+from agents.policy import Policy, Schedule, Unit, WorkloadSpec
 from agents.records import InputFacts, Limit, WorkloadPlan
 from agents.workload.signals import SilentSources, finished_requests, idle_since, residence_s
 from agents.workload.slo_classes import NO_CLASSES, Classes, strain_of
 from agents.workload.units import (
-    Unit,
     declared_capacity,
     demand_column,
     demand_columns,

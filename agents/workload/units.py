@@ -10,25 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.policy import Role, WorkloadSpec
+from agents.policy import INDICATOR_OF, UNIT_OF, Unit, WorkloadSpec
 from agents.workload.signals import mean_ratio
 from model.capacity.evidence import SlotEvidence
 from model.capacity.request_shape import Lengths
 from streams.catalogue import ARRIVAL_RATE
 from streams.windows.table import Window
 
-Unit = Literal["requests", "prompt_tokens", "output_tokens"]
-INDICATOR_OF: Final[dict[Unit, str]] = {
-    "requests": ARRIVAL_RATE,
-    "prompt_tokens": "request.prompt_token_rate",
-    "output_tokens": "request.output_token_rate",
-}
-UNIT_OF: Final[dict[Role, Unit]] = {"both": "requests", "prefill": "prompt_tokens", "decode": "output_tokens"}
 # Slots whose mean is the number of tokens per request.
 _TOKENS_PER_REQUEST_SLOTS: Final = 40
 # Standard deviations of a Poisson count below which arrivals are significant.

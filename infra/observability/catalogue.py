@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from agents.forecast.scoring import BANDS
+from agents.records import BANDS
 from streams.catalogue import DEFAULT_CATALOGUE
-from streams.ingest.kernel import LATENESS_BOUNDS_MS
+from streams.config import LATENESS_BOUNDS_MS
 from streams.records.decode import UNEXPLAINED
 from streams.records.schema import DEAD_LETTER_CODES
 

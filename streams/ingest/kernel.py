@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from operator import attrgetter, lt
-from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from streams.catalogue import Indicator, Source, of_source
-from streams.config import StreamConfig
+from streams.config import LATENESS_BOUNDS_MS, StreamConfig
 from streams.ingest.aggregate import SlotCloser
 from streams.ingest.page_writer import DueSlot, PageWriter
 from streams.ingest.slots import VERDICTS, Admission, OpenSlot, OpenSlots, SamplePool
@@ -93,24 +92,6 @@ class IngestCounts:
             self._counts[name] += amount
         if run.unknown is not None:
             self._counts["unknown_names"] += int(run.unknown[first:end].sum())
-
-
-# Upper bounds of the lateness buckets. They include one step of the demo (5 s) and the default grace (15 s).
-LATENESS_BOUNDS_MS: Final = (
-    500,
-    1_000,
-    2_500,
-    5_000,
-    10_000,
-    15_000,
-    20_000,
-    30_000,
-    60_000,
-    120_000,
-    300_000,
-    900_000,
-    3_600_000,
-)
 
 
 class LatenessHistogram:

@@ -8,7 +8,8 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from agents.forecast.scoring import BANDS, SkillBoard, UnscoredForecasts
+from agents.forecast.scoring import SkillBoard, UnscoredForecasts
+from agents.records import BANDS
 
 LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 DEMAND = "request.arrival_rate"

@@ -11,10 +11,9 @@ import pytest
 
 from agents.decide.guards.chain import run_guards
 from agents.planning.limits import batch_limit
-from agents.policy import BatchRule, NightlyBatch, Policy, Schedule, WorkloadSpec
+from agents.policy import UNIT_OF, BatchRule, NightlyBatch, Policy, Schedule, WorkloadSpec
 from agents.records import Limit
 from agents.workload.state import LearnedState
-from agents.workload.units import UNIT_OF
 from infra.lab.replay.loop import MemoryLoop
 from model.baselines.smoothing import SeasonalNaiveForecaster
 from model.capacity.lead_time import LeadTimePosterior

@@ -13,10 +13,10 @@ import torch
 from agents.decide.kernel import DecideKernel
 from agents.planning.planner import plan
 from agents.planning.request import unit_demand, unit_input
-from agents.policy import Policy, Role, Slo
+from agents.policy import UNIT_OF, Policy, Role, Slo
 from agents.records import Decision
 from agents.workload.state import LearnedState, new_state
-from agents.workload.units import UNIT_OF, demand_steps, role_miss_ratio, unit_evidence
+from agents.workload.units import demand_steps, role_miss_ratio, unit_evidence
 from infra.lab.replay.loop import MemoryLoop
 from model.baselines.smoothing import SeasonalNaiveForecaster
 from model.capacity.posterior import SlotEvidence

@@ -16,7 +16,8 @@ from infra.observability.metrics import PrometheusMeter
 from infra.observability.stage_metrics import DecideMetrics, IngestMetrics
 from infra.worker.watch import SourceWatch, closed_slots
 from streams.catalogue import DEFAULT_CATALOGUE
-from streams.ingest.kernel import LATENESS_BOUNDS_MS, IngestKernel, LatenessHistogram
+from streams.config import LATENESS_BOUNDS_MS
+from streams.ingest.kernel import IngestKernel, LatenessHistogram
 from streams.log import Emission, LogRecord, OutRecord
 from streams.pages.codec import PageAssembler
 from streams.records.schema import encode_sample
