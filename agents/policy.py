@@ -40,7 +40,7 @@ class CalendarRule:
         start_minute, end_minute: after local midnight; an end not after the start is on the next day.
     """
 
-    name: Annotated[str, Meta(description="What decisions call it.", pattern=r"^[^\x00-\x1f<>]{1,60}$")]
+    name: Annotated[str, Meta(description="Name of it in decisions.", pattern=r"^[^\x00-\x1f<>]{1,60}$")]
     days: Annotated[
         tuple[int, ...], Meta(description="On which it begins: daily, weekdays, weekends, or a list of days.")
     ]
@@ -61,7 +61,7 @@ class CalendarRule:
 class KnownEvent:
     """Something that will happen: at least so many replicas, or so many times the load just before it."""
 
-    name: Annotated[str, Meta(description="What decisions call it.", pattern=r"^[^\x00-\x1f<>]{1,60}$")]
+    name: Annotated[str, Meta(description="Name of it in decisions.", pattern=r"^[^\x00-\x1f<>]{1,60}$")]
     start_ts_ms: Annotated[int, Meta(description="When it begins.", extra={"key": "from"})]
     end_ts_ms: Annotated[int, Meta(description="When it is over.", extra={"key": "until"})]
     min_replicas: Annotated[int | None, Meta(description="At least so many replicas.", ge=0, extra={"key": "min"})] = (
@@ -77,8 +77,8 @@ class Schedule:
     """`time_zone` is a name of the IANA database."""
 
     time_zone: Annotated[str, Meta(description="Of all its times; a name such as Europe/Berlin.")] = "UTC"
-    calendar: Annotated[tuple[CalendarRule, ...], Meta(description="What holds on some days of every week.")] = ()
-    events: Annotated[tuple[KnownEvent, ...], Meta(description="What will happen once.")] = ()
+    calendar: Annotated[tuple[CalendarRule, ...], Meta(description="Rules for some days of every week.")] = ()
+    events: Annotated[tuple[KnownEvent, ...], Meta(description="Loads expected once, at a known time.")] = ()
 
     def __bool__(self) -> bool:
         return bool(self.calendar or self.events)
@@ -287,7 +287,7 @@ class NightlyBatch:
     name: Annotated[
         str,
         Meta(
-            description="What decisions call it; a source of this name may tell what is left.",
+            description="Name of it in decisions; a source of this name may report what is left.",
             pattern=r"^[^\x00-\x1f<>]{1,60}$",
         ),
     ]
@@ -344,7 +344,7 @@ class WorkloadSpec:
             pattern=r"^[^\s\x00-\x1f]{1,200}$",
         ),
     ]
-    target: Annotated[TargetRef, Meta(description="What a command scales.", extra={"optional": True})] = field(
+    target: Annotated[TargetRef, Meta(description="The object that a command scales.", extra={"optional": True})] = field(
         default_factory=TargetRef
     )
     min_replicas: Annotated[
@@ -362,7 +362,7 @@ class WorkloadSpec:
         ),
     ] = ""
     price_per_gpu_hour: Annotated[float, Meta(description="In any currency; only ratios matter.", ge=0)] = 1.0
-    slo: Annotated[Slo, Meta(description="What its users are promised.", extra={"optional": True})] = field(
+    slo: Annotated[Slo, Meta(description="The promise to its users.", extra={"optional": True})] = field(
         default_factory=Slo
     )
     mode: Annotated[Mode, Meta(description="observe = decide and record only; act = publish commands.")] = "observe"
@@ -393,7 +393,7 @@ class WorkloadSpec:
     zero: Annotated[IdleRule, Meta(description="Where replicas.min is 0: how it gets there.")] = field(
         default_factory=IdleRule
     )
-    guards: Annotated[WorkloadGuards, Meta(description="Its own pace; empty = as advanced.guards says of all.")] = (
+    guards: Annotated[WorkloadGuards, Meta(description="Its own pace; empty = that of advanced.guards.")] = (
         field(default_factory=WorkloadGuards)
     )
 
@@ -418,13 +418,13 @@ class GuardLimits:
     down_ratio: Annotated[float, Meta(description="Most shrinkage per period, as a share.", ge=0, le=1)] = 0.25
     down_replicas: Annotated[int, Meta(description="... or as replicas, whichever is more.", ge=0)] = 1
     down_period_s: Annotated[float, Meta(description="That period.", gt=0)] = 60.0
-    release_ratio: Annotated[float, Meta(description="Give up at this share of the risk allowed.", gt=0, le=1)] = 0.6
+    release_ratio: Annotated[float, Meta(description="Release replicas at this share of the risk allowed.", gt=0, le=1)] = 0.6
     tolerance_ratio: Annotated[float, Meta(description="Ignore relative changes up to this.", ge=0, lt=1)] = 0.0
     fleet_max_gpus: Annotated[
         int | None, Meta(description="GPUs of the whole fleet; empty = no limit.", ge=0, extra={"key": "top.max_gpus"})
     ] = None
     fleet_reclaim: Annotated[
-        bool, Meta(description="At max_gpus, lower priorities give up replicas for higher ones, down to their min.")
+        bool, Meta(description="At max_gpus, lower priorities release replicas for higher ones, down to their min.")
     ] = False
     fleet_max_power_w: Annotated[
         float | None, Meta(description="Drawn by all replicas together; empty = no limit.", ge=0)

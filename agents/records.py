@@ -380,7 +380,7 @@ class Decision(msgspec.Struct, frozen=True):
         str, _field("What becomes of the replicas; `retired` ends a workload.", enum=["up", "down", "hold", "retired"])
     ]
     reason: Annotated[
-        Identifier, _field("Guard that had the last word; else the proposer; else why there was no plan.")
+        Identifier, _field("Guard that set the final count; else the proposer; else why there was no plan.")
     ]
     replicas: Annotated[ReplicaView, _field("Counts before and after.")]
     risk: Annotated[RiskView, _field("Stated risk, and risk per replica count.")]

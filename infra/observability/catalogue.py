@@ -242,7 +242,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "decisions_total",
         "counter",
-        "Decisions published, holds included, by action and by who had the last word.",
+        "Decisions published, holds included, by action and by the guard or proposer that set the count.",
         (Label("action", ACTIONS), Label("reason", (*GUARDS, *PROPOSERS, *REFUSALS), "open")),
     ),
     Metric(
@@ -253,7 +253,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("commands_total", "counter", "Commands published with a new id; renewals of a lease are not counted."),
     Metric("replicas", "gauge", "Replicas of the whole fleet.", (Label("state", ("ready", "pending", "wanted")),)),
-    Metric("replicas_wanted", "gauge", "Replicas that the last decision wants.", (_WORKLOAD,)),
+    Metric("replicas_wanted", "gauge", "Replicas that the last decision asks for.", (_WORKLOAD,)),
     Metric("replicas_ready", "gauge", "Replicas ready as last reported.", (_WORKLOAD,)),
     Metric(
         "p_miss",
@@ -265,7 +265,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "telemetry_coverage_ratio",
         "gauge",
-        "Share of the telemetry sources due that the newest slot heard, of requests or of GPUs, whichever is less.",
+        "Share of the telemetry sources due that reported in the newest slot, of requests or of GPUs, the smaller one.",
         (_WORKLOAD,),
     ),
     Metric("acting", "gauge", "1 where decisions are commanded (mode act), 0 in observe.", (_WORKLOAD,)),

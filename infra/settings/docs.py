@@ -162,7 +162,7 @@ _SETTINGS_EXAMPLE_HEAD = """\
 """
 
 _WORKLOADS = """\
-# What is scaled. A workload that is seen in the telemetry but not declared here is forecast and observed.
+# Workloads to scale. A workload that is seen in the telemetry but not declared here is forecast and observed.
 workloads:
   - id: prod/llm/chat-70b         # its name in the telemetry
     mode: observe                 # observe = decide and record only; act = publish commands

@@ -71,7 +71,7 @@ class Settings(BaseSettings):
     web_host: str = Field("127.0.0.1", description="Address of page, metrics and health; 0.0.0.0 = every interface.")
     web_port: int = Field(9464, description="Its port; 0 = any free one.", ge=0, le=65_535)
     state_dir: Path = Field(default_factory=state_home, description="For the embedded Kafka and the run state.")
-    workloads: tuple[WorkloadSection, ...] = Field((), description="What is scaled.")
+    workloads: tuple[WorkloadSection, ...] = Field((), description="Workloads to scale.")
     advanced: AdvancedSection = Field(default_factory=AdvancedSection, description="All else, with good defaults.")
 
     @classmethod

@@ -15,8 +15,6 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 MAX_SENTENCE_WORDS = 22
-# Pages that are written by a program, from texts in the product or from measured results.
-GENERATED = ("settings.md", "metrics.md")
 # Words that make a person of a program, or that hide the subject of a sentence.
 DIALECT = re.compile(
     r"(?<!-)\b(tells?|told|telling|heard|hears?|lives|lived|whoever|whatever|somebody|nobody|anybody|everybody|mine|ours"
@@ -101,9 +99,8 @@ def problems(page: str) -> list[str]:
 
 
 def pages() -> list[Path]:
-    """Returns the pages that the rules hold for: README, CHANGELOG and docs without lab notes and generated pages."""
-    free = {DOCS / name for name in GENERATED}
-    docs = [path for path in sorted(DOCS.rglob("*.md")) if path not in free and (DOCS / "lab") not in path.parents]
+    """Returns the pages that the rules hold for: README, CHANGELOG and docs without lab notes."""
+    docs = [path for path in sorted(DOCS.rglob("*.md")) if (DOCS / "lab") not in path.parents]
     return [ROOT / "README.md", ROOT / "CHANGELOG.md", *docs]
 
 

@@ -154,7 +154,7 @@ FLEET = DashboardSpec(
                 ),
                 PanelSpec(
                     "Decisions by reason",
-                    "The guard, proposer or refusal that had the last word.",
+                    "The guard, proposer or refusal that set the final count.",
                     "ops",
                     (Query(f"sum by (reason) (rate(harmony_decisions_total[{RATE}])) > 0", "{{reason}}"),),
                     "stacked",
