@@ -107,7 +107,7 @@ if TYPE_CHECKING:
 _NUM_PATHS = 1024
 _FINE_ROWS = 512
 _MIN_ROWS = 8
-_SHOWN = 8
+_MAX_LISTED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,13 +187,13 @@ def _forecast_item(
             f"steps needs {least}. Give a longer file, a finer --step or a shorter --prediction-length.",
             2,
         )
-    known = table.values[:num]
+    context = table.values[:num]
     low = [
         _lower(column, lower, f"item {table.item_id!r}, {name}")
-        for name, column in zip(table.indicators, known.T, strict=True)
+        for name, column in zip(table.indicators, context.T, strict=True)
     ]
     batch = context_batch(
-        known,
+        context,
         [num - 1],
         item_id=table.item_id,
         start_ts_ms=table.start_ts_ms,
@@ -207,7 +207,7 @@ def _forecast_item(
     except ValueError as error:
         raise HarmonyError(f"{file}: item {table.item_id!r} cannot be forecast: {error}.", 2) from None
     paths = result.paths[0].double()  # [S, H, N]
-    empty = ~np.isfinite(known).any(0)
+    empty = ~np.isfinite(context).any(0)
     at = torch.tensor(levels, dtype=torch.float64)
     quantiles = quantiles_of_paths(paths.permute(1, 2, 0), at).permute(2, 0, 1).numpy()
     peak = quantiles_of_paths(paths.amax(1).T, at).T.numpy()
@@ -228,12 +228,12 @@ def _forecast_item(
 
 
 def _lower(column: Floats, given: float | None, where: str) -> float:
-    known = column[np.isfinite(column)]
+    finite_values = column[np.isfinite(column)]
     if given is not None:
-        if np.isnan(given) or (len(known) and known.max() < given):
+        if np.isnan(given) or (len(finite_values) and finite_values.max() < given):
             raise HarmonyError(f"--lower {given:g}: no value of {where} lies there or above. Give a lower bound.", 2)
         return given
-    return 0.0 if len(known) and known.min() >= 0 else float("-inf")
+    return 0.0 if len(finite_values) and finite_values.min() >= 0 else float("-inf")
 
 
 def _forecaster(name: str) -> Forecaster:
@@ -264,25 +264,27 @@ def _chosen(file: Path, tables: list[Table], items: str | None, indicators: str 
         missing = [name for name in names if name not in {table.item_id for table in tables}]
         if missing:
             raise HarmonyError(
-                f"--items: {file} has no {', '.join(missing)}; it has {some([t.item_id for t in tables], _SHOWN)}.", 2
+                f"--items: {file} has no {', '.join(missing)}; it has "
+                f"{some([t.item_id for t in tables], _MAX_LISTED)}.",
+                2,
             )
         tables = [table for table in tables if table.item_id in names]
     if indicators is None:
         return tables
-    wanted = [word.strip() for word in indicators.split(",")]
-    known = {name for table in tables for name in table.indicators}
-    missing = [name for name in wanted if name not in known]
+    indicator_names = [word.strip() for word in indicators.split(",")]
+    all_names = {name for table in tables for name in table.indicators}
+    missing = [name for name in indicator_names if name not in all_names]
     if missing:
         raise HarmonyError(
-            f"--indicators: {file} has no {', '.join(missing)}; it has {some(sorted(known), _SHOWN)}.", 2
+            f"--indicators: {file} has no {', '.join(missing)}; it has {some(sorted(all_names), _MAX_LISTED)}.", 2
         )
-    return [_only(table, wanted) for table in tables]
+    return [_only(table, indicator_names) for table in tables]
 
 
-def _only(table: Table, wanted: list[str]) -> Table:
+def _only(table: Table, indicator_names: list[str]) -> Table:
     from dataclasses import replace
 
-    names = tuple(name for name in wanted if name in table.indicators)
+    names = tuple(name for name in indicator_names if name in table.indicators)
     return replace(table, indicators=names, values=table.values[:, [table.indicators.index(name) for name in names]])
 
 
@@ -307,9 +309,9 @@ def _remarks(tables: list[Table]) -> list[str]:
 def _verdict(answer: ItemForecast) -> str:
     """How often the truth lay within the widest interval asked for, and above the peak's top quantile."""
     assert answer.truth is not None
-    known = np.isfinite(answer.truth)
-    inside = ((answer.truth >= answer.quantiles[0]) & (answer.truth <= answer.quantiles[-1]))[known]
-    share = f"{inside.mean():.0%}" if known.any() else "none"
+    is_finite = np.isfinite(answer.truth)
+    inside = ((answer.truth >= answer.quantiles[0]) & (answer.truth <= answer.quantiles[-1]))[is_finite]
+    share = f"{inside.mean():.0%}" if is_finite.any() else "none"
     nominal = answer.levels[-1] - answer.levels[0]
     return f"{answer.table.item_id}: {share} of the held-out values lie within the {nominal:.0%} interval"
 

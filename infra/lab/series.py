@@ -129,7 +129,7 @@ Collected = dict[str, tuple[list[int], list[int], dict[str, list[tuple[int, floa
 
 def _collect(where: Path, header: list[str], columns: _Columns, rows: Iterator[Row], default: str) -> Collected:
     """Per item: times in order, their lines, and per indicator (index of time, value) of what is observed."""
-    found: Collected = {}
+    series: Collected = {}
     for line, cells in rows:
         if len(cells) != len(header):
             raise HarmonyError(
@@ -139,11 +139,11 @@ def _collect(where: Path, header: list[str], columns: _Columns, rows: Iterator[R
         moment = timestamp_ms(cells[columns.time], number_is_ms=header[columns.time].lower() == "ts_ms")
         if moment is None:
             raise HarmonyError(
-                f"{where}, line {line}, column {header[columns.time]!r}: {_shown(cells[columns.time])} is not a time; "
-                "write 2026-01-31 12:00:00 (UTC), with an offset, or seconds or milliseconds since 1970.",
+                f"{where}, line {line}, column {header[columns.time]!r}: {_cell_text(cells[columns.time])} is not a "
+                "time; write 2026-01-31 12:00:00 (UTC), with an offset, or seconds or milliseconds since 1970.",
                 2,
             )
-        times, lines, values = found.setdefault(item, ([], [], {}))
+        times, lines, values = series.setdefault(item, ([], [], {}))
         if not times or moment != times[-1]:
             if times and moment < times[-1]:
                 raise HarmonyError(
@@ -170,7 +170,7 @@ def _collect(where: Path, header: list[str], columns: _Columns, rows: Iterator[R
             number = number_cell(cell)
             if number is None:
                 raise HarmonyError(
-                    f"{where}, line {line}, column {header[k]!r}: {_shown(cell)} is not a finite number; leave the "
+                    f"{where}, line {line}, column {header[k]!r}: {_cell_text(cell)} is not a finite number; leave the "
                     "cell empty where a value is missing, and drop columns of text.",
                     2,
                 )
@@ -181,7 +181,7 @@ def _collect(where: Path, header: list[str], columns: _Columns, rows: Iterator[R
                     2,
                 )
             column.append((len(times) - 1, number))
-    return found
+    return series
 
 
 def _on_grid(
@@ -230,6 +230,6 @@ def _on_grid(
     )
 
 
-def _shown(cell: object) -> str:
+def _cell_text(cell: object) -> str:
     text = repr(cell) if isinstance(cell, str) else str(cell)
     return text if len(text) <= 40 else text[:37] + "..."

@@ -168,13 +168,13 @@ def _network(weights: str) -> Network:
 
 
 def _levels(pairs: list[str]) -> dict[str, int]:
-    found = {}
+    levels = {}
     for pair in pairs:
         name, _, number = pair.rpartition("=")
         if not name or number not in {"1", "2", "3"}:
             raise HarmonyError(f"--level: {pair!r} is not NAME=1, NAME=2 or NAME=3.", 2)
-        found[name] = int(number)
-    return found
+        levels[name] = int(number)
+    return levels
 
 
 def _histories(data: Path, levels: dict[str, int]) -> list[History]:
@@ -185,7 +185,7 @@ def _histories(data: Path, levels: dict[str, int]) -> list[History]:
     from model.training.examples import History
     from streams.catalogue import DEFAULT_CATALOGUE
 
-    known = {indicator.name: indicator.level for indicator in DEFAULT_CATALOGUE} | levels
+    level_by_name = {indicator.name: indicator.level for indicator in DEFAULT_CATALOGUE} | levels
     histories = []
     for table in read_series(data):
         if len(table.indicators) > MAX_INDICATORS:
@@ -193,7 +193,7 @@ def _histories(data: Path, levels: dict[str, int]) -> list[History]:
                 f"{data}: {len(table.indicators)} indicators; the network reads up to {MAX_INDICATORS}: leave out.",
                 2,
             )
-        order = sorted(range(len(table.indicators)), key=lambda k: known.get(table.indicators[k], 1))
+        order = sorted(range(len(table.indicators)), key=lambda k: level_by_name.get(table.indicators[k], 1))
         names = tuple(table.indicators[k] for k in order)
         values = table.values[:, order]
         never_negative = ~(np.nan_to_num(values, nan=0.0) < 0).any(axis=0)
@@ -203,7 +203,7 @@ def _histories(data: Path, levels: dict[str, int]) -> list[History]:
                 start_ts_ms=table.start_ts_ms,
                 step_ms=table.step_ms,
                 values=values,
-                levels=np.array([known.get(name, 1) for name in names], dtype=np.int64),
+                levels=np.array([level_by_name.get(name, 1) for name in names], dtype=np.int64),
                 names=names,
                 lower=np.where(never_negative, 0.0, -np.inf),
                 upper=np.full(len(names), np.inf),
@@ -239,11 +239,11 @@ class _TrainingWatch:
         from model.training import loop as runs
 
         scored = "" if progress.validation is None else f", validation {progress.validation:.4f}"
-        words = f"loss {progress.loss:.4f}{scored}, {progress.eta_s / 60:.1f} min left"
-        self._bar.update(self._task, completed=progress.step, total=progress.steps, words=words)
+        message = f"loss {progress.loss:.4f}{scored}, {progress.eta_s / 60:.1f} min left"
+        self._bar.update(self._task, completed=progress.step, total=progress.steps, words=message)
         now = time.monotonic()
         if not self._terminal and now - self._spoke >= 30:
-            say(f"step {progress.step} of {progress.steps}: {words}")
+            say(f"step {progress.step} of {progress.steps}: {message}")
             self._spoke = now
         if now - self._saved >= self._every_s:
             runs.save_run(self._trainer, self._folder, self._identity)

@@ -117,10 +117,10 @@ def read_trace(path: str | Path) -> Trace:
     origin_s = 0.0
     for line, (arrival, prompt_tokens, output_tokens) in named_cells(where, header, columns, rows, TraceError):
         if azure:
-            whole_s, part_s = _utc(where, line, columns[0], arrival)
+            epoch_s, part_s = _utc(where, line, columns[0], arrival)
             if not arrival_s:
-                origin_s = whole_s
-            at_s = (whole_s - origin_s) + part_s
+                origin_s = epoch_s
+            at_s = (epoch_s - origin_s) + part_s
         else:
             at_s = nonnegative_number(where, line, columns[0], arrival, TraceError)
             if not arrival_s and at_s > _LATEST_FIRST_S:
@@ -154,11 +154,11 @@ def _layout(where: Path, names: list[str]) -> tuple[str, str, str]:
 
 def _utc(where: Path, line: int, column: str, text: str) -> tuple[float, float]:
     """Whole seconds since the epoch, and the fraction of the second apart, which keeps all seven digits."""
-    whole, _, fraction = text.strip().removesuffix("Z").removesuffix("+00:00").partition(".")
+    time_text, _, fraction = text.strip().removesuffix("Z").removesuffix("+00:00").partition(".")
     try:
         if fraction and not (fraction.isascii() and fraction.isdigit()):
             raise ValueError
-        moment = parse_iso(whole, None)
+        moment = parse_iso(time_text, None)
     except ValueError:
         problem = "is not a UTC time such as 2023-11-16 18:15:46.6805900; correct the value"
         raise TraceError(cell_problem(where, line, column, text, problem)) from None
@@ -200,8 +200,8 @@ class Tokens:
         if self.sigma <= 0:
             return np.full(count, max(1, round(self.mean)), dtype=np.int64)
         mu = math.log(self.mean) - self.sigma**2 / 2
-        drawn = np.exp(mu + self.sigma * rng.standard_normal(count))
-        return np.clip(np.rint(drawn), 1, MAX_TOKENS).astype(np.int64)
+        values = np.exp(mu + self.sigma * rng.standard_normal(count))
+        return np.clip(np.rint(values), 1, MAX_TOKENS).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

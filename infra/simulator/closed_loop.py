@@ -54,7 +54,7 @@ class ClosedLoop:
         start_ts_ms: event time of second 0, a multiple of the step.
         step_s: slot length.
         score_from_s: requests arriving from here on count.
-        known_s: how much of the future the static shadow may know.
+        foresight_s: how much of the future the static shadow may know.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ClosedLoop:
         start_ts_ms: int,
         step_s: float,
         score_from_s: float,
-        known_s: float,
+        foresight_s: float,
     ) -> None:
         spec, source = workload.spec, workload.source
         self.spec = spec
@@ -72,13 +72,13 @@ class ClosedLoop:
         self._guard = ApplyGuard(spec.max_replicas)
         self._seed = seed
         objective = Objective(spec.slo.ttft_s, spec.slo.tpot_s)
-        known = source.between(0.0, min(known_s, source.end_s) if math.isfinite(source.end_s) else known_s)
-        peak = peak_need(workload.profile, known, objective, spec.slo.objective, spec.max_replicas)
+        preview = source.between(0.0, min(foresight_s, source.end_s) if math.isfinite(source.end_s) else foresight_s)
+        peak = peak_need(workload.profile, preview, objective, spec.slo.objective, spec.max_replicas)
         self.peak_replicas = min(max(peak, spec.min_replicas), spec.max_replicas)
         initial = workload.initial_replicas
         if initial is None:
             initial = fixed_need(
-                workload.profile, known, objective, spec.slo.objective, 0.0, max(score_from_s, 1.0), spec.max_replicas
+                workload.profile, preview, objective, spec.slo.objective, 0.0, max(score_from_s, 1.0), spec.max_replicas
             )
         self.initial_replicas = min(max(initial, spec.min_replicas), spec.max_replicas)
         self.cluster = self._copy(objective, self.initial_replicas, score_from_s)
@@ -87,7 +87,7 @@ class ClosedLoop:
         )
         bounds = (spec.min_replicas, spec.max_replicas)
         target = tuned_hpa_target(
-            workload.profile, known, objective, spec.slo.objective, bounds, self.initial_replicas, spec.lead_time_s
+            workload.profile, preview, objective, spec.slo.objective, bounds, self.initial_replicas, spec.lead_time_s
         )
         self.shadows = (
             Shadow(

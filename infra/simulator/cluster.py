@@ -112,13 +112,13 @@ class Change(NamedTuple):
     drained: tuple[int, ...] = ()
 
 
-def held_seconds(replicas: Iterable[Replica], start_s: float, end_s: float) -> float:
+def replica_seconds(replicas: Iterable[Replica], start_s: float, end_s: float) -> float:
     """Seconds that replicas were held from command to release, clipped to the interval."""
-    held_s = 0.0
+    total_s = 0.0
     for replica in replicas:
         release_s = end_s if math.isnan(replica.release_s) else replica.release_s
-        held_s += max(0.0, min(release_s, end_s) - max(replica.command_s, start_s))
-    return held_s
+        total_s += max(0.0, min(release_s, end_s) - max(replica.command_s, start_s))
+    return total_s
 
 
 class Cluster:
@@ -281,7 +281,7 @@ class Cluster:
 
     def gpu_seconds(self, start_s: float, end_s: float) -> float:
         """GPU-seconds held from command to release, clipped to the interval."""
-        return held_seconds(self.replicas, start_s, end_s) * self.profile.gpus_per_replica
+        return replica_seconds(self.replicas, start_s, end_s) * self.profile.gpus_per_replica
 
     def state_of(self, replica: Replica) -> EngineState:
         """A replica's engine as of now."""

@@ -131,7 +131,7 @@ class ReplicaEngine:
         done = self._iterations_ended(now_s) if self._in_flight and self._iterations > 1 else 0
         grown = done * self._num_decoding
         kv_tokens = self._decoding_kv + grown + (self._prefilling.cached if self._prefilling is not None else 0)
-        spent_s = now_s - self._clock_s if self._in_flight else 0.0
+        elapsed_s = now_s - self._clock_s if self._in_flight else 0.0
         share = self._prefill_part_s / self._iteration_s if self._in_flight and self._chunks else 0.0
         return EngineState(
             len(self._running),
@@ -141,8 +141,8 @@ class ReplicaEngine:
             self.prompt_tokens_total,
             self.generation_tokens_total + grown,
             self.preemptions_total,
-            self.busy_s + spent_s,
-            self.prefill_s + share * spent_s,
+            self.busy_s + elapsed_s,
+            self.prefill_s + share * elapsed_s,
         )
 
     def _start(self) -> None:

@@ -104,7 +104,7 @@ BUILT_IN_PROFILES: dict[str, EngineProfile] = {
 }
 
 _REQUIRED = tuple(f.name for f in fields(EngineProfile) if f.name not in ("prefill_token_sq_s", "admission_watermark"))
-_KNOWN = frozenset(f.name for f in fields(EngineProfile))
+_FIELDS = frozenset(f.name for f in fields(EngineProfile))
 _REMARKS = frozenset({"fit", "source", "comment", "licence"})
 
 
@@ -132,10 +132,10 @@ def load_profile(path: str | Path) -> EngineProfile:
     missing = [name for name in _REQUIRED if name not in body]
     if missing:
         raise ProfileError(f"{where}: lacks {', '.join(missing)}; add the field{'s' if len(missing) > 1 else ''}")
-    unknown = sorted(set(body) - _KNOWN - _REMARKS)
+    unknown = sorted(set(body) - _FIELDS - _REMARKS)
     if unknown:
-        raise ProfileError(f"{where}: unknown field {unknown[0]!r}; known fields are {', '.join(sorted(_KNOWN))}")
-    values = {name: body[name] for name in body if name in _KNOWN}
+        raise ProfileError(f"{where}: unknown field {unknown[0]!r}; known fields are {', '.join(sorted(_FIELDS))}")
+    values = {name: body[name] for name in body if name in _FIELDS}
     if not isinstance(values["name"], str) or not values["name"]:
         raise ProfileError(f"{where}: name must be a text, got {values['name']!r}")
     try:

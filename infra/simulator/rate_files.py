@@ -98,9 +98,9 @@ def _plain(where: Path, own: tuple[str, ...], rows: Iterable[Row], prompt: Token
             raise TraceError(f"{where}, line {line}, column start_s: does not increase; sort the file by start_s")
         edges.append(start)
         rates.append(nonnegative_number(where, line, "rate_rps", rate_rps, TraceError))
-        told = dict(zip(own, laws, strict=True))
-        for column, kept, default in zip(_TOKENS, (prompts, outputs), (prompt, output), strict=True):
-            kept.append(_tokens(where, line, column, told[column]) if column in told else default)
+        cells = dict(zip(own, laws, strict=True))
+        for column, series, default in zip(_TOKENS, (prompts, outputs), (prompt, output), strict=True):
+            series.append(_tokens(where, line, column, cells[column]) if column in cells else default)
     if len(edges) < 2:
         raise TraceError(f"{where}: needs at least two rows, the last of which ends the load")
     if not any(rates[:-1]):
@@ -198,36 +198,36 @@ def _servegen(where: Path, rows: Iterable[Row], prompt: Tokens, output: Tokens) 
         total = sum(clients.values())
         rates.append(total if total > 0 else (rates[-1] if rates else 0.0))
         for field, default in (("input_tokens", prompt), ("output_tokens", output)):
-            known = [(r, means[c, field]) for c, r in clients.items() if r > 0 and (c, field) in means]
-            weight = sum(r for r, _ in known)
+            rated_means = [(r, means[c, field]) for c, r in clients.items() if r > 0 and (c, field) in means]
+            weight = sum(r for r, _ in rated_means)
             before = laws[field][-1] if laws[field] else default
-            laws[field].append(_mixture(known) if weight > 0 else before)
+            laws[field].append(_mixture(rated_means) if weight > 0 else before)
     edges = np.asarray([*starts, starts[-1] + step_s], dtype=np.float64) - starts[0]
     return _profile(where, edges, rates, laws["input_tokens"], laws["output_tokens"])
 
 
-def _mixture(known: list[tuple[float, tuple[float, float]]]) -> Tokens:
+def _mixture(rated_means: list[tuple[float, tuple[float, float]]]) -> Tokens:
     """One lognormal with the mean and the median of the clients' mixture, weighed by their rates."""
-    weight = sum(r for r, _ in known)
-    mean = sum(r * m for r, (m, _) in known) / weight
-    median = sum(r * p for r, (_, p) in known) / weight
+    weight = sum(r for r, _ in rated_means)
+    mean = sum(r * m for r, (m, _) in rated_means) / weight
+    median = sum(r * p for r, (_, p) in rated_means) / weight
     sigma = math.sqrt(2 * math.log(max(mean / max(median, 1.0), 1.01)))
     return Tokens(max(1.0, mean), min(1.2, sigma))
 
 
 def _token_means(where: Path) -> dict[tuple[str, str], tuple[float, float]]:
     """(client, field) -> mean and median tokens over all windows; empty without the summary file."""
-    beside = where.with_name(where.name.replace("_trace", "_token_summary"))
-    if beside == where or not beside.exists():
+    summary_path = where.with_name(where.name.replace("_trace", "_token_summary"))
+    if summary_path == where or not summary_path.exists():
         return {}
     sums: dict[tuple[str, str], list[float]] = {}
-    rows = csv_rows(beside, TraceError)
+    rows = csv_rows(summary_path, TraceError)
     header = next(rows, (1, []))
-    for line, (chunk, field, mean, median) in named_cells(beside, header, _SUMMARY, rows, TraceError):
-        known = sums.setdefault((chunk, field), [0.0, 0.0, 0.0])
-        known[0] += 1
-        known[1] += nonnegative_number(beside, line, "mean", mean, TraceError)
-        known[2] += nonnegative_number(beside, line, "p50", median, TraceError)
+    for line, (chunk, field, mean, median) in named_cells(summary_path, header, _SUMMARY, rows, TraceError):
+        totals = sums.setdefault((chunk, field), [0.0, 0.0, 0.0])
+        totals[0] += 1
+        totals[1] += nonnegative_number(summary_path, line, "mean", mean, TraceError)
+        totals[2] += nonnegative_number(summary_path, line, "p50", median, TraceError)
     return {key: (means / n, medians / n) for key, (n, means, medians) in sums.items()}
 
 

@@ -30,7 +30,7 @@ class ScalingRule(Protocol):
     @property
     def period_s(self) -> float: ...
 
-    def wanted(self, cluster: Cluster) -> int: ...
+    def desired_replicas(self, cluster: Cluster) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class StaticRule:
     replicas: int
     period_s: float = math.inf
 
-    def wanted(self, cluster: Cluster) -> int:  # noqa: ARG002
+    def desired_replicas(self, cluster: Cluster) -> int:  # noqa: ARG002
         return self.replicas
 
 
@@ -82,18 +82,18 @@ class HpaRule:
     def period_s(self) -> float:
         return self.settings.period_s
 
-    def wanted(self, cluster: Cluster) -> int:
+    def desired_replicas(self, cluster: Cluster) -> int:
         s, now_s, current = self.settings, cluster.now_s, cluster.num_current
         recommended = self._recommend(cluster, current)
         self._recommended.append((now_s, recommended))
         while self._recommended[0][0] <= now_s - s.down_window_s:
             self._recommended.popleft()
         stabilized = max(recommended, min(current, max(n for _, n in self._recommended)))
-        wanted = min(max(stabilized, s.min_replicas), s.max_replicas)
-        if wanted > current:
-            wanted = min(wanted, self._most(current, now_s))
-            self._added.append((now_s, wanted - current))
-        return wanted
+        desired = min(max(stabilized, s.min_replicas), s.max_replicas)
+        if desired > current:
+            desired = min(desired, self._most(current, now_s))
+            self._added.append((now_s, desired - current))
+        return desired
 
     def _recommend(self, cluster: Cluster, current: int) -> int:
         s, ready = self.settings, cluster.num_ready
@@ -105,8 +105,8 @@ class HpaRule:
         if abs(ratio - 1) <= s.tolerance_ratio:
             return current
         if ratio < 1 or current == ready:
-            wanted = math.ceil(ratio * ready)
-            return wanted if ratio > 1 else min(current, wanted)
+            desired = math.ceil(ratio * ready)
+            return desired if ratio > 1 else min(current, desired)
         damped = total / (current * s.target)
         if damped < 1 or abs(damped - 1) <= s.tolerance_ratio:
             return current
@@ -137,7 +137,7 @@ class Shadow:
         """Live through everything up to `until_s`, the policy's own ticks included."""
         while self._tick_s <= until_s:
             self.cluster.advance(self._tick_s)
-            self.cluster.set_replicas(self._rule.wanted(self.cluster), self._tick_s)
+            self.cluster.set_replicas(self._rule.desired_replicas(self.cluster), self._tick_s)
             self._tick_s += self._rule.period_s
         self.cluster.advance(until_s)
 

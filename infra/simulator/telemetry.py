@@ -206,11 +206,11 @@ class TelemetrySampler:
         """Event time of an instant; one within a millisecond counts as its end."""
         return self._start_ts_ms + math.ceil(round(at_s * 1000, 6))
 
-    def sample(self, hears: Callable[[int], bool] = lambda _: True) -> None:
+    def sample(self, is_read: Callable[[int], bool] = lambda _: True) -> None:
         """Read every replica and device at the cluster's present instant.
 
         Args:
-            hears: whether the engine of a replica is read, by its id.
+            is_read: whether the engine of a replica is read, by its id.
         """
         now_ms = self.ts_ms(self._cluster.now_s)
         if self._with_gateway:
@@ -218,12 +218,12 @@ class TelemetrySampler:
             self._gateway.append((now_ms, self._gateway_waiting))
         rows: list[_RequestRow] = []
         for replica in self._open_replicas():
-            if self._is_up(replica) and hears(replica.replica_id):
+            if self._is_up(replica) and is_read(replica.replica_id):
                 rows.append(self._request_row(replica, now_ms))
             if self._with_devices and math.isnan(replica.release_s):
                 self._read_devices(replica, now_ms)
             if not math.isnan(replica.ready_s):
-                self._tell_ready(replica)
+                self._report_ready(replica)
         self._requests += rows
         self._last_requests = rows
 
@@ -261,8 +261,8 @@ class TelemetrySampler:
         for replica in self._open_replicas():
             if not math.isnan(replica.release_s):
                 self._closed.add(replica.replica_id)
-                for known in (self._devices, self._watched, self._launched_for):
-                    known.pop(replica.replica_id, None)
+                for registry in (self._devices, self._watched, self._launched_for):
+                    registry.pop(replica.replica_id, None)
         return packed
 
     def _open_replicas(self) -> list[Replica]:
@@ -279,7 +279,7 @@ class TelemetrySampler:
         due_s = replica.command_s + replica.lead_s
         return math.isnan(replica.release_s) and self._cluster.now_s >= due_s - self._step_s
 
-    def _tell_ready(self, replica: Replica) -> None:
+    def _report_ready(self, replica: Replica) -> None:
         command_id = self._launched_for.pop(replica.replica_id, None)
         if command_id is not None:
             lead_s = round(replica.ready_s - replica.command_s, 3)

@@ -116,14 +116,14 @@ def compare(
             "--slo-ttft or --slo-tpot, or choose another --engine.",
             2,
         )
-    theirs = recorded_controller(history.replicas, terms.lead_s)
-    ours = harmony_controller(HARMONY_VARIANTS["harmony"], capacity, {}, terms.policy)
+    baseline = recorded_controller(history.replicas, terms.lead_s)
+    harmony = harmony_controller(HARMONY_VARIANTS["harmony"], capacity, {}, terms.policy)
     runs: dict[str, list[RunResult]] = {_RECORDED: [], _HARMONY: []}
     good: list[GoodRequests] = []
     for seed in range(seeds):
         load = ScoredLoad(history.workload, rates.arrivals(seed), (warm_s, end_s))
         setting = setting_of(load, history, terms)
-        for who, controller in ((_RECORDED, theirs), (_HARMONY, ours)):
+        for who, controller in ((_RECORDED, baseline), (_HARMONY, harmony)):
             progress(f"{who}, draw {seed + 1} of {seeds}")
             run = simulate(setting, controller, seed)
             if seed == 0:
@@ -138,8 +138,8 @@ def load_test_requests(before: RateProfile) -> Arrivals:
 
     Where nothing is recorded of it, each of its minutes counts alike, with the lengths that are assumed.
     """
-    known = before if before.mean_rps > 0 else replace(before, rates_rps=np.ones_like(before.rates_rps))
-    return known.thinned(_TESTED_RPS).arrivals(0)
+    profile = before if before.mean_rps > 0 else replace(before, rates_rps=np.ones_like(before.rates_rps))
+    return profile.thinned(_TESTED_RPS).arrivals(0)
 
 
 def good_by_window(run: RunResult) -> GoodRequests:

@@ -57,10 +57,10 @@ class RecordedHistory:
     @property
     def attainment(self) -> float | None:
         """Share of good requests as measured; bins weigh by their load."""
-        seen = ~np.isnan(self.good_ratio) & ~np.isnan(self.rate_rps) & (self.rate_rps > 0)
-        if not seen.any():
+        mask = ~np.isnan(self.good_ratio) & ~np.isnan(self.rate_rps) & (self.rate_rps > 0)
+        if not mask.any():
             return None
-        return float(np.average(self.good_ratio[seen], weights=self.rate_rps[seen]))
+        return float(np.average(self.good_ratio[mask], weights=self.rate_rps[mask]))
 
     def filled(self) -> RecordedHistory:
         """Gaps bridged: load and lengths in a straight line, replicas as they were before.
@@ -76,10 +76,10 @@ class RecordedHistory:
                 f"The history of {self.workload} has {what}: choose other days, or check with `harmony collect "
                 "prometheus --once --dry-run` what is recorded."
             )
-        held = _forward(self.replicas)
+        replicas = _forward(self.replicas)
         return RecordedHistory(
             self.workload, self.start_ms, _line(self.rate_rps), _line(self.prompt_tokens), _line(self.output_tokens),
-            np.maximum(np.rint(held), 0.0), self.good_ratio, self.tpot_s, self.completions_only,
+            np.maximum(np.rint(replicas), 0.0), self.good_ratio, self.tpot_s, self.completions_only,
         )  # fmt: skip
 
 
@@ -183,16 +183,16 @@ def _finite(values: Float) -> Float:
 
 
 def _line(values: Float) -> Float:
-    known = np.flatnonzero(~np.isnan(values))
-    return np.interp(np.arange(len(values)), known, values[known]) if len(known) else values
+    indices = np.flatnonzero(~np.isnan(values))
+    return np.interp(np.arange(len(values)), indices, values[indices]) if len(indices) else values
 
 
 def _forward(values: Float) -> Float:
-    known = np.flatnonzero(~np.isnan(values))
-    if not len(known):
+    indices = np.flatnonzero(~np.isnan(values))
+    if not len(indices):
         return values
-    place = np.maximum(np.searchsorted(known, np.arange(len(values)), side="right") - 1, 0)
-    return values[known[place]]
+    place = np.maximum(np.searchsorted(indices, np.arange(len(values)), side="right") - 1, 0)
+    return values[indices[place]]
 
 
 # A history as a CSV file: what `harmony replay --rate` reads, with replicas and attainment beside it.

@@ -114,13 +114,13 @@ def run_backtest(job: BacktestJob, say: Callable[[str], None]) -> dict[str, Any]
     if job.history is not None:
         recorded = read_history(job.history, job.workload or job.history.name.split(".")[0])
     else:
-        recorded = _asked(job, say)
+        recorded = _fetch_history(job, say)
         write_history(job.out / _HISTORY, recorded)
         say(f"The history is kept in {job.out / _HISTORY}; --history reads it again.")
     filled = recorded.filled()
     comparison = compare(filled, terms_of(job, filled), job.seeds, fitted=job.fit, progress=say)
-    drawn = draw(job.out / PLOT, filled, comparison)
-    return write_report(job.out, recorded, filled, comparison, drawn)
+    plot_path = draw(job.out / PLOT, filled, comparison)
+    return write_report(job.out, recorded, filled, comparison, plot_path)
 
 
 def terms_of(job: BacktestJob, history: RecordedHistory) -> ComparisonTerms:
@@ -179,7 +179,7 @@ def slo_of(job: BacktestJob, workload: str) -> Slo:
     return slo
 
 
-def _asked(job: BacktestJob, say: Callable[[str], None]) -> RecordedHistory:
+def _fetch_history(job: BacktestJob, say: Callable[[str], None]) -> RecordedHistory:
     http = http_client(_TIMEOUT_S, job.headers, job.token_file, job.ca_file)
     mapping = choose(job.profiles, job.mappings)
     read = [p for p in mapping.profiles if p.kind != "gpu"]
@@ -191,17 +191,17 @@ def _asked(job: BacktestJob, say: Callable[[str], None]) -> RecordedHistory:
     api = PrometheusApi(str(job.prometheus), http, job.selector)
     end_s = job.until_s - job.until_s % BIN_S
     builder = fetch(api, reader, names, end_s - job.days * 86_400, end_s, say)
-    found = builder.workloads()
+    workloads = builder.workloads()
     if job.workload is not None:
         return builder.history(job.workload)
-    if len(found) == 1:
-        return builder.history(next(iter(found)))
-    if not found:
+    if len(workloads) == 1:
+        return builder.history(next(iter(workloads)))
+    if not workloads:
         reasons = "; ".join(f"{profile}: {why}" for profile, why in list(reader.tally.unplaced)[:3])
         raise HarmonyError(
             f"{shown(str(job.prometheus))} holds no requests of the last {job.days:g} days that a profile knows"
             + (f" ({reasons})" if reasons else "")
             + ". `harmony collect profiles` lists what is known; --mapping reads other exporters."
         )
-    listed = ", ".join(f"{w} ({n:.0f} requests)" for w, n in sorted(found.items(), key=lambda x: -x[1])[:8])
-    raise HarmonyError(f"--workload: there are {len(found)}: {listed}.", 2)
+    listed = ", ".join(f"{w} ({n:.0f} requests)" for w, n in sorted(workloads.items(), key=lambda x: -x[1])[:8])
+    raise HarmonyError(f"--workload: there are {len(workloads)}: {listed}.", 2)

@@ -80,7 +80,7 @@ def caveats(
     history: RecordedHistory, filled: RecordedHistory, comparison: Comparison, lines: Sequence[Line]
 ) -> list[str]:
     """What stands between these figures and the truth, in whole sentences."""
-    found = [
+    remarks = [
         f"Requests are drawn from the recorded rate of each minute (draws: {len(comparison.harmony)}) and served by a "
         f"simulated engine ({comparison.terms.profile.name}"
         + (
@@ -91,36 +91,38 @@ def caveats(
         + "): compare the two simulated lines with each other, not with the measured one."
     ]
     if comparison.speed is None:
-        found.append("The engine was not fitted to yours: give --engine a profile of your own, or record token times.")
+        remarks.append(
+            "The engine was not fitted to yours: give --engine a profile of your own, or record token times."
+        )
     measured, simulated = lines[0].attainment, lines[1].attainment
     if measured is None or simulated is None:
-        found.append("How many requests were good was not recorded, so the engine cannot be checked against it.")
+        remarks.append("How many requests were good was not recorded, so the engine cannot be checked against it.")
     else:
-        found.append(
+        remarks.append(
             f"Measured good requests ({measured:.2%}) are those with their first token in time; on this engine your "
             f"replicas keep {simulated:.2%}, time per token included"
             + (f": it is {'slower' if simulated < measured else 'faster'} than yours, so take the difference with care."
                if abs(measured - simulated) > _MATCHING_ATTAINMENT_GAP else ".")
         )  # fmt: skip
     if history.completions_only:
-        found.append("Arrivals were not counted, only completions: what waited in a queue looks like less load.")
+        remarks.append("Arrivals were not counted, only completions: what waited in a queue looks like less load.")
     if history.missing_ratio > 0:
-        found.append(f"{history.missing_ratio:.1%} of the minutes were not recorded and are bridged.")
+        remarks.append(f"{history.missing_ratio:.1%} of the minutes were not recorded and are bridged.")
     if float(filled.replicas.max()) >= comparison.terms.max_replicas:
-        found.append("Your replicas reach --max-replicas: HARMONY could not go beyond what you had.")
-    return found
+        remarks.append("Your replicas reach --max-replicas: HARMONY could not go beyond what you had.")
+    return remarks
 
 
 def verdict(comparison: Comparison, lines: Sequence[Line]) -> str:
     """One sentence."""
-    theirs, ours = lines[1], lines[2]
-    assert theirs.attainment is not None
-    assert ours.attainment is not None
-    saved = 1 - ours.gpu_hours / theirs.gpu_hours if theirs.gpu_hours > 0 else 0.0
-    kept = "keeps" if ours.attainment >= comparison.terms.share else "misses"
+    baseline, harmony = lines[1], lines[2]
+    assert baseline.attainment is not None
+    assert harmony.attainment is not None
+    saved = 1 - harmony.gpu_hours / baseline.gpu_hours if baseline.gpu_hours > 0 else 0.0
+    verb = "keeps" if harmony.attainment >= comparison.terms.share else "misses"
     return (
-        f"HARMONY {kept} the objective of {comparison.terms.share:.1%} with {ours.attainment:.2%} good requests "
-        f"against {theirs.attainment:.2%}, on {abs(saved):.0%} {'fewer' if saved >= 0 else 'more'} GPU-hours."
+        f"HARMONY {verb} the objective of {comparison.terms.share:.1%} with {harmony.attainment:.2%} good requests "
+        f"against {baseline.attainment:.2%}, on {abs(saved):.0%} {'fewer' if saved >= 0 else 'more'} GPU-hours."
     )
 
 

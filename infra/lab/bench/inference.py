@@ -56,18 +56,18 @@ def run_inference_bench(bench: InferenceBench, out: Path | None = None) -> dict[
         for size in bench.batches:
             batch = _batch(size, bench)
             say(f"  {device}, {size:,} windows ...")
-            taken: dict[str, list[float]] = {name: [] for name in (*subjects, "floor")}
+            timings: dict[str, list[float]] = {name: [] for name in (*subjects, "floor")}
             for subject in subjects.values():  # compiled, cached and allocated before anything is timed
                 subject(batch, bench.horizon, bench.paths)
             for _ in range(bench.rounds):  # in turn: what the machine does meanwhile meets all of them
                 rate = _matrix_flops_per_s(torch.device(device))
-                taken["floor"].append(size * flops / rate)
+                timings["floor"].append(size * flops / rate)
                 for name, subject in subjects.items():
                     work = partial(subject, batch, bench.horizon, bench.paths)
-                    taken[name].append(_seconds(work, torch.device(device)))
+                    timings[name].append(_seconds(work, torch.device(device)))
                 loads.append(load_average())
-            floor, eager = median(taken["floor"]), median(taken["eager"])
-            for name, seconds in taken.items():
+            floor, eager = median(timings["floor"]), median(timings["eager"])
+            for name, seconds in timings.items():
                 rows.append(
                     {
                         "device": device,

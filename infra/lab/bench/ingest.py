@@ -59,19 +59,19 @@ def fallen(results: Mapping[str, Any]) -> list[str]:
     Args:
         results: by form, as `harmony bench ingest` stores them.
     """
-    said = []
+    sentences = []
     for form, result in results.items():
         limit, subjects = LIMITS[form], result["subjects"]
         if limit.rival not in subjects:
             continue
-        mine, other = subjects["harmony"], subjects[limit.rival]
+        harmony, rival = subjects["harmony"], subjects[limit.rival]
         for what, least, ratio in (
-            ("rate", limit.rate, _median(mine, "samples_per_s") / _median(other, "samples_per_s")),
-            ("thrift", limit.thrift, _median(other, "cpu_us_per_sample") / _median(mine, "cpu_us_per_sample")),
+            ("rate", limit.rate, _median(harmony, "samples_per_s") / _median(rival, "samples_per_s")),
+            ("thrift", limit.thrift, _median(rival, "cpu_us_per_sample") / _median(harmony, "cpu_us_per_sample")),
         ):
             if ratio < least:
-                said.append(f"{form}: {what} is {ratio:.2f} x the {limit.rival}, the limit is {least:.2f}.")
-    return said
+                sentences.append(f"{form}: {what} is {ratio:.2f} x the {limit.rival}, the limit is {least:.2f}.")
+    return sentences
 
 
 def _median(subject: Mapping[str, Any], figure: str) -> float:
@@ -104,7 +104,7 @@ class IngestBench:
     rivals: bool = True
 
     @property
-    def whole_samples(self) -> int:
+    def num_samples(self) -> int:
         unit = PACK * NUM_WORKLOADS
         return -(-self.samples // unit) * unit
 
@@ -132,7 +132,7 @@ def run_ingest_bench(bench: IngestBench, out: Path | None = None) -> dict[str, A
             results[form] = _form(bench, form, brokers, loads)
     job = {
         "rounds": bench.rounds,
-        "samples": bench.whole_samples,
+        "samples": bench.num_samples,
         "fields": len(FIELDS),
         "workloads": NUM_WORKLOADS,
         "sources_per_workload": SOURCES_PER_WORKLOAD,
@@ -152,8 +152,8 @@ def _form(bench: IngestBench, form: Form, brokers: str, loads: list[float]) -> d
     topics = Topics(f"bench-{form}-{os.urandom(3).hex()}.", PARTITIONS)
     out_topic = f"{topics.prefix}windows"
     create_topics(brokers, [*topics.specs(), TopicSpec(out_topic, PARTITIONS)])
-    say(f"{form}: publishing {bench.whole_samples:,} samples ...")
-    samples = bench.whole_samples
+    say(f"{form}: publishing {bench.num_samples:,} samples ...")
+    samples = bench.num_samples
     num_bytes = preload(brokers, topics.telemetry_requests, PARTITIONS, records(form, samples), closing_tick(samples))
     subjects = [harmony_subject(), *(_rivals(form) if bench.rivals else ())]
     measured: dict[str, list[SubjectResult]] = {s.name: [] for s in subjects}
@@ -163,10 +163,10 @@ def _form(bench: IngestBench, form: Form, brokers: str, loads: list[float]) -> d
             prefix = f"{topics.prefix}{subject.name.replace(' ', '-')}-{number}."
             if subject.name == "harmony":
                 create_topics(brokers, [t for t in Topics(prefix, PARTITIONS).specs() if "telemetry" not in t.name])
-            found = measure(subject, _job(subject, form, brokers, topics, out_topic, prefix, samples))
-            measured[subject.name].append(found)
+            outcome = measure(subject, _job(subject, form, brokers, topics, out_topic, prefix, samples))
+            measured[subject.name].append(outcome)
             loads.append(load_average())
-            say(f"  {subject.name}: {found.samples_per_s:,.0f}/s, {found.cpu_us:.2f} us of CPU per sample")
+            say(f"  {subject.name}: {outcome.samples_per_s:,.0f}/s, {outcome.cpu_us:.2f} us of CPU per sample")
     refused = sum(m.refused for m in measured["harmony"])
     if refused:
         raise HarmonyError(f"The bench's own samples were refused {refused} times: its figures mean nothing.")

@@ -68,13 +68,13 @@ def samples(count: int, seed: int = 0) -> Iterator[JobSample]:
     """The job's samples in order of event time."""
     rng = random.Random(seed)
     counters = {(w, s): [rng.randrange(1_000_000) for _ in _COUNTERS] for w, s in _series()}
-    made = 0
+    num_samples = 0
     for second in range(count):
         for source in range(SOURCES_PER_WORKLOAD):
             for workload in range(NUM_WORKLOADS):
-                if made == count:
+                if num_samples == count:
                     return
-                made += 1
+                num_samples += 1
                 state = counters[workload, source]
                 for i, most in enumerate(_COUNTERS.values()):
                     state[i] += rng.randrange(most + 1)

@@ -86,18 +86,18 @@ def parts_ms(
         Median and 99th percentile of each part, ms; empty where there are no such decisions.
     """
     parts: dict[str, list[int]] = {"page": [], "plan": [], "decision": []}
-    wanted = set(origins)
+    origin_set = set(origins)
     for (name, origin), decision in decided.items():
         place = partition[name], origin // step_ms - 1
-        if origin in wanted and place in stamps.pages and place in stamps.plans:
+        if origin in origin_set and place in stamps.pages and place in stamps.plans:
             page, plan = stamps.pages[place], stamps.plans[place]
             parts["page"].append(page - ticks[origin][place[0]])
             parts["plan"].append(plan - page)
             parts["decision"].append(decision - plan)
     return {
-        part: {"p50_ms": percentile(found, 0.5), "p99_ms": percentile(found, 0.99)}
-        for part, found in parts.items()
-        if found
+        part: {"p50_ms": percentile(times_ms, 0.5), "p99_ms": percentile(times_ms, 0.99)}
+        for part, times_ms in parts.items()
+        if times_ms
     }
 
 
@@ -186,7 +186,7 @@ async def _measure(loop: LiveLoop, slots: int, rival: str | None) -> dict[str, A
 
 def _grown(counters: re.Pattern[str], metrics: str, before: str) -> dict[tuple[str, ...], float]:
     """By how much counters grew between two looks, by the groups of the pattern but the last, their value."""
-    old, new = ({found[:-1]: float(found[-1]) for found in counters.findall(text)} for text in (before, metrics))
+    old, new = ({groups[:-1]: float(groups[-1]) for groups in counters.findall(text)} for text in (before, metrics))
     return {names: value - old.get(names, 0.0) for names, value in new.items()}
 
 
@@ -202,9 +202,9 @@ def _by_batch(metrics: str, before: str) -> dict[str, float]:
 
 def _by_forecaster(metrics: str, before: str) -> dict[str, float]:
     """Share of the forecasts that each forecaster made between two looks."""
-    made = _grown(_FORECASTS, metrics, before)
-    total = sum(made.values())
-    return {name: count / total for (name,), count in made.items() if count > 0}
+    counts = _grown(_FORECASTS, metrics, before)
+    total = sum(counts.values())
+    return {name: count / total for (name,), count in counts.items() if count > 0}
 
 
 def _show(results: Sequence[dict[str, Any]]) -> None:
@@ -279,19 +279,19 @@ async def _measure_recovery(loop: LiveLoop) -> dict[str, Any]:
                 process.wait()
                 process = loop.start_worker()
                 say("  killed and started again ...")
-                seen = max(origin for _, origin in watch.stamps)
-                await watch.until(seen + job.step_ms, job.patience_s)
+                newest_origin = max(origin for _, origin in watch.stamps)
+                await watch.until(newest_origin + job.step_ms, job.patience_s)
             finally:
                 publishing.cancel()
     finally:
         stop(process)
-    new = [stamp for (_, origin), stamp in watch.stamps.items() if origin > seen and stamp > killed_ms]
+    new = [stamp for (_, origin), stamp in watch.stamps.items() if origin > newest_origin and stamp > killed_ms]
     return {
         "workloads": job.workloads,
         "step_ms": job.step_ms,
         "first_s": (min(new) - killed_ms) / 1000,
-        "last_s": (_last_of_first(watch, seen, killed_ms) - killed_ms) / 1000,
-        "slot_closed_s": (max(publisher.ticks[seen + job.step_ms].values()) - killed_ms) / 1000,
+        "last_s": (_last_of_first(watch, newest_origin, killed_ms) - killed_ms) / 1000,
+        "slot_closed_s": (max(publisher.ticks[newest_origin + job.step_ms].values()) - killed_ms) / 1000,
     }
 
 
@@ -302,11 +302,11 @@ async def _until_closing(watch: DecisionWatch, publisher: LoadPublisher, job: Li
         await watch.poll(min(left_s, 0.2))
 
 
-def _last_of_first(watch: DecisionWatch, seen: int, killed_ms: float) -> int:
+def _last_of_first(watch: DecisionWatch, newest_origin: int, killed_ms: float) -> int:
     """When the slowest workload had its first new decision."""
     firsts: dict[str, int] = {}
     for (name, origin), stamp in watch.stamps.items():
-        if origin > seen and stamp > killed_ms:
+        if origin > newest_origin and stamp > killed_ms:
             firsts[name] = min(stamp, firsts.get(name, stamp))
     return max(firsts.values())
 

@@ -45,7 +45,7 @@ Measure = Callable[["LiveLoop"], Coroutine[Any, Any, dict[str, Any]]]
 
 def measure_fleets(
     name: str,
-    asked: Mapping[str, Any],
+    options: Mapping[str, Any],
     brokers: str | None,
     runs: Sequence[tuple[LiveJob, Measure]],
     out: Path | None,
@@ -53,7 +53,7 @@ def measure_fleets(
     """Measure fleets one after the other on one broker; returns the document, stored in `out` too.
 
     Args:
-        asked: what the bench was asked for; the brokers' addresses are left out.
+        options: what the bench was asked for; the brokers' addresses are left out.
     """
     loads = [load_average()]
     results = []
@@ -62,7 +62,7 @@ def measure_fleets(
             with tempfile.TemporaryDirectory(prefix="harmony-bench-") as home:
                 results.append(asyncio.run(measure(LiveLoop(at, job, Path(home)))))
             loads.append(load_average())
-    body = document(name, {**asked, "brokers": None}, results, loads)
+    body = document(name, {**options, "brokers": None}, results, loads)
     write_json(out, body)
     return body
 
@@ -407,5 +407,5 @@ class LoadPublisher:
 def _identity(value: bytes | None) -> tuple[str, int] | None:
     if value is None:
         return None
-    found = _decode_glance(value)
-    return found.workload, found.origin_ts_ms
+    glance = _decode_glance(value)
+    return glance.workload, glance.origin_ts_ms

@@ -34,7 +34,7 @@ from model.planning.queue_kernel import CLUMP
 Float = NDArray[np.float64]
 
 _STRATA = (np.arange(8192) + 0.5) / 8192
-_LITTLE = 10
+_NEARBY_DIVISOR = 10
 _SIGMAS = 4.0
 _SHARE_ERROR = 0.25  # of the expected share of misses: the planner takes one future of each path
 
@@ -76,41 +76,41 @@ def check_plans(
     same = as_good = wrong = 0
     gap = 0.0
     for number, (request, result) in enumerate(zip(requests, results, strict=True)):
-        missed, kept, shares = _risks(request, demand[number].astype(np.float64), policy, draws_per_path, number)
+        missed, unkept, shares = _risks(request, demand[number].astype(np.float64), policy, draws_per_path, number)
         draws = demand.shape[1] * draws_per_path
         low = request.bounds[0]
         for risk in result.risks:
             p = missed[risk.replicas - low]
             error = np.sqrt(max(p * (1.0 - p), 1.0 / draws) / draws + risk.p_miss * (1.0 - risk.p_miss) / draws)
             gap = max(gap, abs(risk.p_miss - p) / error)
-        bearable = request.bearable_share * np.array(
+        share_limits = request.bearable_share * np.array(
             [
                 2.0 if n == request.ready else 0.5 if n < request.ready else 1.0
                 for n in range(low, request.bounds[1] + 1)
             ]
         )
-        best = _fewest(missed, kept, shares <= bearable, policy.epsilon) + low
+        best = _fewest(missed, unkept, shares <= share_limits, policy.epsilon) + low
         if best == result.proposed:
             same += 1
             continue
         between = range(min(best, result.proposed or 0) - low, max(best, result.proposed or 0) - low)
         error = _SIGMAS * np.sqrt(policy.epsilon / draws)
         near = all(
-            min(abs(t[n] - policy.epsilon) for t in (missed, kept)) <= error
-            or abs(shares[n] / bearable[n] - 1.0) <= _SHARE_ERROR
+            min(abs(t[n] - policy.epsilon) for t in (missed, unkept)) <= error
+            or abs(shares[n] / share_limits[n] - 1.0) <= _SHARE_ERROR
             for n in between
         )
         as_good, wrong = as_good + near, wrong + (not near)
     return Checked(same, as_good, wrong, float(gap))
 
 
-def _fewest(missed: Float, kept: Float, bearable: NDArray[np.bool_], epsilon: float) -> int:
-    enough = np.flatnonzero((kept <= epsilon) & bearable)
+def _fewest(missed: Float, unkept: Float, within_limits: NDArray[np.bool_], epsilon: float) -> int:
+    enough = np.flatnonzero((unkept <= epsilon) & within_limits)
     if not len(enough):
-        return len(kept) - 1
+        return len(unkept) - 1
     first = int(enough[0])
-    little = missed[first : first + max(1, (first + 1) // _LITTLE) + 1]
-    rare = np.flatnonzero(little <= epsilon)
+    nearby = missed[first : first + max(1, (first + 1) // _NEARBY_DIVISOR) + 1]
+    rare = np.flatnonzero(nearby <= epsilon)
     return first + int(rare[0]) if len(rare) else first
 
 
@@ -133,8 +133,8 @@ def _risks(
     tolerance = np.minimum(rng.gamma(clumps, CLUMP, len(demand)) / requests, MOST_ALLOWED)
     futures = _Futures(demand, capacity, lead, tolerance)
     answers = [_one_count(request, futures, window, step_s, n) for n in range(low, high + 1)]
-    missed, kept, shares = zip(*answers, strict=True)
-    return np.array(missed), np.array(kept), np.array(shares)
+    missed, unkept, shares = zip(*answers, strict=True)
+    return np.array(missed), np.array(unkept), np.array(shares)
 
 
 def _one_count(

@@ -110,16 +110,16 @@ def slots_of(least: int, workloads: int) -> int:
 def _measured(job: Mapping[str, int], loads: list[float]) -> dict[str, Any]:
     workloads = job["workloads"]
     say(f"{workloads:,} workloads{', planned' if 'planned' in job else ''} ...")
-    told = _run(job)
-    samples = told["samples_per_slot"]
+    result = _run(job)
+    samples = result["samples_per_slot"]
     loads.append(load_average())
     return {
         "workloads": workloads,
         "samples_per_slot": samples,
-        "ingest_us_per_sample": spread([1e6 * s / samples for s in told["ingest_s"]]),
-        "forecast_us_per_workload": spread([1e6 * s / workloads for s in told["forecast_s"]]),
-        "decide_us_per_workload": spread([1e6 * s / workloads for s in told["decide_s"]]),
-        "resident_kb": told["resident_kb"],
+        "ingest_us_per_sample": spread([1e6 * s / samples for s in result["ingest_s"]]),
+        "forecast_us_per_workload": spread([1e6 * s / workloads for s in result["forecast_s"]]),
+        "decide_us_per_workload": spread([1e6 * s / workloads for s in result["decide_s"]]),
+        "resident_kb": result["resident_kb"],
     }
 
 
@@ -145,8 +145,9 @@ def _run(job: Mapping[str, int]) -> dict[str, Any]:
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise HarmonyError(f"{job['workloads']:,} workloads could not be measured: {last}")
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])  # the first run of a version says that it compiles
-    return told
+    # The first run of a version says that it compiles.
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
 def _show(results: dict[str, Any]) -> None:
@@ -280,19 +281,19 @@ class _Fleet:
         for slot in range(_FIRST_SLOT - self.config.context_steps, _FIRST_SLOT):
             table.advance(slot)
             end_ms = self.config.slot_end_ms(slot)
-            told = FleetFacts(end_ms - 1, 3, 0, 0)
+            fleet = FleetFacts(end_ms - 1, 3, 0, 0)
             for source in _VALUES:
                 names = tuple(i.name for i in of_source(DEFAULT_CATALOGUE, source))
                 values = self._rng.random((n, len(names)), np.float32)
-                facts = WorkloadFacts(1, end_ms - 1, 1, 1, fleet=told if source == "requests" else None)
+                facts = WorkloadFacts(1, end_ms - 1, 1, 1, fleet=fleet if source == "requests" else None)
                 shape = (source, 0, slot, None, None, 0, 0, 0, self.config.step_ms, self.config.grace_ms, names)
                 table.write(Page(*shape, workloads, values, values >= 0, (facts,) * n))
         newest = self.config.slot_end_ms(_FIRST_SLOT) // COARSE_STEP_MS - 1
         names = tuple(i.name for i in DEFAULT_CATALOGUE if i.level == 1)
-        seen = np.ones((n, len(names)), np.bool_)
+        mask = np.ones((n, len(names)), np.bool_)
         # What lies between two rows is written too: as not observed.
         for index in range(newest - COARSE_ROWS + 1, newest + 1, 63):
-            table.write_coarse(CoarseRow(index, workloads, names, seen.astype(np.float32), seen))
+            table.write_coarse(CoarseRow(index, workloads, names, mask.astype(np.float32), mask))
 
     def records(self, source: Source) -> Iterator[LogRecord]:
         """One sample of each workload, what its fleet says, and the tick that closes the slot."""
@@ -320,24 +321,24 @@ class _Fleet:
 
     def page_records(self, emissions: Sequence[Emission]) -> list[LogRecord]:
         """Stage 1's commits as stage 2 reads them."""
-        found = []
+        records = []
         for emission in emissions:
             for out in emission.commits:
-                found.append(LogRecord(self._pages, emission.closed_stamp_ms or 0, out.key, out.value))
+                records.append(LogRecord(self._pages, emission.closed_stamp_ms or 0, out.key, out.value))
                 self._pages += 1
-        return found
+        return records
 
 
 def _fold(kernel: IngestKernel, records: Iterable[LogRecord]) -> tuple[list[Emission], float, int]:
     """What a source's records come to, fetch by fetch, in how many CPU seconds, and how many records these were."""
     emissions: list[Emission] = []
-    spent_s, number = 0.0, 0
+    cpu_s, number = 0.0, 0
     for fetched in batched(records, _FETCH):
         started = process_time()
         emissions += kernel.fold(fetched)
-        spent_s += process_time() - started
+        cpu_s += process_time() - started
         number += len(fetched)
-    return emissions, spent_s, number
+    return emissions, cpu_s, number
 
 
 async def _answer(fleet: _Fleet, pages: Sequence[LogRecord]) -> tuple[int, float, float]:
@@ -387,9 +388,9 @@ def _measure(fleet: _Fleet, slots: int, empty_kb: int) -> dict[str, Any]:
         pages: list[LogRecord] = []
         folded_s, samples = 0.0, 0
         for source, kernel in fleet.ingest.items():
-            emissions, spent_s, number_read = _fold(kernel, fleet.records(source))
+            emissions, cpu_s, number_read = _fold(kernel, fleet.records(source))
             samples += number_read - 1  # the tick is none
-            folded_s += spent_s
+            folded_s += cpu_s
             pages += fleet.page_records(emissions)
             del emissions
         answers, forecast, decided = asyncio.run(_answer(fleet, pages))
@@ -404,8 +405,8 @@ def _measure(fleet: _Fleet, slots: int, empty_kb: int) -> dict[str, Any]:
             decide_s.append(decided)
         if number > slots - _WEIGHED:
             resident_kb.append(_resident_kb() - empty_kb)
-    held = fleet.forecast.table[fleet.names[-1]]
-    if len(fleet.forecast.table) != workloads or not held.observed[: -slots - 1].all():
+    ring = fleet.forecast.table[fleet.names[-1]]
+    if len(fleet.forecast.table) != workloads or not ring.observed[: -slots - 1].all():
         raise RuntimeError("the rings are not full")
     return {
         "workloads": workloads,

@@ -92,17 +92,17 @@ def python_with(name: str) -> str:
         return str(python)
     uv = shutil.which("uv") or next((str(p) for p in (_ROOT / ".uv").glob("*/bin/uv")), None)
     if uv is not None:
-        made = [uv, "venv", "-q", "--clear", "--python", sys.executable]
+        create = [uv, "venv", "-q", "--clear", "--python", sys.executable]
         install = [uv, "pip", "install", "-q", "--python", str(python)]
     else:
-        made = [sys.executable, "-m", "venv", "--clear"]
+        create = [sys.executable, "-m", "venv", "--clear"]
         install = [str(python), "-m", "pip", "install", "-q"]
     home.parent.mkdir(parents=True, exist_ok=True)
-    for command in ([*made, str(home)], [*install, *packages]):
+    for command in ([*create, str(home)], [*install, *packages]):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-            raise HarmonyError(f"{packages[0]} cannot be installed: {said[-1]}")
+            error_lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+            raise HarmonyError(f"{packages[0]} cannot be installed: {error_lines[-1]}")
     return str(python)
 
 
@@ -129,6 +129,8 @@ def measure(subject: BenchSubject, job: Mapping[str, Any]) -> SubjectResult:
     # Faust's worker may leave terminal codes on the line.
     lines = [line[line.index("{") :] for line in done.stdout.splitlines() if '{"samples"' in line]
     if not lines:
-        said = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-        raise HarmonyError(f"{subject.name} failed: {said[-1] if said else f'exit code {done.returncode}'}")
+        output_lines = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+        raise HarmonyError(
+            f"{subject.name} failed: {output_lines[-1] if output_lines else f'exit code {done.returncode}'}"
+        )
     return SubjectResult(**json.loads(lines[-1]))

@@ -106,7 +106,7 @@ async def _measure(loop: LiveLoop, name: str, roles: Sequence[str], slots: int) 
                 last = settled + slots * job.step_ms
                 while last not in publisher.ticks:
                     await watch.poll(0.2)
-                cpu_s = [worker.cpu_s() - spent for worker, spent in zip(running, before, strict=True)]
+                cpu_s = [worker.cpu_s() - seconds for worker, seconds in zip(running, before, strict=True)]
                 await watch.until(last, job.patience_s)
                 _expect_alive(loop, running)  # the others would have taken its partitions over, and nobody have noticed
                 memory = [worker.resident_mib() for worker in running]
@@ -125,7 +125,7 @@ async def _measure(loop: LiveLoop, name: str, roles: Sequence[str], slots: int) 
         "expected": len(origins) * job.workloads,
         "cpu_us_per_sample": 1e6 * sum(cpu_s) / samples,
         "cpu_ms_per_decision": 1e3 * sum(cpu_s) / (slots * job.workloads),
-        "cpu_share_by_worker": [spent / sum(cpu_s) for spent in cpu_s],
+        "cpu_share_by_worker": [seconds / sum(cpu_s) for seconds in cpu_s],
         "partitions_by_worker": partitions,
         "resident_mib_by_worker": [round(mib) for mib in memory],
         "p50_ms": percentile(delays, 0.5),

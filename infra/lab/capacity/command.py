@@ -52,26 +52,26 @@ def capacity(
     slo = Slo(slo_ttft, slo_tpot, objective)
     if bool(load_test) == (model is not None):
         raise HarmonyError("Say what it rests on: --load-test FILE, or --model config.json with --gpu.", 2)
-    told: dict[str, Any]
+    basis: dict[str, Any]
     if load_test:
         if profile_out is not None:
             raise HarmonyError("--profile-out writes an estimated engine: it goes with --model.", 2)
-        found, told = _tested(load_test, slo, replicas)
+        estimate, basis = _tested(load_test, slo, replicas)
     else:
         if model is None or gpu is None:
             raise HarmonyError("An estimate needs both: --model config.json and --gpu.", 2)
-        found, told = _estimated(
+        estimate, basis = _estimated(
             model, gpu, gpus, params, (prompt_tokens, output_tokens), (max_batch, max_prefill_tokens), slo
         )
         if profile_out is not None:
-            profile_out.write_text(json.dumps(told["profile"], indent=1) + "\n", encoding="utf-8")
+            profile_out.write_text(json.dumps(basis["profile"], indent=1) + "\n", encoding="utf-8")
             say(f"The engine is {profile_out}: `harmony replay --profile`, `harmony backtest --engine`.")
-    for remark in found.remarks:
+    for remark in estimate.remarks:
         say(remark)
-    body = {"capacity_rps": float(f"{found.capacity_rps:.3g}"), "capacity_off_by": round(found.off_by, 2)}
+    body = {"capacity_rps": float(f"{estimate.capacity_rps:.3g}"), "capacity_off_by": round(estimate.off_by, 2)}
     if as_json:
         promised = {"ttft_s": slo_ttft, "tpot_s": slo_tpot, "objective": objective}
-        print_json({**body, "slo": promised, "remarks": list(found.remarks), **told})
+        print_json({**body, "slo": promised, "remarks": list(estimate.remarks), **basis})
     else:
         say("For the workload in harmony.yaml:")
         for name, value in body.items():
@@ -115,11 +115,11 @@ def _estimated(
             f"{model} on {gpus} x {gpu}: {error}; give more GPUs, or ones with more memory.", 2
         ) from None
     profile = profile_of(f"{model.parent.name or model.stem}-{gpu}-x{gpus}".lower(), costs, gpus, *limits)
-    found = of_profile(profile, prompt, output, slo)
+    estimate = of_profile(profile, prompt, output, slo)
     say(
         f"{size.params / 1e9:.3g} billion parameters on {gpus} x {gpu}: an iteration takes {1000 * costs.base_s:.3g} "
         f"ms, a prompt token {1e6 * costs.prefill_token_s:.3g} us, a token in the cache {1e6 * costs.kv_token_s:.3g} "
         f"us; the cache holds {costs.kv_capacity_tokens:,} tokens."
     )
     say("An estimate: it may be off by the factor below, two times of three. A load test is better.")
-    return found, {"from": "roofline", "model": asdict(size), "profile": asdict(profile)}
+    return estimate, {"from": "roofline", "model": asdict(size), "profile": asdict(profile)}

@@ -113,9 +113,9 @@ def read_load_tests(path: Path, slo: Slo) -> list[LoadTest]:
         HarmonyError: unreadable, or not a result that is known (exit code 2).
     """
     objects = _objects(path)
-    if all("metadata" in told for _, told in objects):
+    if all("metadata" in body for _, body in objects):
         return [_of_records(path, objects, slo)]
-    return [_of_summary(where, told, slo) for where, told in objects]
+    return [_of_summary(where, body, slo) for where, body in objects]
 
 
 def _objects(path: Path) -> list[tuple[str, Mapping[str, Any]]]:
@@ -142,36 +142,36 @@ def _objects(path: Path) -> list[tuple[str, Mapping[str, Any]]]:
 
 def _object(where: str, text: str) -> Mapping[str, Any]:
     try:
-        told = json.loads(text)  # SGLang writes infinite rates, which strict JSON does not know
+        body = json.loads(text)  # SGLang writes infinite rates, which strict JSON does not know
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    if not isinstance(told, dict):
-        raise HarmonyError(f"{where}: holds a {type(told).__name__}, not an object with a load test's result.", 2)
-    return told
+    if not isinstance(body, dict):
+        raise HarmonyError(f"{where}: holds a {type(body).__name__}, not an object with a load test's result.", 2)
+    return body
 
 
-def _as(kind: type[_Kind], where: str, told: Mapping[str, Any]) -> _Kind:
+def _as(kind: type[_Kind], where: str, body: Mapping[str, Any]) -> _Kind:
     try:
-        return msgspec.convert(told, kind)
+        return msgspec.convert(body, kind)
     except msgspec.ValidationError as error:
         raise HarmonyError(f"{where}: is not a load test's result: {error}.", 2) from None
 
 
-def _of_summary(where: str, told: Mapping[str, Any], slo: Slo) -> LoadTest:
-    if isinstance(told.get("time_to_first_token"), dict):
-        profiled = _as(_Profiled, where, told)
+def _of_summary(where: str, body: Mapping[str, Any], slo: Slo) -> LoadTest:
+    if isinstance(body.get("time_to_first_token"), dict):
+        profiled = _as(_Profiled, where, body)
         latencies = profiled.time_to_first_token, profiled.inter_token_latency
         ttft_ms, tpot_ms = (
-            _percentile(where, {k[1:]: v for k, v in told.items() if k[:1] == "p"}, slo) for told in latencies
+            _percentile(where, {k[1:]: v for k, v in latency.items() if k[:1] == "p"}, slo) for latency in latencies
         )
         missed = sum(errors.count for errors in profiled.error_summary or ())
         rate, sent = profiled.request_throughput.avg, round(profiled.request_count.avg) + missed
-    elif "request_throughput" in told:
-        served = _as(_Served, where, told)
+    elif "request_throughput" in body:
+        served = _as(_Served, where, body)
         rate, sent = _offered(where, served), served.sent
         if served.ttfts is not None and served.itls is not None:
             return _of_times(where, served, rate, slo)
-        ttft_ms, tpot_ms = (_percentile(where, _named(told, f"_{name}_ms"), slo) for name in ("ttft", "tpot"))
+        ttft_ms, tpot_ms = (_percentile(where, _named(body, f"_{name}_ms"), slo) for name in ("ttft", "tpot"))
         missed = sent - served.completed
     else:
         raise HarmonyError(
@@ -180,7 +180,7 @@ def _of_summary(where: str, told: Mapping[str, Any], slo: Slo) -> LoadTest:
             2,
         )
     in_time = ttft_ms <= 1000.0 * slo.ttft_s and tpot_ms <= 1000.0 * slo.tpot_s
-    return LoadTest(where, _positive(where, rate), sent, in_time and _kept(slo, missed, sent))
+    return LoadTest(where, _positive(where, rate), sent, in_time and _is_kept(slo, missed, sent))
 
 
 def _of_times(where: str, served: _Served, rate: float, slo: Slo) -> LoadTest:
@@ -195,12 +195,12 @@ def _of_times(where: str, served: _Served, rate: float, slo: Slo) -> LoadTest:
         for ttft_s, gaps, failed in zip(ttfts, itls, broken, strict=True)
     )
     missed = served.sent - good
-    return LoadTest(where, _positive(where, rate), served.sent, _kept(slo, missed, served.sent), missed)
+    return LoadTest(where, _positive(where, rate), served.sent, _is_kept(slo, missed, served.sent), missed)
 
 
 def _of_records(path: Path, objects: Sequence[tuple[str, Mapping[str, Any]]], slo: Slo) -> LoadTest:
     """AIPerf's records of requests."""
-    records = [_as(_Record, where, told) for where, told in objects]
+    records = [_as(_Record, where, body) for where, body in objects]
     missed = 0
     for record in records:
         times = record.metrics
@@ -214,10 +214,10 @@ def _of_records(path: Path, objects: Sequence[tuple[str, Mapping[str, Any]]], sl
         raise HarmonyError(f"{path}: its requests all began at once, which says nothing of a rate.", 2)
     sent = len(records)
     rate = (sent - 1) * 1e9 / (max(starts) - min(starts))
-    return LoadTest(str(path), rate, sent, _kept(slo, missed, sent), missed)
+    return LoadTest(str(path), rate, sent, _is_kept(slo, missed, sent), missed)
 
 
-def _kept(slo: Slo, missed: int, sent: int) -> bool:
+def _is_kept(slo: Slo, missed: int, sent: int) -> bool:
     """Whether so many may miss."""
     return missed <= (1.0 - slo.objective) * sent
 
@@ -240,23 +240,23 @@ def _offered(where: str, served: _Served) -> float:
     return served.request_throughput
 
 
-def _named(told: Mapping[str, Any], end: str) -> dict[str, Any]:
+def _named(body: Mapping[str, Any], end: str) -> dict[str, Any]:
     """Percentiles of `p99_ttft_ms` and its like, by their level."""
-    return {key[1:].removesuffix(end): value for key, value in told.items() if key[:1] == "p" and key.endswith(end)}
+    return {key[1:].removesuffix(end): value for key, value in body.items() if key[:1] == "p" and key.endswith(end)}
 
 
 def _percentile(where: str, offered: Mapping[str, Any], slo: Slo) -> float:
     """The lowest percentile that tells at least of the objective's share, in its own unit."""
-    wanted = 100.0 * slo.objective
+    min_level = 100.0 * slo.objective
     levels = {
         float(level): float(value)
         for level, value in offered.items()
         if level.replace(".", "", 1).isdecimal() and isinstance(value, (int, float)) and abs(value) < 1e15
     }
-    enough = [level for level in levels if level >= wanted - 1e-9]
+    enough = [level for level in levels if level >= min_level - 1e-9]
     if not enough:
         raise HarmonyError(
-            f"{where}: tells no percentile of {wanted:g} or more; save every request's times (`--save-detailed`, "
+            f"{where}: tells no percentile of {min_level:g} or more; save every request's times (`--save-detailed`, "
             "`--output-details`).",
             2,
         )
@@ -292,26 +292,26 @@ def capacity_of_load_tests(tests: Sequence[LoadTest], slo: Slo, replicas: int) -
     Raises:
         HarmonyError: no rate kept it (exit code 2).
     """
-    failed = min((test.rate_rps for test in tests if not test.kept), default=math.inf)
-    kept = max((test.rate_rps for test in tests if test.kept and test.rate_rps < failed), default=None)
-    if kept is None:
+    failed_rps = min((test.rate_rps for test in tests if not test.kept), default=math.inf)
+    kept_rps = max((test.rate_rps for test in tests if test.kept and test.rate_rps < failed_rps), default=None)
+    if kept_rps is None:
         raise HarmonyError(
-            f"Even at {failed:g} requests/s too many missed {slo.ttft_s:g} s or {slo.tpot_s:g} s; test a lower rate, "
-            "or allow more time.",
+            f"Even at {failed_rps:g} requests/s too many missed {slo.ttft_s:g} s or {slo.tpot_s:g} s; test a lower "
+            "rate, or allow more time.",
             2,
         )
     remarks = []
-    sent = min(test.requests for test in tests if test.rate_rps in (kept, failed))
+    sent = min(test.requests for test in tests if test.rate_rps in (kept_rps, failed_rps))
     if sent * (1.0 - slo.objective) < _FEW_MISSES:
         remarks.append(
             f"A test of {sent} requests cannot tell {slo.objective:.2%} from a little less: send "
             f"{math.ceil(_FEW_MISSES / (1.0 - slo.objective)):,} or more."
         )
-    if math.isinf(failed):
+    if math.isinf(failed_rps):
         remarks.append("No rate was too high, so that more may be carried: test higher ones.")
-        return MeasuredCapacity(kept / replicas, LOAD_TEST_OFF_BY, tuple(remarks))
-    between = math.sqrt(failed / kept)
-    return MeasuredCapacity(kept * between / replicas, max(between, LOAD_TEST_OFF_BY), tuple(remarks))
+        return MeasuredCapacity(kept_rps / replicas, LOAD_TEST_OFF_BY, tuple(remarks))
+    between = math.sqrt(failed_rps / kept_rps)
+    return MeasuredCapacity(kept_rps * between / replicas, max(between, LOAD_TEST_OFF_BY), tuple(remarks))
 
 
 def profile_of(name: str, costs: IterationCosts, gpus: int, max_batch: int, max_prefill_tokens: int) -> EngineProfile:

@@ -90,15 +90,15 @@ def model_size(path: Path, params: float | None = None) -> ModelSize:
         HarmonyError: unreadable, no JSON object, or it lacks a number (exit code 2).
     """
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
+        body = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise HarmonyError(f"{path}: cannot be read ({error.strerror or error}).", 2) from None
     except (ValueError, RecursionError):
         raise HarmonyError(f"{path}: is not JSON; give the config.json of a model.", 2) from None
-    if not isinstance(told, dict):
-        raise HarmonyError(f"{path}: holds a {type(told).__name__}, not an object; give the config.json of a model.", 2)
+    if not isinstance(body, dict):
+        raise HarmonyError(f"{path}: holds a {type(body).__name__}, not an object; give the config.json of a model.", 2)
     try:
-        size = size_of(told)
+        size = size_of(body)
     except msgspec.ValidationError as error:
         raise HarmonyError(f"{path}: is not the config.json of a decoder: {error}.", 2) from None
     if params is None:
@@ -106,13 +106,13 @@ def model_size(path: Path, params: float | None = None) -> ModelSize:
     return replace(size, params=params, active_params=params * size.active_params / size.params)
 
 
-def size_of(told: dict[str, Any]) -> ModelSize:
+def size_of(body: dict[str, Any]) -> ModelSize:
     """What such a file says.
 
     Raises:
         ValidationError: it lacks a number, or holds something else.
     """
-    config = msgspec.convert(_with_common_names(told), _Config)
+    config = msgspec.convert(_with_common_names(body), _Config)
     layers = config.num_hidden_layers
     attention, width, cached = _attention(config)
     every, met = _feed_forward(config)
@@ -138,10 +138,10 @@ def given_size(params: float) -> float:
     return params
 
 
-def _with_common_names(told: dict[str, Any]) -> dict[str, Any]:
+def _with_common_names(config: dict[str, Any]) -> dict[str, Any]:
     """A config whose numbers have one name each; of a model of text and more, those of its text."""
-    inner = told.get("text_config")
-    body = {**told, **inner} if isinstance(inner, dict) else dict(told)
+    inner = config.get("text_config")
+    body = {**config, **inner} if isinstance(inner, dict) else dict(config)
     for name, others in _OTHER_NAMES.items():
         for other in others:
             if body.get(name) is None:
@@ -159,10 +159,10 @@ def _attention(config: _Config) -> tuple[int, int, int]:
         return 2 * hidden * head * (heads + kv_heads), heads * head, 2 * kv_heads * head
     # Keys and values are made of one latent vector per token, and only it and the rotated part are cached.
     latent, plain, rotated = config.kv_lora_rank, config.qk_nope_head_dim or head, config.qk_rope_head_dim or 0
-    asked, value = heads * (plain + rotated), config.v_head_dim or head
-    made = hidden * asked if config.q_lora_rank is None else config.q_lora_rank * (hidden + asked)
-    params = made + hidden * (latent + rotated) + latent * heads * (plain + value) + heads * value * hidden
-    return params, asked, latent + rotated
+    query_width, value = heads * (plain + rotated), config.v_head_dim or head
+    query_params = hidden * query_width if config.q_lora_rank is None else config.q_lora_rank * (hidden + query_width)
+    params = query_params + hidden * (latent + rotated) + latent * heads * (plain + value) + heads * value * hidden
+    return params, query_width, latent + rotated
 
 
 def _feed_forward(config: _Config) -> tuple[int, int]:
@@ -211,7 +211,7 @@ def accelerator_of(name: str) -> Accelerator:
     Raises:
         HarmonyError: there is none (exit code 2).
     """
-    found = ACCELERATORS.get(name.strip().lower())
-    if found is None:
+    accelerator = ACCELERATORS.get(name.strip().lower())
+    if accelerator is None:
         raise HarmonyError(f"Unknown GPU {name!r}: choose from {', '.join(ACCELERATORS)}.", 2)
-    return found
+    return accelerator

@@ -50,22 +50,22 @@ def evaluate(
     torch.set_num_threads(1)  # the tensors are small; threads that wait for each other cost more than they bring
     from infra.lab.evaluate.models import DEFAULT_MODELS, roster
 
-    names = _words(models) or DEFAULT_MODELS[protocol]
-    known = roster(names)
-    chosen, not_run = known.choose(protocol, names)
+    names = _split_list(models) or DEFAULT_MODELS[protocol]
+    contestants = roster(names)
+    chosen, not_run = contestants.choose(protocol, names)
     where = dataset or _default_dataset(protocol)
-    wanted = _words(tasks)
+    task_names = _split_list(tasks)
     with _Progress() as progress:
         if protocol == "rolling":
             report, cells = _rolling(
-                where, known.rolling, chosen, wanted, track=track, part=part, limit=limit,
+                where, contestants.rolling, chosen, task_names, track=track, part=part, limit=limit,
                 horizons=_numbers("--prediction-lengths", prediction_lengths), draws=draws, seed=seed,
                 progress=progress.say,
             )  # fmt: skip
         else:
             lengths = _numbers("--input-lengths", input_lengths) or []
             report, cells = _fisher(
-                where, known.fisher, chosen, wanted, lengths=lengths, limit=limit, draws=draws, seed=seed,
+                where, contestants.fisher, chosen, task_names, lengths=lengths, limit=limit, draws=draws, seed=seed,
                 progress=progress.say,
             )  # fmt: skip
     report["not_run"] = not_run
@@ -86,10 +86,12 @@ def evaluate(
             say(f"wrote {path}")
 
 
-def _rolling(where: Path, contestants: Any, chosen: list[str], wanted: list[str] | None, **how: Any) -> tuple[Any, Any]:
+def _rolling(
+    where: Path, contestants: Any, chosen: list[str], task_names: list[str] | None, **how: Any
+) -> tuple[Any, Any]:
     from infra.lab.evaluate.rolling import read_tasks, result_rows, run_rolling, summary_rows
 
-    tasks = read_tasks(where, wanted, how["part"])
+    tasks = read_tasks(where, task_names, how["part"])
     run = run_rolling(
         tasks, contestants, chosen, track=how["track"], limit=how["limit"], horizons=how["horizons"],
         progress=how["progress"],
@@ -108,11 +110,13 @@ def _rolling(where: Path, contestants: Any, chosen: list[str], wanted: list[str]
     return report, (tasks, run, contestants, how["track"])
 
 
-def _fisher(where: Path, contestants: Any, chosen: list[str], wanted: list[str] | None, **how: Any) -> tuple[Any, Any]:
+def _fisher(
+    where: Path, contestants: Any, chosen: list[str], task_names: list[str] | None, **how: Any
+) -> tuple[Any, Any]:
     from infra.lab.evaluate.fisher import read_containers, result_rows, run_fisher, summary_rows
 
     run = run_fisher(
-        read_containers(where, wanted), contestants, chosen, lengths=how["lengths"], limit=how["limit"],
+        read_containers(where, task_names), contestants, chosen, lengths=how["lengths"], limit=how["limit"],
         progress=how["progress"],
     )  # fmt: skip
     rows = result_rows(run)
@@ -132,16 +136,16 @@ def _default_dataset(protocol: str) -> Path:
     return Path(root) / ("fisher" if protocol == "fisher" else "forecast-tasks")
 
 
-def _words(text: str | None) -> list[str] | None:
+def _split_list(text: str | None) -> list[str] | None:
     return None if text is None else comma_list(text)
 
 
 def _numbers(option: str, text: str | None) -> list[int] | None:
-    words = _words(text)
-    if words is None:
+    items = _split_list(text)
+    if items is None:
         return None
     try:
-        numbers = [int(word) for word in words]
+        numbers = [int(word) for word in items]
     except ValueError:
         raise HarmonyError(f"{option}: {text!r} is not a list of whole numbers such as 12,48.", 2) from None
     if not numbers or min(numbers) < 1:

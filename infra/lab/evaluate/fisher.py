@@ -150,12 +150,12 @@ def read_containers(dataset: Path, names: Iterable[str] | None = None) -> list[t
     if not paths:
         raise HarmonyError(f"{dataset} holds no container*.csv or container*.csv.gz.", 2)
     ordered = sorted(paths, key=lambda name: [int(part) for part in re.findall(r"\d+", name)])
-    wanted = ordered if names is None else list(names)
-    missing = [name for name in wanted if name not in paths]
+    selection = ordered if names is None else list(names)
+    missing = [name for name in selection if name not in paths]
     if missing:
         raise HarmonyError(f"--tasks: {dataset} has no {', '.join(missing)}; it has {', '.join(ordered)}.", 2)
     tables = []
-    for name in wanted:
+    for name in selection:
         table = read_series(paths[name])[0]
         if not np.isfinite(table.values).all():
             raise HarmonyError(f"{paths[name]}: has gaps; the Fisher protocol knows none.", 2)

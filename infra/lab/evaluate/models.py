@@ -46,12 +46,12 @@ class Roster:
         Raises:
             HarmonyError: a name that nothing knows, or one that the protocol does not.
         """
-        known: dict[str, object] = {**(self.rolling if protocol == "rolling" else self.fisher)}
-        unknown = [name for name in names if name not in known and name not in self.not_run]
+        contestants: dict[str, object] = {**(self.rolling if protocol == "rolling" else self.fisher)}
+        unknown = [name for name in names if name not in contestants and name not in self.not_run]
         if unknown:
-            listed = ", ".join([*known, *self.not_run])
+            listed = ", ".join([*contestants, *self.not_run])
             raise HarmonyError(f"--models: {protocol} knows no {', '.join(unknown)}; it knows {listed}.", 2)
-        return [n for n in names if n in known], {n: self.not_run[n] for n in names if n not in known}
+        return [n for n in names if n in contestants], {n: self.not_run[n] for n in names if n not in contestants}
 
 
 DEFAULT_MODELS = {

@@ -28,12 +28,12 @@ def draw_report(folder: Path, protocol: str, report: Mapping[str, Any], measured
         best = _ranked(report["summary"], lambda row: float(row["relative"]["wql"]))
         integrals = {name: [c.integral for c in run.cells[name].values()] for name in best}
         inside = {name: [[c.inside[k] for c in run.cells[name].values()] for k in range(4)] for name in best}
-        drawn = [
+        paths = [
             draw_calibration(folder / "calibration.png", integrals, inside),
             draw_skill_by_step(folder / "skill_by_step.png", report["results"], best),
             draw_pairs(folder / "skill_by_task.png", report["results"], best),
         ]
-        return [*drawn, draw_fans(folder / "fans.png", tasks, contestants, best[0], track)]
+        return [*paths, draw_fans(folder / "fans.png", tasks, contestants, best[0], track)]
     lengths = list(dict.fromkeys(row["input_length"] for row in report["summary"]))
     of = [row for row in report["summary"] if row["input_length"] == lengths[0]]
     best = _ranked(of, lambda row: float(row["crps"]))
@@ -41,9 +41,10 @@ def draw_report(folder: Path, protocol: str, report: Mapping[str, Any], measured
         name: [s for (model, _, length), s in measured.scores.items() if (model, length) == (name, lengths[0])]
         for name in best
     }
-    integrals = {name: [s.integral[:, s.moving] for s in kept] for name, kept in scores.items()}
+    integrals = {name: [s.integral[:, s.moving] for s in cases] for name, cases in scores.items()}
     inside = {
-        name: [[s.inside[c][:, s.moving] for s in kept] for c in (0.5, 0.8, 0.9, 0.98)] for name, kept in scores.items()
+        name: [[s.inside[c][:, s.moving] for s in cases] for c in (0.5, 0.8, 0.9, 0.98)]
+        for name, cases in scores.items()
     }
     rows = [row for row in report["results"] if row["input_length"] == lengths[0]]
     return [
@@ -72,9 +73,9 @@ def draw_calibration(
     for k, (axis, name) in enumerate(zip(axes, names, strict=False)):
         shares = []
         for values in integrals[name]:
-            known = values[np.isfinite(values)]
-            if len(known):
-                shares.append(np.histogram(known, edges)[0] / len(known) * _BINS)
+            finite_values = values[np.isfinite(values)]
+            if len(finite_values):
+                shares.append(np.histogram(finite_values, edges)[0] / len(finite_values) * _BINS)
         density = np.mean(shares, axis=0)
         axis.bar(edges[:-1], density, 1 / _BINS, align="edge", color=PALETTE[k], alpha=0.75, lw=0)
         axis.axhline(1, color=INK, lw=0.8, ls="--")
@@ -193,11 +194,11 @@ def draw_fans(where: Path, tasks: Sequence[Any], contestants: Mapping[str, Any],
     from model.evaluation.rolling import RollingCase
 
     plt = pyplot(where)
-    shown = list(tasks)[:12]
-    columns = min(3, len(shown))
-    rows = -(-len(shown) // columns)
+    first_tasks = list(tasks)[:12]
+    columns = min(3, len(first_tasks))
+    rows = -(-len(first_tasks) // columns)
     figure, axes = plt.subplots(rows, columns, figsize=(4.2 * columns, 2.3 * rows), squeeze=False, layout="constrained")
-    for axis, task in zip(axes.flat, shown, strict=False):
+    for axis, task in zip(axes.flat, first_tasks, strict=False):
         horizon = max(task.prediction_lengths)
         case = RollingCase(task, task.items[0], horizon, track, dict(contestants))  # type: ignore[arg-type]
         if len(case.origins) == 0:
@@ -215,7 +216,7 @@ def draw_fans(where: Path, tasks: Sequence[Any], contestants: Mapping[str, Any],
         axis.set_title(f"{task.name}: {task.names[0]}", fontsize=8.5)
         axis.tick_params(labelsize=7.5)
         axis.margins(x=0.01)
-    for axis in axes.flat[len(shown) :]:
+    for axis in axes.flat[len(first_tasks) :]:
         axis.set_visible(False)
     for axis in axes[-1]:
         axis.set_xlabel("steps from the origin")

@@ -69,13 +69,13 @@ def run_rolling(
         horizons: prediction lengths to keep; all of the tasks' by default.
     """
     run = RollingRun()
-    asked_for = [REFERENCE, *(name for name in names if name != REFERENCE)]
-    known: dict[str, RollingContestant] = {**contestants, REFERENCE: seasonal_naive}
+    ordered_names = [REFERENCE, *(name for name in names if name != REFERENCE)]
+    all_contestants: dict[str, RollingContestant] = {**contestants, REFERENCE: seasonal_naive}
     for task in tasks:
         for horizon in task.prediction_lengths:
             if horizons is not None and horizon not in horizons:
                 continue
-            _run_pair(run, task, horizon, known, asked_for, track, limit, progress)
+            _run_pair(run, task, horizon, all_contestants, ordered_names, track, limit, progress)
     return run
 
 
@@ -91,7 +91,7 @@ def _run_pair(
 ) -> None:
     pair: Pair = (task.name, horizon)
     parts: dict[str, list[Cells]] = {name: [] for name in [*names, "subset"]}
-    spent = dict.fromkeys(names, 0.0)
+    seconds = dict.fromkeys(names, 0.0)
     items = task.items if limit is None else task.items[:limit]
     for number, item in enumerate(items):
         case = RollingCase(task, item, horizon, track, contestants, max_origins=limit)
@@ -108,14 +108,14 @@ def _run_pair(
             progress(f"{task.name}, {horizon} steps, {item.item_id}: {name}")
             started = time.perf_counter()
             paths = about.forecast_of(name)
-            spent[name] += time.perf_counter() - started
+            seconds[name] += time.perf_counter() - started
             parts[name].append(score_case(about, paths, number))
         if slow is not None and any(name in STATISTICAL_MODELS for name in names):
             parts["subset"].append(score_case(slow, slow.forecast_of(REFERENCE), number))
     for name in names:
         if parts[name]:
             run.cells.setdefault(name, {})[pair] = join_cells(parts[name])
-            run.seconds.setdefault(name, {})[pair] = spent[name]
+            run.seconds.setdefault(name, {})[pair] = seconds[name]
     if parts["subset"]:
         run.subset_reference[pair] = join_cells(parts["subset"])
     run.indicators[pair] = task.names
@@ -250,11 +250,11 @@ def read_tasks(dataset: Path, names: Iterable[str] | None = None, part: str = "t
         raise HarmonyError(f"--dataset: there is no directory {dataset}.", 2)
     if not folders:
         raise HarmonyError(f"{dataset} holds no task: a task is a folder with task.json and data.csv[.gz].", 2)
-    wanted = list(folders) if names is None else list(names)
-    unknown = [name for name in wanted if name not in folders]
+    selection = list(folders) if names is None else list(names)
+    unknown = [name for name in selection if name not in folders]
     if unknown:
         raise HarmonyError(f"--tasks: {dataset} has no {', '.join(unknown)}; it has {', '.join(folders)}.", 2)
-    tasks = [_read_task(folders[name]) for name in wanted]
+    tasks = [_read_task(folders[name]) for name in selection]
     return [without_test_rows(task) for task in tasks] if part == "validation" else tasks
 
 

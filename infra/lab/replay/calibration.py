@@ -68,7 +68,7 @@ def stated_risks(
     """Every decision of the span with a stated risk at the count it set, and a window that ends within it."""
     arrival_s = np.asarray([r.arrival_s for r in requests])
     good = np.concatenate(([0], np.cumsum([objective.met(r) for r in requests])))
-    found = []
+    risks = []
     for d in decisions:
         p_miss = d.risk.p_miss.get(str(d.replicas.final))
         if p_miss is None or d.lead_time_s is None:
@@ -79,8 +79,8 @@ def stated_risks(
             continue
         first, last = np.searchsorted(arrival_s, (begin_s, begin_s + commit_s))
         if last - first >= _FEWEST:
-            found.append(StatedRisk(at_s, p_miss, bool(good[last] - good[first] < share * (last - first))))
-    return found
+            risks.append(StatedRisk(at_s, p_miss, bool(good[last] - good[first] < share * (last - first))))
+    return risks
 
 
 def reliability(stated: Sequence[StatedRisk]) -> list[ReliabilityBin]:

@@ -62,7 +62,7 @@ def token_law(text: str) -> Tokens:
     return law
 
 
-def told_capacity(text: str) -> tuple[float, float | None]:
+def parse_capacity(text: str) -> tuple[float, float | None]:
     """`times`, or `times:off_by`."""
     times, _, off_by = text.partition(":")
     try:
@@ -213,7 +213,7 @@ def run_replay(q: ReplayRequest) -> None:
     Raises:
         HarmonyError: a load, profile, policy, bound or objective that cannot be used; one sentence, exit code 2.
     """
-    wanted = named_policies(q.policies)
+    policies = named_policies(q.policies)
     if q.plot_risk is not None:
         pyplot(q.plot_risk)  # a plot that cannot be drawn is known before the work is done
     _check_load(q)
@@ -222,7 +222,7 @@ def run_replay(q: ReplayRequest) -> None:
     bounds = q.min_replicas, q.max_replicas
     check_numbers(q.slo_ttft, q.slo_tpot, q.objective, bounds, train_share, q.scrape_interval)
     policy = policy_with(q.epsilon, q.guards, tuned=q.tune)
-    times, off_by = told_capacity(q.told_capacity)
+    times, off_by = parse_capacity(q.told_capacity)
     faults = read_faults(q.faults)
     surprises = parse_surprises(q.surprise, q.rate)
     try:
@@ -240,13 +240,13 @@ def run_replay(q: ReplayRequest) -> None:
             cell = _rate_cell(str(q.rate), q.day, q.mean_rate, lengths, options)
     except (TraceError, ProfileError) as error:
         raise HarmonyError(str(error), 2) from None
-    short = short_sight(wanted, policy, q.step, lead_s)
+    short = short_sight(policies, policy, q.step, lead_s)
     if short is not None:
         say(short)
-    known = replace(cell.known, policy=policy, told_times=times, told_off_by=off_by)
-    cell = replace(cell, known=known, scored=_with_faults(cell.scored, q.first_seed, faults))
+    knowledge = replace(cell.knowledge, policy=policy, declared_times=times, declared_off_by=off_by)
+    cell = replace(cell, knowledge=knowledge, scored=_with_faults(cell.scored, q.first_seed, faults))
     result = run_cell(
-        cell, wanted, q.seeds, tuned=q.tune, oracle_budget=q.oracle, rate_budget=q.oracle_rate,
+        cell, policies, q.seeds, tuned=q.tune, oracle_budget=q.oracle, rate_budget=q.oracle_rate,
         surprises=surprises, log_dir=q.log_dir, jobs=q.jobs, progress=lambda what: say(f"{cell.name}: {what}"),
     )  # fmt: skip
     guards = {"named": q.guards, **asdict(policy.guards)}

@@ -64,9 +64,9 @@ class FixedCapacity(CapacityPosterior):
 
 def fixed_lead_time(lead_s: float) -> LeadTimePosterior:
     """Return a lead-time posterior that is certain of `lead_s`."""
-    seen = LeadTimePosterior(lead_s).snapshot()
+    state = LeadTimePosterior(lead_s).snapshot()
     certain = {"count": _CERTAIN_COUNT, "scale": 1.0 / _CERTAIN_COUNT}
-    return LeadTimePosterior.restore(seen | certain, lead_s)
+    return LeadTimePosterior.restore(state | certain, lead_s)
 
 
 def declared_capacity(state: LearnedState) -> LearnedState:
@@ -167,9 +167,9 @@ class MemoryLoop:
         """
         table, after = self._forecast.table, start_ts_ms // COARSE_STEP_MS
         names = tuple(indicator.name for indicator in table.catalogue if indicator.level == 1)
-        seen = np.ones((1, len(names)), np.bool_)
+        mask = np.ones((1, len(names)), np.bool_)
         for index, row in zip(range(after - len(past.means), after), past.means.astype(np.float32), strict=True):
-            table.write_coarse(CoarseRow(index, (workload,), names, row[None], seen))
+            table.write_coarse(CoarseRow(index, (workload,), names, row[None], mask))
         self._forecast.state_of(workload).surges = RecurringSurges.restore(past.surges)
 
     def close(self) -> None:

@@ -36,7 +36,7 @@ _BISECTIONS = 7
 _FINALISTS = 2
 # Draws of a known rate: its work is averaged over all of these, a schedule is tried on the first of them, on more where
 # a draw holds few requests. No seed that is scored, or trained on, comes near.
-_FIRST_DRAW, _AVERAGED, _TRIED_DAY, _TRIED_SHORT = 50_000, 12, 3, 10
+_FIRST_DRAW, _AVERAGED, _TRIAL_DRAWS_DAY, _TRIAL_DRAWS_SHORT = 50_000, 12, 3, 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,9 +63,9 @@ class ScheduleController:
         self.next_s = 0.0
 
     def act(self) -> None:
-        wanted = int(self._counts[min(self._k, len(self._counts) - 1)])
-        if wanted != self._cluster.num_current:
-            self._cluster.set_replicas(wanted, self._cluster.now_s)
+        count = int(self._counts[min(self._k, len(self._counts) - 1)])
+        if count != self._cluster.num_current:
+            self._cluster.set_replicas(count, self._cluster.now_s)
         self._k += 1
         self.next_s = self._k * self._bin_s
 
@@ -102,10 +102,10 @@ class _Search:
         schedule = Schedule(self.bin_s, np.clip(ready, self.setting.min_replicas, self.setting.max_replicas))
         self.used += 1
         runs = [run_schedule(schedule, setting, seed) for seed, setting in self.draws]
-        tried = _TrialMeans(fmean(run.attainment for run in runs), fmean(run.gpu_hours for run in runs))
-        if tried.attainment >= self.setting.share and (self.best is None or tried.gpu_hours < self.best[0] - 1e-9):
-            self.best = (tried.gpu_hours, schedule, runs[0])
-        return tried
+        trial = _TrialMeans(fmean(run.attainment for run in runs), fmean(run.gpu_hours for run in runs))
+        if trial.attainment >= self.setting.share and (self.best is None or trial.gpu_hours < self.best[0] - 1e-9):
+            self.best = (trial.gpu_hours, schedule, runs[0])
+        return trial
 
 
 def run_schedule(schedule: Schedule, setting: Setting, seed: int) -> RunResult:
@@ -148,8 +148,8 @@ def schedule_for_rate(scored: Callable[[int], Setting], *, budget: int = 60) -> 
         return None
     bin_s = _bin_s(draws[0][1])
     work = np.mean([_work_per_bin(setting, bin_s) for _, setting in draws], axis=0)
-    tried = draws[: _TRIED_SHORT if _short(draws[0][1]) else _TRIED_DAY]
-    return _best_schedule(_Search(tried, bin_s, budget), work)
+    trial_draws = draws[: _TRIAL_DRAWS_SHORT if _short(draws[0][1]) else _TRIAL_DRAWS_DAY]
+    return _best_schedule(_Search(trial_draws, bin_s, budget), work)
 
 
 def _bin_s(setting: Setting) -> float:
@@ -164,9 +164,9 @@ def _best_schedule(search: _Search, work: Float) -> OracleSchedule | None:
     starts = []
     for window_s in _WINDOWS_S:
         for deviations in _DEVIATIONS:
-            found = _bisect(search, work, max(1, round(window_s / search.bin_s)), deviations)
-            if found is not None:
-                starts.append(found)
+            start = _bisect(search, work, max(1, round(window_s / search.bin_s)), deviations)
+            if start is not None:
+                starts.append(start)
     if search.best is None:
         return None
     for _, ready in sorted(starts, key=lambda s: s[0])[:_FINALISTS]:
@@ -204,7 +204,7 @@ def _bisect(search: _Search, work: Float, window: int, deviations: float) -> tup
     """Largest capacity with which the family keeps the objective."""
     top = float(work.max())
     low, high = math.log(max(top / (2 * search.setting.max_replicas), 1e-9)), math.log(max(2 * top, 1e-6))
-    found: tuple[float, Counts] | None = None
+    best: tuple[float, Counts] | None = None
     for _ in range(_BISECTIONS):
         if search.used >= search.budget:
             break
@@ -213,11 +213,11 @@ def _bisect(search: _Search, work: Float, window: int, deviations: float) -> tup
         run = search.run(ready)
         if run.attainment >= search.setting.share:
             low = middle
-            if found is None or run.gpu_hours < found[0]:
-                found = (run.gpu_hours, ready)
+            if best is None or run.gpu_hours < best[0]:
+                best = (run.gpu_hours, ready)
         else:
             high = middle
-    return found
+    return best
 
 
 def _trim(search: _Search, start: Counts) -> None:
@@ -301,7 +301,7 @@ def _number(part: str, text: str) -> float:
 
 
 def surprise_times(
-    asked: SurpriseOptions, rates: RateProfile | None, scored_s: float, lead_s: float
+    options: SurpriseOptions, rates: RateProfile | None, scored_s: float, lead_s: float
 ) -> tuple[float, ...]:
     """Seconds of what is scored at which a surprise begins; at least a lead time lies between two.
 
@@ -309,36 +309,36 @@ def surprise_times(
         rates: of what is scored; None where requests were recorded.
         scored_s: how long it lasts.
     """
-    if asked.factor is not None:
+    if options.factor is not None:
         if rates is None:
             raise HarmonyError(
                 "--surprise x1.33 looks at the rates of a rate file: of recorded requests name seconds.", 2
             )
-        return tuple(rate_rises(rates, asked.factor, lead_s))
-    late = [second for second in asked.at_s if second >= scored_s]
+        return tuple(rate_rises(rates, options.factor, lead_s))
+    late = [second for second in options.at_s if second >= scored_s]
     if late:
         raise HarmonyError(f"--surprise: what is scored ends after {scored_s:.0f} s, before {late[0]:g}.", 2)
-    if len(asked.at_s) > 1 and min(np.diff(asked.at_s)) < lead_s:
+    if len(options.at_s) > 1 and min(np.diff(options.at_s)) < lead_s:
         raise HarmonyError(f"--surprise: two within a lead time of {lead_s:g} s are one; name the first of them.", 2)
-    return asked.at_s
+    return options.at_s
 
 
 def rate_rises(rates: RateProfile, factor: float, within_s: float) -> list[float]:
     """Where a rate leaves what it was at most in the half hour before, and is `factor` times that `within_s` later."""
-    found: list[float] = []
+    rises_s: list[float] = []
     edges, values = rates.edges_s, rates.rates_rps
     for k in range(1, len(values)):
         begin_s = float(edges[k])
-        if begin_s < _CALM_S or (found and begin_s < found[-1] + within_s):
+        if begin_s < _CALM_S or (rises_s and begin_s < rises_s[-1] + within_s):
             continue
         first = int(np.searchsorted(edges, begin_s - _CALM_S, side="right")) - 1
         most = float(values[first:k].max())
         end = max(int(np.searchsorted(edges, begin_s + within_s, side="left")), k + 1)
         if values[k] > most > 0.0 and float(values[k:end].max()) >= factor * most:
-            found.append(begin_s)
-    if len(found) > _MAX_SURPRISES:
-        raise HarmonyError(f"--surprise x{factor:g}: {len(found):,} surprises are none; use a larger factor.", 2)
-    return found
+            rises_s.append(begin_s)
+    if len(rises_s) > _MAX_SURPRISES:
+        raise HarmonyError(f"--surprise x{factor:g}: {len(rises_s):,} surprises are none; use a larger factor.", 2)
+    return rises_s
 
 
 def without_surprises(load: ScoredLoad, surprises_s: Sequence[float], lead_s: float) -> ScoredLoad:
@@ -375,7 +375,7 @@ class ReserveRun:
     """A run, and the share of replicas that it held in reserve for surprises."""
 
     run: RunResult
-    held_ready: float
+    reserve_ratio: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -403,14 +403,14 @@ def causal_bound(setting: Setting, seed: int, surprises_s: Sequence[float], budg
         None where even the most replicas do not keep the objective without any surprise.
     """
     lead_s = setting.careful_lead_s
-    seems = setting.with_load(without_surprises(setting.load, surprises_s, lead_s))
+    calm_setting = setting.with_load(without_surprises(setting.load, surprises_s, lead_s))
     used, bases = 0, []
     for part in _MISS_BUDGET_SHARES:
-        stricter = replace(seems, share=1.0 - part * (1.0 - setting.share))
-        found = find_schedule(stricter, seed, budget=budget // len(_MISS_BUDGET_SHARES), bin_s=_SURPRISE_BIN_S)
-        if found is not None:
-            used += found.simulations
-            bases.append(_unforeseen(found.schedule.ready, surprises_s, lead_s))
+        stricter = replace(calm_setting, share=1.0 - part * (1.0 - setting.share))
+        oracle = find_schedule(stricter, seed, budget=budget // len(_MISS_BUDGET_SHARES), bin_s=_SURPRISE_BIN_S)
+        if oracle is not None:
+            used += oracle.simulations
+            bases.append(_unforeseen(oracle.schedule.ready, surprises_s, lead_s))
     if not bases:
         return None
     search = _ReserveSearch(setting, seed, bases, [_first_free(at_s, lead_s) for at_s in surprises_s])
@@ -428,13 +428,13 @@ def _first_free(at_s: float, lead_s: float) -> int:
 
 def _unforeseen(ready: Counts, surprises_s: Sequence[float], lead_s: float) -> Counts:
     """The schedule without what its averages know of a surprise before it begins."""
-    held = ready.copy()
+    counts = ready.copy()
     for at_s in surprises_s:
         begin = int((at_s - max(_LOOKS_AHEAD_S - lead_s, 0.0)) // _SURPRISE_BIN_S)
-        before = held[max(begin - round(_BEFORE_S / _SURPRISE_BIN_S), 0) : max(begin, 1)]
+        before = counts[max(begin - round(_BEFORE_S / _SURPRISE_BIN_S), 0) : max(begin, 1)]
         span = slice(max(begin, 0), _first_free(at_s, lead_s))
-        held[span] = np.minimum(held[span], before.max())
-    return held
+        counts[span] = np.minimum(counts[span], before.max())
+    return counts
 
 
 class _ReserveSearch:
@@ -473,6 +473,6 @@ class _ReserveSearch:
             self.runs(high)
         while self._best is not None and high - low > 1:
             middle = (low + high) // 2
-            kept = any(run.attainment >= self._setting.share for run in self.runs(middle))
-            low, high = (low, middle) if kept else (middle, high)
+            is_enough = any(run.attainment >= self._setting.share for run in self.runs(middle))
+            low, high = (low, middle) if is_enough else (middle, high)
         return self._best

@@ -62,7 +62,7 @@ class Cell:
     name: str
     training: Setting
     scored: Callable[[int], Setting]
-    known: OperatorKnowledge
+    knowledge: OperatorKnowledge
     rates: RateProfile | None = None
 
 
@@ -86,11 +86,11 @@ def trace_cell(trace: Trace, options: CellOptions, train_share: float) -> Cell:
             "use a longer trace or a larger --train-share.",
             2,
         )
-    whole = ScoredLoad(trace.name, trace.arrivals, (start_s, trace.end_s))
+    full_load = ScoredLoad(trace.name, trace.arrivals, (start_s, trace.end_s))
     # While HARMONY's context fills it holds what there is, so that nobody's trial is scored on that.
     warm_s = EARLY_STEPS * options.step_s + TRAIN_FROM_S
     training = ScoredLoad(trace.name, head, (warm_s if warm_s < 0.8 * start_s else start_s / 4, start_s))
-    scored = _setting(whole, options, head)
+    scored = _setting(full_load, options, head)
     return Cell(trace.name, replace(scored, load=training), lambda _: scored, _knowledge(scored, head, np.empty(0)))
 
 
@@ -103,13 +103,13 @@ def rate_cell(profile: RateProfile, options: CellOptions) -> Cell:
 
     def load(seed: int) -> ScoredLoad:
         body = _shifted(profile.arrivals(seed), LEAD_IN_S)
-        whole = Arrivals.joined([lead_in.arrivals(seed + 1_000), body])
-        return ScoredLoad(profile.name, whole, (LEAD_IN_S, LEAD_IN_S + profile.end_s))
+        arrivals = Arrivals.joined([lead_in.arrivals(seed + 1_000), body])
+        return ScoredLoad(profile.name, arrivals, (LEAD_IN_S, LEAD_IN_S + profile.end_s))
 
     training = load(_TRAIN_SEED)
     base = _setting(training, options, training.arrivals.between(0.0, LEAD_IN_S))
-    known = _knowledge(base, training.arrivals, np.empty(0))
-    return Cell(profile.name, base, lambda seed: base.with_load(load(seed)), known, profile)
+    knowledge = _knowledge(base, training.arrivals, np.empty(0))
+    return Cell(profile.name, base, lambda seed: base.with_load(load(seed)), knowledge, profile)
 
 
 def day_cell(profile: RateProfile, day: int, mean_rps: float | None, options: CellOptions) -> Cell:
@@ -152,14 +152,14 @@ def day_cell(profile: RateProfile, day: int, mean_rps: float | None, options: Ce
     place = np.clip(np.searchsorted(before.edges_s, bins, side="right") - 1, 0, len(before.rates_rps) - 1)
     base = _setting(training, options, training.arrivals.between(0.0, 600.0))
     base = after(base, first - DAY_S / 2, _TRAIN_SEED)
-    known = _knowledge(base, training.arrivals, before.rates_rps[place], DAY_S - DAY_LEAD_IN_S)
+    knowledge = _knowledge(base, training.arrivals, before.rates_rps[place], DAY_S - DAY_LEAD_IN_S)
     score = (DAY_LEAD_IN_S, DAY_LEAD_IN_S + DAY_S)
 
     def scored(seed: int) -> Setting:
-        whole = load(first, first + DAY_LEAD_IN_S + DAY_S, score, seed)
-        return after(_setting(whole, options, whole.arrivals.between(0.0, 600.0)), first, seed)
+        day_load = load(first, first + DAY_LEAD_IN_S + DAY_S, score, seed)
+        return after(_setting(day_load, options, day_load.arrivals.between(0.0, 600.0)), first, seed)
 
-    return Cell(name, base, scored, known, rates)
+    return Cell(name, base, scored, knowledge, rates)
 
 
 def _shifted(arrivals: Arrivals, by_s: float) -> Arrivals:

@@ -25,7 +25,7 @@ from infra.lab.replay.policies.catalogue import PolicyChoice
 from infra.lab.replay.prepare import CellOptions
 from infra.lab.replay.simulation import RunResult, window_s
 from infra.lab.report import plain, print_table
-from infra.simulator.cluster import held_seconds
+from infra.simulator.cluster import replica_seconds
 
 # Windows of time, and differences between two policies.
 
@@ -59,13 +59,13 @@ def windows_of(run: RunResult) -> tuple[Window, ...]:
     requests = np.bincount(place, minlength=num)
     good = np.bincount(place, weights=[objective.met(request) for request in scored], minlength=num)
     gpus = run.setting.profile.gpus_per_replica
-    held_s = [held_seconds(run.replicas, begin_s, until_s) for begin_s, until_s in pairwise(edges)]
-    columns = zip(requests.tolist(), good.tolist(), held_s, strict=True)
+    replica_s = [replica_seconds(run.replicas, begin_s, until_s) for begin_s, until_s in pairwise(edges)]
+    columns = zip(requests.tolist(), good.tolist(), replica_s, strict=True)
     return tuple(Window(count, round(good_count), gpus * seconds) for count, good_count, seconds in columns)
 
 
 def paired_windows(
-    ours: Sequence[Sequence[Window]], theirs: Sequence[Sequence[Window]], seed: int = 0, draws: int = 2_000
+    left: Sequence[Sequence[Window]], right: Sequence[Sequence[Window]], seed: int = 0, draws: int = 2_000
 ) -> PairedDifference | None:
     """Intervals over windows of time, in each of them all runs of both policies; None with fewer than two.
 
@@ -73,19 +73,19 @@ def paired_windows(
     several draws of a day is one window: what the day does in it they have in common.
 
     Args:
-        ours, theirs: per seed the windows of a run, of the same times.
+        left, right: per seed the windows of a run, of the same times.
     """
-    runs = [(*first, *second) for first, second in zip(_sum_by_window(ours), _sum_by_window(theirs), strict=True)]
+    runs = [(*first, *second) for first, second in zip(_sum_by_window(left), _sum_by_window(right), strict=True)]
     if len(runs) < 2:
         return None
     facts = np.asarray(runs, dtype=np.float64)
     rng = np.random.default_rng(seed)
-    drawn = facts[rng.integers(0, len(facts), (draws, len(facts)))].sum(axis=1)
-    drawn = drawn[(drawn[:, 0] > 0) & (drawn[:, 3] > 0) & (drawn[:, 5] > 0)]
-    if not len(drawn):
+    samples = facts[rng.integers(0, len(facts), (draws, len(facts)))].sum(axis=1)
+    samples = samples[(samples[:, 0] > 0) & (samples[:, 3] > 0) & (samples[:, 5] > 0)]
+    if not len(samples):
         return None
-    attainment = drawn[:, 1] / drawn[:, 0] - drawn[:, 4] / drawn[:, 3]
-    return PairedDifference(_central_interval(attainment), _central_interval(drawn[:, 2] / drawn[:, 5] - 1.0))
+    attainment = samples[:, 1] / samples[:, 0] - samples[:, 4] / samples[:, 3]
+    return PairedDifference(_central_interval(attainment), _central_interval(samples[:, 2] / samples[:, 5] - 1.0))
 
 
 def _sum_by_window(runs: Sequence[Sequence[Window]]) -> list[tuple[float, ...]]:
@@ -93,15 +93,15 @@ def _sum_by_window(runs: Sequence[Sequence[Window]]) -> list[tuple[float, ...]]:
     return [tuple(map(sum, zip(*windows, strict=True))) for windows in zip(*runs, strict=True)]
 
 
-def paired_interval(ours: Sequence[float], theirs: Sequence[float], seed: int = 0, draws: int = 2_000) -> Interval:
+def paired_interval(left: Sequence[float], right: Sequence[float], seed: int = 0, draws: int = 2_000) -> Interval:
     """95 % bootstrap interval of the mean difference of paired values (one pair per seed)."""
-    gaps = np.asarray(ours, dtype=np.float64) - np.asarray(theirs, dtype=np.float64)
+    gaps = np.asarray(left, dtype=np.float64) - np.asarray(right, dtype=np.float64)
     rng = np.random.default_rng(seed)
     return _central_interval(gaps[rng.integers(0, len(gaps), (draws, len(gaps)))].mean(axis=1))
 
 
-def _central_interval(drawn: np.ndarray) -> Interval:
-    low, high = np.quantile(drawn, (0.025, 0.975))
+def _central_interval(samples: np.ndarray) -> Interval:
+    low, high = np.quantile(samples, (0.025, 0.975))
     return float(low), float(high)
 
 
@@ -193,7 +193,7 @@ class CellResult:
     Attributes:
         chosen, trials: of tuning, by policy.
         stated: risks that HARMONY stated and what came of them, over all seeds, by variant.
-        oracle: lead-constrained, by seed; `free_oracle`: with free instant moves, of the first seed; `rate_known`: the
+        oracle: lead-constrained, by seed; `free_oracle`: with free instant moves, of the first seed; `rate_bounds`: the
             best schedule for the rate alone, by seed, empty where it was not searched or the load has but one draw.
         surprises_s: seconds of what is scored at which something begins that nothing announces; `causal`: by seed, what
             is possible to who does not know; empty without.
@@ -206,7 +206,7 @@ class CellResult:
     trials: dict[str, list[Trial]]
     oracle: dict[int, Bound]
     free_oracle: Bound | None
-    rate_known: dict[int, Bound]
+    rate_bounds: dict[int, Bound]
     surprises_s: tuple[float, ...]
     causal: dict[int, CausalBounds]
     stated: dict[str, list[StatedRisk]]
@@ -238,7 +238,7 @@ def as_json(result: CellResult, options: CellOptions) -> dict[str, Any]:
             "oracle": {
                 "lead_constrained": {str(seed): asdict(b) for seed, b in result.oracle.items()},
                 "free_moves": None if result.free_oracle is None else asdict(result.free_oracle),
-                "rate_known": {str(seed): asdict(b) for seed, b in result.rate_known.items()},
+                "rate_known": {str(seed): asdict(b) for seed, b in result.rate_bounds.items()},
                 "causal": {str(seed): asdict(b) for seed, b in result.causal.items()},
             },
             "surprises_s": result.surprises_s,
@@ -261,14 +261,14 @@ def as_json(result: CellResult, options: CellOptions) -> dict[str, Any]:
 
 def _difference_from(rows: Sequence[Row], peer: str) -> dict[str, Any] | None:
     """95 % intervals of HARMONY minus a peer, paired by seed and by window of time; None without one of both."""
-    ours = {r.seed: r for r in rows if r.policy == "harmony"}
-    theirs = {r.seed: r for r in rows if r.policy == peer}
-    seeds = sorted(ours.keys() & theirs.keys())
+    harmony = {r.seed: r for r in rows if r.policy == "harmony"}
+    peers = {r.seed: r for r in rows if r.policy == peer}
+    seeds = sorted(harmony.keys() & peers.keys())
     if not seeds:
         return None
-    windows = paired_windows([ours[s].windows for s in seeds], [theirs[s].windows for s in seeds])
+    windows = paired_windows([harmony[s].windows for s in seeds], [peers[s].windows for s in seeds])
     by_seed = {
-        name: paired_interval([getattr(ours[s], name) for s in seeds], [getattr(theirs[s], name) for s in seeds])
+        name: paired_interval([getattr(harmony[s], name) for s in seeds], [getattr(peers[s], name) for s in seeds])
         for name in ("attainment", "gpu_hours")
         if len(seeds) > 1
     }
@@ -308,7 +308,7 @@ def print_results(result: CellResult, share: float) -> None:
     bounds: dict[str, Sequence[Bound | None]] = {
         "oracle": [*result.oracle.values()][:1],
         "oracle, free moves": [] if result.free_oracle is None else [result.free_oracle],
-        "oracle, rate known": list(result.rate_known.values()),
+        "oracle, rate known": list(result.rate_bounds.values()),
         "oracle, surprised": [b.unready for b in result.causal.values()],
         "oracle, surprised, ready": [] if None in ready else ready,
     }
@@ -332,9 +332,10 @@ def _shares(rows: Sequence[Row], what: str) -> str:
     for row in rows:
         for name, count in getattr(row, what).items():
             total[name] = total.get(name, 0) + count
-    whole = max(1, sum(total.values()))
+    num_total = max(1, sum(total.values()))
     return (
-        ", ".join(f"{name} {count / whole:.0%}" for name, count in sorted(total.items(), key=lambda x: -x[1])) or "none"
+        ", ".join(f"{name} {count / num_total:.0%}" for name, count in sorted(total.items(), key=lambda x: -x[1]))
+        or "none"
     )
 
 

@@ -52,45 +52,47 @@ _EQUAL_MISS_FACTOR = 1.05
 
 
 def tune(
-    policy: str, training: Setting, scored: Setting, known: OperatorKnowledge, seed: int, *, tuned: bool = True
+    policy: str, training: Setting, scored: Setting, knowledge: OperatorKnowledge, seed: int, *, tuned: bool = True
 ) -> tuple[PolicyChoice, list[Trial]]:
     """The candidate to score, and every trial that was made for it; not `tuned`: the middle candidate, untried.
 
     Candidates of HARMONY and of the static peak are ordered, the cheapest last or first, so they are bisected.
     """
-    offered = candidates(policy, training, known)
+    offered = candidates(policy, training, knowledge)
     if policy == STATIC_PEAK:
-        return _bisect(offered, scored, known, seed, scored.share, offered[-1])
+        return _bisect(offered, scored, knowledge, seed, scored.share, offered[-1])
     if not tuned:
-        return default_of(policy, offered, known), []
+        return default_of(policy, offered, knowledge), []
     if policy in HARMONY_VARIANTS:
-        return _bisect(offered, training, known, seed, _wanted(training), default_of(policy, offered, known))
-    trials = [_run_trial(choice, training, known, seed) for choice in offered]
-    return best_of(trials, _wanted(training)), trials
+        return _bisect(
+            offered, training, knowledge, seed, _target_share(training), default_of(policy, offered, knowledge)
+        )
+    trials = [_run_trial(choice, training, knowledge, seed) for choice in offered]
+    return best_of(trials, _target_share(training)), trials
 
 
 def best_of(trials: Sequence[Trial], share: float) -> PolicyChoice:
     """The cheapest trial that kept the objective, else of those that missed about as little as the best."""
     fewest = 1.0 - max(t.attainment for t in trials)
-    kept = [t for t in trials if t.attainment >= share] or [
+    finalists = [t for t in trials if t.attainment >= share] or [
         t for t in trials if 1.0 - t.attainment <= _EQUAL_MISS_FACTOR * fewest
     ]
-    return min(kept, key=lambda t: (t.gpu_hours, -t.attainment)).choice
+    return min(finalists, key=lambda t: (t.gpu_hours, -t.attainment)).choice
 
 
-def _wanted(training: Setting) -> float:
+def _target_share(training: Setting) -> float:
     return 1.0 - MARGIN * (1.0 - training.share)
 
 
-def _run_trial(choice: PolicyChoice, setting: Setting, known: OperatorKnowledge, seed: int) -> Trial:
-    run = simulate(setting, controller_of(choice, known), seed)
+def _run_trial(choice: PolicyChoice, setting: Setting, knowledge: OperatorKnowledge, seed: int) -> Trial:
+    run = simulate(setting, controller_of(choice, knowledge), seed)
     return Trial(choice, run.attainment, run.gpu_hours)
 
 
 def _bisect(
     offered: list[PolicyChoice],
     setting: Setting,
-    known: OperatorKnowledge,
+    knowledge: OperatorKnowledge,
     seed: int,
     share: float,
     default: PolicyChoice,
@@ -103,10 +105,10 @@ def _bisect(
     low, high = 0, len(offered) - 1
     while low < high:
         middle = (low + high) // 2
-        trials.append(_run_trial(offered[middle], setting, known, seed))
+        trials.append(_run_trial(offered[middle], setting, knowledge, seed))
         low, high = (low, middle) if trials[-1].attainment >= share else (middle + 1, high)
     if low == len(offered) - 1:
-        trials.append(_run_trial(offered[low], setting, known, seed))
+        trials.append(_run_trial(offered[low], setting, knowledge, seed))
         if len({t.attainment for t in trials}) == 1 and trials[0].attainment < share:
             return default, trials  # what was missed, no candidate could help: the trials say nothing
         return best_of(trials, share), trials
@@ -148,7 +150,7 @@ def run_cell(
             ]
             answers = [pool.submit(_run_policy, task.portable()) for task in tasks]
             done = [answer.result() for answer in answers]
-            found = [bound.result() for bound in bounds]
+            oracle_bounds = [bound.result() for bound in bounds]
             causal = [bound.result() for bound in surprised]
     else:
         done = []
@@ -156,14 +158,14 @@ def run_cell(
             progress(task.policy)
             done.append(_run_policy(task.portable()))
         progress("oracle")
-        found = [_bound(s, k, oracle_budget) for k, s in enumerate(_distinct(settings))]
+        oracle_bounds = [_bound(s, k, oracle_budget) for k, s in enumerate(_distinct(settings))]
         if surprises_s and oracle_budget > 0:
             progress("oracle to whom surprises come without a word")
         causal = [_causal(s, k, surprises_s, oracle_budget) for k, s in enumerate(_distinct(settings))]
     stated: dict[str, list[StatedRisk]] = {}
-    for policy, (choice, tried, found_rows, risks) in zip(policies, done, strict=True):
-        chosen[policy], trials[policy] = choice, tried
-        rows += found_rows
+    for policy, (choice, policy_trials, policy_rows, risks) in zip(policies, done, strict=True):
+        chosen[policy], trials[policy] = choice, policy_trials
+        rows += policy_rows
         if risks:
             stated[policy] = risks
     if oracle_budget > 0:
@@ -171,10 +173,10 @@ def run_cell(
         free = _bound(settings[0], 0, max(20, oracle_budget // 2), free_moves=True)
     if rate_budget > 0:
         progress("oracle that knows the rate alone")
-    known = _rate_bounds(cell.scored, settings, rate_budget)
+    rate_bounds = _rate_bounds(cell.scored, settings, rate_budget)
     return CellResult(
-        cell.name, cell.known.benchmark_rps, rows, chosen, trials, _by_seed(found, seeds), free, known, surprises_s,
-        _by_seed(causal, seeds), stated,
+        cell.name, cell.knowledge.benchmark_rps, rows, chosen, trials, _by_seed(oracle_bounds, seeds), free,
+        rate_bounds, surprises_s, _by_seed(causal, seeds), stated,
     )  # fmt: skip
 
 
@@ -189,17 +191,17 @@ class _PolicyTask:
 
     def portable(self) -> tuple[object, ...]:
         """Without the cell's functions, which cannot travel to another process."""
-        return (self.policy, self.training, self.settings, self.cell.known, self.tuned, self.log_dir)
+        return (self.policy, self.training, self.settings, self.cell.knowledge, self.tuned, self.log_dir)
 
 
 def _run_policy(task: tuple[object, ...]) -> tuple[PolicyChoice, list[Trial], list[Row], list[StatedRisk]]:
-    policy, training, settings, known, tuned, log_dir = task
-    choice, trials = tune(policy, training, settings[0], known, 0, tuned=tuned)  # type: ignore[arg-type, index]
+    policy, training, settings, knowledge, tuned, log_dir = task
+    choice, trials = tune(policy, training, settings[0], knowledge, 0, tuned=tuned)  # type: ignore[arg-type, index]
     rows = []
     risks: list[StatedRisk] = []
     for seed, setting in enumerate(settings):  # type: ignore[arg-type, var-annotated]
         controllers: list[Controller] = []
-        make = controller_of(choice, known)  # type: ignore[arg-type]
+        make = controller_of(choice, knowledge)  # type: ignore[arg-type]
 
         def new(s: Setting, c: Cluster, k: int) -> Controller:
             controllers.append(make(s, c, k))  # noqa: B023 - used up before the next turn
@@ -243,37 +245,37 @@ def _distinct(settings: list[Setting]) -> list[Setting]:
 def _bound(setting: Setting, seed: int, budget: int, *, free_moves: bool = False) -> Bound | None:
     if budget <= 0:
         return None
-    found = find_schedule(setting, seed, free_moves=free_moves, budget=budget)
-    if found is None:
+    oracle = find_schedule(setting, seed, free_moves=free_moves, budget=budget)
+    if oracle is None:
         return None
-    return _bound_of(found.run, found.simulations)
+    return _bound_of(oracle.run, oracle.simulations)
 
 
 def _rate_bounds(scored: Callable[[int], Setting], settings: list[Setting], budget: int) -> dict[int, Bound]:
-    found = schedule_for_rate(scored, budget=budget) if budget > 0 else None
-    if found is None:
+    oracle = schedule_for_rate(scored, budget=budget) if budget > 0 else None
+    if oracle is None:
         return {}
-    runs = [run_schedule(found.schedule, setting, seed) for seed, setting in enumerate(settings)]
-    return {seed: _bound_of(run, found.simulations) for seed, run in enumerate(runs)}
+    runs = [run_schedule(oracle.schedule, setting, seed) for seed, setting in enumerate(settings)]
+    return {seed: _bound_of(run, oracle.simulations) for seed, run in enumerate(runs)}
 
 
-def _by_seed(found: Sequence[T | None], seeds: int) -> dict[int, T]:
+def _by_seed(values: Sequence[T | None], seeds: int) -> dict[int, T]:
     """Return the answers by seed; a single answer holds for every seed."""
-    answers = found if len(found) > 1 else [*found] * seeds
-    return {seed: its for seed, its in enumerate(answers) if its is not None}
+    answers = values if len(values) > 1 else [*values] * seeds
+    return {seed: answer for seed, answer in enumerate(answers) if answer is not None}
 
 
 def _causal(setting: Setting, seed: int, surprises_s: Sequence[float], budget: int) -> CausalBounds | None:
     if budget <= 0 or not surprises_s:
         return None
     begin_s = setting.load.score[0]
-    found = causal_bound(setting, seed, [begin_s + at_s for at_s in surprises_s], budget)
-    if found is None:
+    schedules = causal_bound(setting, seed, [begin_s + at_s for at_s in surprises_s], budget)
+    if schedules is None:
         return None
-    unready, ready = _bound_of(found.unready.run, found.simulations), found.ready
+    unready, ready = _bound_of(schedules.unready.run, schedules.simulations), schedules.ready
     if ready is None:
         return CausalBounds(unready, None, None)
-    return CausalBounds(unready, _bound_of(ready.run, found.simulations), ready.held_ready)
+    return CausalBounds(unready, _bound_of(ready.run, schedules.simulations), ready.reserve_ratio)
 
 
 def _bound_of(run: RunResult, simulations: int) -> Bound:

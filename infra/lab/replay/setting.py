@@ -41,18 +41,18 @@ class PriorDays:
 
 def prior_days(profile: RateProfile, seed: int, step_s: float, end_ts_ms: int) -> PriorDays:
     """Return the history that one draw of a load leaves when it ends at `end_ts_ms`."""
-    drawn, step_ms = profile.arrivals(seed), round(step_s * 1000)
-    surges, steps = RecurringSurges(), rates_of(drawn, profile.end_s, step_s)
+    arrivals, step_ms = profile.arrivals(seed), round(step_s * 1000)
+    surges, steps = RecurringSurges(), rates_of(arrivals, profile.end_s, step_s)
     for _ in observe_steps(surges, steps, end_ts_ms - end_ts_ms % step_ms, step_ms):
         pass
-    return PriorDays(rates_of(drawn, profile.end_s, COARSE_STEP_MS / 1000), surges.snapshot())
+    return PriorDays(rates_of(arrivals, profile.end_s, COARSE_STEP_MS / 1000), surges.snapshot())
 
 
-def rates_of(drawn: Arrivals, end_s: float, bin_s: float) -> NDArray[np.float64]:
+def rates_of(arrivals: Arrivals, end_s: float, bin_s: float) -> NDArray[np.float64]:
     """Requests, prompt and generated tokens per second by bins of which the last ends at `end_s`, [bins, 3]."""
     edges = end_s - bin_s * np.arange(int(end_s // bin_s), -1, -1)
-    weights = (np.ones(len(drawn)), drawn.prompt_tokens, drawn.output_tokens)
-    return np.stack([np.histogram(drawn.arrival_s, edges, weights=weight)[0] for weight in weights], axis=1) / bin_s
+    weights = (np.ones(len(arrivals)), arrivals.prompt_tokens, arrivals.output_tokens)
+    return np.stack([np.histogram(arrivals.arrival_s, edges, weights=weight)[0] for weight in weights], axis=1) / bin_s
 
 
 def observe_steps(surges: RecurringSurges, steps: NDArray[np.float64], end_ts_ms: int, step_ms: int) -> Iterator[int]:
@@ -129,10 +129,10 @@ class DelayLine(Generic[T]):
 
     def arrived(self, now_s: float) -> list[T]:
         """Remove and return the readings that have arrived, oldest first."""
-        found = []
+        readings = []
         while self._sent and self._sent[0][0] <= now_s:
-            found.append(self._sent.popleft()[1])
-        return found
+            readings.append(self._sent.popleft()[1])
+        return readings
 
 
 def shift_faults(faults: Sequence[TelemetryFault], by_s: float) -> tuple[TelemetryFault, ...]:

@@ -107,17 +107,18 @@ class View:
         noise = self._telemetry.noise
         jitter = np.maximum(0.0, 1 + noise * self._noise.standard_normal(2 * len(states))) if noise > 0 else None
 
-        def shown(value: int, k: int) -> int:
+        def with_noise(value: int, k: int) -> int:
             return value if jitter is None else round(value * float(jitter[k]))
 
         firsts, ends = (
-            [r for r in seen if fault is None or fault.reads(r.replica_id)] for seen in (self._firsts, self._ends)
+            [r for r in requests if fault is None or fault.reads(r.replica_id)]
+            for requests in (self._firsts, self._ends)
         )
         self._send(
             MetricsReading(
                 at_s=c.now_s,
-                running=tuple(shown(s.running, k) for k, s in enumerate(states)),
-                waiting=tuple(shown(s.waiting, k + len(states)) for k, s in enumerate(states)),
+                running=tuple(with_noise(s.running, k) for k, s in enumerate(states)),
+                waiting=tuple(with_noise(s.waiting, k + len(states)) for k, s in enumerate(states)),
                 kv_ratio=tuple(s.kv_usage_ratio for s in states),
                 gateway=len(c.gateway),
                 draining_outstanding=c.outstanding - len(c.gateway) - serving,
@@ -153,12 +154,12 @@ class View:
         if not self._readings:
             return []
         since_s = self._readings[-1].at_s - window_s + 1e-9
-        found = []
+        readings = []
         for reading in reversed(self._readings):
             if reading.at_s < since_s:
                 break
-            found.append(reading)
-        return found[::-1]
+            readings.append(reading)
+        return readings[::-1]
 
     def arrivals_within(self, window_s: float) -> float | None:
         """Requests/s over the last `window_s`, or over as much of it as has been seen; None before two readings."""
@@ -190,7 +191,7 @@ class ScalingPolicy(Protocol):
     @property
     def looks_back_s(self) -> float: ...
 
-    def wanted(self, view: View) -> int: ...
+    def desired_replicas(self, view: View) -> int: ...
 
 
 # Controllers bind a policy to a cluster.
@@ -230,8 +231,8 @@ class RuleController:
         if now_s >= self._ticks * self._policy.period_s:
             self._ticks += 1
             self._view.advance()
-            wanted = self._policy.wanted(self._view)
-            bounded = min(max(wanted, self._setting.min_replicas), self._setting.max_replicas)
+            desired = self._policy.desired_replicas(self._view)
+            bounded = min(max(desired, self._setting.min_replicas), self._setting.max_replicas)
             if bounded != self._cluster.num_current:
                 self._cluster.set_replicas(bounded, now_s)
         self.next_s = min(self._scrapes * self._scrape_s, self._ticks * self._policy.period_s)

@@ -52,7 +52,8 @@ class OperatorKnowledge:
         history: requests/s per 30 s before second 0, as far back as the load's file goes.
         day_offset_s: time of day of second 0.
         policy: of HARMONY, but for its workload and what is tuned.
-        told_times, told_off_by: how many times the load test's figure HARMONY is told, and how far that may be off.
+        declared_times, declared_off_by: how many times the load test's figure HARMONY is told, and how far that may be
+            off.
     """
 
     benchmark_rps: float
@@ -60,8 +61,8 @@ class OperatorKnowledge:
     history: NDArray[np.float64]
     day_offset_s: float = 0.0
     policy: Policy = REPLAY_POLICY
-    told_times: float = 1.0
-    told_off_by: float | None = None
+    declared_times: float = 1.0
+    declared_off_by: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,31 +153,33 @@ POLICY_NAMES = ("harmony", *(v for v in HARMONY_VARIANTS if v != "harmony"), *_K
 DEFAULT_POLICIES = ("harmony", *_KINDS)
 
 
-def candidates(policy: str, setting: Setting, known: OperatorKnowledge) -> list[PolicyChoice]:
+def candidates(policy: str, setting: Setting, knowledge: OperatorKnowledge) -> list[PolicyChoice]:
     """What tuning may try."""
     if policy in HARMONY_VARIANTS:
         return [PolicyChoice(policy, (("bearable_ratio", ratio), ("epsilon", epsilon))) for epsilon, ratio in RISKS]
-    return [PolicyChoice(policy, tuple(sorted(p.items()))) for p in _KINDS[policy].grid(setting, known)]
+    return [PolicyChoice(policy, tuple(sorted(p.items()))) for p in _KINDS[policy].grid(setting, knowledge)]
 
 
-def default_of(policy: str, offered: list[PolicyChoice], known: OperatorKnowledge) -> PolicyChoice:
+def default_of(policy: str, offered: list[PolicyChoice], knowledge: OperatorKnowledge) -> PolicyChoice:
     """What is taken untuned: of HARMONY the risk that was asked for, of a public policy the middle candidate."""
     if policy in HARMONY_VARIANTS:
         return PolicyChoice(
-            policy, (("bearable_ratio", known.policy.bearable_ratio), ("epsilon", known.policy.epsilon))
+            policy, (("bearable_ratio", knowledge.policy.bearable_ratio), ("epsilon", knowledge.policy.epsilon))
         )
     return offered[len(offered) // 2]
 
 
-def controller_of(choice: PolicyChoice, known: OperatorKnowledge) -> NewController:
+def controller_of(choice: PolicyChoice, knowledge: OperatorKnowledge) -> NewController:
     """How to bind the policy to a cluster."""
     if choice.policy in HARMONY_VARIANTS:
         variant = HARMONY_VARIANTS[choice.policy]
-        told_rps = known.told_times * known.benchmark_rps
-        return harmony_controller(variant, told_rps, dict(choice.params), known.policy, known.told_off_by)
+        declared_rps = knowledge.declared_times * knowledge.benchmark_rps
+        return harmony_controller(
+            variant, declared_rps, dict(choice.params), knowledge.policy, knowledge.declared_off_by
+        )
     kind, params = _KINDS[choice.policy], dict(choice.params)
 
     def new(setting: Setting, cluster: Cluster, seed: int) -> Controller:
-        return RuleController(setting, cluster, kind.make(setting, known, params), seed)
+        return RuleController(setting, cluster, kind.make(setting, knowledge, params), seed)
 
     return new

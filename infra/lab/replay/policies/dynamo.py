@@ -60,7 +60,7 @@ class DynamoClassic:
         self.looks_back_s = interval_s
         self._book, self._margin = book, margin
 
-    def wanted(self, view: View) -> int:
+    def desired_replicas(self, view: View) -> int:
         rate, lengths = view.arrivals_within(self.period_s), view.lengths_within(self.period_s)
         if rate is None or lengths is None or not view.ready:
             return view.current
@@ -75,10 +75,10 @@ class DynamoClassic:
             prefill_cost = (sum(ttfts) / len(ttfts)) / book.ttft_s(0.0, prompt, running)
         if tpots:
             decode_cost = (sum(tpots) / len(tpots)) / book.tpot_s(running, prompt, output, per_replica)
-        wanted_rps = rate * self._margin
-        for_prefill = wanted_rps * min(1.0, prefill_cost) / book.engine_rps(prompt, output)
+        demand_rps = rate * self._margin
+        for_prefill = demand_rps * min(1.0, prefill_cost) / book.engine_rps(prompt, output)
         limit_s = max(1.05 * book.profile.base_s, book.objective.tpot_s / max(decode_cost, 1e-3))
-        for_decode = wanted_rps / book.engine_rps(prompt, output, limit_s)
+        for_decode = demand_rps / book.engine_rps(prompt, output, limit_s)
         return max(1, math.ceil(max(for_prefill, for_decode) - 1e-9))
 
 
@@ -95,7 +95,7 @@ class DynamoDualLoop:
         self._floor = 1
         self._next_floor_s = 0.0
 
-    def wanted(self, view: View) -> int:
+    def desired_replicas(self, view: View) -> int:
         lengths = view.lengths_within(self._interval_s)
         rate = view.arrivals_within(self._interval_s)
         if lengths is None or rate is None or view.newest is None:

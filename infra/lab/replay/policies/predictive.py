@@ -73,7 +73,7 @@ class SeasonalNaive:
         self._rates = _Rates(history, season_s)
         self._stabilizer = Stabilizer(Behaviour())
 
-    def wanted(self, view: View) -> int:
+    def desired_replicas(self, view: View) -> int:
         self._rates.update(view)
         recent = self._rates.last(2 * BIN_S)
         if not len(recent):
@@ -100,14 +100,14 @@ class Scheduled:
         self._stabilizer = Stabilizer(Behaviour())
         self._offset_s = past_starts_at_s
 
-    def wanted(self, view: View) -> int:
+    def desired_replicas(self, view: View) -> int:
         rate = view.arrivals_within(60.0)
         if rate is None:
             return view.current
         hour = int((view.now_s + self._offset_s + self.buffer_s) // HOUR_S) % 24
         planned = self._hours.get(hour, 0.0)
-        wanted = math.ceil(max(rate, planned) / self._target_rps - 1e-9)
-        return self._stabilizer.apply(view.now_s, view.current, max(1, wanted))
+        desired = math.ceil(max(rate, planned) / self._target_rps - 1e-9)
+        return self._stabilizer.apply(view.now_s, view.current, max(1, desired))
 
 
 class OptScalerLike:
@@ -122,7 +122,7 @@ class OptScalerLike:
         self._rates = _Rates(np.empty(0), 2 * HOUR_S)
         self._stabilizer = Stabilizer(Behaviour())
 
-    def wanted(self, view: View) -> int:
+    def desired_replicas(self, view: View) -> int:
         self._rates.update(view)
         bins = self._rates.last(HOUR_S)
         if len(bins) < 4:
@@ -133,8 +133,8 @@ class OptScalerLike:
             smooth = np.convolve(bins, np.full(4, 0.25), mode="valid")
             changes = smooth[self._ahead :] - smooth[: -self._ahead]
             spread = max(spread, float(np.sqrt(np.mean(changes**2)))) if len(changes) else spread
-        wanted = math.ceil((level + self._z * spread) / self._safe_rps - 1e-9)
-        return self._stabilizer.apply(view.now_s, view.current, max(1, wanted))
+        desired = math.ceil((level + self._z * spread) / self._safe_rps - 1e-9)
+        return self._stabilizer.apply(view.now_s, view.current, max(1, desired))
 
 
 # A constant count.
@@ -148,5 +148,5 @@ class StaticPeak:
     period_s: float = 3_600.0
     looks_back_s: float = 0.0
 
-    def wanted(self, view: View) -> int:  # noqa: ARG002
+    def desired_replicas(self, view: View) -> int:  # noqa: ARG002
         return self.replicas

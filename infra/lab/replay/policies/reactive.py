@@ -60,29 +60,29 @@ class Stabilizer:
             self._recommended.popleft()
         lowest_up = min(n for t, n in self._recommended if t >= now_s - b.up_window_s)
         highest_down = max(n for t, n in self._recommended if t > now_s - b.down_window_s or t == now_s)
-        wanted = current
+        desired = current
         if lowest_up > current:
-            wanted = lowest_up
+            desired = lowest_up
         elif highest_down < current:
-            wanted = highest_down
-        limited = self._limited(now_s, current, wanted)
+            desired = highest_down
+        limited = self._limited(now_s, current, desired)
         if limited != current:
             self._changes.append((now_s, limited - current))
         return limited
 
-    def _limited(self, now_s: float, current: int, wanted: int) -> int:
+    def _limited(self, now_s: float, current: int, desired: int) -> int:
         b = self._b
         longest_s = max(b.up_period_s, b.down_period_s)
         while self._changes and self._changes[0][0] <= now_s - longest_s:
             self._changes.popleft()
-        if wanted > current:
+        if desired > current:
             added = sum(n for t, n in self._changes if n > 0 and t > now_s - b.up_period_s)
             start = current - added
-            return min(wanted, max(current, start + b.up_replicas, math.ceil(start * (1 + b.up_ratio))))
-        if wanted < current:
+            return min(desired, max(current, start + b.up_replicas, math.ceil(start * (1 + b.up_ratio))))
+        if desired < current:
             removed = -sum(n for t, n in self._changes if n < 0 and t > now_s - b.down_period_s)
             start = current + removed
-            return max(wanted, min(current, start - max(b.down_replicas, math.floor(start * b.down_ratio))))
+            return max(desired, min(current, start - max(b.down_replicas, math.floor(start * b.down_ratio))))
         return current
 
 
@@ -108,14 +108,14 @@ class Hpa:
         self._target, self._kv_target = target, kv_target
         self._stabilizer = Stabilizer(behaviour or Behaviour())
 
-    def wanted(self, view: View) -> int:
+    def desired_replicas(self, view: View) -> int:
         reading = view.newest
         if reading is None or view.ready == 0 or not reading.running:
             return view.current
-        wanted = ratio_rule(view.ready, view.current, (reading.num_running + reading.num_waiting) / self._target)
+        desired = ratio_rule(view.ready, view.current, (reading.num_running + reading.num_waiting) / self._target)
         if self._kv_target is not None:
-            wanted = max(wanted, ratio_rule(view.ready, view.current, sum(reading.kv_ratio) / self._kv_target))
-        return self._stabilizer.apply(view.now_s, view.current, wanted)
+            desired = max(desired, ratio_rule(view.ready, view.current, sum(reading.kv_ratio) / self._kv_target))
+        return self._stabilizer.apply(view.now_s, view.current, desired)
 
 
 def ratio_rule(ready: int, current: int, needed: float) -> int:
@@ -162,7 +162,7 @@ class KedaQueue:
         self._kv_target, self._queue_target = kv_target, queue_target
         self._stabilizer = Stabilizer(behaviour or Behaviour())
 
-    def wanted(self, view: View) -> int:
+    def desired_replicas(self, view: View) -> int:
         reading = view.newest
         if reading is None:
             return view.current
@@ -206,7 +206,7 @@ class Kpa:
         self._panic_most = 0
         self._recent: list[tuple[float, int]] = []
 
-    def wanted(self, view: View) -> int:
+    def desired_replicas(self, view: View) -> int:
         readings = view.within(STABLE_S)
         if not readings:
             return view.current
@@ -220,19 +220,19 @@ class Kpa:
             self._panic_since_s = view.now_s
         elif self._panic_since_s is not None and view.now_s > self._panic_since_s + STABLE_S:
             self._panic_since_s, self._panic_most = None, 0
-        wanted = stable
+        desired = stable
         if self._panic_since_s is not None:
             self._panic_most = max(self._panic_most, stable, panic_bounded)
-            wanted = self._panic_most
-        return self._delayed(view.now_s, wanted)
+            desired = self._panic_most
+        return self._delayed(view.now_s, desired)
 
     def _count(self, concurrency: list[int]) -> int:
         return math.ceil(sum(concurrency) / len(concurrency) / self._target - 1e-9)
 
-    def _delayed(self, now_s: float, wanted: int) -> int:
+    def _delayed(self, now_s: float, desired: int) -> int:
         if self._down_delay_s <= 0:
-            return wanted
-        self._recent = [(t, n) for t, n in self._recent if t > now_s - self._down_delay_s] + [(now_s, wanted)]
+            return desired
+        self._recent = [(t, n) for t, n in self._recent if t > now_s - self._down_delay_s] + [(now_s, desired)]
         return max(n for _, n in self._recent)
 
 
@@ -263,7 +263,7 @@ class LlmdSlo:
         self._recent: deque[float] = deque(maxlen=3)
         self._stabilizer = Stabilizer(LLMD_BEHAVIOUR)
 
-    def wanted(self, view: View) -> int:
+    def desired_replicas(self, view: View) -> int:
         readings = view.within(60.0)
         ttfts = [x for r in readings for x in r.ttfts_s]
         tpots = [x for r in readings for x in r.tpots_s]
@@ -277,10 +277,10 @@ class LlmdSlo:
         s, n = sum(self._recent) / len(self._recent), view.current
         if n == 0:
             return 1
-        wanted = n
+        desired = n
         if s > self._up:
             k = view.ready / n if 0 < view.ready < n else 1.0
-            wanted = n + max(0, math.ceil(n * (s * k / self._up - 1) - 1e-9))
+            desired = n + max(0, math.ceil(n * (s * k / self._up - 1) - 1e-9))
         elif s < self._down:
-            wanted = max(1, n - math.floor(n * (1 - s / self._down)))
-        return self._stabilizer.apply(view.now_s, n, wanted)
+            desired = max(1, n - math.floor(n * (1 - s / self._down)))
+        return self._stabilizer.apply(view.now_s, n, desired)

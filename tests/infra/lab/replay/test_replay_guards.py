@@ -68,7 +68,7 @@ def test_the_command_replays_with_the_guards_that_are_asked_for(
     found = []
 
     def ask(cell: Cell, *_: object, **__: object) -> None:
-        found.append(cell.known.policy)
+        found.append(cell.knowledge.policy)
         raise _Asked
 
     monkeypatch.chdir(tmp_path)

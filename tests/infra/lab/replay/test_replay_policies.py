@@ -88,36 +88,36 @@ def test_going_up_is_limited_per_period() -> None:
 
 
 def test_hpa_scales_on_all_requests_in_the_system() -> None:
-    assert Hpa(10.0).wanted(FakeView(readings=[reading(running=50, waiting=5)])) == 6
-    assert Hpa(10.0).wanted(FakeView(ready=0, readings=[reading()])) == 4
+    assert Hpa(10.0).desired_replicas(FakeView(readings=[reading(running=50, waiting=5)])) == 6
+    assert Hpa(10.0).desired_replicas(FakeView(ready=0, readings=[reading()])) == 4
 
 
 def test_keda_takes_the_larger_of_its_triggers() -> None:
-    by_queue = KedaQueue(0.5, 5.0).wanted(FakeView(readings=[reading(waiting=31, kv=0.1)]))
-    by_cache = KedaQueue(0.1, 5.0).wanted(FakeView(readings=[reading(waiting=0, kv=0.8)]))
+    by_queue = KedaQueue(0.5, 5.0).desired_replicas(FakeView(readings=[reading(waiting=31, kv=0.1)]))
+    by_cache = KedaQueue(0.1, 5.0).desired_replicas(FakeView(readings=[reading(waiting=0, kv=0.8)]))
     assert (by_queue, by_cache) == (7, 8)
 
 
 def test_kpa_panics_at_twice_its_capacity_and_then_does_not_go_down() -> None:
     policy = Kpa(10.0)
     calm = [reading(at_s=float(t), running=40) for t in range(0, 60, 2)]
-    assert policy.wanted(FakeView(now_s=58.0, readings=calm)) == 4
+    assert policy.desired_replicas(FakeView(now_s=58.0, readings=calm)) == 4
     burst = [*calm, *(reading(at_s=float(t), running=100) for t in (60, 62, 64))]
-    assert policy.wanted(FakeView(now_s=64.0, readings=burst)) == 10
+    assert policy.desired_replicas(FakeView(now_s=64.0, readings=burst)) == 10
     later = [reading(at_s=float(t), running=1) for t in range(66, 100, 2)]
-    assert policy.wanted(FakeView(now_s=98.0, ready=10, current=10, readings=later)) == 10
+    assert policy.desired_replicas(FakeView(now_s=98.0, ready=10, current=10, readings=later)) == 10
     after = [reading(at_s=float(t), running=1) for t in range(100, 160, 2)]
-    assert policy.wanted(FakeView(now_s=158.0, ready=10, current=10, readings=after)) == 5
+    assert policy.desired_replicas(FakeView(now_s=158.0, ready=10, current=10, readings=after)) == 5
 
 
 def test_the_slo_rule_credits_replicas_on_their_way() -> None:
     slow = [reading(at_s=0.0, ttfts_s=(1.65,) * 10)]  # 0.825 of the objective, 1.5 times the upper threshold
     full = LlmdSlo(OBJECTIVE)
-    waited = [full.wanted(FakeView(now_s=15.0 * k, readings=slow)) for k in range(3)]
+    waited = [full.desired_replicas(FakeView(now_s=15.0 * k, readings=slow)) for k in range(3)]
     assert waited[-1] == 6
     credited = LlmdSlo(OBJECTIVE)
     for k in range(3):
-        last = credited.wanted(FakeView(now_s=15.0 * k, ready=4, current=6, readings=slow))
+        last = credited.desired_replicas(FakeView(now_s=15.0 * k, ready=4, current=6, readings=slow))
     assert last == 6
 
 
@@ -127,7 +127,7 @@ def test_a_season_ago_says_what_comes() -> None:
     policy = SeasonalNaive(2.0, history, lead_s=60.0, season_s=season_s)
     view = FakeView(readings=[reading(at_s=BIN_S, arrived_total=30)], now_s=BIN_S)
     # The next bins repeat the low half of the season.
-    assert policy.wanted(view) == 4  # type: ignore[arg-type]
+    assert policy.desired_replicas(view) == 4  # type: ignore[arg-type]
     assert policy._rates.season_ago(season_s, 0.0, 120.0) == 1.0
     assert policy._rates.season_ago(season_s, 18 * BIN_S, 22 * BIN_S) == 9.0
 
@@ -141,7 +141,7 @@ def test_the_chance_constraint_adds_more_for_less_risk() -> None:
             total += 300 if (k // 8) % 2 else 150
             now = [reading(at_s=k * BIN_S, arrived_total=total)]
             view = FakeView(now_s=k * BIN_S, current=wanted, readings=now)
-            wanted = policy.wanted(view)  # type: ignore[arg-type]
+            wanted = policy.desired_replicas(view)  # type: ignore[arg-type]
         counts.append(wanted)
     assert counts == sorted(counts)
     assert counts[0] < counts[-1]

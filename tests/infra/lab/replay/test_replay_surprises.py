@@ -67,7 +67,7 @@ def test_who_keeps_the_objective_has_held_more_at_all_times_before() -> None:
     assert told is not None
     ready, unready = found.ready, found.unready
     assert ready.run.attainment >= s.share > unready.run.attainment
-    assert ready.held_ready > 0.0 == unready.held_ready
+    assert ready.reserve_ratio > 0.0 == unready.reserve_ratio
     assert ready.run.gpu_hours > told.run.gpu_hours
     least = min(ready_at(ready.run, at_s) for at_s in range(80, 300))
     assert least > min(ready_at(unready.run, at_s) for at_s in range(80, 300))
