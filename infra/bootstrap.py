@@ -39,10 +39,10 @@ def fingerprint() -> str:
     return digest.hexdigest()
 
 
-def is_ready(wanted: str) -> bool:
+def is_ready(digest: str) -> bool:
     """True when `.venv` was completed for this lock and its interpreter still runs from this path."""
     try:
-        return STAMP.read_text() == f"{wanted} {VENV}\n" and os.access(VENV / "bin" / "python", os.X_OK)
+        return STAMP.read_text() == f"{digest} {VENV}\n" and os.access(VENV / "bin" / "python", os.X_OK)
     except OSError:
         return False
 
@@ -53,8 +53,8 @@ def uv_version(binary: Path) -> tuple[int, ...] | None:
         done = subprocess.run([str(binary), "--version"], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    found = re.match(r"uv (\d+(?:\.\d+)*)", done.stdout)
-    return tuple(map(int, found.group(1).split("."))) if found else None
+    match = re.match(r"uv (\d+(?:\.\d+)*)", done.stdout)
+    return tuple(map(int, match.group(1).split("."))) if match else None
 
 
 def usable_uv(candidates: Iterator[Path]) -> Path | None:
@@ -66,7 +66,7 @@ def usable_uv(candidates: Iterator[Path]) -> Path | None:
     return None
 
 
-def known_uvs() -> Iterator[Path]:
+def uv_candidates() -> Iterator[Path]:
     """Where a uv may be: on PATH, then what an earlier start fetched."""
     on_path = shutil.which("uv")
     if on_path:
@@ -152,17 +152,17 @@ def main() -> None:
     """Make `.venv` ready."""
     if sys.version_info < OLDEST_PYTHON:
         raise SystemExit(f"harmony: Python 3.11 or newer is needed; {sys.executable} is older.")
-    wanted = fingerprint()
-    if is_ready(wanted):
+    digest = fingerprint()
+    if is_ready(digest):
         return
     UV_HOME.mkdir(exist_ok=True)
     with (UV_HOME / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if is_ready(wanted):
+        if is_ready(digest):
             return
-        uv = usable_uv(known_uvs()) or fetch_uv()
+        uv = usable_uv(uv_candidates()) or fetch_uv()
         sync(uv)
-        STAMP.write_text(f"{wanted} {VENV}\n")
+        STAMP.write_text(f"{digest} {VENV}\n")
 
 
 if __name__ == "__main__":

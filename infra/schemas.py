@@ -88,21 +88,21 @@ def table_of(struct: type[msgspec.Struct]) -> str:
     properties = msgspec.json.schema(struct)["$defs"][struct.__name__]["properties"]
     for name, note in field_notes(struct).items():
         value = properties[name]
-        words = ", ".join(f"`{word}`" for word in value.get("enum", ()))
-        choice = f" One of {words}." if words else ""
-        lines.append(f"| `{name}` | {_type_words(value)} | {note['unit']} | {note['text']}{choice} |")
+        choices = ", ".join(f"`{word}`" for word in value.get("enum", ()))
+        choice = f" One of {choices}." if choices else ""
+        lines.append(f"| `{name}` | {_type_text(value)} | {note['unit']} | {note['text']}{choice} |")
     return "\n".join(lines)
 
 
-def _type_words(value: dict[str, Any]) -> str:
+def _type_text(value: dict[str, Any]) -> str:
     if "anyOf" in value:
-        return " or ".join(_type_words(option) for option in value["anyOf"])
+        return " or ".join(_type_text(option) for option in value["anyOf"])
     if "$ref" in value:
         return f"[{value['$ref'].rsplit('/', 1)[-1]}](#{value['$ref'].rsplit('/', 1)[-1].lower()})"
     if value["type"] == "array":
-        return f"list of {_type_words(value['items'])}"
+        return f"list of {_type_text(value['items'])}"
     if value["type"] == "object":
-        return f"map to {_type_words(value['additionalProperties'])}"
+        return f"map to {_type_text(value['additionalProperties'])}"
     return str(value["type"])
 
 
@@ -111,17 +111,17 @@ def topic_table(topics: Topics) -> str:
     lines = ["| topic | key | partitions | kept | holds |", "|---|---|---|---|---|"]
     for spec in topics.specs():
         key, holds = _TOPIC_NOTES[spec.name.removeprefix(topics.prefix)]
-        lines.append(f"| `{spec.name}` | {key} | {spec.partitions} | {_kept(spec)} | {holds} |")
+        lines.append(f"| `{spec.name}` | {key} | {spec.partitions} | {_retention_text(spec)} | {holds} |")
     return "\n".join(lines)
 
 
-def _kept(spec: TopicSpec) -> str:
-    kept_ms = int(spec.config["retention.ms"])
-    if kept_ms < 0:
+def _retention_text(spec: TopicSpec) -> str:
+    retention_ms = int(spec.config["retention.ms"])
+    if retention_ms < 0:
         return f"{int(spec.config['retention.bytes']) >> 20} MiB per partition"
-    days = kept_ms // DAY_MS
-    words = f"{days} day{'s' if days != 1 else ''}"
-    return f"{words}, compacted" if "compact" in spec.config["cleanup.policy"] else words
+    days = retention_ms // DAY_MS
+    text = f"{days} day{'s' if days != 1 else ''}"
+    return f"{text}, compacted" if "compact" in spec.config["cleanup.policy"] else text
 
 
 _RULES = {
@@ -159,9 +159,9 @@ def readme_with_tables(text: str) -> str:
     tables |= {"topics": topic_table(Topics()), "indicators": indicator_table()}
     head, *parts = text.split("<!-- table: ")
     for part in parts:
-        name, found, rest = part.partition(" -->")
+        name, separator, rest = part.partition(" -->")
         _, ended, after = rest.partition("<!-- end -->")
-        if not found or not ended or name not in tables:
+        if not separator or not ended or name not in tables:
             raise ValueError(f"docs/formats/README.md: bad marker `<!-- table: {name[:40]}`")
         head += f"<!-- table: {name} -->\n{tables[name]}\n<!-- end -->{after}"
     return head

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from infra.bootstrap import ROOT, fetch_uv, known_uvs, say, system_certificates, usable_uv
+from infra.bootstrap import ROOT, fetch_uv, say, system_certificates, usable_uv, uv_candidates
 from infra.kafka.jars import PinnedJar, read_pins
 
 BILL = ROOT / "dist" / "harmony.cdx.json"
@@ -24,7 +24,7 @@ _EXPORT = ("export", "--frozen", "--all-extras", "--no-default-groups", "--quiet
 
 def uv(*arguments: str) -> int:
     """Run uv in the repository; returns its exit code."""
-    binary = usable_uv(known_uvs()) or fetch_uv()
+    binary = usable_uv(uv_candidates()) or fetch_uv()
     environment = dict(os.environ)
     if trusted := system_certificates():
         for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"):

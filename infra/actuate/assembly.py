@@ -289,9 +289,9 @@ async def run_kubernetes(
             2,
         )
     async with KubernetesApi(access, dry_run=not acting) as api:
-        if acting and (found := await rivals(api, targets.values())):
+        if acting and (hpas := await rivals(api, targets.values())):
             raise HarmonyError(
-                f"An HPA scales the same target: {', '.join(found)}. Two controllers would undo each other: delete it "
+                f"An HPA scales the same target: {', '.join(hpas)}. Two controllers would undo each other: delete it "
                 "(or KEDA's ScaledObject behind it), or let it follow us with `harmony actuate keda`."
             )
         actuator = Kubernetes(api, loads=loads)

@@ -225,19 +225,19 @@ def plugin(
     from infra.settings.limits import PluginLimits
     from infra.settings.plugins import find
 
-    found = find("actuator", actuator)
+    entry = find("actuator", actuator)
     chosen = told.acting(actuator)
     section = chosen.settings.advanced.plugins
     limits = PluginLimits(timeout_s, section.failures, section.pause_calls)
-    _run(_act(told, chosen, lambda: PluginActuator(found, section.options.get("actuator", {}), limits)))
+    _run(_act(told, chosen, lambda: PluginActuator(entry, section.options.get("actuator", {}), limits)))
 
 
-async def _act(told: ActingOptions, chosen: Chosen, make: Callable[[], Webhook | PluginActuator]) -> None:
+async def _act(args: ActingOptions, chosen: Chosen, make: Callable[[], Webhook | PluginActuator]) -> None:
     from infra.actuate.assembly import act
 
     actuator = make()
     try:
-        await act(chosen, actuator, as_json=told.as_json)
+        await act(chosen, actuator, as_json=args.as_json)
     finally:
         await actuator.close()
 

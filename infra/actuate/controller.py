@@ -245,7 +245,7 @@ class CommandController:
         target: Target,
         status: Status,
         before: int | None,
-        wanted: int,
+        desired: int,
         after: int | None,
         detail: str,
     ) -> Event:
@@ -253,7 +253,7 @@ class CommandController:
         until = pin.until_ts_ms if pin else None
         why = f"pin by {pin.by or 'the operator'}" + (f": {pin.reason}" if pin.reason else "") if pin else PIN
         return Event(
-            self.clock(), self._actuator.name, workload, target, status, "pinned", None, before, wanted, after, until,
+            self.clock(), self._actuator.name, workload, target, status, "pinned", None, before, desired, after, until,
             None, why, detail,
         )  # fmt: skip
 

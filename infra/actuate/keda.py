@@ -71,25 +71,25 @@ class Lookup:
     def __init__(self, answer: Callable[[str], int | None], targets: Callable[[], Mapping[str, Target]]) -> None:
         self._answer, self._targets = answer, targets
 
-    def workload(self, wanted: str | None, namespace: str, name: str) -> str:
+    def workload(self, workload: str | None, namespace: str, name: str) -> str:
         """The workload named, else the one whose target has this namespace and name.
 
         Raises:
             NoAnswer: none, or several.
         """
         targets = self._targets()
-        if wanted:
-            if wanted not in targets:
-                raise NoAnswer(f"no command of workload {wanted} has been seen, and none is declared", unknown=True)
-            return wanted
-        found = [w for w, t in targets.items() if (t.namespace, t.name) == (namespace, name)]
-        if len(found) != 1:
+        if workload:
+            if workload not in targets:
+                raise NoAnswer(f"no command of workload {workload} has been seen, and none is declared", unknown=True)
+            return workload
+        matches = [w for w, t in targets.items() if (t.namespace, t.name) == (namespace, name)]
+        if len(matches) != 1:
             raise NoAnswer(
-                f"{len(found)} workloads have the target {namespace}/{name}: name one in the trigger's metadata "
+                f"{len(matches)} workloads have the target {namespace}/{name}: name one in the trigger's metadata "
                 "(workload: ...)",
                 unknown=True,
             )
-        return found[0]
+        return matches[0]
 
     def replicas(self, workload: str) -> int:
         """Raises NoAnswer when nothing is in force."""
@@ -193,12 +193,12 @@ class KedaScaler:
     async def _StreamIsActive(self, ref: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
         """Activity at the start and at each change; while no lease is in force nothing is said, least of all "no"."""
         workload = await self._workload(ref, context)
-        said: bool | None = None
+        last_active: bool | None = None
         while not context.cancelled():
             with suppress(NoAnswer):
                 active = self._lookup.replicas(workload) > 0
-                if active != said:
-                    said = active
+                if active != last_active:
+                    last_active = active
                     yield self._messages["IsActiveResponse"](result=active)
             await asyncio.sleep(_STREAM_EVERY_S)
 

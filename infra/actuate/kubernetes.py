@@ -40,7 +40,7 @@ class Kubernetes:
 
     def __init__(self, api: KubernetesApi, *, loads: PodLoads | None = None) -> None:
         self._api, self._loads = api, loads
-        self._seen: dict[str, Scale] = {}
+        self._scales: dict[str, Scale] = {}
 
     async def observe(
         self,
@@ -50,25 +50,25 @@ class Kubernetes:
         in_force: int | None,  # noqa: ARG002
     ) -> int:
         scale = await self._api.scale(target)
-        self._seen[workload] = scale
+        self._scales[workload] = scale
         return scale.replicas
 
     async def apply(self, change: ReplicaChange) -> str:
-        seen = self._seen[change.workload]
+        scale = self._scales[change.workload]
         detail = ""
-        if self._loads is not None and change.replicas < seen.replicas and change.target.kind == "Deployment":
-            detail = await self._mark_victims(change, seen)
+        if self._loads is not None and change.replicas < scale.replicas and change.target.kind == "Deployment":
+            detail = await self._mark_victims(change, scale)
         if not change.still_wanted():
             raise NotApplied("no longer wanted", sure=True)
-        await self._api.set_scale(change.target, change.replicas, seen.version)
+        await self._api.set_scale(change.target, change.replicas, scale.version)
         return detail
 
-    async def _mark_victims(self, change: ReplicaChange, seen: Scale) -> str:
+    async def _mark_victims(self, change: ReplicaChange, scale: Scale) -> str:
         """The deletion cost of a pod is its load, so that the idle ones go first. A failure here stops nothing."""
         assert self._loads is not None
         namespace = change.target.namespace
         try:
-            pods = await self._api.pods(namespace, seen.selector)
+            pods = await self._api.pods(namespace, scale.selector)
             loads = await self._loads(change.target, [name for name, _ in pods])
             marked = 0
             for name, annotations in pods:
@@ -85,18 +85,18 @@ class Kubernetes:
 
 async def rivals(api: KubernetesApi, targets: Iterable[Target]) -> list[str]:
     """HPAs that scale one of these targets too, in words; none where they may not be listed."""
-    wanted = {(t.namespace, t.kind, t.name) for t in targets}
-    found = []
-    for namespace in sorted({namespace for namespace, _, _ in wanted}):
+    keys = {(t.namespace, t.kind, t.name) for t in targets}
+    conflicts = []
+    for namespace in sorted({namespace for namespace, _, _ in keys}):
         try:
             scalers = await api.scalers(namespace)
         except NotApplied as error:
             log.warning("rivals_not_listed", namespace=namespace, reason=error.detail)
             continue
-        found += [
-            f"{namespace}/{hpa} on {kind} {name}" for hpa, kind, name in scalers if (namespace, kind, name) in wanted
+        conflicts += [
+            f"{namespace}/{hpa} on {kind} {name}" for hpa, kind, name in scalers if (namespace, kind, name) in keys
         ]
-    return found
+    return conflicts
 
 
 class FactsReader:
@@ -197,9 +197,9 @@ class PrometheusLoads:
                 session.get(self._url, params={"query": query}, allow_redirects=False) as response,
             ):
                 body = orjson.loads(await response.read())
-            found = {r["metric"]["pod"]: float(r["value"][1]) for r in body["data"]["result"]}
+            loads = {r["metric"]["pod"]: float(r["value"][1]) for r in body["data"]["result"]}
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, LookupError, TypeError) as error:
             reason = printable(str(error), 120)
             raise NotApplied(f"Prometheus did not answer the query of loads: {type(error).__name__} {reason}") from None
-        wanted = set(pods)
-        return {pod: load for pod, load in found.items() if pod in wanted and math.isfinite(load) and load >= 0}
+        pod_names = set(pods)
+        return {pod: load for pod, load in loads.items() if pod in pod_names and math.isfinite(load) and load >= 0}

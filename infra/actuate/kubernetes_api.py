@@ -179,8 +179,8 @@ class KubernetesApi:
             raise NotApplied(f"{printable(version, 80)!r} is no API group and version", sure=True)
         listed = (await self._call("GET", f"/apis/{version}")).get("resources") or []
         kinds = {str(r.get("name")): r.get("kind") for r in listed if isinstance(r, dict)}
-        for name, found in kinds.items():
-            if found == kind and "/" not in name:
+        for name, resource_kind in kinds.items():
+            if resource_kind == kind and "/" not in name:
                 if f"{name}/scale" in kinds:
                     return name
                 raise NotApplied(f"{kind} of {version} has no scale subresource", sure=True)
@@ -216,10 +216,10 @@ class KubernetesApi:
 
 def _refusal(what: str, status: int, answer: bytes) -> NotApplied:
     try:
-        said = orjson.loads(answer).get("message", "")
+        message = orjson.loads(answer).get("message", "")
     except (ValueError, AttributeError):
-        said = answer[:120].decode("utf-8", "replace")
-    problem = f"{what}: HTTP {status} {printable(str(said), 160)}".rstrip()
+        message = answer[:120].decode("utf-8", "replace")
+    problem = f"{what}: HTTP {status} {printable(str(message), 160)}".rstrip()
     if status == 409:
         return Overtaken(problem)
     if status in (401, 403):

@@ -60,8 +60,8 @@ def pin(
     until_ms = now_ms + parse_duration_ms(for_)
     # The two ways to pin take the same workloads and counts.
     encode_checked(word("pin", workload, now_ms, replicas=replicas, until_ts_ms=until_ms))
-    held_pin = Pin(replicas, until_ms, _user(), printable(reason, 200))
-    _change(file, config, lambda w: {"pins": {**w.pins, workload: held_pin}})
+    new_pin = Pin(replicas, until_ms, _user(), printable(reason, 200))
+    _change(file, config, lambda w: {"pins": {**w.pins, workload: new_pin}})
     say(f"{printable(workload)}: the actuators of this host hold {replicas} replicas for {for_}.")
 
 

@@ -68,9 +68,9 @@ class LeaseRoutes:
     async def _replicas(self, request: web.Request) -> web.Response:
         if not may_ask(request, self._token):
             return _json(401 if self._token else 403, {"error": "a token is needed"})
-        asked = request.query
+        query = request.query
         try:
-            workload = self._lookup.workload(asked.get("workload"), asked.get("namespace", ""), asked.get("name", ""))
+            workload = self._lookup.workload(query.get("workload"), query.get("namespace", ""), query.get("name", ""))
             return _json(200, {"workload": workload, "replicas": self._lookup.replicas(workload)})
         except NoAnswer as error:
             return _json(404 if error.unknown else 503, {"error": error.detail})
@@ -126,7 +126,7 @@ class LeaseGauges:
 
     def collect(self) -> Iterable[Metric]:
         """All series as of now."""
-        wanted, until, stopped, caught_up = (
+        desired, until, stopped, caught_up = (
             GaugeMetricFamily(name, text, labels=labels) for name, _, labels, text in SERIES[:4]
         )
         name, _, labels, text = SERIES[4]
@@ -138,7 +138,7 @@ class LeaseGauges:
             replicas = self._controller.answer(workload)
             if replicas is None:
                 continue
-            wanted.add_metric([workload, target.namespace, target.kind, target.name], replicas)
+            desired.add_metric([workload, target.namespace, target.kind, target.name], replicas)
             pin = guard.overrides.pin(workload, now_ms)
             end_ms = leases[workload].valid_until_ts_ms if pin is None else pin.until_ts_ms
             until.add_metric([workload], float("inf") if end_ms is None else end_ms / 1000)
@@ -146,4 +146,4 @@ class LeaseGauges:
         caught_up.add_metric([], float(self.caught_up))
         for status in _STATUSES:
             events.add_metric([status], self._events[status])
-        return (wanted, until, stopped, caught_up, events)
+        return (desired, until, stopped, caught_up, events)

@@ -121,20 +121,20 @@ def line_printer(as_json: bool, dry: bool) -> Callable[[Event], None]:
 
     def show(event: Event) -> None:
         sign = _SIGNS[event.status]
-        console.print(f"[{sign}]{event.status:<8}[/{sign}] {escape(in_words(event, dry))}")
+        console.print(f"[{sign}]{event.status:<8}[/{sign}] {escape(event_text(event, dry))}")
 
     return show
 
 
-def in_words(event: Event, dry: bool) -> str:
+def event_text(event: Event, dry: bool) -> str:
     """`prod/chat: 3 → 5 replicas of Deployment prod/chat (chance_constrained, P(miss) 0.004)`."""
     t = event.target
     before = "?" if event.before is None else str(event.before)
-    told = f"{before} → {event.wanted}"
+    change_text = f"{before} → {event.wanted}"
     if event.after is not None:
-        told = f"{'would set ' if dry else ''}{before} → {event.after}"
+        change_text = f"{'would set ' if dry else ''}{before} → {event.after}"
         if event.after != event.wanted:
-            told += f" of the {event.wanted} wanted"
+            change_text += f" of the {event.wanted} wanted"
     why = event.why + ("" if event.p_miss is None else f", P(miss) {event.p_miss:.4g}")
-    text = f"{event.workload}: {told} replicas of {t.kind} {t.namespace}/{t.name} ({why}) [{event.reason}]"
+    text = f"{event.workload}: {change_text} replicas of {t.kind} {t.namespace}/{t.name} ({why}) [{event.reason}]"
     return printable(text + (f" {event.detail}" if event.detail else ""), 400)

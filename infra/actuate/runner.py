@@ -49,8 +49,8 @@ def newest_of(records: Iterable[TailRecord]) -> tuple[dict[str, Command], int]:
         except msgspec.MsgspecError:
             unreadable += 1
             continue
-        known = newest.get(command.workload)
-        if known is None or (command.epoch, command.sequence) >= (known.epoch, known.sequence):
+        previous = newest.get(command.workload)
+        if previous is None or (command.epoch, command.sequence) >= (previous.epoch, previous.sequence):
             newest[command.workload] = command
     return newest, unreadable
 

@@ -28,7 +28,7 @@ def overrides_path(state_dir: Path, path: Path | None = None) -> Path:
     return path or state_dir / "actuate" / "words.json"
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_atomic(path: Path, data: bytes) -> None:
     """Replace the file, durably: a reader sees the old bytes or the new ones, also after a power cut.
 
     Raises:
@@ -92,7 +92,7 @@ class OverridesFile:
                     "switch. Correct it, or remove it and give the words again."
                 ) from error
             overrides = edit(overrides)
-            write_whole(self.path, msgspec.json.encode(overrides, order="deterministic") + b"\n")
+            write_atomic(self.path, msgspec.json.encode(overrides, order="deterministic") + b"\n")
             return overrides
 
     @contextmanager
@@ -156,7 +156,7 @@ class Store:
 
     def save(self, guard: ApplyGuard) -> None:
         """Raises HarmonyError when it cannot be written: do not act then."""
-        write_whole(self.directory / "guard.json", guard.snapshot_bytes())
+        write_atomic(self.directory / "guard.json", guard.snapshot_bytes())
 
     def audit(self, line: Mapping[str, Any]) -> None:
         """Append one line.

@@ -137,11 +137,11 @@ class Webhook:
         pause_s, attempts = FIRST_PAUSE_S, 0
         while True:
             attempts += 1
-            said = await self._post(change, message_id, body)
-            if isinstance(said, int):
-                self._confirmed[change.workload] = said, self._clock()
+            outcome = await self._post(change, message_id, body)
+            if isinstance(outcome, int):
+                self._confirmed[change.workload] = outcome, self._clock()
                 return f"answered after {attempts} attempts" if attempts > 1 else ""
-            problem, wait_s = said
+            problem, wait_s = outcome
             # The full pause is drawn, so that many actuators do not come back together.
             await self._sleep(max(wait_s, self._jitter(0.0, pause_s)))
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
@@ -177,8 +177,8 @@ class Webhook:
             return _count(answer, change.replicas)
         if status in _TRY_AGAIN:
             return f"HTTP {status}", wait_s
-        said = printable(answer[:200].decode("utf-8", "replace"))
-        raise NotApplied(f"HTTP {status} {said}".rstrip(), sure=True, refused=True)
+        body_text = printable(answer[:200].decode("utf-8", "replace"))
+        raise NotApplied(f"HTTP {status} {body_text}".rstrip(), sure=True, refused=True)
 
 
 def _message(change: ReplicaChange, now_ms: int) -> tuple[bytes, str]:
@@ -209,10 +209,10 @@ def _message(change: ReplicaChange, now_ms: int) -> tuple[bytes, str]:
 
 def _count(answer: bytes, ordered: int) -> int:
     try:
-        said = msgspec.json.decode(answer, type=_ReceiverAnswer).replicas
+        replicas = msgspec.json.decode(answer, type=_ReceiverAnswer).replicas
     except UNREADABLE:
         return ordered
-    return ordered if said is None or said < 0 else said
+    return ordered if replicas is None or replicas < 0 else replicas
 
 
 def _seconds(text: str | None) -> float:

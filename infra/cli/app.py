@@ -41,7 +41,7 @@ from infra.operate.init import init
 _OUTPUT_LOST = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
-def end_when_told() -> None:
+def end_on_sigterm() -> None:
     """Let SIGTERM end a command that is the first process of a container, until the command has a handler of its own.
 
     Linux drops signals that such a process has no handler for: a worker told to end while it loads and compiles, for
@@ -138,8 +138,8 @@ app.add_typer(actuate_cli.app, name="actuate")
 app.add_typer(collect_cli.app, name="collect")
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(value: bool) -> None:
+    if value:
         from infra.console.host import own_version
 
         typer.echo(own_version())
@@ -372,7 +372,7 @@ cli_operate.register(app)
 
 def main() -> None:
     """Entry point: runs the command; a `HarmonyError` becomes its sentence on stderr and its exit code."""
-    end_when_told()
+    end_on_sigterm()
     with ended_plainly():
         app()
 

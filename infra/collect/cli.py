@@ -61,25 +61,25 @@ def prometheus(
     from infra.collect.loop import Read, collect, interval_of, reader_of
     from infra.collect.sources.prometheus import PrometheusApi, PrometheusSource
     from infra.collect.sources.scrape import Scraper, parse_labels, parse_target, read_targets
-    from infra.console.web import http_client, shown
+    from infra.console.web import http_client, printable_url
 
     if (server is None) == (not scrape and targets is None):
         raise HarmonyError("Say either --server URL, or exporters with --scrape or --targets.", 2)
-    found = told.settings()
+    settings = told.settings()
     interval_s = interval_of(interval)
     http = http_client(min(10.0, max(interval_s, 1.0)), tuple(header or ()), token_file, ca_file)
-    reader = reader_of(found[0], profile or (), mapping or (), workload)
+    reader = reader_of(settings[0], profile or (), mapping or (), workload)
     read: Read
     if server is not None:
-        read = PrometheusSource(PrometheusApi(server, http, selector), reader.names, shown(server))
+        read = PrometheusSource(PrometheusApi(server, http, selector), reader.names, printable_url(server))
     else:
         labels = parse_labels(label or ())
         fixed = [parse_target(text, labels) for text in scrape or ()]
         if targets is not None:
             read_targets(targets)
-        read = Scraper(lambda: [*fixed, *(read_targets(targets) if targets else ())], reader.wanted, http)
+        read = Scraper(lambda: [*fixed, *(read_targets(targets) if targets else ())], reader.reads, http)
     fleet_source = FLEET_SOURCE if count_replicas else None
-    collect(read, reader, told, interval_s=interval_s, once=once, fleet_source=fleet_source, settings=found)
+    collect(read, reader, told, interval_s=interval_s, once=once, fleet_source=fleet_source, settings=settings)
 
 
 @app.command("remote-write")
@@ -119,15 +119,15 @@ def host(
     from infra.collect.sources.host import PROFILE, Host
 
     read = Host({"workload": workload}, root)
-    found = told.settings()
-    reader = reader_of(found[0], own=(PROFILE,))
+    settings = told.settings()
+    reader = reader_of(settings[0], own=(PROFILE,))
     if once:
         # Shares of CPU time are increases: a first look, so that the one that counts has something to compare with.
         from time import sleep
 
         reader.read(read().points)
         sleep(min(1.0, interval_of(interval)))
-    collect(read, reader, told, interval_s=interval_of(interval), once=once, settings=found)
+    collect(read, reader, told, interval_s=interval_of(interval), once=once, settings=settings)
 
 
 @app.command()
@@ -145,9 +145,9 @@ def nvml(
     from infra.collect.sources.nvml import PROFILE, Nvml
 
     read = Nvml({"workload": workload}, tuple(device or ()))
-    found = told.settings()
-    reader = reader_of(found[0], own=(PROFILE,))
-    collect(read, reader, told, interval_s=interval_of(interval), once=once, settings=found)
+    settings = told.settings()
+    reader = reader_of(settings[0], own=(PROFILE,))
+    collect(read, reader, told, interval_s=interval_of(interval), once=once, settings=settings)
 
 
 @app.command()
@@ -177,10 +177,10 @@ def profiles(
     as_json: JsonOption = False,
 ) -> None:
     """List the exporters that are known, and check mapping files."""
-    from infra.collect.mapping.profiles import listed, shown
+    from infra.collect.mapping.profiles import listed, profile_yaml
 
     if show is not None:
-        typer.echo(shown(show, mapping or ()), nl=False)
+        typer.echo(profile_yaml(show, mapping or ()), nl=False)
         return
     rows, rules = listed(mapping or ())
     if as_json:

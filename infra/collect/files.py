@@ -59,7 +59,7 @@ class DeviceTable:
     """
 
     def __init__(self, lines: Iterable[str], now_ms: int) -> None:
-        self._whole_line = True
+        self._has_newline = True
         self._rows = parse_csv(self._noted(lines), _refuse_csv, skip_spaces=True)
         self._now_ms = now_ms
         _, header = next(self._rows, (0, []))
@@ -72,7 +72,7 @@ class DeviceTable:
 
     def _noted(self, lines: Iterable[str]) -> Iterator[str]:
         for line in lines:
-            self._whole_line = line.endswith("\n")
+            self._has_newline = line.endswith("\n")
             yield line
 
     def __iter__(self) -> Iterator[list[Point]]:
@@ -87,7 +87,7 @@ class DeviceTable:
             if not row:
                 continue
             cells = dict(zip(headers, row, strict=False))
-            torn = len(row) < len(self._columns) and not self._whole_line
+            torn = len(row) < len(self._columns) and not self._has_newline
             if torn or (timed and not cells.get(timed[0], "").strip()):
                 self.num_left_out += 1
                 continue
@@ -112,8 +112,8 @@ def _column(cell: str, prefix: str) -> Column:
 
 
 def _number(cell: str) -> float | None:
-    found = _CELL.match(cell)
-    return float(found.group(1)) if found and not _ABSENT.match(cell) else None
+    match = _CELL.match(cell)
+    return float(match.group(1)) if match and not _ABSENT.match(cell) else None
 
 
 def _time_ms(text: str, line: int) -> int:
@@ -151,11 +151,11 @@ def collect_files(
     if form not in FILE_FORMATS:
         raise HarmonyError(f"--format {form!r} is none of {', '.join(FILE_FORMATS)}.", 2)
     given = parse_labels(labels)
-    found = common.settings()
-    reader = reader_of(found[0], profiles, mappings, workload)
+    settings = common.settings()
+    reader = reader_of(settings[0], profiles, mappings, workload)
     looked = Round([])
-    with publisher_of(common, *found) as publisher:
-        collector = Collector(lambda: looked, reader, found[0].topics, publisher, say=say)
+    with publisher_of(common, *settings) as publisher:
+        collector = Collector(lambda: looked, reader, settings[0].topics, publisher, say=say)
         for path in paths:
             for points in read_file(path, form, given, reader):
                 looked = Round(points)
@@ -179,7 +179,7 @@ def read_file(path: Path, form: str, labels: dict[str, str], reader: Reader) -> 
             form = _form_of(first) if form == "auto" else form
             rest = chain([first], lines)
             if form == "exposition":
-                yield read_exposition("".join(rest), reader.wanted, now_ms, target)
+                yield read_exposition("".join(rest), reader.reads, now_ms, target)
             else:
                 rows = _table(rest, now_ms) if form == "csv" else _documents(rest, form, now_ms)
                 for points in _portions(rows, 1 if path == PIPE else _ROWS_PER_ROUND):

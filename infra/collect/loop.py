@@ -71,7 +71,7 @@ class Collector:
         self._read, self._reader, self._topics, self._publisher = read, reader, topics, publisher
         self._fleet_source = fleet_source
         self._say = say
-        self._said: set[str] = set()
+        self._message_keys: set[str] = set()
         self.collected = Collected()
 
     def step(self) -> None:
@@ -88,7 +88,7 @@ class Collector:
         done = self.collected
         done.rounds += 1
         done.failures = looked.failures
-        self._tell(looked, {reading.workload for reading in readings})
+        self._report(looked, {reading.workload for reading in readings})
         try:
             self._publisher.publish(records)
         except HarmonyError:
@@ -105,7 +105,7 @@ class Collector:
         while not stop.is_set():
             try:
                 self.step()
-                self._said.discard("unpublished")
+                self._message_keys.discard("unpublished")
             except HarmonyError as error:
                 self._once("unpublished", f"{error.message} Telemetry is lost until it does; trying on.")
             due_s += interval_s
@@ -132,11 +132,11 @@ class Collector:
             "refused": [{"field": name, "reason": code, "values": n} for (name, code), n in tally.refused.items()],
         }
 
-    def _tell(self, looked: Round, workloads: set[str]) -> None:
+    def _report(self, looked: Round, workloads: set[str]) -> None:
         for where, reason in looked.failures.items():
             self._once(f"failure {where}", f"{where} cannot be read: {reason}")
-        for key in [k for k in self._said if k.startswith("failure ") and k[8:] not in looked.failures]:
-            self._said.discard(key)
+        for key in [k for k in self._message_keys if k.startswith("failure ") and k[8:] not in looked.failures]:
+            self._message_keys.discard(key)
             self._say(f"{key[8:]} can be read again.")
         new = sorted(workloads - self.collected.workloads)
         if new:
@@ -145,12 +145,14 @@ class Collector:
         for profile, reason in self._reader.tally.unplaced:
             self._once(f"unplaced {profile} {reason}", f"Some series of profile {profile} are left out: {reason}.")
         if self.collected.rounds == 1 and not workloads and not looked.failures:
-            known = "none that a profile knows" if not self._reader.tally.points else "none that belongs to a workload"
-            self._say(f"Nothing to publish yet: {len(looked.points)} samples were read, {known}.")
+            problem = (
+                "none that a profile knows" if not self._reader.tally.points else "none that belongs to a workload"
+            )
+            self._say(f"Nothing to publish yet: {len(looked.points)} samples were read, {problem}.")
 
     def _once(self, key: str, text: str) -> None:
-        if key not in self._said:
-            self._said.add(key)
+        if key not in self._message_keys:
+            self._message_keys.add(key)
             self._say(text)
 
 

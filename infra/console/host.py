@@ -96,8 +96,8 @@ def is_free(port: int) -> bool:
     return True
 
 
-def free_port(taken: Container[int] = ()) -> int:
-    """A free port that is not among `taken`.
+def free_port(used_ports: Container[int] = ()) -> int:
+    """A free port that is not among `used_ports`.
 
     Raises:
         OSError: none found in a thousand draws.
@@ -105,7 +105,7 @@ def free_port(taken: Container[int] = ()) -> int:
     draw = random.SystemRandom()
     for _ in range(1000):
         port = draw.randint(FIRST_PORT, LAST_PORT)
-        if port not in taken and is_free(port):
+        if port not in used_ports and is_free(port):
             return port
     raise OSError(f"no free port between {FIRST_PORT} and {LAST_PORT}")
 
@@ -125,10 +125,10 @@ def ensure_open_files() -> None:
         HarmonyError: it lets it have too few (exit code 2).
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = ENOUGH if hard == resource.RLIM_INFINITY else min(ENOUGH, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        soft = wanted
+    target = ENOUGH if hard == resource.RLIM_INFINITY else min(ENOUGH, hard)
+    if soft != resource.RLIM_INFINITY and soft < target:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+        soft = target
     if soft != resource.RLIM_INFINITY and soft < LEAST:
         raise HarmonyError(
             f"This process may open {soft} files and connections at once, a worker needs {LEAST}: raise the hard limit "

@@ -82,6 +82,6 @@ def split_fraction(text: str) -> tuple[str, str, str]:
     >>> split_fraction("2026-01-31T12:00:00.123456789Z")
     ('2026-01-31T12:00:00', '123456789', 'Z')
     """
-    whole, _, tail = text.partition(".")
+    integer_part, _, tail = text.partition(".")
     rest = tail.lstrip("0123456789")
-    return whole, tail[: len(tail) - len(rest)], rest
+    return integer_part, tail[: len(tail) - len(rest)], rest

@@ -73,9 +73,9 @@ def writable_folder(ctx: typer.Context, value: Path | None) -> Path | None:
 def _try_to_write(file: Path, named: Path) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        known = file.exists()
+        existed = file.exists()
         file.open("ab").close()  # leaves what is there as it is
-        if not known:
+        if not existed:
             file.unlink()
     except OSError as error:
         raise typer.BadParameter(f"cannot write {named} ({error.strerror or error}).") from None
@@ -107,17 +107,17 @@ def comma_list(text: str) -> list[str]:
 def spread(command: Callable[..., None]) -> Callable[..., None]:
     """The command, for Typer, with the fields of its parameter `told` (a dataclass) in the place of that parameter."""
     hints = get_type_hints(command, include_extras=True)
-    told = hints["told"]
-    shared_hints = get_type_hints(told, include_extras=True)
+    options_type = hints["told"]
+    shared_hints = get_type_hints(options_type, include_extras=True)
     own = [p.replace(annotation=hints[p.name]) for p in signature(command).parameters.values() if p.name != "told"]
     shared = [
         Parameter(f.name, Parameter.KEYWORD_ONLY, default=f.default, annotation=shared_hints[f.name])
-        for f in fields(told)
+        for f in fields(options_type)
     ]
 
     @wraps(command)
     def called(**given: object) -> None:
-        command(told=told(**{f.name: given.pop(f.name) for f in fields(told)}), **given)
+        command(told=options_type(**{f.name: given.pop(f.name) for f in fields(options_type)}), **given)
 
     parameters = [p.replace(kind=Parameter.KEYWORD_ONLY) for p in own] + shared
     called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]

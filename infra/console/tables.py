@@ -125,17 +125,19 @@ def _parquet_rows(where: Path, refuse: Refusal) -> Iterator[tuple[int, list[obje
         raise refuse(f"{where}: is not a Parquet file ({error})") from None
 
 
-def named_cells(where: Path, header: Row, wanted: Sequence[str], rows: Iterable[Row], refuse: Refusal) -> Iterator[Row]:
+def named_cells(
+    where: Path, header: Row, columns: Sequence[str], rows: Iterable[Row], refuse: Refusal
+) -> Iterator[Row]:
     """Line number and cells of the wanted columns, in the order wanted, of each row that is not empty.
 
     Raises:
         Exception: what `refuse` makes: a wanted column is missing, or a line is too short to hold it.
     """
     names = [name.strip() for name in header[1]]
-    missing = [name for name in wanted if name not in names]
+    missing = [name for name in columns if name not in names]
     if missing:
-        raise refuse(f"{where}, line {header[0]}: lacks column {missing[0]}; the header must hold {','.join(wanted)}")
-    indices = [names.index(name) for name in wanted]
+        raise refuse(f"{where}, line {header[0]}: lacks column {missing[0]}; the header must hold {','.join(columns)}")
+    indices = [names.index(name) for name in columns]
     width = max(indices)
     for line, row in rows:
         if not row:

@@ -43,23 +43,23 @@ def _escaped(character: str) -> str:
 _FEW = 14
 
 
-def nearest(word: str, known: Collection[str]) -> str:
+def nearest(word: str, candidates: Collection[str]) -> str:
     """The end of a sentence: the name that is most alike, else the known ones where they are few, else nothing.
 
     >>> nearest("repicas", {"replicas", "mode"})
     '; did you mean `replicas`'
     """
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(word, candidates, n=1, cutoff=0.6)
     if close:
         return f"; did you mean `{close[0]}`"
-    return f"; known here: {', '.join(sorted(known))}" if 0 < len(known) <= _FEW else ""
+    return f"; known here: {', '.join(sorted(candidates))}" if 0 < len(candidates) <= _FEW else ""
 
 
 # Durations as people type them: `90s`, `15m`, `2h`, `1h30m`, `1d`; bare seconds, too, where no unit can be missed.
 
 
 _UNITS = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
-_WHOLE = re.compile(r"(?:\d+(?:\.\d+)?[dhms])+")
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?[dhms])+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)([dhms])")
 _LONGEST_S = 1e11  # three thousand years: what is longer is a slip, and no instant has a date then
 
@@ -90,7 +90,7 @@ def parse_units_s(text: str) -> float:
     129600.0
     """
     plain = text.strip().lower()
-    if not _WHOLE.fullmatch(plain):
+    if not _DURATION.fullmatch(plain):
         raise ValueError(f"{plain!r} is no duration: write 90s, 15m, 2h or 1h30m")
     return _positive(sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(plain)), text)
 

@@ -30,10 +30,10 @@ _SECRETS = re.compile(r"(?i)(?<=[?&])([^=&#]*(?:auth|credential|key|pass|pwd|sec
 _MOST_CHARS = 200
 
 
-def shown(url: str) -> str:
+def printable_url(url: str) -> str:
     """The address as it may be printed, logged or used as a key: without `user:password@`, tokens and keys.
 
-    >>> shown("http://u:secret@host:9090/metrics?token=secret&part=gpu")
+    >>> printable_url("http://u:secret@host:9090/metrics?token=secret&part=gpu")
     'http://host:9090/metrics?token=...&part=gpu'
     """
     return _SECRETS.sub(r"\1...", _CREDENTIALS.sub("", url, count=1))
@@ -56,8 +56,8 @@ def split_url(url: str, expected: str) -> SplitResult:
         # A bracket that is never closed, a port that is no number.
         pass
     # A password with a slash in it ends the host too early: nothing before an @ is said.
-    said = shown(url).rpartition("@")[2]
-    raise HarmonyError(f"{printable(said, _MOST_CHARS)!r} is no {expected}.", 2)
+    address = printable_url(url).rpartition("@")[2]
+    raise HarmonyError(f"{printable(address, _MOST_CHARS)!r} is no {expected}.", 2)
 
 
 def _is_one_word(url: str) -> bool:

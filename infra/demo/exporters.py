@@ -75,8 +75,8 @@ class ExportedWorkload:
     def records(self) -> list[dict[str, Any]]:
         """Telemetry of this instant, as our own publisher would write it."""
         self._sampler.sample()
-        taken = self._sampler.take(self._scaled.cluster.num_current)
-        return [orjson.loads(value) for value in (*taken.requests, *taken.gpu)]
+        sample = self._sampler.take(self._scaled.cluster.num_current)
+        return [orjson.loads(value) for value in (*sample.requests, *sample.gpu)]
 
 
 class Exporters:
@@ -124,11 +124,13 @@ def _engines(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
         for ours, family in _VLLM.items():
             yield family, _line(family, labels, record["values"][ours][n])
         for ours, family in _VLLM_HISTOGRAMS.items():
-            seen = record["hist"][ours][n]
-            for bound, count in zip([*seen["le"], "+Inf"], [*seen["cumulative"], seen["count"]], strict=True):
+            histogram = record["hist"][ours][n]
+            for bound, count in zip(
+                [*histogram["le"], "+Inf"], [*histogram["cumulative"], histogram["count"]], strict=True
+            ):
                 yield family, _line(f"{family}_bucket", {**labels, "le": str(bound)}, count)
-            yield family, _line(f"{family}_sum", labels, seen["sum"])
-            yield family, _line(f"{family}_count", labels, seen["count"])
+            yield family, _line(f"{family}_sum", labels, histogram["sum"])
+            yield family, _line(f"{family}_count", labels, histogram["count"])
 
 
 def _devices(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -152,8 +154,8 @@ _OF_KIND = {"requests": _engines, "gpu": _devices, "fleet": _deployment}
 
 
 def _line(name: str, labels: dict[str, str], value: float) -> str:
-    told = ",".join(f'{key}="{said}"' for key, said in labels.items())
-    return f"{name}{{{told}}} {value}\n"
+    labels_text = ",".join(f'{key}="{label}"' for key, label in labels.items())
+    return f"{name}{{{labels_text}}} {value}\n"
 
 
 def server_of(exporters: Exporters, port: int) -> ThreadingHTTPServer:
@@ -161,9 +163,9 @@ def server_of(exporters: Exporters, port: int) -> ThreadingHTTPServer:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            found = self.path.partition("?")[0] == "/metrics"
-            body = exporters.page().encode() if found else b"/metrics\n"
-            self.send_response(200 if found else 404)
+            is_metrics = self.path.partition("?")[0] == "/metrics"
+            body = exporters.page().encode() if is_metrics else b"/metrics\n"
+            self.send_response(200 if is_metrics else 404)
             self.send_header("Content-Type", "text/plain; version=0.0.4")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -181,8 +183,8 @@ def main() -> None:
     )
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="on 127.0.0.1; 0 = any free one")
     parser.add_argument("--seed", type=int, default=0, help="of the load")
-    told = parser.parse_args()
-    with server_of(Exporters(demo_workloads(told.seed), told.seed), told.port) as server:
+    args = parser.parse_args()
+    with server_of(Exporters(demo_workloads(args.seed), args.seed), args.port) as server:
         print(f"http://127.0.0.1:{server.server_port}/metrics", flush=True)
         server.serve_forever()
 

@@ -42,7 +42,7 @@ __all__ = ["FleetRunner", "Snapshot"]
 # Report of a run: the rows of the live view, the totals and the summary.
 
 
-SHOWN_SLOTS = 60
+SPARKLINE_SLOTS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class FleetReport:
         self.end_s = 0.0
         self.final = False
         self.slots = self.samples = self.applied = 0
-        self._rates: dict[str, deque[float]] = {loop.spec.id: deque(maxlen=SHOWN_SLOTS) for loop in loops}
+        self._rates: dict[str, deque[float]] = {loop.spec.id: deque(maxlen=SPARKLINE_SLOTS) for loop in loops}
         self._tally = DecisionTally()
         self._refused: Counter[str] = Counter()
 
@@ -170,9 +170,12 @@ class FleetReport:
 
     def _total(self, scores: list[ShadowScore], boards: list[Scoreboard]) -> dict[str, float | None]:
         """Over workloads: attainment is that of all requests together."""
-        counted = sum(b.num_arrived if self.final else b.num_decided for b in boards)
+        num_counted = sum(b.num_arrived if self.final else b.num_decided for b in boards)
         good = sum(b.num_good for b in boards)
-        return {"attainment": good / counted if counted else None, "gpu_hours": sum(s.gpu_hours for s in scores)}
+        return {
+            "attainment": good / num_counted if num_counted else None,
+            "gpu_hours": sum(s.gpu_hours for s in scores),
+        }
 
     def _workload(self, loop: ClosedLoop) -> dict[str, Any]:
         end_s = self._scored_end_s()
@@ -204,15 +207,15 @@ def _with_decision(row: LiveRow, decision: Decision) -> LiveRow:
     return replace(row, **fields)
 
 
-def _nearest(levels: tuple[float, ...], wanted: float) -> int:
-    return min(range(len(levels)), key=lambda k: abs(levels[k] - wanted))
+def _nearest(levels: tuple[float, ...], level: float) -> int:
+    return min(range(len(levels)), key=lambda k: abs(levels[k] - level))
 
 
 THIRTY_DAYS_MS = 30 * 86_400_000
 # Slots published ahead of their decisions while nothing may act yet.
 WARM_UP_AHEAD = 16
 # The part of an endless load by which the static shadow is sized.
-KNOWN_S = 7_200.0
+SIZING_S = 7_200.0
 
 
 class FleetRunner:
@@ -262,9 +265,9 @@ class FleetRunner:
         start_ts_ms = fleet.start_ts_ms if fleet.start_ts_ms is not None else now_ms - THIRTY_DAYS_MS
         self._start_ts_ms = start_ts_ms - start_ts_ms % stream.step_ms
         score_from_s = self._warm_up_slots * self._step_s
-        known_s = KNOWN_S + score_from_s if self._num_slots is None else self._num_slots * self._step_s
+        sizing_s = SIZING_S + score_from_s if self._num_slots is None else self._num_slots * self._step_s
         self.loops = tuple(
-            ClosedLoop(workload, fleet.seed + k, self._start_ts_ms, self._step_s, score_from_s, known_s)
+            ClosedLoop(workload, fleet.seed + k, self._start_ts_ms, self._step_s, score_from_s, sizing_s)
             for k, workload in enumerate(fleet.workloads)
         )
         self.report = FleetReport(self.loops, fleet.trace, speed, score_from_s)
@@ -331,7 +334,7 @@ class FleetRunner:
             self.report.decided(feed.inbox.take_arrived())
             if slot + 1 >= self._warm_up_slots:
                 self._obey(feed, origin_ts_ms)
-            self._tell(feed, slot, origin_ts_ms, pace.behind_s)
+            self._emit_snapshot(feed, slot, origin_ts_ms, pace.behind_s)
 
     def _publish_slot(self, publisher: SlotPublisher, slot: int) -> int:
         start_s, end_s = slot * self._step_s, (slot + 1) * self._step_s
@@ -361,11 +364,11 @@ class FleetRunner:
             if command is not None:
                 self.report.judged(loop.obey(command, origin_ts_ms))
 
-    def _tell(self, feed: DecisionFeed, slot: int, origin_ts_ms: int, behind_s: float) -> None:
+    def _emit_snapshot(self, feed: DecisionFeed, slot: int, origin_ts_ms: int, behind_s: float) -> None:
         if self._on_update is None:
             return
-        found = {loop.spec.id: feed.inbox.decision(loop.spec.id, origin_ts_ms) for loop in self.loops}
-        decisions = {workload: decision for workload, decision in found.items() if decision is not None}
+        answers = {loop.spec.id: feed.inbox.decision(loop.spec.id, origin_ts_ms) for loop in self.loops}
+        decisions = {workload: decision for workload, decision in answers.items() if decision is not None}
         warm_up = slot + 1 < self._warm_up_slots
         note = f"filling the context of {self._warm_up_slots} slots" if warm_up else ""
         live = self.report.live(origin_ts_ms, decisions, note)

@@ -114,7 +114,7 @@ class _Column:
 
 def fleet_table(rows: Sequence[LiveRow], *, width: int, max_rows: int | None = None, unicode: bool = True) -> Table:
     """Table of the workloads, in the given order; when they do not fit, those below their objective stay."""
-    shown, hidden = _fitting(rows, max_rows)
+    visible_rows, hidden = _fitting(rows, max_rows)
     columns = [column for column in _columns(rows, width, unicode) if width >= column.from_width]
     table = Table(
         box=box.SIMPLE_HEAD if unicode else None,
@@ -122,7 +122,7 @@ def fleet_table(rows: Sequence[LiveRow], *, width: int, max_rows: int | None = N
         pad_edge=False,
         padding=(0, 1 if unicode else 2, 0, 0),
     )
-    taken = sum(column.cells + 2 for column in columns if column.cells is not None)
+    fixed_cells = sum(column.cells + 2 for column in columns if column.cells is not None)
     for column in columns:
         table.add_column(
             column.heading,
@@ -130,13 +130,13 @@ def fleet_table(rows: Sequence[LiveRow], *, width: int, max_rows: int | None = N
             no_wrap=True,
             overflow="ellipsis" if unicode else "crop",
             width=column.cells,
-            max_width=max(6, width - taken) if column.cells is None else None,
+            max_width=max(6, width - fixed_cells) if column.cells is None else None,
         )
-    for row in shown:
+    for row in visible_rows:
         table.add_row(*(column.cell(row) for column in columns))
-    words = f"{'…' if unicode else '...'} {hidden} more" if hidden else "" if rows else "none yet"
-    if words:
-        table.add_row(Text(words, style="dim"), *(Text() for _ in columns[1:]))
+    footer = f"{'…' if unicode else '...'} {hidden} more" if hidden else "" if rows else "none yet"
+    if footer:
+        table.add_row(Text(footer, style="dim"), *(Text() for _ in columns[1:]))
     return table
 
 
@@ -147,10 +147,10 @@ def sparkline(values: Sequence[float | None], cells: int, unicode: bool = True) 
     '_:= #'
     """
     signs = "▁▂▃▄▅▆▇█" if unicode else "_.:-=+*#"
-    known = [v for v in values if v is not None and math.isfinite(v)]
-    if not known or cells <= 0:
+    finite_values = [v for v in values if v is not None and math.isfinite(v)]
+    if not finite_values or cells <= 0:
         return " " * max(0, cells)
-    top = max(*known, 1e-12)
+    top = max(*finite_values, 1e-12)
     count = min(cells, len(values))
     text = ""
     for i in range(count):
@@ -226,10 +226,10 @@ def _band(row: LiveRow, dash: str) -> Text:
 
 
 def _replicas(row: LiveRow, unicode: bool) -> Text:
-    ready, wanted, pending = row.replicas_ready, row.replicas_wanted, row.replicas_pending
+    ready, desired, pending = row.replicas_ready, row.replicas_wanted, row.replicas_pending
     text = Text("-" if ready is None else str(ready))
-    if wanted is not None and wanted != ready:
-        text.append(f"{'→' if unicode else '>'}{wanted}", style=f"bold {BLUE}")
+    if desired is not None and desired != ready:
+        text.append(f"{'→' if unicode else '>'}{desired}", style=f"bold {BLUE}")
     if pending:
         text.append(f" +{pending}", style="dim")
     return text
@@ -267,22 +267,22 @@ def render(state: LiveState, *, width: int, height: int | None = None, unicode: 
 
 def plain_line(state: LiveState) -> str:
     """The whole state in one line, for logs and pipes."""
-    words = [time_of(state.sim_ts_ms)]
+    parts = [time_of(state.sim_ts_ms)]
     if state.speed is not None:
-        words.append(f"speed {state.speed:g}x" if state.speed else "full speed")
-    words.append(f"slots {state.slots}")
+        parts.append(f"speed {state.speed:g}x" if state.speed else "full speed")
+    parts.append(f"slots {state.slots}")
     rate = f" ({state.forecasts_per_s:.0f}/s)" if state.forecasts_per_s is not None else ""
-    words.append(f"forecasts {state.forecasts}{rate}")
+    parts.append(f"forecasts {state.forecasts}{rate}")
     if state.lag_records is not None:
-        words.append(f"lag {state.lag_records}")
+        parts.append(f"lag {state.lag_records}")
     ready = [row.replicas_ready for row in state.rows if row.replicas_ready is not None]
-    wanted = [row.replicas_wanted for row in state.rows if row.replicas_wanted is not None]
-    if ready and wanted:
-        words.append(f"replicas {sum(ready)} ready {sum(wanted)} wanted")
-    words += [_policy_words(line) for line in (state.harmony, *state.shadows) if _policy_words(line)]
+    desired = [row.replicas_wanted for row in state.rows if row.replicas_wanted is not None]
+    if ready and desired:
+        parts.append(f"replicas {sum(ready)} ready {sum(desired)} wanted")
+    parts += [_policy_text(line) for line in (state.harmony, *state.shadows) if _policy_text(line)]
     if state.note:
-        words.append(printable(state.note))
-    return "  ".join(words)
+        parts.append(printable(state.note))
+    return "  ".join(parts)
 
 
 class LiveView:
@@ -307,8 +307,8 @@ class LiveView:
         self._every_s = 1.0 / redraws_per_s if self._console.is_terminal else plain_every_s
         self._unicode = self._console.encoding.lower().startswith("utf")
         self._live: Live | None = None
-        self._shown_s: float | None = None
-        self._shown: LiveState | None = None
+        self._last_update_s: float | None = None
+        self._last_state: LiveState | None = None
         self._newest: LiveState | None = None
 
     def __enter__(self) -> Self:
@@ -320,7 +320,7 @@ class LiveView:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._newest is not None and self._newest != self._shown:
+        if self._newest is not None and self._newest != self._last_state:
             self._show(self._newest)
         if self._live is not None:
             self._live.__exit__(kind, error, trace)
@@ -330,13 +330,13 @@ class LiveView:
         """Show this state, or keep it for later when the last one is still fresh."""
         self._newest = state
         now_s = self._clock()
-        said = self._shown.note if self._shown is not None else ""
-        if self._shown_s is None or now_s - self._shown_s >= self._every_s or state.note != said:
-            self._shown_s = now_s
+        note = self._last_state.note if self._last_state is not None else ""
+        if self._last_update_s is None or now_s - self._last_update_s >= self._every_s or state.note != note:
+            self._last_update_s = now_s
             self._show(state)
 
     def _show(self, state: LiveState) -> None:
-        self._shown = state
+        self._last_state = state
         if self._live is None:
             self._console.print(Text(plain_line(state)), soft_wrap=True, highlight=False)
         else:
@@ -364,39 +364,39 @@ def _header(state: LiveState, width: int, unicode: bool) -> Text:
     time = time_of(state.sim_ts_ms)[-8 if narrow else 0 :]
     times = "×" if unicode else "x"
     dot = " · " if unicode else " | "
-    words: list[tuple[str, str]] = [(time, "bold")]
+    parts: list[tuple[str, str]] = [(time, "bold")]
     if state.speed is not None:
-        words.append((f"{state.speed:g}{times}" if state.speed else "full speed", ""))
-    words.append((f"{state.slots:,} slots", ""))
+        parts.append((f"{state.speed:g}{times}" if state.speed else "full speed", ""))
+    parts.append((f"{state.slots:,} slots", ""))
     if not narrow:
-        words.append((f"{state.forecasts:,} forecasts", ""))
+        parts.append((f"{state.forecasts:,} forecasts", ""))
     if state.forecasts_per_s is not None:
-        words.append((f"{state.forecasts_per_s:,.0f} forecasts/s", ""))
+        parts.append((f"{state.forecasts_per_s:,.0f} forecasts/s", ""))
     if state.lag_records is not None:
-        words.append((f"lag {state.lag_records:,}", "bold #E69F00" if state.lag_records > 10_000 else ""))
+        parts.append((f"lag {state.lag_records:,}", "bold #E69F00" if state.lag_records > 10_000 else ""))
     text = Text().append("HARMONY ", style="bold #56B4E9")
-    for i, (word, style) in enumerate(words):
+    for i, (word, style) in enumerate(parts):
         text.append(dot if i else "", style="dim")
         text.append(word, style=style or "none")
     return text
 
 
 def _footer(state: LiveState, width: int, unicode: bool) -> Text:
-    lines = [line for line in (state.harmony, *state.shadows) if _policy_words(line)]
+    lines = [line for line in (state.harmony, *state.shadows) if _policy_text(line)]
     between = " · " if unicode else " | "
-    if sum(len(_policy_words(line)) + len(between) for line in lines) > width:
+    if sum(len(_policy_text(line)) + len(between) for line in lines) > width:
         between = "\n"
     text = Text()
     for i, line in enumerate(lines):
         text.append(between if i else "", style="dim")
-        text.append(_policy_words(line), style="bold" if line is state.harmony else "none")
+        text.append(_policy_text(line), style="bold" if line is state.harmony else "none")
     return text
 
 
-def _policy_words(line: PolicyLine) -> str:
-    words = []
+def _policy_text(line: PolicyLine) -> str:
+    parts = []
     if line.gpu_hours is not None:
-        words.append(f"{line.gpu_hours:,.2f} GPU-h")
+        parts.append(f"{line.gpu_hours:,.2f} GPU-h")
     if line.attainment is not None:
-        words.append(f"{100 * line.attainment:.2f} %")
-    return f"{printable(line.policy)} {', '.join(words)}" if words else ""
+        parts.append(f"{100 * line.attainment:.2f} %")
+    return f"{printable(line.policy)} {', '.join(parts)}" if parts else ""

@@ -26,7 +26,7 @@ POLL_MS = 100
 # One that ends meanwhile is noticed at once.
 FIRST_ANSWER_S = 900.0
 # A workload's newest decisions are kept for so many slots: more than may be outstanding.
-KEPT_SLOTS = 1_024
+MAX_SLOTS = 1_024
 
 
 class Interrupted(Exception):
@@ -191,14 +191,14 @@ class Inbox:
             decision = decode_decision(value)
         except msgspec.MsgspecError:
             return
-        known = self._decisions.get(decision.workload)
-        if known is None or decision.origin_ts_ms in known or decision.action == "retired":
+        by_origin = self._decisions.get(decision.workload)
+        if by_origin is None or decision.origin_ts_ms in by_origin or decision.action == "retired":
             return
-        known[decision.origin_ts_ms] = decision
+        by_origin[decision.origin_ts_ms] = decision
         self._newest[decision.workload] = max(self._newest.get(decision.workload, 0), decision.origin_ts_ms)
         self._arrived.append(decision)
-        while len(known) > KEPT_SLOTS:
-            del known[min(known)]
+        while len(by_origin) > MAX_SLOTS:
+            del by_origin[min(by_origin)]
 
     def take_command(self, value: bytes) -> None:
         """A record of the commands topic; only the newest of a workload is kept, anything else is passed over."""
@@ -206,8 +206,8 @@ class Inbox:
             command = decode_command(value)
         except msgspec.MsgspecError:
             return
-        known = self._commands.get(command.workload)
-        if known is None or (command.epoch, command.sequence) >= (known.epoch, known.sequence):
+        previous = self._commands.get(command.workload)
+        if previous is None or (command.epoch, command.sequence) >= (previous.epoch, previous.sequence):
             self._commands[command.workload] = command
 
     def missing(self, origin_ts_ms: int, step_ms: int) -> list[str]:

@@ -268,7 +268,7 @@ class RecordingSummary:
 
 def render_recording_summary(summary: RecordingSummary, *, unicode: bool = True) -> Group:
     """The same for people; `unicode` says whether the terminal can show more than ASCII."""
-    said = [
+    parts = [
         f"{summary.samples:,} samples",
         f"{summary.slots:,} slots of {summary.step_ms / 1000:g} s",
         f"{summary.forecasts:,} forecasts",
@@ -276,7 +276,7 @@ def render_recording_summary(summary: RecordingSummary, *, unicode: bool = True)
     ]
     odd = [f"{n:,} {what}" for n, what in ((summary.late, "late"), (summary.dead_letters, "dead letters")) if n]
     dot = " · " if unicode else ", "
-    lines = [Text(f"{printable(summary.recording)}: {dot.join(said + odd)}")]
+    lines = [Text(f"{printable(summary.recording)}: {dot.join(parts + odd)}")]
     for title, counts in (
         ("forecasts by", summary.forecasts_by_source),
         ("decisions", summary.decisions_by_action),
@@ -296,7 +296,7 @@ def _table(scores: list[tuple[str, IndicatorScore]], unicode: bool) -> Table:
         table.add_column(heading, justify="right")
     table.add_column("an example, one step ahead", overflow="fold")
     for name, score in scores:
-        _add_row(table, printable(name), score.total, _in_words(name, score.example, unicode))
+        _add_row(table, printable(name), score.total, _example_text(name, score.example, unicode))
         if score.full_context.forecasts:
             _add_row(table, "  with a full context", score.full_context, "", style="dim")
         for source, sums in sorted(score.by_source.items()):
@@ -345,7 +345,7 @@ def _example(example: Example | None) -> dict[str, Any] | None:
     }
 
 
-def _in_words(name: str, example: Example | None, unicode: bool) -> str:
+def _example_text(name: str, example: Example | None, unicode: bool) -> str:
     if example is None or not example.quantiles:
         return ""
     at = dict(zip(example.quantile_levels, example.quantiles[0], strict=True))

@@ -38,7 +38,7 @@ def refuse(sentence: str) -> HarmonyError:
     return HarmonyError(f"{sentence}.", 2)
 
 
-def read_columns(where: Path, wanted: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+def read_columns(where: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
     """Line number and the cells of the wanted columns, in the order wanted; other columns are ignored.
 
     Raises:
@@ -47,9 +47,9 @@ def read_columns(where: Path, wanted: Sequence[str]) -> Iterator[tuple[int, list
     rows = csv_rows(where, refuse)
     header = next(rows, None)
     if header is None:
-        raise refuse(f"{where}: is empty; give a CSV file with the header {','.join(wanted)}")
+        raise refuse(f"{where}: is empty; give a CSV file with the header {','.join(columns)}")
     line = 0
-    for line, cells in named_cells(where, header, wanted, rows, refuse):
+    for line, cells in named_cells(where, header, columns, rows, refuse):
         yield line, cells
     if line == 0:
         raise refuse(f"{where}: has a header but no row; give a file with at least one")
@@ -211,9 +211,9 @@ class Recording:
 
     def slot_numbers(self, step_ms: int, context_steps: int) -> list[int]:
         """The slots to play: all with data, and of every gap the part in which the workload is still remembered."""
-        held = np.unique(np.concatenate([r.ts_ms // step_ms for r in self._readings()])).tolist()
+        slots = np.unique(np.concatenate([r.ts_ms // step_ms for r in self._readings()])).tolist()
         numbers: list[int] = []
-        for slot, following in zip(held, [*held[1:], held[-1] + 1], strict=True):
+        for slot, following in zip(slots, [*slots[1:], slots[-1] + 1], strict=True):
             numbers += range(slot, min(following, slot + context_steps))
         return numbers
 
@@ -295,8 +295,8 @@ def read_dcgm(path: Path) -> Recording:
         source = label(path, line, "gpu", gpu)
         if source.isdigit():
             source = f"gpu-{source}"
-        known = newest.get((ts_ms // INTERVAL_MS, source))
-        if known is None or ts_ms >= known[0]:
+        previous = newest.get((ts_ms // INTERVAL_MS, source))
+        if previous is None or ts_ms >= previous[0]:
             newest[ts_ms // INTERVAL_MS, source] = ts_ms, _values(path, line, measured)
     samples = {(ts_ms, source): values for (_, source), (ts_ms, values) in newest.items()}
     return Recording(path.name, workload_of(path), INTERVAL_MS, gpu=Readings.of("gpu", _NAMES, samples))

@@ -145,9 +145,9 @@ class Scorecard:
     def observe(self, slot: int, values: Mapping[str, float]) -> None:
         """Indicator values of a slot; of two words on one indicator the first stands."""
         self._first_slot = slot if self._first_slot is None else min(slot, self._first_slot)
-        known = self._values.setdefault(slot, {})
+        slot_values = self._values.setdefault(slot, {})
         for name, value in values.items():
-            known.setdefault(name, value)
+            slot_values.setdefault(name, value)
 
     def offer(self, forecast: ForecastRecord) -> None:
         """A published forecast, in order of origins; one that was published again counts once."""
@@ -207,24 +207,24 @@ def score_of(levels: Sequence[float], quantiles: Floats, ahead: Floats, past: Fl
         past: [L], what was known at the origin, oldest first, NaN where not observed.
     """
     low, middle, high = (list(levels).index(q) for q in (BAND[0], 0.5, BAND[1]))
-    seen = ~np.isnan(ahead)  # [H]
+    mask = ~np.isnan(ahead)  # [H]
     slack = _ROUNDING * np.abs(ahead)
     inside = (quantiles[:, low] - slack <= ahead) & (ahead <= quantiles[:, high] + slack)
     sums = Sums(
-        forecasts=int(seen.any()),
-        scores=int(seen.sum()),
-        first_scores=int(seen[0]),
-        inside=int(inside[seen].sum()),
-        first_inside=int(inside[0] & seen[0]),
+        forecasts=int(mask.any()),
+        scores=int(mask.sum()),
+        first_scores=int(mask[0]),
+        inside=int(inside[mask].sum()),
+        first_inside=int(inside[0] & mask[0]),
     )
-    known = past[~np.isnan(past)]
-    if len(known) == 0:
+    finite_past = past[~np.isnan(past)]
+    if len(finite_past) == 0:
         return sums
-    last = known[-1]
-    sums.error = float(np.abs(quantiles[seen, middle] - ahead[seen]).sum())
-    sums.last_error = float(np.abs(last - ahead[seen]).sum())
+    last = finite_past[-1]
+    sums.error = float(np.abs(quantiles[mask, middle] - ahead[mask]).sum())
+    sums.last_error = float(np.abs(last - ahead[mask]).sum())
     changes = _change_quantiles(levels, past, len(ahead))  # [H, Q]
-    both = seen & ~np.isnan(changes).any(axis=1)
+    both = mask & ~np.isnan(changes).any(axis=1)
     sums.pinball = _pinball(levels, quantiles[both], ahead[both])
     sums.last_pinball = _pinball(levels, last + changes[both], ahead[both])
     return sums
@@ -250,8 +250,8 @@ def _change_quantiles(levels: Sequence[float], past: Floats, horizon: int) -> Fl
     return np.where(count >= _LEAST_CHANGES, below + (above - below) * (position - low), np.nan)
 
 
-def _ratio(part: float, whole: float) -> float | None:
-    return part / whole if whole > 0 else None
+def _ratio(part: float, total: float) -> float | None:
+    return part / total if total > 0 else None
 
 
 # Feed of the scorecard: published forecasts and, later, the observed values.

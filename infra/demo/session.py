@@ -81,19 +81,19 @@ def process_sections(settings: Settings, *, kafka: bool) -> dict[str, dict[str, 
         kafka: with the login, for a broker that was named.
     """
     advanced = settings.advanced
-    told = {name: _set_keys(getattr(advanced, name)) for name in ("model", "plugins", "watchdogs")}
-    told["worker"] = {key: value for key, value in _set_keys(advanced.worker).items() if key not in _OF_THE_PAGE}
+    sections = {name: _set_keys(getattr(advanced, name)) for name in ("model", "plugins", "watchdogs")}
+    sections["worker"] = {key: value for key, value in _set_keys(advanced.worker).items() if key not in _OF_THE_PAGE}
     if kafka:
-        told["kafka"] = {k: v for k, v in _set_keys(advanced.kafka).items() if k != "pages_retention_bytes"}
-    return {name: keys for name, keys in told.items() if keys}
+        sections["kafka"] = {k: v for k, v in _set_keys(advanced.kafka).items() if k != "pages_retention_bytes"}
+    return {name: keys for name, keys in sections.items() if keys}
 
 
 def environment_without_settings(settings: Settings, environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment for workers whose file says everything already."""
     environ = os.environ if environ is None else environ
     ours = {*variables(Settings), CONFIG_VARIABLE}
-    kept = {name: value for name, value in environ.items() if name.upper() not in ours}
-    return kept | {f"{ENV_PREFIX}STATE_DIR": str(settings.state_dir)}
+    others = {name: value for name, value in environ.items() if name.upper() not in ours}
+    return others | {f"{ENV_PREFIX}STATE_DIR": str(settings.state_dir)}
 
 
 def _set_keys(section: Section) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def render_summary(summary: RunSummary, *, objective: float | None = None, unico
         objective: wanted share of requests within the SLO; policies below it are marked.
         unicode: whether the terminal can show more than ASCII.
     """
-    said = [
+    clauses = [
         f"{summary.samples:,} samples",
         f"{summary.slots:,} slots",
         f"{summary.forecasts:,} forecasts",
@@ -85,7 +85,7 @@ def render_summary(summary: RunSummary, *, objective: float | None = None, unico
         f"{summary.commands:,} commands",
     ]
     odd = [f"{n:,} {what}" for n, what in ((summary.late, "late"), (summary.dead_letters, "dead letters")) if n]
-    lines = [Text((" · " if unicode else ", ").join(said + odd))]
+    lines = [Text((" · " if unicode else ", ").join(clauses + odd))]
     for title, counts in (
         ("forecasts by", summary.forecasts_by_source),
         ("decisions", summary.decisions_by_action),

@@ -22,7 +22,7 @@ FORGIVEN_AFTER_S = 60.0
 _STOP_GRACE_S = 15.0
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 10.0
-_OWN_WORDS = re.compile(r"harmony(?: worker)?(?: stops \(|: )")
+_OWN_MESSAGE = re.compile(r"harmony(?: worker)?(?: stops \(|: )")
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class _Member:
     started_s: float = 0.0
     failures_s: list[float] = field(default_factory=list)
     start_after_s: float = 0.0
-    said_before: int = 0
+    log_offset: int = 0
 
 
 class Supervisor:
@@ -93,12 +93,12 @@ class Supervisor:
             member.failures_s.append(now_s)
             failures = len(member.failures_s)
             if code == 2:
-                raise HarmonyError(f"{name} cannot start: {self._last_words(member)}", 2)
+                raise HarmonyError(f"{name} cannot start: {self._last_message(member)}", 2)
             if failures > MOST_RESTARTS:
                 span_s = now_s - member.failures_s[0]
                 raise HarmonyError(
                     f"{name} has ended {failures} times in {span_s:.0f} s and is given up; last with "
-                    f"{_ending(code)}: {self._last_words(member)}"
+                    f"{_ending(code)}: {self._last_message(member)}"
                 )
             pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (failures - 1))
             member.start_after_s = now_s + pause_s * self._jitter(0.5, 1.5)
@@ -122,7 +122,7 @@ class Supervisor:
         return {name: m.process.pid for name, m in self._members.items() if m.process is not None}
 
     def _spawn(self, member: _Member) -> None:
-        member.said_before = member.log_path.stat().st_size
+        member.log_offset = member.log_path.stat().st_size
         with member.log_path.open("ab") as log:
             member.process = subprocess.Popen(
                 member.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment
@@ -130,11 +130,11 @@ class Supervisor:
         member.started_s = self._clock()
 
     @staticmethod
-    def _last_words(member: _Member) -> str:
+    def _last_message(member: _Member) -> str:
         """Our own last sentence of this life, else its last line."""
-        said = member.log_path.read_bytes()[member.said_before :].decode(errors="replace")
-        lines = [line.strip() for line in said.splitlines() if line.strip()]
-        own = [line[found.start() :] for line in lines if (found := _OWN_WORDS.search(line))]
+        log_text = member.log_path.read_bytes()[member.log_offset :].decode(errors="replace")
+        lines = [line.strip() for line in log_text.splitlines() if line.strip()]
+        own = [line[match.start() :] for line in lines if (match := _OWN_MESSAGE.search(line))]
         return f"{(own or lines or ['it said nothing'])[-1]} (log: {member.log_path})"
 
 
@@ -166,7 +166,7 @@ def labelled(url: str, name: str) -> list[tuple[str, str]]:
         text = HttpClient(timeout_s=5.0).get(f"{url}/metrics", "*/*")
     except FetchError:
         return []
-    return [(label, value) for found, label, value in _METRIC.findall(text) if found == name]
+    return [(label, value) for metric, label, value in _METRIC.findall(text) if metric == name]
 
 
 class LagWatch:
@@ -185,8 +185,8 @@ class LagWatch:
 
     def look(self) -> None:
         """Read every worker once."""
-        said = [int(float(value)) for url in self._urls for _, value in labelled(url, "lag_records")]
-        self.lag_records = sum(said) if said else None
+        lags = [int(float(value)) for url in self._urls for _, value in labelled(url, "lag_records")]
+        self.lag_records = sum(lags) if lags else None
 
     def _watch(self) -> None:
         while not self._ended.wait(self._period_s):

@@ -59,18 +59,18 @@ class DeadLetterView:
 
 def read_letter(record: TailRecord) -> DeadLetterView:
     """A dead letter from its record; what a header does not say stays empty."""
-    said = {name: value.decode("utf-8", "replace") for name, value in record.headers}
+    headers = {name: value.decode("utf-8", "replace") for name, value in record.headers}
     return DeadLetterView(
         place=f"{record.partition}:{record.offset}",
         stamp_ms=record.stamp_ms,
-        topic=said.get("topic", ""),
-        partition=_number(said.get("partition")),
-        offset=_number(said.get("offset")),
-        reason=said.get("reason", "unknown"),
-        detail=said.get("detail", ""),
+        topic=headers.get("topic", ""),
+        partition=_number(headers.get("partition")),
+        offset=_number(headers.get("offset")),
+        reason=headers.get("reason", "unknown"),
+        detail=headers.get("detail", ""),
         key=record.key,
         value=record.value,
-        cut_from=_number(said.get("cut")),
+        cut_from=_number(headers.get("cut")),
     )
 
 

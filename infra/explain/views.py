@@ -27,7 +27,7 @@ def load_unit(decision: Decision) -> str:
     return "req/s" if decision.forecast.indicator == ARRIVAL_RATE else "tokens/s"
 
 
-def words_of_promises(decision: Decision) -> list[str]:
+def promise_lines(decision: Decision) -> list[str]:
     """`TPOT gives way first: a replica keeps it up to 2.1 req/s (1.9 to 2.4), TTFT up to 3 (2.6 to 3.9)`, if known.
 
     And by what share of requests each is expected to be missed.
@@ -36,32 +36,32 @@ def words_of_promises(decision: Decision) -> list[str]:
     match decision.risk.promises:
         case [only]:
             other = next(name for promise, name in _NAMES.items() if promise != only.promise)
-            kept = f"a replica keeps it {_up_to(only, unit)}"
-            told = f"{_name(only)} gives way first: {kept}; {other} is not known to have been missed"
+            limit_text = f"a replica keeps it {_up_to(only, unit)}"
+            summary = f"{_name(only)} gives way first: {limit_text}; {other} is not known to have been missed"
         case [first, second] if _surely(first, second):
-            kept = f"a replica keeps it {_up_to(first, unit)}"
-            told = f"{_name(first)} gives way first: {kept}, {_name(second)} {_up_to(second)}"
+            limit_text = f"a replica keeps it {_up_to(first, unit)}"
+            summary = f"{_name(first)} gives way first: {limit_text}, {_name(second)} {_up_to(second)}"
         case [first, second]:
-            kept = f"a replica keeps {_name(first)} {_up_to(first, unit)}"
-            told = f"it is not clear which promise gives way first: {kept}, {_name(second)} {_up_to(second)}"
+            limit_text = f"a replica keeps {_name(first)} {_up_to(first, unit)}"
+            summary = f"it is not clear which promise gives way first: {limit_text}, {_name(second)} {_up_to(second)}"
         case _:
             return []
     missed = ", ".join(f"{_name(one)} by {100 * one.miss_share:.2f} %" for one in decision.risk.promises)
-    return [f"{told}; missed at the expected peak: {missed}"]
+    return [f"{summary}; missed at the expected peak: {missed}"]
 
 
 def _surely(first: PromiseCapacity, second: PromiseCapacity) -> bool:
     """Whether the middle of neither lies within what is believed possible of the other."""
-    (_, middle, high), (low, other, _) = _shown(first), _shown(second)
+    (_, middle, high), (low, other, _) = _low_middle_high(first), _low_middle_high(second)
     return middle < low and high < other
 
 
 def _up_to(one: PromiseCapacity, unit: str = "") -> str:
-    low, middle, high = _shown(one)
+    low, middle, high = _low_middle_high(one)
     return f"up to {middle:.3g}{' ' if unit else ''}{unit} ({low:.3g} to {high:.3g})"
 
 
-def _shown(one: PromiseCapacity) -> tuple[float, float, float]:
+def _low_middle_high(one: PromiseCapacity) -> tuple[float, float, float]:
     values = one.capacity.values
     return values[0], values[len(values) // 2], values[-1]
 
@@ -72,7 +72,7 @@ def _name(one: PromiseCapacity) -> str:
 
 _ARROWS = {"up": "▲", "down": "▼", "hold": "=", "retired": "×"}
 
-GUARD_WORDS = {
+GUARD_MEANINGS = {
     "pin": "an operator has pinned the replicas",
     "kill_switch": "scaling is paused",
     "mode": "observed only",
@@ -114,7 +114,7 @@ def if_it_carries(trial: Trial) -> str:
     return f"if a replica carries no less than the {level} of what is believed of it"
 
 
-def surge_words(surge: SurgeAhead) -> str:
+def surge_text(surge: SurgeAhead) -> str:
     """What a plan expects to come again: `a surge of every hour expected at 14:00:00Z, ...`."""
     period, length = (_span(seconds) for seconds in (surge.period_s, surge.length_s))
     when = datetime.fromtimestamp(surge.start_ts_ms / 1000, UTC).strftime("%H:%M:%SZ")
@@ -127,17 +127,17 @@ def surge_words(surge: SurgeAhead) -> str:
     )
 
 
-def jumps_words(jumps: JumpsAhead) -> str:
+def jumps_text(jumps: JumpsAhead) -> str:
     """What a plan expects of jumps that no forecast has in it."""
     often = f"{jumps.per_hour:.2g} an hour" if jumps.per_hour >= 1.0 else f"one in {1 / jumps.per_hour:.2g} h"
     more = f"{jumps.arrival_rate:.3g} requests/s more"
     return f"jumps that nothing foretells come {often}, {more} ({jumps.seen} remembered)"
 
 
-def words_of_expected(forecast: ForecastView) -> list[str]:
+def expected_lines(forecast: ForecastView) -> list[str]:
     """What a plan expects beyond its forecast, a sentence each."""
-    words = [] if forecast.surge is None else [surge_words(forecast.surge)]
-    return words if forecast.jumps is None else [*words, jumps_words(forecast.jumps)]
+    lines = [] if forecast.surge is None else [surge_text(forecast.surge)]
+    return lines if forecast.jumps is None else [*lines, jumps_text(forecast.jumps)]
 
 
 def newest_by_workload(decisions: Iterable[Decision]) -> dict[str, Decision]:
@@ -153,8 +153,8 @@ def newest_commands(commands: Iterable[Command]) -> dict[str, Command]:
     """The command with the highest epoch and sequence of each workload."""
     newest: dict[str, Command] = {}
     for c in commands:
-        known = newest.get(c.workload)
-        if known is None or (c.epoch, c.sequence) > (known.epoch, known.sequence):
+        previous = newest.get(c.workload)
+        if previous is None or (c.epoch, c.sequence) > (previous.epoch, previous.sequence):
             newest[c.workload] = c
     return newest
 
@@ -200,7 +200,7 @@ def status_table(rows: list[dict[str, Any]]) -> Table:
         table.add_column(heading, justify="right" if heading == "P(miss)" else "left", overflow="fold")
     for row in rows:
         r, lease = row["replicas"], row["command"]
-        known = "-" if lease is None else f"{lease['replicas']}" if lease["in_force"] else "run out"
+        lease_text = "-" if lease is None else f"{lease['replicas']}" if lease["in_force"] else "run out"
         behind = f" ({row['behind_ms'] // 1000} s behind)" if row["behind_ms"] else ""
         table.add_row(
             Text(printable(row["workload"]), style="bold"),
@@ -208,7 +208,7 @@ def status_table(rows: list[dict[str, Any]]) -> Table:
             _change(r["current"], r["final"]),
             Text(f"{_ARROWS.get(row['action'], '?')} {printable(row['reason']).replace('_', ' ')}{behind}"),
             _percent(row["p_miss"]),
-            Text(known, style="" if lease and lease["in_force"] else "dim"),
+            Text(lease_text, style="" if lease and lease["in_force"] else "dim"),
             Text(row["decision_id"][:8], style="dim"),
         )
     if rows:
@@ -240,7 +240,7 @@ def explanation(d: Decision) -> Group:
         table.add_row("proposal", str(d.replicas.proposed), f"by {printable(d.proposer or 'the planner')}")
     for step in d.guards:
         change = str(step.after) if step.before == step.after else f"{step.before} → {step.after}"
-        meaning = GUARD_WORDS.get(step.guard)
+        meaning = GUARD_MEANINGS.get(step.guard)
         why = printable(step.reason) if meaning is None else f"{meaning}: {printable(step.reason)}"
         table.add_row(printable(step.guard), change, Text(why))
     if not d.guards:
@@ -258,7 +258,7 @@ def _headline(d: Decision) -> str:
     }.get(d.action, d.action)
     if d.mode != "act" and d.action in ("up", "down"):
         what = what.replace("grows", "would grow").replace("shrinks", "would shrink")
-    because = GUARD_WORDS.get(d.reason, f"proposed by {d.reason}")
+    because = GUARD_MEANINGS.get(d.reason, f"proposed by {d.reason}")
     return f"{printable(d.workload)} {what} ({printable(because)})"
 
 
@@ -281,18 +281,18 @@ def _evidence(d: Decision) -> list[str]:
         expected = ", ".join(f"{n}: {_percent(share)}" for n, share in list(d.risk.miss_share.items())[:12])
         lines.append(f"requests expected to miss: {expected}, bearable {_percent(d.risk.bearable_share)}")
     if d.risk.classes:
-        asked = ", ".join(f"{printable(c.name)}: {_count(c.replicas)}" for c in d.risk.classes)
-        lines.append(f"replicas by SLO class: {asked}; risks are those of {printable(d.risk.slo_class or 'all')}")
+        counts = ", ".join(f"{printable(c.name)}: {_count(c.replicas)}" for c in d.risk.classes)
+        lines.append(f"replicas by SLO class: {counts}; risks are those of {printable(d.risk.slo_class or 'all')}")
     if d.risk.p_needed is not None:
         lines.append(f"a request comes before a replica could come back: {_percent(d.risk.p_needed)}")
     unit = load_unit(d)
     if d.forecast.peak is not None:
         window = "" if d.forecast.window_s is None else f" over {d.forecast.window_s:g} s"
         lines.append(f"forecast peak{window} ({d.forecast.source or 'unknown'}): {_quantiles(d.forecast.peak)} {unit}")
-    lines += words_of_expected(d.forecast)
+    lines += expected_lines(d.forecast)
     if d.capacity_per_replica is not None:
         lines.append(f"one replica carries {_quantiles(d.capacity_per_replica)} {unit}")
-    lines += words_of_promises(d)
+    lines += promise_lines(d)
     if d.lead_time_s is not None:
         lines.append(f"a new replica serves after {_quantiles(d.lead_time_s)} s")
     rate = "not observed" if d.inputs.arrival_rate is None else f"{d.inputs.arrival_rate:.4g} req/s"
@@ -316,8 +316,8 @@ def _p_miss(d: Decision) -> float | None:
 def _quantiles(q: Quantiles) -> str:
     if not q.values:
         return "unknown"
-    shown = sorted({0, len(q.values) // 2, len(q.values) - 1})
-    return ", ".join(f"p{100 * q.levels[i]:g} {q.values[i]:.4g}" for i in shown)
+    indices = sorted({0, len(q.values) // 2, len(q.values) - 1})
+    return ", ".join(f"p{100 * q.levels[i]:g} {q.values[i]:.4g}" for i in indices)
 
 
 def _percent(ratio: float | None) -> str:

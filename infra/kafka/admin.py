@@ -78,10 +78,10 @@ def _compare_topic(spec: TopicSpec, actual: ActualTopic | None) -> Iterator[Topi
         return
     if actual.partitions != spec.partitions:
         yield TopicDifference(spec.name, "partitions", "partitions", str(spec.partitions), str(actual.partitions))
-    for key, wanted in spec.config.items():
-        found = actual.config.get(key)
-        if found is None or _normal(found) != _normal(wanted):
-            yield TopicDifference(spec.name, "config", key, wanted, found)
+    for key, spec_value in spec.config.items():
+        actual_value = actual.config.get(key)
+        if actual_value is None or _normal(actual_value) != _normal(spec_value):
+            yield TopicDifference(spec.name, "config", key, spec_value, actual_value)
 
 
 def _normal(value: str) -> tuple[str, ...]:
@@ -135,12 +135,12 @@ class TopicAdmin:
                     f"The Kafka user may not describe {', '.join(hidden)} at {self._brokers}. Grant it the right; "
                     "`harmony topics rights` lists what each part needs."
                 )
-            found = {t["name"]: t for t in answers if not t["error_code"]}
+            topics = {t["name"]: t for t in answers if not t["error_code"]}
             if not configs:
-                return {name: ActualTopic(name, len(topic["partitions"]), {}) for name, topic in found.items()}
-            if not found:
+                return {name: ActualTopic(name, len(topic["partitions"]), {}) for name, topic in topics.items()}
+            if not topics:
                 return {}
-            resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in found]
+            resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in topics]
             values = self._client.describe_configs(resources, config_filter="all")["topic"]
         return {
             name: ActualTopic(
@@ -148,7 +148,7 @@ class TopicAdmin:
                 len(topic["partitions"]),
                 {key: entry["value"] for key, entry in values.get(name, {}).items() if entry["value"] is not None},
             )
-            for name, topic in found.items()
+            for name, topic in topics.items()
         }
 
     def differences(self, specs: Sequence[TopicSpec]) -> tuple[TopicDifference, ...]:
@@ -157,18 +157,18 @@ class TopicAdmin:
 
     def missing_rights(self, needed: Sequence[Right]) -> tuple[Right, ...]:
         """What of these rights the connected user lacks; topics that do not exist count as granted."""
-        held: dict[tuple[Kind, str], Sequence[str]] = {}
+        granted: dict[tuple[Kind, str], Sequence[str]] = {}
         with self._explained():
             topics = [right.name for right in needed if right.kind == "topic"]
             for topic in self._client.describe_topics(topics) if topics else ():
                 if topic["error_code"] == TopicAuthorizationFailedError.errno:
                     continue
-                wanted = [op for right in needed if right.name == topic["name"] for op in right.operations]
-                held["topic", topic["name"]] = wanted if topic["error_code"] else topic["authorized_operations"]
+                operations = [op for right in needed if right.name == topic["name"] for op in right.operations]
+                granted["topic", topic["name"]] = operations if topic["error_code"] else topic["authorized_operations"]
             for right in needed:
                 if right.kind == "group":
-                    held["group", right.name] = self._group_operations(right)
-        return lacking(needed, held)
+                    granted["group", right.name] = self._group_operations(right)
+        return lacking(needed, granted)
 
     def group(self, name: str) -> tuple[list[str], dict[tuple[str, int], int]]:
         """Members of a consumer group, and its committed offsets by topic and partition; both empty for none."""
@@ -176,10 +176,10 @@ class TopicAdmin:
             described = patiently(lambda: self._client.describe_groups([name]))[name]
             members = [m.get("group_instance_id") or m["member_id"] for m in described["members"]]
             try:
-                held = self._client.list_group_offsets({name: None}).get(name, {})
+                offsets = self._client.list_group_offsets({name: None}).get(name, {})
             except GroupIdNotFoundError:
-                held = {}
-        return sorted(members), {(tp.topic, tp.partition): at.offset for tp, at in held.items()}
+                offsets = {}
+        return sorted(members), {(tp.topic, tp.partition): at.offset for tp, at in offsets.items()}
 
     def _group_operations(self, right: Right) -> Sequence[str]:
         try:

@@ -26,13 +26,13 @@ class LoginWatch(logging.Handler):
     def __init__(self, brokers: str, security: Mapping[str, Any] | None) -> None:
         super().__init__(logging.WARNING)
         self._brokers, self._security = brokers, dict(security or {})
-        self._heard: list[str] = []
+        self._messages: list[str] = []
         self._propagated = True
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep the first lines; they say what the later ones only follow from."""
-        if len(self._heard) < _MOST:
-            self._heard.append(record.getMessage())
+        if len(self._messages) < _MOST:
+            self._messages.append(record.getMessage())
 
     def __enter__(self) -> Self:
         self._propagated, _CLIENT.propagate = _CLIENT.propagate, False
@@ -47,30 +47,30 @@ class LoginWatch(logging.Handler):
 
     def reason(self) -> str | None:
         """One sentence with the remedy; None where what was said names no cause that we know."""
-        said = "\n".join(self._heard)
+        log_text = "\n".join(self._messages)
         user = self._security.get("sasl_plain_username")
-        if "SaslAuthenticationFailed" in said:
+        if "SaslAuthenticationFailed" in log_text:
             return (
                 f"The brokers at {self._brokers} do not let user {user!r} in: unknown, or another password. Check "
                 "sasl_username, the password and sasl_mechanism under advanced.kafka."
             )
-        if "CERTIFICATE_VERIFY_FAILED" in said:
-            found = said.split("CERTIFICATE_VERIFY_FAILED]", 1)[1].split("(", 1)[0].strip()
+        if "CERTIFICATE_VERIFY_FAILED" in log_text:
+            detail = log_text.split("CERTIFICATE_VERIFY_FAILED]", 1)[1].split("(", 1)[0].strip()
             return (
-                f"The certificate of the brokers at {self._brokers} is not trusted ({found}). Set "
+                f"The certificate of the brokers at {self._brokers} is not trusted ({detail}). Set "
                 "advanced.kafka.ssl_cafile to the authority that signed it, and use the name that it is for."
             )
-        if "ALERT" in said and "CERTIFICATE" in said:
+        if "ALERT" in log_text and "CERTIFICATE" in log_text:
             return (
                 f"The brokers at {self._brokers} want a certificate from us that they trust. Set ssl_certfile and "
                 "ssl_keyfile under advanced.kafka."
             )
-        if "Handshake failed" in said:
+        if "Handshake failed" in log_text:
             return (
                 f"The brokers at {self._brokers} speak no TLS that we can agree on there. Check the port and "
                 "advanced.kafka.security_protocol."
             )
-        if "socket disconnected" in said or (self._security and not said):
+        if "socket disconnected" in log_text or (self._security and not log_text):
             protocol = self._security.get("security_protocol", "PLAINTEXT")
             who, also = (f" for user {user!r}", "user, password, ") if user else ("", "")
             return (

@@ -28,7 +28,7 @@ _PORT = re.compile(r"Address already in use|Failed to bind|BindException", re.IG
 _ERROR_LINE = re.compile(r"(?:ERROR|FATAL|Exception|Error:)")
 
 
-def port_taken(port: int) -> str:
+def port_conflict(port: int) -> str:
     return (
         f"Port {port} on 127.0.0.1 is in use by another program. Choose another port, or use the broker that runs "
         f"there with --brokers 127.0.0.1:{port}."
@@ -45,7 +45,7 @@ def explain(text: str, data_dir: Path, log: Path, port: int | None) -> str:
     if "No space left on device" in text:
         return f"The disk of {data_dir} is full. Free some space or choose another directory with --data-dir."
     if is_port_race(text) and port is not None:
-        return port_taken(port)
+        return port_conflict(port)
     if "OutOfMemoryError" in text or "Could not reserve enough space" in text or "insufficient memory" in text:
         return f"Java got too little memory for Kafka, which needs about 350 MB. Free some and start again; see {log}."
     if "UnsupportedClassVersionError" in text:
@@ -62,8 +62,8 @@ def explain(text: str, data_dir: Path, log: Path, port: int | None) -> str:
 
 def _last_error(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    found = [line for line in lines if _ERROR_LINE.search(line) and not line.startswith("at ")]
-    chosen = (found or lines or ["it said nothing"])[-1]
+    error_lines = [line for line in lines if _ERROR_LINE.search(line) and not line.startswith("at ")]
+    chosen = (error_lines or lines or ["it said nothing"])[-1]
     return chosen.rstrip(".")[:240]
 
 
@@ -238,7 +238,7 @@ class EmbeddedKafka:
         stop_grace_s: float = 15.0,
     ) -> None:
         self._directory = DataDirectory((data_dir or state_home() / "kafka").absolute())
-        self._wanted_port = port
+        self._fixed_port = port
         self._offline = offline
         self._quiet = quiet
         self._heap_mb = heap_mb
@@ -319,10 +319,10 @@ class EmbeddedKafka:
 
     def _choose_ports(self, attempt: int) -> tuple[int, int]:
         remembered = self._directory.read_ports() if attempt == 1 else (None, None)
-        wanted, controller = self._wanted_port or remembered[0], remembered[1]
-        if self._wanted_port is not None and not is_free(self._wanted_port):
-            raise HarmonyError(port_taken(self._wanted_port))
-        port = wanted if wanted is not None and is_free(wanted) else free_port()
+        preferred, controller = self._fixed_port or remembered[0], remembered[1]
+        if self._fixed_port is not None and not is_free(self._fixed_port):
+            raise HarmonyError(port_conflict(self._fixed_port))
+        port = preferred if preferred is not None and is_free(preferred) else free_port()
         if controller is None or controller == port or not is_free(controller):
             controller = free_port({port})
         return port, controller
@@ -357,7 +357,7 @@ class EmbeddedKafka:
             return True
         self.stop()
         text = directory.log.read_text(errors="replace")
-        if is_port_race(text) and self._wanted_port is None and not last:
+        if is_port_race(text) and self._fixed_port is None and not last:
             return False
         raise HarmonyError(explain(text, directory.path, directory.log, port))
 
@@ -401,13 +401,13 @@ class EmbeddedKafka:
     def _wait_started(self) -> bool:
         deadline = time.monotonic() + self._start_timeout_s
         with self._directory.log.open("rb") as log:
-            seen = b""
+            log_tail = b""
             while time.monotonic() < deadline:
-                seen = seen[-len(_STARTED) :] + log.read()
-                if _STARTED in seen:
+                log_tail = log_tail[-len(_STARTED) :] + log.read()
+                if _STARTED in log_tail:
                     return True
                 if not self.running:
-                    return _STARTED in seen + log.read()
+                    return _STARTED in log_tail + log.read()
                 time.sleep(_POLL_S)
         raise HarmonyError(
             f"Kafka did not start within {self._start_timeout_s:.0f} s; what it said is in {self._directory.log}."

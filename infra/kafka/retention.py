@@ -28,9 +28,11 @@ class ReadsBack(Protocol):
 
 def short_logs(kernels: Iterable[tuple[int, object]], topics: Topics) -> list[str]:
     """One clause per log of these (partition, kernel) pairs that keeps too little, as `topics` says what it keeps."""
-    kept = topics.kept_bytes()
-    told = [shortages(p, kernel.needed_bytes(), kept) for p, kernel in kernels if isinstance(kernel, ReadsBack)]
-    return [clause for clauses in told for clause in clauses]
+    kept_bytes = topics.kept_bytes()
+    clause_lists = [
+        shortages(p, kernel.needed_bytes(), kept_bytes) for p, kernel in kernels if isinstance(kernel, ReadsBack)
+    ]
+    return [clause for clauses in clause_lists for clause in clauses]
 
 
 class RetentionWatch:
@@ -47,6 +49,6 @@ class RetentionWatch:
         if short and not self._short:
             log.warning("retention_short", logs=short, remedy=RETENTION_REMEDY)
         if short or self._short:
-            words = "; ".join([*short, RETENTION_REMEDY]) if short else ""
-            self._health.set_check("retention", not short, words, required=False)
+            message = "; ".join([*short, RETENTION_REMEDY]) if short else ""
+            self._health.set_check("retention", not short, message, required=False)
         self._short = bool(short)

@@ -103,18 +103,18 @@ def _table(t: Topics) -> Mapping[str, Sequence[tuple[Kind, str, str]]]:
     }
 
 
-def lacking(needed: Iterable[Right], held: Mapping[tuple[Kind, str], Iterable[str]]) -> tuple[Right, ...]:
-    """The part of `needed` that is not held; what is not in `held` at all counts as not held."""
-    found = []
+def lacking(needed: Iterable[Right], granted: Mapping[tuple[Kind, str], Iterable[str]]) -> tuple[Right, ...]:
+    """The part of `needed` that is not granted; what is not in `granted` at all counts as not granted."""
+    missing_rights = []
     for right in needed:
-        have = set(held.get((right.kind, right.name), ()))
+        have = set(granted.get((right.kind, right.name), ()))
         missing = tuple(operation for operation in right.operations if operation not in have)
         if missing:
-            found.append(Right(right.kind, right.name, missing))
-    return tuple(found)
+            missing_rights.append(Right(right.kind, right.name, missing))
+    return tuple(missing_rights)
 
 
-def in_words(rights: Iterable[Right]) -> str:
+def rights_text(rights: Iterable[Right]) -> str:
     """`READ and WRITE on topic harmony.pages, READ on group harmony.workers`."""
     return ", ".join(f"{' and '.join(right.operations)} on {right.kind} {right.name}" for right in rights)
 

@@ -71,7 +71,7 @@ class TopicTail:
             self._consumer.close()
             raise
         self._tps = [TopicPartition(topic, p) for p in sorted(partitions)]
-        self._counted_s = monotonic()
+        self._last_count_s = monotonic()
 
     def __enter__(self) -> Self:
         return self
@@ -146,14 +146,14 @@ class TopicTail:
 
     def _refuse_new_partitions(self) -> None:
         """Who reads on for ever must not pass over, without a word, what comes on partitions that there were not."""
-        if monotonic() - self._counted_s < _COUNTED_EVERY_S:
+        if monotonic() - self._last_count_s < _COUNTED_EVERY_S:
             return
-        self._counted_s = monotonic()
+        self._last_count_s = monotonic()
         with self._explained():
-            found = len(self._consumer.partitions_for_topic(self._topic) or ())
-        if found > len(self._tps):
+            count = len(self._consumer.partitions_for_topic(self._topic) or ())
+        if count > len(self._tps):
             raise HarmonyError(
-                f"{self._topic} at {self._brokers} has {found} partitions now, {len(self._tps)} when this began to "
+                f"{self._topic} at {self._brokers} has {count} partitions now, {len(self._tps)} when this began to "
                 "read them. Start again to read them all."
             )
 
@@ -170,9 +170,11 @@ class TopicTail:
                 f"The brokers at {self._brokers} refuse to let {self._topic} be read: {error}."
             ) from error
         except (KafkaError, ValueError, OSError) as error:
-            known = login.reason() if login is not None else None
+            login_problem = login.reason() if login is not None else None
             reason = str(error).rstrip(".")
-            raise HarmonyError(known or f"Reading {self._topic} at {self._brokers} failed: {reason}.") from error
+            raise HarmonyError(
+                login_problem or f"Reading {self._topic} at {self._brokers} failed: {reason}."
+            ) from error
 
 
 def tail_record(r: Any) -> TailRecord:

@@ -100,21 +100,21 @@ class RateLimit:
         self._clock = clock
         self._max_names = max_names
         self._lock = threading.Lock()
-        self._seen: dict[str, tuple[float, int]] = {}
+        self._windows: dict[str, tuple[float, int]] = {}
 
     def admit(self, name: str) -> int | None:
         """None = drop this line; else how many lines of this name were dropped before it."""
         now_s = self._clock()
         with self._lock:
-            if name not in self._seen and len(self._seen) >= self._max_names:
+            if name not in self._windows and len(self._windows) >= self._max_names:
                 # Names that vary must not fill the memory; they share one allowance.
                 name = ""
-            since_s, lines = self._seen.get(name, (now_s, 0))
+            since_s, lines = self._windows.get(name, (now_s, 0))
             dropped = 0
             if now_s - since_s >= self._period_s:
                 dropped = max(0, lines - self._count)
                 since_s, lines = now_s, 0
-            self._seen[name] = (since_s, lines + 1)
+            self._windows[name] = (since_s, lines + 1)
         return dropped if lines < self._count else None
 
     def __call__(self, _logger: Any, _method: str, event: EventDict) -> EventDict:

@@ -34,7 +34,7 @@ class CountedHistogram(Collector):
     ) -> None:
         self._name, self._help, self._labels = name, help_text, tuple(labels)
         self._bounds = tuple(bounds)
-        self._shown = [floatToGoString(bound) for bound in (*bounds, float("inf"))]
+        self._bound_labels = [floatToGoString(bound) for bound in (*bounds, float("inf"))]
         self._lock = threading.Lock()
         self._series: dict[tuple[str, ...], tuple[list[int], list[float]]] = {}
         registry.register(self)
@@ -54,10 +54,10 @@ class CountedHistogram(Collector):
     def add(self, labels: tuple[str, ...], counts: Sequence[int], total: float) -> None:
         """Count many values: how many fell into each bucket (one more than bounds), and their sum."""
         with self._lock:
-            mine, mine_total = self._of(labels)
+            bucket_counts, sum_cell = self._of(labels)
             for bucket, count in enumerate(counts):
-                mine[bucket] += count
-            mine_total[0] += total
+                bucket_counts[bucket] += count
+            sum_cell[0] += total
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
         """For the registry."""
@@ -66,9 +66,9 @@ class CountedHistogram(Collector):
             series = [(labels, list(counts), total[0]) for labels, (counts, total) in sorted(self._series.items())]
         for labels, counts, total in series:
             buckets, up_to = [], 0
-            for shown, count in zip(self._shown, counts, strict=True):
+            for bound, count in zip(self._bound_labels, counts, strict=True):
                 up_to += count
-                buckets.append((shown, float(up_to)))
+                buckets.append((bound, float(up_to)))
             family.add_metric(labels, buckets=buckets, sum_value=total)
         yield family
 

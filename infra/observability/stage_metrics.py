@@ -27,16 +27,16 @@ class IngestMetrics:
 
     def __init__(self, meter: PrometheusMeter) -> None:
         self._meter = meter
-        self._before: dict[tuple[str, int], tuple[IngestKernel, _Seen]] = {}
+        self._before: dict[tuple[str, int], tuple[IngestKernel, _Snapshot]] = {}
 
     def __call__(self, kernel: IngestKernel) -> None:
         """Report one folded batch; what a kernel brings when first seen was counted by an earlier life."""
-        known, seen = self._before.get((kernel.source, kernel.partition), (None, None))
-        news = _Seen.of(kernel)
+        previous_kernel, previous = self._before.get((kernel.source, kernel.partition), (None, None))
+        news = _Snapshot.of(kernel)
         self._before[kernel.source, kernel.partition] = kernel, news
-        if seen is None or known is not kernel:
+        if previous is None or previous_kernel is not kernel:
             return
-        before, now = seen.counters, news.counters
+        before, now = previous.counters, news.counters
         accepted = now.samples - before.samples
         for outcome in _OUTCOMES:
             count = getattr(now, outcome) - getattr(before, outcome)
@@ -46,15 +46,15 @@ class IngestMetrics:
             self._meter.count("samples_total", accepted, outcome="accepted")
         if now.unknown_names > before.unknown_names:
             self._meter.count("unknown_names_total", now.unknown_names - before.unknown_names)
-        if news.num_pages > seen.num_pages:
-            self._meter.count("pages_total", news.num_pages - seen.num_pages, source=kernel.source)
+        if news.num_pages > previous.num_pages:
+            self._meter.count("pages_total", news.num_pages - previous.num_pages, source=kernel.source)
         for code, count in news.dead_letters.items():
-            self._meter.count("dead_letters_total", count - seen.dead_letters.get(code, 0), code=code)
+            self._meter.count("dead_letters_total", count - previous.dead_letters.get(code, 0), code=code)
         counts, sum_ms = kernel.lateness.take()
         self._meter.observe_counts("sample_lateness_seconds", counts, sum_ms / 1000, source=kernel.source)
 
 
-class _Seen(NamedTuple):
+class _Snapshot(NamedTuple):
     """A kernel's cumulative counts at one instant."""
 
     counters: Counters
@@ -62,8 +62,8 @@ class _Seen(NamedTuple):
     dead_letters: dict[str, int]
 
     @staticmethod
-    def of(kernel: IngestKernel) -> _Seen:
-        return _Seen(kernel.counters, kernel.num_pages, kernel.dead_letter_counts)
+    def of(kernel: IngestKernel) -> _Snapshot:
+        return _Snapshot(kernel.counters, kernel.num_pages, kernel.dead_letter_counts)
 
 
 class _Replicas(msgspec.Struct):
@@ -84,7 +84,7 @@ class _Risk(msgspec.Struct):
     epsilon: float | None = None
     trial: _Trial | None = None
 
-    def held_to(self, replicas: int | None) -> float | None:
+    def p_miss_of(self, replicas: int | None) -> float | None:
         """The risk by which so many are chosen: what is hoped for of a trial, for it is above what is allowed else."""
         if self.trial is not None and self.trial.replicas == replicas:
             return self.trial.p_miss
@@ -165,17 +165,17 @@ class DecideMetrics:
         self._count_time(decision, meter)
         if self._is_new(decision):
             meter.count("commands_total")
-        risk = decision.risk.held_to(replicas.final)
+        risk = decision.risk.p_miss_of(replicas.final)
         allowed = None if risk is None else decision.risk.epsilon
         # What this decision does not know must not go on as an earlier one knew it.
         self._meter.workload_gauges(
             workload,
             {
-                "replicas_ready": _known(replicas.ready),
-                "replicas_wanted": _known(replicas.final),
-                "p_miss": _known(risk),
-                "p_miss_allowed": _known(allowed),
-                "telemetry_coverage_ratio": _known(decision.inputs.coverage_ratio),
+                "replicas_ready": _or_nan(replicas.ready),
+                "replicas_wanted": _or_nan(replicas.final),
+                "p_miss": _or_nan(risk),
+                "p_miss_allowed": _or_nan(allowed),
+                "telemetry_coverage_ratio": _or_nan(decision.inputs.coverage_ratio),
                 "acting": float(decision.mode == "act"),
             },
         )
@@ -194,8 +194,8 @@ class DecideMetrics:
         final = decision.replicas.final
         if decision.command_id is None or final is None:
             return False
-        made = command_id(self._fleet, decision.workload, decision.origin_ts_ms, final, self._epoch)
-        return decision.command_id == made
+        expected_id = command_id(self._fleet, decision.workload, decision.origin_ts_ms, final, self._epoch)
+        return decision.command_id == expected_id
 
     def forget(self) -> None:
         """Tell of no workload any more: another worker decides, and readers take the maximum over workers."""
@@ -210,13 +210,13 @@ class DecideMetrics:
     def _count_time(self, decision: _DecisionGlance, meter: TallyingMeter) -> None:
         """Replica-seconds of the step: held, wanted by HARMONY, needed by the load, and the surplus and the lack."""
         replicas = decision.replicas
-        wanted, needed = self._wanted(decision), decision.shadow.get("reactive")
-        if replicas.current is None or wanted is None or needed is None:
+        desired, needed = self._desired(decision), decision.shadow.get("reactive")
+        if replicas.current is None or desired is None or needed is None:
             return
         surplus = replicas.current - needed
         parts = {
             "held": replicas.current,
-            "wanted": wanted,
+            "wanted": desired,
             "needed": needed,
             "above": max(surplus, 0),
             "below": max(-surplus, 0),
@@ -224,18 +224,18 @@ class DecideMetrics:
         for part, count in parts.items():
             meter.count("replica_seconds_total", count * self._step_s, mode=decision.mode, part=part)
 
-    def _wanted(self, decision: _DecisionGlance) -> int | None:
+    def _desired(self, decision: _DecisionGlance) -> int | None:
         replicas = decision.replicas
         if decision.mode != "observe":
             return replicas.final
         # Each plan starts from what somebody else holds, so its final count is a step from there, not ours.
-        known = self._proposals.setdefault(decision.workload, deque())
+        proposals = self._proposals.setdefault(decision.workload, deque())
         if replicas.proposed is not None:
-            known.append((decision.origin_ts_ms, replicas.proposed))
-        while known and known[0][0] <= decision.origin_ts_ms - self._hold_ms:
-            known.popleft()
-        return max((count for _, count in known), default=None)
+            proposals.append((decision.origin_ts_ms, replicas.proposed))
+        while proposals and proposals[0][0] <= decision.origin_ts_ms - self._hold_ms:
+            proposals.popleft()
+        return max((count for _, count in proposals), default=None)
 
 
-def _known(value: float | None) -> float:
+def _or_nan(value: float | None) -> float:
     return math.nan if value is None else value

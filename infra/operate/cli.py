@@ -244,8 +244,8 @@ def export(
             history.take(record)
     strangers = sorted(set(workload or ()) - history.workloads)
     if strangers:
-        known = ", ".join(printable(name, 64) for name in sorted(history.workloads)[:10]) or "none"
-        raise HarmonyError(f"No slot of workload {printable(strangers[0], 64)!r} on {topics.pages}; it holds: {known}.")
+        names = ", ".join(printable(name, 64) for name in sorted(history.workloads)[:10]) or "none"
+        raise HarmonyError(f"No slot of workload {printable(strangers[0], 64)!r} on {topics.pages}; it holds: {names}.")
     if not history.workloads:
         raise HarmonyError(f"{topics.pages} at {where} holds no workload yet; a worker writes it a slot after another.")
     with _opened(out) as file:

@@ -39,36 +39,36 @@ def decisions_of(records: Iterable[TailRecord]) -> list[Decision]:
 
 def commands_of(records: Iterable[TailRecord]) -> list[Command]:
     """The commands among the records; anything else on the topic is passed over."""
-    found = []
+    commands = []
     for r in records:
         try:
-            found.append(decode_command(r.value or b""))
+            commands.append(decode_command(r.value or b""))
         except msgspec.MsgspecError:
             continue
-    return found
+    return commands
 
 
-def find_decision(stretches: Iterable[Iterable[TailRecord]], wanted: str) -> Decision:
-    """The decision whose id starts with `wanted` (six digits or more), or the newest one of the workload of that name.
+def find_decision(stretches: Iterable[Iterable[TailRecord]], query: str) -> Decision:
+    """The decision whose id starts with `query` (six digits or more), or the newest one of the workload of that name.
 
     Raises:
         HarmonyError: none, or several ids that start so.
     """
-    digits = wanted.lower() if len(wanted) >= 6 and set(wanted.lower()) <= set("0123456789abcdef") else None
+    digits = query.lower() if len(query) >= 6 and set(query.lower()) <= set("0123456789abcdef") else None
     for stretch in stretches:
         decisions = decisions_of(stretch)
-        mine = newest_by_workload(d for d in decisions if d.workload == wanted)
-        if mine:
-            return mine[wanted]
+        matches = newest_by_workload(d for d in decisions if d.workload == query)
+        if matches:
+            return matches[query]
         hits = {d.decision_id: d for d in decisions if digits and d.decision_id.startswith(digits)}
         if len(hits) > 1:
             raise HarmonyError(
-                f"{len(hits)} decisions start with {wanted}: {', '.join(sorted(hits)[:5])}. Give more digits.", 2
+                f"{len(hits)} decisions start with {query}: {', '.join(sorted(hits)[:5])}. Give more digits.", 2
             )
         if hits:
             return next(iter(hits.values()))
     raise HarmonyError(
-        f"No decision and no workload is called {printable(wanted, 64)!r}. `harmony status` lists both; "
+        f"No decision and no workload is called {printable(query, 64)!r}. `harmony status` lists both; "
         "ids may be cut to six digits, decisions are kept for 30 days."
     )
 
@@ -83,10 +83,10 @@ def newest_decisions(
     """
     newest: dict[str, Decision] = {}
     for stretch in stretches:
-        seen = newest_by_workload([*decisions_of(stretch), *newest.values()])
-        if newest and len(seen) == len(newest):
+        merged = newest_by_workload([*decisions_of(stretch), *newest.values()])
+        if newest and len(merged) == len(newest):
             break
-        newest = seen
+        newest = merged
         if newest and enough(newest):
             break
     return newest
@@ -94,10 +94,10 @@ def newest_decisions(
 
 def stranger(workload: str, declared: Collection[str], newest: Mapping[str, Decision]) -> str | None:
     """A sentence about a workload that is neither declared nor decided about; None for one that is."""
-    known = {*declared, *(w for w, d in newest.items() if d.action != "retired")}
-    if workload in known:
+    workload_ids = {*declared, *(w for w, d in newest.items() if d.action != "retired")}
+    if workload in workload_ids:
         return None
-    return printable(f"Nobody knows a workload {workload!r} yet{nearest(workload, known)}.")
+    return printable(f"Nobody knows a workload {workload!r} yet{nearest(workload, workload_ids)}.")
 
 
 def show_status(place: Place, *, watch: bool, as_json: bool) -> None:
@@ -119,14 +119,14 @@ def show_status(place: Place, *, watch: bool, as_json: bool) -> None:
                 live.update(status_table(_status_rows(decided, ordered)), refresh=True)
 
 
-def show_explanation(place: Place, wanted: str, *, as_json: bool) -> None:
+def show_explanation(place: Place, query: str, *, as_json: bool) -> None:
     """Print why a decision is what it is."""
     with place.tail(place.topics.decisions) as tail:
-        found = find_decision(tail.back(), wanted)
+        decision = find_decision(tail.back(), query)
     if as_json:
-        emit(msgspec.to_builtins(found))
+        emit(msgspec.to_builtins(decision))
     else:
-        Console().print(explanation(found))
+        Console().print(explanation(decision))
 
 
 def show_decisions(place: Place, *, follow: bool, workload: str | None, limit: int, as_json: bool) -> None:
@@ -145,9 +145,10 @@ def show_decisions(place: Place, *, follow: bool, workload: str | None, limit: i
             if len(newest) >= limit:
                 break
         if workload is not None and limit and not newest:
-            known = newest_decisions(tail.back())
+            by_workload = newest_decisions(tail.back())
             typer.echo(
-                stranger(workload, place.declared, known) or f"No decision for {printable(workload)} yet.", err=True
+                stranger(workload, place.declared, by_workload) or f"No decision for {printable(workload)} yet.",
+                err=True,
             )
         for d in sorted(newest, key=lambda d: (d.origin_ts_ms, d.workload))[-limit:] if limit else ():
             show(d)
@@ -177,16 +178,16 @@ def order(
         newest = newest_decisions(tail.back(64), lambda n: workload is None or workload in {*place.declared, *n})
     # The fleet's own time, which an accelerated run keeps in the past. Without one, now.
     now_ms = max((d.origin_ts_ms for d in newest.values()), default=time.time_ns() // 1_000_000)
-    doubt = None if workload is None else stranger(workload, place.declared, newest)
-    if doubt and settings.get("mode") == "act":
-        raise HarmonyError(f"{doubt} Declare it in harmony.yaml before it may act; nothing was ordered.", 2)
+    problem = None if workload is None else stranger(workload, place.declared, newest)
+    if problem and settings.get("mode") == "act":
+        raise HarmonyError(f"{problem} Declare it in harmony.yaml before it may act; nothing was ordered.", 2)
     until = {} if duration_ms is None else {"until_ts_ms": now_ms + duration_ms}
     control = word(action, workload, now_ms, reason=reason, **until, **settings)
     partitions = publish(control, place.brokers, place.topics.telemetry_requests, place.security)
     who = "the fleet" if workload is None else printable(workload)
     typer.echo(f"{who}: {done} (order {control.control_id}, {len(partitions)} partitions)", err=True)
-    if doubt:
-        typer.echo(f"{doubt} The order is kept for it.", err=True)
+    if problem:
+        typer.echo(f"{problem} The order is kept for it.", err=True)
 
 
 def _status_rows(decided: TopicTail, ordered: TopicTail) -> list[dict[str, Any]]:
@@ -211,37 +212,37 @@ def _decision(record: TailRecord) -> Decision | None:
 
 def show_letters(place: Place, limit: int, reason: str | None, topic: str | None, *, as_json: bool) -> None:
     """Print the newest dead letters, oldest first."""
-    found = _letters(place, limit, reason, topic)
+    views = _letters(place, limit, reason, topic)
     if as_json:
-        emit({"dead_letters": [x.to_dict() for x in found]})
+        emit({"dead_letters": [x.to_dict() for x in views]})
     else:
-        Console().print(letters.letters_table(found))
+        Console().print(letters.letters_table(views))
 
 
 def replay_letters(
     place: Place, limit: int, reason: str | None, topic: str | None, *, dry_run: bool, as_json: bool
 ) -> None:
     """Send dead letters to their topics again, and say how many."""
-    found = _letters(place, limit, reason, topic)
+    views = _letters(place, limit, reason, topic)
     topics = place.topics
     ours = (topics.telemetry_gpu, topics.telemetry_requests, topics.telemetry_raw)
-    sent = 0 if dry_run else letters.replay(found, ours, place.brokers, place.security)
+    sent = 0 if dry_run else letters.replay(views, ours, place.brokers, place.security)
     if as_json:
-        emit({"found": len(found), "sent": sent})
+        emit({"found": len(views), "sent": sent})
     elif dry_run:
-        Console().print(letters.letters_table(found))
+        Console().print(letters.letters_table(views))
     else:
-        typer.echo(f"{sent} of {len(found)} dead letters sent again")
+        typer.echo(f"{sent} of {len(views)} dead letters sent again")
 
 
 def _letters(place: Place, limit: int, reason: str | None, topic: str | None) -> list[letters.DeadLetterView]:
     if reason is not None and reason not in DEAD_LETTER_CODES:
         near = nearest(reason, DEAD_LETTER_CODES)
         raise HarmonyError(f"--reason: nothing is refused as {printable(reason, 32)!r}{near}.", 2)
-    found: list[letters.DeadLetterView] = []
+    views: list[letters.DeadLetterView] = []
     with place.tail(place.topics.dead_letters) as tail:
         for stretch in tail.back():
-            found = letters.chosen((letters.read_letter(r) for r in stretch), reason, topic) + found
-            if len(found) >= limit:
+            views = letters.chosen((letters.read_letter(r) for r in stretch), reason, topic) + views
+            if len(views) >= limit:
                 break
-    return found[-limit:]
+    return views[-limit:]

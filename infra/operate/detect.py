@@ -16,7 +16,7 @@ from infra.collect.points import Point
 from infra.collect.sources.prometheus import PrometheusApi, PrometheusError
 from infra.collect.sources.scrape import Scraper, parse_target
 from infra.console.errors import HarmonyError
-from infra.console.web import HttpClient, shown
+from infra.console.web import HttpClient, printable_url
 
 _TIMEOUT_S = 10.0
 # Long enough for two scrapes of a server that looks once a minute.
@@ -24,7 +24,7 @@ _WINDOW_S = 150
 
 
 @dataclass(frozen=True, slots=True)
-class FoundWorkload:
+class DetectedWorkload:
     """A workload as its telemetry shows it.
 
     Attributes:
@@ -43,7 +43,7 @@ class FoundWorkload:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Detection:
     """What an address holds.
 
     Attributes:
@@ -55,12 +55,12 @@ class Found:
 
     kind: Literal["prometheus", "exporter"]
     address: str
-    workloads: tuple[FoundWorkload, ...]
+    workloads: tuple[DetectedWorkload, ...]
     interval_s: float | None = None
     unplaced: dict[str, int] = field(default_factory=dict)
 
 
-def detect(address: str) -> Found:
+def detect(address: str) -> Detection:
     """Ask what is there, once.
 
     Raises:
@@ -69,13 +69,13 @@ def detect(address: str) -> Found:
     reader = Reader(choose((), ()).profiles, Identities())
     http = HttpClient(_TIMEOUT_S)
     url = address if "://" in address else f"http://{address}"
-    where = shown(address)
+    where = printable_url(address)
     kind: Literal["prometheus", "exporter"] = "prometheus"
     try:
         points: Sequence[Point] = PrometheusApi(url, http).samples(reader.names, _WINDOW_S)
     except PrometheusError as problem:
         kind = "exporter"
-        read = Scraper(lambda: [parse_target(address)], reader.wanted, http)()
+        read = Scraper(lambda: [parse_target(address)], reader.reads, http)()
         points = read.points
         if read.failures:
             raise HarmonyError(
@@ -92,29 +92,29 @@ def detect(address: str) -> Found:
             "`harmony collect profiles` lists those, and docs/collectors.md says how to name others.",
             2,
         )
-    return Found(kind, where, workloads, _interval_s(points), unplaced)
+    return Detection(kind, where, workloads, _interval_s(points), unplaced)
 
 
-def _workloads(readings: Iterable[SourceReading]) -> Iterable[FoundWorkload]:
+def _workloads(readings: Iterable[SourceReading]) -> Iterable[DetectedWorkload]:
     engines: dict[str, set[str]] = defaultdict(set)
     devices: dict[str, set[str]] = defaultdict(set)
-    told: dict[str, int] = {}
+    replica_counts: dict[str, int] = {}
     for reading in readings:
         if reading.kind == "requests":
             engines[reading.workload].add(reading.replica)
         elif reading.kind == "gpu":
             devices[reading.workload].add(reading.source)
         elif "replicas_ready" in reading.values:
-            told[reading.workload] = int(reading.values["replicas_ready"])
+            replica_counts[reading.workload] = int(reading.values["replicas_ready"])
     # A cluster's exporter tells of everything that runs in it; only what also serves or computes is to be scaled.
     for workload in sorted({*engines, *devices}):
-        replicas = told.get(workload) or len(engines[workload]) or None
-        yield FoundWorkload(workload, replicas, len(devices[workload]))
+        replicas = replica_counts.get(workload) or len(engines[workload]) or None
+        yield DetectedWorkload(workload, replicas, len(devices[workload]))
 
 
 def _interval_s(points: Iterable[Point]) -> float | None:
     times: dict[tuple[str, tuple[tuple[str, str], ...]], list[int]] = defaultdict(list)
     for point in points:
         times[point.name, tuple(sorted(point.labels.items()))].append(point.ts_ms)
-    gaps = [b - a for seen in map(sorted, map(set, times.values())) for a, b in pairwise(seen)]
+    gaps = [b - a for stamps_ms in map(sorted, map(set, times.values())) for a, b in pairwise(stamps_ms)]
     return median(gaps) / 1000 if gaps else None

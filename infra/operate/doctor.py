@@ -27,7 +27,7 @@ from infra.kafka.discovery import read_run_state
 from infra.kafka.embedded import MIN_FREE_BYTES
 from infra.kafka.jars import KAFKA_VERSION, damaged_or_missing, find_java, jar_cache, read_pins
 from infra.kafka.retention import RETENTION_REMEDY
-from infra.kafka.rights import in_words, rights_of
+from infra.kafka.rights import rights_of, rights_text
 from infra.kafka.tail import TailRecord, TopicTail
 from infra.observability.probes import check_closed, web_tls
 from infra.settings.load import Settings, require_chosen
@@ -59,7 +59,7 @@ _SKEW_S = 2.0
 # Looks back at most so many stretches for a newest record.
 _STRETCHES = 4
 # Records of `pages` and `pages.coarse` to judge their sizes by, of at most .9 MB each.
-_PAGES_SEEN = 32
+_NUM_PAGES = 32
 
 
 def examine_rights(settings: Settings, admin: TopicAdmin) -> Finding:
@@ -70,7 +70,7 @@ def examine_rights(settings: Settings, admin: TopicAdmin) -> Finding:
     if not missing:
         return Finding("rights", "ok", f"all {len(needed)} that a worker with role {role} needs")
     return Finding(
-        "rights", "fail", f"lacks {in_words(missing)}", f"`harmony topics rights --for {role}`, then grant it"
+        "rights", "fail", f"lacks {rights_text(missing)}", f"`harmony topics rights --for {role}`, then grant it"
     )
 
 
@@ -93,7 +93,7 @@ def examine_state(settings: Settings, brokers: str, admin: TopicAdmin) -> Iterat
     ends = []
     for topic in (topics.pages, topics.pages_coarse):
         with TopicTail(brokers, topic, security=security) as tail:
-            ends.append(next(tail.back(_PAGES_SEEN), []))
+            ends.append(next(tail.back(_NUM_PAGES), []))
     yield _retention(settings, *ends)
     yield _clock(newest)
 
@@ -140,12 +140,12 @@ def _judged(settings: Settings, body: bytes, stamp_ms: int) -> Finding:
     except UNREADABLE:
         return Finding("state", "fail", "written by another release", "run that one, or `harmony state reset`")
     wrong = [
-        f"{name} is {wanted}, the state has {found}"
-        for name, wanted, found in (
+        f"{name} is {expected}, the state has {actual}"
+        for name, expected, actual in (
             ("fleet", settings.fleet, commit.fleet),
             ("step_s", settings.stream.step_ms / 1_000, commit.step_ms / 1_000),
         )
-        if wanted != found
+        if expected != actual
     ]
     if settings.policy.epoch < commit.epoch:
         wrong.append(f"epoch is {settings.policy.epoch}, the state has {commit.epoch}")
@@ -172,8 +172,8 @@ def _retention(settings: Settings, pages: Sequence[TailRecord], coarse: Sequence
         return Finding(
             "retention", "fail", "a record of somebody else on an internal topic", "see docs/operations/state.md"
         )
-    kept = topics.kept_bytes()
-    short = [clause for p in sorted(sizes) for clause in shortages(p, sizes[p].needed_bytes(), kept)]
+    kept_bytes = topics.kept_bytes()
+    short = [clause for p in sorted(sizes) for clause in shortages(p, sizes[p].needed_bytes(), kept_bytes)]
     if short:
         return Finding("retention", "note", "; ".join(short), RETENTION_REMEDY)
     return Finding(
@@ -210,7 +210,7 @@ def examine_model(settings: Settings) -> Finding:
 
 
 _CACHE_BYTES = 100 << 20
-_SHOWN = 3
+_MAX_ITEMS = 3
 _FEW_STEPS = 4  # of a start: by when a jump is seen and a replica ordered, much of it has been missed
 _ENOUGH_STEPS = 6
 
@@ -340,7 +340,7 @@ def _step(settings: Settings) -> Finding:
 
 def _with_starts(workloads: Sequence[WorkloadSpec]) -> str:
     """The first of them, with how long their starts take."""
-    return some([f"{w.id} ({w.lead_time_s:g} s)" for w in workloads], _SHOWN)
+    return some([f"{w.id} ({w.lead_time_s:g} s)" for w in workloads], _MAX_ITEMS)
 
 
 def _short(seconds: float) -> str:
@@ -357,7 +357,7 @@ def _capacity(settings: Settings) -> Finding:
     return Finding(
         "capacity",
         "note",
-        f"not declared, held until learned under load: {some(silent, _SHOWN)}",
+        f"not declared, held until learned under load: {some(silent, _MAX_ITEMS)}",
         "harmony capacity finds one, from a load test or by model and GPU",
     )
 
@@ -392,10 +392,12 @@ def _cluster(settings: Settings, brokers: str | None) -> Iterator[Finding]:
 
 def _topics(settings: Settings, admin: TopicAdmin) -> Finding:
     specs = settings.topics.specs()
-    found = admin.differences(specs)
-    if not found:
+    differences = admin.differences(specs)
+    if not differences:
         return Finding("topics", "ok", f"all {len(specs)} of prefix {settings.topic_prefix!r} are as they must be")
-    missing = sum(difference.kind == "missing" for difference in found)
-    shown = "; ".join(map(str, found[:_SHOWN])) + (f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
-    remedy = "`harmony topics create`" if missing == len(found) else "`harmony topics check` lists what to change"
-    return Finding("topics", "fail", shown, remedy)
+    missing = sum(difference.kind == "missing" for difference in differences)
+    summary = "; ".join(map(str, differences[:_MAX_ITEMS])) + (
+        f"; and {len(differences) - _MAX_ITEMS} more" if len(differences) > _MAX_ITEMS else ""
+    )
+    remedy = "`harmony topics create`" if missing == len(differences) else "`harmony topics check` lists what to change"
+    return Finding("topics", "fail", summary, remedy)

@@ -46,15 +46,15 @@ class PageHistory:
 
     Args:
         stream, num_partitions: what the pages must agree on.
-        wanted: workloads to keep; none = all.
+        selection: workloads to keep; none = all.
         topic: its full name, for what errors say.
     """
 
-    def __init__(self, stream: StreamConfig, num_partitions: int, wanted: Iterable[str] = (), topic: str = "pages"):
+    def __init__(self, stream: StreamConfig, num_partitions: int, selection: Iterable[str] = (), topic: str = "pages"):
         self._stream, self._num_partitions, self._topic = stream, num_partitions, topic
-        self._wanted = frozenset(wanted)
+        self._selection = frozenset(selection)
         self._assemblers: dict[int, PageAssembler] = {}
-        self._seen: set[tuple[int, str, int]] = set()
+        self._page_ids: set[tuple[int, str, int]] = set()
         self._rows: dict[str, dict[int, NDArray[np.float32]]] = {}
         self.workloads: set[str] = set()
 
@@ -70,12 +70,12 @@ class PageHistory:
                 self._stream, self._num_partitions, DEFAULT_CATALOGUE, f"{self._topic}, partition {partition}"
             )
         try:
-            found = self._assemblers[partition].feed(
+            pages = self._assemblers[partition].feed(
                 LogRecord(record.offset, record.stamp_ms, record.key, record.value)
             )
         except ContractBroken as error:
             raise HarmonyError(f"{error}.") from None
-        for stored in found:
+        for stored in pages:
             self._keep(stored.page)
 
     def histories(self, since_s: float | None = None) -> Iterator[WorkloadHistory]:
@@ -90,13 +90,13 @@ class PageHistory:
 
     def _keep(self, page: Page) -> None:
         identity = (page.partition, page.source, page.slot)
-        if identity in self._seen:  # two writers may both have closed a slot: whoever reads takes the first
+        if identity in self._page_ids:  # two writers may both have closed a slot: whoever reads takes the first
             return
-        self._seen.add(identity)
+        self._page_ids.add(identity)
         self.workloads.update(page.workloads)
         columns = [_COLUMN[name] for name in page.indicators]
         for k, workload in enumerate(page.workloads):
-            if self._wanted and workload not in self._wanted:
+            if self._selection and workload not in self._selection:
                 continue
             rows = self._rows.setdefault(workload, {})
             row = rows.get(page.slot)
@@ -111,15 +111,15 @@ def write_csv(out: TextIO, histories: Iterable[WorkloadHistory], step_ms: int) -
     Returns:
         Rows written, and the indicators.
     """
-    kept = list(histories)
+    all_histories = list(histories)
     has = np.zeros(len(NAMES), dtype=bool)
-    for history in kept:
+    for history in all_histories:
         has |= np.isfinite(history.values).any(axis=0)
     columns = np.flatnonzero(has)
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(("item_id", "timestamp", *(NAMES[c] for c in columns)))
-    for history in kept:
+    for history in all_histories:
         for slot, row in zip(history.slots.tolist(), history.values[:, columns], strict=True):
             moment = datetime.fromtimestamp(slot * step_ms / 1000, UTC).isoformat(sep=" ")
             writer.writerow((history.workload, moment, *("" if np.isnan(v) else str(v) for v in row)))
-    return sum(len(history.slots) for history in kept), tuple(NAMES[c] for c in columns)
+    return sum(len(history.slots) for history in all_histories), tuple(NAMES[c] for c in columns)

@@ -15,7 +15,7 @@ from infra.console.errors import HarmonyError
 from infra.console.options import say
 
 if TYPE_CHECKING:
-    from infra.operate.detect import Found, FoundWorkload
+    from infra.operate.detect import DetectedWorkload, Detection
 
 
 _HEAD = """\
@@ -58,16 +58,16 @@ def init(
     addresses, promise = list(detect or ()), Promise(ttft_s, tpot_s)
     if not yes and not addresses and brokers is None and sys.stdin.isatty():
         brokers, addresses, promise = _ask()
-    found = _detect_all(addresses)
+    sources = _detect_all(addresses)
     chosen = {"brokers": brokers} if brokers else {}
-    slow_s = max((f.interval_s for f in found if f.interval_s), default=0.0)
+    slow_s = max((f.interval_s for f in sources if f.interval_s), default=0.0)
     if slow_s > 15.0:
         chosen["step_s"] = str(math.ceil(slow_s))
-    workloads = [w for f in found for w in f.workloads]
+    workloads = [w for f in sources for w in f.workloads]
     text = example_yaml(chosen, _workloads_yaml(workloads, promise)) if workloads else example_yaml(chosen)
     _check(text, path)
     write_example(path, text, force=force)
-    for line in _summary_lines(path, found, chosen, brokers):
+    for line in _summary_lines(path, sources, chosen, brokers):
         say(line)
 
 
@@ -91,7 +91,7 @@ def _ask() -> tuple[str | None, list[str], Promise]:
     return brokers.strip() or None, [address.strip()], promise
 
 
-def _detect_all(addresses: Sequence[str]) -> list[Found]:
+def _detect_all(addresses: Sequence[str]) -> list[Detection]:
     if not addresses:
         return []
     from infra.operate.detect import detect
@@ -99,19 +99,19 @@ def _detect_all(addresses: Sequence[str]) -> list[Found]:
     return [detect(address) for address in addresses]
 
 
-def _workloads_yaml(workloads: Sequence[FoundWorkload], promise: Promise) -> str:
+def _workloads_yaml(workloads: Sequence[DetectedWorkload], promise: Promise) -> str:
     """The section `workloads`, one entry for each that was found, in observe."""
     lines = [_HEAD]
-    known: set[str] = set()
+    seen_ids: set[str] = set()
     for workload in workloads:
-        if workload.id in known:
+        if workload.id in seen_ids:
             continue
-        known.add(workload.id)
-        seen = "seen by its GPUs only" if workload.replicas is None else f"{workload.replicas} seen"
+        seen_ids.add(workload.id)
+        count_text = "seen by its GPUs only" if workload.replicas is None else f"{workload.replicas} seen"
         lines += [
             f"  - id: {_quoted(workload.id)}\n",
             "    mode: observe\n",
-            f"    replicas: {{min: 1, max: {max(4, 2 * (workload.replicas or 0))}}}   # {seen}\n",
+            f"    replicas: {{min: 1, max: {max(4, 2 * (workload.replicas or 0))}}}   # {count_text}\n",
             f"    gpus_per_replica: {workload.gpus_per_replica}\n",
             f"    slo: {{ttft_s: {promise.ttft_s:g}, tpot_s: {promise.tpot_s:g}, objective: {promise.objective:g}}}\n",
             f"    # target: {_target(workload.id)}\n",
@@ -147,19 +147,19 @@ def _check(text: str, path: Path) -> None:
             raise HarmonyError(error.message.replace(file.name, str(path)), error.exit_code) from None
 
 
-def _summary_lines(path: Path, found: Sequence[Found], chosen: dict[str, str], brokers: str | None) -> list[str]:
+def _summary_lines(path: Path, probes: Sequence[Detection], chosen: dict[str, str], brokers: str | None) -> list[str]:
     lines = []
-    for source in found:
+    for source in probes:
         names = ", ".join(w.id for w in source.workloads[:5]) + (" ..." if len(source.workloads) > 5 else "")
         lines.append(f"Found at {source.address} ({source.kind}): {len(source.workloads)} workloads: {names}")
         lines += [f"left out: {n} samples of {reason}" for reason, n in list(source.unplaced.items())[:3]]
     if "step_s" in chosen:
         lines.append(f"Samples come every {chosen['step_s']} s, so that is the step.")
     lines.append(
-        f"Wrote {path}. {'' if found else 'Declare your workloads in it, then: '}"
-        f"{'Next: ' if found else ''}harmony {'worker' if brokers or not found else 'run --no-fleet'} --config {path}"
+        f"Wrote {path}. {'' if probes else 'Declare your workloads in it, then: '}"
+        f"{'Next: ' if probes else ''}harmony {'worker' if brokers or not probes else 'run --no-fleet'} --config {path}"
     )
-    for source in found:
+    for source in probes:
         flag = "--server" if source.kind == "prometheus" else "--scrape"
         lines.append(f"and beside it: harmony collect prometheus {flag} {source.address} --config {path}")
     return lines

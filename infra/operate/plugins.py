@@ -43,10 +43,10 @@ def examine(plugin: Plugin, options: Mapping[str, Any]) -> list[PluginFinding]:
     """
     own = plugin.make(options)
     laws = {"forecaster": _forecaster, "policy": _policy, "actuator": _actuator, "decoder": _decoder}[plugin.kind]
-    return [PluginFinding("it can be made", ok=True, detail=""), *(_held(law, test) for law, test in laws(own))]
+    return [PluginFinding("it can be made", ok=True, detail=""), *(_check_law(law, test) for law, test in laws(own))]
 
 
-def _held(law: str, test: Callable[[], str | None]) -> PluginFinding:
+def _check_law(law: str, test: Callable[[], str | None]) -> PluginFinding:
     try:
         broken = test()
     except Exception as error:  # noqa: BLE001 - what a plug-in raises is a finding
@@ -65,14 +65,14 @@ def _forecaster(own: Any) -> Laws:
             return torch.as_tensor(own.forecast(rows, _HORIZON, _PATHS).paths)
 
     def shape() -> str | None:
-        wanted = (_ROWS, _PATHS, _HORIZON, len(batch.indicators))
-        found = tuple(paths(batch).shape)
-        return None if found == wanted else f"{found} where {wanted} is asked for"
+        expected = (_ROWS, _PATHS, _HORIZON, len(batch.indicators))
+        actual = tuple(paths(batch).shape)
+        return None if actual == expected else f"{actual} where {expected} is asked for"
 
     def split() -> str | None:
-        whole = paths(batch)
+        batch_paths = paths(batch)
         for at in range(_ROWS):
-            if not torch.equal(paths(take_rows(batch, [at]))[0], whole[at]):
+            if not torch.equal(paths(take_rows(batch, [at]))[0], batch_paths[at]):
                 return f"row {at} alone has other numbers than in a batch of {_ROWS}"
         return None
 
@@ -114,8 +114,8 @@ def _policy(own: Any) -> Laws:
         return f"{wrong[0]!r} is no count" if wrong else None
 
     def alone() -> str | None:
-        whole = list(own.propose(questions))
-        for question, answer in zip(questions, whole, strict=True):
+        answers = list(own.propose(questions))
+        for question, answer in zip(questions, answers, strict=True):
             if list(own.propose([question])) != [answer]:
                 return f"{question.workload} alone is answered otherwise than among others"
         return None

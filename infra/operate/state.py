@@ -38,9 +38,9 @@ def reset(
         holdings, alive = cluster.holdings(), cluster.members()
         epoch = max(settings.policy.epoch, cluster.newest_epoch() or 0) + 1
         records = sum(h.records for h in holdings)
-        for held in holdings:
-            other = "" if held.partitions in (0, held.wanted) else f", made anew with {held.wanted} partitions"
-            say(f"{held.name}: {held.records} records in {held.partitions} partitions{other}")
+        for holding in holdings:
+            other = "" if holding.partitions in (0, holding.wanted) else f", made anew with {holding.wanted} partitions"
+            say(f"{holding.name}: {holding.records} records in {holding.partitions} partitions{other}")
         say(f"group {workers_group(settings.topics)}: {len(alive)} workers alive, its offsets are forgotten")
         if alive:
             raise HarmonyError(alive_message(alive))
@@ -49,7 +49,7 @@ def reset(
             cluster.reset()
     raised = False if dry_run else raise_epoch(_settings_file(config), epoch)
     if as_json:
-        topics = [asdict(held) for held in holdings]
+        topics = [asdict(holding) for holding in holdings]
         print_json({"dry_run": dry_run, "topics": topics, "records": records, "epoch": epoch, "epoch_written": raised})
     if dry_run:
         say(f"Nothing was deleted: --dry-run. Without it: {records} records.")

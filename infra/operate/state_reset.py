@@ -79,13 +79,13 @@ class StateReset:
     def holdings(self) -> list[Holding]:
         """What each internal topic holds now."""
         with self._explained():
-            found = []
+            rows = []
             for spec in self._specs:
                 tps = self._partitions_of(spec.name)
                 begins, ends = self._reader.beginning_offsets(tps), self._reader.end_offsets(tps)
                 records = sum(ends[tp] - begins[tp] for tp in tps)
-                found.append(Holding(spec.name, len(tps), spec.partitions, records))
-            return found
+                rows.append(Holding(spec.name, len(tps), spec.partitions, records))
+            return rows
 
     def members(self) -> list[str]:
         """Workers that Kafka counts as alive; one that was killed stays for a session."""
@@ -120,9 +120,9 @@ class StateReset:
         alive = self.members()
         if alive:
             raise HarmonyError(alive_message(alive))
-        held = {h.name: h for h in self.holdings()}
-        keep = [s for s in self._specs if held[s.name].partitions == s.partitions]
-        anew = [s for s in self._specs if held[s.name].partitions not in (0, s.partitions)]
+        holdings = {h.name: h for h in self.holdings()}
+        keep = [s for s in self._specs if holdings[s.name].partitions == s.partitions]
+        anew = [s for s in self._specs if holdings[s.name].partitions not in (0, s.partitions)]
         with self._explained():
             everything = {tp: -1 for spec in keep for tp in self._partitions_of(spec.name)}
             if everything:
@@ -139,10 +139,10 @@ class StateReset:
         while True:
             # Deletion goes on after its answer.
             try:
-                made = create_topics(self._brokers, specs, security=self._security)
+                new_topics = create_topics(self._brokers, specs, security=self._security)
             except (HarmonyError, TopicAlreadyExistsError):
-                made = ()
-            specs = [spec for spec in specs if spec.name not in made]
+                new_topics = ()
+            specs = [spec for spec in specs if spec.name not in new_topics]
             if not specs:
                 return
             if monotonic() > deadline_s:

@@ -51,16 +51,18 @@ def check(brokers: BrokersOption = None, config: ConfigOption = None, as_json: J
 
     settings, where, options = _connection(brokers, config)
     specs = settings.topics.specs()
-    found = check_topics(where, specs, security=options)
+    differences = check_topics(where, specs, security=options)
     if as_json:
-        print_json({"brokers": where, "topics": len(specs), "differences": [asdict(d) for d in found]})
+        print_json({"brokers": where, "topics": len(specs), "differences": [asdict(d) for d in differences]})
     else:
-        for difference in found:
+        for difference in differences:
             typer.echo(str(difference))
         say(
-            f"{len(found)} differences in {len(specs)} topics on {where}." if found else f"All {len(specs)} topics fit."
+            f"{len(differences)} differences in {len(specs)} topics on {where}."
+            if differences
+            else f"All {len(specs)} topics fit."
         )
-    raise typer.Exit(1 if found else 0)
+    raise typer.Exit(1 if differences else 0)
 
 
 @app.command()
@@ -86,11 +88,11 @@ def rights(
         if part not in PARTS:
             raise HarmonyError(f"There is no part {part!r}: use all, or some of {', '.join(PARTS)}.", 2)
     settings = load_settings(config, {"brokers": brokers})
-    found = rights_of(settings.topics, chosen)
+    needed = rights_of(settings.topics, chosen)
     if as_json:
-        print_json({"parts": chosen, "rights": [asdict(right) for right in found]})
+        print_json({"parts": chosen, "rights": [asdict(right) for right in needed]})
         return
-    for line in as_commands(found, principal, settings.brokers or "HOST:9092"):
+    for line in as_commands(needed, principal, settings.brokers or "HOST:9092"):
         typer.echo(line)
 
 

@@ -62,7 +62,7 @@ def announced(state_dir: Path, url: str, role: str, instance: str, topics: str) 
 
 def peers_of(state_dir: Path, own: Peer) -> list[Peer]:
     """The other live workers of the same topics, sorted by instance."""
-    found = []
+    peers = []
     with suppress(OSError):
         for path in sorted((state_dir / _FOLDER).glob("*.json"))[:_MOST]:
             peer = _read(path)
@@ -70,8 +70,8 @@ def peers_of(state_dir: Path, own: Peer) -> list[Peer]:
                 with suppress(OSError):
                     path.unlink(missing_ok=True)
             elif peer.pid != own.pid and peer.topics == own.topics and peer.url.startswith(("http://", "https://")):
-                found.append(peer)
-    return sorted(found, key=lambda p: (p.instance, p.pid))
+                peers.append(peer)
+    return sorted(peers, key=lambda p: (p.instance, p.pid))
 
 
 def _read(path: Path) -> Peer | None:
@@ -112,11 +112,11 @@ class WorkerStatus:
     letters: int = 0
     peers: list[Peer] = field(default_factory=list)
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """As sent: peers without their process ids."""
-        told = asdict(self)
-        told["peers"] = [{"url": p.url, "role": p.role, "instance": p.instance} for p in self.peers]
-        return told
+        fields = asdict(self)
+        fields["peers"] = [{"url": p.url, "role": p.role, "instance": p.instance} for p in self.peers]
+        return fields
 
 
 class LiveFleet:
@@ -132,8 +132,8 @@ class LiveFleet:
         boot, _, version = last_event_id.partition(":")
         if boot != self.boot or not version.isascii() or not version.isdigit() or len(version) > 18:
             return None
-        known = int(version)
-        return known if known <= self._memory.version else None
+        last_version = int(version)
+        return last_version if last_version <= self._memory.version else None
 
     async def message(self, since: int | None) -> tuple[int, bytes]:
         """Version and JSON of everything (since None), or of what changed; gives way to the loop as it encodes."""
@@ -154,9 +154,9 @@ class LiveFleet:
                 "version": version,
                 "reset": since is None,
                 "origin_ts_ms": memory.newest_origin_ts_ms,
-                "worker": self._worker().told(),
+                "worker": self._worker().to_dict(),
                 "rows": rows,
-                "gone": [] if since is None else memory.gone_since(since),
+                "gone": [] if since is None else memory.removals_since(since),
             }
         )
 
@@ -172,7 +172,7 @@ class LiveFleet:
                 yield b"id: %s:%d\nevent: fleet\ndata: %s\n\n" % (self.boot.encode(), since, body)
                 spoke_s, first = monotonic(), False
             elif monotonic() - spoke_s >= BEAT_S:
-                yield b"event: beat\ndata: %s\n\n" % orjson.dumps({"worker": self._worker().told()})
+                yield b"event: beat\ndata: %s\n\n" % orjson.dumps({"worker": self._worker().to_dict()})
                 spoke_s = monotonic()
             await asyncio.sleep(GATHER_S)
 
@@ -192,7 +192,7 @@ class LiveFleet:
         history, version = self._memory.get(workload), self._memory.version_of(workload)
         if history is None:
             return None
-        known = self._rows.get(workload)
-        if known is None or known[0] != version:
-            known = self._rows[workload] = (version, orjson.dumps(fleet_row(workload, history)))
-        return known[1]
+        row = self._rows.get(workload)
+        if row is None or row[0] != version:
+            row = self._rows[workload] = (version, orjson.dumps(fleet_row(workload, history)))
+        return row[1]

@@ -62,8 +62,8 @@ class SlotRing:
 
     def first_slot(self) -> int | None:
         """Oldest slot kept, None when empty."""
-        kept = self._stamps[self._stamps >= 0]
-        return int(kept.min()) if len(kept) else None
+        stamps = self._stamps[self._stamps >= 0]
+        return int(stamps.min()) if len(stamps) else None
 
 
 # What the page keeps of one workload: its last slots, its last forecast, and the turns its decisions took.
@@ -117,8 +117,8 @@ class Turn:
     @property
     def decision(self) -> Decision:
         """The newest of them."""
-        kept = self._kept
-        return kept if isinstance(kept, Decision) else decode_decision(zlib.decompress(kept))
+        stored = self._kept
+        return stored if isinstance(stored, Decision) else decode_decision(zlib.decompress(stored))
 
     def take(self, decision: Decision) -> None:
         """One more."""
@@ -203,17 +203,17 @@ class WorkloadMemory:
             return False
         if any(len(row) != len(forecast.quantile_levels) for row in rows):
             return False
-        told = chain.from_iterable(map(pick, rows))
-        quantiles = np.fromiter(told, np.float64, len(rows) * len(LEVELS)).reshape(-1, len(LEVELS))  # [H, 5]
+        values = chain.from_iterable(map(pick, rows))
+        quantiles = np.fromiter(values, np.float64, len(rows) * len(LEVELS)).reshape(-1, len(LEVELS))  # [H, 5]
         if self.fan is None or forecast.origin_ts_ms >= self.fan.origin_ts_ms:
             self.fan = Fan(forecast.origin_ts_ms, forecast.step_ms, forecast.source, forecast.model, quantiles)
         origin = forecast.origin_ts_ms // self.step_ms
         horizons = {1, (len(rows) + 1) // 2, len(rows)}
         if self._made.keys() != horizons:
-            kept = self._made
-            self._made = {ahead: kept.get(ahead) or SlotRing(SLOTS, len(LEVELS)) for ahead in sorted(horizons)}
-        for ahead, made in self._made.items():
-            made.put(origin + ahead, quantiles[ahead - 1])
+            rings = self._made
+            self._made = {ahead: rings.get(ahead) or SlotRing(SLOTS, len(LEVELS)) for ahead in sorted(horizons)}
+        for ahead, ring in self._made.items():
+            ring.put(origin + ahead, quantiles[ahead - 1])
         return True
 
     def observe_misses(self, origin_ts_ms: int, miss_ratio: float) -> None:
@@ -228,17 +228,17 @@ class WorkloadMemory:
         first = self.ring.first_slot()
         return max(last - SLOTS + 1, last if first is None else first), last
 
-    def made(self, first: int, last: int) -> dict[int, Floats]:
+    def past_forecasts(self, first: int, last: int) -> dict[int, Floats]:
         """Per horizon in steps, what was forecast for the slots first..last, [T, 5]."""
         return {ahead: ring.read(first, last) for ahead, ring in sorted(self._made.items())}
 
 
 def attainment(rows: Floats) -> float | None:
     """Share of good requests over the rows [T, K], weighted by load; None where no slot tells."""
-    known = ~np.isnan(rows[:, LOAD]) & ~np.isnan(rows[:, MISS])
-    requests = rows[known, LOAD]
+    mask = ~np.isnan(rows[:, LOAD]) & ~np.isnan(rows[:, MISS])
+    requests = rows[mask, LOAD]
     total = float(requests.sum())
-    return 1.0 - float((requests * rows[known, MISS]).sum()) / total if total > 0 else None
+    return 1.0 - float((requests * rows[mask, MISS]).sum()) / total if total > 0 else None
 
 
 @lru_cache(maxsize=64)
@@ -258,7 +258,7 @@ def _leaves(d: Decision) -> tuple[object, ...]:
 # About 60 KB each; what goes beyond is counted, not kept.
 MAX_WORKLOADS: Final = 2_000
 # A workload that decided nothing for so many steps while others did leaves the page.
-GONE_AFTER_STEPS: Final = 240
+STALE_AFTER_STEPS: Final = 240
 RETIRED_AFTER_STEPS: Final = 12
 _FORECASTS = msgspec.json.Decoder(LoadForecast)
 
@@ -285,7 +285,7 @@ class FleetMemory:
         self._topics, self._step_ms, self._max, self._hold_ms = topics, step_ms, max_workloads, hold_ms
         self._histories: dict[str, WorkloadMemory] = {}
         self._versions: dict[str, int] = {}
-        self._gone: dict[str, int] = {}
+        self._removals: dict[str, int] = {}
         self._keys: dict[str, str] = {}
         self.version = 0
         self.newest_origin_ts_ms: int | None = None
@@ -323,9 +323,9 @@ class FleetMemory:
         """Workloads that changed after `version`, sorted."""
         return (w for w in sorted(self._versions) if self._versions[w] > version and self.get(w) is not None)
 
-    def gone_since(self, version: int) -> list[str]:
+    def removals_since(self, version: int) -> list[str]:
         """Keys of workloads that left after `version`."""
-        return [key for key, at in self._gone.items() if at > version]
+        return [key for key, at in self._removals.items() if at > version]
 
     def __len__(self) -> int:
         return sum(1 for h in self._histories.values() if h.newest is not None)
@@ -340,11 +340,11 @@ class FleetMemory:
             decision = history.newest
             if decision is None:
                 continue
-            allowed = RETIRED_AFTER_STEPS if decision.action == "retired" else GONE_AFTER_STEPS
+            allowed = RETIRED_AFTER_STEPS if decision.action == "retired" else STALE_AFTER_STEPS
             if newest - decision.origin_ts_ms > allowed * self._step_ms:
                 self._drop(workload)
-        heard_since = newest - GONE_AFTER_STEPS * self._step_ms
-        self.refused = {workload: at for workload, at in self.refused.items() if at >= heard_since}
+        oldest_ms = newest - STALE_AFTER_STEPS * self._step_ms
+        self.refused = {workload: at for workload, at in self.refused.items() if at >= oldest_ms}
 
     def _drop(self, workload: str) -> None:
         self.version += 1
@@ -352,9 +352,9 @@ class FleetMemory:
         self._versions.pop(workload, None)
         key = short_key(workload)
         self._keys.pop(key, None)
-        self._gone[key] = self.version
-        while len(self._gone) > self._max:
-            del self._gone[next(iter(self._gone))]
+        self._removals[key] = self.version
+        while len(self._removals) > self._max:
+            del self._removals[next(iter(self._removals))]
 
     def _fold_decision(self, value: bytes) -> None:
         decision = decode_decision(value)
@@ -383,11 +383,11 @@ class FleetMemory:
 
     def _fold_plan(self, value: bytes) -> None:
         plan = misses_of_plan(value)
-        for told in plan.workloads:
+        for workload_plan in plan.workloads:
             # Plans precede the decisions, whose arrival makes the change seen.
-            history = self._history(told.workload)
-            if history is not None and told.slo_miss_ratio is not None:
-                history.observe_misses(plan.origin_ts_ms, told.slo_miss_ratio)
+            history = self._history(workload_plan.workload)
+            if history is not None and workload_plan.slo_miss_ratio is not None:
+                history.observe_misses(plan.origin_ts_ms, workload_plan.slo_miss_ratio)
 
     def _history(self, workload: str) -> WorkloadMemory | None:
         history = self._histories.get(workload)
@@ -398,7 +398,7 @@ class FleetMemory:
             history = self._histories[workload] = WorkloadMemory(self._step_ms, self._hold_ms)
             key = short_key(workload)
             self._keys[key] = workload
-            self._gone.pop(key, None)
+            self._removals.pop(key, None)
         return history
 
     def _touch(self, workload: str) -> None:

@@ -105,7 +105,7 @@ class PageRoutes:
         ):
             app.router.add_get(path, self._guarded(handler), allow_head=False)
         for name, tell in self._lists.items():
-            app.router.add_get(f"/api/{name}", self._guarded(_telling(tell)), allow_head=False)
+            app.router.add_get(f"/api/{name}", self._guarded(_json_handler(tell)), allow_head=False)
         app.on_shutdown.append(self._dismiss)
 
     def _guarded(self, handler: Handler) -> Handler:
@@ -193,11 +193,11 @@ class PageRoutes:
             task.cancel()
 
 
-def _telling(tell: Callable[[], object]) -> Handler:
-    async def told(_request: web.Request) -> web.StreamResponse:
+def _json_handler(tell: Callable[[], object]) -> Handler:
+    async def respond(_request: web.Request) -> web.StreamResponse:
         return web.Response(body=orjson.dumps(tell()), content_type="application/json")
 
-    return told
+    return respond
 
 
 def _error(status: int, error: str, hint: str) -> web.Response:
@@ -209,7 +209,7 @@ def _error(status: int, error: str, hint: str) -> web.Response:
 
 
 # Counters and gauges that tell of the way from a sample to a command; histograms by their mean.
-_SHOWN = (
+_FIGURE_NAMES = (
     "lag_records",
     "samples_total",
     "dead_letters_total",
@@ -234,7 +234,7 @@ def health_view(health: HealthSnapshot, registry: CollectorRegistry) -> dict[str
         "live": health.live,
         "ready": health.ready,
         "checks": [{"name": c.name, "ok": c.ok, "detail": c.detail, "required": c.required} for c in health.checks],
-        "figures": [figure for name in _SHOWN for figure in _figures(_METRICS[name], registry)],
+        "figures": [figure for name in _FIGURE_NAMES for figure in _figures(_METRICS[name], registry)],
     }
 
 
@@ -255,8 +255,8 @@ def _figures(metric: Metric, registry: CollectorRegistry) -> list[dict[str, Any]
         else:
             value, unit = parts.get("value", parts.get("total")), ""
         if value or metric.name == "lag_records":
-            told = ", ".join(text for _, text in labels)
-            figures.append({"name": metric.name, "of": told, "value": value, "unit": unit, "help": metric.help})
+            labels_text = ", ".join(text for _, text in labels)
+            figures.append({"name": metric.name, "of": labels_text, "value": value, "unit": unit, "help": metric.help})
     return figures
 
 
@@ -344,7 +344,7 @@ class Page:
             token,
             certificates=settings.worker.web_client_cafile is not None,
             lists={
-                "dead-letters": self._letters.told,
+                "dead-letters": self._letters.to_dict,
                 "health": lambda: health_view(self._health.snapshot(monotonic()), figures),
                 "settings": cache(partial(settings_view, settings)),
             },

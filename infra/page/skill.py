@@ -46,10 +46,10 @@ def skill(loads: Floats, quantiles: Floats, steps_ahead: int) -> Skill:
         quantiles: [T, 5], what was forecast for the slot `steps_ahead` slots earlier, NaN where nothing was.
         steps_ahead: the horizon.
     """
-    seen = ~np.isnan(loads) & ~np.isnan(quantiles).any(axis=1)
-    seen[:steps_ahead] = False
-    seen[steps_ahead:] &= ~np.isnan(loads[:-steps_ahead])  # the yardstick must know the load at the origin
-    at = np.flatnonzero(seen)
+    mask = ~np.isnan(loads) & ~np.isnan(quantiles).any(axis=1)
+    mask[:steps_ahead] = False
+    mask[steps_ahead:] &= ~np.isnan(loads[:-steps_ahead])  # the yardstick must know the load at the origin
+    at = np.flatnonzero(mask)
     if len(at) < LEAST_SCORES:
         return Skill(steps_ahead, len(at))
     load, forecast = loads[at], quantiles[at]
@@ -112,23 +112,23 @@ def adoption(
     current: Floats, ours: Floats, needed: Floats, p_current: Floats, p_ours: Floats, step_ms: int
 ) -> Adoption | None:
     """Of arrays [T]; None where no step tells of all counts."""
-    known = ~(np.isnan(current) | np.isnan(ours) | np.isnan(needed))
-    steps = int(known.sum())
+    mask = ~(np.isnan(current) | np.isnan(ours) | np.isnan(needed))
+    steps = int(mask.sum())
     if steps == 0:
         return None
-    surplus = current[known] - needed[known]
+    surplus = current[mask] - needed[mask]
     hours = step_ms / _MS_PER_HOUR
     return Adoption(
         steps=steps,
-        held=float(current[known].mean()),
-        ours=float(ours[known].mean()),
-        p_held=_mean(p_current[known]),
-        p_ours=_mean(p_ours[known]),
+        held=float(current[mask].mean()),
+        ours=float(ours[mask].mean()),
+        p_held=_mean(p_current[mask]),
+        p_ours=_mean(p_ours[mask]),
         above_h=float(np.maximum(surplus, 0.0).sum()) * hours,
         below_h=float(np.maximum(-surplus, 0.0).sum()) * hours,
     )
 
 
 def _mean(values: Floats) -> float | None:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else None
+    finite_values = values[~np.isnan(values)]
+    return float(finite_values.mean()) if len(finite_values) else None

@@ -45,18 +45,18 @@ class LetterMemory:
     def __len__(self) -> int:
         return len(self._letters)
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """As sent: how many of each reason, and the letters, newest first."""
         newest: Sequence[DeadLetterView] = sorted(self._letters, key=lambda x: x.stamp_ms, reverse=True)
         return {
             "note": self.note,
             "most": self._letters.maxlen,
             "reasons": dict(Counter(x.reason[:_MOST_CHARS] for x in newest).most_common(30)),
-            "letters": [_told(x) for x in newest],
+            "letters": [_letter_row(x) for x in newest],
         }
 
 
-def _told(x: DeadLetterView) -> dict[str, Any]:
+def _letter_row(x: DeadLetterView) -> dict[str, Any]:
     return {
         "place": x.place,
         "stamp_ms": x.stamp_ms,
@@ -193,9 +193,9 @@ class PageTail:
         consumer.assign(partitions)
         begins, ends = await consumer.beginning_offsets(partitions), await consumer.end_offsets(partitions)
         for tp in partitions:
-            known = self._positions.get(tp)
+            position = self._positions.get(tp)
             # A log that is shorter than it was is another log: its records were deleted, or the topic made anew.
-            start = known if known is not None and known <= ends[tp] else ends[tp] - self._back[tp]
+            start = position if position is not None and position <= ends[tp] else ends[tp] - self._back[tp]
             consumer.seek(tp, max(begins[tp], start))
         return dict(ends)
 

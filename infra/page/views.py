@@ -11,7 +11,7 @@ import numpy as np
 
 from agents.records import Decision, Quantiles
 from infra.console.text import printable
-from infra.explain.views import GUARD_WORDS, if_it_carries, words_of_expected, words_of_promises
+from infra.explain.views import GUARD_MEANINGS, expected_lines, if_it_carries, promise_lines
 from infra.page import memory as h
 from infra.page.memory import Fan, Turn, WorkloadMemory, attainment, short_key
 from infra.page.skill import LEVELS, Adoption, Floats, adoption, largest_within, skill
@@ -47,15 +47,15 @@ def headline(decision: Decision) -> str:
 def because(decision: Decision) -> str:
     """Why: the guard or proposer that had the last word, in words, with what it said."""
     reason = decision.reason
-    said = next((step.reason for step in reversed(decision.guards) if step.guard == reason), "")
-    meaning = GUARD_WORDS.get(reason) or _PROPOSERS.get(reason) or printable(reason, 80)
-    return printable(f"{meaning} ({said})" if said else meaning, _LONGEST)
+    detail = next((step.reason for step in reversed(decision.guards) if step.guard == reason), "")
+    meaning = GUARD_MEANINGS.get(reason) or _PROPOSERS.get(reason) or printable(reason, 80)
+    return printable(f"{meaning} ({detail})" if detail else meaning, _LONGEST)
 
 
 def why_this_count(decision: Decision) -> str:
     """Why the count that was proposed and not one fewer, from the risks that the planner measured; "" if unknown."""
     why = _by_risks(decision)
-    return "; ".join((why, *words_of_expected(decision.forecast), *words_of_promises(decision))) if why else why
+    return "; ".join((why, *expected_lines(decision.forecast), *promise_lines(decision))) if why else why
 
 
 def _by_risks(decision: Decision) -> str:
@@ -103,7 +103,7 @@ def _replicas(count: int) -> str:
 SPARK = 48
 SPARK_FAN = 12
 # Whole numbers beyond are written as others are: JSON's writer refuses those of more than 64 bits.
-_WHOLE = 2**53
+_MAX_INTEGER = 2**53
 
 
 def fleet_row(workload: str, history: WorkloadMemory) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def fleet_row(workload: str, history: WorkloadMemory) -> dict[str, Any]:
     assert window is not None
     first, last = window
     rows = history.ring.read(max(first, last - SPARK + 1), last)  # [<=48, K]
-    kept = history.ring.read(first, last)
+    all_rows = history.ring.read(first, last)
     final = decision.replicas.final
     return {
         "key": short_key(workload),
@@ -131,12 +131,12 @@ def fleet_row(workload: str, history: WorkloadMemory) -> dict[str, Any]:
         "ready": decision.replicas.ready,
         "pending": decision.replicas.pending,
         "wanted": final if final is not None else decision.replicas.current,
-        "attainment": _rounded(attainment(kept), 6),
+        "attainment": _rounded(attainment(all_rows), 6),
         "objective": decision.risk.objective,
         "p_miss": _rounded(None if final is None else decision.risk.p_miss.get(str(final))),
         "epsilon": decision.risk.epsilon,
         "on_trial": _on_trial(decision),
-        **_beside(history, kept),
+        **_mean_replicas(history, all_rows),
     }
 
 
@@ -154,7 +154,7 @@ def workload_view(workload: str, history: WorkloadMemory) -> dict[str, Any]:
     assert window is not None
     first, last = window
     rows = history.ring.read(first, last)  # [T, K]
-    made = history.made(first, last)
+    forecasts = history.past_forecasts(first, last)
     return {
         "key": short_key(workload),
         "id": workload,
@@ -168,7 +168,7 @@ def workload_view(workload: str, history: WorkloadMemory) -> dict[str, Any]:
             "objective": decision.risk.objective,
             "slots": int((~np.isnan(rows[:, h.MISS])).sum()),
         },
-        "adoption": _told_adoption(_adoption(history, rows)),
+        "adoption": _adoption_row(_adoption(history, rows)),
         "history": {
             "ts_ms": [slot * history.step_ms for slot in range(first, last + 1)],
             "load_rps": _numbers(rows[:, h.LOAD]),
@@ -182,10 +182,10 @@ def workload_view(workload: str, history: WorkloadMemory) -> dict[str, Any]:
             "capacity_rps": _numbers(rows[:, h.CAPACITY] * rows[:, h.READY]),
         },
         "fan": None if history.fan is None else _full_fan(history.fan),
-        "made": _made(made, decision, history.step_ms),
+        "made": _past_forecast(forecasts, decision, history.step_ms),
         "skill": [
             {**asdict(skill(rows[:, h.LOAD], q, ahead)), "ahead_s": ahead * history.step_ms / 1000}
-            for ahead, q in made.items()
+            for ahead, q in forecasts.items()
         ],
         "turns": [_turn(turn) for turn in reversed(history.turns)],
     }
@@ -200,10 +200,12 @@ def _adoption(history: WorkloadMemory, rows: Floats) -> Adoption | None:
     return adoption(rows[:, h.CURRENT], ours, rows[:, h.REACTIVE], rows[:, h.P_CURRENT], risk, history.step_ms)
 
 
-def _beside(history: WorkloadMemory, rows: Floats) -> dict[str, Any]:
-    found = _adoption(history, rows)
+def _mean_replicas(history: WorkloadMemory, rows: Floats) -> dict[str, Any]:
+    replicas = _adoption(history, rows)
     return (
-        {"held": None, "ours": None} if found is None else {"held": _rounded(found.held), "ours": _rounded(found.ours)}
+        {"held": None, "ours": None}
+        if replicas is None
+        else {"held": _rounded(replicas.held), "ours": _rounded(replicas.ours)}
     )
 
 
@@ -229,14 +231,14 @@ def _full_fan(fan: Fan) -> dict[str, Any]:
     }
 
 
-def _made(made: dict[int, Floats], decision: Decision, step_ms: int) -> dict[str, Any] | None:
+def _past_forecast(forecasts: dict[int, Floats], decision: Decision, step_ms: int) -> dict[str, Any] | None:
     """What had been forecast about a lead time before: the horizon nearest to the median lead time."""
-    if not made:
+    if not forecasts:
         return None
     lead = decision.lead_time_s
-    wanted = 1.0 if lead is None or not lead.values else lead.values[len(lead.values) // 2] * 1000 / step_ms
-    ahead = min(made, key=lambda steps: abs(steps - wanted))
-    q = made[ahead]
+    lead_steps = 1.0 if lead is None or not lead.values else lead.values[len(lead.values) // 2] * 1000 / step_ms
+    ahead = min(forecasts, key=lambda steps: abs(steps - lead_steps))
+    q = forecasts[ahead]
     return {
         "ahead_s": ahead * step_ms / 1000,
         "low": _numbers(q[:, 0]),
@@ -245,8 +247,8 @@ def _made(made: dict[int, Floats], decision: Decision, step_ms: int) -> dict[str
     }
 
 
-def _told_adoption(found: Adoption | None) -> dict[str, Any] | None:
-    return None if found is None else {name: _rounded(value) for name, value in asdict(found).items()}
+def _adoption_row(replicas: Adoption | None) -> dict[str, Any] | None:
+    return None if replicas is None else {name: _rounded(value) for name, value in asdict(replicas).items()}
 
 
 def _turn(turn: Turn) -> dict[str, Any]:
@@ -276,16 +278,16 @@ def _turn(turn: Turn) -> dict[str, Any]:
 
 def _without_noise(d: Decision) -> dict[str, Any]:
     """The decision as published, with numbers rounded for display."""
-    told: dict[str, Any] = msgspec.to_builtins(d)
-    told["risk"]["p_miss"] = {n: _rounded(p) for n, p in d.risk.p_miss.items()}
-    told["risk"]["promises"] = [
+    fields: dict[str, Any] = msgspec.to_builtins(d)
+    fields["risk"]["p_miss"] = {n: _rounded(p) for n, p in d.risk.p_miss.items()}
+    fields["risk"]["promises"] = [
         {"promise": p.promise, "capacity": _quantiles(p.capacity), "miss_share": _rounded(p.miss_share)}
         for p in d.risk.promises
     ]
-    told["forecast"]["peak"] = _quantiles(d.forecast.peak)
-    told["capacity_per_replica"] = _quantiles(d.capacity_per_replica)
-    told["lead_time_s"] = _quantiles(d.lead_time_s)
-    return told
+    fields["forecast"]["peak"] = _quantiles(d.forecast.peak)
+    fields["capacity_per_replica"] = _quantiles(d.capacity_per_replica)
+    fields["lead_time_s"] = _quantiles(d.lead_time_s)
+    return fields
 
 
 def _quantiles(q: Quantiles | None) -> dict[str, Any] | None:
@@ -300,6 +302,6 @@ def _rounded(value: float | None, digits: int = 4) -> float | None:
     """Significant digits, for people; what is not finite is not known."""
     if value is None or not math.isfinite(value):
         return None
-    if abs(value) < _WHOLE and value == int(value):
+    if abs(value) < _MAX_INTEGER and value == int(value):
         return int(value)
     return float(f"{value:.{digits}g}")

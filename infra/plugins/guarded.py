@@ -86,12 +86,12 @@ class Guarded:
         """
         if self._late is not None and not self._late.done():
             if not self._waits:
-                raise self._counted("skipped", "its last call still runs")
+                raise self._count_call("skipped", "its last call still runs")
             if not wait_for([self._late], self._limit_s).done:
                 raise self._failed("timeout", "its last call still runs")
         self._late = None
         if not self.breaker.allows():
-            raise self._counted("skipped", "the circuit breaker is open")
+            raise self._count_call("skipped", "the circuit breaker is open")
         job = _Job(work)
         self._jobs.put(job)
         try:
@@ -123,9 +123,9 @@ class Guarded:
         log.warning("plugin_failed", **fields)
         if opened:
             log.error("plugin_paused", **fields)
-        return self._counted(outcome, detail)
+        return self._count_call(outcome, detail)
 
-    def _counted(self, outcome: str, detail: str) -> PluginFailed:
+    def _count_call(self, outcome: str, detail: str) -> PluginFailed:
         self._meter.count("plugin_calls_total", kind=self.plugin.kind, outcome=outcome)
         return PluginFailed(outcome, f"{self.plugin.kind} {self.plugin.name}: {detail}")
 

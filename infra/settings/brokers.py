@@ -111,8 +111,8 @@ def probe_brokers(
     with ThreadPoolExecutor(len(addresses)) as pool:
         answers = list(pool.map(lambda address: _answers(address, tls, timeout_s), addresses))
     answering, silent = (
-        tuple(address for address, answered in zip(addresses, answers, strict=True) if answered is wanted)
-        for wanted in (True, False)
+        tuple(address for address, answered in zip(addresses, answers, strict=True) if answered is state)
+        for state in (True, False)
     )
     return BrokerProbe(answering, silent)
 

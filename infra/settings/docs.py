@@ -39,7 +39,7 @@ each key and its default. A dozen matter to most users; the rest is under `advan
 * Every setting that can change a decision is part of the policy's fingerprint, and so of every decision id.
 
 """
-_WORDS = {
+_TYPE_NAMES = {
     bool: "true or false",
     int: "whole number",
     float: "number",
@@ -77,10 +77,10 @@ def _table(model: type[BaseModel]) -> Iterator[str]:
     for name, field in model.model_fields.items():
         inner, many = _section_in(field.annotation)
         if inner is None:
-            takes, default = _takes(field), _default(name, field)
+            value_text, default = _value_text(field), _default(name, field)
         else:
-            takes, default = "list, see below" if many else "section, see below", "" if many else " "
-        yield f"| `{field.alias or name}` | {takes} | {default.strip()} | {_cell(field.description or '')} |\n"
+            value_text, default = "list, see below" if many else "section, see below", "" if many else " "
+        yield f"| `{field.alias or name}` | {value_text} | {default.strip()} | {_cell(field.description or '')} |\n"
 
 
 def _section_in(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
@@ -89,40 +89,40 @@ def _section_in(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
         return annotation, False
     inner = get_args(annotation)
     if get_origin(annotation) in (Union, UnionType):
-        return next((found for found in map(_section_in, inner) if found[0] is not None), (None, False))
+        return next((section for section in map(_section_in, inner) if section[0] is not None), (None, False))
     if get_origin(annotation) in (tuple, list) and inner:
         return _section_in(inner[0])[0], True
     return None, False
 
 
-def _takes(field: FieldInfo) -> str:
+def _value_text(field: FieldInfo) -> str:
     if field.annotation in _READ and any(isinstance(mark, BeforeValidator) for mark in field.metadata):
         return _READ[field.annotation]
-    words = " or ".join(dict.fromkeys(_words(field.annotation)))
+    type_text = " or ".join(dict.fromkeys(_type_names(field.annotation)))
     bounds = [
         f"{sign} {getattr(mark, attribute):g}"
         for mark in field.metadata
         for kind, attribute, sign in _SIGNS
         if isinstance(mark, kind)
     ]
-    return _cell(", ".join([words, *bounds]))
+    return _cell(", ".join([type_text, *bounds]))
 
 
-def _words(annotation: Any) -> Iterator[str]:
+def _type_names(annotation: Any) -> Iterator[str]:
     origin = get_origin(annotation)
     if annotation is type(None):
         return
-    if annotation in _WORDS:
-        yield _WORDS[annotation]
+    if annotation in _TYPE_NAMES:
+        yield _TYPE_NAMES[annotation]
     elif origin is Annotated:
-        yield from _words(get_args(annotation)[0])
+        yield from _type_names(get_args(annotation)[0])
     elif origin is Literal:
         yield ", ".join(f"`{value}`" for value in get_args(annotation))
     elif origin in (Union, UnionType):
         for part in get_args(annotation):
-            yield from _words(part)
+            yield from _type_names(part)
     elif origin in (tuple, list):
-        yield f"list of {next(_words(get_args(annotation)[0]), 'values')}"
+        yield f"list of {next(_type_names(get_args(annotation)[0]), 'values')}"
     elif origin is dict:
         yield "mapping"
     elif isinstance(annotation, type) and issubclass(annotation, Enum):

@@ -30,12 +30,12 @@ def check_environment(model: type[BaseModel], environ: Mapping[str, str]) -> Non
     Raises:
         HarmonyError: exit code 2.
     """
-    known = set(variables(model))
+    names = set(variables(model))
     for name, value in sorted(environ.items()):
         upper = name.upper()
         if not upper.startswith(ENV_PREFIX) or upper in _RESERVED or upper.startswith(_RESERVED_PREFIXES):
             continue
-        if upper in known:
+        if upper in names:
             if _LINK_VALUE.match(value):
                 raise HarmonyError(
                     f"{name} is {value!r}, which Kubernetes sets for a Service of that name. Put `enableServiceLinks: "
@@ -43,7 +43,7 @@ def check_environment(model: type[BaseModel], environ: Mapping[str, str]) -> Non
                     2,
                 )
         elif not _SERVICE_LINK.search(upper):
-            hint = nearest(upper, known)
+            hint = nearest(upper, names)
             raise HarmonyError(f"The environment variable {name} sets nothing{hint}.", 2)
 
 
@@ -97,12 +97,12 @@ def _location(
 
 def _is_given(path: Sequence[str | int], overrides: Mapping[str, Any]) -> bool:
     """Return whether a flag gave this very value, and not only another key of the same section."""
-    held: Any = overrides
+    value: Any = overrides
     for part in path:
-        if not isinstance(held, Mapping):
+        if not isinstance(value, Mapping):
             break
-        held = held.get(part)
-    return held is not None and not isinstance(held, Mapping)
+        value = value.get(part)
+    return value is not None and not isinstance(value, Mapping)
 
 
 def _sentence(mistake: Any, model: type[BaseModel]) -> str:
@@ -110,20 +110,20 @@ def _sentence(mistake: Any, model: type[BaseModel]) -> str:
     key = key_text(path)
     if mistake["type"] == "extra_forbidden":
         section = _section_at(model, path[:-1])
-        known = {field.alias or name for name, field in section.model_fields.items()} if section else set()
-        return f"unknown key {printable(key, 120)}{nearest(str(path[-1]), known)}."
+        names = {field.alias or name for name, field in section.model_fields.items()} if section else set()
+        return f"unknown key {printable(key, 120)}{nearest(str(path[-1]), names)}."
     if mistake["type"] == "missing":
         return f"{key} is missing."
     if mistake["type"] == "string_pattern_mismatch":
-        return f"{key}: {_shown_value(mistake['input'])} is not possible{_meaning(model, path)}"
+        return f"{key}: {_value_text(mistake['input'])} is not possible{_meaning(model, path)}"
     message = str(mistake["msg"]).removeprefix("Value error, ").rstrip(".")
     if mistake["type"] in {"value_error", "assertion_error"}:
         return f"{key}: {message}." if key else f"{message}."
-    got = "" if _is_secret(model, path) else f", got {_shown_value(mistake['input'])}"
-    return f"{key}: {message[:1].lower()}{message[1:]}{got}."
+    input_text = "" if _is_secret(model, path) else f", got {_value_text(mistake['input'])}"
+    return f"{key}: {message[:1].lower()}{message[1:]}{input_text}."
 
 
-def _shown_value(value: Any) -> str:
+def _value_text(value: Any) -> str:
     """Return the value for a message; of a list or mapping only the kind, since it may hold a secret."""
     if isinstance(value, Mapping):
         return "a mapping"
@@ -152,7 +152,7 @@ def _section_at(model: type[BaseModel], path: Sequence[str | int]) -> type[BaseM
     for part in path:
         if isinstance(part, int) or section is None:
             continue
-        found = next((f for name, f in section.model_fields.items() if part in (name, f.alias)), None)
-        annotation = found.annotation if found else None
+        field = next((f for name, f in section.model_fields.items() if part in (name, f.alias)), None)
+        annotation = field.annotation if field else None
         section = section_of(annotation) or next((s for s in map(section_of, get_args(annotation)) if s), None)
     return section

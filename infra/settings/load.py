@@ -232,8 +232,8 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     try:
         return source()
     except SettingsError as error:
-        found = re.search(r'field "(\w+)"', str(error))
-        name = ENV_PREFIX + (found.group(1).upper() if found else "*")
+        match = re.search(r'field "(\w+)"', str(error))
+        name = ENV_PREFIX + (match.group(1).upper() if match else "*")
         raise HarmonyError(f"environment variable {name}: not valid JSON.", 2) from None
     except RecursionError:
         ours = (name for name in environ if name.upper().startswith(ENV_PREFIX))

@@ -50,13 +50,13 @@ class Plugin:
 
 def installed(kind: PluginKind | None = None) -> list[Plugin]:
     """All plug-ins of this environment, by kind and name; nothing is imported."""
-    found = [
+    plugins = [
         Plugin(k, entry.name, entry.dist.name if entry.dist else "?", entry.dist.version if entry.dist else "?", entry)
         for k, group in GROUPS.items()
         if kind in (None, k)
         for entry in entry_points(group=group)
     ]
-    return sorted(found, key=lambda p: (p.kind, p.name, p.distribution))
+    return sorted(plugins, key=lambda p: (p.kind, p.name, p.distribution))
 
 
 def identity(kind: PluginKind, name: str, options: Mapping[str, Any]) -> str:
@@ -82,9 +82,9 @@ def find(kind: PluginKind, name: str) -> Plugin:
     all_of_kind = installed(kind)
     fitting = [plugin for plugin in all_of_kind if plugin.name == name]
     if not fitting:
-        known = ", ".join(plugin.name for plugin in all_of_kind) or "none"
+        names_text = ", ".join(plugin.name for plugin in all_of_kind) or "none"
         raise HarmonyError(
-            f"No {kind} {name!r} is installed (there are: {known}). Install the package that declares it under "
+            f"No {kind} {name!r} is installed (there are: {names_text}). Install the package that declares it under "
             f"[project.entry-points.{GROUPS[kind]!r}] into the environment of HARMONY.",
             2,
         )

@@ -65,11 +65,11 @@ def check_text(text: str) -> None:
 
 def check_unique(names: Iterable[str], what: str = "") -> None:
     """Raises ValueError for the first name that comes again; `what` says of what it is the name."""
-    seen: set[str] = set()
+    seen_names: set[str] = set()
     for name in names:
-        if name in seen:
+        if name in seen_names:
             raise ValueError(f"{what}{name!r} is declared twice")
-        seen.add(name)
+        seen_names.add(name)
 
 
 Role = Annotated[str, StringConstraints(pattern=r"^(all|(ingest|forecast|decide)(,(ingest|forecast|decide))*)$")]
@@ -148,8 +148,8 @@ def _meta(hint: Any) -> Meta | None:
 
 def declared(record: type, name: str) -> Any:
     """The field of a model for one field of a record: default, explanation and bounds as the record declares them."""
-    (found,) = [k for k in record_keys(record) if k.field == name]
-    return Field(**found.info)
+    (key,) = [k for k in record_keys(record) if k.field == name]
+    return Field(**key.info)
 
 
 if TYPE_CHECKING:
@@ -194,15 +194,15 @@ class _RecordSectionType(ModelMetaclass):
                 at = 1 + [name for name, _ in order].index(before)
                 kinds = dict([*order[:at], (moved, kind), *order[at:]])
             namespace["__annotations__"] = kinds
-        made = super().__new__(cls, name, bases, namespace, **options)
+        section = super().__new__(cls, name, bases, namespace, **options)
         if record is not None:
-            held = made.model_fields  # type: ignore[attr-defined]
-            made.declarations = tuple(  # type: ignore[attr-defined]
-                key for key in record_keys(record, like) if (key.group or key.name) in held
+            fields = section.model_fields  # type: ignore[attr-defined]
+            section.declarations = tuple(  # type: ignore[attr-defined]
+                key for key in record_keys(record, like) if (key.group or key.name) in fields
             )
             if not group:
-                _SECTIONS[record] = made
-        return made
+                _SECTIONS[record] = section
+        return section
 
 
 _SECTIONS: dict[type, Any] = {}
@@ -395,7 +395,7 @@ class PluginsSection(RecordSection, record=PluginLimits, after={"options": "paus
 
     @field_validator("options")
     @classmethod
-    def _can_be_told(cls, options: dict[PluginKind, dict[str, Any]]) -> dict[PluginKind, dict[str, Any]]:
+    def _check_serializable(cls, options: dict[PluginKind, dict[str, Any]]) -> dict[PluginKind, dict[str, Any]]:
         """Fingerprints hold them as JSON, and YAML knows more than JSON does."""
         for kind, given in options.items():
             try:

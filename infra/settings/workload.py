@@ -42,9 +42,9 @@ Group = Literal["daily", "weekdays", "weekends"]
 def _minute_of(value: Any) -> int:
     """Minutes after midnight. YAML reads an unquoted 20:00 as 20 * 60, which is just that."""
     if isinstance(value, str):
-        found = _TIME.fullmatch(value)
-        if found is not None:
-            value = int(found[1]) * 60 + int(found[2])
+        match = _TIME.fullmatch(value)
+        if match is not None:
+            value = int(match[1]) * 60 + int(match[2])
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MINUTES:
         raise ValueError('write a time of day from "00:00" to "24:00"')
     return value
@@ -74,7 +74,7 @@ class CalendarSection(RecordSection, record=CalendarRule):
     until: Minute
 
     @model_validator(mode="after")
-    def _says_something(self) -> CalendarSection:
+    def _check_keys(self) -> CalendarSection:
         if self.min is None and self.max is None:
             raise ValueError("give min or max, or both")
         if self.min is not None and self.max is not None and self.min > self.max:
@@ -94,7 +94,7 @@ class EventSection(RecordSection, record=KnownEvent):
     until: datetime
 
     @model_validator(mode="after")
-    def _says_something(self) -> EventSection:
+    def _check_keys(self) -> EventSection:
         if self.min is None and self.load_factor is None:
             raise ValueError("give min or load_factor, or both")
         if (self.start_ts_ms.tzinfo is None) != (self.until.tzinfo is None):
@@ -152,7 +152,7 @@ class JobSection(RecordSection, record=NightlyBatch):
     until: Minute
 
     @model_validator(mode="after")
-    def _says_something(self) -> JobSection:
+    def _check_keys(self) -> JobSection:
         _check_days(self.days, self.start_minute, self.until)
         return self
 
@@ -248,15 +248,15 @@ class WorkloadSection(RecordSection, record=WorkloadSpec, after={"replicas": "ta
         return self
 
     @model_validator(mode="after")
-    def _fits_its_role(self) -> WorkloadSection:
-        whole = self.role == "both"
-        wrong = "capacity_tokens_per_s" if whole else "capacity_rps"
+    def _check_role(self) -> WorkloadSection:
+        is_both = self.role == "both"
+        wrong = "capacity_tokens_per_s" if is_both else "capacity_rps"
         if getattr(self, wrong) is not None:
-            right = "capacity_rps" if whole else "capacity_tokens_per_s"
+            right = "capacity_rps" if is_both else "capacity_tokens_per_s"
             raise ValueError(f"role {self.role} is measured by {right}, not by {wrong}")
         if self.capacity_off_by is not None and self.capacity_rps is None and self.capacity_tokens_per_s is None:
             raise ValueError("capacity_off_by says how far a capacity may be off, and none is declared")
-        if not whole and self.slo is not None and self.slo.classes:
+        if not is_both and self.slo is not None and self.slo.classes:
             raise ValueError(f"role {self.role} takes no slo.classes: only role both does")
         if self.role == "prefill" and self.batch.jobs:
             raise ValueError("role prefill generates nothing: declare batch.jobs at its decode pool")

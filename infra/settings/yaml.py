@@ -73,7 +73,7 @@ def _check_size(loader: Any, path: Path) -> None:
     """Count levels and nodes before anything is built of them, each alias as all that it stands for."""
     nodes = 0
     opened = [_OpenCollection(None, 0)]
-    known: dict[str, tuple[int, int]] = {}
+    anchors: dict[str, tuple[int, int]] = {}
     try:
         while loader.check_event():
             event = loader.get_event()
@@ -83,19 +83,19 @@ def _check_size(loader: Any, path: Path) -> None:
                 nodes += 1
                 if event.anchor:
                     # What refers to itself has no end.
-                    known[event.anchor] = MAX_NODES, MAX_LEVELS
+                    anchors[event.anchor] = MAX_NODES, MAX_LEVELS
             elif isinstance(event, yaml.CollectionEndEvent):
                 done = opened.pop()
                 levels = done.levels + 1
                 if done.anchor:
-                    known[done.anchor] = nodes - done.before, levels
+                    anchors[done.anchor] = nodes - done.before, levels
             elif isinstance(event, yaml.AliasEvent):
-                size, levels = known.get(str(event.anchor), (1, 0))
+                size, levels = anchors.get(str(event.anchor), (1, 0))
                 nodes += size
             elif isinstance(event, yaml.ScalarEvent):
                 nodes += 1
                 if event.anchor:
-                    known[event.anchor] = 1, 0
+                    anchors[event.anchor] = 1, 0
             opened[-1].levels = max(opened[-1].levels, levels)
             if len(opened) - 1 + levels > MAX_LEVELS:
                 raise HarmonyError(f"{path}{_at(event)}: nested deeper than {MAX_LEVELS} levels.", 2)

@@ -80,13 +80,13 @@ class PluginForecaster:
     def _ask(self, batch: ContextBatch, horizon: int, num_paths: int) -> ForecastBatch:
         # It may write into what it is given, also by mistake; others are asked with the same batch afterwards.
         given = {field.name: getattr(batch, field.name) for field in fields(batch)}
-        copies: dict[str, Any] = {name: told.clone() for name, told in given.items() if torch.is_tensor(told)}
+        copies: dict[str, Any] = {name: tensor.clone() for name, tensor in given.items() if torch.is_tensor(tensor)}
         own = replace(batch, **copies)
         with torch.inference_mode():
             paths = torch.as_tensor(self._own.forecast(own, horizon, num_paths).paths)
-            wanted = (len(batch), num_paths, horizon, len(batch.indicators))
-            if tuple(paths.shape) != wanted:
-                raise ValueError(f"paths have the shape {tuple(paths.shape)}, not [B, S, H, N] = {wanted}")
+            expected_shape = (len(batch), num_paths, horizon, len(batch.indicators))
+            if tuple(paths.shape) != expected_shape:
+                raise ValueError(f"paths have the shape {tuple(paths.shape)}, not [B, S, H, N] = {expected_shape}")
             paths = paths.to(batch.values.device, torch.float32)
             # A NaN stays one; clamp passes it on.
             paths = paths.clamp(batch.lower.to(paths.device), batch.upper.to(paths.device))
@@ -126,10 +126,10 @@ class PluginProposer:
             return [None] * len(questions)
 
 
-def _checked(answers: Any, wanted: int) -> list[int | None]:
+def _checked(answers: Any, num_questions: int) -> list[int | None]:
     counts = [None if answer is None else index(answer) for answer in answers]
-    if len(counts) != wanted:
-        raise ValueError(f"{len(counts)} answers to {wanted} questions")
+    if len(counts) != num_questions:
+        raise ValueError(f"{len(counts)} answers to {num_questions} questions")
     wrong = [count for count in counts if count is not None and not 0 <= count <= MAX_REPLICAS]
     if wrong:
         raise ValueError(f"a count of {wrong[0]} replicas; 0 to {MAX_REPLICAS} can be")

@@ -21,7 +21,7 @@ from agents.decide.agent import DecideStage, register_decide_agent
 from agents.decide.kernel import DecideKernel
 from agents.priority import PriorityGate
 from infra.console.errors import HarmonyError
-from infra.kafka.rights import in_words, rights_of, workers_group
+from infra.kafka.rights import rights_of, rights_text, workers_group
 from infra.observability.health import Health
 from infra.observability.logs import KafkaComplaints, configure_logging
 from infra.observability.metrics import PrometheusMeter
@@ -248,8 +248,8 @@ class WorkerProcess:
             f"{len(status.assigned)} partitions" if status.restored else "no assignment yet",
         )
         self.health.set_check("restored", status.restored, f"in {status.restore_s:.2f} s")
-        heard = status.last_record_s is not None
-        self.health.set_check("telemetry", heard, "" if heard else "waiting for telemetry")
+        has_records = status.last_record_s is not None
+        self.health.set_check("telemetry", has_records, "" if has_records else "waiting for telemetry")
 
     async def _tick(self) -> None:
         topics = self._settings.topics
@@ -301,7 +301,7 @@ def run_worker(settings: Settings, options: WorkerOptions) -> None:
         missing_rights = admin.missing_rights(rights)
         if missing_rights:
             raise HarmonyError(
-                f"the Kafka user of this worker lacks {in_words(missing_rights)}. Grant it, then start again: "
+                f"the Kafka user of this worker lacks {rights_text(missing_rights)}. Grant it, then start again: "
                 f"`harmony topics rights --for {options.role}` prints the commands"
             )
         used = {right.name for right in rights}

@@ -46,18 +46,18 @@ class SourceWatch:
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
-        self._heard: dict[tuple[Source, int], tuple[int | None, float]] = {}
+        self._progress: dict[tuple[Source, int], tuple[int | None, float]] = {}
 
     def silent(self, closed: Closed, now_s: float) -> dict[Source, list[int]]:
         """Silent partitions of each source that this worker sees; a partition new to it begins its patience now."""
-        for key in self._heard.keys() - closed.keys():
-            del self._heard[key]
+        for key in self._progress.keys() - closed.keys():
+            del self._progress[key]
         silent: dict[Source, list[int]] = {source: [] for source, _ in sorted(closed)}
         for key, slot in sorted(closed.items(), key=lambda item: item[0]):
-            known = self._heard.get(key)
-            if known is None or known[0] != slot:
-                self._heard[key] = slot, now_s
-            elif now_s - known[1] > self._patience_s:
+            previous = self._progress.get(key)
+            if previous is None or previous[0] != slot:
+                self._progress[key] = slot, now_s
+            elif now_s - previous[1] > self._patience_s:
                 silent[key[0]].append(key[1])
         return silent
 
@@ -69,8 +69,8 @@ def closed_slots(kernels: Iterable[tuple[int, object]]) -> Closed:
         if isinstance(kernel, ReadsSource):
             slots: dict[Source, int | None] = dict([kernel.closed_slot()])
         elif isinstance(kernel, ReadsPages):
-            known = kernel.closed_slots()
-            slots = {source: known.get(source) for source in SOURCES}
+            closed_by_source = kernel.closed_slots()
+            slots = {source: closed_by_source.get(source) for source in SOURCES}
         else:
             continue
         for source, slot in slots.items():
@@ -123,7 +123,7 @@ class WorkerWatch:
             self._meter.gauge("lag_records", records, stage=stage)
         if self._host.status.restored:
             self._look_at_sources(now_s)
-            self._forget_what_others_tell()
+            self._drop_foreign_metrics()
         self._retention.look((partition, lane.kernel) for (_, partition), lane in lanes.items())
 
     def _look_at_sources(self, now_s: float) -> None:
@@ -132,13 +132,13 @@ class WorkerWatch:
         for source in SOURCES:
             value = float(bool(silent[source])) if source in silent else math.nan
             self._meter.gauge("source_silent", value, source=source)
-        words = "; ".join(f"{s}: no page or tick in partitions {p}" for s, p in silent.items() if p)
+        message = "; ".join(f"{s}: no page or tick in partitions {p}" for s, p in silent.items() if p)
         if silent:
-            self._health.set_check("sources", not words, words, required=False)
+            self._health.set_check("sources", not message, message, required=False)
         else:
             self._health.drop_check("sources")
 
-    def _forget_what_others_tell(self) -> None:
+    def _drop_foreign_metrics(self) -> None:
         """Numbers of a stage whose partitions went to other workers would stand still here, beside theirs."""
         stages = {lane.stage for lane in self._host.status.lanes.values()}
         if self._decided is not None and "decide" not in stages:

@@ -50,7 +50,7 @@ class LaneView:
         lag: records of the log that it has not been given.
         safe: newest offset that may be committed; committed: newest that the group has taken.
         full: its agent waits for room in it.
-        gone: records that it has been given and that the log does not hold any more, for it ends before them.
+        num_lost: records that it has been given and that the log does not hold any more, for it ends before them.
     """
 
     stage: str
@@ -61,7 +61,7 @@ class LaneView:
     safe: int | None = None
     committed: int | None = None
     full: bool = False
-    gone: int = 0
+    num_lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Watch:
     _before_s: float | None = None
     _lapse_s: float = 0.0
     _still: dict[Hashable, _Standstill] = field(default_factory=dict)
-    _seen: set[Hashable] = field(default_factory=set)
+    _live_keys: set[Hashable] = field(default_factory=set)
     _oldest: dict[str, float] = field(default_factory=dict)
 
     def look(self, view: WorkerView, now_s: float) -> Stall | None:
@@ -118,10 +118,10 @@ class Watch:
         elapsed_s = 0.0 if self._before_s is None else max(0.0, now_s - self._before_s)
         self._before_s = now_s
         self._lapse_s = min(elapsed_s, MOST_PER_LOOK_S)
-        self._seen.clear()
+        self._live_keys.clear()
         self._oldest = {}
         stall = self._judge(view)
-        for key in self._still.keys() - self._seen:
+        for key in self._still.keys() - self._live_keys:
             del self._still[key]
         return stall
 
@@ -131,7 +131,7 @@ class Watch:
 
     def _age(self, key: Hashable, value: Hashable, *, counts: bool = True) -> float:
         """How long `key` has had this value, while it counted."""
-        self._seen.add(key)
+        self._live_keys.add(key)
         still = self._still.get(key)
         if still is None or still.value != value:
             self._still[key] = _Standstill(value)
@@ -201,27 +201,27 @@ class Watch:
         for lane in sorted(view.lanes, key=lambda lane: not lane.waits_for):
             # Behind a batch that takes long, or a lane that has no room, the others can be given nothing: that is not
             # their standstill. The lane that holds them up is judged by its own work.
-            held_up = computing_s > _LONG_BATCH_S or bool(full - {lane.partition})
-            stalls.append(self._lane(lane, held_up, silent))
-        found = [stall for stall in stalls if stall is not None]
-        return next((stall for stall in found if stall.watch == "progress"), found[0] if found else None)
+            is_blocked = computing_s > _LONG_BATCH_S or bool(full - {lane.partition})
+            stalls.append(self._lane(lane, is_blocked, silent))
+        standing = [stall for stall in stalls if stall is not None]
+        return next((stall for stall in standing if stall.watch == "progress"), standing[0] if standing else None)
 
     def _work_s(self, lane: LaneView, *, counts: bool = True) -> float:
         works = bool(lane.waits_for) or lane.full or lane.lag > 0
         return self._age((lane.stage, lane.partition, "work"), (lane.marks, works), counts=works and counts)
 
-    def _lane(self, lane: LaneView, held_up: bool, silent: bool) -> Stall | None:
+    def _lane(self, lane: LaneView, is_blocked: bool, silent: bool) -> Stall | None:
         limits, where = self.limits, f"{lane.stage} of {lane.partition}"
-        gone_s = self._age((lane.stage, lane.partition, "gone"), lane.gone > 0, counts=lane.gone > 0)
-        if gone_s > _LOST_S:
+        lost_s = self._age((lane.stage, lane.partition, "gone"), lane.num_lost > 0, counts=lane.num_lost > 0)
+        if lost_s > _LOST_S:
             return Stall(
                 "log",
-                gone_s,
-                f"{lane.partition} ends {lane.gone} records before what {lane.stage} has read of it: {_EMPTIED}",
+                lost_s,
+                f"{lane.partition} ends {lane.num_lost} records before what {lane.stage} has read of it: {_EMPTIED}",
             )
         computes = lane.waits_for == "kernel"
         busy = bool(lane.waits_for) or lane.full
-        still_s = self._age_now(lane) if computes else self._work_s(lane, counts=busy or not held_up)
+        still_s = self._age_now(lane) if computes else self._work_s(lane, counts=busy or not is_blocked)
         behind = lane.safe is not None and (lane.committed is None or lane.safe > lane.committed)
         commit_s = self._age(
             (lane.stage, lane.partition, "commit"), (lane.committed, behind), counts=behind and not silent
@@ -297,7 +297,7 @@ class Watchdog:
         self._on_stall = on_stall
         self._view = WorkerView()
         self._ends: dict[TP, int] = {}
-        self._gone: dict[TP, int] = {}
+        self._num_lost: dict[TP, int] = {}
         self._answers = 0
         self._trouble = ""
         self._loop_thread: int | None = None
@@ -341,7 +341,7 @@ class Watchdog:
             except Exception as error:  # noqa: BLE001 - whatever it is, it was no answer, and that is what counts
                 self._trouble = f"{type(error).__name__}: {error}"
             else:
-                self._gone = {tp: max(0, read - self._ends.get(tp, read)) for tp, read in given.items()}
+                self._num_lost = {tp: max(0, read - self._ends.get(tp, read)) for tp, read in given.items()}
                 self._answers += 1
                 self._trouble = ""
 
@@ -375,9 +375,9 @@ class Watchdog:
             if position is not None:
                 lag += consumer.untaken(tp, position)
             safe, committed = consumer.commit_state(tp)
-            gone = self._gone.get(tp, 0)
+            num_lost = self._num_lost.get(tp, 0)
             views.append(
-                LaneView(lane.stage, _place(tp), lane.marks, lane.waits_for, lag, safe, committed, lane.full, gone)
+                LaneView(lane.stage, _place(tp), lane.marks, lane.waits_for, lag, safe, committed, lane.full, num_lost)
             )
         return tuple(views)
 

@@ -68,7 +68,7 @@ def test_failed_sync_leaves_no_stamp(project: Path, tmp_path: Path) -> None:
 def test_uv_that_is_too_old_or_broken_is_passed_over(project: Path, tmp_path: Path) -> None:
     put_uv(tmp_path / "bin/uv", project, version="0.4.30")
     put_uv(bootstrap.UV_HOME / "venv/bin/uv", project)
-    assert bootstrap.usable_uv(bootstrap.known_uvs()) == bootstrap.UV_HOME / "venv/bin/uv"
+    assert bootstrap.usable_uv(bootstrap.uv_candidates()) == bootstrap.UV_HOME / "venv/bin/uv"
     (tmp_path / "bin/uv").write_text("#!/bin/sh\nexit 1\n")
     assert bootstrap.uv_version(tmp_path / "bin/uv") is None
     assert bootstrap.uv_version(tmp_path / "none") is None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.bootstrap import ROOT, known_uvs, usable_uv
+from infra.bootstrap import ROOT, usable_uv, uv_candidates
 from infra.kafka.jars import read_pins
 from infra.supply_chain import bill, with_jars
 
@@ -47,7 +47,7 @@ def test_jars_are_named_with_their_digests() -> None:
 
 
 def test_the_bill_holds_every_dependency(tmp_path: Path) -> None:
-    found = usable_uv(known_uvs())
+    found = usable_uv(uv_candidates())
     if found is None:
         pytest.skip("there is no uv here")
     path = tmp_path / "bill.json"

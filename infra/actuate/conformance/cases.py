@@ -260,9 +260,9 @@ def a_pin_in_the_log_is_a_lease_too(b: Bench) -> None:
     b.send(6, 5)
     b.deliver(late)
     b.expect(5, "a pin in the log, older than the newest command")
-    gone = b.command(7, 9, reason="pin", expected=5)
+    expired = b.command(7, 9, reason="pin", expected=5)
     b.later(LEASE_MS)
-    b.deliver(gone)
+    b.deliver(expired)
     b.expect(5, "a pin in the log that has run out")
 
 

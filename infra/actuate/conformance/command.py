@@ -72,12 +72,12 @@ def _imported(where: str) -> Any:
 
     module, _, name = where.partition(":")
     try:
-        made = getattr(import_module(module), name)
+        factory = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise HarmonyError(f"--python {where}: {error}. Write MODULE:NAME of something importable.", 2) from error
-    if not callable(made):
+    if not callable(factory):
         raise HarmonyError(f"--python {where} is no class and no function.", 2)
-    return made
+    return factory
 
 
 def _print_table(results: list[Result]) -> None:

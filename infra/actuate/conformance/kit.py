@@ -174,9 +174,9 @@ class Bench:
             Violation: something else is said.
         """
         if "answers" in self._subject.abilities:
-            said = self._subject.answer(workload, self.now_ms)
-            if said != replicas:
-                wanted = "an error" if replicas is None else str(replicas)
+            answer = self._subject.answer(workload, self.now_ms)
+            if answer != replicas:
+                expected = "an error" if replicas is None else str(replicas)
                 raise Violation(
-                    f"{because}: {wanted} expected as the answer, {'an error' if said is None else said} given"
+                    f"{because}: {expected} expected as the answer, {'an error' if answer is None else answer} given"
                 )

@@ -132,13 +132,13 @@ class RandomHistory:
             return
         in_log, in_time = command.reason == "pin", now_ms < command.valid_until_ts_ms
         stopped = self._overrides.stopped is not None and not in_log
-        known = was in {command.expected_current, command.replicas} | self._ordered[workload] or in_log
+        is_expected = was in {command.expected_current, command.replicas} | self._ordered[workload] or in_log
         if now != was:
             for broken, law in (
                 (not newest, "an older command was obeyed"),
                 (not in_time, "a command was obeyed that had run out"),
                 (stopped, "a command was obeyed while stopped"),
-                (self._b.can("changes") and not known, "somebody else's change was overwritten"),
+                (self._b.can("changes") and not is_expected, "somebody else's change was overwritten"),
                 (not min(was, command.replicas) <= now <= max(was, command.replicas), "the count moved elsewhere"),
             ):
                 if broken:

@@ -26,8 +26,8 @@ def run_kit(
 
     cases: dict[str, Case] = dict(CASES)
     cases |= {f"random_sequence_{seed + i}": random_case(seed + i) for i in range(runs)}
-    wanted = set(cases) if only is None else set(only)
-    return [_run(name, case, make) for name, case in cases.items() if name in wanted]
+    case_names = set(cases) if only is None else set(only)
+    return [_run(name, case, make) for name, case in cases.items() if name in case_names]
 
 
 def _run(name: str, case: Case, make: Callable[[], ActuatorSubject]) -> Result:

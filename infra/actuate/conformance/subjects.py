@@ -215,9 +215,9 @@ class PullWorld(_Counts):
 
     async def settle(self, controller: CommandController) -> None:
         for workload in self._counts:
-            told = await self.ask(controller, workload)
-            if told is not None:
-                self._counts[workload] = told
+            count = await self.ask(controller, workload)
+            if count is not None:
+                self._counts[workload] = count
 
     async def ask(self, controller: CommandController, workload: str) -> int | None:
         """What the scaler is told; None = an error."""
@@ -272,25 +272,25 @@ class ExecSubject:
         self._ask(do="change", workload=workload, replicas=replicas)
 
     def set_overrides(self, overrides: Overrides, now_ms: int) -> None:
-        said = self._ask(do="words", now_ms=now_ms, words=msgspec.to_builtins(overrides)).get("replicas") or {}
-        for workload, count in said.items():
+        counts = self._ask(do="words", now_ms=now_ms, words=msgspec.to_builtins(overrides)).get("replicas") or {}
+        for workload, count in counts.items():
             self._take(workload, {"replicas": count})
 
     def replicas(self, workload: str, now_ms: int) -> int:  # noqa: ARG002 - told with every delivery
         return self._counts[workload]
 
     def answer(self, workload: str, now_ms: int) -> int | None:
-        said = self._ask(do="answer", now_ms=now_ms, workload=workload).get("replicas")
-        return None if said is None else int(said)
+        replicas = self._ask(do="answer", now_ms=now_ms, workload=workload).get("replicas")
+        return None if replicas is None else int(replicas)
 
     def close(self) -> None:
         self._kill()
         shutil.rmtree(self._memory, ignore_errors=True)
 
-    def _take(self, workload: str, said: Mapping[str, Any]) -> None:
-        count = said.get("replicas")
+    def _take(self, workload: str, reply: Mapping[str, Any]) -> None:
+        count = reply.get("replicas")
         if type(count) is not int:
-            raise Violation(f"the program did not say how many replicas {workload} has: {printable(str(said), 80)}")
+            raise Violation(f"the program did not say how many replicas {workload} has: {printable(str(reply), 80)}")
         self._counts[workload] = count
 
     def _begin(self, do: str) -> dict[str, Any]:

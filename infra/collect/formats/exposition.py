@@ -20,12 +20,12 @@ class UnreadableError(Exception):
 
 
 def read_exposition(
-    text: str, wanted: Callable[[str], bool], ts_ms: int, labels: Mapping[str, str] | None = None
+    text: str, name_filter: Callable[[str], bool], ts_ms: int, labels: Mapping[str, str] | None = None
 ) -> list[Point]:
     """The wanted samples of an exposition.
 
     Args:
-        wanted: true for the names of series to read; other lines are passed over unread.
+        name_filter: true for the names of series to read; other lines are passed over unread.
         ts_ms: of samples without a time of their own, which is the rule.
         labels: added to every sample as Prometheus adds those of a target: a label that the sample itself has of that
             name becomes `exported_<name>`.
@@ -39,7 +39,7 @@ def read_exposition(
     for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
         name = _NAME.match(line)
         if name is not None:
-            if not wanted(name.group()):
+            if not name_filter(name.group()):
                 continue
         elif not line.startswith("{"):
             if line.strip() and not line.startswith("#"):
@@ -51,7 +51,7 @@ def read_exposition(
     per_unit = 1_000.0 if text.rstrip().endswith(_END_OF_OPENMETRICS) else 1.0
     points = []
     for sample in _samples(lines, numbers):
-        if not wanted(sample.name):
+        if not name_filter(sample.name):
             continue
         try:
             at_ms = ts_ms if sample.timestamp is None else round(float(sample.timestamp) * 1_000 * per_unit)

@@ -50,14 +50,14 @@ def decoded(value: bytes) -> Any:
 
 def points(document: dict[str, Any], stamp_ms: int, passed_over: dict[str, int]) -> list[Point]:
     """The points of all gauges, cumulative sums and cumulative histograms with explicit bounds."""
-    found: list[Point] = []
+    samples: list[Point] = []
     for resource in objects_of(document.get("resourceMetrics"), "resourceMetrics"):
         described = resource.get("resource") or {}
         shared = _attributes(described.get("attributes") if isinstance(described, dict) else None)
         for scope in objects_of(resource.get("scopeMetrics"), "scopeMetrics"):
             for metric in objects_of(scope.get("metrics"), "metrics"):
-                found += _metric(metric, shared, stamp_ms, passed_over)
-    return found
+                samples += _metric(metric, shared, stamp_ms, passed_over)
+    return samples
 
 
 def _metric(metric: dict[str, Any], shared: dict[str, str], stamp_ms: int, passed_over: dict[str, int]) -> list[Point]:
@@ -98,11 +98,11 @@ def _histogram(name: str, item: dict[str, Any], shared: dict[str, str], stamp_ms
     edges = [*(f"{number(bound):.12g}" for bound in bounds), "+Inf"]
     cumulative = accumulate(number(count) for count in counts)
     buckets = zip(edges, cumulative, strict=False)
-    found = [Point(f"{name}_bucket", {**labels, "le": le}, ts_ms, count) for le, count in buckets]
-    found.append(Point(f"{name}_count", labels, ts_ms, number(item.get("count", 0))))
+    samples = [Point(f"{name}_bucket", {**labels, "le": le}, ts_ms, count) for le, count in buckets]
+    samples.append(Point(f"{name}_count", labels, ts_ms, number(item.get("count", 0))))
     if "sum" in item:
-        found.append(Point(f"{name}_sum", labels, ts_ms, number(item["sum"])))
-    return found
+        samples.append(Point(f"{name}_sum", labels, ts_ms, number(item["sum"])))
+    return samples
 
 
 def _time(item: dict[str, Any], stamp_ms: int) -> int:
@@ -116,13 +116,15 @@ def _attributes(value: Any) -> dict[str, str]:
     labels: dict[str, str] = {}
     for attribute in objects_of(value, "attributes"):
         name = text_of(attribute.get("key"), "an attribute's key")
-        held = attribute.get("value")
-        if not isinstance(held, dict):
+        any_value = attribute.get("value")
+        if not isinstance(any_value, dict):
             continue
-        known = next((held[k] for k in ("stringValue", "intValue", "doubleValue", "boolValue") if k in held), None)
-        if known is None:
+        scalar = next(
+            (any_value[k] for k in ("stringValue", "intValue", "doubleValue", "boolValue") if k in any_value), None
+        )
+        if scalar is None:
             continue
-        text = known if type(known) is str else str(known).lower() if isinstance(known, bool) else str(known)
+        text = scalar if type(scalar) is str else str(scalar).lower() if isinstance(scalar, bool) else str(scalar)
         labels[name.replace(".", "_")] = text
         if name in _LABELS:
             labels.setdefault(_LABELS[name], text)

@@ -27,13 +27,13 @@ def _metric(item: dict[str, Any], stamp_ms: int) -> list[Point]:
     if not isinstance(fields, dict):
         raise MalformedError("schema", f"{measurement}: fields is no object")
     labels, ts_ms = _labels(item.get("tags")), time_ms(item.get("timestamp"), stamp_ms)
-    found = []
+    samples = []
     for field, value in fields.items():
         if isinstance(value, bool) or (isinstance(value, str) and not isinstance(value, HugeInt)) or value is None:
             continue
         name, extra = _series(measurement, field)
-        found.append(Point(name, labels | extra, ts_ms, number(value)))
-    return found
+        samples.append(Point(name, labels | extra, ts_ms, number(value)))
+    return samples
 
 
 def _series(measurement: str, field: str) -> tuple[str, dict[str, str]]:

@@ -37,9 +37,9 @@ def time_ms(value: Any, stamp_ms: int) -> int:
         return stamp_ms
     if isinstance(value, str) and not isinstance(value, HugeInt) and not value.lstrip("-").isdigit():
         # datetime takes microseconds, Go and Rust write nanoseconds.
-        whole, digits, rest = split_fraction(value)
+        integer_part, digits, rest = split_fraction(value)
         try:
-            return unix_ms(parse_iso(f"{whole}.{digits[:6]}{rest}" if "." in value else value, UTC))
+            return unix_ms(parse_iso(f"{integer_part}.{digits[:6]}{rest}" if "." in value else value, UTC))
         except ValueError:
             raise MalformedError("schema", f"{value[:40]!r} is no time") from None
     count = number(value)

@@ -52,10 +52,10 @@ def _histogram(name: str, body: dict[str, Any], labels: dict[str, str], ts_ms: i
     total = number(body.get("count"))
     # Vector counts each bucket alone; what already adds up to more than everything must be cumulative.
     cumulative = list(accumulate(counts)) if sum(counts) <= total else counts
-    found = [Point(f"{name}_bucket", {**labels, "le": e}, ts_ms, c) for e, c in zip(edges, cumulative, strict=True)]
-    found.append(Point(f"{name}_count", labels, ts_ms, total))
-    found.append(Point(f"{name}_sum", labels, ts_ms, number(body.get("sum"))))
-    return found
+    samples = [Point(f"{name}_bucket", {**labels, "le": e}, ts_ms, c) for e, c in zip(edges, cumulative, strict=True)]
+    samples.append(Point(f"{name}_count", labels, ts_ms, total))
+    samples.append(Point(f"{name}_sum", labels, ts_ms, number(body.get("sum"))))
+    return samples
 
 
 def _edge(limit: Any) -> str:

@@ -41,7 +41,7 @@ class Last(NamedTuple):
 
     ts_ms: int
     raw: tuple[float, float]
-    said: float
+    steady_value: float
 
 
 class Memory:
@@ -58,8 +58,8 @@ class Memory:
 
     def put(self, key: Hashable, last: Last) -> None:
         """Remember a reading unless a later one is known."""
-        known = self._last.get(key)
-        if known is None or known.ts_ms < last.ts_ms:
+        previous = self._last.get(key)
+        if previous is None or previous.ts_ms < last.ts_ms:
             self._last[key] = last
         self._puts += 1
         if self._puts % _SWEPT_EVERY == 0:
@@ -73,11 +73,11 @@ def value_of(choice: FieldChoice, group: Group, memory: Memory, key: Hashable, t
     Args:
         key: of the field and its source in the memory.
     """
-    added = [_combined(choice, group, name) for name in choice.metric]
-    taken = [_combined(choice, group, name) for name in choice.minus]
-    if None in added or None in taken:
+    addends = [_combined(choice, group, name) for name in choice.metric]
+    subtrahends = [_combined(choice, group, name) for name in choice.minus]
+    if None in addends or None in subtrahends:
         return None
-    value = _sum(added) - _sum(taken)
+    value = _sum(addends) - _sum(subtrahends)
     if choice.per is not None:
         parts = [_combined(choice.per, group, name) for name in choice.per.metric]
         if None in parts:
@@ -87,7 +87,7 @@ def value_of(choice: FieldChoice, group: Group, memory: Memory, key: Hashable, t
             return None
         value = quotient
     if choice.steady:
-        value = _steady(value, added[0] or 0.0, memory, key, ts_ms)
+        value = _steady(value, addends[0] or 0.0, memory, key, ts_ms)
     value *= choice.scale
     if choice.complement:
         value = 1.0 - value
@@ -116,15 +116,15 @@ def _sum(parts: Sequence[float | None]) -> float:
 
 
 def _quotient(
-    choice: FieldChoice, value: float, whole: float, memory: Memory, key: Hashable, ts_ms: int
+    choice: FieldChoice, value: float, divisor: float, memory: Memory, key: Hashable, ts_ms: int
 ) -> float | None:
     if not choice.increase:
-        return value / whole if whole > 0 else None
+        return value / divisor if divisor > 0 else None
     last = memory.before(key, ts_ms)
-    memory.put(key, Last(ts_ms, (value, whole), 0.0))
+    memory.put(key, Last(ts_ms, (value, divisor), 0.0))
     if last is None:
         return None
-    gained, of = value - last.raw[0], whole - last.raw[1]
+    gained, of = value - last.raw[0], divisor - last.raw[1]
     # Either counter fell: the exporter has restarted, and nothing is known of the time between.
     return gained / of if gained >= 0 and of > 0 else None
 
@@ -132,9 +132,9 @@ def _quotient(
 def _steady(value: float, counter: float, memory: Memory, key: Hashable, ts_ms: int) -> float:
     """A counter plus gauges that belong to it; what leaves a gauge uncounted must not look like a restart."""
     last = memory.before(key, ts_ms)
-    said = value if last is None or counter < last.raw[0] else max(value, last.said)
-    memory.put(key, Last(ts_ms, (counter, 0.0), said))
-    return said
+    steady_value = value if last is None or counter < last.raw[0] else max(value, last.steady_value)
+    memory.put(key, Last(ts_ms, (counter, 0.0), steady_value))
+    return steady_value
 
 
 # Buckets of a Prometheus histogram put together again.

@@ -51,7 +51,7 @@ def choose(names: Sequence[str] = (), files: Sequence[Path] = ()) -> Mapping:
     Raises:
         HarmonyError: an unknown name, or a file that is not as it must be (exit code 2).
     """
-    known = dict(shipped_profiles())
+    profiles = dict(shipped_profiles())
     own: dict[str, ExporterProfile] = {}
     rules: list[WorkloadRule] = []
     for path in files:
@@ -61,14 +61,14 @@ def choose(names: Sequence[str] = (), files: Sequence[Path] = ()) -> Mapping:
             if profile.name in own:
                 raise HarmonyError(f"{path}: profile {profile.name} is given twice.", 2)
             own[profile.name] = profile
-    known |= own
+    profiles |= own
     for name in names:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(sorted(known))}."
+        if name not in profiles:
+            close = difflib.get_close_matches(name, profiles, n=1)
+            hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(sorted(profiles))}."
             raise HarmonyError(f"--profile: there is no profile {name!r}{hint}", 2)
-    chosen = set(names) | set(own) if names else {n for n, p in known.items() if not p.opt_in or n in own}
-    return Mapping(tuple(known[name] for name in sorted(chosen)), tuple(rules))
+    chosen = set(names) | set(own) if names else {n for n, p in profiles.items() if not p.opt_in or n in own}
+    return Mapping(tuple(profiles[name] for name in sorted(chosen)), tuple(rules))
 
 
 def _parsed(model: type[_Model], path: Path) -> _Model:
@@ -97,7 +97,7 @@ def listed(mappings: Sequence[Path]) -> tuple[list[dict[str, Any]], int]:
     ], len(chosen.rules)
 
 
-def shown(name: str, mappings: Sequence[Path]) -> str:
+def profile_yaml(name: str, mappings: Sequence[Path]) -> str:
     """One profile as the YAML of a mapping file.
 
     Raises:

@@ -95,7 +95,7 @@ class Reader:
         """Every series that some profile reads, in alphabetical order."""
         return tuple(sorted(self._by_metric))
 
-    def wanted(self, name: str) -> bool:
+    def reads(self, name: str) -> bool:
         """True for a series that some profile reads."""
         return name in self._by_metric
 
@@ -105,7 +105,7 @@ class Reader:
         for point in points:
             for key in self.place(point):
                 groups.setdefault(key, Group()).add(point)
-        return self.put_together(groups)
+        return self.assemble(groups)
 
     def place(self, point: Point) -> list[GroupKey]:
         """The readings that the point belongs to; none when nothing is known of it."""
@@ -125,7 +125,7 @@ class Reader:
                 keys.append(GroupKey(profile.name, identity, point.ts_ms))
         return keys
 
-    def put_together(self, groups: Mapping[GroupKey, Group]) -> list[SourceReading]:
+    def assemble(self, groups: Mapping[GroupKey, Group]) -> list[SourceReading]:
         """The readings of complete groups, ordered by time; nothing for a group without any field."""
         readings = []
         for key in sorted(groups, key=lambda k: k.ts_ms):
@@ -158,8 +158,8 @@ class Reader:
             slo = self._slo_of(key.identity.workload)
             if slo is not None:
                 values |= slo_counters(slo, hists[_TTFT])
-        for part, whole in _PARTS:
-            if values.get(part, 0.0) > values.get(whole, float("inf")):
+        for part, total in _PARTS:
+            if values.get(part, 0.0) > values.get(total, float("inf")):
                 self.tally.refused[part, "range"] += 1
                 del values[part]
         complete = profile.kind != "fleet" or all(name in values for name in _REQUIRED_COUNTS)
@@ -169,12 +169,12 @@ class Reader:
 
     def _keep(self, values: dict[str, float], kind: Kind, name: str, value: float) -> None:
         try:
-            kept = number_within(name, value, _REPLICAS if kind == "fleet" else _BOUNDS[name])
+            checked = number_within(name, value, _REPLICAS if kind == "fleet" else _BOUNDS[name])
         except MalformedError:
             self.tally.refused[name, "range"] += 1
             return
-        if kept is not None:
-            values[name] = kept
+        if checked is not None:
+            values[name] = checked
 
 
 def metric_names(profile: ExporterProfile) -> frozenset[str]:
@@ -256,4 +256,4 @@ class Assembler:
         return first
 
     def _take(self, keys: list[GroupKey]) -> list[SourceReading]:
-        return self._reader.put_together({key: self._open.pop(key).group for key in keys})
+        return self._reader.assemble({key: self._open.pop(key).group for key in keys})

@@ -111,11 +111,11 @@ class ExporterProfile(Section):
         return {name: _choices(item) for name, item in value.items()} if isinstance(value, dict) else value
 
     @model_validator(mode="after")
-    def _known(self) -> ExporterProfile:
-        known = FIELDS[self.kind]
+    def _check_names(self) -> ExporterProfile:
+        field_names = FIELDS[self.kind]
         for name in self.fields:
-            if name not in known:
-                raise ValueError(f"{self.kind} has no field {name!r}; it has {', '.join(sorted(known))}")
+            if name not in field_names:
+                raise ValueError(f"{self.kind} has no field {name!r}; it has {', '.join(sorted(field_names))}")
         for name in self.histograms:
             if self.kind != "requests" or name not in HISTOGRAMS:
                 raise ValueError(f"no histogram {name!r}; kind requests has {', '.join(sorted(HISTOGRAMS))}")

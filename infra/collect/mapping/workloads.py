@@ -40,15 +40,15 @@ class NoIdentity(NamedTuple):
 def pod_owner(pod: str) -> str:
     """Deployment, StatefulSet or DaemonSet of a pod, by the way Kubernetes names pods; else the pod itself."""
     for pattern in (_DEPLOYMENT_POD, _STATEFUL_POD, _OTHER_POD):
-        found = pattern.match(pod)
-        if found:
-            return found.group(1)
+        match = pattern.match(pod)
+        if match:
+            return match.group(1)
     return pod
 
 
-def matches(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+def matches(labels: Mapping[str, str], patterns: Mapping[str, str]) -> bool:
     """True when every wanted label is there; `*` and `?` match as in file names."""
-    return all(fnmatchcase(labels.get(name, ""), pattern) for name, pattern in wanted.items())
+    return all(fnmatchcase(labels.get(name, ""), pattern) for name, pattern in patterns.items())
 
 
 class Identities:
@@ -70,7 +70,7 @@ class Identities:
         self._rules = tuple(rules)
         self._template = template
         self._relevant: dict[str, tuple[str, ...]] = {}
-        self._known: dict[tuple[str, tuple[str | None, ...]], Identity | NoIdentity] = {}
+        self._identities_by_key: dict[tuple[str, tuple[str | None, ...]], Identity | NoIdentity] = {}
 
     def of(self, profile: ExporterProfile, labels: Mapping[str, str]) -> Identity | NoIdentity:
         """Who measured a series with these labels."""
@@ -78,12 +78,12 @@ class Identities:
         if relevant is None:
             relevant = self._relevant[profile.name] = tuple(sorted(set(self._names(profile))))
         key = profile.name, tuple([labels.get(name) for name in relevant])
-        found = self._known.get(key)
-        if found is None:
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            found = self._known[key] = self._find(profile, labels)
-        return found
+        identity = self._identities_by_key.get(key)
+        if identity is None:
+            if len(self._identities_by_key) >= _REMEMBERED:
+                self._identities_by_key.clear()
+            identity = self._identities_by_key[key] = self._find(profile, labels)
+        return identity
 
     def _names(self, profile: ExporterProfile) -> Iterator[str]:
         """Every label that may decide."""
@@ -130,7 +130,7 @@ def _filled(template: str, labels: Mapping[str, str]) -> str | None:
     """The template with its labels put in; None when one is missing."""
     if any(name not in labels for name in PLACEHOLDER.findall(template)):
         return None
-    return PLACEHOLDER.sub(lambda found: labels[found.group(1)], template)
+    return PLACEHOLDER.sub(lambda match: labels[match.group(1)], template)
 
 
 def _needed(templates: Sequence[str]) -> str:

@@ -91,10 +91,10 @@ class Host:
 
     def _readable(self, directory: str, pattern: str) -> list[float]:
         """Numbers of files that may be absent, or root's alone."""
-        found = []
+        values = []
         for path in sorted((self._root / directory).glob(pattern)):
             try:
-                found.append(float(path.read_text(encoding="ascii")))
+                values.append(float(path.read_text(encoding="ascii")))
             except (OSError, ValueError):
                 continue
-        return found
+        return values

@@ -85,7 +85,7 @@ class PrometheusApi:
                 raise PrometheusError(printable(str(answer.get("error", "the query failed")), 300))
             return [point for series in answer["data"]["result"] for point in _points(series)]
         except FetchError as error:
-            raise PrometheusError(_said(str(error))) from None
+            raise PrometheusError(_error_text(str(error))) from None
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             raise PrometheusError("the answer is not that of a Prometheus server") from None
 
@@ -122,9 +122,9 @@ class PrometheusSource:
         newest: dict[tuple[str, tuple[tuple[str, str], ...]], int] = {}
         for point in points:
             series = point.name, tuple(sorted(point.labels.items()))
-            known = self._newest.get(series)
-            newest[series] = max(point.ts_ms, newest.get(series, known or 0))
-            if known is None or point.ts_ms > known:
+            previous_ms = self._newest.get(series)
+            newest[series] = max(point.ts_ms, newest.get(series, previous_ms or 0))
+            if previous_ms is None or point.ts_ms > previous_ms:
                 fresh.append(point)
         # A series that is not in the window any more has no samples that could come again.
         self._newest = newest
@@ -140,7 +140,7 @@ def _points(series: dict[str, object]) -> Iterable[Point]:
         yield Point(metric["__name__"], labels, round(at_s * 1000), float(text))
 
 
-def _said(text: str) -> str:
+def _error_text(text: str) -> str:
     """The server's own words, where an error's body holds them."""
-    found = re.search(r'"error"\s*:\s*"((?:[^"\\]|\\.)*)"', text)
-    return f"{text.partition(':')[0]}: {found.group(1)}"[:300] if found else text[:300]
+    match = re.search(r'"error"\s*:\s*"((?:[^"\\]|\\.)*)"', text)
+    return f"{text.partition(':')[0]}: {match.group(1)}"[:300] if match else text[:300]

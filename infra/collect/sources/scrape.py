@@ -11,7 +11,7 @@ from time import time
 from infra.collect.formats.exposition import UnreadableError, read_exposition
 from infra.collect.points import Point
 from infra.console.errors import HarmonyError
-from infra.console.web import FetchError, HttpClient, shown, split_url
+from infra.console.web import FetchError, HttpClient, printable_url, split_url
 from infra.settings.yaml import load_yaml
 
 # What is scraped: addresses on the command line, or a file as Prometheus' file_sd_configs reads it.
@@ -69,14 +69,14 @@ def read_targets(path: Path) -> list[Target]:
     _, content = load_yaml(text, path)
     if not isinstance(content, list):
         raise HarmonyError(f"{path}: must hold a list of {{targets: [...], labels: {{...}}}}.", 2)
-    found = []
+    all_targets = []
     for number, entry in enumerate(content):
         targets = entry.get("targets") if isinstance(entry, dict) else None
         labels = entry.get("labels") or {} if isinstance(entry, dict) else None
         if not isinstance(targets, list) or not isinstance(labels, dict):
             raise HarmonyError(f"{path}: entry {number} must hold targets, a list, and may hold labels, a mapping.", 2)
-        found += [parse_target(str(t), {str(k): str(v) for k, v in labels.items()}) for t in targets]
-    return found
+        all_targets += [parse_target(str(t), {str(k): str(v) for k, v in labels.items()}) for t in targets]
+    return all_targets
 
 
 # prometheus_client's parser knows the older format best; exporters that only speak OpenMetrics are read as well.
@@ -91,12 +91,12 @@ class Round:
     Attributes:
         points: all of it.
         failures: what could not be read, named without passwords, and why.
-        asked: how many sources were asked.
+        num_targets: how many sources were asked.
     """
 
     points: list[Point]
     failures: dict[str, str] = field(default_factory=dict)
-    asked: int = 1
+    num_targets: int = 1
 
 
 class Scraper:
@@ -104,18 +104,18 @@ class Scraper:
 
     Args:
         targets: asked anew each time, so that a file of targets may change.
-        wanted: true for the names of series to read.
+        name_filter: true for the names of series to read.
         now_ms: the time that samples get, asked when a target begins to answer.
     """
 
     def __init__(
         self,
         targets: Callable[[], Sequence[Target]],
-        wanted: Callable[[str], bool],
+        name_filter: Callable[[str], bool],
         http: HttpClient,
         now_ms: Callable[[], int] = lambda: int(time() * 1000),
     ) -> None:
-        self._targets, self._wanted, self._http, self._now_ms = targets, wanted, http, now_ms
+        self._targets, self._name_filter, self._http, self._now_ms = targets, name_filter, http, now_ms
 
     def __call__(self) -> Round:
         """All targets' samples; a target that does not answer is a failure, the others are read all the same."""
@@ -123,13 +123,13 @@ class Scraper:
         with ThreadPoolExecutor(min(_MOST_THREADS, max(1, len(targets)))) as pool:
             results = list(pool.map(self._read, targets))
         points = [point for result in results if not isinstance(result, str) for point in result]
-        failures = {shown(t.url): r for t, r in zip(targets, results, strict=True) if isinstance(r, str)}
+        failures = {printable_url(t.url): r for t, r in zip(targets, results, strict=True) if isinstance(r, str)}
         return Round(points, failures, len(targets))
 
     def _read(self, target: Target) -> list[Point] | str:
         ts_ms = self._now_ms()
         try:
             text = self._http.get(target.url, _ACCEPT)
-            return read_exposition(text, self._wanted, ts_ms, target.labels)
+            return read_exposition(text, self._name_filter, ts_ms, target.labels)
         except (FetchError, UnreadableError) as error:
             return str(error)

@@ -114,8 +114,8 @@ def _names_in_strings(nodes: Iterable[ast.AST], modules: Collection[str]) -> Ite
             if code := _CODE.search(node.value):
                 yield node.lineno, code[1]
         elif isinstance(node, ast.List | ast.Tuple):
-            words = [part.value if isinstance(part, ast.Constant) else None for part in node.elts]
-            for option, value in pairwise(words):
+            strings = [part.value if isinstance(part, ast.Constant) else None for part in node.elts]
+            for option, value in pairwise(strings):
                 if option == "-m" and isinstance(value, str) and value.partition(".")[0] in PACKAGES:
                     yield node.lineno, value
 

@@ -15,7 +15,7 @@ from infra.collect.mapping.readings import Reader, metric_names
 from infra.collect.mapping.workloads import Identities
 from infra.collect.sources.prometheus import PrometheusApi, PrometheusError
 from infra.console.errors import HarmonyError
-from infra.console.web import http_client, shown
+from infra.console.web import http_client, printable_url
 from infra.lab.backtest.comparison import ComparisonTerms, compare
 from infra.lab.backtest.history import BIN_S, HistoryBuilder, RecordedHistory, read_history, write_history
 from infra.lab.backtest.report import PLOT, draw, write_report
@@ -199,7 +199,7 @@ def _fetch_history(job: BacktestJob, say: Callable[[str], None]) -> RecordedHist
     if not workloads:
         reasons = "; ".join(f"{profile}: {why}" for profile, why in list(reader.tally.unplaced)[:3])
         raise HarmonyError(
-            f"{shown(str(job.prometheus))} holds no requests of the last {job.days:g} days that a profile knows"
+            f"{printable_url(str(job.prometheus))} holds no requests of the last {job.days:g} days that a profile knows"
             + (f" ({reasons})" if reasons else "")
             + ". `harmony collect profiles` lists what is known; --mapping reads other exporters."
         )

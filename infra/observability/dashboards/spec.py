@@ -62,7 +62,7 @@ _SERIES = re.compile(r"((?:\b\w+:)?\b(?:harmony_|process_)\w+(?::\w+)?)(\{)?")
 
 def of_fleet(expr: str) -> str:
     """The expression with every series narrowed to the chosen fleets; of a single one the label may be missing."""
-    return _SERIES.sub(lambda found: f'{found[1]}{{fleet=~"{FLEET}"' + ("," if found[2] else "}"), expr)
+    return _SERIES.sub(lambda match: f'{match[1]}{{fleet=~"{FLEET}"' + ("," if match[2] else "}"), expr)
 
 
 def _quantile(q: float, metric: str, by: str = "") -> str:

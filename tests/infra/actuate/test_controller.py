@@ -16,7 +16,7 @@ from agents.policy import TargetRef, WorkloadSpec
 from agents.records import Command, Pin, Target
 from infra.actuate.actuator import Event, NotApplied, Overtaken, ReplicaChange
 from infra.actuate.controller import CommandController
-from infra.actuate.store import OverridesFile, Store, write_whole
+from infra.actuate.store import OverridesFile, Store, write_atomic
 from infra.console.errors import HarmonyError
 from tests.agents.actuation.test_apply_guard import command
 
@@ -244,6 +244,6 @@ def test_a_damaged_memory_is_refused_and_never_read_as_empty(
     tmp_path_factory: pytest.TempPathFactory, data: bytes
 ) -> None:
     store = Store(tmp_path_factory.mktemp("s"))
-    write_whole(store.directory / "guard.json", data)
+    write_atomic(store.directory / "guard.json", data)
     with pytest.raises(HarmonyError, match="damaged"):
         store.guard(10, RateCaps(), None)

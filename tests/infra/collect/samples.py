@@ -148,7 +148,7 @@ def reader(*profiles: str, workload: str | None = None, declared: dict[str, dict
 
 def readings_of(text: str, by: Reader, ts_ms: int = TS_MS, **labels: str) -> list[SourceReading]:
     """What a scrape of this text at this time comes to."""
-    return by.read(read_exposition(text, by.wanted, ts_ms, {"instance": "h:8000", **labels}))
+    return by.read(read_exposition(text, by.reads, ts_ms, {"instance": "h:8000", **labels}))
 
 
 def accepted(records: Sequence[OutRecord]) -> list[SampleRecord | FleetRecord]:

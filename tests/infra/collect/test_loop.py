@@ -49,7 +49,7 @@ class Script:
 
 def scraped(n: int, pod: str = "a") -> list[Point]:
     by = reader("vllm")
-    return read_exposition(VLLM, by.wanted, TS_MS + 1000 * n, {"instance": "h", "pod": pod, "namespace": "x"})
+    return read_exposition(VLLM, by.reads, TS_MS + 1000 * n, {"instance": "h", "pod": pod, "namespace": "x"})
 
 
 def test_a_failing_source_is_told_once_and_again_when_it_is_back() -> None:

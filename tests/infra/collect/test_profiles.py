@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from infra.collect.mapping.profiles import SHIPPED, choose, listed, read_mapping, shipped_profiles, shown
+from infra.collect.mapping.profiles import SHIPPED, choose, listed, profile_yaml, read_mapping, shipped_profiles
 from infra.collect.mapping.readings import metric_names
 from infra.collect.mapping.schema import FIELDS
 from infra.console.errors import HarmonyError
@@ -86,7 +86,7 @@ def test_mistakes_are_named_with_their_line(tmp_path: Path, text: str, line: int
 def test_a_shown_profile_is_a_mapping_file_that_reads_the_same(tmp_path: Path) -> None:
     for name in shipped_profiles():
         path = tmp_path / f"{name}.yaml"
-        path.write_text(shown(name, ()))
+        path.write_text(profile_yaml(name, ()))
         assert read_mapping(path).profiles == (shipped_profiles()[name],)
 
 

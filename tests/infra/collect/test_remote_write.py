@@ -122,7 +122,7 @@ def test_a_token_that_cannot_be_one_is_one_sentence(tmp_path: Path, content: byt
 async def test_a_scrape_in_two_requests_is_one_reading() -> None:
     by, out = reader("vllm", workload="w"), StringIO()
     address: asyncio.Queue[str] = asyncio.Queue()
-    points = read_exposition(VLLM, by.wanted, TS_MS, {"instance": "h:1"})
+    points = read_exposition(VLLM, by.reads, TS_MS, {"instance": "h:1"})
     server = RemoteWriteServer(Assembler(by, 0.5), TOPICS, DryRun(out), "127.0.0.1", 0, address.put_nowait, "s3cret")
     stop = asyncio.Event()
     running = asyncio.create_task(server.run(stop))

@@ -140,8 +140,8 @@ def test_one_target_that_fails_does_not_keep_the_others() -> None:
             parse_target(exporter.url + "/no"),
         ]
         by = reader("vllm", workload="w")
-        looked = Scraper(lambda: targets, by.wanted, HttpClient(5.0), lambda: TS_MS)()
-    assert looked.asked == 3
+        looked = Scraper(lambda: targets, by.reads, HttpClient(5.0), lambda: TS_MS)()
+    assert looked.num_targets == 3
     assert looked.failures == {
         targets[1].url: "line 1 is no sample: '<html>'",
         targets[2].url: "HTTP 404 Not Found: no such page",

@@ -14,7 +14,7 @@ RFC = datetime.fromtimestamp(TS_MS / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def samples() -> list[Point]:
-    return read_exposition(VLLM, reader("vllm").wanted, TS_MS, {"instance": "h:8000", **LABELS})
+    return read_exposition(VLLM, reader("vllm").reads, TS_MS, {"instance": "h:8000", **LABELS})
 
 
 def families() -> dict[str, dict[str, Any]]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.console.errors import HarmonyError
-from infra.console.web import shown, split_url
+from infra.console.web import printable_url, split_url
 
 EXPECTED = "address of a server: write http://host:port"
 
@@ -28,7 +28,7 @@ EXPECTED = "address of a server: write http://host:port"
     ],
 )
 def test_a_password_is_left_out_and_all_else_stands(url: str, without: str) -> None:
-    assert shown(url) == without
+    assert printable_url(url) == without
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_what_is_no_address_is_refused_in_one_sentence(url: str) -> None:
 @given(st.text("[]:/@%?#ab1\\\u2100 \n", max_size=12), st.sampled_from(["http://", "https://", ""]))
 def test_any_text_is_split_or_refused_and_neither_shows_the_password(rest: str, scheme: str) -> None:
     url = f"{scheme}u:secretpw@{rest}"
-    assert "secretpw" not in shown(url)
+    assert "secretpw" not in printable_url(url)
     said = ""
     try:
         assert split_url(url, EXPECTED).hostname

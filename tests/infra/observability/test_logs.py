@@ -111,7 +111,7 @@ def test_the_memory_of_names_is_bounded(names: list[str]) -> None:
             passed.add(name)
         except structlog.DropEvent:
             continue
-    assert len(limit._seen) <= 6
+    assert len(limit._windows) <= 6
     assert set(list(dict.fromkeys(names))[:5]) <= passed
 
 

@@ -17,7 +17,7 @@ from agents.decide.kernel import DecideKernel
 from agents.decide.records import decode_decision, encode_command, encode_decision
 from agents.records import Command, Decision
 from infra.console.errors import HarmonyError
-from infra.explain.views import GUARD_WORDS, decision_line, explanation, newest_commands, status_rows, status_table
+from infra.explain.views import GUARD_MEANINGS, decision_line, explanation, newest_commands, status_rows, status_table
 from infra.kafka.tail import TailRecord
 from infra.operate import cli as cli_operate
 from infra.operate import commands as operate
@@ -209,7 +209,7 @@ def test_an_explanation_says_what_why_and_each_guards_word() -> None:
 
 def test_every_guard_has_plain_words() -> None:
     names = {g.__name__ for g in (*guards.GATES, *guards.GUARDS)} - {"refused", "sanity"}
-    assert names <= set(GUARD_WORDS)
+    assert names <= set(GUARD_MEANINGS)
 
 
 def test_text_from_outside_cannot_move_the_terminal() -> None:

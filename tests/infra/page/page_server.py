@@ -31,7 +31,7 @@ class PageServer:
         meter = PrometheusMeter()
         meter.gauge("lag_records", 3, stage="ingest")
         lists = {
-            "dead-letters": self.letters.told,
+            "dead-letters": self.letters.to_dict,
             "health": lambda: health_view(health.snapshot(monotonic()), meter.registry),
             "settings": lambda: settings_view(Settings()),
         }

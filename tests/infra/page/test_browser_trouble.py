@@ -9,7 +9,7 @@ import pytest
 
 from agents.decide.records import encode_decision
 from agents.records import GuardStep
-from infra.page.memory import GONE_AFTER_STEPS
+from infra.page.memory import STALE_AFTER_STEPS
 from tests.infra.page.browsing import DESKTOP, PHONE, opened, rows
 from tests.infra.page.fleet_records import TOPICS, decision, forecast, name, step_records
 from tests.infra.page.hostile import EVIL
@@ -57,7 +57,7 @@ def test_a_workload_that_vanishes_leaves_and_its_open_view_says_so(browser: Brow
         fleet.fold((TOPICS.decisions, encode_decision(decision("doomed", 60))))
         rows(fleet_page).filter(has_text="doomed").wait_for()
         view.locator(".risk tbody tr").first.wait_for()
-        fleet.fold((TOPICS.decisions, encode_decision(decision(name(0), 61 + GONE_AFTER_STEPS, 0))))
+        fleet.fold((TOPICS.decisions, encode_decision(decision(name(0), 61 + STALE_AFTER_STEPS, 0))))
         rows(fleet_page).filter(has_text="doomed").wait_for(state="hidden")
         view.get_by_text("This workload has left").wait_for()
         assert view.locator(".uplot").count() == 2

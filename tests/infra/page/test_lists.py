@@ -113,7 +113,7 @@ def test_letters_are_bounded_newest_first_and_never_tell_their_bytes() -> None:
     memory = LetterMemory(most=5)
     for n in range(20):
         memory.take(letter(n, "schema" if n % 2 else "json"))
-    view = memory.told()
+    view = memory.to_dict()
     assert [x["offset"] for x in view["letters"]] == [19, 18, 17, 16, 15]
     assert view["reasons"] == {"schema": 3, "json": 2}
     assert "secret bytes" not in json.dumps(view)
@@ -124,7 +124,7 @@ def test_letters_are_bounded_newest_first_and_never_tell_their_bytes() -> None:
 def test_no_headers_stop_the_page(headers: dict[str, bytes]) -> None:
     memory = LetterMemory()
     memory.take(TailRecord(0, 0, 0, b"\xff" * 400, None, tuple(headers.items())))
-    (shown,) = json.loads(json.dumps(memory.told()))["letters"]
+    (shown,) = json.loads(json.dumps(memory.to_dict()))["letters"]
     assert all(len(str(value)) <= 300 for value in shown.values())
 
 
@@ -152,7 +152,7 @@ async def test_no_dead_letter_ends_the_reader_of_the_page(headers: list[tuple[st
     place = TopicPartition(TOPICS.dead_letters, 0)
     record = SimpleNamespace(partition=0, offset=3, timestamp=1_000, key=b"w", value=b"{", headers=headers)
     await tail._fold(place, [record])
-    assert len(json.loads(orjson.dumps(letters.told()))["letters"]) == 1
+    assert len(json.loads(orjson.dumps(letters.to_dict()))["letters"]) == 1
 
 
 async def test_the_reader_gives_way_however_few_records_it_was_given() -> None:

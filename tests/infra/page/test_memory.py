@@ -14,9 +14,9 @@ from agents.decide.records import encode_decision
 from agents.planning.codec import encode_plan
 from infra.page import memory as h
 from infra.page.memory import (
-    GONE_AFTER_STEPS,
     RETIRED_AFTER_STEPS,
     SLOTS,
+    STALE_AFTER_STEPS,
     TURNS,
     FleetMemory,
     LoadForecast,
@@ -122,12 +122,12 @@ def test_who_found_no_room_is_counted_for_as_long_as_it_is_there() -> None:
     decide(2, 0, 1, 2, 3, 5)
     decide(2, 4, action="retired")
     assert kept.refused.keys() == {name(3), name(5)}
-    decide(3 + GONE_AFTER_STEPS, 0, 1, 2, 3)
+    decide(3 + STALE_AFTER_STEPS, 0, 1, 2, 3)
     assert kept.refused.keys() == {name(3)}, "silent for long"
     # Those shown retire; the other goes on, and finds room.
-    decide(4 + GONE_AFTER_STEPS, 0, 1, 2, action="retired")
+    decide(4 + STALE_AFTER_STEPS, 0, 1, 2, action="retired")
     for later in range(5, 7):
-        decide(later + GONE_AFTER_STEPS + RETIRED_AFTER_STEPS, 3)
+        decide(later + STALE_AFTER_STEPS + RETIRED_AFTER_STEPS, 3)
     assert not kept.refused
     assert kept.get(name(3)) is not None
 
@@ -175,11 +175,11 @@ def test_workloads_leave_when_retired_or_silent_and_readers_are_told() -> None:
     kept.sweep()
     assert kept.get("retires") is None
     assert kept.get("vanishes") is not None
-    kept.fold(TOPICS.decisions, encode_decision(decision("stays", GONE_AFTER_STEPS + 1)))
+    kept.fold(TOPICS.decisions, encode_decision(decision("stays", STALE_AFTER_STEPS + 1)))
     kept.sweep()
-    assert set(kept.gone_since(before)) == {short_key("retires"), short_key("vanishes")}
-    kept.fold(TOPICS.decisions, encode_decision(decision("vanishes", GONE_AFTER_STEPS + 2)))
-    assert kept.gone_since(before) == [short_key("retires")]
+    assert set(kept.removals_since(before)) == {short_key("retires"), short_key("vanishes")}
+    kept.fold(TOPICS.decisions, encode_decision(decision("vanishes", STALE_AFTER_STEPS + 2)))
+    assert kept.removals_since(before) == [short_key("retires")]
     assert kept.by_key(short_key("vanishes")) == "vanishes"
 
 

@@ -87,9 +87,9 @@ def test_each_standstill_is_noticed_at_its_limit(
 def test_a_log_that_ends_before_what_was_read_of_it_is_noticed_though_nothing_waits() -> None:
     clock = Clock()
     for _ in range(50):  # an answer that came a moment late, again and again
-        assert clock.until(running(replace(LANE, gone=2)), 4.0)[1] is None
+        assert clock.until(running(replace(LANE, num_lost=2)), 4.0)[1] is None
         assert clock.look(running(LANE)) is None
-    stall = clock.until(running(replace(LANE, gone=2)))[1]
+    stall = clock.until(running(replace(LANE, num_lost=2)))[1]
     assert stall is not None
     assert stall.watch == "log"
     assert "t/0 ends 2 records before what ingest has read of it" in stall.what
@@ -117,7 +117,7 @@ async def test_the_end_of_a_log_is_held_against_what_had_been_read_when_it_was_a
     dog = watchdog.Watchdog(host, Health(0.0), ("ingest",))
     with pytest.raises(asyncio.CancelledError):
         await dog._ask()
-    assert dog._lanes()[0].gone == gone
+    assert dog._lanes()[0].num_lost == gone
 
 
 def test_behind_a_lane_without_room_nobody_else_stands_still() -> None:
