@@ -28,7 +28,7 @@ class ReadsBack(Protocol):
 
 def short_logs(kernels: Iterable[tuple[int, object]], topics: Topics) -> list[str]:
     """One clause per log of these (partition, kernel) pairs that keeps too little, as `topics` says what it keeps."""
-    kept = topics.kept_bytes()
+    kept = topics.retention_bytes()
     told = [shortages(p, kernel.needed_bytes(), kept) for p, kernel in kernels if isinstance(kernel, ReadsBack)]
     return [clause for clauses in told for clause in clauses]
 
