@@ -145,8 +145,8 @@ class NetworkForecaster:
             return
         bad = [i for i, row in zip(batch.item_ids, paths, strict=True) if not bool(row.isfinite().all())]
         if bad:
-            shown = ", ".join(bad[:3]) + (f" and {len(bad) - 3} more" if len(bad) > 3 else "")
-            self._on_refusal(f"the network gave numbers that are not finite for {shown}; they get another forecaster")
+            names = ", ".join(bad[:3]) + (f" and {len(bad) - 3} more" if len(bad) > 3 else "")
+            self._on_refusal(f"the network gave numbers that are not finite for {names}; they get another forecaster")
 
 
 def in_canonical_order(batch: ContextBatch) -> tuple[ContextBatch, list[int]]:
