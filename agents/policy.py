@@ -344,8 +344,8 @@ class WorkloadSpec:
             pattern=r"^[^\s\x00-\x1f]{1,200}$",
         ),
     ]
-    target: Annotated[TargetRef, Meta(description="The object that a command scales.", extra={"optional": True})] = field(
-        default_factory=TargetRef
+    target: Annotated[TargetRef, Meta(description="The object that a command scales.", extra={"optional": True})] = (
+        field(default_factory=TargetRef)
     )
     min_replicas: Annotated[
         int, Meta(description="Never fewer.", ge=0, le=MAX_REPLICAS, extra={"key": "replicas.min"})
@@ -393,8 +393,8 @@ class WorkloadSpec:
     zero: Annotated[IdleRule, Meta(description="Where replicas.min is 0: how it gets there.")] = field(
         default_factory=IdleRule
     )
-    guards: Annotated[WorkloadGuards, Meta(description="Its own pace; empty = that of advanced.guards.")] = (
-        field(default_factory=WorkloadGuards)
+    guards: Annotated[WorkloadGuards, Meta(description="Its own pace; empty = that of advanced.guards.")] = field(
+        default_factory=WorkloadGuards
     )
 
 
@@ -418,7 +418,9 @@ class GuardLimits:
     down_ratio: Annotated[float, Meta(description="Most shrinkage per period, as a share.", ge=0, le=1)] = 0.25
     down_replicas: Annotated[int, Meta(description="... or as replicas, whichever is more.", ge=0)] = 1
     down_period_s: Annotated[float, Meta(description="That period.", gt=0)] = 60.0
-    release_ratio: Annotated[float, Meta(description="Release replicas at this share of the risk allowed.", gt=0, le=1)] = 0.6
+    release_ratio: Annotated[
+        float, Meta(description="Release replicas at this share of the risk allowed.", gt=0, le=1)
+    ] = 0.6
     tolerance_ratio: Annotated[float, Meta(description="Ignore relative changes up to this.", ge=0, lt=1)] = 0.0
     fleet_max_gpus: Annotated[
         int | None, Meta(description="GPUs of the whole fleet; empty = no limit.", ge=0, extra={"key": "top.max_gpus"})

@@ -73,14 +73,14 @@ def _folder() -> Path | None:
         source = path.read_bytes()
         if b"@compiled" in source:
             digest.update(source)
-    beside, folder_name = here / "__pycache__", f"harmony-{digest.hexdigest()}"
-    places = [Path(_config.CACHE_DIR)] if _config.CACHE_DIR else [beside, Path.home() / ".cache"]
+    source_cache, folder_name = here / "__pycache__", f"harmony-{digest.hexdigest()}"
+    places = [Path(_config.CACHE_DIR)] if _config.CACHE_DIR else [source_cache, Path.home() / ".cache"]
     for place in places:
         folder = place / folder_name
         with contextlib.suppress(OSError):
             if not folder.exists():
                 place.mkdir(parents=True, exist_ok=True)
-                _adopt(beside / folder_name, folder)
+                _adopt(source_cache / folder_name, folder)
             folder.mkdir(exist_ok=True)
             if os.access(folder, os.W_OK):
                 return folder
@@ -91,11 +91,11 @@ def _adopt(brought: Path, folder: Path) -> None:
     """Copy code of an image, as a whole or not at all, because other processes may start at the same moment."""
     if brought.is_dir():
         with contextlib.suppress(OSError), tempfile.TemporaryDirectory(dir=folder.parent) as parts:
-            whole = Path(parts) / folder.name
-            shutil.copytree(brought, whole, copy_function=shutil.copyfile)
-            for path in (whole, *whole.rglob("*")):
+            copy = Path(parts) / folder.name
+            shutil.copytree(brought, copy, copy_function=shutil.copyfile)
+            for path in (copy, *copy.rglob("*")):
                 path.chmod(path.stat().st_mode | stat.S_IWUSR)  # copied folders have the mode of their originals
-            whole.rename(folder)
+            copy.rename(folder)
 
 
 _FOLDER: Final = _folder()

@@ -21,8 +21,8 @@ Float = NDArray[np.float64]
 _FRACTION_BITS: Final = 52  # of a number of 64 bits, below its exponent
 _FRACTION: Final = (1 << _FRACTION_BITS) - 1
 _ONE_BITS: Final = 1023 << _FRACTION_BITS
-_WHOLE_BITS: Final = (1023 + _FRACTION_BITS) << _FRACTION_BITS  # with a whole number in the fraction: 2^52 and that
-_WHOLE: Final = 2.0**_FRACTION_BITS + 1023.0
+_EXPONENT_BITS: Final = (1023 + _FRACTION_BITS) << _FRACTION_BITS  # with a whole number in the fraction: 2^52 and that
+_EXPONENT_OFFSET: Final = 2.0**_FRACTION_BITS + 1023.0
 _ROUNDS: Final = 1.5 * 2.0**_FRACTION_BITS  # what is added to it is rounded, and stands in its last bits
 _LEAST_NORMAL: Final = 2.0**-1022
 _SQRT_2: Final = math.sqrt(2.0)
@@ -78,18 +78,18 @@ def roots_of(x: Float, degree: int, out: Float) -> None:
     Source: J.-M. Muller, "Elementary functions: algorithms and implementation", for the reduction of the argument.
     """
     bits, numbers = np.empty(len(x), np.int64), np.empty(len(x), np.int64)
-    source, whole, fraction = x.view(np.int64), bits.view(np.float64), numbers.view(np.float64)
+    source, exponents, fraction = x.view(np.int64), bits.view(np.float64), numbers.view(np.float64)
     for k in range(len(x)):
-        bits[k] = (source[k] >> _FRACTION_BITS) | _WHOLE_BITS
+        bits[k] = (source[k] >> _FRACTION_BITS) | _EXPONENT_BITS
         numbers[k] = (source[k] & _FRACTION) | _ONE_BITS
     share = 1.0 / degree
     for k in range(len(x)):
         u = (fraction[k] - _SQRT_2) / (fraction[k] + _SQRT_2)
         v = u * u
         log = 2.0 * u * (1.0 + v * (1 / 3 + v * (1 / 5 + v * (1 / 7 + v * (1 / 9 + v * (1 / 11))))))
-        log_2 = (whole[k] - _WHOLE + (0.5 + log * _PER_LOG_2)) * share
-        whole[k] = log_2 + _ROUNDS
-        out[k] = exponential((log_2 - (whole[k] - _ROUNDS)) * _LOG_2)
+        log_2 = (exponents[k] - _EXPONENT_OFFSET + (0.5 + log * _PER_LOG_2)) * share
+        exponents[k] = log_2 + _ROUNDS
+        out[k] = exponential((log_2 - (exponents[k] - _ROUNDS)) * _LOG_2)
     result = out.view(np.int64)
     for k in range(len(x)):
         result[k] += bits[k] << _FRACTION_BITS
@@ -102,7 +102,7 @@ def roots_of(x: Float, degree: int, out: Float) -> None:
 
 
 Single = NDArray[np.float32]
-Seen = NDArray[np.bool_]
+Mask = NDArray[np.bool_]
 
 
 @compiled
@@ -126,7 +126,7 @@ def exponential_averages(paths: Single, keep: Single, start: Single, out: Single
 
 
 @compiled
-def decayed_mean(values: Single, observed: Seen, column: int, rate: float) -> tuple[bool, float]:
+def decayed_mean(values: Single, observed: Mask, column: int, rate: float) -> tuple[bool, float]:
     """The average of one column, whose rows weigh less the older they are.
 
     Args:

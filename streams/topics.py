@@ -108,10 +108,10 @@ class Topics:
         """Retention of `pages.coarse` per partition: a week of `max_workloads`, at least 64 MiB."""
         return max(64 * MIB, -(-_COARSE_WEEK_BYTES * self.max_workloads // MIB) * MIB)
 
-    def kept_bytes(self) -> dict[str, int]:
+    def retention_bytes(self) -> dict[str, int]:
         """Bytes that each topic with a size limit keeps of a partition, by topic."""
         limits = {spec.name: int(spec.config.get("retention.bytes", -1)) for spec in self.specs()}
-        return {name: kept for name, kept in limits.items() if kept >= 0}
+        return {name: num_bytes for name, num_bytes in limits.items() if num_bytes >= 0}
 
     def specs(self) -> tuple[TopicSpec, ...]:
         """Every topic that HARMONY needs, in the order of the data flow."""
@@ -145,16 +145,16 @@ class Topics:
         Raises:
             OtherSettings: the topic has more partitions than the settings say, or is not a topic of the settings.
         """
-        known = next((spec.partitions for spec in self.specs() if spec.name == topic), None)
-        if known is None:
+        num_partitions = next((spec.partitions for spec in self.specs() if spec.name == topic), None)
+        if num_partitions is None:
             raise OtherSettings(
                 f"{topic} is none of the topics that start with {self.prefix!r}: set `topic_prefix` to what its name "
                 "begins with"
             )
-        if partition >= known:
+        if partition >= num_partitions:
             raise OtherSettings(
-                f"{topic} has been given more partitions than the {known} of the settings: give the public topics the "
-                "new count, set `partitions`, and accept a new start with `harmony state reset`"
+                f"{topic} has been given more partitions than the {num_partitions} of the settings: give the public "
+                "topics the new count, set `partitions`, and accept a new start with `harmony state reset`"
             )
 
     def raw_spec(self) -> TopicSpec:

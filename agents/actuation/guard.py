@@ -100,8 +100,8 @@ class ChangeWindow:
         return sum(sign * c.replicas for c in self._changes if sign * c.replicas > 0 and workload in (None, c.workload))
 
     @staticmethod
-    def _room(cap: int | None, wanted: int, used: int) -> int:
-        return wanted if cap is None else max(0, min(wanted, cap - used))
+    def _room(cap: int | None, count: int, used: int) -> int:
+        return count if cap is None else max(0, min(count, cap - used))
 
 
 Reason = Literal[
@@ -218,11 +218,11 @@ class ApplyGuard:
         lease = _noticed(command, before)
         # From here on the command is the newest known, and older ones are refused even if this one is not carried out.
         self._leases[command.workload] = lease
-        held = self.hold(command.workload, now_ms, observed_current)
-        if held is not None:
-            return held
+        pin_verdict = self.hold(command.workload, now_ms, observed_current)
+        if pin_verdict is not None:
+            return pin_verdict
         pinned = command.reason == PIN
-        refusal = self._doubt(command, lease, now_ms, observed_current, pinned)
+        refusal = self._refusal(command, lease, now_ms, observed_current, pinned)
         if refusal is not None:
             return Verdict(accepted=False, reason=refusal)
         delta = command.replicas - observed_current
@@ -301,7 +301,7 @@ class ApplyGuard:
         guard._overrides = stored.words
         return guard
 
-    def _doubt(self, command: Command, lease: Lease, now_ms: int, observed: int, pinned: bool) -> Reason | None:
+    def _refusal(self, command: Command, lease: Lease, now_ms: int, observed: int, pinned: bool) -> Reason | None:
         """Why the newest command may not be carried out; a pin is only asked whether it is still in force."""
         if self._overrides.stopped is not None and not pinned:
             return "stopped"
@@ -327,19 +327,19 @@ class ApplyGuard:
 def _out_of_order(command: Command, newest: Lease | None) -> Reason | None:
     if newest is None:
         return None
-    place, known = (command.epoch, command.sequence), (newest.epoch, newest.sequence)
-    if place < known:
+    place, newest_place = (command.epoch, command.sequence), (newest.epoch, newest.sequence)
+    if place < newest_place:
         return "superseded"
     same_id = command.command_id == newest.command_id
     # An id stands for one count, and a place in the order for one id: two bodies mean two writers.
-    two_bodies = command.replicas != newest.wanted if same_id else place == known
+    two_bodies = command.replicas != newest.wanted if same_id else place == newest_place
     return "conflict" if two_bodies else None
 
 
 def _noticed(command: Command, before: Lease | None) -> Lease:
-    seen = Lease(command.epoch, command.sequence, command.command_id, command.replicas)
+    lease = Lease(command.epoch, command.sequence, command.command_id, command.replicas)
     if before is None:
-        return seen
+        return lease
     return msgspec.structs.replace(
-        before, epoch=seen.epoch, sequence=seen.sequence, command_id=seen.command_id, wanted=seen.wanted
+        before, epoch=lease.epoch, sequence=lease.sequence, command_id=lease.command_id, wanted=lease.wanted
     )

@@ -52,11 +52,11 @@ class FleetBudget:
         """
         limits, priority = self._limits, 0 if spec is None else spec.priority
         supply = self._supply()
-        kept_gpus = self._claims.kept_gpus(priority, supply)
-        owed_gpus, owed_to = 0, ""
+        reserved_gpus = self._claims.reserved_gpus(priority, supply)
+        reclaim_gpus, reclaim_for = 0, ""
         if limits.fleet_reclaim:
-            owed_gpus = self._claims.owed_gpus(priority, supply, self._givable_gpus)
-            owed_to = self._claims.first_above(priority) if owed_gpus else ""
+            reclaim_gpus = self._claims.reclaim_gpus(priority, supply, self._givable_gpus)
+            reclaim_for = self._claims.first_above(priority) if reclaim_gpus else ""
         own = 0 if history is None else _most_replicas(history)
         own_fewest = 0 if history is None else _fewest_replicas(history)
         removals_left = gpus_left = power_left_w = None
@@ -64,12 +64,12 @@ class FleetBudget:
             removals_left = limits.fleet_removals_per_minute - sum(n for _, n in self._state.removals)
         if limits.fleet_max_gpus is not None:
             own_gpus = own * replica_gpus(spec)
-            gpus_left = limits.fleet_max_gpus - (self._gpus - own_gpus) - kept_gpus
+            gpus_left = limits.fleet_max_gpus - (self._gpus - own_gpus) - reserved_gpus
         if limits.fleet_max_power_w is not None:
             own_mw = own * _milliwatts(replica_power_w(spec, history.power_w)) if history is not None else 0
             power_left_w = limits.fleet_max_power_w - (self._power_mw - own_mw) / 1000.0
         fleet_need = max(0, limits.fleet_min_replicas - (self._fewest_replicas - own_fewest))
-        return FleetShare(removals_left, gpus_left, kept_gpus, owed_gpus, owed_to, power_left_w, fleet_need)
+        return FleetShare(removals_left, gpus_left, reserved_gpus, reclaim_gpus, reclaim_for, power_left_w, fleet_need)
 
     def record(self, situation: Situation, before: WorkloadHistory | None, outcome: Outcome) -> None:
         """Store what one decision leaves, in the state and in the sums.
@@ -154,11 +154,11 @@ def claim_after(
     cut = next((step for step in decision.guards if step.guard == "fleet_budget"), None)
     if cut is None and plan.proposed is None and before is not None:
         return before  # nobody asked for more than what is in force: it stands until a plan asks, or it runs out
-    wanted = _declared_floor(plan, spec) if cut is not None or limits.fleet_max_power_w is None else 0
+    target = _declared_floor(plan, spec) if cut is not None or limits.fleet_max_power_w is None else 0
     if cut is not None and final >= cut.after:
         pace = max(limits.up_replicas, math.floor(current * limits.up_ratio))
-        wanted = max(wanted, min(cut.before, current + pace))
-    gpus = (wanted - final) * spec.gpus_per_replica
+        target = max(target, min(cut.before, current + pace))
+    gpus = (target - final) * spec.gpus_per_replica
     if gpus <= 0:
         return None
     origin_ts_ms = decision.origin_ts_ms
@@ -202,11 +202,11 @@ class ClaimTotals:
                 self._older[key] += gpus
             self._num_waiting[key] += sign * (claim.moved_ts_ms <= self._origin_ts_ms - self._lease_ms)
 
-    def kept_gpus(self, priority: int, supply: int) -> int:
+    def reserved_gpus(self, priority: int, supply: int) -> int:
         """GPUs, free or about to be (`supply`), that are kept for claims of higher priority."""
         return sum(_claims_met(self._all, priority, supply, {}).values()) if self._claims else 0
 
-    def owed_gpus(self, priority: int, supply: int, givable: Mapping[int, int]) -> int:
+    def reclaim_gpus(self, priority: int, supply: int, givable: Mapping[int, int]) -> int:
         """GPUs that workloads of this priority are to give up for higher ones; lower ones are asked first.
 
         Only claims older than this origin count: a lack of one slot is waited for, and the order in which partitions

@@ -87,7 +87,7 @@ def _decision(last: LastCommand | None, situation: Situation, guarded: Guarded |
     """The decision of one workload; without a verdict of the guards it holds, with the plan's reason."""
     context, plan, spec = situation.context, situation.plan, situation.spec
     policy, origin_ts_ms = context.policy, situation.origin_ts_ms
-    current = situation.current if situation.current_known else None
+    current = situation.current if situation.has_current else None
     slo = spec.slo if spec else Slo()
     fingerprint = Fingerprint(context.policy_fingerprint, context.model_fingerprint)
     final = None if guarded is None else guarded.final
@@ -141,7 +141,7 @@ def _decision(last: LastCommand | None, situation: Situation, guarded: Guarded |
 
 def _commands(situation: Situation, guarded: Guarded) -> bool:
     """Whether the decision gives a command."""
-    return situation.mode == "act" and not guarded.held and situation.overdue_ms is None
+    return situation.mode == "act" and not guarded.at_gate and situation.overdue_ms is None
 
 
 def _shadow(plan: WorkloadPlan) -> dict[str, int]:
@@ -175,7 +175,7 @@ def _risk(plan: WorkloadPlan, policy: Policy, slo: Slo, final: int | None) -> Ri
 def _command(situation: Situation, decision: Decision) -> Command | None:
     """The lease that a decision orders; None when it orders none."""
     context, spec, final = situation.context, situation.spec, decision.replicas.final
-    observed = decision.replicas.current if situation.shown is None else situation.shown
+    observed = decision.replicas.current if situation.fleet_replicas is None else situation.fleet_replicas
     if decision.command_id is None or final is None or observed is None or spec is None:
         return None
     target = spec.target
@@ -200,11 +200,11 @@ def _lease(
     last: LastCommand | None, situation: Situation, decision: Decision, lease_id: str, final: int, current: int
 ) -> LastCommand:
     """The lease in force after the decision; one renewed keeps the instant and the count of its last change."""
-    context, shown = situation.context, situation.shown
-    changed_ts_ms, observed = context.origin_ts_ms, current if shown is None else shown
+    context, fleet_replicas = situation.context, situation.fleet_replicas
+    changed_ts_ms, observed = context.origin_ts_ms, current if fleet_replicas is None else fleet_replicas
     ordered_again = last is not None and last.observed == last.replicas and final != current
     if last is not None and last.command_id == lease_id and not ordered_again:
-        changed_ts_ms, observed = last.changed_ts_ms, final if shown == final else last.observed
+        changed_ts_ms, observed = last.changed_ts_ms, final if fleet_replicas == final else last.observed
     return LastCommand(
         command_id=lease_id,
         decision_id=decision.decision_id,

@@ -151,11 +151,11 @@ class DecideKernel:
         state = self._state.copy()
         apply_controls(state, plan)
         state.advance_clock(plan.origin_ts_ms, context.lease_ms)
-        shown = packed.shown()
-        counts = [(workload_plan.workload, observed_replicas(workload_plan.fleet)) for workload_plan in shown]
+        previews = packed.shown()
+        counts = [(workload_plan.workload, observed_replicas(workload_plan.fleet)) for workload_plan in previews]
         state.observe_replicas(counts, plan.partition, plan.origin_ts_ms)
         outputs: tuple[list[OutRecord], ...] = ()
-        for piece in batched(self._decide_all(state, context, packed, shown), _PIECE_WORKLOADS):
+        for piece in batched(self._decide_all(state, context, packed, previews), _PIECE_WORKLOADS):
             if outputs:
                 yield Emission(outputs, (), record.offset)
             outputs = self._by_kind(out for outs in piece for out in outs)
@@ -163,7 +163,7 @@ class DecideKernel:
         forget_controls(state, self._topics.partitions)
         self._state, self._resume_offset = state, after
         self._unsealed.append((state, after))
-        for workload_plan in shown:
+        for workload_plan in previews:
             self._published.pop((workload_plan.workload, plan.origin_ts_ms), None)
         yield Emission(outputs, (), after, plan.end_stamp_ms)
 
@@ -178,15 +178,15 @@ class DecideKernel:
         return self._commits.append(pack_commit(body))
 
     def _decide_all(
-        self, state: DecideState, context: PlanContext, packed: PackedPlans, shown: list[Shown]
+        self, state: DecideState, context: PlanContext, packed: PackedPlans, previews: list[Shown]
     ) -> Iterator[tuple[OutRecord, ...]]:
         """The records of one workload after the other, the highest priority first; the state takes each one in."""
         topics, policy, origin_ts_ms = self._topics, self._policy, context.origin_ts_ms
         budget = FleetBudget(state, policy, origin_ts_ms, context.lease_ms)
-        specs = [policy.spec(plan.workload) for plan in shown]
-        ranks = [(0 if s is None else -s.priority, plan.workload) for s, plan in zip(specs, shown, strict=True)]
-        for number in sorted(range(len(shown)), key=ranks.__getitem__):
-            workload, spec = shown[number].workload, specs[number]
+        specs = [policy.spec(plan.workload) for plan in previews]
+        ranks = [(0 if s is None else -s.priority, plan.workload) for s, plan in zip(specs, previews, strict=True)]
+        for number in sorted(range(len(previews)), key=ranks.__getitem__):
+            workload, spec = previews[number].workload, specs[number]
             before = state.workloads.get(workload)
             if before is not None and before.origin_ts_ms == origin_ts_ms:
                 continue  # decided from another partition's plan: the first decision of an origin stands

@@ -22,9 +22,9 @@ class FleetShare(NamedTuple):
 
     removals_left: int | None
     gpus_left: int | None
-    kept_gpus: int
-    owed_gpus: int
-    owed_to: str
+    reserved_gpus: int
+    reclaim_gpus: int
+    reclaim_for: str
     power_left_w: float | None
     fleet_need: int
 
@@ -91,8 +91,8 @@ class Situation:
         spec: the declaration; None = not declared.
         limits: of the guards.
         current: replicas that count as being in force; what "hold" keeps; 0 where nobody knows them.
-        current_known: whether anybody has ever reported replicas.
-        shown: replicas that the plan's fleet facts show; None = there are none.
+        has_current: whether anybody has ever reported replicas.
+        fleet_replicas: replicas that the plan's fleet facts show; None = there are none.
         mode: in force; `observe` never has a command.
         mode_reason: why it is `observe`.
         paused: "fleet" or "workload" when the kill switch is on.
@@ -105,9 +105,9 @@ class Situation:
         removed: replicas removed within the down period.
         removals_left: replicas the whole fleet may still lose within the minute; None = no limit.
         gpus_left: GPUs left for this workload, its own included, those kept for higher priorities not; None = no limit.
-        kept_gpus: GPUs kept for higher priorities.
-        owed_gpus: GPUs that it is to give up for workloads of higher priority.
-        owed_to: the first of these workloads.
+        reserved_gpus: GPUs kept for higher priorities.
+        reclaim_gpus: GPUs that it is to give up for workloads of higher priority.
+        reclaim_for: the first of these workloads.
         power_left_w: power left for this workload, its own included; None = no limit.
         power_w_per_replica: declared, or measured where that is more; 0 = not known.
         fleet_need: replicas this workload must keep so that the fleet stays above its floor.
@@ -122,8 +122,8 @@ class Situation:
     spec: WorkloadSpec | None
     limits: GuardLimits
     current: int
-    current_known: bool = True
-    shown: int | None = None
+    has_current: bool = True
+    fleet_replicas: int | None = None
     mode: Mode = "observe"
     mode_reason: str = ""
     paused: str | None = None
@@ -136,9 +136,9 @@ class Situation:
     removed: int = 0
     removals_left: int | None = None
     gpus_left: int | None = None
-    kept_gpus: int = 0
-    owed_gpus: int = 0
-    owed_to: str = ""
+    reserved_gpus: int = 0
+    reclaim_gpus: int = 0
+    reclaim_for: str = ""
     power_left_w: float | None = None
     power_w_per_replica: float = 0.0
     fleet_need: int = 0
@@ -149,7 +149,7 @@ class Situation:
     @property
     def decidable(self) -> bool:
         """Whether the guards can be asked: the workload is not retired, and there is a count to start from."""
-        return self.current_known and self.plan.refused != "retired"
+        return self.has_current and self.plan.refused != "retired"
 
 
 def build_situation(
@@ -171,8 +171,8 @@ def build_situation(
     """
     origin_ts_ms = context.origin_ts_ms
     before = state.workloads.get(plan.workload)
-    shown = observed_replicas(plan.fleet)
-    history = _with_plan(before, context, plan, shown, limits)
+    fleet_replicas = observed_replicas(plan.fleet)
+    history = _with_plan(before, context, plan, fleet_replicas, limits)
     current = _replicas_in_force(history, context)
     override = state.operator.get(plan.workload, _NO_OVERRIDE)
     mode, mode_reason = _effective_mode(spec, override)
@@ -188,8 +188,8 @@ def build_situation(
         spec=spec,
         limits=limits,
         current=0 if current is None else current,
-        current_known=current is not None,
-        shown=shown,
+        has_current=current is not None,
+        fleet_replicas=fleet_replicas,
         mode=mode,
         mode_reason=mode_reason,
         paused="fleet" if state.paused else "workload" if override.paused else None,
@@ -202,9 +202,9 @@ def build_situation(
         removed=-sum(n for t, n in history.changes if n < 0 and t > removed_after_ms),
         removals_left=share.removals_left,
         gpus_left=share.gpus_left,
-        kept_gpus=share.kept_gpus,
-        owed_gpus=share.owed_gpus,
-        owed_to=share.owed_to,
+        reserved_gpus=share.reserved_gpus,
+        reclaim_gpus=share.reclaim_gpus,
+        reclaim_for=share.reclaim_for,
         power_left_w=share.power_left_w,
         power_w_per_replica=replica_power_w(spec, history.power_w),
         fleet_need=share.fleet_need,
@@ -230,10 +230,10 @@ def replica_power_w(spec: WorkloadSpec | None, measured_w: float | None) -> floa
 
 
 def _with_plan(
-    before: WorkloadHistory | None, context: PlanContext, plan: WorkloadPlan, shown: int | None, limits: GuardLimits
+    before: WorkloadHistory | None, context: PlanContext, plan: WorkloadPlan, replicas: int | None, limits: GuardLimits
 ) -> WorkloadHistory:
     """The history with this plan in: counts, steps seen, the windows' queues; its last command is still in force."""
-    origin_ts_ms, observed, seen_steps = context.origin_ts_ms, shown, 0
+    origin_ts_ms, observed, seen_steps = context.origin_ts_ms, replicas, 0
     command, power_w = None, plan.power_w
     highs: Series = ()
     lows: Series = ()
@@ -289,7 +289,7 @@ def _effective_mode(spec: WorkloadSpec | None, override: OperatorOverride) -> tu
     """The mode in force, and why it is `observe`."""
     if spec is None:
         return "observe", "observe: no configuration declares this workload"
-    wanted = override.mode or spec.mode
-    if wanted == "act" and not spec.target.name:
+    requested_mode = override.mode or spec.mode
+    if requested_mode == "act" and not spec.target.name:
         return "observe", "observe: the declaration names no target"
-    return cast(Mode, wanted), "" if wanted == "act" else "observe: no command is published"
+    return cast(Mode, requested_mode), "" if requested_mode == "act" else "observe: no command is published"

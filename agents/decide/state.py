@@ -19,7 +19,7 @@ from streams.runtime.commits import Commit, encode_body
 from streams.topics import DAY_MS
 
 MINUTE_MS = 60_000  # Period of the fleet's removal budget.
-CONTROLS_KEPT = 256  # Number of operator records whose ids are remembered in any case: someone may send one again.
+MIN_CONTROL_IDS = 256  # Number of operator records whose ids are remembered in any case: someone may send one again.
 _COPY_SPREAD_MS = 300_000  # Longest time between the copies of an operator record on two partitions.
 # A partition without any plan has lost what it did not read: telemetry is kept for a day, in segments of a week.
 _SILENT_PARTITION_MS = 8 * DAY_MS
@@ -201,7 +201,7 @@ def forget_controls(state: DecideState, num_partitions: int) -> None:
         passed_ms = min(passed_ms, state.clock_ms - _SILENT_PARTITION_MS)
     num_dropped = 0
     while (
-        len(state.control_ids) - num_dropped > CONTROLS_KEPT
+        len(state.control_ids) - num_dropped > MIN_CONTROL_IDS
         and state.control_stamps_ms[num_dropped] + _COPY_SPREAD_MS < passed_ms
     ):
         num_dropped += 1

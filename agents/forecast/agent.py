@@ -62,7 +62,7 @@ class ForecastStage:
         if context_steps <= body.context_steps:
             return body.pages_from
         begin, _ = await reader.bounds(topic, partition)
-        wanted, stretch = body.slot - context_steps + 1, 4 * context_steps
+        first_slot, stretch = body.slot - context_steps + 1, 4 * context_steps
         while True:
             start = max(begin, body.pages_from - stretch)
             assembler = kernel.new_assembler()
@@ -70,7 +70,7 @@ class ForecastStage:
             async for record in reader.read(topic, partition, start, body.resume_offset):
                 for stored in assembler.feed(record):
                     oldest.setdefault(stored.page.source, stored.page)
-            if all(page.slot <= wanted or page.prev is None for page in oldest.values()):
+            if all(page.slot <= first_slot or page.prev is None for page in oldest.values()):
                 return start
             if start == begin:
                 raise ContractBroken(

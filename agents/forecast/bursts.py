@@ -184,15 +184,15 @@ def with_surges(
 
 
 def _surge_ahead(surge: ExpectedSurge) -> SurgeAhead:
-    seen = surge.recurrence.surges
+    surges = surge.recurrence.surges
     return SurgeAhead(
         start_ts_ms=surge.start_ms,
         begun=surge.begun,
         chance=surge.chance,
         period_s=surge.recurrence.period_ms / 1000,
-        length_s=median(one.length_ms for one in seen) / 1000,
-        arrival_rate=median(one.extra[0] for one in seen),
-        seen=len(seen),
+        length_s=median(one.length_ms for one in surges) / 1000,
+        arrival_rate=median(one.extra[0] for one in surges),
+        seen=len(surges),
         due=surge.recurrence.due + 1,
     )
 
@@ -211,11 +211,11 @@ def recent_levels(window: Window, column: int, num_paths: int) -> Tensor | None:
     They are of slots in which arrivals were; a value that such a slot lacks is the one before it. The newest slots come
     again where there are more paths.
     """
-    seen = np.flatnonzero(window.observed[:, _ARRIVALS])[-_RECENT_SLOTS:]
-    if not len(seen):
+    slots = np.flatnonzero(window.observed[:, _ARRIVALS])[-_RECENT_SLOTS:]
+    if not len(slots):
         return None
     filled = np.where(window.observed[:, column], window.values[:, column], np.nan)
     for at in range(1, len(filled)):
         filled[at] = filled[at - 1] if np.isnan(filled[at]) else filled[at]
-    levels = np.nan_to_num(filled[seen[::-1]]).astype(np.float32)  # newest first
+    levels = np.nan_to_num(filled[slots[::-1]]).astype(np.float32)  # newest first
     return torch.from_numpy(levels)[torch.arange(num_paths) % len(levels)]

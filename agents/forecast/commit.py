@@ -168,15 +168,15 @@ def _restore_under_policy(workload: str, snapshot: StateSnapshot, policy: Policy
     )
     loads, fixed = snapshot.event_loads, fixed_unit(spec)
     # A service as a whole is counted in tokens only with how many a request has; a pool never says that.
-    wanted: Unit = fixed or (unit if tokens is not None else "requests")
-    if unit != wanted:
-        if tokens is not None and wanted == "requests":
+    policy_unit: Unit = fixed or (unit if tokens is not None else "requests")
+    if unit != policy_unit:
+        if tokens is not None and policy_unit == "requests":
             capacity = capacity.converted(1.0 / tokens, declared_capacity(spec))
             loads = {name: load / tokens for name, load in loads.items()}
         else:  # another role was declared: numbers in the old unit do not apply
             capacity, loads = new_capacity(spec), {}
-    if fixed is not None or unit != wanted:
-        unit, tokens = wanted, None
+    if fixed is not None or unit != policy_unit:
+        unit, tokens = policy_unit, None
     return LearnedState(
         spec=spec,
         declared=declared,

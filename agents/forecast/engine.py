@@ -334,10 +334,10 @@ class Engine:
             distrusted = [not trust.trusts(source) for trust, source in trusts]
             futures = WidenedPaths(forecast.paths, factors, batch)
             planned = PlanningPaths(futures, group, distrusted, plannable, frozenset(read))
-            found = self._rows.results(
+            row_plans = self._rows.results(
                 [group[b] for b in plannable], planned.paths(_DEMAND), planned.others, origin_ts_ms
             )
-            results = dict(zip(plannable, found, strict=True))
+            results = dict(zip(plannable, row_plans, strict=True))
             published_subjects = [subject if _DEMAND in columns else None for subject, columns in described]
             demand = futures.ordered(_DEMAND)
             outlooks = pending_forecasts(demand, published_subjects, forecast.sources, origin_ts_ms, self._step_ms)

@@ -49,8 +49,8 @@ _RECORDS_PER_EMISSION = 128
 
 def _start_now(make: ForecastTask) -> ForecastTask:
     """Start a task at once; awaiting the returned task gives its result."""
-    made = make()
-    return lambda: made
+    awaitable = make()
+    return lambda: awaitable
 
 
 @dataclass(slots=True)
@@ -158,10 +158,10 @@ class ForecastKernel:
         if self._scorer is not None:
             self._scorer.settle(slot, self.table)
             self._scorer.offer(slot, origin_ts_ms, forecasts, answer.windows)
-        for made in forecasts:
-            for rows in batched(range(len(made)), _WORKLOADS_PER_SLICE):
+        for batch in forecasts:
+            for rows in batched(range(len(batch)), _WORKLOADS_PER_SLICE):
                 await self._precedence.wait()
-                outputs += made.records(self._topics.forecasts, rows)
+                outputs += batch.records(self._topics.forecasts, rows)
                 if len(outputs) >= _RECORDS_PER_EMISSION:
                     yield Emission([outputs], (), resume_offset)
                     outputs = []

@@ -55,7 +55,7 @@ class Forecasts:
         """A record of `agents.records.ForecastRecord` for each of these workloads."""
         horizon_s = self.steps.shape[2] * self.step_ms / 1000
         steps, peaks = (six_digits(numbers[rows].astype(np.float64)) for numbers in (self.steps, self.peaks))
-        made = []
+        outputs = []
         for k, b in enumerate(rows):
             workload = self.workloads[b]
             columns = self.published[b]
@@ -72,8 +72,8 @@ class Forecasts:
                 "peak_window_s": horizon_s,
                 "v": 1,
             }
-            made.append(OutRecord(topic, workload.encode(), orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)))
-        return made
+            outputs.append(OutRecord(topic, workload.encode(), orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)))
+        return outputs
 
 
 def _forecast_id(fleet: str, workload: str, origin_ts_ms: int, model: str) -> str:

@@ -239,34 +239,34 @@ class ForecastScorer:
         """Forecasts just made at the end of `slot`, and the windows of the chosen workloads."""
         offered: dict[tuple[str, str], dict[str, Rows]] = {}
         rows = []
-        for made in forecasts:
-            for b, workload in enumerate(made.workloads):
+        for batch in forecasts:
+            for b, workload in enumerate(batch.workloads):
                 if workload in windows:
                     rows.append(windows[workload])
-                    for column in made.published[b]:
-                        target = made.indicators[column]
-                        offered.setdefault((made.sources[b], target), {})[workload] = made.quantiles(b, column)
+                    for column in batch.published[b]:
+                        target = batch.indicators[column]
+                        offered.setdefault((batch.sources[b], target), {})[workload] = batch.quantiles(b, column)
         if not rows:
             return
         for (source, target), quantiles in offered.items():
             if source != NAIVE:  # the baseline's own row says the same
                 self._pending.offer(slot, source, target, quantiles)
         if len(self._naive) < _MAX_PENDING_NAIVE:  # a machine that is behind must not queue measurements
-            wanted = {(workload, target) for (_, target), by_workload in offered.items() for workload in by_workload}
-            horizon = min(max(SCORED_STEPS), max(made.steps.shape[2] for made in forecasts))
-            self._naive.append((slot, wanted, self._baseline.start(rows, origin_ts_ms, horizon)))
+            pairs = {(workload, target) for (_, target), by_workload in offered.items() for workload in by_workload}
+            horizon = min(max(SCORED_STEPS), max(batch.steps.shape[2] for batch in forecasts))
+            self._naive.append((slot, pairs, self._baseline.start(rows, origin_ts_ms, horizon)))
 
     def _collect(self) -> None:
         """Take in the naive forecasts that are ready, of exactly the workloads and targets that were published."""
         waiting = []
-        for slot, wanted, future in self._naive:
+        for slot, pairs, future in self._naive:
             if not future.done():
-                waiting.append((slot, wanted, future))
+                waiting.append((slot, pairs, future))
                 continue
             if future.exception() is not None:
                 continue  # a measurement is never worth an outage; its missing scores show
             for target, by_workload in future.result().items():
-                chosen = {w: steps for w, steps in by_workload.items() if (w, target) in wanted}
+                chosen = {w: steps for w, steps in by_workload.items() if (w, target) in pairs}
                 self._pending.offer(slot, NAIVE, target, chosen)
         self._naive = waiting
 

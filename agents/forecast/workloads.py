@@ -84,13 +84,13 @@ class PartitionWorkloads:
         for workload in self.table.unseen():
             self.table.remove(workload)
         # Where L has shrunk, some that a commit record knew have no row: they had been silent for longer already.
-        gone = sorted(workload for workload in self._states if workload not in self.table)
+        absent = sorted(workload for workload in self._states if workload not in self.table)
         if adopted is not None:
             retired = {plan.workload for plan in adopted.workloads if plan.refused == "retired"}
-            gone = [workload for workload in gone if workload in retired]
-        for workload in gone:
+            absent = [workload for workload in absent if workload in retired]
+        for workload in absent:
             del self._states[workload]
-        return [WorkloadPlan(workload, "retired", NO_INPUTS) for workload in gone]
+        return [WorkloadPlan(workload, "retired", NO_INPUTS) for workload in absent]
 
     def subjects(
         self, workloads: Sequence[str], slot: int, origin_ts_ms: int, offsets: Mapping[str, int]
@@ -133,7 +133,7 @@ class PartitionWorkloads:
 
     def restore_coarse(self, row: CoarseRow) -> None:
         """Store a row that an earlier run completed, for the workloads that existed then."""
-        self.table.write_coarse(row.keep([w for w in row.workloads if self._known_at(w, row.index)]))
+        self.table.write_coarse(row.keep([w for w in row.workloads if self._existed_at(w, row.index)]))
 
     def lost_coarse_rows(self, oldest: int | None, newest: int) -> int:
         """The number of coarse rows of the past week that should exist for these workloads and cannot be read.
@@ -146,23 +146,23 @@ class PartitionWorkloads:
             return 0
         first_slot = min(state.since_slot for state in self._states.values())
         first = (self._config.slot_end_ms(first_slot) - 1) // COARSE_STEP_MS
-        held = newest + 1 if oldest is None else oldest
-        return max(0, held - max(first, newest - COARSE_ROWS + 1))
+        first_readable = newest + 1 if oldest is None else oldest
+        return max(0, first_readable - max(first, newest - COARSE_ROWS + 1))
 
-    def _known_at(self, workload: str, coarse_index: int) -> bool:
+    def _existed_at(self, workload: str, coarse_index: int) -> bool:
         state = self._states.get(workload)
         return state is not None and (coarse_index + 1) * COARSE_STEP_MS > state.since_slot * self._config.step_ms
 
     def _learn(self, window: Window, slot: int) -> None:
         """Update the posteriors with what the slot says of capacity and lead times."""
-        state, seen = self._states[window.workload], self.table.last_seen(window.workload) == slot
+        state, has_data = self._states[window.workload], self.table.last_seen(window.workload) == slot
         end_ts_ms, step_ms, every = self._config.slot_end_ms(slot), self._config.step_ms, self._policy.plan_every
-        value, pending = window.newest(DEMAND) if seen else None, state.trust.pending_of(slot)
+        value, pending = window.newest(DEMAND) if has_data else None, state.trust.pending_of(slot)
         if value is not None and pending is not None:
             state.jumps.observe(pending.mid, pending.high, value, end_ts_ms, every * step_ms, step_ms)
         for moved in state.trust.observe(slot, value):
             self._meter.count("forecast_tier_changes_total", tier=TIERS[moved])
-        if seen:
+        if has_data:
             state.learn(window, window.facts.fleet, outcomes_now(window), end_ts_ms, step_ms, every)
         else:
             state.idle_since_ms = None
@@ -186,8 +186,8 @@ class PartitionWorkloads:
         return Subject(window, state, inputs, fleet, age_ms, pending_since_ms, refused, standing)
 
     def _refusal(self, window: Window, slot: int, steps: int, fleet: FleetFacts | None) -> str | None:
-        heard = window.facts.last_samples.get("requests")
-        if heard is None or slot - heard.slot >= self._limits.silence_steps:
+        last_sample = window.facts.last_samples.get("requests")
+        if last_sample is None or slot - last_sample.slot >= self._limits.silence_steps:
             return "silent"
         if steps < self._min_context:
             return "warming_up"

@@ -43,12 +43,12 @@ def class_rows(
     others = [c for c, state in states if state is None]
     if others:
         rows.append((strictest(others), ClassState(request.capacity, budget, calibration), 1.0))
-    made = []
+    result = []
     for slo_class, state, share in rows:
         declared_risk = policy.epsilon if slo_class.epsilon is None else slo_class.epsilon
         allowed = state.budget.scaled_by_budget(declared_risk, slo_class.objective)
         slo = Slo(slo_class.ttft_s, slo_class.tpot_s, slo_class.objective)
-        asked = replace(
+        class_request = replace(
             request,
             spec=replace(request.declared, slo=slo),
             capacity=state.capacity,
@@ -60,8 +60,8 @@ def class_rows(
             per_unit=request.per_unit * share,
             shift=state.calibration.shift,
         )
-        made.append(ClassRow(slo_class, asked, allowed, state.budget))
-    return made
+        result.append(ClassRow(slo_class, class_request, allowed, state.budget))
+    return result
 
 
 def bound_by(rows: Sequence[ClassRow], results: Sequence[PlanResult]) -> PlanResult:

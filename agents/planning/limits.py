@@ -122,8 +122,8 @@ def _tokens_per_request(state: LearnedState, window: Window, carried: float) -> 
 
 def _online(window: Window, column: int, origin_ts_ms: int, last_ms: int) -> NDArray[np.float64]:
     """Load in steps of ten minutes: at first as now, then as a day before where that was seen."""
-    seen = window.observed[-_SLOTS:, column]
-    now = float(window.values[-_SLOTS:, column][seen].astype(np.float64).mean()) if seen.any() else 0.0
+    is_observed = window.observed[-_SLOTS:, column]
+    now = float(window.values[-_SLOTS:, column][is_observed].astype(np.float64).mean()) if is_observed.any() else 0.0
     steps = min(max(math.ceil((last_ms - origin_ts_ms) / COARSE_STEP_MS), 1), COARSE_ROWS)
     values, observed = window.read_coarse()
     online = np.full(steps, now)
@@ -188,8 +188,8 @@ def _first_request(state: LearnedState, window: Window, fleet: FleetFacts | None
     waiting, rate = window.newest("engine.waiting_max") or 0.0, window.newest("request.arrival_rate") or 0.0
     if not (waiting > 0 or rate > 0):
         return ()
-    seen = f"{waiting:g} requests wait" if waiting > 0 else f"{rate:.3g} requests/s arrive"
-    return (Limit("first_request", 1, None, f"{seen} and no replica is there"),)
+    cause = f"{waiting:g} requests wait" if waiting > 0 else f"{rate:.3g} requests/s arrive"
+    return (Limit("first_request", 1, None, f"{cause} and no replica is there"),)
 
 
 def _scheduled(state: LearnedState, origin_ts_ms: int, reach_ms: int) -> tuple[Limit, ...]:
@@ -219,12 +219,12 @@ def _expected(state: LearnedState) -> dict[str, int]:
     }
 
 
-def _why(bound: InForce, words: str, schedule: Schedule, origin_ts_ms: int) -> str:
+def _why(bound: InForce, bound_text: str, schedule: Schedule, origin_ts_ms: int) -> str:
     if bound.start_ts_ms > origin_ts_ms:
         when = f"from {local_text(bound.start_ts_ms, schedule.time_zone)}, within reach of the lead time"
     else:
         when = f"until {local_text(bound.end_ts_ms, schedule.time_zone)}"
-    return f"{bound.name} asks for {words} {bound.replicas} {when}"
+    return f"{bound.name} asks for {bound_text} {bound.replicas} {when}"
 
 
 # The last replica (scale to zero).

@@ -209,7 +209,7 @@ def plan(
 def _describe(
     at: int,
     request: PlanInput,
-    known: bool,
+    has_capacity: bool,
     capacity: tuple[float, ...],
     lead_s: tuple[float, ...],
     finite: bool,
@@ -219,20 +219,20 @@ def _describe(
     policy, delay_s = batch.policy, batch.delay_s
     epsilon = policy.epsilon if request.epsilon is None else request.epsilon
     lead = Quantiles(LEVELS, lead_s)
-    reactive = reactive_rule(request, policy.commit_s, capacity[_MEDIAN]) if known else None
+    reactive = reactive_rule(request, policy.commit_s, capacity[_MEDIAN]) if has_capacity else None
     if not finite:
         return PlanResult(
             request.workload,
             "forecast",
             epsilon,
-            capacity=Quantiles(LEVELS, capacity) if known else None,
+            capacity=Quantiles(LEVELS, capacity) if has_capacity else None,
             lead_time_s=lead,
             reactive_replicas=reactive,
         )
-    if not known:
+    if not has_capacity:
         current = request.ready + request.pending
-        wanted = (request.arrival_rate_now or 0.0) > 0 or request.waiting > 0
-        proposed = clip(max(current, 1) if wanted else current, request.bounds)
+        has_load = (request.arrival_rate_now or 0.0) > 0 or request.waiting > 0
+        proposed = clip(max(current, 1) if has_load else current, request.bounds)
         return PlanResult(request.workload, None, epsilon, proposed, "capacity_unknown", lead_time_s=lead)
     steps = horizon_steps(lead_s[-1] + delay_s, policy.commit_s, request.step_ms, batch.reach)
     # One slow start must not end all planning: what lies beyond the paths is taken to be as far off as they reach.
@@ -249,11 +249,11 @@ def _plan_rows(rows: Sequence[_Row], batch: _Batch) -> list[PlanResult]:
         simple_proposals(row.request, row.capacity.values[_MEDIAN], row.reactive, peak[-1], row.window(commit_s))
         for row, peak in zip(rows, peaks, strict=True)
     ]
-    found = solve(_problem(rows, proposals, peaks, batch), batch.policy.paths_verify)
+    solution = solve(_problem(rows, proposals, peaks, batch), batch.policy.paths_verify)
     shifts = np.array([row.request.shift for row in rows])
-    state_risks(found.p_miss, found.stderr, found.num_counts, shifts)
-    state_risks(found.trial[:, :1], found.trial[:, 1:2], np.ones(len(rows), np.int64), shifts)
-    answers = zip(*(numbers.tolist() for numbers in found), strict=True)
+    state_risks(solution.p_miss, solution.stderr, solution.num_counts, shifts)
+    state_risks(solution.trial[:, :1], solution.trial[:, 1:2], np.ones(len(rows), np.int64), shifts)
+    answers = zip(*(numbers.tolist() for numbers in solution), strict=True)
     return [_result(*numbers, commit_s) for numbers in zip(rows, proposals, peaks, answers, strict=True)]
 
 
@@ -263,11 +263,11 @@ def _problem(
     requests, specs = [row.request for row in rows], [row.request.declared for row in rows]
     at = np.array([row.at for row in rows])
     low, high = np.array([r.searched for r in requests]).T
-    wanted = [
+    count_lists = [
         [*offered.values(), r.ready + r.pending, *r.beside] for r, offered in zip(requests, proposals, strict=True)
     ]
-    others = np.full((len(rows), max(map(len, wanted))), _NO_COUNT)
-    for b, counts in enumerate(wanted):
+    others = np.full((len(rows), max(map(len, count_lists))), _NO_COUNT)
+    for b, counts in enumerate(count_lists):
         others[b, : len(counts)] = counts
     return PlanProblem(
         demand=batch.demand,
@@ -331,7 +331,7 @@ def _result(
     answer: tuple[int, int, int, int, list[int], list[float], list[float], list[float], list[float]],
     commit_s: float,
 ) -> PlanResult:
-    replicas, ground, kept, num_counts, counts, p_miss, stderr, shares, trial = answer
+    replicas, ground, constrained, num_counts, counts, p_miss, stderr, shares, trial = answer
     hours = row.request.declared.gpus_per_replica * commit_s / 3600.0
     stated = zip(counts[:num_counts], p_miss, stderr, shares, strict=False)
     start_s, end_s = row.window(commit_s)
@@ -341,7 +341,7 @@ def _result(
         epsilon=row.epsilon,
         proposed=replicas,
         proposer=GROUNDS[ground],
-        proposals={"chance_constrained": kept, **proposals},
+        proposals={"chance_constrained": constrained, **proposals},
         bearable_share=row.request.bearable_share,
         risks=tuple([LevelRisk(n, p, e, n * hours, share) for n, p, e, share in stated]),
         trial=Trial(replicas, *trial) if ground == TRIAL else None,

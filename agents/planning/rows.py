@@ -71,8 +71,8 @@ def _past(window: Window, step_s: float, column: int) -> tuple[float, float]:
     stay_s = residence_s(window)
     if stay_s is None or stay_s <= 0:
         return 0.0, 0.0
-    is_known, load = decayed_mean(window.values, window.observed, column, step_s / stay_s)
-    return (math.exp(-step_s / (_RELAXATION * stay_s)), load) if is_known else (0.0, 0.0)
+    has_load, load = decayed_mean(window.values, window.observed, column, step_s / stay_s)
+    return (math.exp(-step_s / (_RELAXATION * stay_s)), load) if has_load else (0.0, 0.0)
 
 
 class RowPlanner:
@@ -105,9 +105,9 @@ class RowPlanner:
         by = [demand_column(unit, window) for unit, window in zip(units, windows, strict=True)]
         load = served_load(demand, windows, self._step_ms, by)
         rows = [self._classes(request, subject.state) for request, subject in zip(inputs, subjects, strict=True)]
-        asked = [[row.request for row in classes] or [request] for classes, request in zip(rows, inputs, strict=True)]
-        at = [b for b, requests in enumerate(asked) for _ in requests]
-        flat = [request for requests in asked for request in requests]
+        groups = [[row.request for row in classes] or [request] for classes, request in zip(rows, inputs, strict=True)]
+        at = [b for b, requests in enumerate(groups) for _ in requests]
+        flat = [request for requests in groups for request in requests]
         answers = iter(plan(flat, load[at][..., None] if len(at) > len(load) else load[..., None], self._policy))
         results = []
         for subject, request, classes, arriving in zip(subjects, inputs, rows, arrivals, strict=True):
@@ -122,8 +122,8 @@ class RowPlanner:
         if subject.refused is not None:
             return base
         request, state = self._input(subject, origin_ts_ms), subject.state
-        asked = [row.request for row in self._classes(request, state)] or [request]
-        needs = [reactive_replicas(one, self._policy.commit_s) for one in asked]
+        class_requests = [row.request for row in self._classes(request, state)] or [request]
+        needs = [reactive_replicas(one, self._policy.commit_s) for one in class_requests]
         needed = max((n for n in needs if n is not None), default=None)
         last = state.last_proposed
         if last == 0 and _may_be_none(state) and state.idle_since_ms is None and request.ready + request.pending > 0:
@@ -306,8 +306,8 @@ def with_proposals(
         planned: only those with a count of their own are asked about.
         arrivals: float32 [B, S, H], requests/s.
     """
-    asked = [b for b, plan in enumerate(planned) if plan.refused is None and plan.risks]
-    if not asked:
+    eligible = [b for b, plan in enumerate(planned) if plan.refused is None and plan.risks]
+    if not eligible:
         return list(planned)
     paths = np.array(arrivals.numpy())  # ours stay untouched
     paths.flags.writeable = False
@@ -321,10 +321,10 @@ def with_proposals(
             demand_paths=paths[b],
             last_proposed=subjects[b].state.last_proposed,
         )
-        for b in asked
+        for b in eligible
     ]
     changed = list(planned)
-    for b, count in zip(asked, proposer.propose(questions), strict=True):
+    for b, count in zip(eligible, proposer.propose(questions), strict=True):
         if count is not None:
             changed[b] = msgspec.structs.replace(planned[b], proposed=count, proposer=proposer.name)
     return changed

@@ -56,11 +56,11 @@ class SilentSources:
     _since_slot: int | None = None
     _short: tuple[tuple[int, int, int, int], ...] = ()  # first and last slot, sources due, known
 
-    def observe(self, known: int, fleet: FleetFacts | None, slot: int, step_ms: int, silence_steps: int) -> None:
+    def observe(self, num_known: int, fleet: FleetFacts | None, slot: int, step_ms: int, silence_steps: int) -> None:
         """Fold a closed slot.
 
         Args:
-            known: sources heard within the last `silence_steps` slots.
+            num_known: sources heard within the last `silence_steps` slots.
             fleet: newest facts; nothing is learned where there are none.
         """
         if fleet is None:
@@ -70,64 +70,64 @@ class SilentSources:
         self._ready = fleet.ready
         settled = self._rest - silence_steps  # below 1 a source that has ended counts as known
         if settled == 1:
-            self._come_to_rest(known, fleet.ready)
+            self._come_to_rest(num_known, fleet.ready)
         elif settled > 1:
-            self._let_join(known, fleet.ready, _JOIN_DELAY_MS // step_ms, _FORGET_SILENT_MS // step_ms)
+            self._let_join(num_known, fleet.ready, _JOIN_DELAY_MS // step_ms, _FORGET_SILENT_MS // step_ms)
         if settled >= 1 and self._due is not None:
-            short = max(self._due - known, 0) if self._tied else 0
+            short = max(self._due - num_known, 0) if self._tied else 0
             self._back = self._back + 1 if short < self.missing and fleet.pending else 0
             self.missing = self.missing if 0 < self._back < _REPLACEMENT_DELAY_MS // step_ms else short
-        self._forget(known, slot, _FORGET_SILENT_MS // step_ms)
-        if self.missing and known:
+        self._forget(num_known, slot, _FORGET_SILENT_MS // step_ms)
+        if self.missing and num_known:
             # Whoever has just been found silent was heard last before the slots that count as late.
             first = slot - silence_steps + 1 if self.missing > before else slot
-            self._fall_short(first, slot, known)
+            self._fall_short(first, slot, num_known)
 
-    def _come_to_rest(self, known: int, ready: int) -> None:
+    def _come_to_rest(self, num_known: int, ready: int) -> None:
         if self._due is None:
-            self._most, self._per_replica = known, known // ready if ready > 1 else None
-            self._tied = _tied(known, ready)
+            self._most, self._per_replica = num_known, num_known // ready if ready > 1 else None
+            self._tied = _tied(num_known, ready)
         else:
             each = self._per_replica
             if each is None:
                 # Of a single replica it is not known whether all are its own, or one is a gateway's: the fewer are due.
                 each = 1 if ready > self._rest_ready else -(-self._most // max(self._rest_ready, 1))
             self._most = max(self._most + each * (ready - self._rest_ready), 0)
-            if not self.missing and known < self._most:
+            if not self.missing and num_known < self._most:
                 self._tied = False  # they have not come with the replicas, or not yet
-        self._due = min(self._most, known + self.missing)
+        self._due = min(self._most, num_known + self.missing)
         self._rest_ready, self._more, self._same = ready, 0, 0
 
-    def _let_join(self, known: int, ready: int, join_slots: int, gone_slots: int) -> None:
+    def _let_join(self, num_known: int, ready: int, join_slots: int, forget_slots: int) -> None:
         due = self._due
         if due is None:
             return
-        self._more = self._more + 1 if known > due else 0
-        self._same = self._same + 1 if known == due else 0
-        each = known // ready if ready > 1 else None
-        if self._more >= (join_slots if known <= self._most or self._per_replica is None else gone_slots):
-            if known > self._most:
+        self._more = self._more + 1 if num_known > due else 0
+        self._same = self._same + 1 if num_known == due else 0
+        each = num_known // ready if ready > 1 else None
+        if self._more >= (join_slots if num_known <= self._most or self._per_replica is None else forget_slots):
+            if num_known > self._most:
                 self._per_replica = each
-            self._due, self._most, self._more = known, max(self._most, known), 0
+            self._due, self._most, self._more = num_known, max(self._most, num_known), 0
         elif self._same == join_slots:
             self._most, self._tied = due, _tied(due, ready)
             if each is not None:
                 self._per_replica = each if self._per_replica is None else min(self._per_replica, each)
 
-    def _forget(self, known: int, slot: int, gone_slots: int) -> None:
+    def _forget(self, count: int, slot: int, forget_slots: int) -> None:
         if self.missing == 0:
             self._since_slot = None
         elif self._since_slot is None:
             self._since_slot = slot
-        elif slot - self._since_slot >= gone_slots:
-            self.missing, self._due, self._most, self._per_replica, self._since_slot = 0, known, known, None, None
+        elif slot - self._since_slot >= forget_slots:
+            self.missing, self._due, self._most, self._per_replica, self._since_slot = 0, count, count, None, None
 
-    def _fall_short(self, first: int, slot: int, known: int) -> None:
-        due = known + self.missing
-        kept = [run if run[1] < first else (run[0], first - 1, *run[2:]) for run in self._short if run[0] < first]
-        if kept and kept[-1][1:] == (first - 1, due, known):
-            first = kept.pop()[0]
-        self._short = (*kept, (first, slot, due, known))
+    def _fall_short(self, first: int, slot: int, num_known: int) -> None:
+        due = num_known + self.missing
+        runs = [run if run[1] < first else (run[0], first - 1, *run[2:]) for run in self._short if run[0] < first]
+        if runs and runs[-1][1:] == (first - 1, due, num_known):
+            first = runs.pop()[0]
+        self._short = (*runs, (first, slot, due, num_known))
 
     def in_full(self, window: Window, catalogue: tuple[Indicator, ...], slot: int) -> Window:
         """The window that ends with `slot`, with the load of silent sources added, in proportion to the others."""
@@ -137,9 +137,9 @@ class SilentSources:
         if not self._short:
             return window
         values, columns = window.values.copy(), list(_summed(catalogue))
-        for first, last, due, known in self._short:
+        for first, last, due, num_known in self._short:
             rows = slice(max(first - begin, 0), last - begin + 1)
-            values[rows, columns] *= values.dtype.type(due / known)
+            values[rows, columns] *= values.dtype.type(due / num_known)
         return replace(window, values=values)
 
     def snapshot(self) -> list[list[int | None]]:
@@ -160,15 +160,15 @@ class SilentSources:
         Raises:
             ValueError: it has another number of numbers.
         """
-        found = SilentSources()
+        state = SilentSources()
         if snapshot:
             now, *runs = snapshot
-            missing, found._due, most, found._per_replica, at, found._ready, rest, more, same, back, since, tied = now
-            found.missing, found._most, found._rest_ready, found._since_slot = missing or 0, most or 0, at or 0, since
-            found._tied = bool(tied)
-            found._rest, found._more, found._same, found._back = rest or 0, more or 0, same or 0, back or 0
-            found._short = tuple((int(a or 0), int(b or 0), int(c or 0), int(d or 0)) for a, b, c, d in runs)
-        return found
+            missing, state._due, most, state._per_replica, at, state._ready, rest, more, same, back, since, tied = now
+            state.missing, state._most, state._rest_ready, state._since_slot = missing or 0, most or 0, at or 0, since
+            state._tied = bool(tied)
+            state._rest, state._more, state._same, state._back = rest or 0, more or 0, same or 0, back or 0
+            state._short = tuple((int(a or 0), int(b or 0), int(c or 0), int(d or 0)) for a, b, c, d in runs)
+        return state
 
 
 def _tied(sources: int, replicas: int) -> bool:
@@ -225,8 +225,8 @@ def ratio_of_sums(
 
 def outcomes_now(window: Window) -> list[OutcomeFact]:
     """Outcomes that arrived in the newest slot, in order of event time."""
-    found = [o for facts in window.facts.newest.values() for o in facts.outcomes]
-    return sorted(found, key=lambda o: (o.ts_ms, o.command_id, o.status))
+    outcomes = [o for facts in window.facts.newest.values() for o in facts.outcomes]
+    return sorted(outcomes, key=lambda o: (o.ts_ms, o.command_id, o.status))
 
 
 def _coverage_ratio(facts: WorkloadFacts, missing: int) -> float:
@@ -254,17 +254,17 @@ def input_facts(
     """
     from model.calibration.risk import signals
 
-    values, seen, step_s = window.values, window.observed, step_ms / 1000
+    values, observed, step_s = window.values, window.observed, step_ms / 1000
     now = window.facts.newest
     requests = now.get("requests")
-    heard = [h.ts_ms for h in window.facts.last_samples.values()]
+    sample_times_ms = [h.ts_ms for h in window.facts.last_samples.values()]
     running = window.columns.get("engine.running", -1)
-    flat, cliff, sudden = signals(values, seen, num_targets, running, step_s, limits.cliff_ratio)
+    flat, cliff, sudden = signals(values, observed, num_targets, running, step_s, limits.cliff_ratio)
     return InputFacts(
-        arrival_rate=values.item(-1, 0) if seen.item(-1, 0) else None,
+        arrival_rate=values.item(-1, 0) if observed.item(-1, 0) else None,
         observed_ratio=planned_steps / len(values),
         observed_steps=window.observed_steps[0],
-        oldest_age_ms=origin_ts_ms - min(heard) if heard else None,
+        oldest_age_ms=origin_ts_ms - min(sample_times_ms) if sample_times_ms else None,
         coverage_ratio=min(
             (_coverage_ratio(f, missing * (name == "requests")) for name, f in now.items()), default=0.0
         ),
@@ -298,9 +298,9 @@ def idle_since(
         window: whose newest slot ends at `end_ts_ms`.
     """
     facts = window.facts.newest.get("requests")
-    heard = facts is not None and facts.sources_seen >= facts.sources_known and not facts.censored
+    is_complete = facts is not None and facts.sources_seen >= facts.sources_known and not facts.censored
     present = (window.newest("engine.running") or 0.0, window.newest("engine.waiting_max") or 0.0)
     quiet = window.newest("request.arrival_rate") == 0.0 and not any(present)
-    if not (heard and quiet) or fleet is None or fleet.ready == 0:
+    if not (is_complete and quiet) or fleet is None or fleet.ready == 0:
         return None
     return end_ts_ms - step_ms if before_ms is None else before_ms

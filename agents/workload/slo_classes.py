@@ -190,7 +190,7 @@ class Classes:
         """Share of all counted requests that belongs to this class; 1 without any."""
         totals = [(counts.name, counts.total) for word in self.counts.values() for counts in word.classes]
         total = math.fsum(number for _, number in totals)
-        return math.fsum(number for counted, number in totals if counted == name) / total if total > 0 else 1.0
+        return math.fsum(number for class_name, number in totals if class_name == name) / total if total > 0 else 1.0
 
     def snapshot(self) -> ClassesSnapshot | None:
         """The whole state; None without any."""

@@ -66,8 +66,8 @@ def loads_before_events(
 
 
 def _mean_rate(window: Window, column: int) -> float | None:
-    seen = window.observed[-_EVENT_LOAD_SLOTS:, column]
-    return float(window.values[-_EVENT_LOAD_SLOTS:, column][seen].astype(np.float64).mean()) if seen.any() else None
+    mask = window.observed[-_EVENT_LOAD_SLOTS:, column]
+    return float(window.values[-_EVENT_LOAD_SLOTS:, column][mask].astype(np.float64).mean()) if mask.any() else None
 
 
 # Numbers of a replica on other GPU types, stored until these are declared again.
@@ -126,8 +126,8 @@ def measured_draw_w(before: float | None, window: Window, fleet: FleetFacts | No
         return before
     if fleet is None or fleet.ready < 1 or fleet.pending or fleet.draining:
         return before
-    seen = power / fleet.ready
-    return seen if before is None else max(seen, before * math.exp2(-step_s / _POWER_HALF_LIFE_S))
+    draw_w = power / fleet.ready
+    return draw_w if before is None else max(draw_w, before * math.exp2(-step_s / _POWER_HALF_LIFE_S))
 
 
 # Shared by all workloads, because nearly none declares events.
@@ -236,10 +236,10 @@ class LearnedState:
     def _choose_unit(self, window: Window, lengths: Lengths | None, end_ts_ms: int) -> None:
         """Generated tokens where answers have changed and telemetry tells of them, else requests."""
         varies = self.shape.observe(end_ts_ms, lengths)
-        seen = varies and demand_steps("output_tokens", window) + _MAX_STEPS_WITHOUT_TOKENS >= demand_steps(
+        has_tokens = varies and demand_steps("output_tokens", window) + _MAX_STEPS_WITHOUT_TOKENS >= demand_steps(
             "requests", window
         )
-        self._count_in("output_tokens" if seen else "requests")
+        self._count_in("output_tokens" if has_tokens else "requests")
         if not varies:
             self.per_request = None
 

@@ -95,9 +95,9 @@ def unit_evidence(
 
 def role_miss_ratio(spec: WorkloadSpec, window: Window) -> float | None:
     """Share of the newest slot's requests that missed: counted, or else what a pool's own percentile proves."""
-    counted = window.newest("slo.miss_ratio")
-    if counted is not None or spec.role == "both":
-        return counted
+    miss_ratio = window.newest("slo.miss_ratio")
+    if miss_ratio is not None or spec.role == "both":
+        return miss_ratio
     name, limit_s = ("ttft", spec.slo.ttft_s) if spec.role == "prefill" else ("tpot", spec.slo.tpot_s)
     p95_s = window.newest(f"request.{name}_p95_s")
     if p95_s is None:

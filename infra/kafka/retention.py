@@ -28,7 +28,7 @@ class ReadsBack(Protocol):
 
 def short_logs(kernels: Iterable[tuple[int, object]], topics: Topics) -> list[str]:
     """One clause per log of these (partition, kernel) pairs that keeps too little, as `topics` says what it keeps."""
-    kept_bytes = topics.kept_bytes()
+    kept_bytes = topics.retention_bytes()
     clause_lists = [
         shortages(p, kernel.needed_bytes(), kept_bytes) for p, kernel in kernels if isinstance(kernel, ReadsBack)
     ]

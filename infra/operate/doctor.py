@@ -172,7 +172,7 @@ def _retention(settings: Settings, pages: Sequence[TailRecord], coarse: Sequence
         return Finding(
             "retention", "fail", "a record of somebody else on an internal topic", "see docs/operations/state.md"
         )
-    kept_bytes = topics.kept_bytes()
+    kept_bytes = topics.retention_bytes()
     short = [clause for p in sorted(sizes) for clause in shortages(p, sizes[p].needed_bytes(), kept_bytes)]
     if short:
         return Finding("retention", "note", "; ".join(short), RETENTION_REMEDY)

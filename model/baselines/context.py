@@ -62,7 +62,7 @@ def check_request(batch: ContextBatch, horizon: int, num_paths: int, max_horizon
     if batch.values.dim() != 3:
         raise ValueError(f"values must be [B, L, N], got {tuple(batch.values.shape)}")
     b, _, n = batch.values.shape
-    wanted = {
+    expected = {
         "observed": (batch.observed, tuple(batch.values.shape)),
         "coarse_observed": (batch.coarse_observed, tuple(batch.coarse.shape)),
         "origin_ts_ms": (batch.origin_ts_ms, (b,)),
@@ -70,7 +70,7 @@ def check_request(batch: ContextBatch, horizon: int, num_paths: int, max_horizon
         "lower": (batch.lower, (n,)),
         "upper": (batch.upper, (n,)),
     }
-    for name, (tensor, shape) in wanted.items():
+    for name, (tensor, shape) in expected.items():
         if tuple(tensor.shape) != shape:
             raise ValueError(f"{name} must be {shape}, got {tuple(tensor.shape)}")
     if len(batch.item_ids) != b or len(batch.indicators) != n or batch.coarse.dim() != 3 or batch.coarse.shape[0] != b:
@@ -86,19 +86,19 @@ def fill(values: Tensor, observed: Tensor) -> FilledContext:
         values: [B, L, N].
         observed: bool [B, L, N].
     """
-    known = (observed & values.isfinite()).transpose(1, 2).contiguous()  # [B, N, L]
-    x = values.transpose(1, 2).to(torch.float64).where(known, 0.0)
+    present = (observed & values.isfinite()).transpose(1, 2).contiguous()  # [B, N, L]
+    x = values.transpose(1, 2).to(torch.float64).where(present, 0.0)
     steps = torch.arange(x.shape[-1], device=x.device).expand_as(x)
-    newest = torch.where(known, steps, -1).cummax(-1).values
-    first = known.long().argmax(-1, keepdim=True)
+    newest = torch.where(present, steps, -1).cummax(-1).values
+    first = present.long().argmax(-1, keepdim=True)
     filled = x.gather(-1, torch.where(newest < 0, first, newest))
-    count = known.sum(-1)
+    count = present.sum(-1)
     cells = count.clamp(min=1)
     mean = x.sum(-1) / cells
-    deviation = torch.where(known, x - mean[..., None], 0.0)
+    deviation = torch.where(present, x - mean[..., None], 0.0)
     spread = ((deviation * deviation).sum(-1) / cells).sqrt()
     spread = torch.where(spread > CONSTANT_RATIO * mean.abs(), spread, 0.0)
-    return FilledContext(filled, known, count, mean, spread)
+    return FilledContext(filled, present, count, mean, spread)
 
 
 # Random draws of a row.

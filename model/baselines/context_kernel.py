@@ -19,7 +19,7 @@ from model.compiled import compiled
 
 Float = NDArray[np.float64]
 Single = NDArray[np.float32]
-Whole = NDArray[np.int64]
+Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 # Standard deviation, as a share of the level, below which a column counts as constant.
@@ -35,14 +35,14 @@ class RowContext(NamedTuple):
 
     Attributes:
         filled: [N, L], gaps filled with the last observed value, leading gaps with the first.
-        known: [N, L], finite and observed.
-        seen: [N, L + 1], known cells before each step.
-        spread: [N], standard deviation of the known cells, 0 for a constant column.
+        present: [N, L], finite and observed.
+        num_before: [N, L + 1], present cells before each step.
+        spread: [N], standard deviation of the present cells, 0 for a constant column.
     """
 
     filled: Float
-    known: Mask
-    seen: Whole
+    present: Mask
+    num_before: Ints
     spread: Float
 
 
@@ -60,10 +60,10 @@ def row_context(length: int, num_indicators: int) -> RowContext:
 def load(values: Single, observed: Mask, context: RowContext) -> None:
     """Take in one row [L, N]; what stands in a masked cell has no influence."""
     for n in range(values.shape[1]):
-        filled, known = context.filled[n], context.known[n]
+        filled, present = context.filled[n], context.present[n]
         for t in range(values.shape[0]):
-            known[t] = observed[t, n] and np.isfinite(values[t, n])
-            filled[t] = values[t, n] if known[t] else 0.0
+            present[t] = observed[t, n] and np.isfinite(values[t, n])
+            filled[t] = values[t, n] if present[t] else 0.0
 
 
 @compiled
@@ -71,16 +71,16 @@ def fill(context: RowContext) -> None:
     """Measure the columns and fill their gaps."""
     length = context.filled.shape[1]
     for n in range(len(context.spread)):
-        x, known, seen = context.filled[n], context.known[n], context.seen[n]
+        x, present, num_before = context.filled[n], context.present[n], context.num_before[n]
         total, count = 0.0, 0
         for t in range(length):
-            total += x[t] if known[t] else 0.0
-            count += known[t]
-            seen[t + 1] = count
+            total += x[t] if present[t] else 0.0
+            count += present[t]
+            num_before[t + 1] = count
         mean = total / max(count, 1)
         squares, current, started = 0.0, 0.0, False
         for t in range(length):
-            if known[t]:
+            if present[t]:
                 squares += (x[t] - mean) * (x[t] - mean)
                 for before in range(0 if started else t):
                     x[before] = x[t]
@@ -99,18 +99,18 @@ def valid_windows(context: RowContext, order: int, horizon: int, valid: Mask) ->
     """
     lags, targets = MIN_OBSERVED_RATIO * order, MIN_OBSERVED_RATIO * horizon
     for n in range(valid.shape[0]):
-        known, seen = context.known[n], context.seen[n]
+        present, num_before = context.present[n], context.num_before[n]
         for w in range(valid.shape[1]):
             origin = w + order
             valid[n, w] = (
-                known[origin - 1]
-                and seen[origin] - seen[w] >= lags
-                and seen[origin + horizon] - seen[origin] >= targets
+                present[origin - 1]
+                and num_before[origin] - num_before[w] >= lags
+                and num_before[origin + horizon] - num_before[origin] >= targets
             )
 
 
 @compiled
-def weigh_windows(valid: Mask, spread: Float, weights: Whole) -> None:
+def weigh_windows(valid: Mask, spread: Float, weights: Ints) -> None:
     """Weight of each window in the joint draw.
 
     Windows in which every moving column is valid weigh the same; where those are too few, a window weighs as many
@@ -157,7 +157,7 @@ def uniforms(key: np.uint64, first: int, out: Float) -> None:
 
 
 @compiled
-def ascending(values: Float, order: Whole) -> None:
+def ascending(values: Float, order: Ints) -> None:
     """Order of values in [0, 1), equal ones as they stand: each into its part of the range, then sorted by insertion.
 
     Uniforms come one to a part, so that insertion moves hardly any.
@@ -182,7 +182,7 @@ def ascending(values: Float, order: Whole) -> None:
 
 
 @compiled
-def window_draws(key: np.uint64, first: int, weights: Whole, draws: Whole) -> None:
+def window_draws(key: np.uint64, first: int, weights: Ints, draws: Ints) -> None:
     """A systematic sample of windows in random order.
 
     Args:
@@ -192,9 +192,9 @@ def window_draws(key: np.uint64, first: int, weights: Whole, draws: Whole) -> No
         draws: [S], gets the windows.
     """
     num_paths = len(draws)
-    drawn, order = np.empty(num_paths + 1), np.empty(num_paths, np.int64)
-    uniforms(key, first, drawn)
-    ascending(drawn[1:], order)
+    numbers, order = np.empty(num_paths + 1), np.empty(num_paths, np.int64)
+    uniforms(key, first, numbers)
+    ascending(numbers[1:], order)
     total, last = 0, 0
     for w in range(len(weights)):
         total += weights[w]
@@ -202,7 +202,7 @@ def window_draws(key: np.uint64, first: int, weights: Whole, draws: Whole) -> No
     chosen = np.empty(num_paths, np.int64)
     window, mass = 0, weights[0]
     for s in range(num_paths):
-        rung = (s + drawn[0]) / num_paths
+        rung = (s + numbers[0]) / num_paths
         while window < last and mass / total <= rung:
             window += 1
             mass += weights[window]
@@ -232,7 +232,7 @@ class BatchRows(NamedTuple):
 
 
 @compiled
-def write_paths(windows: Single, draws: Whole, places: Whole, out: Single) -> None:
+def write_paths(windows: Single, draws: Ints, places: Ints, out: Single) -> None:
     """Path places[s] of one row = window draws[s].
 
     Args:

@@ -97,13 +97,13 @@ class FallbackForecaster:
         asks = _enough_context(batch, self._primary.min_context)
         if self._where is not None:
             asks &= self._where.rows(batch, horizon)
-        asked = asks.nonzero()[:, 0].tolist()
-        first = self._ask_primary(batch, asked, horizon, num_paths) if asked else None
+        indices = asks.nonzero()[:, 0].tolist()
+        first = self._ask_primary(batch, indices, horizon, num_paths) if indices else None
         if first is None:
             answer = self._secondary.forecast(batch, horizon, num_paths)
             return ForecastBatch(answer.paths, answer.sources, self._fingerprint)
         finite = _finite_rows(first.paths)
-        answered = [row for row, good in zip(asked, finite, strict=True) if good]
+        answered = [row for row, good in zip(indices, finite, strict=True) if good]
         left = sorted(set(range(len(batch))) - set(answered))
         if not left:
             return ForecastBatch(first.paths, first.sources, self._fingerprint)
@@ -112,16 +112,16 @@ class FallbackForecaster:
         paths[left] = second.paths
         sources = dict(zip(left, second.sources, strict=True))
         if answered:
-            kept = [k for k, good in enumerate(finite) if good]
-            paths[answered] = first.paths[kept]
-            sources |= {asked[k]: first.sources[k] for k in kept}
+            positions = [k for k, good in enumerate(finite) if good]
+            paths[answered] = first.paths[positions]
+            sources |= {indices[k]: first.sources[k] for k in positions}
         return ForecastBatch(paths, tuple(sources[row] for row in range(len(batch))), self._fingerprint)
 
-    def _ask_primary(self, batch: ContextBatch, asked: list[int], horizon: int, num_paths: int) -> ForecastBatch | None:
+    def _ask_primary(self, batch: ContextBatch, index: list[int], horizon: int, num_paths: int) -> ForecastBatch | None:
         """The primary's answer for these rows; None where it raises: a forecast is never worth an outage."""
         if horizon > self._primary.max_horizon:
             return None
-        rows = batch if len(asked) == len(batch) else take_rows(batch, asked)
+        rows = batch if len(index) == len(batch) else take_rows(batch, index)
         try:
             return self._primary.forecast(rows, horizon, num_paths)
         except Exception as error:  # noqa: BLE001 - whatever it is, the secondary answers, and the sources show it
@@ -139,9 +139,9 @@ def _finite_rows(paths: Tensor) -> list[bool]:
 
 def _enough_context(batch: ContextBatch, min_context: int) -> Tensor:
     """bool [B]: rows with enough observed steps of some level-1 indicator (of any indicator where none has level 1)."""
-    known = batch.observed & batch.values.isfinite()
+    present = batch.observed & batch.values.isfinite()
     demand = batch.levels == 1
-    columns = known[:, :, demand] if bool(demand.any()) else known
+    columns = present[:, :, demand] if bool(demand.any()) else present
     if columns.shape[-1] == 0:
         return torch.zeros(len(batch), dtype=torch.bool, device=batch.values.device)
     return columns.sum(1).amax(-1) >= min_context
@@ -253,17 +253,17 @@ class RangeShrinkage(WrappedForecaster):
         Raises:
             ValueError: what the inner forecaster refuses.
         """
-        made = self._inner.forecast(batch, horizon, num_paths)
+        forecast = self._inner.forecast(batch, horizon, num_paths)
         for start in range(0, len(batch), _CHUNK_ROWS):
             rows = slice(start, start + _CHUNK_ROWS)
-            paths = made.paths[rows]  # a view; no one else holds these paths
-            low, high, kept = _context_range(batch, rows)
+            paths = forecast.paths[rows]  # a view; no one else holds these paths
+            low, high, share = _context_range(batch, rows)
             lower, upper = _central_range(paths)
             high = torch.maximum(high[:, None], upper)[:, None]  # [R, 1, H, N]
             low = torch.minimum(low[:, None], lower)[:, None]
             inside = torch.minimum(torch.maximum(paths, low), high)
-            paths.copy_(inside + kept[:, None, None] * (paths - inside))
-        return ForecastBatch(made.paths, made.sources, self._fingerprint)
+            paths.copy_(inside + share[:, None, None] * (paths - inside))
+        return ForecastBatch(forecast.paths, forecast.sources, self._fingerprint)
 
 
 def _central_range(paths: Tensor) -> tuple[Tensor, Tensor]:
@@ -284,14 +284,14 @@ def _context_range(batch: ContextBatch, rows: slice) -> tuple[Tensor, Tensor, Te
     """
     values, observed = batch.values[rows], batch.observed[rows]
     count = (observed & values.isfinite()).sum(1).clamp(max=_MAX_ROWS)
-    kept = 1 / (1 + count.to(values.dtype) / _HALVING_ROWS)
+    share = 1 / (1 + count.to(values.dtype) / _HALVING_ROWS)
     low, high = observed_range(values, observed)
     c = batch.coarse.shape[2]
     if c and batch.coarse.shape[1]:
         lowest, highest = observed_range(batch.coarse[rows], batch.coarse_observed[rows])
         low[:, :c] = torch.minimum(low[:, :c], lowest)
         high[:, :c] = torch.maximum(high[:, :c], highest)
-    return low, high, kept
+    return low, high, share
 
 
 # Detection of surges: the newest steps deviate more than everything before them.
@@ -299,7 +299,7 @@ def _context_range(batch: ContextBatch, rows: slice) -> tuple[Tensor, Tensor, Te
 
 Float = NDArray[np.float64]
 Single = NDArray[np.float32]
-Whole = NDArray[np.int64]
+Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 # Longest surge, in steps; an older one is a level that the context already shows.
@@ -313,7 +313,7 @@ _SURGE_RATIO: Final = 1.5
 
 
 @compiled
-def surge_steps(values: Single, observed: Mask, steps: Whole, rises: Float) -> None:
+def surge_steps(values: Single, observed: Mask, steps: Ints, rises: Float) -> None:
     """Find the surges of rows and columns.
 
     A surge begins with the first of the newest steps that deviates from the mean of the eight known steps before it by
@@ -399,7 +399,7 @@ class SurgeForecaster(WrappedForecaster):
         Raises:
             ValueError: what the inner forecaster refuses.
         """
-        made = self._inner.forecast(batch, horizon, num_paths)
+        forecast = self._inner.forecast(batch, horizon, num_paths)
         places = torch.arange(_CONTINUING_PATH_STRIDE - 1, num_paths, _CONTINUING_PATH_STRIDE)
         steps, rises = _surges(batch)
         rows = np.flatnonzero(steps.any(axis=1)).tolist()
@@ -408,8 +408,8 @@ class SurgeForecaster(WrappedForecaster):
             going_on = self._level.forecast(surging, horizon, len(places)).paths
             grown = going_on + _growth(surging, steps[rows], rises[rows], horizon, len(places)).to(going_on)
             for k, row in enumerate(rows):
-                made.paths[row, places] = grown[k].clamp(batch.lower, batch.upper)
-        return ForecastBatch(made.paths, made.sources, self._fingerprint)
+                forecast.paths[row, places] = grown[k].clamp(batch.lower, batch.upper)
+        return ForecastBatch(forecast.paths, forecast.sources, self._fingerprint)
 
 
 def _surges(batch: ContextBatch) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -428,10 +428,10 @@ def _growth(
     A path goes on as in the last 1 to m of the m steps of the surge, evenly drawn, and a share of the way, evenly
     drawn: as fast, over as many steps, and is then at its level. All columns of a path draw alike.
     """
-    drawn = row_uniforms(batch.item_ids, batch.origin_ts_ms, _SURGE_SEED, 2 * num_paths).reshape(
+    numbers = row_uniforms(batch.item_ids, batch.origin_ts_ms, _SURGE_SEED, 2 * num_paths).reshape(
         len(batch), num_paths, 2
     )
-    back = np.floor(drawn[..., :1] * steps[:, None]).astype(np.int64)  # [B, S, N], steps - 1
-    rise = np.take_along_axis(rises[:, None], back[..., None], axis=3)[..., 0] * drawn[..., 1:]  # [B, S, N]
+    back = np.floor(numbers[..., :1] * steps[:, None]).astype(np.int64)  # [B, S, N], steps - 1
+    rise = np.take_along_axis(rises[:, None], back[..., None], axis=3)[..., 0] * numbers[..., 1:]  # [B, S, N]
     passed = np.minimum(np.arange(1, horizon + 1)[:, None] / (back[:, :, None] + 1), 1.0)  # [B, S, H, N]
     return torch.from_numpy((rise[:, :, None] * passed).astype(np.float32))

@@ -57,7 +57,7 @@ from model.contract import ContextBatch, ForecastBatch
 
 Float = NDArray[np.float64]
 Single = NDArray[np.float32]
-Whole = NDArray[np.int64]
+Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 # Windows or changes that one pass of an inner loop handles.
@@ -75,9 +75,9 @@ class ColumnFit(NamedTuple):
         half: [p, H].
         left, probes, weights: [P, P], [P, K] and [P, H]: factors of the changes.
         changes: [P, W], of every window.
-        seen: [W], 1 where it is fitted on.
+        in_fit: [W], 1 where it is fitted on.
         line, squares: [W].
-        free, tried: [W], 1 - leverage under the penalty chosen and the one tried.
+        free, trial_free: [W], 1 - leverage under the penalty chosen and the one tried.
         residuals: [H, W], first the changes ahead, then what the ridge leaves of them.
         drift: [H], mean of the residuals over the windows fitted on.
         point: [H], forecast.
@@ -92,11 +92,11 @@ class ColumnFit(NamedTuple):
     probes: Single
     weights: Single
     changes: Single
-    seen: Single
+    in_fit: Single
     line: Single
     squares: Single
     free: Single
-    tried: Single
+    trial_free: Single
     residuals: Single
     drift: Float
     point: Float
@@ -128,24 +128,24 @@ def column_scratch(order: int, horizon: int, num_windows: int, num_probes: int) 
 
 
 @compiled
-def fit(z: Float, known: Mask, penalties: Float, min_windows: int, probe_steps: Whole, column: ColumnFit) -> None:
+def fit(z: Float, valid: Mask, penalties: Float, min_windows: int, probe_steps: Ints, column: ColumnFit) -> None:
     """Fit a column, the penalty chosen by leave-one-out error.
 
     With fewer than `min_windows` windows to fit on it gets no change as forecast, plain differences as residuals.
 
     Args:
         z: [L], the column less its newest value.
-        known: [W], windows to fit on.
+        valid: [W], windows to fit on.
         penalties: candidates, as shares of the number of these windows.
         probe_steps: [K], steps whose errors stand for all.
     """
     order = column.root.shape[0]
-    count = _sum_up(z, known, column)
-    _spread_out(z, known, column)
+    count = _sum_up(z, valid, column)
+    _spread_out(z, valid, column)
     for i in range(order):
         for h in range(len(column.point)):
             column.weights[i, h] = np.float32(0.0)
-    for w in range(len(known)):
+    for w in range(len(valid)):
         column.free[w] = np.float32(1.0)
     if count >= min_windows:
         least = 0.0
@@ -155,8 +155,8 @@ def fit(z: Float, known: Mask, penalties: Float, min_windows: int, probe_steps: 
             loss = _loss(probe_steps, column)
             if k == 0 or loss < least:
                 least = loss
-                for w in range(len(known)):
-                    column.free[w] = column.tried[w]
+                for w in range(len(valid)):
+                    column.free[w] = column.trial_free[w]
                 _solve(column)
     for h in range(len(column.point)):
         column.point[h] = 0.0
@@ -169,13 +169,13 @@ def fit(z: Float, known: Mask, penalties: Float, min_windows: int, probe_steps: 
 
 
 @compiled
-def _sum_up(z: Float, known: Mask, column: ColumnFit) -> int:
+def _sum_up(z: Float, valid: Mask, column: ColumnFit) -> int:
     """Moments and means over the windows fitted on; how many these are."""
     order, width = column.moments.shape
     around, mean = column.around, column.mean
     count = 0
-    for w in range(len(known)):
-        if known[w]:
+    for w in range(len(valid)):
+        if valid[w]:
             here, values, origin = around[count], z[w : w + width], z[w + order]
             for j in range(width):
                 here[j] = values[j] - origin
@@ -201,9 +201,9 @@ def _sum_up(z: Float, known: Mask, column: ColumnFit) -> int:
 
 
 @compiled
-def _spread_out(z: Float, known: Mask, column: ColumnFit) -> None:
+def _spread_out(z: Float, valid: Mask, column: ColumnFit) -> None:
     """Changes and changes ahead of every window."""
-    order, num = column.root.shape[0], len(known)
+    order, num = column.root.shape[0], len(valid)
     origins = z[order : order + num]
     for i in range(order):
         values, changes = z[i : i + num], column.changes[i]
@@ -214,7 +214,7 @@ def _spread_out(z: Float, known: Mask, column: ColumnFit) -> None:
         for w in range(num):
             ahead[w] = values[w] - origins[w]
     for w in range(num):
-        column.seen[w] = known[w]
+        column.in_fit[w] = valid[w]
 
 
 @compiled
@@ -243,8 +243,8 @@ def _factorise(penalty: float, column: ColumnFit) -> None:
 @compiled
 def _leave_out(column: ColumnFit) -> None:
     """1 - leverage of every window, 1 for those not fitted on."""
-    num = len(column.seen)
-    seen, line, squares, free = column.seen, column.line, column.squares, column.tried
+    num = len(column.in_fit)
+    in_fit, line, squares, free = column.in_fit, column.line, column.squares, column.trial_free
     one, none = np.float32(1.0), np.float32(0.0)
     for w in range(num):
         squares[w] = none
@@ -255,14 +255,14 @@ def _leave_out(column: ColumnFit) -> None:
         for w in range(num):
             squares[w] += line[w] * line[w]
     for w in range(num):
-        free[w] = one - squares[w] * seen[w]
+        free[w] = one - squares[w] * in_fit[w]
 
 
 @compiled
-def _loss(probe_steps: Whole, column: ColumnFit) -> float:
+def _loss(probe_steps: Ints, column: ColumnFit) -> float:
     """Squared error of the windows fitted on, each forecast without itself, summed over the probe steps."""
-    order, num = column.root.shape[0], len(column.seen)
-    seen, line, squares, free = column.seen, column.line, column.squares, column.tried
+    order, num = column.root.shape[0], len(column.in_fit)
+    in_fit, line, squares, free = column.in_fit, column.line, column.squares, column.trial_free
     for w in range(num):
         squares[w] = np.float32(0.0)
     for k in range(len(probe_steps)):
@@ -282,7 +282,7 @@ def _loss(probe_steps: Whole, column: ColumnFit) -> float:
         for w in range(num):
             squares[w] += line[w] * line[w]
     for w in range(num):
-        squares[w] = squares[w] * seen[w] / (free[w] * free[w])
+        squares[w] = squares[w] * in_fit[w] / (free[w] * free[w])
     loss = 0.0
     for w in range(num):
         loss += squares[w]
@@ -362,31 +362,31 @@ def shrink_drift(residuals: Single, drift: Float, back: Single) -> None:
         mean, line = np.float32(drift[h]), residuals[h]
         if mean > none:
             for w in range(len(line)):
-                gone, part = line[w] if line[w] > none else none, mean * back[w]  # noqa: FURB136
-                line[w] -= gone if gone < part else part  # noqa: FURB136
+                reach, part = line[w] if line[w] > none else none, mean * back[w]  # noqa: FURB136
+                line[w] -= reach if reach < part else part  # noqa: FURB136
         else:
             for w in range(len(line)):
-                gone, part = line[w] if line[w] < none else none, mean * back[w]  # noqa: FURB136
-                line[w] -= gone if gone > part else part  # noqa: FURB136
+                reach, part = line[w] if line[w] < none else none, mean * back[w]  # noqa: FURB136
+                line[w] -= reach if reach > part else part  # noqa: FURB136
 
 
 @compiled
-def independent_windows(last: Single, seen: Single, horizon: int, sums: Float) -> float:
+def independent_windows(last: Single, in_fit: Single, horizon: int, sums: Float) -> float:
     """How many independent values the residuals of overlapping windows are worth.
 
     Args:
         last: [W], residuals of the last step.
-        seen: [W], 1 for the windows fitted on.
+        in_fit: [W], 1 for the windows fitted on.
         sums: [W + 1], scratch.
     """
     num = len(last)
     span = min(horizon, num)
     sums[0], squares, count = 0.0, 0.0, 0.0
     for w in range(num):
-        value = np.float64(last[w] * seen[w])
+        value = np.float64(last[w] * in_fit[w])
         sums[w + 1] = sums[w] + value
         squares += value * value
-        count += seen[w]
+        count += in_fit[w]
     moving = 0.0
     for w in range(num - span + 1):
         mean = (sums[w + span] - sums[w]) / span
@@ -409,11 +409,11 @@ def widen(freedom: float, scores: Float, factors: Single) -> None:
 
 
 @compiled
-def leave_out_neighbours(free: Single, seen: Single, freedom: float, most_repeated: float, factors: Single) -> None:
+def leave_out_neighbours(free: Single, in_fit: Single, freedom: float, most_repeated: float, factors: Single) -> None:
     """Raise the factors: windows that overlap share their targets, so that one left out leaves them with the others."""
     count = 0.0
-    for w in range(len(seen)):
-        count += seen[w]
+    for w in range(len(in_fit)):
+        count += in_fit[w]
     repeats = count / max(freedom, 1.0)
     for w in range(len(factors)):
         repeated = (1.0 - free[w]) * repeats
@@ -438,7 +438,7 @@ class RidgeSettings(NamedTuple):
     order: int
     horizon: int
     penalties: Float
-    probe_steps: Whole
+    probe_steps: Ints
     min_windows: int
     most_repeated: float
 
@@ -460,12 +460,12 @@ class RidgeScratch(NamedTuple):
     z: Float
     sums: Float
     valid: Mask
-    weights: Whole
+    weights: Ints
     futures: Single
-    draws: Whole
+    draws: Ints
 
 
-def ridge_paths(rows: BatchRows, settings: RidgeSettings, tables: WindowTables, places: Whole, out: Single) -> None:
+def ridge_paths(rows: BatchRows, settings: RidgeSettings, tables: WindowTables, places: Ints, out: Single) -> None:
     """Write paths.
 
     Args:
@@ -490,7 +490,7 @@ def ridge_paths(rows: BatchRows, settings: RidgeSettings, tables: WindowTables, 
 
 @compiled
 def _write_rows(
-    rows: BatchRows, settings: RidgeSettings, tables: WindowTables, places: Whole, out: Single, work: RidgeScratch
+    rows: BatchRows, settings: RidgeSettings, tables: WindowTables, places: Ints, out: Single, work: RidgeScratch
 ) -> None:
     context, column, n = work.context, work.column, rows.values.shape[2]
     for b in range(rows.values.shape[0]):
@@ -509,7 +509,7 @@ def _write_rows(
 def _fit_column(
     context: RowContext,
     k: int,
-    known: Mask,
+    valid: Mask,
     settings: RidgeSettings,
     tables: WindowTables,
     z: Float,
@@ -522,12 +522,12 @@ def _fit_column(
         return
     for t in range(len(z)):
         z[t] = (x[t] - x[-1]) / spread
-    fit(z, known, settings.penalties, settings.min_windows, settings.probe_steps, column)
+    fit(z, valid, settings.penalties, settings.min_windows, settings.probe_steps, column)
     shrink_drift(column.residuals, column.drift, tables.back)
-    freedom = independent_windows(column.residuals[settings.horizon - 1], column.seen, settings.horizon, sums)
+    freedom = independent_windows(column.residuals[settings.horizon - 1], column.in_fit, settings.horizon, sums)
     widen(freedom, tables.scores, column.line)
     if settings.most_repeated > 0:
-        leave_out_neighbours(column.free, column.seen, freedom, settings.most_repeated, column.line)
+        leave_out_neighbours(column.free, column.in_fit, freedom, settings.most_repeated, column.line)
 
 
 @compiled

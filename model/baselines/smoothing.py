@@ -73,14 +73,14 @@ class Season(NamedTuple):
         share: [L + H], how far the step lies towards the next ring row.
         shape: [N, L + H], the season, 0 where there is none.
         reached: [N, L + H], where the ring says something of it.
-        known: [N, L + H], where the column may be read.
+        readable: [N, L + H], where the column may be read.
     """
 
-    below: Whole
+    below: Ints
     share: Float
     shape: Float
     reached: Mask
-    known: Mask
+    readable: Mask
 
 
 def season_scratch(steps: int, num_indicators: int) -> Season:
@@ -105,10 +105,10 @@ def compute_season(observed: Mask, ring: CoarseRing, b: int, length: int, season
         low = math.floor(position)
         season.below[t] = int(low) if low >= 0 else -1
         season.share[t] = position - low
-    values, seen = ring.values[b], ring.observed[b]
+    values, ring_observed = ring.values[b], ring.observed[b]
     for k in range(columns):
-        shape, reached, known = season.shape[k], season.reached[k], season.known[k]
-        compared = _interpolate(values[:, k], seen[:, k], season, k)
+        shape, reached, readable = season.shape[k], season.reached[k], season.readable[k]
+        compared = _interpolate(values[:, k], ring_observed[:, k], season, k)
         usable = False
         for t in range(length):
             usable |= compared and reached[t] and observed[t, k]
@@ -116,18 +116,18 @@ def compute_season(observed: Mask, ring: CoarseRing, b: int, length: int, season
             usable &= reached[t]
         for t in range(steps):
             shape[t] = shape[t] if usable and reached[t] else 0.0
-            known[t] = reached[t] or not usable
+            readable[t] = reached[t] or not usable
 
 
 @compiled
-def _interpolate(values: Single, seen: Mask, season: Season, k: int) -> bool:
+def _interpolate(values: Single, observed: Mask, season: Season, k: int) -> bool:
     """Shape of one column and where it is reached; whether half of the newest day is observed."""
     newest = len(values) - 1
     for t in range(len(season.below)):
         low = season.below[t]
         above = min(low + 1, newest)
-        has_below = low >= 0 and seen[low] and np.isfinite(values[low])
-        has_above = low >= 0 and seen[above] and np.isfinite(values[above])
+        has_below = low >= 0 and observed[low] and np.isfinite(values[low])
+        has_above = low >= 0 and observed[above] and np.isfinite(values[above])
         share = season.share[t] if has_below and has_above else (1.0 if has_above else 0.0)
         before = np.float64(values[low]) if has_below else 0.0
         after = np.float64(values[above]) if has_above else 0.0
@@ -135,7 +135,7 @@ def _interpolate(values: Single, seen: Mask, season: Season, k: int) -> bool:
         season.reached[k, t] = has_below or has_above
     count = 0
     for row in range(newest + 1 - DAY_ROWS, newest + 1):
-        count += seen[row] and np.isfinite(values[row])
+        count += observed[row] and np.isfinite(values[row])
     return count >= MIN_DAY_OBSERVED
 
 
@@ -151,7 +151,7 @@ RATE_TOLERANCE: Final = 1.3
 
 
 @compiled
-def levels_at(x: Float, known: Mask, rate: float, levels: Float) -> None:
+def levels_at(x: Float, present: Mask, rate: float, levels: Float) -> None:
     """Level after each step: the average of what is known, each step weighing 1 - rate of the one after it.
 
     Args:
@@ -160,18 +160,18 @@ def levels_at(x: Float, known: Mask, rate: float, levels: Float) -> None:
     """
     total, weight = 0.0, 0.0
     for t in range(len(x)):
-        if known[t]:
+        if present[t]:
             total = (1.0 - rate) * total + rate * x[t]
             weight = (1.0 - rate) * weight + rate
         levels[t] = total / weight if weight > 0 else x[t]
 
 
 @compiled
-def choose_levels(x: Float, known: Mask, valid: Mask, block: int, rates: Float, levels: Float) -> None:
+def choose_levels(x: Float, present: Mask, valid: Mask, block: int, rates: Float, levels: Float) -> None:
     """Levels of the fastest rate that missed the windows about as little as the best one.
 
     Args:
-        x, known: [L].
+        x, present: [L].
         valid: [W], windows of `block` steps; window w begins after step w.
         rates: from the fastest to the slowest.
         levels: [L], gets the levels.
@@ -179,14 +179,14 @@ def choose_levels(x: Float, known: Mask, valid: Mask, block: int, rates: Float, 
     missed = np.zeros(len(rates))
     if len(rates) > 1:
         for k in range(len(rates)):
-            levels_at(x, known, rates[k], levels)
+            levels_at(x, present, rates[k], levels)
             for w in range(len(valid)):
                 if valid[w]:
                     missed[k] += _squared_errors(x, levels[w], w + 1, block)
     least = missed.min()
     for k in range(len(rates)):
         if missed[k] <= RATE_TOLERANCE * least:
-            levels_at(x, known, rates[k], levels)
+            levels_at(x, present, rates[k], levels)
             return
 
 
@@ -202,7 +202,7 @@ def _squared_errors(x: Float, level: float, first: int, block: int) -> float:
 
 Float = NDArray[np.float64]
 Single = NDArray[np.float32]
-Whole = NDArray[np.int64]
+Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 
@@ -221,7 +221,7 @@ class SmoothingScratch(NamedTuple):
     ahead: Single
 
 
-def smoothing_paths(rows: BatchRows, ring: CoarseRing, horizon: int, rates: Float, places: Whole, out: Single) -> None:
+def smoothing_paths(rows: BatchRows, ring: CoarseRing, horizon: int, rates: Float, places: Ints, out: Single) -> None:
     """Write paths.
 
     Args:
@@ -241,19 +241,19 @@ def smoothing_paths(rows: BatchRows, ring: CoarseRing, horizon: int, rates: Floa
 
 @compiled
 def _write_rows(
-    rows: BatchRows, ring: CoarseRing, rates: Float, places: Whole, out: Single, work: SmoothingScratch
+    rows: BatchRows, ring: CoarseRing, rates: Float, places: Ints, out: Single, work: SmoothingScratch
 ) -> None:
     length, n = rows.values.shape[1:]
     context, season, horizon = work.context, work.season, len(work.ahead)
     for b in range(rows.values.shape[0]):
         load(rows.values[b], rows.observed[b], context)
-        block = min(horizon, _observed_span(context.known) // 2)
+        block = min(horizon, _observed_span(context.present) // 2)
         compute_season(rows.observed[b], ring, b, length, season)
         for k in range(n):
-            x, known = context.filled[k], context.known[k]
+            x, present = context.filled[k], context.present[k]
             for t in range(length):
-                known[t] = known[t] and season.known[k, t]
-                x[t] = x[t] - season.shape[k, t] if known[t] else 0.0
+                present[t] = present[t] and season.readable[k, t]
+                x[t] = x[t] - season.shape[k, t] if present[t] else 0.0
         fill(context)
         if block == 0:  # at most one step is known, and nothing moves
             for k in range(n):
@@ -268,18 +268,18 @@ def _write_rows(
         for part in range(len(draws)):
             window_draws(rows.keys[b], part * (len(places) + 1), weights, draws[part])
         for k in range(n):
-            choose_levels(context.filled[k], context.known[k], valid[k], block, rates, work.levels)
+            choose_levels(context.filled[k], context.present[k], valid[k], block, rates, work.levels)
             _extend_season(work, k, work.levels[-1])
             _write_column(work, k, block, draws, places, rows.lower[k], rows.upper[k], out[b])
 
 
 @compiled
-def _observed_span(known: Mask) -> int:
+def _observed_span(present: Mask) -> int:
     """Steps since the first at which any column is known."""
-    n, length = known.shape
+    n, length = present.shape
     for t in range(length):
         for k in range(n):
-            if known[k, t]:
+            if present[k, t]:
                 return int(length - t)
     return 0
 
@@ -294,7 +294,7 @@ def _extend_season(work: SmoothingScratch, k: int, level: float) -> None:
 
 @compiled
 def _write_constant_column(
-    work: SmoothingScratch, k: int, places: Whole, lower: np.float32, upper: np.float32, out: Single
+    work: SmoothingScratch, k: int, places: Ints, lower: np.float32, upper: np.float32, out: Single
 ) -> None:
     """Paths of one column to which nothing adds."""
     n = len(work.context.filled)
@@ -308,8 +308,8 @@ def _write_column(
     work: SmoothingScratch,
     k: int,
     block: int,
-    draws: Whole,
-    places: Whole,
+    draws: Ints,
+    places: Ints,
     lower: np.float32,
     upper: np.float32,
     out: Single,
@@ -323,8 +323,8 @@ def _write_column(
         for part in range(len(draws)):
             first, window = part * block, draws[part, s]
             for j in range(first, min(first + block, len(ahead))):
-                beside = np.float32(x[window + 1 + j - first] - levels[window])
-                path[j * n] = _clip((level + beside) + ahead[j], lower, upper)
+                difference = np.float32(x[window + 1 + j - first] - levels[window])
+                path[j * n] = _clip((level + difference) + ahead[j], lower, upper)
             level += np.float32(levels[window + block] - levels[window])
 
 

@@ -113,13 +113,13 @@ class Jumps:
         Args:
             explained: begin and end of surges that come again.
         """
-        known = [jump for jump in self._seen if not any(begin <= jump.ts_ms <= end for begin, end in explained)]
-        if len(known) < 2:
+        jumps = [jump for jump in self._seen if not any(begin <= jump.ts_ms <= end for begin, end in explained)]
+        if len(jumps) < 2:
             return (), 0.0
-        count = math.fsum(math.exp((jump.ts_ms - now_ms) / _DECAY_TIME_MS) for jump in known) - 1.0
-        largest = max(range(len(known)), key=lambda k: known[k].end - known[k].start)
+        count = math.fsum(math.exp((jump.ts_ms - now_ms) / _DECAY_TIME_MS) for jump in jumps) - 1.0
+        largest = max(range(len(jumps)), key=lambda k: jumps[k].end - jumps[k].start)
         per_s = 1000.0 * max(count, 0.0) / (self._watched_ms + _PRIOR_WATCHED_MS)
-        return tuple(known[:largest] + known[largest + 1 :]), per_s
+        return tuple(jumps[:largest] + jumps[largest + 1 :]), per_s
 
     def snapshot(self) -> list[list[float]]:
         """Plain values; `restore` gives back the same bits. Empty where no value was held against a forecast yet."""
@@ -179,10 +179,10 @@ def jump_paths(
     mid, high = float(soon[num_paths // 2]), float(soon[round(INTERVAL_LEVELS[2] * (num_paths - 1))])
     limit = _limit(mid, high)
     fit = [jump.reach(mid, few) > limit for jump in expected]
-    drawn = np.empty(2 * num_paths)
-    uniforms(np.uint64(row_seed(item_id, origin_ts_ms, _SEED)), 0, drawn)
-    starts = np.log1p(-drawn[:num_paths]) / math.log1p(-chance)
-    which = (drawn[num_paths:] * len(expected)).astype(np.int64)
+    numbers = np.empty(2 * num_paths)
+    uniforms(np.uint64(row_seed(item_id, origin_ts_ms, _SEED)), 0, numbers)
+    starts = np.log1p(-numbers[:num_paths]) / math.log1p(-chance)
+    which = (numbers[num_paths:] * len(expected)).astype(np.int64)
     added = np.zeros((num_paths, horizon), np.float32)
     for path in np.flatnonzero(starts < horizon).tolist():
         if fit[which[path]]:

@@ -38,23 +38,23 @@ def usual_level(values: Values, observed: Seen, column: int, step_s: float, goin
         going_on: whether the step before stood out.
     """
     newest, part = np.float64(values[-1, column]), _CONTINUATION_RATIO if going_on else 1.0
-    known, below = 0, 0
+    count, below = 0, 0
     for t in range(len(values)):
         if observed[t, column]:
-            known += 1
+            count += 1
             if (1.0 + part * _MIN_EXCESS_RATIO) * np.float64(values[t, column]) < newest:
                 below += 1
-    if known < _MIN_STEPS or 2 * below <= known:  # the least that is asked, without putting anything in order
+    if count < _MIN_STEPS or 2 * below <= count:  # the least that is asked, without putting anything in order
         return math.nan
-    kept = np.empty(known)
-    known = 0
+    levels = np.empty(count)
+    count = 0
     for t in range(len(values)):
         if observed[t, column]:
-            kept[known] = values[t, column]
-            known += 1
-    kept.sort()
-    level = kept[known // 2]
-    beyond = max(_MIN_EXCESS_RATIO * level, _MIN_EXCESS_SPREADS * (level - kept[known // 6]))
+            levels[count] = values[t, column]
+            count += 1
+    levels.sort()
+    level = levels[count // 2]
+    beyond = max(_MIN_EXCESS_RATIO * level, _MIN_EXCESS_SPREADS * (level - levels[count // 6]))
     beyond = max(beyond, _MIN_EXCESS_SIGMAS * math.sqrt(level / step_s), _MIN_EXCESS_REQUESTS / step_s)
     return level if newest - level > part * beyond else math.nan
 
@@ -154,13 +154,13 @@ def outlier_steps(values: Values, observed: Seen, columns: NDArray[np.int64], st
         rate = np.float64(values[t, arrivals])
         if not observed[t, arrivals] or rate * step_s < _MIN_OUTLIER_REQUESTS or not observed[t, running]:
             continue
-        known, load, system = 0, 0.0, 0.0
+        count, load, system = 0, 0.0, 0.0
         for u in range(max(t - _NEIGHBOUR_STEPS, 0), min(t + _NEIGHBOUR_STEPS + 1, length)):
             if u != t and observed[u, arrivals] and observed[u, running]:
-                known += 1
+                count += 1
                 load = max(load, np.float64(values[u, arrivals]))
                 system = max(system, _in_system(values, observed, u, running, waiting))
-        if known < _NEIGHBOUR_STEPS or rate <= _MIN_OUTLIER_RATIO * load:
+        if count < _NEIGHBOUR_STEPS or rate <= _MIN_OUTLIER_RATIO * load:
             continue
         if _in_system(values, observed, t, running, waiting) > _MAX_QUEUE_FACTOR * system + _MAX_QUEUE_FACTOR:
             continue

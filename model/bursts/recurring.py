@@ -123,9 +123,9 @@ def find_recurrences(surges: Sequence[Surge], step_ms: int) -> tuple[Recurrence,
     near = np.minimum((number - 1) * places * step_ms / span_ms, 1.0).tolist()
     candidates = []
     for last, k in np.argwhere(hits >= 2).tolist():
-        came, asked = int(hits[last, k]), int(due[last, k])
-        luck = hits.size * _at_least(came, asked, near[k])
-        if came >= _MIN_KEPT_RATIO * asked and luck <= _MAX_CHANCE_PROBABILITY:
+        came, num_due = int(hits[last, k]), int(due[last, k])
+        luck = hits.size * _at_least(came, num_due, near[k])
+        if came >= _MIN_KEPT_RATIO * num_due and luck <= _MAX_CHANCE_PROBABILITY:
             candidates.append((luck, kinds[k], last, k))
     pair_luck = _of_a_pair(int(starts[-1] - starts[-2]), step_ms * int(places[0]))
     if pair_luck <= _MAX_PAIR_CHANCE_PROBABILITY:
@@ -134,15 +134,15 @@ def find_recurrences(surges: Sequence[Surge], step_ms: int) -> tuple[Recurrence,
         candidates += [
             (1.0 + pair_luck, kinds[k], number - 1, k) for k in np.flatnonzero(pairs).tolist()
         ]  # after chains
-    taken: set[int] = set()
-    found = []
+    used: set[int] = set()
+    recurrences = []
     for _, (period_ms, tolerance_ms), last, kind in sorted(candidates):
         members = np.flatnonzero(linked[last, kind]).tolist()
-        if taken.isdisjoint(members):
-            taken.update(members)
-            its, late_by = tuple(surges[m] for m in members), tuple(int(phases[last, kind, m]) for m in members)
-            found.append(Recurrence(period_ms, tolerance_ms, its, late_by, int(due[last, kind])))
-    return tuple(found)
+        if used.isdisjoint(members):
+            used.update(members)
+            own_surges, late_by = tuple(surges[m] for m in members), tuple(int(phases[last, kind, m]) for m in members)
+            recurrences.append(Recurrence(period_ms, tolerance_ms, own_surges, late_by, int(due[last, kind])))
+    return tuple(recurrences)
 
 
 def _of_a_pair(gap_ms: int, near_ms: int) -> float:
@@ -150,10 +150,10 @@ def _of_a_pair(gap_ms: int, near_ms: int) -> float:
     return math.fsum(near_ms / gap_ms * math.exp(-period_ms / gap_ms) for period_ms in PERIODS_MS)
 
 
-def _at_least(came: int, asked: int, probability: float) -> float:
+def _at_least(came: int, num_due: int, probability: float) -> float:
     """That of so many which come with a probability each at least so many come."""
     return math.fsum(
-        math.comb(asked, k) * probability**k * (1.0 - probability) ** (asked - k) for k in range(came, asked + 1)
+        math.comb(num_due, k) * probability**k * (1.0 - probability) ** (num_due - k) for k in range(came, num_due + 1)
     )
 
 
@@ -227,10 +227,10 @@ class RecurringSurges:
         began_ms, self._began_ms = self._began_ms, None
         steps = (end_ms - step_ms - began_ms) // step_ms
         if _MIN_SURGE_STEPS <= steps <= len(values) // _WINDOW_DIVISOR:
-            found = _surge(values, observed, columns, began_ms, end_ms - step_ms, steps)
-            if found is not None:
-                kept = [s for s in self._surges if s.end_ms > end_ms - _MAX_AGE_MS]
-                self._surges = (*kept, found)[-_MAX_SURGES:]
+            surge = _surge(values, observed, columns, began_ms, end_ms - step_ms, steps)
+            if surge is not None:
+                recent = [s for s in self._surges if s.end_ms > end_ms - _MAX_AGE_MS]
+                self._surges = (*recent, surge)[-_MAX_SURGES:]
                 self._found = None
 
     def recurrences(self, step_ms: int) -> tuple[Recurrence, ...]:
@@ -241,19 +241,19 @@ class RecurringSurges:
 
     def expected(self, now_ms: int, until_ms: int, step_ms: int) -> list[ExpectedSurge]:
         """Surges under way, or expected to begin before `until_ms`."""
-        found = []
+        result = []
         for recurrence, chance in self._standing(now_ms, step_ms):
             period_ms, newest_ms = recurrence.period_ms, recurrence.surges[-1].start_ms
             begun = self._place_of_begun(recurrence, now_ms, step_ms)
             if begun is not None and self._began_ms is not None:
-                found.append(ExpectedSurge(self._began_ms, 1.0, recurrence, begun=True))
+                result.append(ExpectedSurge(self._began_ms, 1.0, recurrence, begun=True))
                 place = begun + 1
             else:  # one that is late by no more than is usual may still come
                 place = recurrence.places_over(now_ms) + 1
             while newest_ms + place * period_ms < until_ms:
-                found.append(ExpectedSurge(newest_ms + place * period_ms, chance, recurrence, begun=False))
+                result.append(ExpectedSurge(newest_ms + place * period_ms, chance, recurrence, begun=False))
                 place += 1
-        return found
+        return result
 
     def explained(self, now_ms: int, from_ms: int, step_ms: int) -> list[tuple[int, int]]:
         """Times since `from_ms` in which the load held a surge that comes again, one under way among them."""
@@ -267,8 +267,8 @@ class RecurringSurges:
     def _standing(self, now_ms: int, step_ms: int) -> list[tuple[Recurrence, float]]:
         """Recurrences that are not over, and the chance that the next one comes."""
         by_ms = now_ms if self._began_ms is None else self._began_ms
-        known = [(r, r.chance(by_ms)) for r in self.recurrences(step_ms)]
-        return [(recurrence, chance) for recurrence, chance in known if chance > 0.0]
+        pairs = [(r, r.chance(by_ms)) for r in self.recurrences(step_ms)]
+        return [(recurrence, chance) for recurrence, chance in pairs if chance > 0.0]
 
     def _place_of_begun(self, recurrence: Recurrence, now_ms: int, step_ms: int) -> int | None:
         """How many periods after the newest the surge under way began, if it is one of them."""
@@ -319,8 +319,8 @@ def _surge(
     steps: int,
 ) -> Surge | None:
     """The surge of the `steps` steps before the newest; its first and last one may hold a part of it only."""
-    its = slice(len(values) - 1 - steps, len(values) - 1)
-    above = [_above_median(values[:, column], observed[:, column], its) if column >= 0 else None for column in columns]
+    span = slice(len(values) - 1 - steps, len(values) - 1)
+    above = [_above_median(values[:, column], observed[:, column], span) if column >= 0 else None for column in columns]
     requests = above[0]
     if requests is None or not np.isfinite(requests).any():
         return None
@@ -331,17 +331,17 @@ def _surge(
     spread = float(requests[full].std()) / mean
     extra = []
     for one in above:
-        known = [] if one is None else one[full & np.isfinite(one)].tolist()
-        extra.append(max(sum(known) / len(known), 0.0) if known else 0.0)
+        extra_values = [] if one is None else one[full & np.isfinite(one)].tolist()
+        extra.append(max(sum(extra_values) / len(extra_values), 0.0) if extra_values else 0.0)
     return Surge(start_ms, end_ms, min(spread, 1.0), tuple(extra))
 
 
-def _above_median(values: NDArray[np.float32], observed: NDArray[np.bool_], its: slice) -> NDArray[np.float64]:
+def _above_median(values: NDArray[np.float32], observed: NDArray[np.bool_], span: slice) -> NDArray[np.float64]:
     """By how much some steps stand above the median of the others; NaN where not observed."""
-    seen = observed.copy()
-    seen[its] = False
-    level = float(np.median(values[seen])) if seen.any() else 0.0
-    above: NDArray[np.float64] = np.where(observed[its], values[its].astype(np.float64) - level, np.nan)
+    mask = observed.copy()
+    mask[span] = False
+    level = float(np.median(values[mask])) if mask.any() else 0.0
+    above: NDArray[np.float64] = np.where(observed[span], values[span].astype(np.float64) - level, np.nan)
     return above
 
 
@@ -379,27 +379,27 @@ def surge_paths(
     added = np.zeros(shape)
     begins = origin_ts_ms + step_ms * np.arange(horizon)  # [H]
     key, width = np.uint64(row_seed(item_id, origin_ts_ms, _SEED)), horizon + 2
-    drawn = np.empty(num_paths * width)
+    numbers = np.empty(num_paths * width)
     for number, one in enumerate(expected):
-        uniforms(key, number * len(drawn), drawn)
-        comes, which, differs = np.split(drawn.reshape(num_paths, width), [1, 2], axis=1)
+        uniforms(key, number * len(numbers), numbers)
+        comes, which, differs = np.split(numbers.reshape(num_paths, width), [1, 2], axis=1)
         lasted_ms = origin_ts_ms - one.start_ms if one.begun else 0
-        known = list(zip(one.recurrence.surges, one.recurrence.phases_ms, strict=True))
-        fit = [(surge, phase) for surge, phase in known if surge.length_ms > lasted_ms] or known[-1:]
-        taken = (which[:, 0] * len(fit)).astype(np.int64)  # [S]
+        pairs = list(zip(one.recurrence.surges, one.recurrence.phases_ms, strict=True))
+        fit = [(surge, phase) for surge, phase in pairs if surge.length_ms > lasted_ms] or pairs[-1:]
+        picks = (which[:, 0] * len(fit)).astype(np.int64)  # [S]
 
-        def of_taken(values: Sequence[float], taken: NDArray[np.int64] = taken) -> NDArray[np.float64]:
-            return np.array(values, np.float64)[taken][:, None]
+        def pick(values: Sequence[float], rows: NDArray[np.int64] = picks) -> NDArray[np.float64]:
+            return np.array(values, np.float64)[rows][:, None]
 
         if one.begun:
             starts = np.full((num_paths, 1), float(one.start_ms))
         else:
-            starts = np.maximum(one.start_ms + of_taken([phase for _, phase in fit]), origin_ts_ms)
-        ends = starts + of_taken([surge.length_ms for surge, _ in fit])
+            starts = np.maximum(one.start_ms + pick([phase for _, phase in fit]), origin_ts_ms)
+        ends = starts + pick([surge.length_ms for surge, _ in fit])
         cover = np.clip(np.minimum(ends, begins + step_ms) - np.maximum(starts, begins), 0, step_ms) / step_ms  # [S, H]
         cover *= comes < one.chance
-        cover *= np.maximum(1.0 + of_taken([surge.spread for surge, _ in fit]) * _UNIFORM_SIGMAS * (differs - 0.5), 0.0)
+        cover *= np.maximum(1.0 + pick([surge.spread for surge, _ in fit]) * _UNIFORM_SIGMAS * (differs - 0.5), 0.0)
         for place, column in enumerate(columns):
             if column >= 0:
-                added[..., column] += cover * of_taken([surge.extra[place] for surge, _ in fit])
+                added[..., column] += cover * pick([surge.extra[place] for surge, _ in fit])
     return added.astype(np.float32)

@@ -116,8 +116,8 @@ def _budget_factors(
     long, short = _remaining_ratio(counts, _LONG, objective), _remaining_ratio(counts, _SHORT, objective)
     calm = min(max((short - _BURN_LIMIT_RATIO) / (0.5 - _BURN_LIMIT_RATIO), 0.0), 1.0)
     spare = max(2.0 * _remaining_ratio(counts, _LONG, objective, _PRIOR_MISSES_TO_RELAX) - 1.0, 0.0) * calm
-    spent = min(max(1.0 - 2.0 * max(long, short), 0.0), 1.0)  # of the second half, by the word of both
-    return math.pow(_MAX_RELAXATION, spare), math.pow(_MAX_TIGHTENING, -spent), spare
+    shortage = min(max(1.0 - 2.0 * max(long, short), 0.0), 1.0)  # of the second half, by the word of both
+    return math.pow(_MAX_RELAXATION, spare), math.pow(_MAX_TIGHTENING, -shortage), spare
 
 
 def _remaining_ratio(

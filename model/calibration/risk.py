@@ -29,7 +29,7 @@ from model.compiled import compiled
 
 
 Values = NDArray[np.float32]
-Seen = NDArray[np.bool_]
+Mask = NDArray[np.bool_]
 
 # Steps before the newest whose mean a cliff is compared with.
 _CLIFF_STEPS: Final = 4
@@ -44,7 +44,7 @@ _SUMMED_AT_ONCE: Final = 128
 
 
 @compiled
-def sums_of_two(values: Values, observed: Seen, one: int, other: int, slots: int) -> tuple[float, float]:
+def sums_of_two(values: Values, observed: Mask, one: int, other: int, slots: int) -> tuple[float, float]:
     """Of two columns, over the last rows in which both were observed."""
     first, second = 0.0, 0.0
     for row in range(max(len(values) - slots, 0), len(values)):
@@ -56,7 +56,7 @@ def sums_of_two(values: Values, observed: Seen, one: int, other: int, slots: int
 
 @compiled
 def sums_of_all(
-    values: Values, observed: Seen, columns: NDArray[np.int64], slots: int, sums: NDArray[np.float64]
+    values: Values, observed: Mask, columns: NDArray[np.int64], slots: int, sums: NDArray[np.float64]
 ) -> tuple[int, int]:
     """Of columns [K], over the last rows in which all of them were observed.
 
@@ -69,10 +69,10 @@ def sums_of_all(
     sums[:] = 0.0
     first, last = -1, -1
     for row in range(max(len(values) - slots, 0), len(values)):
-        known = True
+        all_observed = True
         for column in columns:
-            known = known and observed[row, column]
-        if known:
+            all_observed = all_observed and observed[row, column]
+        if all_observed:
             for k in range(len(columns)):
                 sums[k] += np.float64(values[row, columns[k]])
             first = row if first < 0 else first
@@ -82,7 +82,7 @@ def sums_of_all(
 
 @compiled
 def recent_sums(
-    values: Values, observed: Seen, columns: NDArray[np.int64], waiting: int, few: int, scale: float, least: float
+    values: Values, observed: Mask, columns: NDArray[np.int64], waiting: int, few: int, scale: float, least: float
 ) -> tuple[float, float, float, float, float]:
     """Scaled sums of columns [4] over the last `few` rows, or over all of them where the first column's is too small.
 
@@ -130,7 +130,7 @@ def pairwise_sum(numbers: NDArray[np.float64]) -> float:
 
 @compiled
 def finished_within(
-    values: Values, observed: Seen, columns: tuple[int, int], times_ms: tuple[int, int, int, int]
+    values: Values, observed: Mask, columns: tuple[int, int], times_ms: tuple[int, int, int, int]
 ) -> tuple[float, float]:
     """Requests, and those of them that missed, of the slots that end after a begin, up to an end.
 
@@ -152,7 +152,7 @@ def finished_within(
 
 @compiled
 def signals(
-    values: Values, observed: Seen, num_targets: int, running: int, step_s: float, cliff_ratio: float
+    values: Values, observed: Mask, num_targets: int, running: int, step_s: float, cliff_ratio: float
 ) -> tuple[bool, bool, bool]:
     """`is_flat`, `is_cliff` and `is_sudden_zero` in one call, for a call costs more than each."""
     return (
@@ -163,7 +163,7 @@ def signals(
 
 
 @compiled
-def is_flat(values: Values, observed: Seen, num_targets: int, running: int) -> bool:
+def is_flat(values: Values, observed: Mask, num_targets: int, running: int) -> bool:
     """Whether the first columns have not moved for a suspicious time though something goes on.
 
     Real demand is noisy: many equal steps in a row are a frozen reporter. One that froze altogether repeats its
@@ -191,24 +191,24 @@ def _still(values: Values, column: int, first: int) -> bool:
 
 
 @compiled
-def is_cliff(values: Values, observed: Seen, step_s: float, cliff_ratio: float) -> bool:
+def is_cliff(values: Values, observed: Mask, step_s: float, cliff_ratio: float) -> bool:
     """Whether the first column fell by more than the ratio within one step, which Poisson noise does not explain."""
     last = len(values) - 1
-    total, known = 0.0, 0
+    total, count = 0.0, 0
     for row in range(max(last - _CLIFF_STEPS, 0), last):
         if observed[row, 0]:
             total += np.float64(values[row, 0])
-            known += 1
-    if known == 0 or not observed[last, 0] or total <= 0:
+            count += 1
+    if count == 0 or not observed[last, 0] or total <= 0:
         return False
-    mean, now = total / known, np.float64(values[last, 0])
+    mean, now = total / count, np.float64(values[last, 0])
     expected = mean * step_s
     fall = expected - now * step_s
     return bool(now < (1 - cliff_ratio) * mean and fall > _SIGNIFICANT_SIGMAS * np.sqrt(expected))
 
 
 @compiled
-def is_sudden_zero(values: Values, observed: Seen, step_s: float) -> bool:
+def is_sudden_zero(values: Values, observed: Mask, step_s: float) -> bool:
     """Whether the first column is exactly zero now, and clearly was not within the last minute's worth of steps."""
     last = len(values) - 1
     if not observed[last, 0] or values[last, 0] != 0:
@@ -221,15 +221,15 @@ def is_sudden_zero(values: Values, observed: Seen, step_s: float) -> bool:
 
 def warm_up() -> None:
     """Compile or load the functions above."""
-    values, seen = np.ones((2, 4), np.float32), np.ones((2, 4), np.bool_)
-    sums_of_two(values, seen, 0, 1, 2)
-    recent_sums(values, seen, np.arange(4), 0, 1, 1.0, 1.0)
-    finished_within(values, seen, (0, 1), (2, 1, 0, 2))
-    signals(values, seen, 2, 3, 1.0, 0.5)
+    values, observed = np.ones((2, 4), np.float32), np.ones((2, 4), np.bool_)
+    sums_of_two(values, observed, 0, 1, 2)
+    recent_sums(values, observed, np.arange(4), 0, 1, 1.0, 1.0)
+    finished_within(values, observed, (0, 1), (2, 1, 0, 2))
+    signals(values, observed, 2, 3, 1.0, 0.5)
 
 
 Float = NDArray[np.float64]
-Whole = NDArray[np.int64]
+Ints = NDArray[np.int64]
 
 # Shift of a workload without evidence.
 _INITIAL_SHIFT: Final = 0.0
@@ -368,16 +368,16 @@ class RiskCalibration:
         Raises:
             ValueError: the snapshot is of another version.
         """
-        known = cls()
+        calibration = cls()
         if not state:
-            return known
+            return calibration
         if state.get("v") != 1:
             raise ValueError(f"risk calibration snapshot has version {state.get('v')!r}, this program reads 1")
-        known._shift = state["shift"]
+        calibration._shift = state["shift"]
         if state["offered"] is not None:
-            known.offer(*state["offered"])
-        known._open = array("d", [number for begin, end, p in state["open"] for number in (begin, end, p)])
-        return known
+            calibration.offer(*state["offered"])
+        calibration._open = array("d", [number for begin, end, p in state["open"] for number in (begin, end, p)])
+        return calibration
 
 
 def _risks(numbers: Sequence[float]) -> list[tuple[int, float]]:
@@ -391,7 +391,7 @@ def _windows(numbers: array[float]) -> list[tuple[int, int, float]]:
 
 
 @compiled
-def state_risks(p_miss: Float, stderr: Float, numbers: Whole, shifts: Float) -> None:
+def state_risks(p_miss: Float, stderr: Float, numbers: Ints, shifts: Float) -> None:
     """Computed risks of rows to stated ones, and their standard errors, in place.
 
     The error moves by the slope of the shift per unit of the computed risk.

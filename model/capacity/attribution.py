@@ -77,15 +77,15 @@ def counts_by_promise(cells: Cells) -> Iterator[tuple[Promise, Cells]]:
         return
     counts = cells.astype(np.float64)
     missed, ttft, tpot = counts[2:]
-    known = np.minimum(ttft + tpot, missed)
-    total_known = float(known.sum())
-    unknown = float(missed.sum()) - total_known
-    if total_known < _MIN_MISSED_REQUESTS or unknown > total_known:
+    attributed = np.minimum(ttft + tpot, missed)
+    total_attributed = float(attributed.sum())
+    unknown = float(missed.sum()) - total_attributed
+    if total_attributed < _MIN_MISSED_REQUESTS or unknown > total_attributed:
         return
-    for promise, its in zip(PROMISES, (ttft, tpot), strict=True):
-        total = float(its.sum())
+    for promise, misses in zip(PROMISES, (ttft, tpot), strict=True):
+        total = float(misses.sum())
         if total >= _MIN_MISSED_REQUESTS:
-            told = counts[:3].copy()
-            told[2] = its if unknown <= 0.0 else its + (missed - known) * (total / total_known)
-            told[1] += missed - told[2]
-            yield promise, told.astype(np.float32)
+            split = counts[:3].copy()
+            split[2] = misses if unknown <= 0.0 else misses + (missed - attributed) * (total / total_attributed)
+            split[1] += missed - split[2]
+            yield promise, split.astype(np.float32)

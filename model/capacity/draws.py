@@ -147,21 +147,21 @@ class CapacityTable:
 
     @staticmethod
     def of(posteriors: Sequence[CapacityPosterior]) -> CapacityTable:
-        known = [p.known for p in posteriors]
-        cells = [p.cumulative() if k else (0.0, None) for p, k in zip(posteriors, known, strict=True)]
+        has_data = [p.known for p in posteriors]
+        cells = [p.cumulative() if k else (0.0, None) for p, k in zip(posteriors, has_data, strict=True)]
         width = next((len(c) for _, c in cells if c is not None), 2)
         nothing = np.linspace(0.0, 1.0, width)
         return CapacityTable(
-            known,
+            has_data,
             np.array([first for first, _ in cells]),
             np.array([nothing if c is None else c for _, c in cells]),
-            np.array([p.steepness if k else 1 for p, k in zip(posteriors, known, strict=True)]),
+            np.array([p.steepness if k else 1 for p, k in zip(posteriors, has_data, strict=True)]),
         )
 
     def quantiles(self, levels: Sequence[float]) -> list[tuple[float, ...]]:
         """B rows aligned with `levels`."""
-        found = capacity_quantiles(np.asarray(levels, np.float64), self.log_first, SPACING, self.cumulative)
-        return [tuple(row) for row in found.tolist()]
+        quantiles = capacity_quantiles(np.asarray(levels, np.float64), self.log_first, SPACING, self.cumulative)
+        return [tuple(row) for row in quantiles.tolist()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,8 +108,8 @@ class LoadEvidence:
         if self._other is None:
             return self._at(shift)
         own, others = self.stored_promises(), self._other.stored_promises()
-        known = [*(others or [b""]), *(own or [b""])[:1]] if own or others else ()
-        return LoadEvidence.of([*self._other.stored(), *self.stored()[:2]], known)
+        cells = [*(others or [b""]), *(own or [b""])[:1]] if own or others else ()
+        return LoadEvidence.of([*self._other.stored(), *self.stored()[:2]], cells)
 
     def _at(self, shift: int) -> LoadEvidence:
         """The same counts so many indices higher; what would lie outside the lattice is left out."""
@@ -217,12 +217,12 @@ def _add(cells: Cells, low: int, above: float, good: float, missed: float, ttft:
 
     Nothing is counted then.
     """
-    at, found = 0, cells.shape[1]
-    while at < found and cells[0, at] < low:
+    at, size = 0, cells.shape[1]
+    while at < size and cells[0, at] < low:
         at += 1
-    if at == found or cells[0, at] != low:
+    if at == size or cells[0, at] != low:
         return False
-    if above > 0.0 and (at + 1 == found or cells[0, at + 1] != low + 1):
+    if above > 0.0 and (at + 1 == size or cells[0, at + 1] != low + 1):
         return False
     _add_to(cells[1:, at], 1.0 - above, good, missed, ttft, tpot)
     if above > 0.0:
@@ -368,8 +368,8 @@ class StandingQueue:
     def on_new_fleet(slot: SlotEvidence) -> StandingQueue:
         """Nothing yet, on a fleet that was another one in the slot before, or that nothing was known of."""
         rate, waiting = usable(slot.arrival_rate), usable(slot.waiting)
-        gone = rate is not None and waiting is not None and waiting <= slot.ttft_s * rate
-        return NONE if gone else OLDER
+        is_drained = rate is not None and waiting is not None and waiting <= slot.ttft_s * rate
+        return NONE if is_drained else OLDER
 
     def at_most(self, ready: int, residence_s: float) -> float | None:
         """Requests/s that each ready replica surely does not take in more than; None where that cannot be said yet."""

@@ -50,8 +50,8 @@ class Fall:
     def stored(self) -> dict[str, Any]:
         """Plain values; `of` gives back the same."""
         promises = [] if self.before is None else self.before.stored_promises()
-        known = {"promises": promises} if promises else {}
-        return known | {
+        record = {"promises": promises} if promises else {}
+        return record | {
             "since_ms": self.since_ms,
             "missed_ms": self.missed_ms,
             "log_before": self.log_before,

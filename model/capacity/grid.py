@@ -123,9 +123,9 @@ def _count_in(cells: Cells, start: int, log_evidence: Float, log_weights: Float)
         for k in range(cells.shape[1]):
             count = np.float64(cells[1 + label, k])
             if count != 0.0:
-                said = log_evidence[label * GRID + min(max(start + int(cells[0, k]), 0), GRID - 1)]
+                log_likelihoods = log_evidence[label * GRID + min(max(start + int(cells[0, k]), 0), GRID - 1)]
                 for c in range(len(log_weights)):
-                    log_weights[c] += count * said[c]
+                    log_weights[c] += count * log_likelihoods[c]
 
 
 @compiled
@@ -142,13 +142,13 @@ def _fill_prior(first: int, prior: Prior, log_prior: Float) -> None:
 @compiled
 def _between(weights: Float, here: Float, above: Float, part: float) -> float:
     """Weighted mean of one row, and so large a part of the way to that of another; lengths are multiples of eight."""
-    ours, theirs = np.zeros(8), np.zeros(8)
+    here_sums, above_sums = np.zeros(8), np.zeros(8)
     for c in range(0, len(weights), 8):
         for k in range(8):
-            ours[k] += weights[c + k] * here[c + k]
-            theirs[k] += weights[c + k] * above[c + k]
-    first = ours.sum()
-    return float(first + (theirs.sum() - first) * part)
+            here_sums[k] += weights[c + k] * here[c + k]
+            above_sums[k] += weights[c + k] * above[c + k]
+    first = here_sums.sum()
+    return float(first + (above_sums.sum() - first) * part)
 
 
 @compiled
@@ -194,10 +194,10 @@ class Curves:
         gap = np.asarray(STEEPNESS)[:, None, None] * (lattice[None, :] - lattice[:, None])
         self.least, self.most = allowed / _MAX_DISTINCT_RATIO, min(allowed * _MAX_DISTINCT_RATIO, (1.0 + allowed) / 2.0)
         missed = 1.0 / (1.0 + (1.0 / allowed - 1.0) * np.exp(-np.clip(gap, -60.0, 60.0)))
-        told = np.clip(missed, self.least, self.most)
+        probabilities = np.clip(missed, self.least, self.most)
         self.missed_at: Float = np.ascontiguousarray(missed.reshape(-1, GRID).T)
-        said = np.concatenate((np.log1p(-told), np.log(told)), axis=2)
-        self.log_evidence: Float = np.ascontiguousarray(said.reshape(-1, 2 * GRID).T)
+        log_parts = np.concatenate((np.log1p(-probabilities), np.log(probabilities)), axis=2)
+        self.log_evidence: Float = np.ascontiguousarray(log_parts.reshape(-1, 2 * GRID).T)
 
     def told(self, share: float) -> float:
         """The share as it counts."""

@@ -151,14 +151,14 @@ class LeadTimePosterior:
         # Outcomes beyond the most that count have faded the prior, one by one.
         faded = max(self._num_outcomes - round(_MAX_COUNT - _PRIOR_COUNT), 0)
         prior = _PRIOR_COUNT * ((_MAX_COUNT - 1.0) / _MAX_COUNT) ** faded
-        counted = self._count - prior
+        num_outcomes = self._count - prior
         old, new = _log(before), _log(declared_s)
-        told = (self._count * self._mean - prior * old) / counted  # mean of the outcomes' logs
-        between = 0.5 * prior * counted / self._count
+        outcome_mean = (self._count * self._mean - prior * old) / num_outcomes  # mean of the outcomes' logs
+        between = 0.5 * prior * num_outcomes / self._count
         least = (_PRIOR_SHAPE - 1.0) * _PRIOR_SIGMA**2 * prior / _PRIOR_COUNT  # what the prior alone holds
-        spread = max(self._scale - between * (told - old) ** 2, least)
-        self._scale = spread + between * (told - new) ** 2
-        self._mean = (prior * new + counted * told) / self._count
+        spread = max(self._scale - between * (outcome_mean - old) ** 2, least)
+        self._scale = spread + between * (outcome_mean - new) ** 2
+        self._mean = (prior * new + num_outcomes * outcome_mean) / self._count
 
 
 @lru_cache(1 << 14)

@@ -406,11 +406,11 @@ class CapacityPosterior(CapacityBelief):
 
     def _left_over(self, load: float, rate: float, waiting: float | None, before: float | None, ttft_s: float) -> bool:
         """Whether an earlier overload explains this bad slot: its queue is being worked off, not growing."""
-        known = waiting is not None and before is not None
+        has_both = waiting is not None and before is not None
         if waiting is not None and before is not None and before > 0.5 * ttft_s * rate and waiting < before:
             return True
         recovering = self._overload_rps > 0 and load < 0.97 * self._overload_rps
-        growing = known and waiting is not None and before is not None and waiting > before
+        growing = has_both and waiting is not None and before is not None and waiting > before
         return recovering and not growing
 
     def _contradicted(self, ready: int, residence_s: float) -> bool:

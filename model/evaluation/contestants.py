@@ -104,8 +104,8 @@ def empty_paths(case: RollingCase) -> Paths:
 
 def blocks(x: Floats, starts: Rows, horizon: int) -> Floats:
     """Rows start .. start+H-1 of each start, [S, H, N]."""
-    taken: Floats = x[starts[:, None] + np.arange(horizon)]
-    return taken
+    windows: Floats = x[starts[:, None] + np.arange(horizon)]
+    return windows
 
 
 def smoothed(x: Floats, weights: Floats) -> Floats:
@@ -207,12 +207,12 @@ def _fit_and_forecast(case: RollingCase, fit_end: int, origins: Rows) -> Paths:
         units.append(unit)
     point, residual, unit = np.stack(points, -1), np.stack(residuals, -1), np.stack(units, -1)
     observed = np.isfinite(case.item.values)
-    whole = observed[holdout[:, None] + np.arange(1, h + 1)].all((1, 2))
-    usable = np.flatnonzero(whole) if whole.sum() >= 24 else np.arange(len(holdout))
+    is_complete = observed[holdout[:, None] + np.arange(1, h + 1)].all((1, 2))
+    usable = np.flatnonzero(is_complete) if is_complete.sum() >= 24 else np.arange(len(holdout))
     paths = np.empty((len(origins), case.num_paths, h, n), dtype=np.float32)
     for k, origin in enumerate(origins):
-        drawn = usable[case.draws(int(origin)).integers(0, len(usable), case.num_paths)]
-        paths[k] = point[k] + residual[drawn] * unit[k]
+        picks = usable[case.draws(int(origin)).integers(0, len(usable), case.num_paths)]
+        paths[k] = point[k] + residual[picks] * unit[k]
     return paths
 
 
@@ -227,7 +227,7 @@ def _best_fit(
     floor = 0.2 * std if std > 0 else 1.0
     for newest_is_centre in (False, True):
         for scaled in (False, True):
-            known, seen, query = (
+            fit_windows, holdout_windows, query = (
                 _Windows(
                     x[rows[:, None] + np.arange(1 - order, 1)],
                     x[rows[:, None] + steps - season * -(-horizon // season)]
@@ -239,8 +239,8 @@ def _best_fit(
                 )
                 for rows in (fit, holdout, origins)
             )
-            features = known.features()
-            ahead = (x[fit[:, None] + steps] - known.centre()) / known.scale()
+            features = fit_windows.features()
+            ahead = (x[fit[:, None] + steps] - fit_windows.centre()) / fit_windows.scale()
             gram = features.T @ features
             cross = features.T @ ahead
             unit = np.trace(gram) / len(gram)
@@ -248,7 +248,7 @@ def _best_fit(
                 unit = 1.0
             for penalty in _PENALTIES:
                 coefficients = np.linalg.solve(gram + penalty * unit * np.eye(len(gram)), cross)
-                guess = seen.centre() + (seen.features() @ coefficients) * seen.scale()
+                guess = holdout_windows.centre() + (holdout_windows.features() @ coefficients) * holdout_windows.scale()
                 error = float(np.abs(guess - truth).mean())
                 if best is None or error < best[0]:
                     forecast = query.centre() + (query.features() @ coefficients) * query.scale()

@@ -100,8 +100,8 @@ class FisherCase:
 
     def windows(self, targets: Rows) -> Floats:
         """Inputs of the targets, [T, L, N]."""
-        taken: Floats = self.scaled[targets[:, None] + np.arange(-self.length, 0)]
-        return taken
+        result: Floats = self.scaled[targets[:, None] + np.arange(-self.length, 0)]
+        return result
 
     def forecast_of(self, name: str) -> FisherForecast:
         """The forecast of a contestant, computed once.
@@ -226,16 +226,16 @@ def _ridge_column(case: FisherCase, targets: Rows, j: int) -> Floats:
         mean = window.mean(1, keepdims=True)
         return window - mean, mean[:, 0]
 
-    known, mean = centred(case.train)
-    gram, cross = known.T @ known, known.T @ (x[case.train] - mean)
+    train, mean = centred(case.train)
+    gram, cross = train.T @ train, train.T @ (x[case.train] - mean)
     # One decomposition serves all penalties.
     energy, directions = np.linalg.eigh(gram)
-    seen, seen_mean = centred(case.validation)
+    validation, validation_mean = centred(case.validation)
     query, query_mean = centred(targets)
     best: tuple[float, Floats] | None = None
     for penalty in _PENALTIES:
         weights = directions @ ((directions.T @ cross) / (np.maximum(energy, 0) + penalty))
-        error = float(np.square(seen @ weights + seen_mean - x[case.validation]).mean())
+        error = float(np.square(validation @ weights + validation_mean - x[case.validation]).mean())
         if best is None or error < best[0]:
             best = error, query @ weights + query_mean
     assert best is not None
@@ -327,15 +327,15 @@ def knn_law(case: FisherCase, targets: Rows, points: Floats) -> Floats:
     fitted = ridge_point(case, train)
     unit_train, unit = window_unit(case, train), window_unit(case, targets)
     ratio = (case.scaled[train] - fitted) / unit_train
-    known, query = _features(case, train, fitted), _features(case, targets, points)  # [R, N, F]
+    train_features, query = _features(case, train, fitted), _features(case, targets, points)  # [R, N, F]
     out = np.empty((len(targets), NUM_SAMPLES, points.shape[1]))
     for j in range(points.shape[1]):
-        spread = known[:, j].std(0) + 1e-9
-        a, b = known[:, j] / spread, query[:, j] / spread
+        spread = train_features[:, j].std(0) + 1e-9
+        a, b = train_features[:, j] / spread, query[:, j] / spread
         distance = (b**2).sum(1)[:, None] + (a**2).sum(1)[None] - 2 * b @ a.T
         near = np.argpartition(distance, _NEIGHBOURS, axis=1)[:, :_NEIGHBOURS]
-        drawn = np.quantile(ratio[near, j], FISHER_BASELINES_LEVELS, axis=1).T  # [T, S]
-        out[:, :, j] = points[:, None, j] + drawn * unit[:, None, j]
+        quantiles = np.quantile(ratio[near, j], FISHER_BASELINES_LEVELS, axis=1).T  # [T, S]
+        out[:, :, j] = points[:, None, j] + quantiles * unit[:, None, j]
     return out
 
 
@@ -379,8 +379,8 @@ def atom_law(case: FisherCase, targets: Rows, points: Floats) -> Floats:
             ordered, cuts, last = _clusters(case, row, j)
             share = np.diff(np.concatenate(([0], cuts, [len(ordered)]))) / len(ordered)
             if len(share) in counts:
-                seen = counts[len(share)]
-                share = _RANK_SHARE * seen / seen.sum() + (1 - _RANK_SHARE) * share
+                atom_counts = counts[len(share)]
+                share = _RANK_SHARE * atom_counts / atom_counts.sum() + (1 - _RANK_SHARE) * share
             edges = share.cumsum()
             out[k, :, j] = last[np.minimum(np.searchsorted(edges, FISHER_BASELINES_LEVELS), len(last) - 1)]
     return np.sort(out, axis=1)
@@ -448,11 +448,11 @@ LAWS: dict[str, Law] = {
 def _laws(case: FisherCase, targets: Rows) -> Floats:
     """Sorted samples of all laws, [K, T, S, N]; computed once per container."""
     key = "validation" if len(targets) and targets[0] < case.test[0] else "test"
-    kept: dict[str, Floats] = case.scratch
-    if key not in kept:
+    cache: dict[str, Floats] = case.scratch
+    if key not in cache:
         points = ridge_point(case, targets)
-        kept[key] = np.stack([np.sort(law(case, targets, points), axis=1) for law in LAWS.values()])
-    return kept[key]
+        cache[key] = np.stack([np.sort(law(case, targets, points), axis=1) for law in LAWS.values()])
+    return cache[key]
 
 
 def _distances(samples: Floats, y: Floats) -> tuple[Floats, Floats]:

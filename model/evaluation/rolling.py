@@ -100,12 +100,12 @@ def fill_forward(values: Floats) -> Floats:
     >>> fill_forward(np.array([[np.nan], [1.0], [np.nan]])).ravel().tolist()
     [1.0, 1.0, 1.0]
     """
-    known = np.isfinite(values)
+    finite = np.isfinite(values)
     rows = np.arange(values.shape[0])[:, None]
-    newest = np.maximum.accumulate(np.where(known, rows, -1), axis=0)
-    first = np.argmax(known, axis=0)
+    newest = np.maximum.accumulate(np.where(finite, rows, -1), axis=0)
+    first = np.argmax(finite, axis=0)
     filled = np.take_along_axis(values, np.where(newest < 0, first, newest), axis=0)
-    return np.where(known.any(axis=0), filled, 0.0)
+    return np.where(finite.any(axis=0), filled, 0.0)
 
 
 def without_test_rows(task: Task) -> Task:
@@ -172,15 +172,15 @@ def item_scales(values: Floats, season: int) -> tuple[Floats, Floats, Floats]:
     Returns:
         Population std (NaN where the indicator is constant: it is not scored), mean |x_t - x_(t-m)|, and mean |x|.
     """
-    known = np.isfinite(values)
-    count = np.maximum(known.sum(0), 1)
-    mean = np.where(known, values, 0).sum(0) / count
-    std = np.sqrt((np.where(known, values - mean, 0) ** 2).sum(0) / count)
-    magnitude = np.where(known, np.abs(values), 0).sum(0) / count
+    finite = np.isfinite(values)
+    count = np.maximum(finite.sum(0), 1)
+    mean = np.where(finite, values, 0).sum(0) / count
+    std = np.sqrt((np.where(finite, values - mean, 0) ** 2).sum(0) / count)
+    magnitude = np.where(finite, np.abs(values), 0).sum(0) / count
     change = np.abs(values[season:] - values[:-season])
     both = np.isfinite(change)
     difference = np.where(both, change, 0).sum(0) / np.maximum(both.sum(0), 1)
-    std = np.where(known.any(0) & (std > _CONSTANT_RATIO * magnitude), std, np.nan)
+    std = np.where(finite.any(0) & (std > _CONSTANT_RATIO * magnitude), std, np.nan)
     return std, difference, magnitude
 
 
@@ -232,8 +232,8 @@ class RollingCase:
 
     def targets(self) -> Floats:
         """The true values [O, H, N], NaN where missing."""
-        taken: Floats = self.item.values[self.origins[:, None] + 1 + np.arange(self.horizon)]
-        return taken
+        result: Floats = self.item.values[self.origins[:, None] + 1 + np.arange(self.horizon)]
+        return result
 
     def draws(self, origin: int) -> np.random.Generator:
         """Random numbers that depend on task, item, origin and prediction length only."""

@@ -272,9 +272,9 @@ def resampled_rows(item: NDArray[np.int64], rng: np.random.Generator) -> NDArray
         item: [R] number of the item of each origin, the origins of an item in order.
     """
     items = np.unique(item)
-    drawn = items if len(items) == 1 else rng.choice(items, len(items))
+    sample = items if len(items) == 1 else rng.choice(items, len(items))
     parts = []
-    for number in drawn:
+    for number in sample:
         rows = np.flatnonzero(item == number)
         block = min(_BLOCK, len(rows))
         starts = rng.integers(0, len(rows) - block + 1, -(-len(rows) // block))
@@ -313,8 +313,8 @@ def pooled_interval(
         logs[task] = total
     means = np.empty(draws)
     for k in range(draws):
-        drawn = rng.choice(len(tasks), len(tasks))
-        means[k] = sum(logs[tasks[t]][k] for t in drawn) / sum(counts[tasks[t]] for t in drawn)
+        sample = rng.choice(len(tasks), len(tasks))
+        means[k] = sum(logs[tasks[t]][k] for t in sample) / sum(counts[tasks[t]] for t in sample)
     low, high = np.exp(np.quantile(means, [(1 - level) / 2, (1 + level) / 2]))
     return float(low), float(high)
 

@@ -66,9 +66,9 @@ def context_batch(
 def _coarse(values: Floats, origins: Rows, ends: Rows, start_ts_ms: int, step_ms: int, context_rows: int) -> Floats:
     """The week's ten-minute means before each origin, [B, 1008, N]; the last row is the newest complete one."""
     num, n = values.shape
-    known = np.isfinite(values)
-    sums = np.concatenate((np.zeros((1, n)), np.where(known, values, 0).cumsum(0)))
-    counts = np.concatenate((np.zeros((1, n)), known.cumsum(0)))
+    finite = np.isfinite(values)
+    sums = np.concatenate((np.zeros((1, n)), np.where(finite, values, 0).cumsum(0)))
+    counts = np.concatenate((np.zeros((1, n)), finite.cumsum(0)))
     newest = ends // COARSE_STEP_MS  # number of complete coarse rows since 1970
     blocks = newest[:, None] + np.arange(-COARSE_ROWS, 0)  # [B, 1008]
     begin, end = blocks * COARSE_STEP_MS - start_ts_ms, (blocks + 1) * COARSE_STEP_MS - start_ts_ms
@@ -78,11 +78,11 @@ def _coarse(values: Floats, origins: Rows, ends: Rows, start_ts_ms: int, step_ms
     else:  # rows that begin within the block
         first, last = -(-begin // step_ms), -(-end // step_ms)
     earliest = (origins + 1 - context_rows)[:, None]
-    whole = (first >= earliest) & (first >= 0) & (last <= (origins + 1)[:, None])
+    complete = (first >= earliest) & (first >= 0) & (last <= (origins + 1)[:, None])
     first, last = np.clip(first, 0, num), np.clip(last, 0, num)
     count = counts[last] - counts[first]  # [B, 1008, N]
     mean = (sums[last] - sums[first]) / np.maximum(count, 1)
-    return np.where(whole[..., None] & (count > 0), mean, np.nan)
+    return np.where(complete[..., None] & (count > 0), mean, np.nan)
 
 
 def rolling_contestant(forecaster: Forecaster, fine_rows: int = 128) -> Callable[[RollingCase], Paths]:

@@ -445,25 +445,25 @@ def _seasonal(
     profile = (z * observed).sum(1) / days.clamp(min=1)  # [M, P]
     now = context.z.view(m, -1)[:, -BEFORE:]
     present = context.observed.view(m, -1)[:, -BEFORE:]
-    day, day_known, week, week_known = z[:, 0], observed[:, 0], z[:, -1], observed[:, -1]
-    last_shift, has_last = (now - day[:, :BEFORE])[:, -1:], (present & day_known[:, :BEFORE])[:, -1:]
-    day_shift, has_day, residual = _shift(now, present, day, day_known)
+    day, day_observed, week, week_observed = z[:, 0], observed[:, 0], z[:, -1], observed[:, -1]
+    last_shift, has_last = (now - day[:, :BEFORE])[:, -1:], (present & day_observed[:, :BEFORE])[:, -1:]
+    day_shift, has_day, residual = _shift(now, present, day, day_observed)
     profile_shift, has_profile, _ = _shift(now, present, profile, days >= 2)
-    week_shift, has_week, _ = _shift(now, present, week, week_known)
+    week_shift, has_week, _ = _shift(now, present, week, week_observed)
     center = (context.center / context.scale).float().view(m, 1)
     level = center + (now * present).sum(-1, keepdim=True) / present.sum(-1, keepdim=True).clamp(min=1)
-    overlap = present & day_known[:, :BEFORE]
+    overlap = present & day_observed[:, :BEFORE]
     before = center + (day[:, :BEFORE] * overlap).sum(-1, keepdim=True) / overlap.sum(-1, keepdim=True).clamp(min=1)
     positive = (level > 0.05) & (before > 0.05) & has_day
     ratio = torch.where(positive, level / before.clamp(min=0.05), 1.0).clamp(0.2, 5.0)
     courses = [  # with what a course is moved by, and where it is offered
-        (day, day_known),
-        (day + last_shift, day_known & has_last),
-        (day + day_shift, day_known & has_day),
+        (day, day_observed),
+        (day + last_shift, day_observed & has_last),
+        (day + day_shift, day_observed & has_day),
         (profile + profile_shift, (days >= 2) & has_profile),
-        ((day + center) * ratio - center, day_known & positive),
-        (week, week_known),
-        (week + week_shift, week_known & has_week),
+        ((day + center) * ratio - center, day_observed & positive),
+        (week, week_observed),
+        (week + week_shift, week_observed & has_week),
     ]
     offers = [(course[:, BEFORE:], offered[:, BEFORE:]) for course, offered in courses]
     errors = []

@@ -82,22 +82,22 @@ def fit(z: Single, observed: Mask, fits: Fits) -> float:
     for t in range(len(x)):
         x[t] = z[first + t] - mean
     order = min(ORDER, max(2, len(x) // 6))
-    counted = np.empty(len(x), np.bool_)
-    windows = _complete(present, order, counted)
-    _normal_equations(x, counted, order, fits)
+    usable = np.empty(len(x), np.bool_)
+    windows = _complete(present, order, usable)
+    _normal_equations(x, usable, order, fits)
     for k in range(len(PENALTIES)):
         _solve(fits, order, PENALTIES[k], fits.coefficients[k])
         fits.orders[k], fits.means[k] = order, mean
         _bound(x, 0.5, fits.bounds[k])
         fits.enough[k] = windows >= MIN_ROWS
-    residual = _residual(x, counted, order, fits.coefficients[0])
+    residual = _residual(x, usable, order, fits.coefficients[0])
     _yule_walker(z, observed, fits)
     for t in range(len(x) - 1):
         x[t] = np.float64(z[first + t + 1]) - z[first + t]
     both = present[1:] & present[:-1]
     change = x[: len(x) - 1]
-    windows = _complete(both, CHANGE_ORDER, counted)
-    _normal_equations(change, counted, CHANGE_ORDER, fits)
+    windows = _complete(both, CHANGE_ORDER, usable)
+    _normal_equations(change, usable, CHANGE_ORDER, fits)
     _solve(fits, CHANGE_ORDER, CHANGE_PENALTY, fits.coefficients[3])
     fits.orders[3], fits.means[3] = CHANGE_ORDER, 0.0
     _bound(change, 0.0, fits.bounds[3])
@@ -167,14 +167,14 @@ def _complete(observed: Mask, order: int, out: Mask) -> int:
 
 
 @compiled
-def _normal_equations(x: Float, counted: Mask, order: int, fits: Fits) -> None:
+def _normal_equations(x: Float, usable: Mask, order: int, fits: Fits) -> None:
     """Gram matrix (lower triangle) of the lags and products with the target, over the rows that count."""
     gram, cross = fits.gram, fits.cross
     gram[:order, :order] = 0.0
     cross[:order] = 0.0
     backwards = x[::-1].copy()  # so that the lags of a row stand newest first
     for t in range(order, len(x)):
-        if not counted[t]:
+        if not usable[t]:
             continue
         lags = backwards[len(x) - t : len(x) - t + order]
         for i in range(order):
@@ -215,10 +215,10 @@ def _solve(fits: Fits, order: int, penalty: float, out: Float) -> None:
 
 
 @compiled
-def _residual(x: Float, counted: Mask, order: int, coefficients: Float) -> float:
+def _residual(x: Float, usable: Mask, order: int, coefficients: Float) -> float:
     total, windows = 0.0, 0
     for t in range(order, len(x)):
-        if counted[t]:
+        if usable[t]:
             gap = x[t]
             for lag in range(order):
                 gap -= coefficients[lag] * x[t - 1 - lag]
@@ -283,7 +283,7 @@ def _levinson(covariance: Float, diagonal: float, out: Float) -> None:
 # What `candidates`, `backtest` and `analogs` of this package say for batches of tensors, one token after the other.
 
 
-Whole = NDArray[np.int64]
+Ints = NDArray[np.int64]
 
 ORIGINS: Final = (4, 8, 14, 22, 32)  # rows before the newest at which forecasts are judged
 STEPS: Final = 12
@@ -329,7 +329,7 @@ class _Analogs(NamedTuple):
     """
 
     distance: Single
-    starts: Whole
+    starts: Ints
     near: Float
     paths: Float
     reached: Mask
@@ -339,7 +339,7 @@ def token_forecasts(z: Single, observed: Mask, weights: Single, horizon: int) ->
     """Forecast.
 
     Args:
-        z, known: [M, L], gaps filled.
+        z, observed: [M, L], gaps filled.
         weights: [D, R], of the newest R <= L rows in each moving average.
         horizon: H.
     """

@@ -76,10 +76,10 @@ def load(folder: Path) -> Checkpoint:
     spec, digest, about = _read_spec(folder / SPEC)
     path = folder / WEIGHTS
     data = _read(path)
-    found = hashlib.sha256(data).hexdigest()
-    if found != digest:
+    actual = hashlib.sha256(data).hexdigest()
+    if actual != digest:
         raise CheckpointError(
-            f"{path}: the digest of the weights is {found[:12]}..., the spec says {digest[:12]}...: the file is "
+            f"{path}: the digest of the weights is {actual[:12]}..., the spec says {digest[:12]}...: the file is "
             "damaged or belongs to another spec; fetch both again or train anew"
         )
     try:
@@ -87,12 +87,12 @@ def load(folder: Path) -> Checkpoint:
     except SafetensorError as error:
         raise CheckpointError(f"{path}: not a safetensors file ({error})") from None
     network = Network(spec)
-    wanted = network.state_dict()
-    if missing := sorted(wanted.keys() ^ weights.keys()):
+    state = network.state_dict()
+    if missing := sorted(state.keys() ^ weights.keys()):
         raise CheckpointError(f"{path}: tensors do not match the spec, first {missing[0]!r}")
     for name, value in weights.items():
-        if value.shape != wanted[name].shape:
-            raise CheckpointError(f"{path}: {name} has shape {tuple(value.shape)}, wanted {tuple(wanted[name].shape)}")
+        if value.shape != state[name].shape:
+            raise CheckpointError(f"{path}: {name} has shape {tuple(value.shape)}, wanted {tuple(state[name].shape)}")
     _check_finite(weights, str(path))
     network.load_state_dict(weights)
     return Checkpoint(network.eval(), digest, about)

@@ -212,13 +212,13 @@ class _Place:
         self._host = like.each(lambda part: _on_host(part, pinned=cuda is not None))
         self._there = like.each(lambda part: torch.empty_like(part, device=device))
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._tried = False
+        self._capture_attempted = False
         self._left: torch.cuda.Event | None = None  # set while a result may be in transit
 
     def fill(self, batch: ContextBatch, back: list[int], chunk: Chunk, drawers: ThreadPoolExecutor, draw: Draw) -> None:
         """Copy rows of a batch and draw their noise into the host's buffers; the last row fills up a short chunk."""
         count = chunk.stop - chunk.start
-        drawn = [drawers.submit(draw, chunk.start + r, self._host.noise[r]) for r in range(count)]
+        futures = [drawers.submit(draw, chunk.start + r, self._host.noise[r]) for r in range(count)]
         self._host.noise[count:].zero_()
         for name in PER_ROW:
             there, rows = getattr(self._host.batch, name), getattr(batch, name)[chunk.start : chunk.stop]
@@ -227,7 +227,7 @@ class _Place:
         for name in PER_COLUMN:
             getattr(self._host.batch, name).copy_(getattr(batch, name))
         self._host.back.copy_(torch.tensor(back))
-        for row in drawn:
+        for row in futures:
             row.result()
 
     def start(self, out: Tensor) -> None:
@@ -244,8 +244,8 @@ class _Place:
             arrived.record()
         with torch.cuda.stream(cuda.compute):
             cuda.compute.wait_event(arrived)
-            if not self._tried:
-                self._tried, self._graph = True, self._captured(cuda)
+            if not self._capture_attempted:
+                self._capture_attempted, self._graph = True, self._captured(cuda)
             if self._graph is None:
                 compute(self._network, self._there)
             else:
@@ -271,7 +271,7 @@ class _Place:
         shape = tuple(self._there.noise.shape)
         for _ in range(_WARM_UPS):
             compute(self._network, self._there)
-        wanted = self._there.answer.clone()
+        expected = self._there.answer.clone()
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, cuda.pool, cuda.compute, capture_error_mode="thread_local"):
@@ -282,7 +282,7 @@ class _Place:
         except RuntimeError as error:
             self._on_eager(f"the network runs without a graph for {shape}, which could not be captured: {error}")
             return None
-        if not torch.allclose(self._there.answer, wanted, rtol=1e-3, atol=1e-5, equal_nan=True):
+        if not torch.allclose(self._there.answer, expected, rtol=1e-3, atol=1e-5, equal_nan=True):
             self._on_eager(f"the network runs without a graph for {shape}: what was captured answers otherwise")
             return None
         return graph

@@ -99,16 +99,16 @@ class NetworkForecaster:
             return None
         try:
             if self._engine is None:
-                self._engine = DeviceEngine(self._network, self._device, self._tell)
+                self._engine = DeviceEngine(self._network, self._device, self._report_refusal)
             return self._engine.paths(ordered, back, horizon, num_paths, partial(self._draw, ordered))
         except RuntimeError as error:  # of memory that is gone, or a device that is lost: the host answers from now on
             self._device = self._engine = None
-            self._tell(f"the network runs on the CPU from now on, its device failed: {error}")
+            self._report_refusal(f"the network runs on the CPU from now on, its device failed: {error}")
             return None
 
-    def _tell(self, what: str) -> None:
+    def _report_refusal(self, message: str) -> None:
         if self._on_refusal is not None:
-            self._on_refusal(what)
+            self._on_refusal(message)
 
     def _paths_in_chunks(self, ordered: ContextBatch, back: list[int], horizon: int, num_paths: int) -> Tensor:
         """Paths [B, S, H, N] in chunks of rows, on the batch's own device."""
@@ -145,8 +145,8 @@ class NetworkForecaster:
             return
         bad = [i for i, row in zip(batch.item_ids, paths, strict=True) if not bool(row.isfinite().all())]
         if bad:
-            shown = ", ".join(bad[:3]) + (f" and {len(bad) - 3} more" if len(bad) > 3 else "")
-            self._on_refusal(f"the network gave numbers that are not finite for {shown}; they get another forecaster")
+            names = ", ".join(bad[:3]) + (f" and {len(bad) - 3} more" if len(bad) > 3 else "")
+            self._on_refusal(f"the network gave numbers that are not finite for {names}; they get another forecaster")
 
 
 def in_canonical_order(batch: ContextBatch) -> tuple[ContextBatch, list[int]]:
@@ -282,18 +282,18 @@ def serving_forecaster(
     if weights == NO_NETWORK:
         return baselines()
 
-    def tell(what: str) -> None:
+    def report_refusal(message: str) -> None:
         if on_refusal is not None:
-            on_refusal(what)
+            on_refusal(message)
 
     try:
         network = network_forecaster(weights, on_refusal, device)
     except CheckpointError as error:
-        tell(f"{error}; the baselines forecast in its place")
+        report_refusal(f"{error}; the baselines forecast in its place")
         return baselines()
 
     def failed(error: Exception) -> None:
-        tell(f"the network could not forecast a batch: {error}")
+        report_refusal(f"the network could not forecast a batch: {error}")
 
     behind = FallbackForecaster(network, baselines(), on_error=failed, where=where)
     return FallbackForecaster(combined(network), behind, on_error=failed, where=where)

@@ -226,11 +226,11 @@ def _mixture_quantiles(law: Marginal, e: Tensor) -> Tensor:
     below = (weights[:, None, None] * (near + 0.5).clamp(0, 1)).sum(-1)
     mass = law.mass[..., None]
     level = ((1 - mass) * smooth + mass * below).cummax(-1).values  # [M, H, G]
-    wanted = torch.special.ndtr(e.double().clamp(-MAX_E, MAX_E))
-    index = torch.searchsorted(level.contiguous(), wanted.contiguous()).clamp(1, level.shape[-1] - 1)
+    probability = torch.special.ndtr(e.double().clamp(-MAX_E, MAX_E))
+    index = torch.searchsorted(level.contiguous(), probability.contiguous()).clamp(1, level.shape[-1] - 1)
     l0, l1 = level.gather(-1, index - 1), level.gather(-1, index)
     y0, y1 = points.gather(-1, index - 1), points.gather(-1, index)
-    share = ((wanted - l0) / (l1 - l0).clamp(min=1e-12)).clamp(0, 1).to(y0.dtype)
+    share = ((probability - l0) / (l1 - l0).clamp(min=1e-12)).clamp(0, 1).to(y0.dtype)
     values: Tensor = y0 + share * (y1 - y0)
     return values
 

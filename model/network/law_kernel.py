@@ -92,10 +92,10 @@ def mixed_values(table: MixtureTable, e: Float, out: Float) -> None:
     level, points = table.level, table.points
     low = 0
     for k in range(len(e)):
-        wanted = 0.5 * math.erfc(-min(max(e[k], -MAX_E), MAX_E) * _ROOT_HALF)
-        while low < len(level) - 2 and level[low + 1] < wanted:
+        probability = 0.5 * math.erfc(-min(max(e[k], -MAX_E), MAX_E) * _ROOT_HALF)
+        while low < len(level) - 2 and level[low + 1] < probability:
             low += 1
-        share = (wanted - level[low]) / max(level[low + 1] - level[low], 1e-12)
+        share = (probability - level[low]) / max(level[low + 1] - level[low], 1e-12)
         out[k] = points[low] + min(max(share, 0.0), 1.0) * (points[low + 1] - points[low])
 
 
@@ -149,7 +149,7 @@ def _inverse(x: Single, y: Single, slope: Single, value: float) -> float:
 
 Float = NDArray[np.float64]
 Single = NDArray[np.float32]
-Whole = NDArray[np.int64]
+Ints = NDArray[np.int64]
 
 MAX_LOG_SPREAD: Final = 3.0
 SUBSLICES: Final = 16  # positions within a slice that its value may take
@@ -191,10 +191,10 @@ class Steps(NamedTuple):
         stride: [H], log2 of their distance.
     """
 
-    order: Whole
-    left: Whole
-    right: Whole
-    stride: Whole
+    order: Ints
+    left: Ints
+    right: Ints
+    stride: Ints
 
 
 class _Room(NamedTuple):
@@ -210,7 +210,7 @@ class _Room(NamedTuple):
 
     dependent: Single
     parts: Float
-    order: Whole
+    order: Ints
     normals: Float
     values: Float
     table: MixtureTable
@@ -277,7 +277,7 @@ def _rank(e: Single, room: _Room) -> None:
 
 
 @compiled
-def _normals_of_ranks(e: Single, order: Whole, normals: Float, out: Float) -> None:
+def _normals_of_ranks(e: Single, order: Ints, normals: Float, out: Float) -> None:
     """One normal in each slice, ascending; the given ones where paths are not stratified."""
     paths = len(e)
     if len(normals) == 0:

@@ -71,8 +71,8 @@ def visible(levels: Tensor, kind: Literal["cascade", "flat", "none"]) -> Tensor:
         return torch.ones_like(own)
     rank = ranks(levels)
     gap = rank[:, None] - rank[None, :]
-    seen: Tensor = own | (gap == 0) | (gap == 1)
-    return seen
+    mask: Tensor = own | (gap == 0) | (gap == 1)
+    return mask
 
 
 def ranks(levels: Tensor) -> Tensor:

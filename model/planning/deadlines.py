@@ -63,14 +63,14 @@ def min_replicas_for_deadlines(jobs: Sequence[Job], means: Means, low: int, high
 
     What is late has a whole hour more, counted from its own deadline, so that it ends; all others keep theirs.
     """
-    asked = [job for job in jobs if job.work > 0]
-    in_time = all(job.due_s > 0 for job in asked) and meets(asked, means, high)
-    wanted = asked if in_time else _extend_deadlines(asked, means, high)
-    if wanted is None:
+    open_jobs = [job for job in jobs if job.work > 0]
+    in_time = all(job.due_s > 0 for job in open_jobs) and meets(open_jobs, means, high)
+    feasible = open_jobs if in_time else _extend_deadlines(open_jobs, means, high)
+    if feasible is None:
         return Floor(high, in_time=False)
     while low < high:
         middle = (low + high) // 2
-        if meets(wanted, means, middle):
+        if meets(feasible, means, middle):
             high = middle
         else:
             low = middle + 1
@@ -83,20 +83,20 @@ def _extend_deadlines(jobs: Sequence[Job], means: Means, most: int) -> list[Job]
     Overdue ones are late as they are. The others are taken in the order of their deadlines, and made late only where no
     late one is in their way.
     """
-    told = [(job, 0) if job.due_s > 0 else (_overdue(job), 1) for job in jobs]  # and how often it was put off
+    entries = [(job, 0) if job.due_s > 0 else (_overdue(job), 1) for job in jobs]  # and how often it was put off
     met = 0
     while True:
-        told.sort(key=lambda entry: (entry[0].due_s, entry))
-        while met < len(told) and meets([job for job, _ in told[: met + 1]], means, most):
+        entries.sort(key=lambda entry: (entry[0].due_s, entry))
+        while met < len(entries) and meets([job for job, _ in entries[: met + 1]], means, most):
             met += 1
-        if met == len(told):
-            return [job for job, _ in told]
-        late = [k for k in range(met + 1) if told[k][1] > 0] or [met]
-        met = max((k for k in late if told[k][1] < _MAX_EXTENSIONS), default=-1)
+        if met == len(entries):
+            return [job for job, _ in entries]
+        late = [k for k in range(met + 1) if entries[k][1] > 0] or [met]
+        met = max((k for k in late if entries[k][1] < _MAX_EXTENSIONS), default=-1)
         if met < 0:
             return None
-        job, times = told[met]
-        told[met] = job._replace(due_s=job.due_s + DEADLINE_EXTENSION_S), times + 1
+        job, times = entries[met]
+        entries[met] = job._replace(due_s=job.due_s + DEADLINE_EXTENSION_S), times + 1
 
 
 def _overdue(job: Job) -> Job:
@@ -114,9 +114,9 @@ def meets(jobs: Sequence[Job], means: Means, replicas: int) -> bool:
     spare = _left_over(means, replicas, np.concatenate((starts, ends)))
     before, after = spare[: len(starts)], spare[len(starts) :]
     inside = (release[:, None, None] >= starts[:, None]) & (due[:, None, None] <= ends)  # [J, starts, ends]
-    asked = (work[:, None, None] * inside).sum(axis=0)
+    work_due = (work[:, None, None] * inside).sum(axis=0)
     room = np.maximum(after[None, :] - before[:, None], 0.0)
-    return bool((asked <= room * (1.0 + _ROUNDING) + _ROUNDING).all())
+    return bool((work_due <= room * (1.0 + _ROUNDING) + _ROUNDING).all())
 
 
 def _left_over(means: Means, replicas: int, until_s: Float) -> Float:
@@ -128,5 +128,5 @@ def _left_over(means: Means, replicas: int, until_s: Float) -> Float:
     rate = np.maximum(serving * means.capacity - np.maximum(online, 0.0), 0.0)
     total = np.concatenate(([0.0], np.cumsum(rate * step_s)))
     place = np.maximum(until_s, 0.0) / step_s
-    whole = np.minimum(place.astype(np.int64), steps - 1)
-    return np.asarray(total[whole] + (place - whole) * rate[whole] * step_s)
+    index = np.minimum(place.astype(np.int64), steps - 1)
+    return np.asarray(total[index] + (place - index) * rate[index] * step_s)

@@ -190,20 +190,20 @@ def loads_of(demand: Float, steps: int, allowed: float, steepness: int) -> Loads
 
 
 @compiled
-def load_rates(loads: Loads, window: int, asked: NDArray[np.bool_], since_now: bool) -> tuple[Float, Float]:
+def load_rates(loads: Loads, window: int, is_lead: NDArray[np.bool_], since_now: bool) -> tuple[Float, Float]:
     """Rates [leads, S] at which the share allowed misses, by lead time: of its window alone, and also from now on.
 
     Args:
         window: steps; the window of the last lead time ends with the loads.
-        asked: [leads], the lead times that are asked for; nothing is said of the others.
+        is_lead: [leads], the lead times that are asked for; nothing is said of the others.
         since_now: whether the second is asked for; else it is the first.
     """
-    leads, paths = len(asked), loads.demand.shape[1]
+    leads, paths = len(is_lead), loads.demand.shape[1]
     inside, until = _sums(loads, window)
     raised = np.empty(paths)
     rates, rates_now = np.empty((leads, paths)), np.empty((leads, paths))
     for lead in range(leads):
-        if not asked[lead]:
+        if not is_lead[lead]:
             continue
         _solve(inside[lead], loads.allowed, raised)
         if _gap(loads, window) > _RATE_TOLERANCE:
@@ -458,8 +458,8 @@ class RequiredReplicas(NamedTuple):
 
 def empty_requirements(draws: int) -> RequiredReplicas:
     """Room for the needs of so many futures."""
-    whole = [np.empty(draws, np.int32) for _ in range(3)]
-    return RequiredReplicas(whole[0], whole[1], whole[2], np.empty(draws), np.empty(draws))
+    arrays = [np.empty(draws, np.int32) for _ in range(3)]
+    return RequiredReplicas(arrays[0], arrays[1], arrays[2], np.empty(draws), np.empty(draws))
 
 
 @compiled
@@ -568,11 +568,11 @@ def load_requirements(
     """What the load of every future needs, in parts of a replica."""
     paths, commanded = scenario.demand.shape[1], scenario.ready + scenario.pending
     leads = leads_of(lead_steps)
-    asked = np.zeros(leads, np.bool_)
+    is_lead = np.zeros(leads, np.bool_)
     for lead in lead_steps:
-        asked[lead] = True
+        is_lead[lead] = True
     loads = loads_of(scenario.demand, leads - 1 + scenario.window, scenario.slack, scenario.steepness)
-    inside, since_now = load_rates(loads, scenario.window, asked, low < commanded)
+    inside, since_now = load_rates(loads, scenario.window, is_lead, low < commanded)
     for first in range(0, len(capacity), paths):
         for s in range(paths):
             v, lead = first + s, lead_steps[first + s]
@@ -654,9 +654,9 @@ def requirement_of(
     if settled:
         return min(max(up, low), high + 1), min(max(up_at_once, low), high + 1)
     most = max(min(up + pending, high + 1), low)
-    kept = min_replicas_that_serve(scenario, future, low, most, excused=True)
-    most = max(min(up_at_once + pending, high + 1), kept)
-    return kept, min_replicas_that_serve(scenario, future, kept, most, excused=False)
+    serving = min_replicas_that_serve(scenario, future, low, most, excused=True)
+    most = max(min(up_at_once + pending, high + 1), serving)
+    return serving, min_replicas_that_serve(scenario, future, serving, most, excused=False)
 
 
 @compiled
@@ -753,8 +753,8 @@ def _sum(numbers: Float) -> float:
     left = len(numbers)
     while left > 1:
         half = left // 2
-        beside = numbers[left - half : left]
+        left_half = numbers[left - half : left]
         for v in range(half):
-            numbers[v] += beside[v]
+            numbers[v] += left_half[v]
         left -= half
     return float(numbers[0])

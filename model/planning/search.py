@@ -181,8 +181,8 @@ def risk_of(required: Counts, paths: int, count: int) -> tuple[float, float, flo
     single = (1.0 - 1.0 / draws) / draws**2
     spread = (squares / paths - (total / paths) ** 2) / repeats**2
     stderr = math.sqrt(max(spread / paths, single))
-    drawn = math.sqrt((total * repeats - squares) / (draws * draws * max(repeats - 1, 1)))
-    return total / draws, stderr, drawn if repeats > 1 else stderr
+    draw_stderr = math.sqrt((total * repeats - squares) / (draws * draws * max(repeats - 1, 1)))
+    return total / draws, stderr, draw_stderr if repeats > 1 else stderr
 
 
 Float = NDArray[np.float64]
@@ -357,9 +357,9 @@ def _choose(
                 break
     solution.replicas[b], solution.ground[b], solution.kept[b] = chosen, ground, min(enough, high)
     for count in range(max(enough - 1, low), chosen + 1):
-        for asked in (kept, missed):
-            p, stderr, drawn = risk_of(asked, paths, count)
-            if abs(p - epsilon) < _DOUBT_STDERRS * drawn and drawn > _MIN_DRAWN_STDERR_RATIO * stderr:
+        for counts in (kept, missed):
+            p, stderr, draw_stderr = risk_of(counts, paths, count)
+            if abs(p - epsilon) < _DOUBT_STDERRS * draw_stderr and draw_stderr > _MIN_DRAWN_STDERR_RATIO * stderr:
                 return True
     return False
 
@@ -384,10 +384,10 @@ def _explore_fewer(
     path, so that those of larger ones are the last.
     """
     paths, low = problem.demand.shape[2], problem.low[b]
-    commanded, wanted = problem.ready[b] + problem.pending[b], solution.replicas[b]
-    begins = wanted == commanded and problem.pending[b] == 0
-    goes_on = problem.on_trial[b] and wanted == commanded + 1
-    count, repeats = wanted - 1, draws // paths
+    commanded, proposed = problem.ready[b] + problem.pending[b], solution.replicas[b]
+    begins = proposed == commanded and problem.pending[b] == 0
+    goes_on = problem.on_trial[b] and proposed == commanded + 1
+    count, repeats = proposed - 1, draws // paths
     left_out = int(problem.exploration[b] * repeats)
     if (
         left_out == 0
@@ -436,12 +436,12 @@ def _state_risks(
     for other in problem.others[b]:
         if other < 0:
             continue
-        for beside in (-1, 0, 1):
-            count = min(max(min(max(other, low), high) + beside, low), high)
-            known = False
+        for offset in (-1, 0, 1):
+            count = min(max(min(max(other, low), high) + offset, low), high)
+            is_stated = False
             for k in range(number):
-                known = known or counts[k] == count
-            if not known:
+                is_stated = is_stated or counts[k] == count
+            if not is_stated:
                 counts[number] = count
                 number += 1
     counts[:number].sort()

@@ -126,8 +126,8 @@ class Trainer:
         start_share = self.step / self._options.steps
         while self.step < self._options.steps:
             now = 0.0 if deadline_s is None else (time.monotonic() - started) / max(deadline_s, 1e-6)
-            spent = start_share + (1 - start_share) * now if deadline_s is not None else 0.0
-            self.advance(spent)
+            time_share = start_share + (1 - start_share) * now if deadline_s is not None else 0.0
+            self.advance(time_share)
             if self.step % self._options.validate_every == 0 or self.step == self._options.steps:
                 stale = 0 if self.validate() else stale + 1
             elapsed = time.monotonic() - started
@@ -146,13 +146,13 @@ class Trainer:
                     self.validate()
                 break
 
-    def advance(self, spent: float = 0.0) -> None:
+    def advance(self, time_share: float = 0.0) -> None:
         """One update.
 
         Args:
-            spent: share of the time that is over; the learning rate follows it where it is ahead of the steps.
+            time_share: share of the time that is over; the learning rate follows it where it is ahead of the steps.
         """
-        self._update(max(self.step / self._options.steps, min(1.0, spent)))
+        self._update(max(self.step / self._options.steps, min(1.0, time_share)))
 
     def validate(self) -> bool:
         """Score the averaged network.

@@ -123,13 +123,13 @@ def _atoms(marginal: Marginal, y: Tensor, e: Tensor, log_slope: Tensor, scored: 
     The CRPS hardly tells an atom from a steep spline around it; the density does.
     """
     smooth = (-0.5 * (e.square() + log(2 * pi)) + log_slope)[..., steps].detach()
-    truth, mass, counted = y[..., steps], marginal.mass[..., steps], scored[..., steps]
+    truth, mass, weight = y[..., steps], marginal.mass[..., steps], scored[..., steps]
     hit = (truth[..., None] - marginal.atoms[:, :, None]).abs() < marginal.width[:, :, None, None]  # [B, N, K, A]
     log_width = (2 * marginal.width[..., None]).log()
     gain = torch.exp((-log_width - smooth).clamp(max=log(_MAX_ATOM_GAIN))) * (hit * marginal.weights[:, :, None]).sum(
         -1
     )
-    loss: Tensor = -(((1 - mass) + mass * gain).log() * counted).sum() / counted.sum().clamp(min=1)
+    loss: Tensor = -(((1 - mass) + mass * gain).log() * weight).sum() / weight.sum().clamp(min=1)
     return loss
 
 
@@ -140,22 +140,22 @@ def _peak_crps(law: JointLaw, y: Tensor, scored: Tensor, difficulty: Tensor, ste
     the truth, or with much mass on atoms, are left out.
     """
     b, n, horizon = y.shape
-    drawn = int((steps * (steps + 1)).sum())
+    seed = int((steps * (steps + 1)).sum())
     count = min(b, max(1, _PEAK_TOKENS // n))
-    first = drawn % (b - count + 1)
-    stretch = int(steps[drawn % len(steps)]) + 1
+    first = seed % (b - count + 1)
+    stretch = int(steps[seed % len(steps)]) + 1
     some = law.rows(first, first + count)
-    noise = torch.randn((count, n, horizon, _PEAK_PATHS), generator=torch.Generator().manual_seed(drawn)).to(y.device)
+    noise = torch.randn((count, n, horizon, _PEAK_PATHS), generator=torch.Generator().manual_seed(seed)).to(y.device)
     spline = some.marginal.spline.steps(torch.arange(stretch, device=y.device))
     paths = spline.value(some.normals(noise)[:, :, :stretch].contiguous())
     peak = paths.amax(2).sort(dim=-1).values  # [R, N, S]
     truth = y[first : first + count, :, :stretch].amax(-1)
     position = 2 * torch.arange(_PEAK_PATHS, device=y.device) - _PEAK_PATHS + 1
     crps = (peak - truth[..., None]).abs().mean(-1) - (peak * position).sum(-1) / (_PEAK_PATHS * (_PEAK_PATHS - 1))
-    counted = scored[first : first + count, :, :stretch].all(-1)
-    counted &= some.marginal.mass.detach()[:, :, :stretch].amax(-1) < 0.1
-    weight = counted / difficulty[first : first + count] / stretch**0.5
-    loss: Tensor = (crps * weight).sum() / counted.sum().clamp(min=1)
+    mask = scored[first : first + count, :, :stretch].all(-1)
+    mask &= some.marginal.mass.detach()[:, :, :stretch].amax(-1) < 0.1
+    weight = mask / difficulty[first : first + count] / stretch**0.5
+    loss: Tensor = (crps * weight).sum() / mask.sum().clamp(min=1)
     return loss
 
 
@@ -165,12 +165,12 @@ def _copula(law: JointLaw, e: Tensor, scored: Tensor) -> Tensor:
     Rows with a gap in the truth and channels with much mass on atoms are left out: they have no normal scores.
     """
     context = law.context
-    whole = (scored | ~context.moving[..., None]).all(-1) & (law.marginal.mass.detach().amax(-1) < 0.1)  # [B, N]
-    rows = (whole | ~context.moving).all(-1)
+    complete = (scored | ~context.moving[..., None]).all(-1) & (law.marginal.mass.detach().amax(-1) < 0.1)  # [B, N]
+    rows = (complete | ~context.moving).all(-1)
     if not bool(rows.any()):
         return e.new_zeros(())
-    counted = (context.moving & rows[:, None]).float()[..., None]
+    mask = (context.moving & rows[:, None]).float()[..., None]
     noise, log_coupling, log_mixing = law.decorrelate(e)
     joint = 0.5 * noise.square().clamp(max=40) - log_coupling - log_mixing - 0.5 * e.square()
     joint = joint + 0.25 * one_sided_loss(e, law.coupling, tree(e.shape[-1], e.device))
-    return (joint * counted).sum() / (counted.sum() * e.shape[-1]).clamp(min=1)
+    return (joint * mask).sum() / (mask.sum() * e.shape[-1]).clamp(min=1)

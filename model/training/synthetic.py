@@ -179,9 +179,9 @@ def draw_loads(rng: np.random.Generator, groups: int, rows: int, step_s: float) 
     clump = np.where(rng.random((groups, 1)) < 0.5, 1.0, np.exp(rng.uniform(0, np.log(12), (groups, 1))))
     counts = (rng.poisson(requests / clump) * clump).astype(np.float64)
     prompt = _tokens(rng, counts, rng.uniform(4, 9, (groups, 1)))
-    asked = _tokens(rng, counts, rng.uniform(3, 7.5, (groups, 1)))
+    requested_tokens = _tokens(rng, counts, rng.uniform(3, 7.5, (groups, 1)))
     # Output tokens come while requests are served: for seconds or a minute.
-    output = smoothed(asked, np.exp(-step_s / np.exp(rng.uniform(np.log(2), np.log(60), groups))))
+    output = smoothed(requested_tokens, np.exp(-step_s / np.exp(rng.uniform(np.log(2), np.log(60), groups))))
     demand: Array = np.stack((counts, prompt, output), axis=-1)
     return demand / step_s
 
@@ -529,10 +529,10 @@ def _example(
     start = rng.integers(0, length, (b, 1, n))
     time = np.arange(length)[None, :, None]
     observed &= ~(gap & (time >= start) & (time < start + rng.integers(1, 40, (b, 1, n))))
-    seen = np.ones(ring.shape, dtype=bool)
+    ring_observed = np.ones(ring.shape, dtype=bool)
     if ring.shape[1]:
         age = np.where(rng.random((b, 1, 1)) < 0.5, COARSE_ROWS, rng.integers(0, COARSE_ROWS, (b, 1, 1)))
-        seen &= np.arange(ring.shape[1])[None, :, None] >= ring.shape[1] - age
+        ring_observed &= np.arange(ring.shape[1])[None, :, None] >= ring.shape[1] - age
     levels = np.concatenate((np.ones(num_demand), np.sort(rng.integers(2, 4, n - num_demand)))).astype(np.int64)
     context = np.where(observed, values[:, :length], 0.0)
     floor = values.min(axis=(0, 1)) >= 0
@@ -542,8 +542,8 @@ def _example(
         step_ms=round(setting.step_s * 1000),
         values=torch.from_numpy(context.astype(np.float32)),
         observed=torch.from_numpy(observed),
-        coarse=torch.from_numpy(np.where(seen, ring, 0.0).astype(np.float32)),
-        coarse_observed=torch.from_numpy(seen),
+        coarse=torch.from_numpy(np.where(ring_observed, ring, 0.0).astype(np.float32)),
+        coarse_observed=torch.from_numpy(ring_observed),
         levels=torch.from_numpy(levels),
         indicators=tuple(f"indicator_{k}" for k in range(n)),
         lower=torch.from_numpy(np.where(floor, 0.0, -np.inf).astype(np.float32)),

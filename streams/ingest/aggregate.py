@@ -124,14 +124,14 @@ def merged_quantile(parts: Sequence[HistogramDelta], level: float) -> float | No
     else:
         edges = sorted({edge for part in parts for edge in part.le})
         columns = [tuple(_cumulative_at(part, edge) for edge in edges) for part in parts]
-    wanted = level * total
+    rank = level * total
     low_edge = low_count = 0.0
     for column, edge in enumerate(edges):
         count = 0.0
         for cumulative in columns:
             count += cumulative[column]
-        if count >= wanted:
-            return low_edge + (edge - low_edge) * ((wanted - low_count) / (count - low_count))
+        if count >= rank:
+            return low_edge + (edge - low_edge) * ((rank - low_count) / (count - low_count))
         low_edge, low_count = edge, count
     return edges[-1]
 
@@ -256,11 +256,11 @@ class PageBlock:
         )
 
     def _used(self, used: Bools) -> tuple[str, ...]:
-        found = self._names_of.get(key := used.tobytes())
-        if found is None:
-            found = tuple(name for name, there in zip(self._counters, used.tolist(), strict=True) if there)
-            self._names_of[key] = found
-        return found
+        names = self._names_of.get(key := used.tobytes())
+        if names is None:
+            names = tuple(name for name, there in zip(self._counters, used.tolist(), strict=True) if there)
+            self._names_of[key] = names
+        return names
 
 
 # Rules.
@@ -312,7 +312,7 @@ class IndicatorRules:
             plain_combiner=_int_array([_COMBINERS[i.over_sources] for _, i in (*rates, *gauges)]),
             miss_at=_int_array([n for n, _ in misses]),
             good=_int_array([counter[i.fields[0]] for _, i in misses]),
-            whole=_int_array([counter[i.fields[1]] for _, i in misses]),
+            total=_int_array([counter[i.fields[1]] for _, i in misses]),
             busy=_int_array([at.get(RUNNING, _NO_COUNTER), counter.get(GENERATED, _NO_COUNTER)]),
             cap=np.array([np.inf if source_cap is None else source_cap]),
         )
@@ -339,11 +339,11 @@ class IndicatorRules:
             parts: dict[int, list[HistogramDelta]] = {}
             fell: set[int] = set()
             for series, states in hists.items():
-                held = states.get(field, ())
-                if len(held) < 2:
+                field_states = states.get(field, ())
+                if len(field_states) < 2:
                     continue
                 row = int(rows[series])
-                gained = histogram_delta(held)
+                gained = histogram_delta(field_states)
                 if gained is None:
                     fell.add(row)
                 else:
@@ -425,11 +425,11 @@ class CloseBuffers:
         tables, num_counters = self._rules.tables, len(self._rules.counters)
         plain, misses, grown = (n, len(tables.plain_at)), (n, len(tables.miss_at)), (n, num_counters)
         falls = n, len(tables.rate_counters) + len(tables.miss_at)
-        found, workloads, keys, order, rows, samples, ts_ms, series = np.empty((8, n), np.int64)
+        pool_rows, workloads, keys, order, rows, samples, ts_ms, series = np.empty((8, n), np.int64)
         begins, firsts = np.empty((2, n + 1), np.int64)
         return Scratch(
             row_of=np.full(num_names, -1),
-            found=found,
+            pool_rows=pool_rows,
             workloads=workloads,
             keys=keys,
             order=order,
@@ -440,7 +440,7 @@ class CloseBuffers:
                 plain=np.empty(plain),
                 plain_observed=np.empty(plain, np.bool_),
                 good=np.empty(misses),
-                whole=np.empty(misses),
+                total=np.empty(misses),
                 miss_observed=np.empty(misses, np.bool_),
                 fell=np.empty(falls, np.bool_),
                 censored=np.empty(n, np.bool_),
@@ -568,19 +568,19 @@ class SlotCloser:
 
     def _hists(self, reported: SlotFacts | None, columns: PageColumns) -> HistRows:
         """Quantiles and histogram states of a slot that is closed on its own."""
-        held = reported.hists if reported is not None else {}
-        if not (held or self._series.hists):
+        row_hists = reported.hists if reported is not None else {}
+        if not (row_hists or self._series.hists):
             return [], []
         k, m, n = columns.cuts[1, :3].tolist()
         numbers = columns.series[:m].tolist()
-        seen: dict[int, dict[str, list[tuple[HistogramState, int]]]] = {}
+        timed_states: dict[int, dict[str, list[tuple[HistogramState, int]]]] = {}
         ts_ms = self._pool.rows.ts_ms
         for row, series in zip(columns.sample_row[:n].tolist(), columns.sample_series[:n].tolist(), strict=True):
-            for name, state in held.get(row, {}).items():
+            for name, state in row_hists.get(row, {}).items():
                 before = self._series.hists.get(numbers[series], {}).get(name)
-                states = seen.setdefault(series, {}).setdefault(name, [] if before is None else [before])
+                states = timed_states.setdefault(series, {}).setdefault(name, [] if before is None else [before])
                 states.append((state, int(ts_ms[row])))
-        states_of = {s: {name: [h for h, _ in timed] for name, timed in of.items()} for s, of in seen.items()}
+        states_of = {s: {name: [h for h, _ in timed] for name, timed in of.items()} for s, of in timed_states.items()}
         self._rules.quantiles(
             columns.row[:m], states_of, columns.values[:k], columns.observed[:k], columns.flags[:k], RESET
         )  # fmt: skip
@@ -588,7 +588,7 @@ class SlotCloser:
         older: list[tuple[int, str, int]] = []
         for at, (series, newest_ms) in enumerate(zip(numbers, columns.series_ms[:m].tolist(), strict=True)):
             latest = dict(self._series.hists.get(series, {}))
-            latest.update({name: timed[-1] for name, timed in seen.get(at, {}).items()})
+            latest.update({name: timed[-1] for name, timed in timed_states.get(at, {}).items()})
             self._series.put_hists(series, latest)
             for name in sorted(latest):
                 state, at_ms = latest[name]

@@ -29,14 +29,14 @@ class RuleTables(NamedTuple):
     """The rules of C counters, G gauges and N indicators, of which M are miss ratios.
 
     A plain indicator is a rate or a gauge, P of them, rates first. Fields are numbered as columns of the samples, and
-    counters, in `rate_counters`, `good` and `whole`, by their place in `counters`.
+    counters, in `rate_counters`, `good` and `total`, by their place in `counters`.
 
     Attributes:
         counters: [C] fields that only grow.
         rate_counters: [P - G, most fields] counters of which the first present one counts; -1 after the last.
         gauge_rule, gauge_fields: [G] what is made of one or, of ratios, two fields: [G, 2].
         plain_at, plain_combiner: [P] indicator, and what is made of all sources.
-        miss_at, good, whole: [M] indicator, and its two counters.
+        miss_at, good, total: [M] indicator, and its two counters.
         busy: [2] the field that tells of requests in service, and, by its place in `counters`, the counter that grows
             while there are any; -1 where the source has none.
         cap: [1] largest share of one source in a sum, in means of the others; inf where there is none.
@@ -50,7 +50,7 @@ class RuleTables(NamedTuple):
     plain_combiner: Ints
     miss_at: Ints
     good: Ints
-    whole: Ints
+    total: Ints
     busy: Ints
     cap: Floats
 
@@ -79,7 +79,7 @@ class SourceValues(NamedTuple):
 
     Attributes:
         plain, plain_observed: [m, P].
-        good, whole, miss_observed: [m, M] increases of the two counters of miss ratios.
+        good, total, miss_observed: [m, M] increases of the two counters of miss ratios.
         fell: [m, P - G + M] whether a counter of a rate or of a miss ratio, rates first, has started anew.
         censored: [m] whether a rate is that of another counter than its first.
         stuck: [m] whether the source only repeats its earlier values.
@@ -88,7 +88,7 @@ class SourceValues(NamedTuple):
     plain: Floats
     plain_observed: Bools
     good: Floats
-    whole: Floats
+    total: Floats
     miss_observed: Bools
     fell: Bools
     censored: Bools
@@ -197,7 +197,7 @@ def update_counters(
 @compiled
 def compute_rates(rules: RuleTables, deltas: CounterDeltas, m: int, per_source: SourceValues) -> None:
     """Compute the rates of m sources, and the counter increases of their miss ratios."""
-    rate_counters, good_of, whole_of = rules.rate_counters, rules.good, rules.whole
+    rate_counters, good_of, total_of = rules.rate_counters, rules.good, rules.total
     present, fell, measured = deltas.present, deltas.fell, deltas.measured
     amount, span_ms = deltas.amount, deltas.span_ms
     plain, plain_observed, fell_out, censored = (
@@ -206,7 +206,7 @@ def compute_rates(rules: RuleTables, deltas: CounterDeltas, m: int, per_source: 
         per_source.fell,
         per_source.censored,
     )
-    good_out, whole_out, miss_observed = per_source.good, per_source.whole, per_source.miss_observed
+    good_out, total_out, miss_observed = per_source.good, per_source.total, per_source.miss_observed
     num_rates = len(rate_counters)
     for i in range(m):
         stands_in = False
@@ -223,11 +223,11 @@ def compute_rates(rules: RuleTables, deltas: CounterDeltas, m: int, per_source: 
             fell_out[i, r] = fell[i, counter]
         censored[i] = stands_in
         for q in range(len(good_of)):
-            good, whole = good_of[q], whole_of[q]
+            good, total = good_of[q], total_of[q]
             good_out[i, q] = amount[i, good]
-            whole_out[i, q] = amount[i, whole]
-            miss_observed[i, q] = measured[i, good] and measured[i, whole]
-            fell_out[i, num_rates + q] = fell[i, good] or fell[i, whole]
+            total_out[i, q] = amount[i, total]
+            miss_observed[i, q] = measured[i, good] and measured[i, total]
+            fell_out[i, num_rates + q] = fell[i, good] or fell[i, total]
 
 
 @compiled
@@ -247,9 +247,9 @@ def compute_gauges(rules: RuleTables, inputs: SlotInputs, m: int, per_source: So
             for j in range(begins[i], begins[i + 1]):
                 value = values[j, field]
                 if rule == OF_RATIOS:
-                    whole = values[j, other]
+                    divisor = values[j, other]
                     # A comparison with NaN is false.
-                    value = min(value / whole, 1.0) if whole > 0.0 and not np.isnan(value) else np.nan
+                    value = min(value / divisor, 1.0) if divisor > 0.0 and not np.isnan(value) else np.nan
                 if not np.isnan(value):
                     count += 1
                     total += value
@@ -330,7 +330,7 @@ def combine_misses(
 ) -> None:
     """Write the miss ratios of workloads; arguments as of `combine_sources`."""
     miss_at, cap, num_rates = rules.miss_at, rules.cap[0], len(rules.rate_counters)
-    goods, wholes, observed_at, fell = per_source.good, per_source.whole, per_source.miss_observed, per_source.fell
+    goods, totals, observed_at, fell = per_source.good, per_source.total, per_source.miss_observed, per_source.fell
     for w in range(num_workloads):
         row, first, end = rows[w], firsts[w], firsts[w + 1]
         for q in range(len(miss_at)):
@@ -338,20 +338,20 @@ def combine_misses(
             for i in range(first, end):
                 started_anew |= fell[i, num_rates + q]
                 if observed_at[i, q]:
-                    total += wholes[i, q]
+                    total += totals[i, q]
                     count += 1.0
-            good, whole = 0.0, 0.0
+            good, capped_total = 0.0, 0.0
             for i in range(first, end):
                 if observed_at[i, q]:
-                    own_good, own_whole = goods[i, q], wholes[i, q]
-                    most = source_limit(total, count, own_whole, cap) if cap < np.inf else np.inf
-                    if own_whole > most:
-                        own_good = own_good * most / own_whole
-                        own_whole = most
+                    own_good, own_total = goods[i, q], totals[i, q]
+                    most = source_limit(total, count, own_total, cap) if cap < np.inf else np.inf
+                    if own_total > most:
+                        own_good = own_good * most / own_total
+                        own_total = most
                     good += own_good
-                    whole += own_whole
-            if whole > 0.0 and not started_anew:
-                values[row, miss_at[q]] = np.float32(min(max(1.0 - good / whole, 0.0), 1.0)) + np.float32(0.0)
+                    capped_total += own_total
+            if capped_total > 0.0 and not started_anew:
+                values[row, miss_at[q]] = np.float32(min(max(1.0 - good / capped_total, 0.0), 1.0)) + np.float32(0.0)
                 observed[row, miss_at[q]] = True
 
 
@@ -419,14 +419,14 @@ class Scratch(NamedTuple):
 
     Attributes:
         row_of: [W] row of each workload; `ABSENT` everywhere before and after.
-        found, workloads: [n] rows of the pool in log order, and their workloads.
+        pool_rows, workloads: [n] rows of the pool in log order, and their workloads.
         keys: [n] by which samples are ordered.
         order: [n] permutation that ordered the samples of an earlier slot, `num_ordered[0]` of them.
         rows: [n] page row of each workload with samples.
     """
 
     row_of: Ints
-    found: Ints
+    pool_rows: Ints
     workloads: Ints
     keys: Ints
     order: Ints
@@ -468,10 +468,10 @@ def sort_by(keys: Ints, numbers: Ints, num: int) -> None:
 def collect_samples(rows: PooledSamples, head: int, size: int, names: NameTables, scratch: Scratch) -> None:
     """Collect the rows of a slot in log order, and their workloads."""
     following, series_of, workload_of = rows.following, rows.series, names.workload_of
-    found, workloads = scratch.found, scratch.workloads
+    pool_rows, workloads = scratch.pool_rows, scratch.workloads
     row = head
     for i in range(size):
-        found[i] = row
+        pool_rows[i] = row
         workloads[i] = workload_of[series_of[row]]
         row = following[row]
 
@@ -498,9 +498,9 @@ def admit_workloads(closing: ClosingSlots, at: int, names: NameTables, limits: C
         w = order[first + i] if end > first else workloads[i]
         if row_of[w] != ABSENT:
             continue
-        is_known = last_seen[w] != NEVER
-        if is_known or room > 0:
-            room -= not is_known
+        in_roster = last_seen[w] != NEVER
+        if in_roster or room > 0:
+            room -= not in_roster
             row_of[w] = 0
             admitted[count] = w
             count += 1
@@ -516,15 +516,15 @@ def order_samples(size: int, rows: PooledSamples, names: NameTables, step_ms: in
 
     Samples mostly arrive in the same sequence as in the slot before, so the order of that slot is tried first.
     """
-    found, keys, order, inputs = scratch.found, scratch.keys, scratch.order, scratch.inputs
+    pool_rows, keys, order, inputs = scratch.pool_rows, scratch.keys, scratch.order, scratch.inputs
     workloads, row_of = scratch.workloads, scratch.row_of
     series_of, ts_ms, rank = rows.series, rows.ts_ms, names.series_rank
     samples, values, instants, ordered_values = inputs.samples, rows.values, inputs.ts_ms, inputs.values
     count = 0
     for i in range(size):
-        row = found[i]
+        row = pool_rows[i]
         if row_of[workloads[i]] >= 0:
-            found[count] = row
+            pool_rows[count] = row
             keys[count] = rank[series_of[row]] * step_ms + ts_ms[row] % step_ms
             count += 1
     ordered = scratch.num_ordered[0] == count
@@ -538,7 +538,7 @@ def order_samples(size: int, rows: PooledSamples, names: NameTables, step_ms: in
         sort_by(keys, order, count)
         scratch.num_ordered[0] = count
     for i in range(count):
-        row = found[order[i]]
+        row = pool_rows[order[i]]
         samples[i], instants[i] = row, ts_ms[row]
         for f in range(values.shape[1]):
             ordered_values[i, f] = values[row, f]
@@ -625,20 +625,20 @@ def write_series(num_workloads: int, scratch: Scratch, out: PageColumns, first_r
     begins, firsts = inputs.begins, inputs.firsts
     for w in range(num_workloads):
         row, first, end = scratch.rows[w], firsts[w], firsts[w + 1]
-        newest_ms, censored, fell, seen = 0, False, False, 0
+        newest_ms, censored, fell, num_live = 0, False, False, 0
         for i in range(first, end):
             last_ms = inputs.ts_ms[begins[i + 1] - 1]
             out.series[first_m + i], out.row[first_m + i] = inputs.series[i], row - first_row
             out.series_ms[first_m + i] = last_ms
             newest_ms = max(newest_ms, last_ms)
             censored |= per_source.censored[i]
-            seen += not per_source.stuck[i]
+            num_live += not per_source.stuck[i]
             for q in range(per_source.fell.shape[1]):
                 fell |= per_source.fell[i, q]
             for j in range(begins[i], begins[i + 1]):
                 out.sample_row[n + j], out.sample_series[n + j] = inputs.samples[j], i
         out.num_samples[row], out.newest_ms[row] = begins[end] - begins[first], newest_ms
-        out.sources_seen[row] = seen
+        out.sources_seen[row] = num_live
         out.flags[row] = CENSORED * censored + RESET * fell
 
 

@@ -106,8 +106,8 @@ class LatenessHistogram:
     def add(self, stream_time_ms: int | NDArray[np.int64], times_ms: ArrayLike) -> None:
         """Add samples of these event times [n], read at this stream time, one or [n]; one ahead of it is not late."""
         late_ms = np.asarray(stream_time_ms - np.asarray(times_ms, np.int64))
-        found = np.bincount(np.searchsorted(LATENESS_BOUNDS_MS, late_ms), minlength=len(self._counts))
-        self._counts = [a + b for a, b in zip(self._counts, found.tolist(), strict=True)]
+        new_counts = np.bincount(np.searchsorted(LATENESS_BOUNDS_MS, late_ms), minlength=len(self._counts))
+        self._counts = [a + b for a, b in zip(self._counts, new_counts.tolist(), strict=True)]
         self._sum_ms += int(np.maximum(late_ms, 0).sum())
 
     def take(self) -> tuple[list[int], int]:
@@ -203,7 +203,7 @@ class IngestKernel:
         kernel.next_offset = kernel._resume_offset = newest.resume_offset
         kernel._writer.follow(newest.slot, digest)
         kernel._counts.restore(newest.counters, newest.end_offset)
-        kernel._sorter.counted_to = newest.end_offset
+        kernel._sorter.published_offset = newest.end_offset
         return kernel
 
     @property
@@ -294,11 +294,11 @@ class IngestKernel:
 
     def _count_side_records(self, side_records: deque[SideRecord], end_offset: int | None) -> None:
         """Count the side records below this offset, and keep their controls."""
-        counted: list[SideRecord] = []
+        batch: list[SideRecord] = []
         while side_records and (end_offset is None or side_records[0].offset < end_offset):
-            counted.append(side_records.popleft())
-        self._counts.add_side_records(counted)
-        for side_record in counted:
+            batch.append(side_records.popleft())
+        self._counts.add_side_records(batch)
+        for side_record in batch:
             if side_record.control is not None and side_record.offset > self._counts.base_offset:
                 self._controls.append(side_record.control)
 
@@ -361,7 +361,7 @@ class IngestKernel:
             return []
         empty_too = range(max(before + 1, slot - self._config.context_steps + 1), slot + 1)
         resume = self._open.first_offset(offset)
-        opened = {number: (taken, after) for number, taken, after in self._open.take_until(slot, offset)}
+        opened = {number: (open_slot, after) for number, open_slot, after in self._open.take_until(slot, offset)}
         due: list[DueSlot] = []
         counters = self.counters
         for closing in sorted({*empty_too, *opened}):

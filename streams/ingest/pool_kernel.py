@@ -9,7 +9,7 @@ import numpy as np
 from streams.compiled import compiled
 from streams.records.samples import Floats, Ints
 
-TAKEN, LATE, DUPLICATE, REFUSED = range(4)
+ACCEPTED, LATE, DUPLICATE, REFUSED = range(4)
 NOBODY = -1  # no row, no slot, no series
 _HOME_BITS, _ROW_MASK = 32, 0xFFFFFFFF
 _SHUFFLE_SERIES, _SHUFFLE_TIME = -7046029254386353131, 6364136223846793005
@@ -113,7 +113,7 @@ def take_run(
         tally: [R, 4] out: samples of each record by verdict.
         row_of: [n] out: the row that holds the sample, -1 where none does.
     """
-    places, held_series, held_ts_ms, held_values = rows.places, rows.series, rows.ts_ms, rows.values
+    places, pool_series, pool_ts_ms, pool_values = rows.places, rows.series, rows.ts_ms, rows.values
     mask = len(places) - 1
     i = 0
     slot, begin_ms, end_ms, at, count = 0, 0, 0, NOBODY, 0
@@ -136,24 +136,24 @@ def take_run(
             who = series[i]
             home = home_of(who, instant, mask)
             place = home
-            held = places[place]
-            while held != NOBODY:
-                row = held & _ROW_MASK
-                if held >> _HOME_BITS == home and held_series[row] == who and held_ts_ms[row] == instant:
+            entry = places[place]
+            while entry != NOBODY:
+                row = entry & _ROW_MASK
+                if entry >> _HOME_BITS == home and pool_series[row] == who and pool_ts_ms[row] == instant:
                     break
                 place = (place + 1) & mask
-                held = places[place]
-            if held != NOBODY:
+                entry = places[place]
+            if entry != NOBODY:
                 tally[record, DUPLICATE] += 1
                 i += 1
                 continue
             rows.counts[0] -= 1
             row = rows.free[rows.counts[0]]
             places[place] = home << _HOME_BITS | row
-            held_series[row] = who
-            held_ts_ms[row] = instant
+            pool_series[row] = who
+            pool_ts_ms[row] = instant
             for f in range(values.shape[1]):
-                held_values[row, f] = values[i, f]
+                pool_values[row, f] = values[i, f]
             rows.following[row] = NOBODY
             if slots.size[at]:
                 rows.following[slots.tail[at]] = row
@@ -162,18 +162,18 @@ def take_run(
             slots.tail[at] = row
             slots.size[at] += 1
             row_of[i] = row
-            tally[record, TAKEN] += 1
+            tally[record, ACCEPTED] += 1
             i += 1
 
 
 @compiled
 def rows_from(rows: PoolRows, row: int, size: int) -> Ints:
     """The rows of a slot in log order, `size` of them from this one on."""
-    found = np.empty(size, np.int64)
+    slot_rows = np.empty(size, np.int64)
     for i in range(size):
-        found[i] = row
+        slot_rows[i] = row
         row = rows.following[row]
-    return found
+    return slot_rows
 
 
 @compiled

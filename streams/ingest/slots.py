@@ -11,11 +11,11 @@ import numpy as np
 from streams.config import StreamConfig
 from streams.ingest.aggregate_kernel import PooledSamples
 from streams.ingest.pool_kernel import (
+    ACCEPTED,
     DUPLICATE,
     LATE,
     NOBODY,
     REFUSED,
-    TAKEN,
     PoolRows,
     SlotList,
     index_rows,
@@ -116,8 +116,8 @@ class SamplePool:
 
     def rows_from(self, row: int, size: int) -> Ints:
         """`size` rows of a slot in log order, from this one on."""
-        found: Ints = rows_from(self.rows, row, size)
-        return found
+        slot_rows: Ints = rows_from(self.rows, row, size)
+        return slot_rows
 
     def samples(self) -> PooledSamples:
         """The columns that closing a slot reads."""
@@ -288,7 +288,7 @@ _MAX_OPEN_NAMES_RATIO = 2
 
 # Verdicts by the number that the compiled loop gives them.
 VERDICTS: tuple[Verdict, ...] = ("samples", "late", "duplicate", "refused")
-assert (TAKEN, LATE, DUPLICATE, REFUSED) == (0, 1, 2, 3)
+assert (ACCEPTED, LATE, DUPLICATE, REFUSED) == (0, 1, 2, 3)
 
 
 @dataclass(slots=True)
@@ -361,8 +361,8 @@ class OpenSlots:
             [R, verdicts] number of samples of each record by verdict.
         """
         tally, row_of = self._pool.take(run, last_closed)
-        for sample, held in run.hists:
-            self._add_hists(int(run.ts_ms[sample]), int(row_of[sample]), held)
+        for sample, hists in run.hists:
+            self._add_hists(int(run.ts_ms[sample]), int(row_of[sample]), hists)
         return tally
 
     def add_carefully(self, run: SampleRun, last_closed: int) -> Ints:
@@ -384,15 +384,15 @@ class OpenSlots:
             single = SampleRun(
                 run.offsets, run.stamps, one, run.series[sample], run.ts_ms[sample], run.values[sample]
             )  # fmt: skip
-            found, row_of = self._pool.take(single, closed)
-            tally += found
+            verdict_counts, row_of = self._pool.take(single, closed)
+            tally += verdict_counts
             if i in hists:
                 self._add_hists(ts_ms, int(row_of[0]), hists[i])
         return tally
 
-    def _add_hists(self, ts_ms: int, row: int, held: Hists) -> None:
+    def _add_hists(self, ts_ms: int, row: int, hists: Hists) -> None:
         if row != NOBODY:
-            self._facts.setdefault(ts_ms // self._step_ms, SlotFacts()).hists[row] = held
+            self._facts.setdefault(ts_ms // self._step_ms, SlotFacts()).hists[row] = hists
 
     def add_facts(self, record: Facts, last_closed: int, offset: int) -> list[Verdict]:
         """Put the facts of a record into the slots of their instants; returns the verdicts, in order."""
@@ -424,7 +424,7 @@ class OpenSlots:
         first_offsets = slots.first_offset[:num]
         resume = np.minimum.accumulate(np.append(first_offsets, offset)[::-1])[::-1]
         closing = int(np.searchsorted(slots.slot[:num], slot, side="right"))
-        taken: list[tuple[int, OpenSlot, int]] = []
+        closing_slots: list[tuple[int, OpenSlot, int]] = []
         for at, (number, head, size, after) in enumerate(
             zip(
                 slots.slot[:closing].tolist(),
@@ -436,10 +436,10 @@ class OpenSlots:
         ):
             if number in self._facts and self._facts[number].workloads:
                 self._list_names(at, self._facts[number])
-            taken.append((number, OpenSlot(head, size, self._facts.pop(number, None)), after))
+            closing_slots.append((number, OpenSlot(head, size, self._facts.pop(number, None)), after))
         if closing:
             self._pool.drop_slots(closing)
-        return taken
+        return closing_slots
 
     def first_offset(self, offset: int) -> int:
         """Where reading must start to get every open slot back; this offset when none is open."""
@@ -463,10 +463,10 @@ class OpenSlots:
         if not more:
             return
         first = int(slots.head[at] if facts.last_row == NOBODY else rows.following[facts.last_row])
-        found = self._pool.rows_from(first, more)
-        for series in dict.fromkeys(rows.series[found].tolist()):
+        new_rows = self._pool.rows_from(first, more)
+        for series in dict.fromkeys(rows.series[new_rows].tolist()):
             number = int(self._index.workload_of[series])
             facts.workloads.setdefault(self._index.name_of(number), None)
             facts.sources.setdefault(number, set()).add(series)
         facts.num_listed += more
-        facts.last_row = int(found[-1])
+        facts.last_row = int(new_rows[-1])

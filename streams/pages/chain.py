@@ -106,7 +106,7 @@ def newest_chain(
     Raises:
         ContractBroken: pages exist but none has a complete chain, or they belong to another chain.
     """
-    found: dict[tuple[int, str], Page] = {}
+    page_of: dict[tuple[int, str], Page] = {}
     keep = 4 * context_steps
     for page, digest in pages:
         if (page.source, page.partition) != (source, partition):
@@ -114,16 +114,16 @@ def newest_chain(
                 f"a page of {page.source}/{page.partition} among those of {source}/{partition}; "
                 "run `harmony state reset`"
             )
-        found.setdefault((page.slot, digest), page)
-        if len(found) > 2 * keep:
-            for identity in sorted(found)[:-keep]:
-                del found[identity]
+        page_of.setdefault((page.slot, digest), page)
+        if len(page_of) > 2 * keep:
+            for identity in sorted(page_of)[:-keep]:
+                del page_of[identity]
     # A stable sort: of two pages of one slot the first in the log is tried first, like in every reader.
-    for identity in sorted(found, key=lambda i: i[0], reverse=True):
-        chain = _chain_to(identity, found, context_steps)
+    for identity in sorted(page_of, key=lambda i: i[0], reverse=True):
+        chain = _chain_to(identity, page_of, context_steps)
         if len(chain) == context_steps or chain[-1][0].prev is None:
             return chain[::-1]
-    if found:
+    if page_of:
         raise ContractBroken(
             f"pages of {source}/{partition} exist, but none has its {context_steps} predecessors in reach: raise the "
             "pages topic's retention.bytes or lower context_steps; where pages were lost, accept a new start with "
@@ -132,12 +132,12 @@ def newest_chain(
     return []
 
 
-def _chain_to(identity: tuple[int, str], found: dict[tuple[int, str], Page], length: int) -> list[tuple[Page, str]]:
+def _chain_to(identity: tuple[int, str], page_of: dict[tuple[int, str], Page], length: int) -> list[tuple[Page, str]]:
     """The page and the predecessors that were found, newest first, at most `length`."""
-    chain = [(found[identity], identity[1])]
+    chain = [(page_of[identity], identity[1])]
     while len(chain) < length:
         page = chain[-1][0]
-        if page.prev is None or page.prev_digest is None or (page.prev, page.prev_digest) not in found:
+        if page.prev is None or page.prev_digest is None or (page.prev, page.prev_digest) not in page_of:
             break
-        chain.append((found[page.prev, page.prev_digest], page.prev_digest))
+        chain.append((page_of[page.prev, page.prev_digest], page.prev_digest))
     return chain

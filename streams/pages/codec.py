@@ -131,14 +131,14 @@ def decode_page(body: bytes, config: StreamConfig, num_partitions: int) -> Page:
         header = _decode_header(body[LENGTH.size : start])
     except (*UNREADABLE, struct.error) as error:
         raise ContractBroken(f"a page header cannot be read ({error}); {_OTHER_SHAPE}") from None
-    for name, found, wanted in (
+    for name, value, expected in (
         ("format version", header.v, FORMAT),
         ("step_ms", header.step_ms, config.step_ms),
         ("grace_ms", header.grace_ms, config.grace_ms),
         ("partition count", header.num_partitions, num_partitions),
     ):
-        if found != wanted:
-            raise OtherSettings(f"pages hold {name} {found}, the settings say {wanted}; {_OTHER_SHAPE}")
+        if value != expected:
+            raise OtherSettings(f"pages hold {name} {value}, the settings say {expected}; {_OTHER_SHAPE}")
     try:
         return _page_of(header, body, start)
     except (*UNREADABLE, ValueError, IndexError, TypeError) as error:

@@ -134,8 +134,8 @@ def _unpack_facts(columns: FactColumns) -> tuple[WorkloadFacts, ...]:
         WorkloadFacts(
             num_samples=num_samples,
             newest_ts_ms=newest_ts_ms,
-            sources_seen=seen,
-            sources_known=known,
+            sources_seen=num_seen,
+            sources_known=num_known,
             censored=bool(flags & _CENSORED),
             reset=bool(flags & _RESET),
             fleet=fleet.get(row),
@@ -143,7 +143,7 @@ def _unpack_facts(columns: FactColumns) -> tuple[WorkloadFacts, ...]:
             batch=batch.get(row, ()),
             slo=slo.get(row, ()),
         )
-        for row, (num_samples, newest_ts_ms, seen, known, flags) in enumerate(
+        for row, (num_samples, newest_ts_ms, num_seen, num_known, flags) in enumerate(
             zip(
                 _numbers_of("<i4", columns.num_samples),
                 _numbers_of("<i8", columns.newest_ts_ms),

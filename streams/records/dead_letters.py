@@ -10,7 +10,7 @@ from streams.records.schema import DeadLetter
 # Of every stretch of offsets the first few refused records are published, then one in a hundred, chosen by its offset.
 # So equal logs give equal samples, and a flood costs a hundredth of itself.
 STRETCH_OFFSETS = 1_000
-MAX_KEPT_PER_STRETCH = 100
+MAX_LETTERS_PER_STRETCH = 100
 SAMPLING_INTERVAL_OFFSETS = 100
 # A refused record may be larger than brokers accept: beyond the limit only its first bytes are published.
 MAX_LETTER_BYTES = 256 << 10
@@ -36,21 +36,21 @@ class DeadLetterBox:
 
     def keeps(self, offset: int) -> bool:
         """Whether the record at this offset will be published if it is the next one to be refused."""
-        if offset // STRETCH_OFFSETS != self._stretch or self._in_stretch < MAX_KEPT_PER_STRETCH:
+        if offset // STRETCH_OFFSETS != self._stretch or self._in_stretch < MAX_LETTERS_PER_STRETCH:
             return True
         return offset % SAMPLING_INTERVAL_OFFSETS == 0
 
     def add(self, record: LogRecord, letter: DeadLetter, published_before: bool) -> None:
         """Add a refused record; one that an earlier worker has published counts only for the sampling."""
         offset = record.offset
-        kept = self.keeps(offset)
+        is_published = self.keeps(offset)
         if offset // STRETCH_OFFSETS != self._stretch:
             self._stretch, self._in_stretch = offset // STRETCH_OFFSETS, 0
         self._in_stretch += 1
         if published_before:
             return
         self.counts[letter.code] = self.counts.get(letter.code, 0) + 1
-        if not kept:
+        if not is_published:
             return
         headers: tuple[tuple[str, bytes], ...] = (
             ("reason", letter.code.encode()),
@@ -71,6 +71,6 @@ class DeadLetterBox:
         if not self._waiting:
             return []
         end = len(self._waiting) if end_offset is None else bisect_left(self._offsets, end_offset)
-        taken, self._waiting = self._waiting[:end], self._waiting[end:]
+        letters, self._waiting = self._waiting[:end], self._waiting[end:]
         self._offsets = self._offsets[end:]
-        return taken
+        return letters

@@ -83,9 +83,9 @@ def fleet_record(wire: FleetWire, stamp_ms: int | None, check_label: CheckLabel)
     Raises:
         MalformedError: `schema`, `labels`, `range` or `future`.
     """
-    found = _plain_fleet_record(wire, stamp_ms, check_label)
-    if found is not None:
-        return found
+    plain_record = _plain_fleet_record(wire, stamp_ms, check_label)
+    if plain_record is not None:
+        return plain_record
     single = isinstance(wire.source, str)
     sources, instants = _column(wire.source), _column(wire.ts_ms)
     size = len(sources)
@@ -399,8 +399,8 @@ class RecordDecoder:
         names = tuple(columns)
         rows = zip(*columns.values(), strict=True) if names else ((),) * size
         samples = [
-            Sample(source, instant(ts_ms, None), dict(zip(names, row, strict=True)), held)
-            for source, ts_ms, row, held in zip(wire.source, wire.ts_ms, rows, hists, strict=True)
+            Sample(source, instant(ts_ms, None), dict(zip(names, row, strict=True)), sample_hists)
+            for source, ts_ms, row, sample_hists in zip(wire.source, wire.ts_ms, rows, hists, strict=True)
         ]
         if self._parts:
             for sample in samples:
@@ -417,9 +417,9 @@ class RecordDecoder:
             if name not in self._hist_names:
                 unknown += 1
                 continue
-            for held, state in zip(hists, states, strict=True):
+            for sample_hists, state in zip(hists, states, strict=True):
                 if state is not None:
-                    held[name] = histogram(name, state)
+                    sample_hists[name] = histogram(name, state)
         return hists, unknown
 
     def _binary(self, record: BinarySamples, key: bytes | None) -> SampleRecord:
@@ -446,10 +446,10 @@ class RecordDecoder:
         return SampleRecord(header.workload, samples, len(header.names) - len(columns))
 
     def _check_parts(self, values: dict[str, float | None]) -> None:
-        for part, whole in self._parts:
-            used, total = values.get(part), values.get(whole)
+        for part, total_name in self._parts:
+            used, total = values.get(part), values.get(total_name)
             if used is not None and total is not None and used > total * (1 + RATIO_TOLERANCE):
-                raise MalformedError("range", f"{part} {used:g} is more than {whole} {total:g}")
+                raise MalformedError("range", f"{part} {used:g} is more than {total_name} {total:g}")
 
     def _facts(self, wire: Any, key: bytes | None, stamp_ms: int | None) -> Decoded:
         if isinstance(wire, TickWire):

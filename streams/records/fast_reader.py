@@ -26,8 +26,8 @@ from streams.records.binary import MAGIC, read_binary
 from streams.records.facts import HistogramState
 from streams.records.json_kernel import (
     HEAD,
+    HEADER_SIZE,
     NEWEST_MS,
-    NUM_FOUND,
     NUM_LONG,
     NUM_SOURCES,
     WORKLOAD_FROM,
@@ -68,15 +68,15 @@ class PackedReader:
         self._skew_ms = skew_ms
         self._index = index
         self._within = within
-        words = [word.encode() for word in (*HEAD, source, *fields)]
-        self._words = np.frombuffer(b"".join(words), np.uint8)
-        self._ends = np.cumsum([0, *map(len, words)])
+        vocab = [word.encode() for word in (*HEAD, source, *fields)]
+        self._vocab = np.frombuffer(b"".join(vocab), np.uint8)
+        self._ends = np.cumsum([0, *map(len, vocab)])
         self._spans = np.empty((_MAX_SOURCES, 2), np.int64)
         self._long = np.empty((_MAX_LONG_NUMBERS, 4), np.int64)
-        self._found = np.empty(NUM_FOUND, np.int64)
-        whole = sample_struct("Whole", source, fields, list[float], (), many=True)
+        self._header = np.empty(HEADER_SIZE, np.int64)
+        dense = sample_struct("Whole", source, fields, list[float], (), many=True)
         packed = sample_struct("Packed", source, fields, list[float | None], (), many=True)
-        self._parse_whole = msgspec.json.Decoder(whole).decode
+        self._parse_dense = msgspec.json.Decoder(dense).decode
         self._parse_packed = msgspec.json.Decoder(packed).decode
 
     def read(self, record: LogRecord, rows: SampleRows) -> bool:
@@ -91,22 +91,22 @@ class PackedReader:
     def _plain(self, record: LogRecord, text: bytes, rows: SampleRows) -> bool:
         first = rows.used
         n: int = scan_packed(
-            np.frombuffer(text, np.uint8), self._words, self._ends, first, rows.values, rows.ts_ms, rows.series,
-            self._spans, self._long, self._found,
+            np.frombuffer(text, np.uint8), self._vocab, self._ends, first, rows.values, rows.ts_ms, rows.series,
+            self._spans, self._long, self._header,
         )  # fmt: skip
         if n < 0:
             return False
-        found = self._found.tolist()
-        for row, field, start, stop in self._long[: found[NUM_LONG]].tolist():
+        header = self._header.tolist()
+        for row, field, start, stop in self._long[: header[NUM_LONG]].tolist():
             rows.values[row, field] = float(text[start:stop])
-        workload = text[found[WORKLOAD_FROM] : found[WORKLOAD_TO]].decode()
-        names = [text[start:stop].decode() for start, stop in self._spans[: found[NUM_SOURCES]].tolist()]
+        workload = text[header[WORKLOAD_FROM] : header[WORKLOAD_TO]].decode()
+        names = [text[start:stop].decode() for start, stop in self._spans[: header[NUM_SOURCES]].tolist()]
         place = slice(first, first + n)
-        return self._accept(record, rows, place, found[NEWEST_MS], workload, names, rows.series[place])
+        return self._accept(record, rows, place, header[NEWEST_MS], workload, names, rows.series[place])
 
     def _json(self, record: LogRecord, text: bytes, rows: SampleRows) -> bool:
         try:
-            wire = self._parse_whole(text)
+            wire = self._parse_dense(text)
         except REFUSED:
             try:
                 wire = self._parse_packed(text)
@@ -166,8 +166,8 @@ class PackedReader:
 
     def _series_of(self, key: bytes | None, workload: str, sources: Sequence[str]) -> Ints | None:
         """Series numbers of sources; None when a name or the key is not valid."""
-        known = self._index.by_record.get
-        numbers = [known((key, workload, source)) for source in sources]
+        number_of = self._index.by_record.get
+        numbers = [number_of((key, workload, source)) for source in sources]
         if None in numbers:
             new = {source for source, number in zip(sources, numbers, strict=True) if number is None}
             if not all(self._index.proper(key, workload, source) for source in new):
@@ -307,12 +307,12 @@ class SampleReader:
     def _singles(self, records: Sequence[LogRecord], wires: Sequence[Any]) -> tuple[SampleRun | None, list[LogRecord]]:
         """The run of the valid records, and the others."""
         n, width = len(records), len(self.fields)
-        known = self._index.by_record.get
-        numbers = [known((r.key, w.workload, w.source), -1) for r, w in zip(records, wires, strict=True)]
+        number_of = self._index.by_record.get
+        numbers = [number_of((r.key, w.workload, w.source), -1) for r, w in zip(records, wires, strict=True)]
         if min(numbers) < 0:
             for i, (r, w) in enumerate(zip(records, wires, strict=True)):
                 if numbers[i] < 0:
-                    number = known((r.key, w.workload, w.source))  # an earlier record of this batch may have added it
+                    number = number_of((r.key, w.workload, w.source))  # an earlier record may have added it
                     numbers[i] = self._index.checked(r.key, w.workload, w.source) if number is None else number
         rows = [astuple(w.values) for w in wires]
         try:
@@ -326,9 +326,9 @@ class SampleReader:
         absent = values == _ABSENT
         expected = FRAME_COLONS + width - absent.sum(axis=1) + self._index.colons_of[series]
         hists = self._hists(wires, expected)
-        found = np.fromiter([text.count(b":") for text in texts], np.int64, n)
+        num_colons = np.fromiter([text.count(b":") for text in texts], np.int64, n)
         # Unknown fields and repeated keys add colons.
-        good = (series >= 0) & (found == expected) & (ts_ms - stamps <= self._skew_ms)
+        good = (series >= 0) & (num_colons == expected) & (ts_ms - stamps <= self._skew_ms)
         if max(map(len, texts)) > self._max_bytes:
             good &= np.array([len(text) <= self._max_bytes for text in texts])
         for i in np.flatnonzero(good & (self._index.colons_of[series] > 0)).tolist():
@@ -350,17 +350,17 @@ class SampleReader:
         for i, wire in enumerate(wires):
             if wire.hist is None:
                 continue
-            held: dict[str, HistogramState] = {}
+            sample_hists: dict[str, HistogramState] = {}
             try:
                 for name, state in wire.hist.items():
                     if name not in self._hist_names:
                         expected[i] = -1
-                    held[name] = histogram(name, state)
+                    sample_hists[name] = histogram(name, state)
             except MalformedError:
                 expected[i] = -1
-            expected[i] += 1 + (1 + _HIST_COLONS) * len(held)
-            if held:
-                hists.append((i, held))
+            expected[i] += 1 + (1 + _HIST_COLONS) * len(sample_hists)
+            if sample_hists:
+                hists.append((i, sample_hists))
         return hists
 
     # Many samples per record.

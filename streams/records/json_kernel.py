@@ -79,18 +79,18 @@ def equal_bytes(one: Bytes, a: int, b: int, other: Bytes, c: int, d: int) -> boo
 
 
 @compiled
-def word_at(text: Bytes, a: int, b: int, words: Bytes, ends: Ints, first: int, last: int, guess: int) -> int:
+def word_at(text: Bytes, a: int, b: int, vocab: Bytes, ends: Ints, first: int, last: int, guess: int) -> int:
     """Number of the word `text[a:b]` among those from `first` to `last`, tried at `guess` first; -1: none of them."""
-    if first <= guess < last and equal_bytes(text, a, b, words, ends[guess], ends[guess + 1]):
+    if first <= guess < last and equal_bytes(text, a, b, vocab, ends[guess], ends[guess + 1]):
         return guess
     for number in range(first, last):
-        if equal_bytes(text, a, b, words, ends[number], ends[number + 1]):
+        if equal_bytes(text, a, b, vocab, ends[number], ends[number + 1]):
             return number
     return -1
 
 
-# Entries of the output `found` of `scan_packed`.
-COUNT, WORKLOAD_FROM, WORKLOAD_TO, NUM_SOURCES, NUM_LONG, NEWEST_MS, NUM_FOUND = range(7)
+# Entries of the output `header` of `scan_packed`.
+COUNT, WORKLOAD_FROM, WORKLOAD_TO, NUM_SOURCES, NUM_LONG, NEWEST_MS, HEADER_SIZE = range(7)
 
 _CLOSE_LIST, _MINUS, _PLUS, _DOT, _ZERO, _NINE, _SMALL_E, _LARGE_E = 93, 45, 43, 46, 48, 57, 101, 69
 # Hash table of source names (FNV-1, Fowler, Noll and Vo). A record with colliding names only goes to the slower parser.
@@ -119,7 +119,7 @@ def _cell(text: Bytes, a: int, b: int, spans: Ints, table: Ints) -> int:
 
 
 @compiled
-def read_sources(text: Bytes, at: int, source_of: Ints, first: int, spans: Ints, found: Ints) -> int:
+def read_sources(text: Bytes, at: int, source_of: Ints, first: int, spans: Ints, header: Ints) -> int:
     """Read the sources and number them in order of first appearance; `spans` receives the places of their names."""
     size, room, most = len(text), len(source_of) - first, len(spans)
     table = np.full(_CELLS, -1)
@@ -156,7 +156,7 @@ def read_sources(text: Bytes, at: int, source_of: Ints, first: int, spans: Ints,
         before = number
         count += 1
         if at < size and text[at] == _CLOSE_LIST:
-            found[COUNT], found[NUM_SOURCES] = count, num_sources
+            header[COUNT], header[NUM_SOURCES] = count, num_sources
             return at + 1
         if at >= size or text[at] != COMMA:
             return -1
@@ -167,7 +167,7 @@ def read_sources(text: Bytes, at: int, source_of: Ints, first: int, spans: Ints,
 
 
 @compiled
-def read_instants(text: Bytes, at: int, ts_ms: Ints, first: int, found: Ints) -> int:
+def read_instants(text: Bytes, at: int, ts_ms: Ints, first: int, header: Ints) -> int:
     """Read the event times of the samples."""
     size, room, count, newest = len(text), len(ts_ms) - first, 0, 0
     while count < room and at >= 0:
@@ -181,7 +181,7 @@ def read_instants(text: Bytes, at: int, ts_ms: Ints, first: int, found: Ints) ->
         newest = max(newest, instant)
         count += 1
         if at < size and text[at] == _CLOSE_LIST:
-            found[COUNT], found[NEWEST_MS] = count, newest
+            header[COUNT], header[NEWEST_MS] = count, newest
             return at + 1
         if at >= size or text[at] != COMMA:
             return -1
@@ -224,7 +224,7 @@ def _null(text: Bytes, at: int) -> bool:
 
 
 @compiled
-def read_column(text: Bytes, at: int, values: Floats, first: int, field: int, long: Ints, found: Ints) -> int:  # noqa: C901
+def read_column(text: Bytes, at: int, values: Floats, first: int, field: int, long: Ints, header: Ints) -> int:  # noqa: C901
     """Read the values of one field, NaN for null; `long` receives the places of numbers that need exact parsing."""
     size, room, count = len(text), len(values) - first, 0
     column = values[first:, field]
@@ -233,9 +233,9 @@ def read_column(text: Bytes, at: int, values: Floats, first: int, field: int, lo
         negative = text[at] == _MINUS
         if negative:
             at += 1
-        mark, whole, power = at, 0, 0
+        mark, mantissa, power = at, 0, 0
         while at < size and _ZERO <= text[at] <= _NINE:
-            whole = whole * 10 + (text[at] - _ZERO)
+            mantissa = mantissa * 10 + (text[at] - _ZERO)
             at += 1
         digits = at - mark
         if digits > 1 and text[mark] == _ZERO:
@@ -244,7 +244,7 @@ def read_column(text: Bytes, at: int, values: Floats, first: int, field: int, lo
             at += 1
             mark = at
             while at < size and _ZERO <= text[at] <= _NINE:
-                whole = whole * 10 + (text[at] - _ZERO)
+                mantissa = mantissa * 10 + (text[at] - _ZERO)
                 at += 1
             power = mark - at
             if power == 0:
@@ -260,18 +260,18 @@ def read_column(text: Bytes, at: int, values: Floats, first: int, field: int, lo
                 return -1
             at += 4
             column[count] = np.nan
-        elif whole > _EXACT or power < -_MAX_POWER or power > _MAX_POWER:
-            num = found[NUM_LONG]
+        elif mantissa > _EXACT or power < -_MAX_POWER or power > _MAX_POWER:
+            num = header[NUM_LONG]
             if num == len(long):
                 return -1
             long[num, 0], long[num, 1], long[num, 2], long[num, 3] = first + count, field, start, at
-            found[NUM_LONG] = num + 1
+            header[NUM_LONG] = num + 1
         else:
-            value = whole / _POWERS[-power] if power < 0 else whole * _POWERS[power]
+            value = mantissa / _POWERS[-power] if power < 0 else mantissa * _POWERS[power]
             column[count] = -value if negative else value
         count += 1
         if at < size and text[at] == _CLOSE_LIST:
-            found[COUNT] = count
+            header[COUNT] = count
             return at + 1
         if at >= size or text[at] != COMMA:
             return -1
@@ -290,65 +290,67 @@ _ONE = 49
 
 @compiled
 def _values(
-    text: Bytes, at: int, words: Bytes, ends: Ints, values: Floats, first: int, long: Ints, found: Ints
+    text: Bytes, at: int, vocab: Bytes, ends: Ints, values: Floats, first: int, long: Ints, header: Ints
 ) -> int:  # fmt: skip
     """Read the object of columns; returns the place after it, -1 where it is not plain or its lengths differ."""
     num_fields = values.shape[1]
-    seen = np.zeros(num_fields, np.bool_)
+    has_column = np.zeros(num_fields, np.bool_)
     guess, count, ended = 0, -1, False
     at = expect(text, at, OPEN)
     while not ended:
         end = quoted_end(text, at)
         if end < 0:
             return -1
-        field = word_at(text, at + 1, end, words, ends, FIRST_FIELD, FIRST_FIELD + num_fields, guess) - FIRST_FIELD
-        if field < 0 or seen[field]:
+        field = word_at(text, at + 1, end, vocab, ends, FIRST_FIELD, FIRST_FIELD + num_fields, guess) - FIRST_FIELD
+        if field < 0 or has_column[field]:
             return -1
-        seen[field] = True
+        has_column[field] = True
         guess = field + FIRST_FIELD + 1
-        at = read_column(text, expect(text, expect(text, end + 1, COLON), OPEN_LIST), values, first, field, long, found)
-        if at < 0 or (count >= 0 and found[COUNT] != count):
+        at = read_column(
+            text, expect(text, expect(text, end + 1, COLON), OPEN_LIST), values, first, field, long, header
+        )
+        if at < 0 or (count >= 0 and header[COUNT] != count):
             return -1
-        count = found[COUNT]
+        count = header[COUNT]
         at, ended = member_after(text, at, CLOSE)
     for field in range(num_fields):
-        if not seen[field]:
+        if not has_column[field]:
             values[first : first + count, field] = np.nan
     return at
 
 
 @compiled
 def scan_packed(
-    text: Bytes, words: Bytes, ends: Ints, first: int, values: Floats, ts_ms: Ints, source_of: Ints, spans: Ints,
-    long: Ints, found: Ints,
+    text: Bytes, vocab: Bytes, ends: Ints, first: int, values: Floats, ts_ms: Ints, source_of: Ints, spans: Ints,
+    long: Ints, header: Ints,
 ) -> int:  # fmt: skip
     """Read a packed record of samples.
 
     Args:
         text: of the record.
-        words, ends: the bytes of all words one after the other, and the start of each, with the end of the last.
+        vocab, ends: the bytes of all words one after the other, and the start of each, with the end of the last.
         first: row of the first sample.
         values, ts_ms, source_of: out, [rows, F], [rows] and [rows]; a missing value is NaN.
         spans: [max sources, 2] out: start and end in the text of each source name, by the numbers in `source_of`.
         long: [max, 4] out: row, field, and start and end in the text of numbers that need exact parsing.
-        found: [NUM_FOUND] out.
+        header: [HEADER_SIZE] out.
 
     Returns:
         Number of samples; -1 where the record is not plain, or an output has no room for it.
     """
-    found[:] = 0
-    seen = 0
+    header[:] = 0
+    name_bits = 0
     count, ended = -1, False
     at = expect(text, 0, OPEN)
     while not ended:
         end = quoted_end(text, at)
         if end < 0:
             return -1
-        name = word_at(text, at + 1, end, words, ends, 0, _KIND_NAME, _V)
+        name = word_at(text, at + 1, end, vocab, ends, 0, _KIND_NAME, _V)
         at = expect(text, end + 1, COLON)
-        if name < 0 or seen & (1 << name) or at < 0 or at >= len(text):
+        if name < 0 or name_bits & (1 << name) or at < 0 or at >= len(text):
             return -1
-        seen |= 1 << name
+        name_bits |= 1 << name
         if name == _V:
             at = at + 1 if text[at] == _ONE else -1
         elif name in (_KIND, _WORKLOAD):
@@ -356,24 +358,24 @@ def scan_packed(
             if end < 0:
                 return -1
             if name == _WORKLOAD:
-                found[WORKLOAD_FROM], found[WORKLOAD_TO] = at + 1, end
-            elif word_at(text, at + 1, end, words, ends, _KIND_NAME, FIRST_FIELD, _KIND_NAME) < 0:
+                header[WORKLOAD_FROM], header[WORKLOAD_TO] = at + 1, end
+            elif word_at(text, at + 1, end, vocab, ends, _KIND_NAME, FIRST_FIELD, _KIND_NAME) < 0:
                 return -1
             at = end + 1
         else:
             if name == _SOURCE:
-                at = read_sources(text, expect(text, at, OPEN_LIST), source_of, first, spans, found)
+                at = read_sources(text, expect(text, at, OPEN_LIST), source_of, first, spans, header)
             elif name == _TS_MS:
-                at = read_instants(text, expect(text, at, OPEN_LIST), ts_ms, first, found)
+                at = read_instants(text, expect(text, at, OPEN_LIST), ts_ms, first, header)
             else:
-                at = _values(text, at, words, ends, values, first, long, found)
-            if count >= 0 and found[COUNT] != count:
+                at = _values(text, at, vocab, ends, values, first, long, header)
+            if count >= 0 and header[COUNT] != count:
                 return -1
-            count = found[COUNT]
+            count = header[COUNT]
         if at < 0:
             return -1
         at, ended = member_after(text, at, CLOSE)
-    return count if at == len(text) and seen == (1 << _KIND_NAME) - 1 else -1
+    return count if at == len(text) and name_bits == (1 << _KIND_NAME) - 1 else -1
 
 
 @compiled

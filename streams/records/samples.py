@@ -58,7 +58,7 @@ class SampleRun(NamedTuple):
             self.series[samples],
             self.ts_ms[samples],
             self.values[samples],
-            [(at - first, held) for at, held in self.hists if first <= at < end],
+            [(at - first, sample_hists) for at, sample_hists in self.hists if first <= at < end],
             None if self.unknown is None else self.unknown[rows],
         )
 
@@ -67,7 +67,7 @@ class SampleRun(NamedTuple):
         hists = self.hists
         if hists:
             place = (np.cumsum(good) - 1).tolist()
-            hists = [(place[at], held) for at, held in hists if good[at]]
+            hists = [(place[at], sample_hists) for at, sample_hists in hists if good[at]]
         return SampleRun(
             self.offsets[good],
             self.stamps[good],
@@ -86,13 +86,13 @@ def merge_runs(runs: Sequence[SampleRun]) -> SampleRun:
     hists: list[tuple[int, Hists]] = []
     before = 0
     for run in runs:
-        hists += [(at + before, held) for at, held in run.hists]
+        hists += [(at + before, sample_hists) for at, sample_hists in run.hists]
         before += len(run.series)
     unknown = None
     if any(run.unknown is not None for run in runs):
         none = [run.unknown if run.unknown is not None else np.zeros(len(run.sizes), np.int64) for run in runs]
         unknown = np.concatenate(none)
-    whole = SampleRun(
+    merged = SampleRun(
         np.concatenate([r.offsets for r in runs]),
         np.concatenate([r.stamps for r in runs]),
         np.concatenate([r.sizes for r in runs]),
@@ -102,8 +102,8 @@ def merge_runs(runs: Sequence[SampleRun]) -> SampleRun:
         hists,
         unknown,
     )
-    ascending = bool((whole.offsets[1:] > whole.offsets[:-1]).all())
-    return whole if ascending else _in_log_order(whole)
+    ascending = bool((merged.offsets[1:] > merged.offsets[:-1]).all())
+    return merged if ascending else _in_log_order(merged)
 
 
 def _in_log_order(run: SampleRun) -> SampleRun:
@@ -115,7 +115,7 @@ def _in_log_order(run: SampleRun) -> SampleRun:
     if hists:
         place = np.empty_like(samples)
         place[samples] = np.arange(len(samples))
-        hists = sorted(((int(place[at]), held) for at, held in hists), key=lambda pair: pair[0])
+        hists = sorted(((int(place[at]), sample_hists) for at, sample_hists in hists), key=lambda pair: pair[0])
     return SampleRun(
         run.offsets[order],
         run.stamps[order],

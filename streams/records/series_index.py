@@ -88,9 +88,9 @@ class SeriesIndex:
 
     def numbers_of(self, workloads: Sequence[str]) -> Ints:
         """[k] workload numbers; new ones for names seen first."""
-        known = self.publishers
+        publishers = self.publishers
         return np.array(
-            [known[name].number if name in known else self.publisher(name).number for name in workloads], int
+            [publishers[name].number if name in publishers else self.publisher(name).number for name in workloads], int
         )
 
     def publisher(self, workload: str) -> Publisher:
@@ -182,18 +182,18 @@ class SeriesIndex:
         alive = np.zeros(self.capacity, np.bool_)
         for numbers in living:
             alive[numbers] = True
-        held = set(workloads)
+        staying_names = set(workloads)
         dead = [names for names, number in self.by_record.items() if not alive[number]]
         for _, workload, _ in dead:
             self.publishers[workload].num_series -= 1
-        gone = [self.by_record.pop(names) for names in dead]
+        free_numbers = [self.by_record.pop(names) for names in dead]
         for publisher in list(self.publishers.values()):
-            if not publisher.num_series and publisher.name not in held:
+            if not publisher.num_series and publisher.name not in staying_names:
                 del self.publishers[publisher.name]
                 self._free_names.append(publisher.number)
-        self._free += gone
+        self._free += free_numbers
         self.most_sources = max((p.num_series for p in self.publishers.values()), default=0)
         self._sweep_at = _SLACK_NAMES + 2 * self.num_series
         self._sweep_names_at = 2 * self.num_workloads
         self._ranks = self._name_ranks = None
-        return np.array(gone, np.int64)
+        return np.array(free_numbers, np.int64)

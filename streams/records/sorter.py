@@ -70,11 +70,11 @@ class RecordSorter:
         box: collects the dead letters.
 
     Attributes:
-        counted_to: an earlier worker has counted the records up to this offset and published their dead letters.
+        published_offset: an earlier worker has counted the records up to this offset and published their dead letters.
     """
 
     def __init__(self, config: StreamConfig, reader: SampleReader, decoder: RecordDecoder, box: DeadLetterBox) -> None:
-        self.counted_to = -1
+        self.published_offset = -1
         self._skew_ms = config.skew_ms
         self._reader = reader
         self._decode = decoder.decode
@@ -86,25 +86,25 @@ class RecordSorter:
         for reading in self._reader.read(records):
             pending.read(reading.run)
             for record in reading.rest:
-                found = self._sorted(record)
-                if isinstance(found, SideRecord):
-                    pending.side_records.append(found)
+                outcome = self._sorted(record)
+                if isinstance(outcome, SideRecord):
+                    pending.side_records.append(outcome)
                     continue
-                if isinstance(found, SampleRecord):
-                    pending.add_slow(record, found)
+                if isinstance(outcome, SampleRecord):
+                    pending.add_slow(record, outcome)
                     if pending.num_slow < _MAX_SLOW_SAMPLES:
                         continue
                 yield from pending.take(record.offset)
-                if isinstance(found, TimedRecord):
-                    yield found
+                if isinstance(outcome, TimedRecord):
+                    yield outcome
             if pending.num_samples + len(pending.side_records) >= _MAX_STRETCH_SAMPLES:
                 yield from pending.take()
         yield from pending.take()
 
     def _sorted(self, record: LogRecord) -> SampleRecord | SideRecord | TimedRecord:
         offset, stamp_ms = record.offset, record.stamp_ms
-        kept = offset > self.counted_to and self._box.keeps(offset)
-        decoded = self._decode(record.value, record.key, stamp_ms, kept)
+        publishes = offset > self.published_offset and self._box.keeps(offset)
+        decoded = self._decode(record.value, record.key, stamp_ms, publishes)
         if isinstance(decoded, DeadLetter):
             return self._refused(record, decoded, "dead")
         if isinstance(decoded, SampleRecord):
@@ -128,7 +128,7 @@ class RecordSorter:
         return decoded if isinstance(decoded, SampleRecord) else TimedRecord(record, decoded, mark)
 
     def _refused(self, record: LogRecord, letter: DeadLetter, outcome: Literal["dead", "future"]) -> SideRecord:
-        self._box.add(record, letter, record.offset <= self.counted_to)
+        self._box.add(record, letter, record.offset <= self.published_offset)
         return SideRecord(record.offset, outcome)
 
 

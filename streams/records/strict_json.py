@@ -86,11 +86,11 @@ def _constant(text: str) -> Never:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        seen: set[str] = set()
+        names: set[str] = set()
         for name, _ in pairs:
-            if name in seen:
+            if name in names:
                 raise MalformedError("schema", f"key {name!r} stands twice in one object")
-            seen.add(name)
+            names.add(name)
     return fields
 
 

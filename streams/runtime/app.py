@@ -318,8 +318,8 @@ class StageHost:
 
     def lag(self) -> dict[tuple[str, int], int]:
         """Records that the broker has and the lane has not read, per assigned partition."""
-        wanted = {TP(*key): lane.next_offset for key, lane in self._lanes.items() if lane.next_offset is not None}
-        return {(tp.topic, tp.partition): n for tp, n in highwater_lag(self.app, wanted).items()}
+        next_offsets = {TP(*key): lane.next_offset for key, lane in self._lanes.items() if lane.next_offset is not None}
+        return {(tp.topic, tp.partition): n for tp, n in highwater_lag(self.app, next_offsets).items()}
 
     def reader(self) -> LogReader:
         """A groupless reader of the same cluster."""
@@ -342,12 +342,12 @@ class StageHost:
             ),
         )
 
-    def _on_removed(self, tp: TP, wanted: int, first: int) -> None:
+    def _on_removed(self, tp: TP, expected_offset: int, first: int) -> None:
         lane = self._lanes.get((tp.topic, tp.partition))
         if lane is None:
             return
         try:
-            self._loss_report.while_running(tp.topic, tp.partition, lane, wanted, first)
+            self._loss_report.while_running(tp.topic, tp.partition, lane, expected_offset, first)
         except ContractBroken as error:
             self._on_failure(lane.stage, error)
 
@@ -370,8 +370,8 @@ class StageHost:
         started = monotonic()
         await self._close_lanes(list(self._lanes))
         self._generation = self.app.consumer_generation_id
-        held = self.app.consumer.assignment()
-        assigned = sorted((tp.topic, tp.partition) for tp in held if tp.topic in self._stage_of)
+        partitions = self.app.consumer.assignment()
+        assigned = sorted((tp.topic, tp.partition) for tp in partitions if tp.topic in self._stage_of)
         self._fail_point("restore.begin")
         self.status.restoring = True
         stage_name = "restore"

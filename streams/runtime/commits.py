@@ -167,10 +167,10 @@ def _commit_of(chunks: dict[int, _Chunk], record: LogRecord, where: str) -> Comm
     return Commit(last.stage, last.partition, last.sequence, last.digest, last.previous, body, record.stamp_ms)
 
 
-def version_mismatch(found: int) -> str:
+def version_mismatch(version: int) -> str:
     """Clause of an error message on a record of another format version."""
     return (
-        f"has version {found}, this release writes {VERSION}; run the release that wrote it, or `harmony state reset`"
+        f"has version {version}, this release writes {VERSION}; run the release that wrote it, or `harmony state reset`"
     )
 
 

@@ -151,10 +151,12 @@ class Lane:
         finally:
             self.full = False
 
-    def skip_lost(self, wanted: int, first: int) -> None:
-        """Tell a loss-tolerant kernel that the offsets from `wanted` on are lost and the log continues at `first`."""
+    def skip_lost(self, expected_offset: int, first: int) -> None:
+        """Tell a loss-tolerant kernel that the log continues at `first`, not at `expected_offset`."""
         # The kernel decides only where the first record is read. A later gap is treated like a transaction marker.
-        if self.next_offset == wanted == self.kernel.resume_offset and isinstance(self.kernel, LossTolerantKernel):
+        if self.next_offset == expected_offset == self.kernel.resume_offset and isinstance(
+            self.kernel, LossTolerantKernel
+        ):
             self.kernel.skip_lost(first)
             self.next_offset = self.kernel.resume_offset
 

@@ -72,9 +72,9 @@ class LogReader:
     async def offset_at(self, topic: str, partition: int, stamp_ms: int) -> int:
         """Offset of the first record stamped at or after the instant (the end offset if there is none)."""
         tp = TopicPartition(topic, partition)
-        found = await self._consumer.offsets_for_times({tp: max(0, stamp_ms)})
+        offsets = await self._consumer.offsets_for_times({tp: max(0, stamp_ms)})
         self._on_answer()
-        hit = found.get(tp)
+        hit = offsets.get(tp)
         if hit is not None:
             return int(hit.offset)
         return (await self.bounds(topic, partition))[1]
@@ -138,17 +138,17 @@ class LossReport:
         """Count lost offsets; those of transaction markers, which are no records, are included."""
         self._meter.count("telemetry_lost_total", num_offsets)
 
-    def while_running(self, topic: str, partition: int, lane: Lane, wanted: int, first: int) -> None:
-        """Handle a loss in a running lane: the offsets from `wanted` on are gone, and the log continues at `first`.
+    def while_running(self, topic: str, partition: int, lane: Lane, expected_offset: int, first: int) -> None:
+        """Handle a loss in a running lane: the log continues at `first`, not at `expected_offset`.
 
         Raises:
             ContractBroken: the kernel tolerates no loss.
         """
-        lost = _removed_offsets(wanted, first)
+        lost = _removed_offsets(expected_offset, first)
         if not isinstance(lane.kernel, LossTolerantKernel):
             raise _loss_error(topic, partition, lost)
-        lane.skip_lost(wanted, first)
-        self.count(first - wanted)
+        lane.skip_lost(expected_offset, first)
+        self.count(first - expected_offset)
         now_s = self._now_s()
         if now_s - self._reported_s.get((topic, partition), -_REPORT_INTERVAL_S) >= _REPORT_INTERVAL_S:
             self._reported_s[topic, partition] = now_s
@@ -191,8 +191,8 @@ def report_lost_history(topic: str, partition: int, lost_rows: int) -> None:
     )
 
 
-def _removed_offsets(wanted: int, begin: int) -> str:
-    return f"offsets {wanted} to {begin - 1} were removed by retention before they were read"
+def _removed_offsets(expected_offset: int, begin: int) -> str:
+    return f"offsets {expected_offset} to {begin - 1} were removed by retention before they were read"
 
 
 def _loss_error(topic: str, partition: int, lost: str) -> ContractBroken:

@@ -105,8 +105,8 @@ class _ReadableBatch:
             for record in self._batch:
                 yield record
         except (UnicodeDecodeError, CorruptRecordException):  # the library's Python version raises the latter
-            taken = -1 if record is None else record.offset
-            yield from (record for record in _records_without_headers(self._data) if record.offset > taken)
+            last_offset = -1 if record is None else record.offset
+            yield from (record for record in _records_without_headers(self._data) if record.offset > last_offset)
 
 
 def _records_without_headers(data: memoryview) -> Iterator[Any]:
@@ -358,14 +358,14 @@ class BatchConsumer(driver.Consumer):
         """Called after the state was restored and before the flow resumes."""
         self._expected.clear()
         await super().perform_seek()
-        wanted: dict[TP, int] = {}
+        seek_offsets: dict[TP, int] = {}
         stateless: list[TP] = []
         for tp in map(ensure_TP, self.assignment()):
             if not self._is_batch(tp):
                 continue
             offset = self._port.start_offset(tp)
             if offset is not None:
-                wanted[tp] = offset
+                seek_offsets[tp] = offset
                 continue
             committed = self._committed_offset[tp]
             if committed:
@@ -373,10 +373,10 @@ class BatchConsumer(driver.Consumer):
             stateless.append(tp)
         if stateless:
             earliest = await self._thread.earliest_offsets(*stateless)
-            wanted.update({ensure_TP(tp): offset for tp, offset in earliest.items()})
-        if wanted:
-            await self._thread.seek_wait(wanted)
-        self._expected.update(wanted)
+            seek_offsets.update({ensure_TP(tp): offset for tp, offset in earliest.items()})
+        if seek_offsets:
+            await self._thread.seek_wait(seek_offsets)
+        self._expected.update(seek_offsets)
         self._reseeked.clear()
 
     # Delivery: one event per fetched chunk.

@@ -39,9 +39,9 @@ class CoarseRow:
     values: NDArray[np.float32]
     observed: NDArray[np.bool_]
 
-    def keep(self, wanted: Sequence[str]) -> CoarseRow:
+    def keep(self, workloads: Sequence[str]) -> CoarseRow:
         """The same ten minutes with only some of the workloads."""
-        chosen = frozenset(wanted)
+        chosen = frozenset(workloads)
         rows = [k for k, workload in enumerate(self.workloads) if workload in chosen]
         names = tuple(self.workloads[k] for k in rows)
         return CoarseRow(self.index, names, self.indicators, self.values[rows], self.observed[rows])
@@ -142,12 +142,12 @@ class CoarseRing:
         for index in range(max(first, row.index - COARSE_ROWS + 1), row.index + 1):
             self._cells[:used, index % COARSE_ROWS] = 0
         self.newest = row.index if self.newest is None else max(row.index, self.newest)
-        held = {name: n for n, name in enumerate(row.indicators)}
+        column_of = {name: n for n, name in enumerate(row.indicators)}
         chosen = [k for k, workload in enumerate(row.workloads) if workload in rows]
         at = [rows[row.workloads[k]] for k in chosen]
         for to, name in enumerate(self.indicators):
-            if name in held:
-                column = held[name]
+            if name in column_of:
+                column = column_of[name]
                 cells = pack_half(row.values[chosen, column], row.observed[chosen, column])
                 self._cells[at, row.index % COARSE_ROWS, to] = cells
 
@@ -304,14 +304,14 @@ class ReadBackSizes:
         }
 
 
-def shortages(partition: int, needed_bytes: Mapping[str, int], kept_bytes: Mapping[str, int]) -> list[str]:
+def shortages(partition: int, needed_bytes: Mapping[str, int], retention_bytes: Mapping[str, int]) -> list[str]:
     """A clause for each log of a partition that keeps too little.
 
     Args:
-        needed_bytes, kept_bytes: by topic; a topic that is not bounded by size is absent from `kept_bytes`.
+        needed_bytes, retention_bytes: by topic; a topic that is not bounded by size is absent from `retention_bytes`.
     """
     return [
-        f"{topic}/{partition} should keep {-(-needed // MIB)} MiB and keeps {kept_bytes[topic] // MIB}"
+        f"{topic}/{partition} should keep {-(-needed // MIB)} MiB and keeps {retention_bytes[topic] // MIB}"
         for topic, needed in sorted(needed_bytes.items())
-        if topic in kept_bytes and needed > kept_bytes[topic]
+        if topic in retention_bytes and needed > retention_bytes[topic]
     ]

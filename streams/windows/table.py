@@ -283,8 +283,8 @@ class WindowTable:
     def newest_values(self, indicator: str) -> dict[str, float]:
         """Values of an indicator in the newest slot, by workload, where it is observed."""
         cells = self._cells[: self._num_rows, self._require_newest() % self.context_steps, self._column[indicator]]
-        values, seen = full_values(cells).tolist(), full_observed(cells).tolist()
-        return {w: values[row] for w, row in self._row.items() if seen[row]}
+        values, observed = full_values(cells).tolist(), full_observed(cells).tolist()
+        return {w: values[row] for w, row in self._row.items() if observed[row]}
 
     # Filling.
 
@@ -318,9 +318,9 @@ class WindowTable:
 
     def unseen(self) -> list[str]:
         """Workloads without a sample or fact in the last L slots, sorted."""
-        seen = self._last_seen[: self._num_rows]
-        gone = (seen != _NEVER) & (seen <= self._require_newest() - self.context_steps)
-        return sorted(w for w, row in self._row.items() if gone[row]) if gone.any() else []
+        last_seen = self._last_seen[: self._num_rows]
+        is_gone = (last_seen != _NEVER) & (last_seen <= self._require_newest() - self.context_steps)
+        return sorted(w for w, row in self._row.items() if is_gone[row]) if is_gone.any() else []
 
     def remove(self, workload: str) -> None:
         """Drop a workload and free its row."""

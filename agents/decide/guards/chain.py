@@ -65,13 +65,13 @@ class Guarded:
         final: replicas.
         reason: name of the last guard that changed the count; else of the proposer.
         steps: every guard that answered, in order.
-        held: a gate decided before the plan was looked at, so there is nothing to command.
+        at_gate: a gate decided before the plan was looked at, so there is nothing to command.
     """
 
     final: int
     reason: str
     steps: tuple[GuardStep, ...]
-    held: bool
+    at_gate: bool
 
 
 def run_guards(s: Situation, gate_order: tuple[Guard, ...] = GATES, guard_order: tuple[Guard, ...] = GUARDS) -> Guarded:
@@ -84,7 +84,7 @@ def run_guards(s: Situation, gate_order: tuple[Guard, ...] = GATES, guard_order:
         steps.append(step)
         if step.guard == "mode" and not step.reason.startswith(_FAILED):
             continue
-        return Guarded(step.after, step.guard, tuple(steps), held=step.guard not in _GATES_WITH_COMMAND)
+        return Guarded(step.after, step.guard, tuple(steps), at_gate=step.guard not in _GATES_WITH_COMMAND)
     for guard in guard_order:
         step = _ask(guard, s, value)
         if step is None:
@@ -93,7 +93,7 @@ def run_guards(s: Situation, gate_order: tuple[Guard, ...] = GATES, guard_order:
         value, reason = step.after, step.guard
         if step.reason.startswith(_FAILED):
             break
-    return Guarded(value, reason, tuple(steps), held=False)
+    return Guarded(value, reason, tuple(steps), at_gate=False)
 
 
 def _ask(guard: Guard, s: Situation, value: int) -> GuardStep | None:

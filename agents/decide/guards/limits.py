@@ -31,8 +31,8 @@ def fleet_budget(s: Situation, value: int) -> GuardStep | None:
     if s.gpus_left is None:
         return None
     each = 1 if s.spec is None else s.spec.gpus_per_replica
-    kept = f"; {s.kept_gpus} more are kept for higher priorities" if s.kept_gpus else ""
-    reason = f"{max(s.current * each, s.gpus_left)} GPUs are left in the fleet, {each} per replica{kept}"
+    reserved_text = f"; {s.reserved_gpus} more are kept for higher priorities" if s.reserved_gpus else ""
+    reason = f"{max(s.current * each, s.gpus_left)} GPUs are left in the fleet, {each} per replica{reserved_text}"
     return _step("fleet_budget", value, _affordable(s, value, s.gpus_left, each), reason)
 
 
@@ -140,13 +140,13 @@ def reclaim(s: Situation, value: int) -> GuardStep | None:
 
     It happens at once, for the others wait; but not in doubt, nor below the fleet's floor, nor beyond its removals.
     """
-    if s.owed_gpus <= 0 or s.spec is None or s.spec.gpus_per_replica <= 0:
+    if s.reclaim_gpus <= 0 or s.spec is None or s.spec.gpus_per_replica <= 0:
         return None
-    left = max(s.spec.min_replicas, s.current - math.ceil(s.owed_gpus / s.spec.gpus_per_replica))
+    left = max(s.spec.min_replicas, s.current - math.ceil(s.reclaim_gpus / s.spec.gpus_per_replica))
     for guard in (*DOUBTS, fleet_floor, removal_limit):
         step = guard(s, left)
         left = left if step is None else step.after
-    reason = f"{s.owed_gpus} GPUs are given up for {s.owed_to}, of higher priority"
+    reason = f"{s.reclaim_gpus} GPUs are given up for {s.reclaim_for}, of higher priority"
     return _step("reclaim", value, min(value, left), reason)
 
 
@@ -170,8 +170,8 @@ def first_request(s: Situation, value: int) -> GuardStep | None:
     if limit is None or limit.low is None or s.current > 0 or stale:
         return None
     first = affordable(s, under_ceiling(s, limit.low))
-    held = s.plan.refused is not None or s.seen_steps < s.limits.warm_up_steps
-    return GuardStep("first_request", value, first, limit.reason) if first > 0 and (held or value < first) else None
+    blocked = s.plan.refused is not None or s.seen_steps < s.limits.warm_up_steps
+    return GuardStep("first_request", value, first, limit.reason) if first > 0 and (blocked or value < first) else None
 
 
 def batch(s: Situation, value: int) -> GuardStep | None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agents.decide.kernel import DecideKernel
 from agents.decide.state import (
-    CONTROLS_KEPT,
+    MIN_CONTROL_IDS,
     DecideCommit,
     DecideState,
     PartitionMark,
@@ -95,7 +95,7 @@ def test_every_word_counts_once_and_in_order_whichever_partition_is_behind(
         for p, delay_ms in enumerate(delays_ms)
     ]
     state, expected, heard = DecideState(), DecideState(), 0
-    with patch("agents.decide.state.CONTROLS_KEPT", 1):
+    with patch("agents.decide.state.MIN_CONTROL_IDS", 1):
         while any(logs):
             ahead = data.draw(st.sampled_from([k for k, left in enumerate(logs) if left]))
             for _ in range(data.draw(st.integers(1, 240))):
@@ -120,7 +120,7 @@ def test_a_partition_without_plans_is_waited_for_as_long_as_telemetry_is_kept() 
     hear(state, record((T0_MS + 7 * DAY_MS) // STEP_MS), 2)
     assert len(state.control_ids) == len(MANY)
     hear(state, record((T0_MS + 9 * DAY_MS) // STEP_MS), 2)
-    assert state.control_ids == tuple(word.control_id for word in MANY[-CONTROLS_KEPT:])
+    assert state.control_ids == tuple(word.control_id for word in MANY[-MIN_CONTROL_IDS:])
 
 
 def test_ids_of_a_release_that_kept_no_stamps_count_from_its_commit_record() -> None:

@@ -113,14 +113,14 @@ TABLE: list[tuple[Guard, int, dict[str, Any], int]] = [
     (limits.model_guard, 2, {"reactive": 500}, 100),
     (limits.model_guard, 2, {"reactive": 50, "limits": UP}, 10),
     (limits.model_guard, 2, {"reactive": 50, "gpus_left": 7}, 7),
-    (limits.reclaim, 5, {"owed_gpus": 2, "owed_to": "vip"}, 3),
-    (limits.reclaim, 5, {"owed_gpus": 3, "spec": spec(gpus_per_replica=2)}, 3),
-    (limits.reclaim, 5, {"owed_gpus": 9, "spec": spec(min_replicas=2)}, 2),
-    (limits.reclaim, 2, {"owed_gpus": 2}, 2),
-    (limits.reclaim, 5, {"owed_gpus": 2, **doubtful(cliff=True)}, 5),
-    (limits.reclaim, 5, {"owed_gpus": 2, "removals_left": 1}, 4),
-    (limits.reclaim, 5, {"owed_gpus": 2, "fleet_need": 4}, 4),
-    (limits.reclaim, 5, {"owed_gpus": 2, "spec": None}, 5),
+    (limits.reclaim, 5, {"reclaim_gpus": 2, "reclaim_for": "vip"}, 3),
+    (limits.reclaim, 5, {"reclaim_gpus": 3, "spec": spec(gpus_per_replica=2)}, 3),
+    (limits.reclaim, 5, {"reclaim_gpus": 9, "spec": spec(min_replicas=2)}, 2),
+    (limits.reclaim, 2, {"reclaim_gpus": 2}, 2),
+    (limits.reclaim, 5, {"reclaim_gpus": 2, **doubtful(cliff=True)}, 5),
+    (limits.reclaim, 5, {"reclaim_gpus": 2, "removals_left": 1}, 4),
+    (limits.reclaim, 5, {"reclaim_gpus": 2, "fleet_need": 4}, 4),
+    (limits.reclaim, 5, {"reclaim_gpus": 2, "spec": None}, 5),
     (declared.first_request, 0, {"current": 0, "standing": (Limit("first_request", 1, None, "1 waits"),)}, 1),
     (declared.first_request, 3, {"current": 0, "standing": (Limit("first_request", 1, None, "1 waits"),)}, 3),
     (declared.first_request, 0, {"current": 2, "standing": (Limit("first_request", 1, None, "1 waits"),)}, 0),
@@ -166,7 +166,7 @@ def test_every_guard_of_the_chain_has_rows_that_move_a_value() -> None:
 
 def test_a_cliff_is_named_as_such() -> None:
     guarded = run_guards(situation(proposed=2, **doubtful(cliff=True)))
-    assert (guarded.final, guarded.reason, guarded.held) == (5, "cliff", False)
+    assert (guarded.final, guarded.reason, guarded.at_gate) == (5, "cliff", False)
     assert "50%" in guarded.steps[0].reason
 
 
@@ -182,7 +182,7 @@ def test_a_guard_that_raises_means_hold(at: int) -> None:
         raise ZeroDivisionError("somewhere")
 
     guarded = run_guards(situation(proposed=9), guard_order=(*GUARDS[:at], broken, *GUARDS[at + 1 :]))
-    assert (guarded.final, guarded.reason, guarded.held) == (5, "broken", False)
+    assert (guarded.final, guarded.reason, guarded.at_gate) == (5, "broken", False)
     assert guarded.steps[-1].reason == "guard failed: ZeroDivisionError"
 
 
@@ -192,7 +192,7 @@ def test_a_gate_that_raises_means_hold_without_a_command(at: int) -> None:
         raise KeyError("w")
 
     guarded = run_guards(situation(proposed=9), gate_order=(*GATES[:at], mode, *GATES[at + 1 :]))
-    assert (guarded.final, guarded.held) == (5, True)
+    assert (guarded.final, guarded.at_gate) == (5, True)
 
 
 def test_observe_works_out_what_would_be_done() -> None:
@@ -248,7 +248,7 @@ def test_the_final_count_is_within_bounds_unless_an_operator_or_a_gate_says_othe
     guarded = run_guards(s)
     if s.pin is not None:
         assert guarded.final == s.pin.replicas
-    elif guarded.held:
+    elif guarded.at_gate:
         assert guarded.final == s.current
     else:
         assert guarded.final == allowed(s, guarded.final) >= 0
@@ -278,13 +278,13 @@ def test_never_down_in_doubt(s: Situation) -> None:
 @given(situations)
 def test_paused_never_changes_anything(s: Situation) -> None:
     guarded = run_guards(replace(s, pin=None, paused="fleet"))
-    assert (guarded.final, guarded.held) == (s.current, True)
+    assert (guarded.final, guarded.at_gate) == (s.current, True)
 
 
 @given(situations)
 def test_growth_respects_budget_and_step_limit_and_loss_the_removals(s: Situation) -> None:
     guarded = run_guards(s)
-    if guarded.held or s.pin is not None or allowed(s, s.current) != s.current:
+    if guarded.at_gate or s.pin is not None or allowed(s, s.current) != s.current:
         return
     if guarded.final > s.current:
         if s.gpus_left is not None:
@@ -309,6 +309,6 @@ def test_each_guard_is_idempotent_and_steps_chain(s: Situation, value: int) -> N
 @given(situations)
 def test_never_below_the_reactive_need_as_far_as_it_may_grow(s: Situation) -> None:
     guarded, need = run_guards(s), s.plan.reactive_replicas
-    if guarded.held or s.pin is not None or need is None:
+    if guarded.at_gate or s.pin is not None or need is None:
         return
     assert guarded.final >= min(allowed(s, need), allowed(s, s.current))

@@ -260,7 +260,7 @@ def test_the_first_request_is_heard_in_spite_of_holds_but_not_of_operators_nor_i
     }
     for changes in ({}, {"refused": "warming_up"}, {"limits": replace(FREE, warm_up_steps=9), "seen_steps": 3}):
         guarded = run_guards(situation(**none, **changes))
-        assert (guarded.final, guarded.reason, guarded.held) == (1, "first_request", False)
+        assert (guarded.final, guarded.reason, guarded.at_gate) == (1, "first_request", False)
     for changes in ({"paused": "fleet"}, {"overdue_ms": 1}, {"gpus_left": 0}, {"newest_ts_ms": 9}):
         assert run_guards(situation(**none, **changes)).final == 0
         assert run_guards(situation(**none, **changes, refused="warming_up")).final == 0

@@ -14,7 +14,7 @@ from infra.collect.mapping import readings as assembly
 from infra.collect.mapping.readings import Assembler
 from infra.collect.publisher import pack
 from streams.log import LogRecord, OutRecord
-from streams.records.dead_letters import MAX_KEPT_PER_STRETCH
+from streams.records.dead_letters import MAX_LETTERS_PER_STRETCH
 from tests.infra.collect.samples import TOPICS, TS_MS, VLLM, packed, reader, readings_of
 from tests.infra.collect.writers import samples
 
@@ -127,7 +127,7 @@ def test_a_flood_of_bad_records_is_sampled() -> None:
     folded = fold()
     for offset in range(1000):
         folded.fold(RAW, LogRecord(offset, TS_MS, None, b"?{"), 0, 0.0)
-    assert MAX_KEPT_PER_STRETCH <= len(folded.take_letters()) < 200
+    assert MAX_LETTERS_PER_STRETCH <= len(folded.take_letters()) < 200
     assert folded.refused.total() == 1000
 
 

@@ -16,7 +16,7 @@ from streams.catalogue import DEFAULT_CATALOGUE
 from streams.config import StreamConfig
 from streams.ingest.kernel import IngestKernel
 from streams.log import ContractBroken, LogRecord
-from streams.records.dead_letters import MAX_CUT_BYTES, MAX_KEPT_PER_STRETCH, MAX_LETTER_BYTES, STRETCH_OFFSETS
+from streams.records.dead_letters import MAX_CUT_BYTES, MAX_LETTER_BYTES, MAX_LETTERS_PER_STRETCH, STRETCH_OFFSETS
 from streams.records.facts import Control, FleetFacts, OutcomeFact
 from streams.records.schema import encode_control, encode_fleet, encode_outcome, encode_packed, encode_tick
 from tests.streams.ingest.ingest_log import CONFIG, T0, TOPICS, Log, cell, facts, slots
@@ -242,7 +242,7 @@ def test_a_flood_is_sampled_by_offset_however_it_is_batched() -> None:
         offsets.append([int(dict(r.headers)["offset"]) for e in out for group in e.outputs for r in group])
         assert kernel.counters.dead == len(records)
     assert offsets[0] == offsets[1] == offsets[2]
-    assert 3 * MAX_KEPT_PER_STRETCH < len(offsets[0]) < 4 * MAX_KEPT_PER_STRETCH
+    assert 3 * MAX_LETTERS_PER_STRETCH < len(offsets[0]) < 4 * MAX_LETTERS_PER_STRETCH
 
 
 def test_dead_letters_go_out_no_later_than_the_page_that_covers_them() -> None:

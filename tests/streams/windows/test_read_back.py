@@ -28,5 +28,5 @@ def test_a_log_that_keeps_too_little_is_named_and_one_without_a_bound_is_not() -
 @pytest.mark.parametrize("workloads", [1, 10_000, 100_000])
 def test_coarse_rows_of_a_week_fit_the_topic(workloads: int) -> None:
     topics = Topics(max_workloads=workloads)
-    assert topics.kept_bytes()[topics.pages_coarse] >= COARSE_ROWS * 40 * workloads
-    assert topics.kept_bytes()[topics.pages] == topics.pages_retention_bytes
+    assert topics.retention_bytes()[topics.pages_coarse] >= COARSE_ROWS * 40 * workloads
+    assert topics.retention_bytes()[topics.pages] == topics.pages_retention_bytes
