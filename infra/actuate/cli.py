@@ -88,7 +88,7 @@ cli_conformance.register(app)
 @app.command("dry-run")
 @spread
 def dry_run(
-    told: ActuatorOptions,
+    shared: ActuatorOptions,
     once: Annotated[bool, typer.Option("--once", help="End after what is in the topic now.")] = False,
     simulated: Annotated[
         bool, typer.Option("--simulated", help="Time is the commands' own, as in `harmony run` at speed.")
@@ -97,13 +97,13 @@ def dry_run(
     """Print what would be done with each command, and why some would be refused."""
     from infra.actuate.assembly import run_dry
 
-    _run(run_dry(told.chosen("dry-run"), once=once, simulated=simulated, as_json=told.as_json))
+    _run(run_dry(shared.chosen("dry-run"), once=once, simulated=simulated, as_json=shared.as_json))
 
 
 @app.command()
 @spread
 def webhook(
-    told: ActingOptions,
+    shared: ActingOptions,
     url: Annotated[str, typer.Argument(help="Where commands are posted; https, or http on this machine.")],
     secret_file: Annotated[
         Path | None, typer.Option(help="File with the signing secret; default: HARMONY_WEBHOOK_SECRET.", dir_okay=False)
@@ -118,15 +118,15 @@ def webhook(
     from infra.actuate.webhook import Webhook, secret_bytes
 
     key = secret_bytes(_secret(secret_file))
-    chosen = told.acting("webhook")
+    chosen = shared.acting("webhook")
     fleet = chosen.settings.fleet
-    _run(_act(told, chosen, lambda: Webhook(url, key, fleet, wall_ms, timeout_s=timeout_s, insecure=insecure)))
+    _run(_act(shared, chosen, lambda: Webhook(url, key, fleet, wall_ms, timeout_s=timeout_s, insecure=insecure)))
 
 
 @app.command()
 @spread
 def kubernetes(
-    told: ActingOptions,
+    shared: ActingOptions,
     acting: Annotated[bool, typer.Option("--act", help="Set replicas; without, the server only checks.")] = False,
     server: Annotated[str | None, typer.Option(help="API server; default: the cluster this pod runs in.")] = None,
     token_file: Annotated[Path | None, typer.Option(help="Bearer token for --server.", dir_okay=False)] = None,
@@ -149,7 +149,7 @@ def kubernetes(
     from infra.actuate.kubernetes import DEFAULT_QUERY, PrometheusLoads
     from infra.actuate.kubernetes_api import find_access
 
-    chosen = told.acting("kubernetes")
+    chosen = shared.acting("kubernetes")
     access = find_access(server, token_file, ca_file)
     loads = PrometheusLoads(victims_from, victims_query or DEFAULT_QUERY) if victims_from else None
     if not acting:
@@ -161,7 +161,7 @@ def kubernetes(
             acting=acting,
             facts_every_s=facts_every_s if facts else None,
             loads=loads,
-            as_json=told.as_json,
+            as_json=shared.as_json,
         )
     )
 
@@ -169,7 +169,7 @@ def kubernetes(
 @app.command()
 @spread
 def keda(
-    told: ActingOptions,
+    shared: ActingOptions,
     grpc: Annotated[bool, typer.Option("--grpc/--no-grpc", help="The external scaler, or only HTTP.")] = True,
     grpc_host: Annotated[str, typer.Option(help="Address of the external scaler.")] = "127.0.0.1",
     grpc_port: Annotated[int, typer.Option(min=0, max=65_535, help="Its port; 0 = any free one.")] = 9466,
@@ -185,7 +185,7 @@ def keda(
     from infra.actuate.keda import KedaScaler, Lookup
     from infra.actuate.pull import Answers
 
-    chosen = told.acting("keda")
+    chosen = shared.acting("keda")
 
     async def run() -> None:
         async with AsyncExitStack() as stack:
@@ -206,7 +206,7 @@ def keda(
                 stack.push_async_callback(scaler.stop)
                 say(f"harmony: external scaler on {grpc_host}:{scaler.port}")
 
-            await act(chosen, Answers("keda"), as_json=told.as_json, serve=serve)
+            await act(chosen, Answers("keda"), as_json=shared.as_json, serve=serve)
 
     _run(run())
 
@@ -214,7 +214,7 @@ def keda(
 @app.command()
 @spread
 def plugin(
-    told: ActingOptions,
+    shared: ActingOptions,
     actuator: Annotated[str, typer.Argument(help="Name of an installed actuator; `harmony plugins` lists them.")],
     timeout_s: Annotated[
         float, typer.Option("--timeout", callback=finite, min=0.1, help="Seconds for one call.")
@@ -226,10 +226,10 @@ def plugin(
     from infra.settings.plugins import find
 
     entry = find("actuator", actuator)
-    chosen = told.acting(actuator)
+    chosen = shared.acting(actuator)
     section = chosen.settings.advanced.plugins
     limits = PluginLimits(timeout_s, section.failures, section.pause_calls)
-    _run(_act(told, chosen, lambda: PluginActuator(entry, section.options.get("actuator", {}), limits)))
+    _run(_act(shared, chosen, lambda: PluginActuator(entry, section.options.get("actuator", {}), limits)))
 
 
 async def _act(args: ActingOptions, chosen: Chosen, make: Callable[[], Webhook | PluginActuator]) -> None:

@@ -55,7 +55,7 @@ def prometheus(
     ca_file: CaOption = None,
     once: OnceOption = False,
     *,
-    told: Dry,
+    shared: Dry,
 ) -> None:
     """Ask a Prometheus server, or read exporters directly, and publish what profiles know."""
     from infra.collect.loop import Read, collect, interval_of, reader_of
@@ -65,7 +65,7 @@ def prometheus(
 
     if (server is None) == (not scrape and targets is None):
         raise HarmonyError("Say either --server URL, or exporters with --scrape or --targets.", 2)
-    settings = told.settings()
+    settings = shared.settings()
     interval_s = interval_of(interval)
     http = http_client(min(10.0, max(interval_s, 1.0)), tuple(header or ()), token_file, ca_file)
     reader = reader_of(settings[0], profile or (), mapping or (), workload)
@@ -79,7 +79,7 @@ def prometheus(
             read_targets(targets)
         read = Scraper(lambda: [*fixed, *(read_targets(targets) if targets else ())], reader.reads, http)
     fleet_source = FLEET_SOURCE if count_replicas else None
-    collect(read, reader, told, interval_s=interval_s, once=once, fleet_source=fleet_source, settings=settings)
+    collect(read, reader, shared, interval_s=interval_s, once=once, fleet_source=fleet_source, settings=settings)
 
 
 @app.command("remote-write")
@@ -94,12 +94,12 @@ def remote_write(
     workload: WorkloadOption = None,
     token_file: TokenOption = None,
     *,
-    told: Dry,
+    shared: Dry,
 ) -> None:
     """Receive Prometheus' remote_write (version 1) and publish what profiles know."""
     from infra.collect.receive import receive
 
-    receive(told, listen, hold, profile or (), mapping or (), workload, token_file)
+    receive(shared, listen, hold, profile or (), mapping or (), workload, token_file)
 
 
 @app.command()
@@ -112,14 +112,14 @@ def host(
     interval: IntervalOption = "5s",
     once: OnceOption = False,
     *,
-    told: Dry,
+    shared: Dry,
 ) -> None:
     """Publish this machine's CPUs, memory and power as one device: for workloads that compute on CPUs."""
     from infra.collect.loop import collect, interval_of, reader_of
     from infra.collect.sources.host import PROFILE, Host
 
     read = Host({"workload": workload}, root)
-    settings = told.settings()
+    settings = shared.settings()
     reader = reader_of(settings[0], own=(PROFILE,))
     if once:
         # Shares of CPU time are increases: a first look, so that the one that counts has something to compare with.
@@ -127,7 +127,7 @@ def host(
 
         reader.read(read().points)
         sleep(min(1.0, interval_of(interval)))
-    collect(read, reader, told, interval_s=interval_of(interval), once=once, settings=settings)
+    collect(read, reader, shared, interval_s=interval_of(interval), once=once, settings=settings)
 
 
 @app.command()
@@ -138,16 +138,16 @@ def nvml(
     interval: IntervalOption = "5s",
     once: OnceOption = False,
     *,
-    told: Dry,
+    shared: Dry,
 ) -> None:
     """Publish this machine's NVIDIA devices, asked through NVML."""
     from infra.collect.loop import collect, interval_of, reader_of
     from infra.collect.sources.nvml import PROFILE, Nvml
 
     read = Nvml({"workload": workload}, tuple(device or ()))
-    settings = told.settings()
+    settings = shared.settings()
     reader = reader_of(settings[0], own=(PROFILE,))
-    collect(read, reader, told, interval_s=interval_of(interval), once=once, settings=settings)
+    collect(read, reader, shared, interval_s=interval_of(interval), once=once, settings=settings)
 
 
 @app.command()
@@ -162,12 +162,12 @@ def file(
     mapping: MappingOption = None,
     workload: WorkloadOption = None,
     *,
-    told: Dry,
+    shared: Dry,
 ) -> None:
     """Publish what files hold: dumps of exporters, CSV of nvidia-smi, DCGM or AMD's tools, others' JSON lines."""
     from infra.collect.files import collect_files
 
-    collect_files(told, paths, form, label or (), profile or (), mapping or (), workload)
+    collect_files(shared, paths, form, label or (), profile or (), mapping or (), workload)
 
 
 @app.command()
@@ -212,9 +212,9 @@ def map_raw(
     mapping: MappingOption = None,
     workload: WorkloadOption = None,
     *,
-    told: Common,
+    shared: Common,
 ) -> None:
     """Turn what other collectors write to telemetry.raw into telemetry, keyed by workload."""
     from infra.collect.receive import map_topic
 
-    map_topic(told, form, hold, profile or (), mapping or (), workload)
+    map_topic(shared, form, hold, profile or (), mapping or (), workload)

@@ -101,15 +101,15 @@ def comma_list(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-# Options that several commands share, declared once: on the fields of a dataclass that a command takes as `told`.
+# Options that several commands share, declared once: on the fields of a dataclass that a command takes as `shared`.
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, for Typer, with the fields of its parameter `told` (a dataclass) in the place of that parameter."""
+    """The command, for Typer, with the fields of its parameter `shared`, a dataclass, in place of the parameter."""
     hints = get_type_hints(command, include_extras=True)
-    options_type = hints["told"]
+    options_type = hints["shared"]
     shared_hints = get_type_hints(options_type, include_extras=True)
-    own = [p.replace(annotation=hints[p.name]) for p in signature(command).parameters.values() if p.name != "told"]
+    own = [p.replace(annotation=hints[p.name]) for p in signature(command).parameters.values() if p.name != "shared"]
     shared = [
         Parameter(f.name, Parameter.KEYWORD_ONLY, default=f.default, annotation=shared_hints[f.name])
         for f in fields(options_type)
@@ -117,7 +117,7 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def called(**given: object) -> None:
-        command(told=options_type(**{f.name: given.pop(f.name) for f in fields(options_type)}), **given)
+        command(shared=options_type(**{f.name: given.pop(f.name) for f in fields(options_type)}), **given)
 
     parameters = [p.replace(kind=Parameter.KEYWORD_ONLY) for p in own] + shared
     called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
