@@ -130,6 +130,10 @@ class Collector:
                 for (profile, reason), n in tally.unplaced.most_common()
             ],
             "refused": [{"field": name, "reason": code, "values": n} for (name, code), n in tally.refused.items()],
+            "without_arrivals": [
+                {"profile": profile, "metrics": metrics, "readings": n}
+                for (profile, metrics), n in tally.lacking.items()
+            ],
         }
 
     def _report(self, looked: Round, workloads: set[str]) -> None:
@@ -142,11 +146,14 @@ class Collector:
         if new:
             self.collected.workloads |= workloads
             self._say(f"Telemetry of {_workloads(new)}.")
-        for profile, reason in self._reader.tally.unplaced:
-            self._once(f"unplaced {profile} {reason}", f"Some series of profile {profile} are left out: {reason}.")
         if self.collected.rounds == 1 and not workloads and not looked.failures:
+            tally = self._reader.tally
             problem = (
-                "none that a profile knows" if not self._reader.tally.points else "none that belongs to a workload"
+                "none that a profile knows"
+                if not tally.points
+                else "and every value that a profile knows is blank"
+                if tally.blank.total() >= tally.points
+                else "none that belongs to a workload"
             )
             self._say(f"Nothing to publish yet: {len(looked.points)} samples were read, {problem}.")
 
@@ -187,7 +194,7 @@ def reader_of(
     identities = Identities(settings.matches, mapping.rules, workload)
     promised = {section.id for section in settings.workloads if section.slo is not None}
     slos = {spec.id: spec.slo for spec in settings.policy.workloads if spec.id in promised}
-    return Reader(own or mapping.profiles, identities, slos.get)
+    return Reader(own or mapping.profiles, identities, slos.get, say)
 
 
 def interval_of(text: str) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -21,10 +21,12 @@ from streams.records.strict_json import MalformedError
 _BOUNDS = bounds_of(DEFAULT_CATALOGUE)
 _REPLICAS = Bounds(0.0, MAX_REPLICAS, 0.0)
 _PARTS = tuple(i.fields for i in DEFAULT_CATALOGUE if i.rule == "ratio")
+_RATIOS = frozenset(f for i in DEFAULT_CATALOGUE if i.over_sources == "mean" and i.rule != "ratio" for f in i.fields)
 _HISTOGRAM_SUFFIXES = ("_bucket", "_count", "_sum")
 _REQUIRED_COUNTS: tuple[FleetName, ...] = ("replicas_ready", "replicas_pending", "replicas_draining")
 _MOST_REASONS = 1_000
 _TTFT = "ttft_s"
+_STARTED, _FINISHED = "requests_started_total", "requests_finished_total"
 
 
 class GroupKey(NamedTuple):
@@ -57,12 +59,16 @@ class Tally:
         readings: by profile.
         unplaced: points without workload or source, by profile and reason.
         refused: values that no record may hold, by field and reason.
+        blank: values that stand for nothing measured, by profile.
+        lacking: readings without a count of arrivals, by profile and metrics that it would need.
     """
 
     points: int = 0
     readings: Counter[str] = field(default_factory=Counter)
     unplaced: Counter[tuple[str, str]] = field(default_factory=Counter)
     refused: Counter[tuple[str, str]] = field(default_factory=Counter)
+    blank: Counter[str] = field(default_factory=Counter)
+    lacking: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
 class Reader:
@@ -72,6 +78,7 @@ class Reader:
         profiles: whose metrics to take; other points are passed over.
         identities: names workloads and sources.
         slo_of: promise of a workload whose good requests are to be counted from its histogram; None = of none.
+        note: takes a sentence for people about what is left out or stands in for something better, once each.
     """
 
     def __init__(
@@ -79,11 +86,14 @@ class Reader:
         profiles: Sequence[ExporterProfile],
         identities: Identities,
         slo_of: Callable[[str], Slo | None] | None = None,
+        note: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._profiles = {profile.name: profile for profile in profiles}
         self._identities = identities
-        self._slo_of = slo_of
+        self._slo_of, self._note = slo_of, note
         self._memory = Memory()
+        # Of each process that was read: the one workload that its series name; None = they name several.
+        self._workload_of: dict[tuple[str, str], str | None] = {}
         self._by_metric: dict[str, list[ExporterProfile]] = {}
         for profile in profiles:
             for name in metric_names(profile):
@@ -97,33 +107,96 @@ class Reader:
 
     def reads(self, name: str) -> bool:
         """True for a series that some profile reads."""
-        return name in self._by_metric
+        return self._known_name(name) is not None
 
     def read(self, points: Iterable[Point]) -> list[SourceReading]:
         """All readings of points that came together, ordered by time."""
+        known = [p._replace(name=name) for p in points if (name := self._known_name(p.name)) is not None]
+        for point in known:
+            self._identities.learn(point)
         groups: dict[GroupKey, Group] = {}
-        for point in points:
-            for key in self.place(point):
-                groups.setdefault(key, Group()).add(point)
+        unnamed = []
+        for point in known:
+            for profile, key in self._keys(point):
+                if isinstance(key, NoIdentity):
+                    unnamed.append((profile, key, point))
+                else:
+                    self._group(groups, key).add(point)
+        # A series whose labels name no workload may belong to a process of which others do.
+        for profile, missing, point in unnamed:
+            adopted = self._adopted(profile, missing, point)
+            if adopted is not None:
+                self._group(groups, adopted).add(point)
         return self.assemble(groups)
 
-    def place(self, point: Point) -> list[GroupKey]:
-        """The readings that the point belongs to; none when nothing is known of it."""
-        profiles = self._by_metric.get(point.name)
-        if profiles is None:
-            return []
+    def place(self, point: Point) -> Iterator[tuple[GroupKey, Point]]:
+        """The readings that the point belongs to, and the point by the name that they know; none for an unknown one."""
+        name = self._known_name(point.name)
+        if name is None:
+            return
+        point = point._replace(name=name)
+        self._identities.learn(point)
+        for profile, key in self._keys(point):
+            adopted = self._adopted(profile, key, point) if isinstance(key, NoIdentity) else key
+            if adopted is not None:
+                yield adopted, point
+
+    def new_group(self, key: GroupKey) -> Group:
+        """An empty reading of a source."""
+        return Group(self._profiles[key.profile])
+
+    def _group(self, groups: dict[GroupKey, Group], key: GroupKey) -> Group:
+        group = groups.get(key)
+        if group is None:
+            group = groups[key] = self.new_group(key)
+        return group
+
+    def _known_name(self, name: str) -> str | None:
+        """The name as profiles have it: a counter may come without the suffix that Prometheus asks for."""
+        if name in self._by_metric:
+            return name
+        total = name + "_total"
+        return total if total in self._by_metric else None
+
+    def _keys(self, point: Point) -> Iterator[tuple[ExporterProfile, GroupKey | NoIdentity]]:
         self.tally.points += 1
-        keys = []
-        for profile in profiles:
+        for profile in self._by_metric[point.name]:
             if not is_measured(point.value) or point.value in profile.blanks:
+                self.tally.blank[profile.name] += 1
                 continue
             identity = self._identities.of(profile, point.labels)
             if isinstance(identity, NoIdentity):
-                if len(self.tally.unplaced) < _MOST_REASONS:
-                    self.tally.unplaced[profile.name, identity.reason] += 1
-            else:
-                keys.append(GroupKey(profile.name, identity, point.ts_ms))
-        return keys
+                yield profile, identity
+                continue
+            process = profile.name, identity.replica
+            if self._workload_of.setdefault(process, identity.workload) != identity.workload:
+                self._workload_of[process] = None
+            yield profile, GroupKey(profile.name, identity, point.ts_ms)
+
+    def _adopted(self, profile: ExporterProfile, missing: NoIdentity, point: Point) -> GroupKey | None:
+        """The reading of the process whose other series name a workload; where there is none, the reason is counted."""
+        workload = self._workload_of.get((profile.name, missing.replica)) if profile.kind == "requests" else None
+        if workload is not None:
+            identity = Identity(workload, missing.replica, missing.replica)
+            return GroupKey(profile.name, identity, point.ts_ms)
+        reason = profile.name, missing.reason
+        if reason not in self.tally.unplaced:
+            if len(self.tally.unplaced) >= _MOST_REASONS:
+                return None
+            self._note(f"Some series of profile {profile.name} are left out: {missing.reason}.")
+        self.tally.unplaced[reason] += 1
+        return None
+
+    def _report_completions(self, profile: ExporterProfile, group: Group) -> None:
+        """Say once that completions stand in for arrivals, and for want of which metrics."""
+        missing = sorted({n for n in profile.fields[_STARTED][0].names() if not group.has(n)})
+        reason = profile.name, ", ".join(missing)
+        if reason not in self.tally.lacking:
+            self._note(
+                f"{_STARTED} of profile {profile.name} cannot be made without {reason[1]}: completions stand in for "
+                "arrivals, and lag behind a queue."
+            )
+        self.tally.lacking[reason] += 1
 
     def assemble(self, groups: Mapping[GroupKey, Group]) -> list[SourceReading]:
         """The readings of complete groups, ordered by time; nothing for a group without any field."""
@@ -138,11 +211,12 @@ class Reader:
     def _reading(self, profile: ExporterProfile, key: GroupKey, group: Group) -> SourceReading | None:
         values: dict[str, float] = {}
         for name, choices in profile.fields.items():
-            for n, choice in enumerate(choices):
-                value = value_of(choice, group, self._memory, (profile.name, key.identity, name, n), key.ts_ms)
-                if value is not None:
-                    self._keep(values, profile.kind, name, value)
-                    break
+            source = profile.name, key.identity, name
+            value = value_of(choices, group, self._memory, source, key.ts_ms, is_ratio=name in _RATIOS)
+            if value is not None:
+                self._keep(values, profile.kind, name, value)
+        if _FINISHED in values and _STARTED in profile.fields and _STARTED not in values:
+            self._report_completions(profile, group)
         hists: dict[str, HistogramState] = {}
         for name, ways in profile.histograms.items():
             for way in ways:
@@ -220,11 +294,11 @@ class Assembler:
         Args:
             log, offset: where it was read, for `first_offsets`.
         """
-        for key in self._reader.place(point):
+        for key, known in self._reader.place(point):
             opened = self._open.get(key)
             if opened is None:
-                opened = self._open[key] = _OpenReading(Group(), now_s, {})
-            opened.group.add(point)
+                opened = self._open[key] = _OpenReading(self._reader.new_group(key), now_s, {})
+            opened.group.add(known)
             if opened.places.get(log, offset) >= offset:
                 opened.places[log] = offset
 

@@ -30,25 +30,43 @@ def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+def _pattern_lists(value: Any) -> Any:
+    return {name: _listed(item) for name, item in value.items()} if isinstance(value, dict) else value
+
+
+Where = dict[str, tuple[str, ...]]
+_WHERE = "Only series with these labels; * and ? match; a list is one of these."
+_OR_WITHOUT = "Besides where: series of parts that have no series of this metric, if others have."
+
+
 class Selection(Section):
     """Series of some metrics, put together into one number."""
 
     metric: tuple[MetricName, ...] = Field(description="Names that are added up; all must be there.", min_length=1)
-    where: dict[str, str] = Field(default_factory=dict, description="Only series with these labels; * and ? match.")
-    combine: Literal["sum", "mean", "max", "min", "count"] = Field("sum", description="Several series of one metric.")
+    where: Where = Field(default_factory=dict, description=_WHERE)
+    or_without: MetricName | None = Field(None, description=_OR_WITHOUT)
+    combine: Literal["sum", "mean", "max", "min", "count"] = Field(
+        "sum", description="Several series of one metric and part."
+    )
 
     _list = field_validator("metric", mode="before")(_listed)
+    _patterns = field_validator("where", mode="before")(_pattern_lists)
 
 
 class FieldChoice(Selection):
     """One way to obtain a field."""
 
     minus: tuple[MetricName, ...] = Field((), description="Names that are subtracted; all must be there.")
+    plus: Selection | None = Field(None, description="Added to it; all must be there.")
     scale: float = Field(1.0, description="Factor, such as 0.01 for percent or 1048576 for MiB.", gt=0)
     per: Selection | None = Field(None, description="Divide by this; nothing when it is 0.")
     increase: bool = Field(default=False, description="Divide the increases since the last reading; needs per.")
     complement: bool = Field(default=False, description="1 minus the value.")
     steady: bool = Field(default=False, description="Never falls unless its first metric, a counter, does.")
+    conserved: tuple[Selection, ...] = Field(
+        (),
+        description="Of a steady field: requests waiting, running and finished; what their sum loses is not awaited.",
+    )
     floor: float | None = Field(None, description="Not less than this.")
 
     _minus_list = field_validator("minus", mode="before")(_listed)
@@ -57,11 +75,15 @@ class FieldChoice(Selection):
     def _sound(self) -> FieldChoice:
         if self.increase and self.per is None:
             raise ValueError("increase needs per: what the increase is divided by")
+        if self.conserved and not self.steady:
+            raise ValueError("conserved needs steady: true")
         return self
 
     def names(self) -> tuple[str, ...]:
         """Every metric that it reads."""
-        return (*self.metric, *self.minus, *(self.per.metric if self.per else ()))
+        selections = [s for s in (self, self.plus, self.per, *self.conserved) if s is not None]
+        others = [s.or_without for s in selections if s.or_without is not None]
+        return (*self.minus, *(name for s in selections for name in s.metric), *others)
 
 
 class HistogramChoice(Section):
@@ -69,7 +91,10 @@ class HistogramChoice(Section):
 
     metric: MetricName = Field(description="Base name, without _bucket.")
     scale: float = Field(1.0, description="Of bounds and sum, such as 0.001 for milliseconds.", gt=0)
-    where: dict[str, str] = Field(default_factory=dict, description="Only series with these labels; * and ? match.")
+    where: Where = Field(default_factory=dict, description=_WHERE)
+    or_without: MetricName | None = Field(None, description=_OR_WITHOUT)
+
+    _patterns = field_validator("where", mode="before")(_pattern_lists)
 
 
 def _choices(value: Any) -> Any:
@@ -92,7 +117,15 @@ class ExporterProfile(Section):
     replica: tuple[Template, ...] = Field(
         ("{pod}", "{instance}"), description="Names the process that reports; the first that can be filled is taken."
     )
-    parts: tuple[str, ...] = Field((), description="Labels that tell apart several engines or devices of a replica.")
+    parts: tuple[str, ...] = Field(
+        (),
+        description="Labels that tell apart the devices of a replica, each a source; of kind requests the engines of a "
+        "process, which is one source: they are added up, ratios averaged.",
+    )
+    labels: tuple[str, ...] | None = Field(
+        None,
+        description="All other labels that this exporter writes; series that differ in any further one are copies.",
+    )
     workload: tuple[Template, ...] = Field(
         ("{namespace}/{pod_owner}",), description="Where no rule names the workload: the first that can be filled."
     )
@@ -100,7 +133,7 @@ class ExporterProfile(Section):
     fields: dict[str, Choices] = Field(description="Field -> ways to obtain it; the first possible one is taken.")
     histograms: dict[str, HistogramChoices] = Field(default_factory=dict, description="The same for histograms.")
 
-    @field_validator("replica", "workload", "parts", mode="before")
+    @field_validator("replica", "workload", "parts", "labels", mode="before")
     @classmethod
     def _one_or_many(cls, value: Any) -> Any:
         return _listed(value)

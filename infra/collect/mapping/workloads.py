@@ -8,19 +8,27 @@ from fnmatch import fnmatchcase
 from hashlib import sha256
 from typing import NamedTuple
 
+from infra.collect.mapping.owners import (
+    DEPLOYMENT_OWNER,
+    OWNER_LABELS,
+    POD_OWNER,
+    PodNames,
+    is_exporter,
+    owner_label,
+    revision_owner,
+)
 from infra.collect.mapping.schema import PLACEHOLDER, ExporterProfile, WorkloadRule
-from infra.collect.points import own_labels
+from infra.collect.points import EXPORTED, Point, own_labels
 from streams.records.limits import is_plain
 from streams.records.schema import MAX_LABEL_CHARS
 
-POD_OWNER = "pod_owner"
-# The alphabet of Kubernetes' generated suffixes: no vowels, no digits that look like letters.
-_SUFFIX = "[bcdfghjklmnpqrstvwxz2456789]"
-_DEPLOYMENT_POD = re.compile(rf"^(.+)-{_SUFFIX}{{5,10}}-{_SUFFIX}{{5}}$")
-_STATEFUL_POD = re.compile(r"^(.+?)-\d+$")
-_OTHER_POD = re.compile(rf"^(.+)-{_SUFFIX}{{5}}$")
 _NOT_PLAIN = re.compile(r"""[\s<>"'`&\\]|[^\x20-\x7e]""")
 _REMEMBERED = 65_536
+_EXPORTED_POD, _EXPORTED_NAMESPACE = EXPORTED + "pod", EXPORTED + "namespace"
+_SET_REPLICAS = "kube_statefulset_replicas"
+# Labels of the target that say nothing of a device which the target measures for others.
+_OF_TARGET = frozenset({"pod", "namespace", "container", POD_OWNER})
+_DECIDING = ("pod", "namespace", "container", "deployment", "instance", "k8s_deployment_name")
 
 
 class Identity(NamedTuple):
@@ -32,23 +40,24 @@ class Identity(NamedTuple):
 
 
 class NoIdentity(NamedTuple):
-    """Why a series has no workload or no source."""
+    """Why a series has no workload or no source.
+
+    Attributes:
+        replica: the process that measured it, where labels name one.
+    """
 
     reason: str
-
-
-def pod_owner(pod: str) -> str:
-    """Deployment, StatefulSet or DaemonSet of a pod, by the way Kubernetes names pods; else the pod itself."""
-    for pattern in (_DEPLOYMENT_POD, _STATEFUL_POD, _OTHER_POD):
-        match = pattern.match(pod)
-        if match:
-            return match.group(1)
-    return pod
+    replica: str = ""
 
 
 def matches(labels: Mapping[str, str], patterns: Mapping[str, str]) -> bool:
     """True when every wanted label is there; `*` and `?` match as in file names."""
     return all(fnmatchcase(labels.get(name, ""), pattern) for name, pattern in patterns.items())
+
+
+def matches_any(labels: Mapping[str, str], patterns: Mapping[str, Sequence[str]]) -> bool:
+    """True when every label fits one of its patterns; a label that is not there fits the empty pattern."""
+    return all(any(fnmatchcase(labels.get(name, ""), p) for p in some) for name, some in patterns.items())
 
 
 class Identities:
@@ -69,8 +78,26 @@ class Identities:
         self._declared = {workload: dict(match) for workload, match in (declared or {}).items()}
         self._rules = tuple(rules)
         self._template = template
+        self._pods = PodNames()
+        # Targets of which some series names another pod than the target's own.
+        self._attributing: set[str] = set()
         self._relevant: dict[str, tuple[str, ...]] = {}
-        self._identities_by_key: dict[tuple[str, tuple[str | None, ...]], Identity | NoIdentity] = {}
+        self._known: dict[tuple[str, tuple[str | None, ...]], Identity | NoIdentity] = {}
+
+    def learn(self, point: Point) -> None:
+        """Take note of the pods and sets that a point names: other points may be told apart by them."""
+        labels = point.labels
+        pod = labels.get(_EXPORTED_POD) or labels.get("pod")
+        if pod:
+            self._pods.add_pod(labels.get(_EXPORTED_NAMESPACE) or labels.get("namespace", ""), pod)
+        if point.name == _SET_REPLICAS:
+            own = own_labels(labels)
+            self._pods.add_set(own.get("namespace", ""), own.get("statefulset", ""), point.value)
+        if labels.get(_EXPORTED_POD) and labels.get("pod"):
+            target = _target(labels)
+            if target not in self._attributing:
+                self._attributing.add(target)
+                self._known.clear()
 
     def of(self, profile: ExporterProfile, labels: Mapping[str, str]) -> Identity | NoIdentity:
         """Who measured a series with these labels."""
@@ -78,48 +105,72 @@ class Identities:
         if relevant is None:
             relevant = self._relevant[profile.name] = tuple(sorted(set(self._names(profile))))
         key = profile.name, tuple([labels.get(name) for name in relevant])
-        identity = self._identities_by_key.get(key)
+        identity = self._known.get(key)
         if identity is None:
-            if len(self._identities_by_key) >= _REMEMBERED:
-                self._identities_by_key.clear()
-            identity = self._identities_by_key[key] = self._find(profile, labels)
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            own = {name: value for name, value in own_labels(labels).items() if value}
+            identity = self._find(profile, own, labels)
+            if not self._pods.is_ambiguous(own.get("pod", "")) and "statefulset" not in own:
+                self._known[key] = identity
         return identity
 
     def _names(self, profile: ExporterProfile) -> Iterator[str]:
         """Every label that may decide."""
         templates = (*profile.replica, *profile.workload, *(r.workload for r in self._rules), self._template or "")
         names = [name for template in templates for name in PLACEHOLDER.findall(template)]
-        names += ["pod" if name == POD_OWNER else name for name in names]
-        names += profile.parts
+        names += [*_DECIDING, *OWNER_LABELS, *profile.parts]
         for match in (*self._declared.values(), *(rule.match for rule in self._rules)):
             names += match
         for name in names:
             yield name
             yield f"exported_{name}"
 
-    def _find(self, profile: ExporterProfile, labels: Mapping[str, str]) -> Identity | NoIdentity:
-        own = {name: value for name, value in own_labels(labels).items() if value}
+    def _find(self, profile: ExporterProfile, own: dict[str, str], labels: Mapping[str, str]) -> Identity | NoIdentity:
+        namespace = own.get("namespace", "")
         if "pod" in own:
-            own.setdefault(POD_OWNER, pod_owner(own["pod"]))
-        workload = self._workload(profile, own)
-        if isinstance(workload, NoIdentity):
-            return workload
+            own.setdefault(POD_OWNER, owner_label(own) or self._pods.owner(namespace, own["pod"]))
+        if "deployment" in own:
+            own.setdefault(DEPLOYMENT_OWNER, revision_owner(own["deployment"]))
         replica = _first(profile.replica, own)
+        workload = self._workload(profile, own, labels)
+        if isinstance(workload, NoIdentity):
+            return workload._replace(replica=replica or "")
         if replica is None:
             return NoIdentity(f"no label names the source: {_needed(profile.replica)}")
-        parts = [own[name] for name in profile.parts if name in own]
+        # The engines of a process are one source; each device is one.
+        parts = [own[name] for name in profile.parts if name in own] if profile.kind == "gpu" else []
         return Identity(_plain(workload), _plain(replica), _plain("/".join((replica, *parts))))
 
-    def _workload(self, profile: ExporterProfile, labels: Mapping[str, str]) -> str | NoIdentity:
+    def _workload(
+        self, profile: ExporterProfile, own: Mapping[str, str], labels: Mapping[str, str]
+    ) -> str | NoIdentity:
         for workload, match in self._declared.items():
-            if matches(labels, match):
+            if matches(own, match):
                 return workload
         for rule in self._rules:
-            if matches(labels, rule.match):
-                named = _filled(rule.workload, labels)
+            if matches(own, rule.match):
+                named = _filled(rule.workload, own)
                 return named or NoIdentity(f"the rule for {rule.match} names {rule.workload}, but a label is missing")
+        if "statefulset" in own and profile.kind == "fleet":
+            groups = self._pods.group_set_of(own.get("namespace", ""), own["statefulset"])
+            if groups is not None:
+                return NoIdentity(f"StatefulSets of the groups of LeaderWorkerSet {groups} are no workloads")
         templates = (self._template,) if self._template else profile.workload
-        return _first(templates, labels) or NoIdentity(f"no label names the workload: {_needed(templates)}")
+        if profile.kind == "gpu" and self._is_exporters_pod(own, labels):
+            named = _first(templates, {name: own[name] for name in own if name not in _OF_TARGET})
+            return named or NoIdentity("the only pod named is the exporter's own, not one that uses the device")
+        return _first(templates, own) or NoIdentity(f"no label names the workload: {_needed(templates)}")
+
+    def _is_exporters_pod(self, own: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+        """True when the pod is that of the target and the target is an exporter, which measures for other pods."""
+        if "pod" not in own or labels.get(_EXPORTED_POD):
+            return False
+        return is_exporter(own) or _target(labels) in self._attributing
+
+
+def _target(labels: Mapping[str, str]) -> str:
+    return labels.get("instance") or labels.get("pod", "")
 
 
 def _first(templates: Sequence[str], labels: Mapping[str, str]) -> str | None:

@@ -47,7 +47,7 @@ def test_a_dump_of_an_exporter(tmp_path: Path) -> None:
     path.write_text(VLLM)
     records, said = run("collect", "file", str(path), "--dry-run")
     assert [(r["topic"], r["key"]) for r in records] == [("harmony.telemetry.requests", "acme/chat-7b")]
-    assert records[0]["value"]["source"] == ["vllm/0"]
+    assert records[0]["value"]["source"] == ["vllm"]
     assert "17 samples, 1 readings, 1 records printed" in said
 
 
@@ -55,7 +55,7 @@ def test_gzip_and_labels_of_the_command_line(tmp_path: Path) -> None:
     path = tmp_path / "vllm.prom.gz"
     path.write_bytes(gzip.compress(VLLM.encode()))
     records, _ = run("collect", "file", str(path), "--dry-run", "--label", "namespace=prod", "--label", "instance=h:1")
-    assert (records[0]["key"], records[0]["value"]["source"]) == ("prod/acme/chat-7b", ["h:1/0"])
+    assert (records[0]["key"], records[0]["value"]["source"]) == ("prod/acme/chat-7b", ["h:1"])
 
 
 def test_csv_of_nvidia_smi_through_a_pipe() -> None:

@@ -40,7 +40,7 @@ def test_vllm() -> None:
     assert isinstance(record, SampleRecord)
     assert record.workload == "prod/chat-7b"
     (sample,) = record.samples
-    assert (sample.source, sample.ts_ms) == ("chat-7b-5d9c7b6f4-x2k8p/0", TS_MS)
+    assert (sample.source, sample.ts_ms) == ("chat-7b-5d9c7b6f4-x2k8p", TS_MS)
     assert sample.values == {
         "requests_started_total": 103.0,
         "requests_finished_total": 96.0,
@@ -150,7 +150,7 @@ def test_tgi() -> None:
 
 def test_dynamos_frontend() -> None:
     (reading,) = readings_of(DYNAMO, reader(), namespace="prod")
-    assert (reading.workload, reading.source) == ("prod/llama", "h:8000/llama")
+    assert (reading.workload, reading.source) == ("prod/llama", "h:8000")
     assert reading.values == {
         "requests_started_total": 50.0,
         "requests_finished_total": 42.0,
@@ -166,7 +166,7 @@ def test_dynamos_frontend() -> None:
 
 def test_replica_counts_of_kubernetes() -> None:
     (record,) = packed(readings_of(KUBE, reader()))
-    assert record == FleetRecord("prod/chat-7b", [("h:8000", FleetFacts(TS_MS, 6, 1, 0, 7))])
+    assert record == FleetRecord("prod/chat-7b", [("kube-state-metrics", FleetFacts(TS_MS, 6, 1, 0, 7))])
 
 
 def test_a_replica_count_that_is_not_told_is_not_zero() -> None:
@@ -232,8 +232,8 @@ def test_a_broken_histogram_is_left_out_and_the_rest_stays(broken: str) -> None:
 def test_histograms_of_several_label_sets_are_added_up() -> None:
     name = "tgi_request_mean_time_per_token_duration"
     text = "".join(
-        f'{name}_bucket{{c="{code}",le="0.01"}} 1\n{name}_bucket{{c="{code}",le="+Inf"}} 3\n'
-        f'{name}_count{{c="{code}"}} 3\n{name}_sum{{c="{code}"}} 0.5\n'
+        f'{name}_bucket{{method="{code}",le="0.01"}} 1\n{name}_bucket{{method="{code}",le="+Inf"}} 3\n'
+        f'{name}_count{{method="{code}"}} 3\n{name}_sum{{method="{code}"}} 0.5\n'
         for code in ("a", "b")
     )
     (reading,) = readings_of(text, reader("tgi", workload="w"))

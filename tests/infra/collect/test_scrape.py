@@ -147,7 +147,7 @@ def test_one_target_that_fails_does_not_keep_the_others() -> None:
         targets[2].url: "HTTP 404 Not Found: no such page",
     }
     (reading,) = by.read(looked.points)
-    assert (reading.source, reading.ts_ms) == (f"{exporter.address}/0", TS_MS)
+    assert (reading.source, reading.ts_ms) == (exporter.address, TS_MS)
 
 
 def test_a_target_that_does_not_listen_is_a_failure() -> None:

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from infra.collect.mapping.owners import PodNames
 from infra.collect.mapping.profiles import shipped_profiles
 from infra.collect.mapping.schema import WorkloadRule
-from infra.collect.mapping.workloads import Identities, Identity, NoIdentity, matches, pod_owner
+from infra.collect.mapping.workloads import Identities, Identity, NoIdentity, matches
 from streams.records.limits import is_plain
 from streams.records.schema import MAX_LABEL_CHARS
 
@@ -28,7 +29,7 @@ VLLM, DCGM = shipped_profiles()["vllm"], shipped_profiles()["dcgm"]
     ],
 )
 def test_the_owner_of_a_pod_is_read_from_its_name(pod: str, owner: str) -> None:
-    assert pod_owner(pod) == owner
+    assert PodNames().owner("prod", pod) == owner
 
 
 def test_declared_labels_win_over_rules_and_rules_over_templates() -> None:
@@ -50,7 +51,7 @@ def test_engine_and_device_of_one_deployment_are_one_workload() -> None:
     }  # fmt: skip
     identities = Identities()
     assert identities.of(VLLM, engine) == Identity(
-        "prod/chat-70b", "chat-70b-5d9c7b6f4-x2k8p", "chat-70b-5d9c7b6f4-x2k8p/0"
+        "prod/chat-70b", "chat-70b-5d9c7b6f4-x2k8p", "chat-70b-5d9c7b6f4-x2k8p"
     )
     assert identities.of(DCGM, device) == Identity("prod/chat-70b", "node3", "node3/1")
     both = Identities({"mine": {"namespace": "prod", "pod": "chat-70b-*"}})
@@ -59,7 +60,7 @@ def test_engine_and_device_of_one_deployment_are_one_workload() -> None:
 
 def test_an_idle_device_has_no_workload_and_says_why() -> None:
     found = Identities().of(DCGM, {"Hostname": "n", "gpu": "1", "pod": "", "namespace": "", "instance": "i"})
-    assert found == NoIdentity("no label names the workload: it would be {namespace}/{pod_owner}")
+    assert found == NoIdentity("no label names the workload: it would be {namespace}/{pod_owner}", "n")
 
 
 def test_a_rule_whose_template_lacks_a_label_says_so() -> None:

@@ -1,0 +1,141 @@
+"""From the name of a pod to the workload that owns it, by the rules by which controllers name pods.
+
+A name alone can be ambiguous: `llama-3-1` is the second pod of StatefulSet `llama-3`, or the first worker of the fourth
+group of LeaderWorkerSet `llama`. `PodNames` therefore remembers which other pods there are. Labels that name the owner
+win over names.
+
+Sources: Kubernetes documentation, "StatefulSets", "Jobs" (completion index), "CronJob" (scheduled minute); Deployment
+and Argo Rollouts (pod template hash); LeaderWorkerSet (`<name>-<group>[-<worker>]`, workers from 1); Knative Serving
+(`<service>-<generation>-deployment`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+POD_OWNER = "pod_owner"
+DEPLOYMENT_OWNER = "deployment_owner"
+# The alphabet of Kubernetes' generated suffixes: no vowels, no digits that look like letters.
+_SUFFIX = "[bcdfghjklmnpqrstvwxz2456789]"
+_DEPLOYMENT_POD = re.compile(rf"^(.+)-{_SUFFIX}{{5,10}}-{_SUFFIX}{{5}}$")
+# The minute of a CronJob's run since 1970 (the second, in old versions), then the pod's suffix.
+_CRON_POD = re.compile(rf"^(.+)-(?:[23]\d{{7}}|1\d{{9}})-{_SUFFIX}{{5}}$")
+_INDEXED_POD = re.compile(rf"^(.+?)((?:-\d+)+)-{_SUFFIX}{{5}}$")
+_GROUP_POD = re.compile(r"^(.+)-(\d+)-(\d+)$")
+_STATEFUL_POD = re.compile(r"^(.+)-\d+$")
+_OTHER_POD = re.compile(rf"^(.+)-{_SUFFIX}{{5}}$")
+_REVISION = re.compile(r"^(.+)-\d{5}-deployment$")
+# Labels and attributes that hold the owner's name, the outermost owner first.
+OWNER_LABELS = tuple(
+    prefix + name
+    for name in ("leaderworkerset_sigs_k8s_io_name", "serving_knative_dev_service", "k8s_cronjob_name", "k8s_job_name")
+    for prefix in ("", "label_")
+)
+_EXPORTER = re.compile(r"exporter|dcgm|telegraf|otel|opentelemetry|collector|grafana-agent|alloy|node-problem-detector")
+_MAX_NAMES = 200_000
+
+
+def revision_owner(deployment: str) -> str:
+    """The Knative service whose revision a Deployment is; any other Deployment is its own.
+
+    >>> revision_owner("chat-predictor-00003-deployment"), revision_owner("chat-70b")
+    ('chat-predictor', 'chat-70b')
+    """
+    match = _REVISION.match(deployment)
+    return match.group(1) if match else deployment
+
+
+def is_exporter(labels: Mapping[str, str]) -> bool:
+    """True when pod or container is that of an exporter or an agent, by its name."""
+    return any(_EXPORTER.search(labels.get(name, "")) for name in ("pod", "container"))
+
+
+class PodNames:
+    """Which names have been seen, to resolve those that are ambiguous.
+
+    After `_MAX_NAMES` names all are forgotten and learned again.
+    """
+
+    def __init__(self) -> None:
+        self._pods: set[tuple[str, str]] = set()
+        self._sets: dict[tuple[str, str], float] = {}
+        self._group_sets: set[tuple[str, str]] = set()
+
+    def add_pod(self, namespace: str, pod: str) -> None:
+        """Take note of a pod."""
+        if len(self._pods) >= _MAX_NAMES:
+            self._pods.clear()
+        self._pods.add((namespace, _index_stem(pod) or pod))
+
+    def add_set(self, namespace: str, name: str, num_replicas: float) -> None:
+        """Take note of a StatefulSet."""
+        if len(self._sets) >= _MAX_NAMES:
+            self._sets.clear()
+            self._group_sets.clear()
+        self._sets[namespace, name] = num_replicas
+
+    def owner(self, namespace: str, pod: str) -> str:
+        """The owner of a pod: Deployment, StatefulSet, DaemonSet, Job, LeaderWorkerSet and so on; else the pod itself.
+
+        >>> names = PodNames()
+        >>> names.owner("prod", "chat-70b-5d9c7b6f4-x2k8p"), names.owner("prod", "llama-3-1")
+        ('chat-70b', 'llama-3')
+        >>> names.add_pod("prod", "llama-3")
+        >>> names.owner("prod", "llama-3-1")
+        'llama'
+        """
+        match = _DEPLOYMENT_POD.match(pod)
+        if match:
+            return revision_owner(match.group(1))
+        match = _CRON_POD.match(pod)
+        if match:
+            return match.group(1)
+        match = _INDEXED_POD.match(pod)
+        if match:
+            # Job `llama-3` and completion index 3 of Job `llama` look alike; an indexed Job has an index 0.
+            name, index = match.group(1), match.group(2)
+            has_first = (namespace, name + re.sub(r"\d+", "0", index)) in self._pods
+            return name if has_first else name + index
+        match = _GROUP_POD.match(pod)
+        if match and match.group(3) != "0":
+            name, group, _ = match.groups()
+            is_set = (namespace, f"{name}-{group}-0") in self._pods
+            if not is_set and (namespace, f"{name}-{group}") in self._pods:
+                return name
+        match = _STATEFUL_POD.match(pod) or _OTHER_POD.match(pod)
+        return match.group(1) if match else pod
+
+    def is_ambiguous(self, pod: str) -> bool:
+        """True when other names decide who owns the pod."""
+        return bool(_GROUP_POD.match(pod) or _INDEXED_POD.match(pod))
+
+    def group_set_of(self, namespace: str, name: str) -> str | None:
+        """The LeaderWorkerSet of which this StatefulSet holds the workers of one group; None for any other one.
+
+        A LeaderWorkerSet of n groups has a StatefulSet of its name with n leaders, and one per group: `<name>-<group>`.
+        """
+        match = _STATEFUL_POD.match(name)
+        if match is None:
+            return None
+        leaders = self._sets.get((namespace, match.group(1)))
+        group = int(name.rpartition("-")[2])
+        if leaders is not None and group < leaders:
+            self._group_sets.add((namespace, name))
+        # A group that is being removed is still one.
+        return match.group(1) if (namespace, name) in self._group_sets else None
+
+
+def owner_label(labels: Mapping[str, str]) -> str | None:
+    """The owner that a label names."""
+    for name in OWNER_LABELS:
+        if labels.get(name):
+            return labels[name]
+    deployment = labels.get("k8s_deployment_name")
+    return revision_owner(deployment) if deployment else None
+
+
+def _index_stem(pod: str) -> str | None:
+    """Name and index of a Job's pod, without its suffix."""
+    match = None if _DEPLOYMENT_POD.match(pod) else _INDEXED_POD.match(pod)
+    return match.group(1) + match.group(2) if match else None
