@@ -11,7 +11,7 @@ from urllib.request import urlopen
 import pytest
 
 from infra.collect.formats.exposition import read_exposition
-from infra.collect.mapping.workloads import pod_owner
+from infra.collect.mapping.owners import PodNames
 from infra.demo.exporters import PAST_S, ExportedWorkload, Exporters, exposition, pod_of, server_of
 from infra.demo.workloads import demo_workloads
 from streams.records.schema import FleetRecord, SampleRecord
@@ -45,7 +45,7 @@ def test_collectors_read_back_what_the_fleet_is_doing(told: list[dict[str, Any]]
     expected = list(columns(told, "requests"))
     assert len(engines) == len(expected) > 0
     for source, values, hist in expected:
-        seen = engines[pod_of("demo/chat-70b", source)["pod"] + "/0"]
+        seen = engines[pod_of("demo/chat-70b", source)["pod"]]
         for name in ("num_requests_running", "num_requests_waiting", "prompt_tokens_total", "generation_tokens_total",
                      "requests_finished_total", "kv_cache_usage_ratio"):  # fmt: skip
             assert seen.values[name] == values[name], name
@@ -79,7 +79,7 @@ def test_a_family_stands_together_and_says_its_type(told: list[dict[str, Any]]) 
 def test_pods_are_named_as_deployments_name_them() -> None:
     pods = [pod_of("demo/code-13b", f"code-13b-{n}/gpu-1")["pod"] for n in range(800)]
     assert len(set(pods)) == 800
-    assert {pod_owner(pod) for pod in pods} == {"code-13b"}
+    assert {PodNames().owner("demo", pod) for pod in pods} == {"code-13b"}
 
 
 def test_the_page_is_served_and_goes_on_from_a_past() -> None:
