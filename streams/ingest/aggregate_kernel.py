@@ -542,8 +542,6 @@ def order_samples(size: int, rows: PooledSamples, names: NameTables, step_ms: in
     workloads, row_of = scratch.workloads, scratch.row_of
     series_of, ts_ms, rank = rows.series, rows.ts_ms, names.series_rank
     samples, values, instants, ordered_values = inputs.samples, rows.values, inputs.ts_ms, inputs.values
-    told = inputs.told
-    told[:] = False
     count = 0
     for i in range(size):
         row = pool_rows[i]
@@ -565,9 +563,13 @@ def order_samples(size: int, rows: PooledSamples, names: NameTables, step_ms: in
         row = pool_rows[order[i]]
         samples[i], instants[i] = row, ts_ms[row]
         for f in range(values.shape[1]):
-            value = values[row, f]
-            ordered_values[i, f] = value
-            told[f] |= not np.isnan(value)
+            ordered_values[i, f] = values[row, f]
+    for f in range(values.shape[1]):
+        inputs.told[f] = False
+        for i in range(count):
+            if not np.isnan(ordered_values[i, f]):
+                inputs.told[f] = True
+                break
     return count
 
 
