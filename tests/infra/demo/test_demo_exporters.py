@@ -45,7 +45,7 @@ def test_collectors_read_back_what_the_fleet_is_doing(told: list[dict[str, Any]]
     expected = list(columns(told, "requests"))
     assert len(engines) == len(expected) > 0
     for source, values, hist in expected:
-        seen = engines[pod_of("demo/chat-70b", source)["pod"] + "/0"]
+        seen = engines[pod_of("demo/chat-70b", source)["pod"]]
         for name in ("num_requests_running", "num_requests_waiting", "prompt_tokens_total", "generation_tokens_total",
                      "requests_finished_total", "kv_cache_usage_ratio"):  # fmt: skip
             assert seen.values[name] == values[name], name
