@@ -99,10 +99,15 @@ class Reader:
         """True for a series that some profile reads."""
         return name in self._by_metric
 
+    def known(self, point: Point) -> Point:
+        """The point under the name that some profile reads; OTLP's counters lack the `_total` of Prometheus' names."""
+        total = f"{point.name}_total"
+        return point._replace(name=total) if point.name not in self._by_metric and total in self._by_metric else point
+
     def read(self, points: Iterable[Point]) -> list[SourceReading]:
         """All readings of points that came together, ordered by time."""
         groups: dict[GroupKey, Group] = {}
-        for point in points:
+        for point in map(self.known, points):
             for key in self.place(point):
                 groups.setdefault(key, Group()).add(point)
         return self.assemble(groups)
@@ -220,6 +225,7 @@ class Assembler:
         Args:
             log, offset: where it was read, for `first_offsets`.
         """
+        point = self._reader.known(point)
         for key in self._reader.place(point):
             opened = self._open.get(key)
             if opened is None:
