@@ -80,7 +80,8 @@ def _point(line: str, name_filter: Callable[[str], bool], ts_ms: int) -> Point |
     found = _NAME.match(line, at)
     if found is not None and not name_filter(found.group()):
         return None
-    name, labels, end = found.group() if found else "", {}, found.end() if found else at
+    name, end = (found.group(), found.end()) if found else ("", at)
+    labels: dict[str, str] = {}
     opened = _OPENED.match(line, end)
     if opened is not None:
         quoted_name, labels, end = _labels(line, opened.end())

@@ -20,7 +20,6 @@ _CUMULATIVE = ("AGGREGATION_TEMPORALITY_CUMULATIVE", 2, "2")
 _NOT_DELTA = "delta temporality (put a deltatocumulative processor before the exporter)"
 _NOT_STATED = "no aggregationTemporality (it must be cumulative)"
 _UNUSED_KINDS = {"exponentialHistogram": "exponential histogram (export explicit buckets)", "summary": "summary"}
-_SCALARS = ("stringValue", "intValue", "doubleValue", "boolValue")
 # What identifies a series is also the scope that measured it; Prometheus names it so.
 _SCOPE = "otel_scope_"
 _FLAG_NO_RECORDED_VALUE = 1
@@ -69,10 +68,10 @@ def points(document: dict[str, Any], stamp_ms: int, passed_over: dict[str, int])
 
 def _parts(whole: dict[str, Any], key: str) -> list[dict[str, Any]]:
     """An array of objects; its name in protobuf's spelling is refused, since nothing would be read without a word."""
-    snake = _CAPITAL.sub(r"_\g<0>", key).lower()
-    if key not in whole and snake in whole:
+    parts = whole.get(key)
+    if parts is None and (snake := _CAPITAL.sub(r"_\g<0>", key).lower()) in whole:
         raise MalformedError("schema", f"{snake} must be written {key}")
-    return objects_of(whole.get(key), key)
+    return objects_of(parts, key)
 
 
 def _metric(
@@ -133,7 +132,8 @@ def _histogram(name: str, item: dict[str, Any], shared: dict[str, str], stamp_ms
 
 def _is_blank(item: dict[str, Any]) -> bool:
     """True for a data point that its flags mark as one without a recorded value."""
-    return number(item.get("flags") or 0) % 2 == _FLAG_NO_RECORDED_VALUE
+    flags = item.get("flags")
+    return flags is not None and number(flags) % 2 == _FLAG_NO_RECORDED_VALUE
 
 
 def _time(item: dict[str, Any], stamp_ms: int) -> int:
@@ -154,9 +154,9 @@ def _attributes(holder: Any) -> dict[str, str]:
     labels: dict[str, str] = {}
     for attribute in objects_of(holder.get("attributes") if isinstance(holder, dict) else None, "attributes"):
         name, any_value = text_of(attribute.get("key"), "an attribute's key"), attribute.get("value")
-        if isinstance(any_value, dict) and any_value:
-            # A list or a map is written out whole: what differs in it only is another series.
-            scalar = next((any_value[kind] for kind in _SCALARS if kind in any_value), any_value)
-            if scalar is not None:
-                labels[name] = label_text(scalar)
+        if isinstance(any_value, dict):
+            # Of a list or a map all counts: what differs in it only is another series.
+            for value in any_value.values():
+                if value is not None:
+                    labels[name] = label_text(value)
     return with_prometheus_names(labels)

@@ -18,8 +18,8 @@ _NAMELESS = "a series without a name (ask for a metric, not for an expression of
 
 def is_answer(item: dict[str, Any]) -> bool:
     """True for an answer, and for a series of one."""
-    answer, series = ("status", ("data", "error")), ("metric", ("value", "values"))
-    return any(key in item and not item.keys().isdisjoint(others) for key, others in (answer, series))
+    answer = "status" in item and ("data" in item or "error" in item)
+    return answer or ("metric" in item and ("value" in item or "values" in item))
 
 
 def points(document: dict[str, Any], stamp_ms: int, passed_over: dict[str, int]) -> list[Point]:

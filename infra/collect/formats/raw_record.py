@@ -60,7 +60,7 @@ def read_raw(value: bytes, stamp_ms: int, form: str = "auto") -> RawPoints:
         points += _read(_reader(item, form), item, stamp_ms, passed_over)
     if not points and passed_over:
         raise UnusableError(passed_over)
-    blank = sum(not is_measured(point.value) for point in points)
+    blank = len([point for point in points if not is_measured(point.value)])
     return RawPoints(points, passed_over | {NOT_MEASURED: blank} if blank else passed_over)
 
 

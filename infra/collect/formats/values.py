@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import UTC
 from typing import Any
 
@@ -32,13 +31,20 @@ _LABELS = {
 }
 
 
-@contextmanager
-def naming(series: str) -> Iterator[None]:
-    """Around the reading of a series or several: what is refused in it names it."""
-    try:
-        yield
-    except MalformedError as error:
-        raise MalformedError(error.code, f"{series[:_MOST_CHARS]}: {error.detail}") from None
+class naming:  # noqa: N801 - read as a word of a with statement
+    """Around the reading of one series or several: what is refused in it names it."""
+
+    __slots__ = ("_series",)
+
+    def __init__(self, series: str) -> None:
+        self._series = series
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, MalformedError):
+            raise MalformedError(error.code, f"{self._series[:_MOST_CHARS]}: {error.detail}") from None
 
 
 def parse_number(text: str) -> float | None:
@@ -120,7 +126,8 @@ def labels_of(value: Any) -> dict[str, str]:
         raise MalformedError("schema", "labels or tags are no object")
     # Vector writes a tag that stands several times as an array; the last one counts.
     last = {name: v[-1] if isinstance(v, list) and v else v for name, v in value.items()}
-    return with_aliases({name: label_text(v) for name, v in last.items() if v is not None and v != []})
+    kept = {n: v if type(v) is str else label_text(v) for n, v in last.items() if v is not None and v != []}
+    return with_aliases(kept)
 
 
 def label_text(value: Any) -> str:
@@ -129,6 +136,8 @@ def label_text(value: Any) -> str:
     >>> label_text("a"), label_text(True), label_text(1.0), label_text({"b": [1]})
     ('a', 'true', '1.0', '{"b":[1]}')
     """
+    if type(value) is str:
+        return value
     return str(value) if isinstance(value, str) else json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 
@@ -139,15 +148,14 @@ def with_prometheus_names(labels: Mapping[str, str]) -> dict[str, str]:
     {'k8s_pod_name': 'a', 'pod': 'a'}
     """
     named = {name.replace(".", "_"): value for name, value in labels.items()}
-    for name, value in labels.items():
-        if name in _LABELS:
-            named.setdefault(_LABELS[name], value)
+    for name in labels.keys() & _LABELS.keys():
+        named.setdefault(_LABELS[name], labels[name])
     return named
 
 
 def with_aliases(labels: dict[str, str]) -> dict[str, str]:
     """The labels as they stand, and where names hold dots also their `with_prometheus_names`."""
-    return with_prometheus_names(labels) | labels if any("." in name for name in labels) else labels
+    return with_prometheus_names(labels) | labels if "." in "".join(labels) else labels
 
 
 def text_of(value: Any, what: str) -> str:
