@@ -6,6 +6,7 @@ import re
 import socket
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -14,17 +15,17 @@ from time import time
 from typing import NamedTuple, TextIO
 
 from infra.collect.formats.exposition import UnreadableError, read_exposition, with_target_labels
-from infra.collect.formats.raw_record import FORMATS, read_raw
+from infra.collect.formats.json_documents import begins_document, read_documents
+from infra.collect.formats.raw_record import FORMATS, NOT_MEASURED
 from infra.collect.loop import Collector, publisher_of, reader_of, report
 from infra.collect.mapping.readings import Reader
 from infra.collect.options import Dry
-from infra.collect.points import Point
+from infra.collect.points import Point, is_measured
 from infra.collect.sources.scrape import Round, parse_labels
 from infra.console.errors import HarmonyError
 from infra.console.instants import LOCAL, number_ms, parse_iso, unix_ms
 from infra.console.options import say
 from infra.console.tables import open_text, parse_csv
-from streams.records.strict_json import MalformedError
 
 # CSV logs of devices: nvidia-smi, DCGM's and AMD's tools, one row per device and instant.
 
@@ -130,7 +131,10 @@ def _time_ms(text: str, line: int) -> int:
 
 JSON_FORMATS = tuple(form for form in FORMATS if form not in ("auto", "otlp_proto"))
 FILE_FORMATS = ("auto", "exposition", "csv", *JSON_FORMATS)
+# A sample without labels, even with a decimal comma, is no header of a table.
+_BARE_SAMPLE = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*[ \t]+[-+.,\d]+(?:[ \t]+\d+)?\s*$")
 _ROWS_PER_ROUND = 2_000
+_TWICE = "the series stands twice with different values, the later one counts (give every exporter a file of its own)"
 PIPE = Path("-")
 
 
@@ -154,17 +158,26 @@ def collect_files(
     settings = common.settings()
     reader = reader_of(settings[0], profiles, mappings, workload)
     looked = Round([])
+    passed_over: Counter[str] = Counter()
     with publisher_of(common, *settings) as publisher:
         collector = Collector(lambda: looked, reader, settings[0].topics, publisher, say=say)
         for path in paths:
-            for points in read_file(path, form, given, reader):
+            for points in read_file(path, form, given, reader, passed_over):
                 looked = Round(points)
                 collector.step()
-    report(collector.summary(), common)
+    report(collector.summary() | {"passed_over": dict(passed_over)}, common)
+    if not common.as_json:
+        for reason, count in passed_over.items():
+            say(f"left out: {count} samples: {reason}")
 
 
-def read_file(path: Path, form: str, labels: dict[str, str], reader: Reader) -> Iterator[list[Point]]:
+def read_file(
+    path: Path, form: str, labels: dict[str, str], reader: Reader, passed_over: Counter[str]
+) -> Iterator[list[Point]]:
     """The points of a file in portions; of a pipe row by row, as they come.
+
+    Args:
+        passed_over: counts what is there and cannot be used, by reason.
 
     Raises:
         HarmonyError: unreadable, or not of the format; names file and line.
@@ -173,15 +186,22 @@ def read_file(path: Path, form: str, labels: dict[str, str], reader: Reader) -> 
     now_ms = int(time() * 1000)
     with _opened(path) as lines:
         try:
-            first = next((line for line in lines if line.strip()), None)
-            if first is None:
+            head = list(_until_text(lines))
+            if not head:
                 raise UnreadableError("it is empty")
+            first = head[-1] = head[-1].removeprefix("\ufeff")
             form = _form_of(first) if form == "auto" else form
-            rest = chain([first], lines)
+            rest = chain(head, lines)
             if form == "exposition":
-                yield read_exposition("".join(rest), reader.reads, now_ms, target)
+                points = read_exposition("".join(rest), reader.reads, now_ms, target)
+                passed_over.update(_odd_samples(points))
+                yield points
             else:
-                rows = _table(rest, now_ms) if form == "csv" else _documents(rest, form, now_ms)
+                rows = (
+                    _table(chain([first], lines), now_ms)
+                    if form == "csv"
+                    else read_documents(rest, form, now_ms, passed_over)
+                )
                 for points in _portions(rows, 1 if path == PIPE else _ROWS_PER_ROUND):
                     yield [p._replace(labels=with_target_labels(p.labels, target)) for p in points]
         except UnreadableError as error:
@@ -202,11 +222,30 @@ def _opened(path: Path) -> Iterator[TextIO]:
         raise HarmonyError(f"Cannot read {path}: {error.strerror or error}.", 2) from None
 
 
+def _until_text(lines: Iterable[str]) -> Iterator[str]:
+    """The lines up to and with the first that is not blank."""
+    for line in lines:
+        yield line
+        if line.strip():
+            return
+
+
 def _form_of(first: str) -> str:
     head = first.lstrip()
-    if head[0] in "{[":
-        return "json"
-    return "exposition" if head[0] == "#" or "," not in head.partition("{")[0] else "csv"
+    if begins_document(head):
+        return "auto"
+    exposition = head[0] == "#" or "," not in head.partition("{")[0] or _BARE_SAMPLE.match(head)
+    return "exposition" if exposition else "csv"
+
+
+def _odd_samples(points: Iterable[Point]) -> Iterator[str]:
+    """Per sample that says nothing, or not the same as another of its series and time, the reason."""
+    values: dict[tuple[str, frozenset[tuple[str, str]], int], float] = {}
+    for point in points:
+        if not is_measured(point.value):
+            yield NOT_MEASURED
+        elif values.setdefault((point.name, frozenset(point.labels.items()), point.ts_ms), point.value) != point.value:
+            yield _TWICE
 
 
 def _table(lines: Iterable[str], now_ms: int) -> Iterator[list[Point]]:
@@ -216,15 +255,6 @@ def _table(lines: Iterable[str], now_ms: int) -> Iterator[list[Point]]:
         say(f"{table.num_left_out} rows have no time, or are cut off, and are left out.")
 
 
-def _documents(lines: Iterable[str], form: str, now_ms: int) -> Iterator[list[Point]]:
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            try:
-                yield read_raw(line.encode(), now_ms, "auto" if form == "json" else form).points
-            except MalformedError as error:
-                raise UnreadableError(f"line {number}: {error.detail}") from None
-
-
 def _portions(rows: Iterable[list[Point]], size: int) -> Iterator[list[Point]]:
     portion: list[Point] = []
     for n, points in enumerate(rows, 1):
@@ -232,5 +262,5 @@ def _portions(rows: Iterable[list[Point]], size: int) -> Iterator[list[Point]]:
         if n % size == 0:
             yield portion
             portion = []
-    if portion:
-        yield portion
+    # Also an empty one: that nothing was read is said, too.
+    yield portion

@@ -16,7 +16,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import CommitFailedError, KafkaError
 
-from infra.collect.formats.raw_record import RawPoints, read_raw
+from infra.collect.formats.raw_record import RawPoints, UnusableError, read_raw
 from infra.collect.mapping.readings import Assembler
 from infra.collect.publisher import RecordPublisher, pack
 from infra.console.errors import HarmonyError
@@ -62,6 +62,8 @@ class RawFold:
             raw = self._decode(record.value, record.stamp_ms)
         except MalformedError as error:
             self.refused[error.code] += 1
+            if isinstance(error, UnusableError):
+                self.passed_over.update(error.passed_over)
             box = self._boxes.get((topic, partition))
             if box is None:
                 box = self._boxes[topic, partition] = DeadLetterBox(self._topics.dead_letters, topic, partition)
