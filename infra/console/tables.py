@@ -45,8 +45,9 @@ _NO_TEXT: Final = {
     b"\xfe\xff": "UTF-16 text: convert the file to UTF-8",
 }
 _MISSING = {"", "na", "n/a", "[n/a]", "nan", "null", "none"}
-_NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*", re.ASCII)
-_COMMA_NUMBER = re.compile(r"\s*[+-]?\d[\d.,]*,\d[\d.]*\s*", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+_WITH_UNIT = re.compile(rf"{_NUMBER.pattern}\s*[^\d\s.,_:-]{{1,8}}", re.ASCII)
+_COMMA_NUMBER = re.compile(r"[+-]?\d[\d.,]*,\d[\d.]*", re.ASCII)
 _DECLARED_SEPARATOR = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
 _QUOTED = re.compile(r'"[^"]*"')
 _SEPARATORS = ",;\t"
@@ -54,7 +55,7 @@ _NAMELESS = re.compile(r"(?:Unnamed: \d+(?:_level_\d+)?|__index_level_\d+__)?")
 # Names of the column of times; one with an offset, `(UTC)`, or a unit behind it counts as well.
 TIME_NAMES: Final = ("timestamp", "ts_ms", "time", "datetime", "date", "ds", "ts")
 _TIME_NAME = re.compile(
-    r"@?(?:utc[_ ]?)?(timestamp|datetime|date[_ ]time|time|date|ds|ts|epoch|unix[_ ]?time(?:stamp)?)"
+    r"@?(?:utc[_ ]?)?(time[_ ]?stamp|datetime|date[_ ]time|time|date|ds|ts|epoch|unix[_ ]?time(?:stamp)?)"
     r"(?:[_ ]?[\[(]?(?:utc|gmt|ms|s|us|ns|epoch)[\])]?)*",
     re.IGNORECASE,
 )
@@ -420,8 +421,11 @@ def number_problem(cell: object, otherwise: str = "is not a number; correct it")
     >>> number_problem("103,39")
     'has a comma in its number; write decimals with a point and no thousands separators'
     """
-    if isinstance(cell, str) and _COMMA_NUMBER.fullmatch(cell):
+    text = cell.strip() if isinstance(cell, str) else ""
+    if _COMMA_NUMBER.fullmatch(text):
         return "has a comma in its number; write decimals with a point and no thousands separators"
+    if _WITH_UNIT.fullmatch(text):
+        return "has a unit behind its number; write the number alone"
     return otherwise
 
 
@@ -460,7 +464,7 @@ def number_cell(cell: object) -> float | None:
     (12.5, None, None)
     """
     if isinstance(cell, str):
-        cell = float(cell) if _NUMBER.fullmatch(cell) else None
+        cell = float(cell) if _NUMBER.fullmatch(cell.strip()) else None
     if not isinstance(cell, int | float | Decimal):
         return None
     try:

@@ -190,11 +190,9 @@ def _columns(where: Path, header: tuple[int, list[str]], wanted: Collection[str]
     time = time_column(names)
     nameless = [k for k, name in enumerate(names) if is_nameless(name)]
     if time is None:
-        nameless_one = f", or column {nameless[0] + 1}, which has no name," if nameless else ""
+        found = ", ".join(names)[:200] + (f"; column {nameless[0] + 1} has no name" if nameless else "")
         raise HarmonyError(
-            f"{where}, line {line}: has no time column; name one{nameless_one} {', '.join(TIME_NAMES)} "
-            f"(found: {', '.join(names)[:200]}).",
-            2,
+            f"{where}, line {line}: has no time column; call it one of {', '.join(TIME_NAMES)} (found: {found}).", 2
         )
     lowered = [name.lower() for name in names]
     item = next((lowered.index(name) for name in ITEM_NAMES if name in lowered), None)
