@@ -181,7 +181,7 @@ class DeviceTable:
         """The points of each row.
 
         A row may end early: what it does not hold was not measured. One that holds no time though the header names one,
-        or is cut off in the middle of its last line, is left out and counted. A header may come again.
+        has one cell or is cut off in the middle of its last line, is left out and counted. A header may come again.
         """
         for line, row in self._rows:
             if not any(cell.strip() for cell in row):
@@ -195,7 +195,12 @@ class DeviceTable:
                     f"line {line} has {len(row)} cells, the header {len(header.columns)}; write decimals with a point"
                 )
             torn = len(row) < len(header.columns) and not self._has_newline
-            if torn or (header.time is not None and not "".join(row[header.time : header.time + 1]).strip()):
+            # A line of one cell is what a tool says of a device that it lost.
+            if (
+                torn
+                or len(row) < 2
+                or (header.time is not None and not "".join(row[header.time : header.time + 1]).strip())
+            ):
                 self.num_left_out += 1
                 continue
             ts_ms = self._time_ms(row, line)
@@ -290,7 +295,7 @@ def _is_instant(text: str) -> bool:
 
 
 def _header_of(line: int, row: Sequence[str]) -> Header:
-    cells = tuple(cell.strip() for cell in row)
+    cells = tuple(cell.strip("\ufeff").strip() for cell in row)  # PowerShell's >> writes its mark again
     value = next((cell for cell in cells if _CELL.fullmatch(cell) or _is_instant(cell)), None)
     if value is not None:
         raise UnreadableError(

@@ -176,6 +176,14 @@ def test_a_header_may_come_again_and_may_change(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_line_of_a_tool_between_the_rows_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f"{TS_MS + n}, 0, 650.00 W\n" for n in range(2)]
+    lost = "Unable to determine the device handle for GPU0000:1B:00.0: GPU is lost.\n"
+    text = f"timestamp, index, power.draw [W]\n{rows[0]}{lost}\ufefftimestamp, index, power.draw [W]\n{rows[1]}"
+    assert [ts_ms - TS_MS for _, ts_ms, _ in readings(tmp_path, text)] == [0, 1]
+    assert "1 rows have no time, or are cut off, and are left out" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("separator", [",", ";", "\t", ", "])
 def test_separators(tmp_path: Path, separator: str) -> None:
     rows = [("timestamp", "gpu", "power_w"), (str(TS_MS), "0", "1.5")]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -199,3 +202,14 @@ def test_every_request_with_tokens_is_read_as_it_was_written(
     assert trace.arrivals.arrival_s.tolist() == [(t - origin_ms) / 1000 for t, _, _ in kept]
     assert trace.arrivals.prompt_tokens.tolist() == [p for _, p, _ in kept]
     assert trace.num_without_tokens == len(requests) - len(kept)
+
+
+@pytest.mark.skipif(shutil.which("awk") is None, reason="awk is not there")
+def test_the_recipe_of_the_documentation_keeps_milliseconds_for_weeks(tmp_path: Path) -> None:
+    page = Path(__file__).parents[3] / "docs" / "replay-your-trace.md"
+    found = re.search(r"awk -F, '([^']*)'", page.read_text())
+    assert found is not None
+    rows = "1795900000.123,100,20\n1797133332.556,100,20\n"
+    run = subprocess.run(["awk", "-F,", found[1]], input=rows, capture_output=True, text=True, check=True)
+    trace = read_trace(write(tmp_path / "trace.csv", run.stdout))
+    assert trace.arrivals.arrival_s.tolist() == [0.0, 1233332.433]
