@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 from infra.cli.app import app
-from infra.collect.files import DeviceTable
-from infra.collect.formats.exposition import UnreadableError
 from infra.collect.formats.raw_record import NOT_MEASURED
 from infra.console.errors import HarmonyError
 from tests.infra.collect.exporter import answering
@@ -87,12 +84,18 @@ def test_csv_rows_may_end_early_but_not_in_the_middle(tmp_path: Path) -> None:
     [
         ("", "it is empty"),
         ("a,b\nx,y\n", "line 1"),
-        ("timestamp,gpu,power_w\nsoon,0,1\n", "line 2: 'soon' is no time"),
-        ("timestamp,gpu,power_w\n1,0,1\ninf,0,1\n", "line 3: 'inf' is no time"),
-        ("timestamp,gpu,power_w\n0001-01-01,0,1\n", "line 2: '0001-01-01' is no time"),
-        ("timestamp,gpu,power_w\n1,0," + "9" * 200_000 + "\n", "line 2 is not CSV"),
+        ("timestamp,gpu,power_w\nsoon,0,1\n", "line 2, column timestamp: 'soon' is not a time"),
+        ("timestamp,gpu,power_w\n1763636415,0,1\ninf,0,1\n", "line 3, column timestamp: 'inf' is not a time"),
+        ("timestamp,gpu,power_w\n0001-01-01,0,1\n", "line 2, column timestamp: '0001-01-01' is no time that"),
+        ("timestamp,gpu,power_w\n1763636415,0," + "9" * 200_000 + "\n", "line 2 is not CSV"),
         ("timestamp,gpu," + "p" * 200_000 + "\n", "line 1 is not CSV"),
         ("# comment\n<html>\n", "line 2 is no sample"),
+        (
+            "#Entity   GPUTL\nID   W\nGPU 0   98\n",
+            "line 2 is no sample of an exposition ('ID   W'); of a device's tool",
+        ),
+        ("# gpu   pwr  temp\n    0   111    83\n", "line 2 is no sample of an exposition ('0   111    83')"),
+        ("+-----+\n| GPU |\n", "line 1 is no sample of an exposition"),
         ('{"name":"x","fields":{}}\n{"a":1}\n', "line 2: no known format"),
         ("{\n", "line 1, column 2: not JSON"),
     ],
@@ -129,7 +132,7 @@ def test_the_format_is_told_by_the_first_line_that_says_something(tmp_path: Path
     [
         ("vllm:num_requests_running 4,5\n", "line 1, column 27: '4,5' is no number"),
         ('\n{"a":1}\n', "line 2: no known format"),
-        ("\n\na one\nvllm:num_requests_running x\n", "line 4, column 27: 'x' is no number"),
+        ("\n\na 1\nvllm:num_requests_running x\n", "line 4, column 27: 'x' is no number"),
     ],
 )
 def test_lines_are_counted_from_the_begin_of_the_file(tmp_path: Path, text: str, words: str) -> None:
@@ -170,12 +173,6 @@ def test_a_damaged_gzip_file_is_named(tmp_path: Path) -> None:
     path.write_bytes(packed[:20] + b"\xff\xff\xff" + packed[23:])
     _, message = run("collect", "file", str(path), "--dry-run", "-w", "w", fails=2)
     assert message.startswith(f"Cannot read {path}: ")
-
-
-def test_a_table_needs_a_header() -> None:
-    for text in ("", "one\n", "gpu,uuid\n"):
-        with pytest.raises(UnreadableError, match="no header"):
-            DeviceTable(io.StringIO(text), TS_MS)
 
 
 def test_scraping_once(tmp_path: Path) -> None:
