@@ -42,6 +42,7 @@ class Indicator:
 
 
 ARRIVAL_RATE = "request.arrival_rate"
+UNCACHED_PROMPT_RATE = "request.uncached_prompt_token_rate"
 # Fields that show whether an exporter is stuck: while requests run, the count of generated tokens grows.
 RUNNING, GENERATED = "num_requests_running", "generation_tokens_total"
 
@@ -56,11 +57,19 @@ DEFAULT_CATALOGUE: tuple[Indicator, ...] = (
     Indicator("slo.miss_ratio", "1", 2, "requests", "miss_ratio", ("slo_good_total", "slo_total")),
     Indicator("request.ttft_p95_s", "s", 2, "requests", "p95", ("ttft_s",)),
     Indicator("request.tpot_p95_s", "s", 2, "requests", "p95", ("tpot_s",)),
+    Indicator(UNCACHED_PROMPT_RATE, "1/s", 2, "requests", "rate", ("uncached_prompt_tokens_total",)),
+    Indicator("engine.inter_token_s", "s", 2, "requests", "mean", ("inter_token_s",), "mean"),
+    Indicator("engine.preemption_rate", "1/s", 2, "requests", "rate", ("preemptions_total",)),
     Indicator("gpu.utilization_ratio", "1", 3, "gpu", "mean", ("sm_active_ratio",), "mean", upper=1.0),
     Indicator("gpu.tensor_active_ratio", "1", 3, "gpu", "mean", ("tensor_active_ratio",), "mean", upper=1.0),
     Indicator("gpu.memory_used_ratio", "1", 3, "gpu", "ratio", ("memory_used_bytes", "memory_total_bytes"), "mean"),
     Indicator("gpu.power_w", "W", 3, "gpu", "mean", ("power_w",), "sum"),
     Indicator("gpu.temperature_c", "Cel", 3, "gpu", "mean", ("temperature_c",), "mean", lower=-50.0, upper=150.0),
+    Indicator("gpu.sm_clock_mhz", "MHz", 3, "gpu", "mean", ("sm_clock_mhz",), "mean"),
+    Indicator("gpu.throttled_ratio", "1", 3, "gpu", "mean", ("throttled_ratio",), "mean", upper=1.0),
+    Indicator("gpu.energy_w", "W", 3, "gpu", "rate", ("energy_total_j",)),
+    Indicator("gpu.ecc_error_rate", "1/s", 3, "gpu", "rate", ("ecc_errors_total",)),
+    Indicator("gpu.xid_code", "1", 3, "gpu", "max", ("xid_code",), "max"),
 )
 
 

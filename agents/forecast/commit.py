@@ -72,6 +72,7 @@ class StateSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     starts: list[list[float]] = []
     gpu_type: str = ""
     elsewhere: tuple[GpuTypeState, ...] = ()
+    uncached_share: float | None = None
 
 
 class CommitOf(msgspec.Struct, Generic[S], frozen=True):
@@ -138,6 +139,7 @@ def snapshot_state(state: LearnedState) -> StateSnapshot:
         classes=state.classes.snapshot(),
         unit=state.unit,
         per_request=state.per_request,
+        uncached_share=state.uncached_share,
         tried=state.last_was_trial,
         **{name: getattr(state, name).snapshot() for name in _RESTORABLE},
         **{name: getattr(state, name) for name in _COPIED},
@@ -189,6 +191,7 @@ def _restore_under_policy(workload: str, snapshot: StateSnapshot, policy: Policy
         classes=Classes.restore(snapshot.classes, spec) if spec.slo.classes else NO_CLASSES,
         unit=unit,
         per_request=tokens,
+        uncached_share=snapshot.uncached_share if snapshot.unit == unit else None,
         last_was_trial=snapshot.tried,
         **{name: kind.restore(getattr(snapshot, name)) for name, kind in _RESTORABLE.items()},
         **{name: getattr(snapshot, name) for name in _COPIED},
@@ -204,7 +207,8 @@ def _switch_gpu_type(snapshot: StateSnapshot, spec: WorkloadSpec) -> StateSnapsh
         return msgspec.structs.replace(snapshot, gpu_type=now)
     unknown = CapacityPosterior().snapshot()
     lead = LeadTimePosterior(spec.lead_time_s).snapshot()
-    new = GpuTypeState(now, unknown, lead, snapshot.unit, snapshot.per_request)
+    share = snapshot.uncached_share
+    new = GpuTypeState(now, unknown, lead, snapshot.unit, snapshot.per_request, uncached_share=share)
     restored, classes = next((gpu for gpu in snapshot.elsewhere if gpu.gpu_type == now), new), snapshot.classes
     others = [gpu for gpu in snapshot.elsewhere if gpu is not restored]
     if classes is not None:
@@ -218,9 +222,10 @@ def _switch_gpu_type(snapshot: StateSnapshot, spec: WorkloadSpec) -> StateSnapsh
         lead=restored.lead,
         unit=restored.unit,
         per_request=restored.per_request,
+        uncached_share=restored.uncached_share,
         power_w=restored.power_w,
         classes=classes,
-        event_loads=snapshot.event_loads if restored.unit == snapshot.unit else {},  # else they are in another unit
+        event_loads=snapshot.event_loads if _same_unit(restored, snapshot) else {},
         tried=False,
     )
 
@@ -234,4 +239,9 @@ def _gpu_type_state(snapshot: StateSnapshot) -> GpuTypeState:
         snapshot.per_request,
         snapshot.power_w,
         {} if snapshot.classes is None else snapshot.classes.capacity,
+        uncached_share=snapshot.uncached_share,
     )
+
+
+def _same_unit(gpu: GpuTypeState, snapshot: StateSnapshot) -> bool:
+    return gpu.unit == snapshot.unit and (gpu.uncached_share is None) == (snapshot.uncached_share is None)

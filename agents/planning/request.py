@@ -7,9 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from agents.policy import INDICATOR_OF, Unit, WorkloadSpec
+from agents.policy import Unit, WorkloadSpec
 from agents.records import ClassRisk, LevelRisk, Quantiles, Trial
-from agents.workload.units import SIGNIFICANT_SIGMAS, demand_column, patience_s, tokens_per_request
+from agents.workload.units import (
+    SIGNIFICANT_SIGMAS,
+    demand_column,
+    load_factor,
+    newest_load,
+    patience_s,
+    tokens_per_request,
+)
 from model.capacity.lead_time import LeadTimePosterior
 from model.capacity.posterior import CapacityPosterior
 from streams.windows.table import Window
@@ -160,7 +167,7 @@ def unit_input(request: PlanInput, spec: WorkloadSpec, unit: Unit, window: Windo
     """The request in this unit; of the tokens of one slot only a significant part counts."""
     if unit == "requests":
         return request
-    tokens, rate, now = tokens_per_request(unit, window), request.arrival_rate_now, window.newest(INDICATOR_OF[unit])
+    tokens, rate, now = tokens_per_request(unit, window), request.arrival_rate_now, newest_load(unit, window)
     if now is not None and rate is not None and rate > 0:
         requests = rate * request.step_ms / 1000
         now *= max(0.0, 1.0 - SIGNIFICANT_SIGMAS / math.sqrt(requests))
@@ -190,5 +197,5 @@ def unit_demand(
         column = demand_column(unit, window)
         loads = others(column) if column else None
         if loads is not None:
-            demand[b] = loads[b]
+            demand[b] = loads[b] * load_factor(unit, window)
     return demand

@@ -17,12 +17,12 @@ from agents.planning.classes import ClassRow, bound_by, class_rows
 from agents.planning.limits import chance_needed, counts_of, reach_s, sight_limit, with_last_replica
 from agents.planning.planner import plan, reactive_replicas
 from agents.planning.request import PlanInput, PlanResult, unit_demand, unit_input
-from agents.policy import INDICATOR_OF, Policy, WorkloadSpec
+from agents.policy import Policy, Unit, WorkloadSpec
 from agents.records import JumpsAhead, Limit, SurgeAhead, WorkloadPlan
 from agents.workload.signals import residence_s
 from agents.workload.slo_classes import promise_capacities
 from agents.workload.state import LearnedState, Subject
-from agents.workload.units import demand_column
+from agents.workload.units import demand_column, load_factor
 from model.calibration.trust import PendingForecast
 from model.numerics import decayed_mean, exponential_averages
 from streams.windows.coarse import COARSE_STEP_MS
@@ -38,15 +38,13 @@ from streams.windows.table import Window
 _RELAXATION: Final = 2.0  # of residence times; utilization is about a half where fleets are run
 
 
-def served_load(
-    demand: Tensor, windows: Sequence[Window], step_ms: int, columns: Sequence[int] | None = None
-) -> Tensor:
+def served_load(demand: Tensor, windows: Sequence[Window], step_ms: int, units: Sequence[Unit] | None = None) -> Tensor:
     """Exponential averages of demand paths, begun with the past.
 
     Args:
-        demand: float32 [B, S, H], requests/s of the steps after each window.
+        demand: float32 [B, S, H], load of the steps after each window, 1/s in its unit.
         windows: B of them.
-        columns: B, of the demand in its window; None = 0, the arrival rate.
+        units: B; None = all in requests.
 
     Returns:
         float32 [B, S, H], on the CPU, the paths of a step side by side in memory; rows whose requests do not stay, or
@@ -54,7 +52,7 @@ def served_load(
     """
     step_s = step_ms / 1000
     keeps, starts = zip(
-        *(_past(window, step_s, column) for window, column in zip(windows, columns or [0] * len(windows), strict=True)),
+        *(_past(window, step_s, unit) for window, unit in zip(windows, units or _all_requests(windows), strict=True)),
         strict=True,
     )
     paths = demand.detach().to("cpu", torch.float32).transpose(1, 2).contiguous().numpy()  # [B, H, S]
@@ -63,7 +61,11 @@ def served_load(
     return torch.from_numpy(load).transpose(1, 2)
 
 
-def _past(window: Window, step_s: float, column: int) -> tuple[float, float]:
+def _all_requests(windows: Sequence[Window]) -> list[Unit]:
+    return ["requests"] * len(windows)
+
+
+def _past(window: Window, step_s: float, unit: Unit) -> tuple[float, float]:
     """The share of the average that a step to come leaves in place, and the load at the origin.
 
     What is in service now arrived within the time that requests stay.
@@ -71,8 +73,8 @@ def _past(window: Window, step_s: float, column: int) -> tuple[float, float]:
     stay_s = residence_s(window)
     if stay_s is None or stay_s <= 0:
         return 0.0, 0.0
-    has_load, load = decayed_mean(window.values, window.observed, column, step_s / stay_s)
-    return (math.exp(-step_s / (_RELAXATION * stay_s)), load) if has_load else (0.0, 0.0)
+    has_load, load = decayed_mean(window.values, window.observed, demand_column(unit, window), step_s / stay_s)
+    return (math.exp(-step_s / (_RELAXATION * stay_s)), load * load_factor(unit, window)) if has_load else (0.0, 0.0)
 
 
 class RowPlanner:
@@ -102,8 +104,7 @@ class RowPlanner:
         inputs = [self._input(subject, origin_ts_ms) for subject in subjects]
         windows, units = [subject.window for subject in subjects], [subject.state.unit for subject in subjects]
         demand = unit_demand(units, windows, arrivals, others)
-        by = [demand_column(unit, window) for unit, window in zip(units, windows, strict=True)]
-        load = served_load(demand, windows, self._step_ms, by)
+        load = served_load(demand, windows, self._step_ms, units)
         rows = [self._classes(request, subject.state) for request, subject in zip(inputs, subjects, strict=True)]
         groups = [[row.request for row in classes] or [request] for classes, request in zip(rows, inputs, strict=True)]
         at = [b for b, requests in enumerate(groups) for _ in requests]
@@ -206,7 +207,7 @@ class RowPlanner:
             exploration=state.budget.exploration(
                 self._policy.doubt(self._policy.epsilon_of(state.spec.slo)), objective
             ),
-            day_ago=subject.window.read_day_ago(demand_column(state.unit, subject.window), self._day_rows),
+            day_ago=_day_ago(state.unit, subject.window, self._day_rows),
             beside=counts_of(subject.standing, state.spec),
             keeps_one=_may_be_none(state),
             shift=state.calibration.shift,
@@ -232,6 +233,12 @@ class RowPlanner:
         return state.budget.scaled_by_budget(self._policy.epsilon_of(state.spec.slo), state.spec.slo.objective)
 
 
+def _day_ago(unit: Unit, window: Window, rows: int) -> tuple[float | None, ...]:
+    """Means of the load a day ago; of prompt tokens as much is taken to have been cached as is now."""
+    means, factor = window.read_day_ago(demand_column(unit, window), rows), load_factor(unit, window)
+    return means if factor == 1.0 else tuple([None if mean is None else mean * factor for mean in means])
+
+
 def bare_plan(subject: Subject, refused: str | None, limits: tuple[Limit, ...] = (), **more: Any) -> WorkloadPlan:
     """A plan without a proposal, but for what is given of it; `limits` beside those that stand."""
     return WorkloadPlan(
@@ -243,7 +250,7 @@ def bare_plan(subject: Subject, refused: str | None, limits: tuple[Limit, ...] =
         slo_miss_ratio=subject.window.newest("slo.miss_ratio"),
         budget_left_ratio=subject.state.budget.left_ratio(subject.state.spec.slo.objective),
         standing=(*subject.standing, *limits),
-        indicator=INDICATOR_OF[subject.state.unit],
+        indicator=subject.state.indicator,
         power_w=subject.state.power_w,
         **more,
     )

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from agents.policy import Policy, Schedule, Unit, WorkloadSpec
+from agents.policy import INDICATOR_OF, Policy, Schedule, Unit, WorkloadSpec
 from agents.records import InputFacts, Limit, WorkloadPlan
 from agents.workload.signals import SilentSources, finished_requests, idle_since, residence_s
 from agents.workload.slo_classes import NO_CLASSES, Classes, strain_of
@@ -20,8 +20,11 @@ from agents.workload.units import (
     demand_columns,
     demand_steps,
     fixed_unit,
+    load_factor,
     recent_lengths,
+    reports_uncached,
     role_miss_ratio,
+    uncached_share,
     unit_evidence,
 )
 from model.bursts.jumps import Jumps
@@ -33,6 +36,7 @@ from model.capacity.lead_time import LeadTimePosterior
 from model.capacity.posterior import CapacityPosterior, SlotEvidence
 from model.capacity.replica_starts import ReplicaStarts
 from model.capacity.request_shape import Lengths, RequestShape
+from streams.catalogue import UNCACHED_PROMPT_RATE
 from streams.records.facts import FleetFacts, OutcomeFact
 from streams.windows.table import Window
 
@@ -46,29 +50,30 @@ _EVENT_LOAD_SLOTS: Final = 40
 
 
 def loads_before_events(
-    loads: Mapping[str, float], schedule: Schedule, window: Window, end_ts_ms: int, column: int = 0
+    loads: Mapping[str, float], schedule: Schedule, window: Window, end_ts_ms: int, unit: Unit = "requests"
 ) -> dict[str, float]:
     """Mean load by event, renewed with each slot until the event begins, kept until it is over.
 
     Args:
         loads: as of the slot before.
         window: whose newest slot ends at `end_ts_ms`.
-        column: of the load.
+        unit: of the loads.
     """
     renewed = {}
     for event in schedule.events:
         if event.load_factor is None or not event.start_ts_ms - _EVENT_LOOKAHEAD_MS <= end_ts_ms < event.end_ts_ms:
             continue
-        rate = _mean_rate(window, column) if end_ts_ms <= event.start_ts_ms else None
+        rate = _mean_load(window, unit) if end_ts_ms <= event.start_ts_ms else None
         rate = loads.get(event.name) if rate is None else rate
         if rate is not None:
             renewed[event.name] = rate
     return renewed
 
 
-def _mean_rate(window: Window, column: int) -> float | None:
-    mask = window.observed[-_EVENT_LOAD_SLOTS:, column]
-    return float(window.values[-_EVENT_LOAD_SLOTS:, column][mask].astype(np.float64).mean()) if mask.any() else None
+def _mean_load(window: Window, unit: Unit) -> float | None:
+    column = demand_column(unit, window)
+    loads = window.values[-_EVENT_LOAD_SLOTS:, column][window.observed[-_EVENT_LOAD_SLOTS:, column]]
+    return float(loads.astype(np.float64).mean()) * load_factor(unit, window) if len(loads) else None
 
 
 # Numbers of a replica on other GPU types, stored until these are declared again.
@@ -96,6 +101,7 @@ class GpuTypeState(msgspec.Struct, frozen=True, omit_defaults=True):
     per_request: float | None = None
     power_w: float | None = None
     classes: dict[str, dict[str, Any]] = {}
+    uncached_share: float | None = None
 
 
 def store_gpu_type(others: Sequence[GpuTypeState], left: GpuTypeState) -> tuple[GpuTypeState, ...]:
@@ -146,6 +152,8 @@ class LearnedState:
         event_loads: of `unit`/s just before known events, by their names.
         unit: what loads and capacity are counted in.
         per_request: tokens of a request when it became tokens; kept while telemetry of them is away. None = never.
+        uncached_share: of prompt tokens, as last told, where loads and capacity are of those that prefills compute;
+            None = they are of all prompt tokens.
         power_w: measured draw of one replica; None = not yet.
         last_was_trial: whether the last plan was a trial.
         gpu_type: on which capacity, lead time and draw were learned; empty = never declared.
@@ -167,6 +175,7 @@ class LearnedState:
     classes: Classes = field(default_factory=lambda: NO_CLASSES)
     unit: Unit = "requests"
     per_request: float | None = None
+    uncached_share: float | None = None
     shape: RequestShape = field(default_factory=RequestShape)
     power_w: float | None = None
     last_was_trial: bool = False
@@ -175,6 +184,11 @@ class LearnedState:
     silent: SilentSources = field(default_factory=SilentSources)
     gpu_type: str = ""
     elsewhere: tuple[GpuTypeState, ...] = ()
+
+    @property
+    def indicator(self) -> str:
+        """What loads and capacity are of."""
+        return INDICATOR_OF[self.unit] if self.uncached_share is None else UNCACHED_PROMPT_RATE
 
     def learn(
         self,
@@ -204,9 +218,10 @@ class LearnedState:
         if fixed_unit(self.spec) is None:
             lengths = recent_lengths(window, step_ms / 1000)
             self._choose_unit(window, lengths, end_ts_ms)
+        elif self.unit == "prompt_tokens":
+            self._count_uncached(window)
         if self.spec.schedule.events:
-            column = demand_column(self.unit, window)
-            self.event_loads = loads_before_events(self.event_loads, self.spec.schedule, window, end_ts_ms, column)
+            self.event_loads = loads_before_events(self.event_loads, self.spec.schedule, window, end_ts_ms, self.unit)
         columns = demand_columns(window.columns)
         self.surges.observe(window.values, window.observed, columns, end_ts_ms, step_ms)
         present = None if self.silent.missing else fleet
@@ -257,7 +272,20 @@ class LearnedState:
             return
         factor = 1.0 / tokens if unit == "requests" else tokens
         self.unit, self.per_request = unit, tokens
-        self.capacity = self.capacity.converted(factor, declared_capacity(self.spec, max(factor, 1.0)))
+        self._convert(factor, max(factor, 1.0))
+
+    def _count_uncached(self, window: Window) -> None:
+        """Convert the learned numbers to computed prompt tokens once engines report them, and back when none does."""
+        share = uncached_share(window)
+        if share is not None and self.uncached_share is None:
+            self._convert(share)
+        elif self.uncached_share is not None and not reports_uncached(window):
+            self._convert(1.0 / self.uncached_share)
+            self.uncached_share = None
+        self.uncached_share = share or self.uncached_share
+
+    def _convert(self, factor: float, per_request: float = 1.0) -> None:
+        self.capacity = self.capacity.converted(factor, declared_capacity(self.spec, per_request))
         self.event_loads = {name: load * factor for name, load in self.event_loads.items()}
 
     def expect(self, plan: WorkloadPlan, origin_ts_ms: int, commit_s: float) -> None:

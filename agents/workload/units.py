@@ -3,6 +3,9 @@
 A prefill pool is measured in prompt tokens, a decode pool in generated tokens. A whole service is measured in requests,
 until the lengths of answers vary so much that tokens describe the work better (`model.capacity.request_shape`). Longer
 prompts or answers are then more load, not less capacity. A queue is converted by the recent tokens per request.
+
+A prefix cache holds part of the prompt tokens, and a prefill computes the others. Where engines report these, the load
+of a prefill pool is counted in computed tokens: prompt tokens times `uncached_share`.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from agents.policy import INDICATOR_OF, UNIT_OF, Unit, WorkloadSpec
 from agents.workload.signals import mean_ratio
 from model.capacity.evidence import SlotEvidence
 from model.capacity.request_shape import Lengths
-from streams.catalogue import ARRIVAL_RATE
+from streams.catalogue import ARRIVAL_RATE, UNCACHED_PROMPT_RATE
 from streams.windows.table import Window
 
 # Slots whose mean is the number of tokens per request.
@@ -34,6 +37,8 @@ _MIN_REQUESTS: Final = 200
 _MAX_QUEUE_CHANGE_RATIO: Final = 0.25
 # Slots of the mean lengths; all slots where these hold too few requests.
 _SHORT_SLOTS: Final = 24
+# Slots whose mean is the share of the prompt tokens that is computed.
+_SHARE_SLOTS: Final = 3
 _WAITING: Final = "engine.waiting"
 _LENGTHS: Final = (ARRIVAL_RATE, INDICATOR_OF["prompt_tokens"], INDICATOR_OF["output_tokens"], "engine.running")
 
@@ -54,6 +59,34 @@ def demand_column(unit: Unit, window: Window) -> int:
 def demand_columns(columns: Mapping[str, int]) -> list[int]:
     """Where requests and tokens stand, requests first; -1 for those that are not there."""
     return [columns.get(name, -1) for name in INDICATOR_OF.values()]
+
+
+def uncached_share(window: Window) -> float | None:
+    """Share of the prompt tokens that prefills compute, in the last three slots that tell it; None where fewer do.
+
+    A prefill computes at least the last token of a prompt, so slots without any computed token tell nothing.
+    """
+    try:
+        computed, prompt = window.columns[UNCACHED_PROMPT_RATE], window.columns[INDICATOR_OF["prompt_tokens"]]
+    except KeyError:
+        return None
+    values, observed = window.values, window.observed
+    rows = np.flatnonzero(observed[:, computed] & observed[:, prompt] & (values[:, prompt] > 0))[-_SHARE_SLOTS:]
+    if len(rows) < _SHARE_SLOTS:
+        return None
+    tokens = float(values[rows, computed].sum(dtype=np.float64))
+    return min(tokens / float(values[rows, prompt].sum(dtype=np.float64)), 1.0) if tokens > 0 else None
+
+
+def load_factor(unit: Unit, window: Window) -> float:
+    """Load in this unit for one of the demand column: the uncached share of prompt tokens where it is known, else 1."""
+    return (uncached_share(window) or 1.0) if unit == "prompt_tokens" else 1.0
+
+
+def reports_uncached(window: Window) -> bool:
+    """Whether some slot of the window tells how many prompt tokens were computed."""
+    column = window.columns.get(UNCACHED_PROMPT_RATE)
+    return column is not None and window.observed_steps[column] > 0
 
 
 def demand_steps(unit: Unit, window: Window) -> int:
@@ -81,10 +114,10 @@ def unit_evidence(
             return slot
         tokens = window.newest(INDICATOR_OF["output_tokens"])
         return replace(slot, other_rate=tokens, others_per_unit=None if lengths is None else lengths.output)
-    tokens, rate = tokens_per_request(unit, window), window.newest(ARRIVAL_RATE)
+    tokens, rate, load = tokens_per_request(unit, window), window.newest(ARRIVAL_RATE), newest_load(unit, window)
     return replace(
         slot,
-        arrival_rate=window.newest(INDICATOR_OF[unit]),
+        arrival_rate=load,
         waiting=None if slot.waiting is None or tokens is None else slot.waiting * tokens,
         finished=None if rate is None else rate * slot.step_s,
         ttft_s=patience_s(spec, tokens),
@@ -141,4 +174,12 @@ def patience_s(spec: WorkloadSpec, tokens: float | None) -> float:
 
 
 def tokens_per_request(unit: Unit, window: Window) -> float | None:
-    return mean_ratio(window, demand_column(unit, window), 0, _TOKENS_PER_REQUEST_SLOTS) or None
+    """Load of one request, over the last forty slots; None where it is not known."""
+    tokens = mean_ratio(window, demand_column(unit, window), 0, _TOKENS_PER_REQUEST_SLOTS)
+    return tokens * load_factor(unit, window) if tokens else None
+
+
+def newest_load(unit: Unit, window: Window) -> float | None:
+    """Load of the newest slot, per second; None where it is not observed."""
+    rate = window.newest(INDICATOR_OF[unit])
+    return None if rate is None else rate * load_factor(unit, window)

@@ -265,6 +265,15 @@ async def act(
         await follow(chosen, controller, health=health, gauges=gauges)
 
 
+def targets_of(settings: Settings) -> dict[str, Target]:
+    """The declared targets, by workload."""
+    return {
+        spec.id: Target(spec.target.api_version, spec.target.kind, spec.target.namespace, spec.target.name)
+        for spec in settings.policy.workloads
+        if spec.target.name
+    }
+
+
 async def run_kubernetes(
     chosen: Chosen,
     access: Access,
@@ -280,8 +289,7 @@ async def run_kubernetes(
         HarmonyError: to act without declared workloads (exit code 2), or as of `act`.
     """
     declared = chosen.declared
-    targets = {w: Target(s.target.api_version, s.target.kind, s.target.namespace, s.target.name)
-               for w, s in (declared or {}).items() if s.target.name}  # fmt: skip
+    targets = targets_of(chosen.settings)
     if acting and not targets:
         raise HarmonyError(
             "To act, declare what may be scaled: `workloads` with a target in harmony.yaml (--config). A command is "
@@ -297,7 +305,8 @@ async def run_kubernetes(
         actuator = Kubernetes(api, loads=loads)
         async with AsyncExitStack() as stack:
             outcomes = await stack.enter_async_context(outcomes_of(chosen, "actuate/kubernetes"))
-            reader = FactsReader(api, lambda: targets, wall_ms, outcomes.fleet, outcomes.outcome)
+            gpus = {w: s.gpus_per_replica for w, s in (declared or {}).items()}
+            reader = FactsReader(api, lambda: targets, wall_ms, outcomes.fleet, outcomes.outcome, gpus)
             if facts_every_s is not None and targets:
                 task = asyncio.create_task(reader.run(facts_every_s))
                 task.add_done_callback(_facts_ended)

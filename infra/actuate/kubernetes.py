@@ -99,12 +99,28 @@ async def rivals(api: KubernetesApi, targets: Iterable[Target]) -> list[str]:
     return conflicts
 
 
+def gpu_difference(target: Target, declared: int, asked: Mapping[str, int]) -> str | None:
+    """What a target asks for where that is another number of GPUs than is declared, and the remedy; else None.
+
+    A target that asks for no GPU says nothing: its devices may reach it in another way.
+    """
+    total = sum(asked.values())
+    if total in (0, declared):
+        return None
+    named = ", ".join(f"{count} {printable(name, 80)}" for name, count in sorted(asked.items()))
+    return (
+        f"a replica of {target.kind} {target.namespace}/{target.name} asks for {named}, but gpus_per_replica is "
+        f"{declared}, which budgets and costs count: set gpus_per_replica to {total}, or change the target"
+    )
+
+
 class FactsReader:
     """Reads the declared targets again and again: fleet facts for the decisions, and when ordered replicas are ready.
 
     Args:
         facts: told the counts of each workload.
         outcome: told when the replicas of a command serve, with the time it took.
+        gpus_per_replica: as declared; a target that asks for another number is reported once.
     """
 
     def __init__(
@@ -114,7 +130,11 @@ class FactsReader:
         clock: Callable[[], int],
         facts: Callable[[str, FleetFacts], None],
         outcome: Callable[[str, OutcomeFact], None],
+        gpus_per_replica: Mapping[str, int] | None = None,
     ) -> None:
+        self._gpus_per_replica = gpus_per_replica or {}
+        self._generations: dict[str, int] = {}
+        self._reported: dict[str, str] = {}
         self._api, self._targets, self._clock = api, targets, clock
         self._facts, self._outcome = facts, outcome
         self._launched: dict[str, tuple[str, int, int]] = {}
@@ -150,6 +170,19 @@ class FactsReader:
             draining = max(0, status.existing - status.desired)
             self._facts(workload, FleetFacts(now_ms, status.ready, pending, draining, status.desired))
             self._ready(workload, status.ready, now_ms)
+            if workload in self._gpus_per_replica and self._generations.get(workload) != status.generation:
+                self._generations[workload] = status.generation
+                await self._compare_gpus(workload, target)
+
+    async def _compare_gpus(self, workload: str, target: Target) -> None:
+        """Report another number of GPUs than is declared, each difference once."""
+        try:
+            told = gpu_difference(target, self._gpus_per_replica[workload], await self._api.gpus(target))
+        except NotApplied as error:
+            told = f"the GPUs of a replica cannot be read: {error.detail}"
+        if told is not None and told != self._reported.get(workload):
+            log.warning("gpus_per_replica", workload=workload, reason=told)
+            self._reported[workload] = told
 
     def _ready(self, workload: str, ready: int, now_ms: int) -> None:
         launched = self._launched.get(workload)

@@ -1,4 +1,4 @@
-"""The few calls of the Kubernetes API that scaling needs, in plain HTTP: `/scale`, the object's status, its pods.
+"""The few calls of the Kubernetes API that scaling needs, in plain HTTP: `/scale`, the object itself, its pods.
 
 Inside a cluster the service account's files say where and who; outside, `kubectl proxy` is the shortest way.
 """
@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import re
 import ssl
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote
@@ -58,11 +59,16 @@ class Scale(NamedTuple):
 
 
 class Status(NamedTuple):
-    """What the object says of itself; `ready` are pods (of a LeaderWorkerSet: groups) that serve."""
+    """What the object says of itself; `ready` are pods (of a LeaderWorkerSet: groups) that serve.
+
+    Attributes:
+        generation: grows with every change of the object's specification.
+    """
 
     desired: int
     ready: int
     existing: int
+    generation: int = 0
 
 
 def find_access(server: str | None = None, token_file: Path | None = None, ca_file: Path | None = None) -> Access:
@@ -138,10 +144,43 @@ class KubernetesApi:
         body = await self._call("GET", await self._path(target))
         try:
             spec, status = body.get("spec") or {}, body.get("status") or {}
-            existing = int(status.get("replicas") or 0)
-            return Status(int(spec.get("replicas", 1)), int(status.get("readyReplicas") or 0), existing)
-        except (TypeError, ValueError, AttributeError):
+            existing, generation = int(status.get("replicas") or 0), int(body["metadata"].get("generation") or 0)
+            return Status(int(spec.get("replicas", 1)), int(status.get("readyReplicas") or 0), existing, generation)
+        except (KeyError, TypeError, ValueError, AttributeError):
             raise NotApplied("the object has no replica counts where they should be", sure=True) from None
+
+    async def gpus(self, target: Target) -> dict[str, int]:
+        """GPUs that one replica asks for, by resource or device class; empty where it asks for none.
+
+        Raises:
+            NotApplied: the target or a template of its resource claims cannot be read, or names no number.
+        """
+        body = await self._call("GET", await self._path(target))
+        try:
+            pods = list(pods_of_replica(body["spec"]))
+            templates = sorted({name for pod in pods for name in claim_templates(pod)})
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise NotApplied("the object has no pod template where it should be", sure=True) from None
+        claims = {name: await self._claim(target.namespace, name) for name in templates}
+        try:
+            return dict(sum((gpus_of_pod(pod, claims) for pod in pods), Counter[str]()))
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise NotApplied("the containers ask for GPUs in no whole number", sure=True) from None
+
+    async def _claim(self, namespace: str, template: str) -> Counter[str]:
+        """GPUs of one claim of a template, by device class."""
+        group = await self._call("GET", f"/apis/{_CLAIMS}")
+        try:
+            version = str(group["preferredVersion"]["groupVersion"])
+        except (KeyError, TypeError):
+            raise NotApplied(f"the cluster does not say which version of {_CLAIMS} it has", sure=True) from None
+        path = f"/apis/{version}/namespaces/{_name(namespace)}/resourceclaimtemplates/{_name(template)}"
+        body = await self._call("GET", path)
+        try:
+            return gpus_of_claim(body["spec"]["spec"]["devices"]["requests"])
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+            why = f"the requests of resource claim template {template} name no number of devices"
+            raise NotApplied(why, sure=True) from None
 
     async def pods(self, namespace: str, selector: str) -> list[tuple[str, dict[str, str]]]:
         """Name and annotations of the pods that a selector matches. Raises NotApplied."""
@@ -232,3 +271,82 @@ def _name(text: str) -> str:
     if not _NAME.fullmatch(text):
         raise NotApplied(f"{printable(text, 80)!r} is no name of a Kubernetes object", sure=True, refused=True)
     return text
+
+
+# GPUs of one replica, as its pods ask for them: extended resources, and claims of dynamic resource allocation.
+#
+# Sources: Kubernetes documentation, "Schedule GPUs", "Init containers" (effective requests), "Dynamic Resource
+# Allocation"; NVIDIA's device plug-in for the names of parts of a GPU (MIG); LeaderWorkerSet's API.
+
+
+_CLAIMS = "resource.k8s.io"
+_GPU = re.compile(r"nvidia\.com/(gpu(\.shared)?|mig-\d+g\.\d+gb[\w.+-]*)|amd\.com/gpu")
+_GPU_CLASS = re.compile(r"(^|[.-])(gpu|mig)([.-]|$)")
+
+Json = Mapping[str, Any]
+
+
+def pods_of_replica(spec: Json) -> Iterator[Json]:
+    """The specification of each pod of one replica: one, or of a LeaderWorkerSet a leader and its workers."""
+    group = spec.get("leaderWorkerTemplate")
+    if group is not None:
+        worker = group["workerTemplate"]
+        yield (group.get("leaderTemplate") or worker)["spec"]
+        for _ in range(int(group.get("size") or 1) - 1):
+            yield worker["spec"]
+    elif "template" in spec:
+        yield spec["template"]["spec"]
+
+
+def claim_templates(pod: Json) -> list[str]:
+    """The templates of which each pod gets a claim of its own; other claims are shared by all pods."""
+    claims = pod.get("resourceClaims") or []
+    return [str(c["resourceClaimTemplateName"]) for c in claims if c.get("resourceClaimTemplateName")]
+
+
+def gpus_of_pod(pod: Json, claims: Mapping[str, Counter[str]]) -> Counter[str]:
+    """GPUs of one pod, by resource or device class.
+
+    Args:
+        claims: of each template that the pod names, the GPUs of one claim.
+
+    >>> gpus_of_pod({"containers": [{"resources": {"limits": {"nvidia.com/gpu": "2", "cpu": "8"}}}]}, {})
+    Counter({'nvidia.com/gpu': 2})
+    """
+    first = pod.get("initContainers") or []
+    beside = [c for c in first if c.get("restartPolicy") == "Always"]
+    asked = sum(map(_asked_by, [*(pod.get("containers") or []), *beside]), Counter[str]())
+    for container in first:
+        asked |= _asked_by(container)  # it runs alone, before the others
+    return sum((claims[name] for name in claim_templates(pod)), asked)
+
+
+def _asked_by(container: Json) -> Counter[str]:
+    asked: Counter[str] = Counter()
+    for part in ("requests", "limits"):
+        quantities = (container.get("resources") or {}).get(part) or {}
+        asked |= Counter({name: int(number) for name, number in quantities.items() if _GPU.fullmatch(name)})
+    return asked
+
+
+def gpus_of_claim(requests: Sequence[Json]) -> Counter[str]:
+    """GPUs of one claim, by device class.
+
+    Raises:
+        ValueError: all devices of a node are asked for, or one of several numbers.
+    """
+    asked: Counter[str] = Counter()
+    for request in requests:
+        # From version v1beta2 on, one request is `exactly` this or the first available of several.
+        ways = request.get("firstAvailable") or [request.get("exactly") or request]
+        gpus = [(str(way["deviceClassName"]), _count(way)) for way in ways if _GPU_CLASS.search(way["deviceClassName"])]
+        if len({count for _, count in gpus}) > 1:
+            raise ValueError("one of several numbers")
+        asked.update(dict(gpus[:1]))
+    return asked
+
+
+def _count(request: Json) -> int:
+    if request.get("allocationMode", "ExactCount") != "ExactCount":
+        raise ValueError("all devices of a node")
+    return int(request.get("count") or 1)

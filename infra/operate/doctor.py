@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import os
 import shutil
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -19,6 +21,11 @@ import msgspec
 from agents.decide.state import STAGE as DECIDE
 from agents.decide.state import DecideCommit
 from agents.policy import WorkloadSpec
+from agents.records import Target
+from infra.actuate.actuator import NotApplied
+from infra.actuate.assembly import targets_of
+from infra.actuate.kubernetes import gpu_difference
+from infra.actuate.kubernetes_api import KubernetesApi, find_access
 from infra.console.errors import HarmonyError
 from infra.console.host import is_free
 from infra.console.text import some
@@ -230,6 +237,7 @@ def examine(settings: Settings, brokers: str | None) -> Iterator[Finding]:
     yield _sight(settings)
     yield _step(settings)
     yield _capacity(settings)
+    yield from _target_gpus(settings)
     yield from _cluster(settings, brokers)
 
 
@@ -360,6 +368,44 @@ def _capacity(settings: Settings) -> Finding:
         f"not declared, held until learned under load: {some(silent, _MAX_ITEMS)}",
         "harmony capacity finds one, from a load test or by model and GPU",
     )
+
+
+def _target_gpus(settings: Settings) -> Iterator[Finding]:
+    """Whether targets ask for as many GPUs as are declared; outside a cluster nobody is asked."""
+    targets = targets_of(settings)
+    if not targets or not os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return
+    declared = {spec.id: spec.gpus_per_replica for spec in settings.policy.workloads}
+    check, differences, unread = "target gpus", list[str](), list[str]()
+    try:
+        asked = asyncio.run(_asked_gpus(targets))
+    except HarmonyError as error:
+        yield Finding(check, "note", "the API server cannot be asked", error.message)
+        return
+    for workload, gpus in asked.items():
+        if isinstance(gpus, str):
+            unread.append(f"{workload} ({gpus})")
+        elif told := gpu_difference(targets[workload], declared[workload], gpus):
+            differences.append(f"{workload}: {told}")
+    if differences:
+        yield Finding(check, "note", some(differences, _MAX_ITEMS), "correct gpus_per_replica, or the target")
+    if unread:
+        remedy = "grant it with infra/deploy/kubernetes/rbac.yaml"
+        yield Finding(check, "note", f"cannot be read of {some(unread, _MAX_ITEMS)}", remedy)
+    if not differences and not unread:
+        yield Finding(check, "ok", f"as declared of all {len(targets)} targets")
+
+
+async def _asked_gpus(targets: Mapping[str, Target]) -> dict[str, Mapping[str, int] | str]:
+    """By workload the GPUs of one replica, or why they cannot be read."""
+    asked: dict[str, Mapping[str, int] | str] = {}
+    async with KubernetesApi(find_access()) as api:
+        for workload, target in targets.items():
+            try:
+                asked[workload] = await api.gpus(target)
+            except NotApplied as error:
+                asked[workload] = error.detail
+    return asked
 
 
 def _gpu() -> Finding:

@@ -19,6 +19,9 @@ REQUESTS: Rules = [
     ("slo.miss_ratio", "miss_ratio", ["slo_good_total", "slo_total"], "sum"),
     ("request.ttft_p95_s", "p95", ["ttft_s"], "sum"),
     ("request.tpot_p95_s", "p95", ["tpot_s"], "sum"),
+    ("request.uncached_prompt_token_rate", "rate", ["uncached_prompt_tokens_total"], "sum"),
+    ("engine.inter_token_s", "mean", ["inter_token_s"], "mean"),
+    ("engine.preemption_rate", "rate", ["preemptions_total"], "sum"),
 ]
 GPU: Rules = [
     ("gpu.utilization_ratio", "mean", ["sm_active_ratio"], "mean"),
@@ -26,6 +29,11 @@ GPU: Rules = [
     ("gpu.memory_used_ratio", "ratio", ["memory_used_bytes", "memory_total_bytes"], "mean"),
     ("gpu.power_w", "mean", ["power_w"], "sum"),
     ("gpu.temperature_c", "mean", ["temperature_c"], "mean"),
+    ("gpu.sm_clock_mhz", "mean", ["sm_clock_mhz"], "mean"),
+    ("gpu.throttled_ratio", "mean", ["throttled_ratio"], "mean"),
+    ("gpu.energy_w", "rate", ["energy_total_j"], "sum"),
+    ("gpu.ecc_error_rate", "rate", ["ecc_errors_total"], "sum"),
+    ("gpu.xid_code", "max", ["xid_code"], "max"),
 ]
 # Per source: its samples, and its state before the slot.
 Inputs = list[tuple[list[tuple[int, Any, Any]], dict[str, Any]]]
@@ -139,6 +147,8 @@ def over_sources(per_source: list[float | None], over: str, cap: float | None = 
     numbers = [x for x in per_source if x is not None]
     if not numbers:
         return None
+    if over == "max":
+        return max(numbers)
     if over == "sum":
         numbers = [min(x, limit) for x, limit in zip(numbers, limits_of(numbers, cap), strict=True)]
     return add(numbers) / (len(numbers) if over == "mean" else 1)

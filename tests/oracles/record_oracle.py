@@ -15,6 +15,7 @@ CLOSED_RANGE = {
     "sm_active_ratio": (0.0, 1.0),
     "tensor_active_ratio": (0.0, 1.0),
     "temperature_c": (-50.0, 150.0),
+    "throttled_ratio": (0.0, 1.0),
 }
 TOO_LARGE = 2.0**53
 

@@ -183,7 +183,7 @@ def _value(
     minus = [_combined(choice, group, name, average) for name in choice.minus]
     if choice.plus is not None:
         added += [_combined(choice.plus, group, name) for name in choice.plus.metric]
-    if None in added or None in minus:
+    if None in added or None in minus or (choice.positive and added[0] == 0):
         return None
     value = _sum(added) - _sum(minus)
     if choice.per is not None:
@@ -205,14 +205,16 @@ def _value(
 
 
 def _combined(selection: Selection, group: Group, name: str, average: bool = False) -> float | None:
-    parts = [_part_value(selection.combine, [p.value for p in points]) for points in group.of(name, selection).values()]
+    parts = [_part_value(selection, [p.value for p in points]) for points in group.of(name, selection).values()]
     if not parts:
         return None
     return fsum(parts) / len(parts) if average else fsum(parts)
 
 
-def _part_value(combine: str, values: Sequence[float]) -> float:
-    match combine:
+def _part_value(selection: Selection, values: Sequence[float]) -> float:
+    if selection.any_bits is not None:
+        values = [float(int(value) & selection.any_bits != 0) for value in values]
+    match selection.combine:
         case "sum":
             return fsum(values)
         case "mean":

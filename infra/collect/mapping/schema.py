@@ -48,6 +48,7 @@ class Selection(Section):
     combine: Literal["sum", "mean", "max", "min", "count"] = Field(
         "sum", description="Several series of one metric and part."
     )
+    any_bits: int | None = Field(None, description="Of a bit mask: 1 when any of these bits is set, else 0.", gt=0)
 
     _list = field_validator("metric", mode="before")(_listed)
     _patterns = field_validator("where", mode="before")(_pattern_lists)
@@ -62,6 +63,7 @@ class FieldChoice(Selection):
     per: Selection | None = Field(None, description="Divide by this; nothing when it is 0.")
     increase: bool = Field(default=False, description="Divide the increases since the last reading; needs per.")
     complement: bool = Field(default=False, description="1 minus the value.")
+    positive: bool = Field(default=False, description="Only while its first metric, a counter, is above 0.")
     steady: bool = Field(default=False, description="Never falls unless its first metric, a counter, does.")
     conserved: tuple[Selection, ...] = Field(
         (),

@@ -37,6 +37,9 @@ PROFILE = ExporterProfile.model_validate(
                 "increase": True,
             },
             "temperature_c": {"metric": "host_temperature_celsius", "combine": "max"},
+            "sm_clock_mhz": {"metric": "host_cpu_clock_kilohertz", "scale": 0.001},
+            "energy_total_j": "host_energy_joules_total",
+            "ecc_errors_total": "host_memory_errors_total",
         },
     }
 )
@@ -65,7 +68,7 @@ class Host:
             raise HarmonyError(f"{root / 'proc/stat'} is not there: `harmony collect host` reads Linux's /proc.")
 
     def __call__(self) -> Round:
-        """CPU time, memory, and, where this machine tells them, energy and temperature."""
+        """CPU time, memory, and, where this machine tells them, energy, clock, memory errors and temperature."""
         ts_ms = self._now_ms()
         busy = [int(ticks) for ticks in self._text("proc/stat").split("\n", 1)[0].split()[1:]]
         # user nice system idle iowait irq softirq steal; guest time is in user already.
@@ -81,6 +84,12 @@ class Host:
         energy = self._readable("sys/class/powercap", "intel-rapl:?/energy_uj")
         if energy:
             values["host_energy_joules_total"] = sum(energy) * _MICRO
+        clocks = self._readable("sys/devices/system/cpu", "cpu*/cpufreq/scaling_cur_freq")
+        if clocks:
+            values["host_cpu_clock_kilohertz"] = sum(clocks) / len(clocks)
+        uncorrected = self._readable("sys/devices/system/edac/mc", "mc*/ue_count")
+        if uncorrected:
+            values["host_memory_errors_total"] = sum(uncorrected)
         warmest = self._readable("sys/class/thermal", "thermal_zone*/temp")
         if warmest:
             values["host_temperature_celsius"] = max(warmest) * _MILLI

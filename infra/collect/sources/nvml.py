@@ -13,6 +13,9 @@ from infra.collect.sources.scrape import Round
 from infra.console.errors import HarmonyError
 from infra.console.host import need
 
+# Of the reasons for a lower clock: hardware slowdown, thermal slowdown of software and hardware, power brake.
+SLOWDOWN_BITS = 0x8 | 0x20 | 0x40 | 0x80
+
 PROFILE = ExporterProfile.model_validate(
     {
         "name": "nvml",
@@ -27,6 +30,10 @@ PROFILE = ExporterProfile.model_validate(
             "memory_total_bytes": "nvml_memory_total_bytes",
             "power_w": {"metric": "nvml_power_milliwatts", "scale": 0.001},
             "temperature_c": "nvml_temperature_celsius",
+            "sm_clock_mhz": "nvml_sm_clock_megahertz",
+            "throttled_ratio": {"metric": "nvml_clocks_event_reasons", "any_bits": SLOWDOWN_BITS},
+            "energy_total_j": {"metric": "nvml_energy_millijoules_total", "scale": 0.001},
+            "ecc_errors_total": "nvml_uncorrected_errors_total",
         },
     }
 )
@@ -83,27 +90,23 @@ class Nvml:
 
     def _measured(self, handle: Any) -> Iterator[tuple[str, float]]:
         nvml = self._nvml
-        ways: tuple[Callable[[], Iterator[tuple[str, float]]], ...] = (
-            lambda: iter([("nvml_utilization_percent", float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu))]),
-            lambda: _memory(nvml.nvmlDeviceGetMemoryInfo(handle)),
-            lambda: iter([("nvml_power_milliwatts", float(nvml.nvmlDeviceGetPowerUsage(handle)))]),
-            lambda: iter(
-                [
-                    (
-                        "nvml_temperature_celsius",
-                        float(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
-                    )
-                ]
+        ways: dict[str, Callable[[], Any]] = {
+            "nvml_utilization_percent": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
+            "nvml_memory_used_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used,
+            "nvml_memory_total_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).total,
+            "nvml_power_milliwatts": lambda: nvml.nvmlDeviceGetPowerUsage(handle),
+            "nvml_temperature_celsius": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+            "nvml_sm_clock_megahertz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+            # The older of two names, which every driver and package knows.
+            "nvml_clocks_event_reasons": lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
+            "nvml_energy_millijoules_total": lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle),
+            "nvml_uncorrected_errors_total": lambda: nvml.nvmlDeviceGetTotalEccErrors(
+                handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
             ),
-        )
-        for way in ways:
+        }
+        for name, way in ways.items():
             try:
-                yield from way()
+                yield name, float(way())
             except nvml.NVMLError:
                 # Not every device tells everything: a MIG parent has no utilization, some boards no power.
                 continue
-
-
-def _memory(info: Any) -> Iterator[tuple[str, float]]:
-    yield "nvml_memory_used_bytes", float(info.used)
-    yield "nvml_memory_total_bytes", float(info.total)

@@ -41,7 +41,7 @@ _GAUGES = ("num_requests_running", "num_requests_waiting", "num_requests_swapped
 _RATIOS = ("kv_cache_usage_ratio", "prefix_cache_hit_ratio")
 FIELDS: tuple[str, ...] = (*_COUNTERS, *_GAUGES, *_RATIOS)
 
-# The default indicators of the request side without histograms, and three gauges more: eleven fields, ten columns.
+# The default indicators of the request side without histograms, and three gauges more: eleven fields, 14 columns.
 CATALOGUE: tuple[Indicator, ...] = (
     *(i for i in DEFAULT_CATALOGUE if i.source == "requests" and i.rule != "p95"),
     Indicator("engine.swapped", "1", 2, "requests", "mean", ("num_requests_swapped",)),

@@ -273,7 +273,7 @@ function table(kind, heads, body, caption) {
 const scale = (p) => (p <= 1e-4 ? 0.01 : Math.min(1, Math.max(0.01, 1 + Math.log10(p) / 4)));
 const capital = (words) => words.charAt(0).toUpperCase() + words.slice(1);
 /** What the indicator of a decision is counted in, and with it peak and capacity. */
-const counted = (indicator) => ({ "request.output_token_rate": "generated tokens/s", "request.prompt_token_rate": "prompt tokens/s" })[indicator] ?? REQUESTS;
+const counted = (indicator) => ({ "request.output_token_rate": "generated tokens/s", "request.prompt_token_rate": "prompt tokens/s", "request.uncached_prompt_token_rate": "computed prompt tokens/s" })[indicator] ?? REQUESTS;
 const other = (rule, replicas, risk) => `${rule.replaceAll("_", " ")} ${replicas}${risk === undefined ? "" : ` (risk ${chance(risk)})`}`;
 const middle = (q) => q.values[Math.floor(q.values.length / 2)];
 const range = (q) => `${number(q.values[0])}–\u2060${number(q.values[q.values.length - 1])}`;

@@ -254,6 +254,7 @@ def test_what_the_silent_serve_is_taken_from_the_others() -> None:
     for name, column in told.columns.items():
         summed = name in (
             *("request.arrival_rate", "request.prompt_token_rate", "request.output_token_rate"),
+            *("request.uncached_prompt_token_rate", "engine.preemption_rate"),
             *("engine.running", "engine.waiting", "engine.waiting_max"),
         )
         expected = np.full(30, 3.0)

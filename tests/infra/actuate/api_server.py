@@ -23,6 +23,8 @@ class Thing:
     ready: int = 0
     existing: int = 0
     version: int = 1
+    spec: dict[str, Any] = field(default_factory=dict)
+    generation: int = 1
     writes: list[int] = field(default_factory=list)
 
 
@@ -35,6 +37,8 @@ class ApiServer:
         self.before_patch: list[Any] = []
         self.token: str | None = None
         self.scalers: list[tuple[str, str, str]] = []
+        self.claim_templates: dict[str, dict[str, Any]] = {}
+        self.claims_version = "v1"
 
     def add(self, version: str, plural: str, kind: str, namespace: str, name: str, replicas: int) -> Thing:
         thing = Thing(kind, replicas, ready=replicas, existing=replicas)
@@ -55,6 +59,10 @@ class ApiServer:
 
     async def start(self) -> None:
         app = web.Application()
+        app.router.add_get("/apis/resource.k8s.io", self._claims_group)
+        app.router.add_get(
+            "/apis/resource.k8s.io/{version}/namespaces/{ns}/resourceclaimtemplates/{name}", self._claim_template
+        )
         app.router.add_route("*", "/apis/{group}/{version}", self._listed)
         app.router.add_route("*", "/apis/{group}/{version}/namespaces/{ns}/{plural}/{name}", self._object)
         app.router.add_route("*", "/apis/{group}/{version}/namespaces/{ns}/{plural}/{name}/scale", self._scale)
@@ -86,8 +94,8 @@ class ApiServer:
             200,
             {
                 "kind": thing.kind,
-                "metadata": {"resourceVersion": str(thing.version)},
-                "spec": {"replicas": thing.replicas},
+                "metadata": {"resourceVersion": str(thing.version), "generation": thing.generation},
+                "spec": {"replicas": thing.replicas, **thing.spec},
                 "status": {k: v for k, v in status.items() if v},
             },
         )
@@ -132,6 +140,20 @@ class ApiServer:
             for name, kind, target in self.scalers
         ]
         return as_json(200, {"kind": "HorizontalPodAutoscalerList", "items": items})
+
+    async def _claims_group(self, request: web.Request) -> web.Response:
+        version = {"groupVersion": f"resource.k8s.io/{self.claims_version}", "version": self.claims_version}
+        self.requests.append((request.method, request.path_qs, None))
+        return as_json(200, {"kind": "APIGroup", "name": "resource.k8s.io", "preferredVersion": version})
+
+    async def _claim_template(self, request: web.Request) -> web.Response:
+        self.requests.append((request.method, request.path_qs, None))
+        if "CLAIMS" in self.deny:
+            return _status(403, "Forbidden")
+        found = self.claim_templates.get(request.match_info["name"])
+        if found is None or request.match_info["version"] != self.claims_version:
+            return _status(404, "NotFound")
+        return as_json(200, {"kind": "ResourceClaimTemplate", "spec": {"spec": found}})
 
     async def _pods(self, request: web.Request) -> web.Response:
         app = request.query["labelSelector"].removeprefix("app=")

@@ -150,11 +150,16 @@ async def test_the_role_allows_exactly_the_calls_that_are_made(monkeypatch: pyte
     calls: set[tuple[str, str, str]] = set()
 
     async def record(_self: object, method: str, path: str, body: object = None) -> dict[str, Any]:
+        if path == "/apis/resource.k8s.io":  # every account may ask which versions there are
+            return {"preferredVersion": {"groupVersion": "resource.k8s.io/v1"}}
         at = re.fullmatch(r"/api(?:s/([^/]+))?/v[12]/namespaces/prod/([a-z]+)(/[^/?]+)?(/scale)?(\?.*)?", path)
         assert at is not None, path
         verb = "patch" if method == "PATCH" else "get" if at[3] else "list"
         calls.add((at[1] or "", at[2] + (at[4] or ""), verb))
-        return {"spec": {"replicas": 1}, "metadata": {"resourceVersion": "1"}, "items": []}
+        if "resourceclaimtemplates" in path:
+            return {"spec": {"spec": {"devices": {"requests": []}}}}
+        template = {"spec": {"containers": [], "resourceClaims": [{"resourceClaimTemplateName": "gpus"}]}}
+        return {"spec": {"replicas": 1, "template": template}, "metadata": {"resourceVersion": "1"}, "items": []}
 
     monkeypatch.setattr(KubernetesApi, "_call", record)
     api = KubernetesApi(Access("http://127.0.0.1"))
@@ -167,6 +172,7 @@ async def test_the_role_allows_exactly_the_calls_that_are_made(monkeypatch: pyte
         await api.scale(target)
         await api.set_scale(target, 2, "1")
         await api.status(target)
+        await api.gpus(target)
     await api.scalers("prod")
     await api.pods("prod", "a=b")
     await api.annotate_pod("prod", "p", {})

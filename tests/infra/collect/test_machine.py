@@ -24,6 +24,9 @@ def proc(root: Path, idle: int, busy: int, uptime_s: float, energy_uj: int) -> N
         "proc/uptime": f"{uptime_s} 5.0\n",
         "proc/meminfo": "MemTotal:  4096 kB\nMemFree:  100 kB\nMemAvailable:  1024 kB\n",
         "sys/class/powercap/intel-rapl:0/energy_uj": f"{energy_uj}\n",
+        "sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq": "2400000\n",
+        "sys/devices/system/cpu/cpu1/cpufreq/scaling_cur_freq": "3000000\n",
+        "sys/devices/system/edac/mc/mc0/ue_count": "2\n",
         "sys/class/thermal/thermal_zone0/temp": "45000\n",
         "sys/class/thermal/thermal_zone1/temp": "61500\n",
     }.items():
@@ -37,7 +40,8 @@ def test_host(tmp_path: Path) -> None:
     proc(tmp_path, idle=1000, busy=500, uptime_s=100.0, energy_uj=5_000_000)
     host = Host({"workload": "batch/cpu", "instance": "n1"}, tmp_path, lambda: clock[0])
     first = by.read(host().points)
-    assert set(first[0].values) == {"memory_used_bytes", "memory_total_bytes", "temperature_c"}
+    told = {"memory_used_bytes", "memory_total_bytes", "temperature_c"}
+    assert set(first[0].values) == {*told, "sm_clock_mhz", "energy_total_j", "ecc_errors_total"}
     clock[0] += 5000
     proc(tmp_path, idle=1100, busy=800, uptime_s=105.0, energy_uj=605_000_000)
     (record,) = packed(by.read(host().points))
@@ -49,12 +53,18 @@ def test_host(tmp_path: Path) -> None:
         "memory_total_bytes": 4096 * 1024.0,
         "power_w": 120.0,
         "temperature_c": 61.5,
+        "sm_clock_mhz": 2700.0,
+        "energy_total_j": 605.0,
+        "ecc_errors_total": 2.0,
     }
 
 
 def test_host_without_energy_or_temperature_says_what_it_knows(tmp_path: Path) -> None:
     proc(tmp_path, 1, 1, 1.0, 1)
-    (tmp_path / "sys/class/powercap/intel-rapl:0/energy_uj").unlink()
+    for path in ("class/powercap/intel-rapl:0/energy_uj", "devices/system/edac/mc/mc0/ue_count"):
+        (tmp_path / "sys" / path).unlink()
+    for cpu in (0, 1):
+        (tmp_path / f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq").write_text("<unknown>")
     for zone in (0, 1):
         (tmp_path / f"sys/class/thermal/thermal_zone{zone}/temp").write_text("no number")
     (reading,) = Reader((HOST_PROFILE,), Identities()).read(Host({"workload": "w"}, tmp_path)().points)
@@ -79,27 +89,35 @@ class NVMLError(Exception):
 
 
 def library(devices: int = 2, fault: str | None = None) -> SimpleNamespace:
-    """Stands in for pynvml; every device but the first does not tell its power."""
+    """Stands in for pynvml; every device but the first tells neither power nor energy nor memory errors."""
 
     def initialise() -> None:
         if fault:
             raise NVMLError(fault)
 
-    def power(handle: int) -> int:
+    def first_alone(handle: int, value: int) -> int:
         if handle:
             raise NVMLError("Not Supported")
-        return 312_500
+        return value
 
     return SimpleNamespace(
         NVMLError=NVMLError,
         NVML_TEMPERATURE_GPU=0,
+        NVML_CLOCK_SM=1,
+        NVML_MEMORY_ERROR_TYPE_UNCORRECTED=1,
+        NVML_VOLATILE_ECC=0,
         nvmlInit=initialise,
         nvmlDeviceGetCount=lambda: devices,
         nvmlDeviceGetHandleByIndex=lambda number: number,
         nvmlDeviceGetUtilizationRates=lambda handle: SimpleNamespace(gpu=87 - handle, memory=3),
         nvmlDeviceGetMemoryInfo=lambda _: SimpleNamespace(used=2**30, total=2**32),
-        nvmlDeviceGetPowerUsage=power,
+        nvmlDeviceGetPowerUsage=lambda handle: first_alone(handle, 312_500),
         nvmlDeviceGetTemperature=lambda handle, _: 60 + handle,
+        nvmlDeviceGetClockInfo=lambda handle, kind: 1_980 - 780 * handle + 9_000 * (kind != 1),
+        # The first is at its power limit, the second too hot as well.
+        nvmlDeviceGetCurrentClocksThrottleReasons=lambda handle: 0x4 | 0x40 * handle,
+        nvmlDeviceGetTotalEnergyConsumption=lambda handle: first_alone(handle, 7_000_500),
+        nvmlDeviceGetTotalEccErrors=lambda handle, kind, span: first_alone(handle, 2 * kind + 9 * span),
     )
 
 
@@ -110,8 +128,18 @@ def test_nvml() -> None:
     first, second = record.samples
     assert (first.source, second.source) == ("n1/0", "n1/1")
     memory = {"memory_used_bytes": 2.0**30, "memory_total_bytes": 2.0**32}
-    assert first.values == {"sm_active_ratio": 0.87, "power_w": 312.5, "temperature_c": 60.0, **memory}
-    assert second.values == {"sm_active_ratio": 0.86, "power_w": None, "temperature_c": 61.0, **memory}
+    counters = {"energy_total_j": 7_000.5, "ecc_errors_total": 2.0}
+    calm, hot = {"sm_clock_mhz": 1_980.0, "throttled_ratio": 0.0}, {"sm_clock_mhz": 1_200.0, "throttled_ratio": 1.0}
+    assert first.values == {
+        "sm_active_ratio": 0.87,
+        "power_w": 312.5,
+        "temperature_c": 60.0,
+        **memory,
+        **calm,
+        **counters,
+    }
+    unknown = {"power_w": None, **dict.fromkeys(counters)}
+    assert second.values == {"sm_active_ratio": 0.86, "temperature_c": 61.0, **memory, **hot, **unknown}
 
 
 def test_nvml_reads_the_devices_that_are_named() -> None:

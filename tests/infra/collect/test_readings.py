@@ -45,6 +45,7 @@ def test_vllm() -> None:
         "requests_started_total": 103.0,
         "requests_finished_total": 96.0,
         "prompt_tokens_total": 52000.0,
+        "uncached_prompt_tokens_total": 52000.0,
         "generation_tokens_total": 17000.0,
         "num_requests_running": 4.0,
         "num_requests_waiting": 3.0,
@@ -157,6 +158,7 @@ def test_dynamos_frontend() -> None:
         "num_requests_running": 8.0,
         "num_requests_waiting": 3.0,
         "prompt_tokens_total": 9000.0,
+        "uncached_prompt_tokens_total": 9000.0,
         "generation_tokens_total": 4000.0,
     }
     counted = DYNAMO + 'dynamo_frontend_requests_started_total{model="llama"} 51\n'

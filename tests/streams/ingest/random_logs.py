@@ -47,7 +47,9 @@ class Publisher:
     def reset(self) -> None:
         names = ["prompt_tokens_total", "generation_tokens_total", "slo_good_total", "slo_total"]
         names.append("requests_finished_total" if self.completions_only else "requests_started_total")
-        self.counters = dict.fromkeys(names, 0.0) if self.kind == "requests" else {}
+        names += ["uncached_prompt_tokens_total", "preemptions_total"]
+        devices = ["energy_total_j", "ecc_errors_total"]
+        self.counters = dict.fromkeys(names if self.kind == "requests" else devices, 0.0)
 
     def row(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The next values and histograms."""
@@ -66,6 +68,7 @@ class Publisher:
             values["num_requests_running"] = rng.randint(0, 64)
             values["num_requests_waiting"] = rng.random() * 10
             values["kv_cache_usage_ratio"] = rng.choice([0.0, -0.0, 1.0004, rng.random()])
+            values["inter_token_s"] = rng.random() / 20
         else:
             values["sm_active_ratio"] = rng.random()
             values["tensor_active_ratio"] = rng.random()
@@ -73,6 +76,9 @@ class Publisher:
             values["memory_used_bytes"] = values["memory_total_bytes"] * rng.random()
             values["power_w"] = rng.random() * 700
             values["temperature_c"] = rng.randint(-5, 95)
+            values["sm_clock_mhz"] = rng.randint(210, 1980)
+            values["throttled_ratio"] = rng.randint(0, 1)
+            values["xid_code"] = rng.choice([0, 0, 43, 79])
         for name in list(values):
             chance = rng.random()
             if chance < 0.05:

@@ -34,6 +34,41 @@ def test_gpu_ratios() -> None:
     assert log.cells("gpu.power_w") == [800.0]
 
 
+def test_counters_of_devices_are_rates() -> None:
+    log = Log(source="gpu")
+    for ts, energy, errors in ((0, 7_000.0, 2.0), (1_000, 7_600.0, 2.0), (2_000, 8_200.0, 3.0), (3_000, 100.0, 3.0)):
+        log.sample(ts, {"energy_total_j": energy, "ecc_errors_total": errors}, source="g0")
+        log.sample(ts, {"energy_total_j": energy + 1_000}, source="g1")
+    log.tick(4_500)
+    # A counter that falls, as after a reload of the driver, masks the step.
+    assert log.cells("gpu.energy_w") == [None, 1_200.0, 1_200.0, None]
+    assert log.cells("gpu.ecc_error_rate") == [None, 0.0, 1.0, 0.0]
+
+
+def test_clocks_are_averaged_and_the_worst_error_code_counts() -> None:
+    log = Log(source="gpu")
+    log.sample(0, {"sm_clock_mhz": 1_980, "throttled_ratio": 0, "xid_code": 0}, source="g0")
+    log.sample(500, {"sm_clock_mhz": 1_000, "throttled_ratio": 1, "xid_code": 79}, source="g0")
+    log.sample(0, {"sm_clock_mhz": 1_980, "throttled_ratio": 0, "xid_code": 43}, source="g1")
+    log.tick(1500)
+    assert log.cells("gpu.sm_clock_mhz") == [1_735.0]
+    assert log.cells("gpu.throttled_ratio") == [0.25]
+    assert log.cells("gpu.xid_code") == [79.0]
+
+
+def test_work_of_the_prefill_and_what_it_costs_to_share_it() -> None:
+    log = Log()
+    for ts, prompt, uncached, preempted in ((0, 0, 0, 0), (1_000, 900, 300, 0), (2_000, 1_800, 600, 2)):
+        counters = {"prompt_tokens_total": prompt, "uncached_prompt_tokens_total": uncached}
+        log.sample(ts, {**counters, "preemptions_total": preempted, "inter_token_s": 0.02}, source="a")
+        log.sample(ts, {"inter_token_s": 0.04}, source="b")
+    log.tick(3_500)
+    assert log.cells("request.prompt_token_rate") == [None, 900.0, 900.0]
+    assert log.cells("request.uncached_prompt_token_rate") == [None, 300.0, 300.0]
+    assert log.cells("engine.preemption_rate") == [None, 0.0, 2.0]
+    assert log.cells("engine.inter_token_s") == [pytest.approx(0.03)] * 3
+
+
 def test_a_rate_needs_two_samples_and_spans_the_time_between_them() -> None:
     log = Log()
     log.sample(500, {"requests_started_total": 100})

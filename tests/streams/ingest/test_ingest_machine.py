@@ -54,9 +54,9 @@ class IngestMachine(RuleBasedStateMachine):
         self.log.append((len(self.log), self.now_ms, key, value))
 
     def _values(self, workload: str, pod: str, grow: int) -> dict[str, float]:
-        if self.source == "gpu":
-            return {"sm_active_ratio": grow % 10 / 10, "power_w": float(grow)}
         total = self.counters[workload, pod] = max(0, self.counters.get((workload, pod), 0) + grow)
+        if self.source == "gpu":
+            return {"sm_active_ratio": grow % 10 / 10, "power_w": float(grow), "energy_total_j": float(total)}
         return {
             "requests_started_total": float(total),
             "slo_total": float(total),

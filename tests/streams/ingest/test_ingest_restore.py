@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams.catalogue import DEFAULT_CATALOGUE
+from streams.catalogue import DEFAULT_CATALOGUE, Source
 from streams.ingest.kernel import IngestKernel
 from streams.log import ContractBroken
 from streams.pages.chain import newest_chain
@@ -70,3 +70,31 @@ def test_restoring_gives_the_rates_of_a_life_without_end() -> None:
     log.sample(6000, {"requests_started_total": 7 * 36})
     log.tick(7500)
     assert [round(c or 0) for c in log.cells("request.arrival_rate")] == [7 * 7, 7 * 9, 7 * 11]
+
+
+@pytest.mark.parametrize(
+    ("source", "old", "old_name", "new", "new_name"),
+    [
+        ("requests", "prompt_tokens_total", "request.prompt_token_rate", "uncached_prompt_tokens_total",
+         "request.uncached_prompt_token_rate"),
+        ("gpu", "power_w", "gpu.power_w", "energy_total_j", "gpu.energy_w"),
+    ],
+)  # fmt: skip
+def test_pages_of_a_release_with_fewer_indicators_are_restored(
+    source: Source, old: str, old_name: str, new: str, new_name: str
+) -> None:
+    """What they hold goes on; what they do not hold begins to be observed."""
+    fewer = tuple(i for i in DEFAULT_CATALOGUE if i.name != new_name)
+    log = Log(source=source)
+    log.kernel = IngestKernel(1, source, CONFIG, fewer, TOPICS)
+    for i in range(6):
+        log.sample(1000 * i, {old: 100.0 * i, new: 40.0 * i})
+    pages = [(p.page, p.digest) for p in log.stored]
+    kernel = IngestKernel.restore(1, source, CONFIG, DEFAULT_CATALOGUE, TOPICS, pages)
+    log.kernel, log.emissions = kernel, []
+    kernel.fold([r for r in log.records if r.offset >= (kernel.resume_offset or 0)])
+    for i in range(6, 9):
+        log.sample(1000 * i, {old: 100.0 * i, new: 40.0 * i})
+    log.tick(9500)
+    assert log.cells(old_name) == ([100.0] * 5 if source == "requests" else [400.0, 500.0, 600.0, 700.0, 800.0])
+    assert log.cells(new_name) == [None, *[40.0] * 4], "there is nothing to compare its first value with"
