@@ -15,7 +15,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from time import monotonic, thread_time_ns
 
-from tests.fuzz.mutation import Mutator
 from tests.fuzz.targets import Target, targets
 from tests.fuzz.telemetry import Grammar
 
@@ -48,7 +47,7 @@ def fuzz(target: Target, count: int, seed: int) -> Tally:
     """Put so many inputs through a reader; the seeds themselves come first."""
     tally = Tally()
     rng = random.Random(f"{seed} {target.name}")
-    mutator, grammar = Mutator(target.seeds, rng), Grammar(rng)
+    mutator, grammar = target.mutator(target.seeds, rng), Grammar(rng)
     seeds = list(target.seeds)
     gc.collect()
     gc.disable()
@@ -119,9 +118,10 @@ def main() -> int:
     started, inputs, failed = monotonic(), 0, False
     for target in found:
         alike = 1 if chosen.each else sum(other.decoder == target.decoder for other in found)
+        begun = monotonic()
         tally = fuzz(target, chosen.inputs // alike, chosen.seed)
         inputs += tally.inputs
-        print(report(target, tally), flush=True)
+        print(f"{report(target, tally)} ({monotonic() - begun:.0f} s)", flush=True)
         for value, what in tally.crashes:
             print(f"  crash on {value[:400]!r}\n{what}", flush=True)
         for value, us in sorted(tally.slow, key=lambda pair: -pair[1])[:5]:
