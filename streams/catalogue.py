@@ -28,6 +28,7 @@ class Indicator:
         fields: names in the record's `values` (or `hist`).
         over_sources: sum | mean | max.
         lower, upper: physical bounds of the *raw* value, for the range check; None = open.
+        forecast: whether it is forecast of a workload without demand; a state or a fault of a device is not.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Indicator:
     over_sources: Literal["sum", "mean", "max"] = "sum"
     lower: float | None = 0.0
     upper: float | None = None
+    forecast: bool = True
 
 
 ARRIVAL_RATE = "request.arrival_rate"
@@ -65,11 +67,11 @@ DEFAULT_CATALOGUE: tuple[Indicator, ...] = (
     Indicator("gpu.memory_used_ratio", "1", 3, "gpu", "ratio", ("memory_used_bytes", "memory_total_bytes"), "mean"),
     Indicator("gpu.power_w", "W", 3, "gpu", "mean", ("power_w",), "sum"),
     Indicator("gpu.temperature_c", "Cel", 3, "gpu", "mean", ("temperature_c",), "mean", lower=-50.0, upper=150.0),
-    Indicator("gpu.sm_clock_mhz", "MHz", 3, "gpu", "mean", ("sm_clock_mhz",), "mean"),
-    Indicator("gpu.throttled_ratio", "1", 3, "gpu", "mean", ("throttled_ratio",), "mean", upper=1.0),
-    Indicator("gpu.energy_w", "W", 3, "gpu", "rate", ("energy_total_j",)),
-    Indicator("gpu.ecc_error_rate", "1/s", 3, "gpu", "rate", ("ecc_errors_total",)),
-    Indicator("gpu.xid_code", "1", 3, "gpu", "max", ("xid_code",), "max"),
+    Indicator("gpu.sm_clock_mhz", "MHz", 3, "gpu", "mean", ("sm_clock_mhz",), "mean", forecast=False),
+    Indicator("gpu.throttled_ratio", "1", 3, "gpu", "mean", ("throttled_ratio",), "mean", upper=1.0, forecast=False),
+    Indicator("gpu.energy_w", "W", 3, "gpu", "rate", ("energy_total_j",), forecast=False),
+    Indicator("gpu.ecc_error_rate", "1/s", 3, "gpu", "rate", ("ecc_errors_total",), forecast=False),
+    Indicator("gpu.xid_code", "1", 3, "gpu", "max", ("xid_code",), "max", forecast=False),
 )
 
 

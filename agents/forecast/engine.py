@@ -288,7 +288,8 @@ class Engine:
     def _target_columns(self, subject: Subject, least: int) -> list[int]:
         """The published columns: demand, or whatever is observed of a workload without request telemetry."""
         enough = [n for n, number in enumerate(subject.window.observed_steps) if number >= least]
-        return [n for n in enough if self._catalogue[n].level == 1] or enough
+        demand = [n for n in enough if self._catalogue[n].level == 1]
+        return demand or [n for n in enough if self._catalogue[n].forecast]
 
     def _width(self, targets: Sequence[int]) -> int:
         """Number of catalogue columns that the forecaster gets; demand columns come first."""

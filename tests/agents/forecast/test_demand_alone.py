@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -47,3 +48,16 @@ def test_what_the_forecaster_is_told(demand_alone: bool, rate: float | None, tol
     assert asked[-1] == told  # before two samples of a counter there is no demand, and all is told
     assert {record.workload for record in records} == {"a", "b"}
     assert all(drawn in record.targets for record in records[-2:])
+
+
+def test_states_and_faults_of_devices_are_not_forecast() -> None:
+    """Quantiles of an error code say nothing."""
+    loop = MemoryLoop(("a",))
+    devices = SimpleNamespace(
+        window=SimpleNamespace(observed_steps=[4 * (i.source == "gpu") for i in DEFAULT_CATALOGUE])
+    )
+    columns = loop.forecast._engine._target_columns(devices, 4)  # type: ignore[attr-defined]
+    assert {ALL[n] for n in columns} == {
+        *("gpu.utilization_ratio", "gpu.tensor_active_ratio", "gpu.memory_used_ratio", "gpu.power_w"),
+        "gpu.temperature_c",
+    }
