@@ -153,6 +153,18 @@ METRICS: tuple[Metric, ...] = (
         "Records that the stage has not read yet, summed over its assigned partitions.",
         (_STAGE,),
     ),
+    Metric(
+        "unstable_records",
+        "gauge",
+        "Records after the last stable offset, which wait for an open transaction, over the assigned partitions.",
+        (_STAGE,),
+    ),
+    Metric(
+        "open_transaction_seconds",
+        "gauge",
+        "Time that an open transaction has held up an assigned partition, as this worker saw it, the longest; else 0.",
+        (_STAGE,),
+    ),
     Metric("stage_batch_records", "histogram", "Records that a stage folded in one go.", (_STAGE,), _ROWS),
     Metric(
         "stage_seconds",

@@ -29,6 +29,7 @@ from infra.kafka.jars import KAFKA_VERSION, damaged_or_missing, find_java, jar_c
 from infra.kafka.retention import RETENTION_REMEDY
 from infra.kafka.rights import rights_of, rights_text
 from infra.kafka.tail import TailRecord, TopicTail
+from infra.kafka.transactions import open_transactions
 from infra.observability.probes import check_closed, web_tls
 from infra.settings.load import Settings, require_chosen
 from infra.settings.weights import allowed_weights
@@ -37,6 +38,7 @@ from model.network.spec import NO_NETWORK, weights_folder
 from streams.log import UNREADABLE, ContractBroken, LogRecord
 from streams.pages.codec import slot_of_page
 from streams.runtime.commits import CommitAssembler
+from streams.runtime.transactions import overdue
 from streams.windows.coarse import ReadBackSizes, shortages
 
 # One line of `harmony doctor`.
@@ -72,6 +74,20 @@ def examine_rights(settings: Settings, admin: TopicAdmin) -> Finding:
     return Finding(
         "rights", "fail", f"lacks {rights_text(missing)}", f"`harmony topics rights --for {role}`, then grant it"
     )
+
+
+def examine_transactions(settings: Settings, brokers: str, admin: TopicAdmin) -> Finding:
+    """Whether a publisher's open transaction holds up a topic."""
+    topics = settings.topics
+    names = [spec.name for spec in (*topics.specs(), topics.raw_spec())]
+    found = open_transactions(admin, brokers, names, settings.kafka_client_options())
+    if not found:
+        return Finding("transactions", "ok", "none is open")
+    oldest = next(iter(overdue(found)), found[0])
+    more = f"; and {len(found) - 1} more partitions" if len(found) > 1 else ""
+    if not overdue(found):
+        return Finding("transactions", "note", oldest.cause() + more, "none, if it ends soon")
+    return Finding("transactions", "fail", oldest.cause() + more, oldest.remedy(brokers))
 
 
 def examine_state(settings: Settings, brokers: str, admin: TopicAdmin) -> Iterator[Finding]:
@@ -384,6 +400,7 @@ def _cluster(settings: Settings, brokers: str | None) -> Iterator[Finding]:
             topics = _topics(settings, admin)
             yield topics
             yield examine_rights(settings, admin)
+            yield examine_transactions(settings, brokers, admin)
             if topics.status == "ok":
                 yield from examine_state(settings, brokers, admin)
     except HarmonyError as error:

@@ -17,7 +17,8 @@ from infra.console.text import printable
 from infra.explain.dead_letters import DeadLetterView, read_letter
 from infra.kafka.tail import TailRecord, tail_record
 from infra.page.memory import FleetMemory
-from streams.runtime.transport import stop_in_time, tolerate_unreadable_headers
+from streams.runtime.transactions import TransactionWatch, overdue
+from streams.runtime.transport import fetched_ends, stop_in_time, tolerate_unreadable_headers
 from streams.topics import Topics
 
 # The newest dead letters, as the page shows them: where from and why, never what was in them.
@@ -99,7 +100,7 @@ class PageTail:
 
     Attributes:
         state: `reading` (recent history), `live`, or `waiting` (brokers do not answer; it tries again).
-        note: why it waits.
+        note: why it waits, or which topic an open transaction holds up.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class PageTail:
         counts = {spec.name: spec.partitions for spec in topics.specs()}
         self._back = {TopicPartition(name, p): n for name, n in back.items() for p in range(counts[name])}
         self._positions: dict[TopicPartition, int] = {}
+        self._transactions = TransactionWatch()
         self.state = "reading"
         self.note = ""
 
@@ -156,6 +158,7 @@ class PageTail:
             enable_auto_commit=False,
             # A position that retention has overtaken: go on with the oldest record there is.
             auto_offset_reset="earliest",
+            isolation_level="read_committed",
             max_partition_fetch_bytes=_FETCH_BYTES,
             fetch_max_bytes=4 * _FETCH_BYTES,
             client_id="harmony-page",
@@ -178,6 +181,9 @@ class PageTail:
                         self._positions[tp] = nearer
                 if self.state != "live" and await _reached(consumer, ends):
                     self.state, self.note = "live", ""
+                if self.state == "live":
+                    late = overdue(self._transactions.look(fetched_ends(consumer, self._back), monotonic()))
+                    self.note = "; ".join(one.sentence(self._options["bootstrap_servers"]) for one in late)
                 self._memory.sweep()
         finally:
             await stop_in_time(consumer.stop())

@@ -171,7 +171,9 @@ class Pipeline:
 
     def log(self, topic: str) -> list[tuple[int, int, bytes | None, bytes | None]]:
         """Every record of a topic as (partition, offset, key, value)."""
-        consumer = KafkaConsumer(bootstrap_servers=self.bootstrap, group_id=None, enable_auto_commit=False)
+        consumer = KafkaConsumer(
+            bootstrap_servers=self.bootstrap, group_id=None, enable_auto_commit=False, isolation_level="read_committed"
+        )
         try:
             partitions = [TopicPartition(topic, p) for p in sorted(consumer.partitions_for_topic(topic) or ())]
             consumer.assign(partitions)
