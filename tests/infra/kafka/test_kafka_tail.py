@@ -34,7 +34,7 @@ class Consumer:
 
     end_offsets = beginning_offsets
 
-    def highwater(self, _: TopicPartition) -> None:
+    def highwater(self, _: TopicPartition) -> int | None:
         return None
 
     def ignored(self, *_: Any) -> None:
