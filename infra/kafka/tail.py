@@ -131,6 +131,17 @@ class TopicTail:
             upper = lower
             stretch *= 4
 
+    def since(self, stamp_ms: int, most: int) -> tuple[list[TailRecord], int]:
+        """The newest records since an instant, at most `most` of each partition, and how many offsets before them."""
+        with self._explained():
+            first = self._consumer.offsets_for_times(dict.fromkeys(self._tps, stamp_ms))
+        ends = {partition: end for partition, (_, end) in self.bounds().items()}
+        starts = {tp.partition: at.offset if at is not None else ends[tp.partition] for tp, at in first.items()}
+        spans = {
+            partition: (max(start, ends[partition] - most), ends[partition]) for partition, start in starts.items()
+        }
+        return list(self.read(spans)), sum(spans[partition][0] - start for partition, start in starts.items())
+
     def follow(self) -> Iterator[TailRecord]:
         """Records that arrive after this call, for ever.
 

@@ -127,6 +127,12 @@ METRICS: tuple[Metric, ...] = (
         (_SOURCE,),
         _LATENESS_S,
     ),
+    Metric(
+        "incomplete_sources",
+        "gauge",
+        "Telemetry sources whose samples lack what their indicators need, over the assigned partitions.",
+        (_SOURCE,),
+    ),
     Metric("unknown_names_total", "counter", "Values ignored because the catalogue does not know their name."),
     Metric(
         "dead_letters_total",

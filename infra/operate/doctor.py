@@ -31,6 +31,7 @@ from infra.kafka.rights import rights_of, rights_text
 from infra.kafka.tail import TailRecord, TopicTail
 from infra.kafka.transactions import open_transactions
 from infra.observability.probes import check_closed, web_tls
+from infra.operate.problems import recent_letters
 from infra.settings.load import Settings, require_chosen
 from infra.settings.weights import allowed_weights
 from infra.worker.options import WorkerOptions
@@ -88,6 +89,26 @@ def examine_transactions(settings: Settings, brokers: str, admin: TopicAdmin) ->
     if not overdue(found):
         return Finding("transactions", "note", oldest.cause() + more, "none, if it ends soon")
     return Finding("transactions", "fail", oldest.cause() + more, oldest.remedy(brokers))
+
+
+def examine_letters(settings: Settings, brokers: str) -> Iterator[Finding]:
+    """Refused records of the last hour, and telemetry that is accepted and cannot be used."""
+    topic = settings.topics.dead_letters
+    try:
+        with TopicTail(brokers, topic, security=settings.kafka_client_options()) as tail:
+            letters = recent_letters(tail)
+    except HarmonyError as error:
+        yield Finding("refused", "note", "refused records cannot be counted", error.message)
+        return
+    if letters.refused:
+        yield Finding("refused", "note", f"within the hour: {letters.refused}", "`harmony dlq list` shows them")
+    else:
+        yield Finding("refused", "ok", "no record within the hour")
+    if letters.notices:
+        sentences = some([notice.sentence() for notice in letters.notices], _MAX_ITEMS)
+        yield Finding("telemetry", "note", sentences, "correct what publishes it; docs/formats names every field")
+    else:
+        yield Finding("telemetry", "ok", "no worker reports telemetry that it cannot use")
 
 
 def examine_state(settings: Settings, brokers: str, admin: TopicAdmin) -> Iterator[Finding]:
@@ -401,6 +422,7 @@ def _cluster(settings: Settings, brokers: str | None) -> Iterator[Finding]:
             yield topics
             yield examine_rights(settings, admin)
             yield examine_transactions(settings, brokers, admin)
+            yield from examine_letters(settings, brokers)
             if topics.status == "ok":
                 yield from examine_state(settings, brokers, admin)
     except HarmonyError as error:

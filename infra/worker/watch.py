@@ -1,4 +1,4 @@
-"""What a worker tells of itself once a second: lag, open transactions, silent sources, retention that is short."""
+"""What a worker tells of itself once a second: lag, open transactions, silent and incomplete sources, retention."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from infra.observability.health import Health
 from infra.observability.metrics import PrometheusMeter
 from infra.observability.stage_metrics import DecideMetrics
 from infra.settings.load import Settings
+from infra.worker.notices import TelemetryNotices
 from streams.catalogue import SOURCES, Source
+from streams.log import OutRecord
 from streams.runtime.app import StageHost
 from streams.runtime.transactions import LogEnd, Place, TransactionWatch, overdue
 
@@ -113,6 +115,7 @@ class WorkerWatch:
         self._decided = decided
         self._sources = SourceWatch(settings.stream.source_silence_steps * settings.stream.step_ms / 1000)
         self._retention = RetentionWatch(settings.topics, health)
+        self._notices = TelemetryNotices(settings.topics, health, meter)
         self._ends, self._brokers = ends, brokers
         self._transactions = TransactionWatch()
         self._reported: set[tuple[str, int, int]] = set()
@@ -121,10 +124,18 @@ class WorkerWatch:
         """Look for ever."""
         while True:
             await asyncio.sleep(_WATCH_S)
-            self.look(monotonic())
+            notices = self.look(monotonic())
+            if notices:
+                await self._publish(notices)
 
-    def look(self, now_s: float) -> None:
-        """Look once."""
+    async def _publish(self, notices: list[OutRecord]) -> None:
+        try:
+            await self._host.send(notices)
+        except Exception as error:  # noqa: BLE001 - a report must never end a worker; the stages notice what is wrong
+            log.warning("notices_not_published", count=len(notices), reason=f"{type(error).__name__}: {error}")
+
+    def look(self, now_s: float) -> list[OutRecord]:
+        """Look once; returns notices to publish."""
         lanes = self._host.status.lanes
         lag: dict[str, int] = dict.fromkeys(self._roles, 0)
         for key, records in self._host.lag().items():
@@ -138,6 +149,7 @@ class WorkerWatch:
             self._look_at_sources(now_s)
             self._drop_foreign_metrics()
         self._retention.look((partition, lane.kernel) for (_, partition), lane in lanes.items())
+        return self._notices.look(((place, lane.kernel) for place, lane in lanes.items()), now_s)
 
     def _look_at_transactions(self, now_s: float) -> None:
         lanes = self._host.status.lanes

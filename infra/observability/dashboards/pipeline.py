@@ -115,6 +115,12 @@ PIPELINE = DashboardSpec(
                     (Query("max by (source) (harmony_source_silent)", "{{source}}"),),
                 ),
                 PanelSpec(
+                    "Incomplete sources",
+                    "Engines or GPUs whose samples lack what their indicators need.",
+                    "none",
+                    (Query("sum by (source) (harmony_incomplete_sources)", "{{source}}"),),
+                ),
+                PanelSpec(
                     "Open transactions",
                     "Time that a transaction of a publisher has held up a partition of the stage, the longest.",
                     "s",
