@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import nan
 from time import time
 from typing import Any
 
 from infra.console.errors import HarmonyError
-from infra.kafka.admin import TopicAdmin
 from infra.kafka.tail import TopicTail
-from streams.runtime.transactions import LogEnd, OpenTransaction
+from streams.runtime.transactions import LogEnd, OpenTransaction, Place
 
 
 def open_transactions(
-    admin: TopicAdmin, brokers: str, topics: Sequence[str], security: Mapping[str, Any] | None = None
+    ends: Mapping[Place, LogEnd], brokers: str, security: Mapping[str, Any] | None = None
 ) -> list[OpenTransaction]:
-    """The oldest open transaction of each partition of these topics that has one.
+    """The oldest open transaction of each partition that has one.
 
-    Topics that this user may not describe are left out; the age of a transaction needs the right to read its topic.
-
-    Raises:
-        HarmonyError: no broker answers.
+    Args:
+        ends: of `TopicAdmin.log_ends`. The age of a transaction needs the right to read its topic.
     """
-    held = {place: end for place, end in admin.log_ends(topics).items() if end.num_unstable}
+    held = {place: end for place, end in ends.items() if end.num_unstable}
     return [
         OpenTransaction(*place, end.last_stable, end.num_unstable, _age_s(brokers, place, end, security))
         for place, end in sorted(held.items())
     ]
 
 
-def _age_s(brokers: str, place: tuple[str, int], end: LogEnd, security: Mapping[str, Any] | None) -> float:
+def _age_s(brokers: str, place: Place, end: LogEnd, security: Mapping[str, Any] | None) -> float:
     """Time since the broker has stamped the transaction's first record, which only a reader of all records gets."""
     topic, partition = place
     try:

@@ -81,9 +81,10 @@ def examine_transactions(settings: Settings, brokers: str, admin: TopicAdmin) ->
     """Whether a publisher's open transaction holds up a topic."""
     topics = settings.topics
     names = [spec.name for spec in (*topics.specs(), topics.raw_spec())]
-    found = open_transactions(admin, brokers, names, settings.kafka_client_options())
+    ends = admin.log_ends(names)
+    found = open_transactions(ends, brokers, settings.kafka_client_options())
     if not found:
-        return Finding("transactions", "ok", "none is open")
+        return Finding("transactions", "ok", f"none is open on {len({topic for topic, _ in ends})} topics")
     oldest = next(iter(overdue(found)), found[0])
     more = f"; and {len(found) - 1} more partitions" if len(found) > 1 else ""
     if not overdue(found):

@@ -69,7 +69,7 @@ class Problems:
             self._unread = error.message
         names = [spec.name for spec in (*topics.specs(), topics.raw_spec())]
         with TopicAdmin(brokers, security) as admin:
-            self.transactions = overdue(open_transactions(admin, brokers, names, security))
+            self.transactions = overdue(open_transactions(admin.log_ends(names), brokers, security))
 
     def sentences(self, workload: str | None = None) -> Iterator[str]:
         """One for each problem, or each that concerns a workload."""

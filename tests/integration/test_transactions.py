@@ -166,7 +166,7 @@ def test_a_transaction_that_hangs_stops_no_worker_and_is_reported_with_its_remed
         assert "open_transaction" in pipeline.log_of()
         assert number(worker, 'open_transaction_seconds{stage="ingest"}') > PATIENCE_S
         with TopicAdmin(broker.bootstrap) as admin:
-            (one,) = open_transactions(admin, broker.bootstrap, [topic, pipeline.topics.pages])
+            (one,) = open_transactions(admin.log_ends([topic, pipeline.topics.pages]), broker.bootstrap)
         assert (one.topic, one.partition, one.first_offset) == (topic, 0, end)
         assert PATIENCE_S - 5 < one.open_s < PATIENCE_S + 120
         assert found_by_doctor(pipeline).status == "fail"
