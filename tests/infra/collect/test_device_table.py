@@ -265,8 +265,13 @@ def test_a_packed_file_and_a_workbook_are_named(tmp_path: Path) -> None:
             list(read_file(tmp_path / "x.csv", "auto", {}, reader(), Counter()))
 
 
-@pytest.mark.parametrize("cell", ["9" * 99_000 + "x", "9" + " " * 99_000 + "!", " " * 99_000 + "x", "[" * 99_000,
-                                  "-" * 99_000, "(" * 99_000, "1," * 49_000 + "x", "2025-11-20" + " " * 99_000 + "x"])  # fmt: skip
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "9" * 99_000 + "x", "9" + " " * 99_000 + "!", " " * 99_000 + "x", "[" * 99_000, "-" * 99_000, "(" * 99_000,
+        "1," * 49_000 + "x", "2025-11-20" + " " * 99_000 + "x",
+    ],
+)  # fmt: skip
 def test_long_cells_hold_nothing_up(tmp_path: Path, cell: str) -> None:
     """Time grows with the length of a cell, not with its square."""
     started = thread_time()
