@@ -2,9 +2,9 @@
 
 Log lead time is normal with unknown mean and variance under a normal-inverse-gamma prior, so the predictive
 distribution of the next replica is a Student t in log time. The prior is the operator's figure. Its weight halves with
-every few starts, because a wrong figure would widen the distribution for a hundred of them (a discounted prior:
-J. Ibrahim and M. Chen, "Power prior distributions", Statistical Science 15, 2000). The functions
-are pure: float64 arithmetic, no clock.
+every two starts, because a wrong figure would widen the distribution for a hundred of them (a discounted prior:
+J. Ibrahim and M. Chen, "Power prior distributions", Statistical Science 15, 2000). The prior of the spread counts for
+longer, so that one slow start is no law. The functions are pure: float64 arithmetic, no clock.
 
 Source: A. Gelman et al., "Bayesian data analysis", chapter 3, for the normal-inverse-gamma predictive.
 """
@@ -24,8 +24,9 @@ Float = NDArray[np.float64]
 _PRIOR_COUNT: Final = 4.0  # replicas' worth of trust in the declared figure
 _PRIOR_SHAPE: Final = 3.0
 _PRIOR_SIGMA: Final = 0.2  # of log lead time
-_PRIOR_HALF_LIFE: Final = 2.5  # starts after which the prior counts half
-_MIN_SIGMA: Final = 0.02  # of a start's log: equal figures are no certainty
+_PRIOR_HALF_LIFE: Final = 2.0  # starts after which the declared figure counts half
+_SPREAD_HALF_LIFE: Final = 10.0  # starts after which the prior of the spread counts half
+_MIN_SIGMA: Final = 0.005  # of a start's log: equal figures are no certainty
 _MAX_COUNT: Final = 60.0  # older starts fade so that no more than this many count
 # A start further off than a factor of 12 is taken as this far: one stuck pod is no law. The declared figure itself may
 # be further off, so the first starts may differ from it by a factor of 55.
@@ -104,8 +105,8 @@ class LeadTimePosterior:
 
     def student(self) -> tuple[float, float, float]:
         """Location, scale and degrees of freedom of the Student t that the log of the next lead time follows."""
-        weight = math.exp2(-self._num_starts / _PRIOR_HALF_LIFE)
-        prior, gap = _PRIOR_COUNT * weight, self._mean - self._declared_log
+        prior = _PRIOR_COUNT * math.exp2(-self._num_starts / _PRIOR_HALF_LIFE)
+        weight, gap = math.exp2(-self._num_starts / _SPREAD_HALF_LIFE), self._mean - self._declared_log
         count = prior + self._count
         shape = _PRIOR_SHAPE * weight + 0.5 * self._count
         scale = (_PRIOR_SHAPE - 1.0) * _PRIOR_SIGMA**2 * weight

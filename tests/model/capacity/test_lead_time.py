@@ -46,8 +46,8 @@ def test_is_the_conjugate_update_under_a_discounted_prior() -> None:
     posterior = LeadTimePosterior(100.0)
     for lead_time_s in sample:
         posterior.update(lead_time_s)
-    logs, weight = np.log(sample), 2 ** (-len(sample) / lead_time._PRIOR_HALF_LIFE)
-    prior, shape = 4.0 * weight, 3.0 * weight + 0.5 * len(logs)
+    logs, weight = np.log(sample), 2 ** (-len(sample) / lead_time._SPREAD_HALF_LIFE)
+    prior, shape = 4.0 * 2 ** (-len(sample) / lead_time._PRIOR_HALF_LIFE), 3.0 * weight + 0.5 * len(logs)
     count = prior + len(logs)
     location = (prior * math.log(100.0) + logs.sum()) / count
     squares = ((logs - logs.mean()) ** 2 + lead_time._MIN_SIGMA**2).sum()
