@@ -435,11 +435,14 @@ class CloseBuffers:
             keys=keys,
             order=order,
             num_ordered=np.zeros(1, np.int64),
-            inputs=SlotInputs(samples, ts_ms, np.empty((n, self._width)), begins, series, firsts),
+            inputs=SlotInputs(
+                samples, ts_ms, np.empty((n, self._width)), np.empty(self._width, np.bool_), begins, series, firsts
+            ),
             rows=rows,
             per_source=SourceValues(
                 plain=np.empty(plain),
                 plain_observed=np.empty(plain, np.bool_),
+                told=np.empty(plain[1], np.bool_),
                 good=np.empty(misses),
                 total=np.empty(misses),
                 miss_observed=np.empty(misses, np.bool_),

@@ -61,6 +61,7 @@ class SlotInputs(NamedTuple):
     Attributes:
         samples: [n] rows of the pool.
         ts_ms, values: [n] and [n, F], copied out of the pool: there each sample lies elsewhere.
+        told: [F] whether any sample of the slot has a value of the field.
         begins: [m + 1] the samples of source i are those from `begins[i]` to `begins[i + 1]`.
         series: [m] its number.
         firsts: [w + 1] the sources of the slot's i-th workload are those from `firsts[i]` to `firsts[i + 1]`.
@@ -69,6 +70,7 @@ class SlotInputs(NamedTuple):
     samples: Ints
     ts_ms: Ints
     values: Floats
+    told: Bools
     begins: Ints
     series: Ints
     firsts: Ints
@@ -78,7 +80,8 @@ class SourceValues(NamedTuple):
     """Indicator values of each source of a slot, by its place in the slot.
 
     Attributes:
-        plain, plain_observed: [m, P].
+        plain, plain_observed: [m, P]; not written of an indicator that is not told.
+        told: [P] whether the slot has any value for the indicator.
         good, total, miss_observed: [m, M] increases of the two counters of miss ratios.
         fell: [m, P - G + M] whether a counter of a rate or of a miss ratio, rates first, has started anew.
         censored: [m] whether a rate is that of another counter than its first.
@@ -87,6 +90,7 @@ class SourceValues(NamedTuple):
 
     plain: Floats
     plain_observed: Bools
+    told: Bools
     good: Floats
     total: Floats
     miss_observed: Bools
@@ -172,6 +176,10 @@ def update_counters(
     amount_out, span_out = deltas.amount, deltas.span_ms
     for c in range(len(rules.counters)):
         field = rules.counters[c]
+        if not inputs.told[field]:
+            present_out[:m, c], fell_out[:m, c], measured_out[:m, c] = False, False, False
+            amount_out[:m, c], span_out[:m, c] = 0.0, 1.0
+            continue
         for i in range(m):
             series = numbers[i]
             before, base_ms = last_values[series, c], last_times[series, c]
@@ -195,9 +203,11 @@ def update_counters(
 
 
 @compiled
-def compute_rates(rules: RuleTables, deltas: CounterDeltas, m: int, per_source: SourceValues) -> None:
+def compute_rates(
+    rules: RuleTables, deltas: CounterDeltas, m: int, told_fields: Bools, per_source: SourceValues
+) -> None:
     """Compute the rates of m sources, and the counter increases of their miss ratios."""
-    rate_counters, good_of, total_of = rules.rate_counters, rules.good, rules.total
+    rate_counters, good_of, total_of, told = rules.rate_counters, rules.good, rules.total, per_source.told
     present, fell, measured = deltas.present, deltas.fell, deltas.measured
     amount, span_ms = deltas.amount, deltas.span_ms
     plain, plain_observed, fell_out, censored = (
@@ -208,9 +218,16 @@ def compute_rates(rules: RuleTables, deltas: CounterDeltas, m: int, per_source: 
     )
     good_out, total_out, miss_observed = per_source.good, per_source.total, per_source.miss_observed
     num_rates = len(rate_counters)
+    for r in range(num_rates):
+        told[r] = False
+        for k in range(rate_counters.shape[1]):
+            told[r] |= rate_counters[r, k] >= 0 and told_fields[rules.counters[rate_counters[r, k]]]
     for i in range(m):
         stands_in = False
         for r in range(num_rates):
+            if not told[r]:
+                fell_out[i, r] = False
+                continue
             counter = rate_counters[r, 0]
             for k in range(rate_counters.shape[1]):
                 candidate = rate_counters[r, k]
@@ -242,6 +259,9 @@ def compute_gauges(rules: RuleTables, inputs: SlotInputs, m: int, per_source: So
     )
     for g in range(len(rules.gauge_rule)):
         rule, field, other = rules.gauge_rule[g], rules.gauge_fields[g, 0], rules.gauge_fields[g, 1]
+        per_source.told[first + g] = inputs.told[field]
+        if not inputs.told[field]:
+            continue
         for i in range(m):
             count, total, top = 0, 0.0, -np.inf
             for j in range(begins[i], begins[i + 1]):
@@ -294,6 +314,8 @@ def combine_sources(
     for w in range(num_workloads):
         row, first, end = rows[w], firsts[w], firsts[w + 1]
         for p in range(len(plain_at)):
+            if not per_source.told[p]:
+                continue
             number, count, top, started_anew = 0.0, 0.0, -np.inf, False
             for i in range(first, end):
                 started_anew |= p < num_rates and fell[i, p]
@@ -520,6 +542,8 @@ def order_samples(size: int, rows: PooledSamples, names: NameTables, step_ms: in
     workloads, row_of = scratch.workloads, scratch.row_of
     series_of, ts_ms, rank = rows.series, rows.ts_ms, names.series_rank
     samples, values, instants, ordered_values = inputs.samples, rows.values, inputs.ts_ms, inputs.values
+    told = inputs.told
+    told[:] = False
     count = 0
     for i in range(size):
         row = pool_rows[i]
@@ -541,7 +565,9 @@ def order_samples(size: int, rows: PooledSamples, names: NameTables, step_ms: in
         row = pool_rows[order[i]]
         samples[i], instants[i] = row, ts_ms[row]
         for f in range(values.shape[1]):
-            ordered_values[i, f] = values[row, f]
+            value = values[row, f]
+            ordered_values[i, f] = value
+            told[f] |= not np.isnan(value)
     return count
 
 
@@ -653,7 +679,9 @@ def write_counters(states: CounterStates, m: int, inputs: SlotInputs, out: PageC
     for c in range(values.shape[1]):
         there = False
         for i in range(m):
-            there |= not np.isnan(values[numbers[i], c])
+            if not np.isnan(values[numbers[i], c]):
+                there = True
+                break
         used[at, c] = there
         if there:
             columns[num_used] = c
@@ -751,7 +779,7 @@ def close_slots(
         m, num_workloads = split_by_series(count, rows, names, scratch)
         find_stuck(rules, inputs, m, states, scratch.per_source.stuck)
         update_counters(rules, inputs, m, states, scratch.per_source.stuck, scratch.deltas)
-        compute_rates(rules, scratch.deltas, m, scratch.per_source)
+        compute_rates(rules, scratch.deltas, m, inputs.told, scratch.per_source)
         compute_gauges(rules, inputs, m, scratch.per_source)
         combine_sources(rules, scratch.per_source, inputs.firsts, scratch.rows, num_workloads, out.values, out.observed)
         combine_misses(rules, scratch.per_source, inputs.firsts, scratch.rows, num_workloads, out.values, out.observed)
