@@ -20,9 +20,9 @@ from infra.collect.points import Point
 from infra.console.instants import LOCAL, InstantError, read_instant
 from infra.console.tables import CsvReader, Row, is_nameless, number_cell, time_column
 
-_UNIT = re.compile(r"\s*(?:\[([^\]]*)\]|\(([^)]*)\))\s*$")
-_CELL = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*([%A-Za-z/°]*)\s*", re.ASCII)
-_ABSENT = re.compile(r"\s*(?:\[.*\]|N/?A|-+|nan|null|none|not supported|unknown|err!|unknown error|)\s*", re.IGNORECASE)
+# No pattern here goes back over a run of characters: a cell may be long.
+_CELL = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*([%A-Za-z/°]*)", re.ASCII)
+_ABSENT = re.compile(r"(?:\[.*\]|N/?A|-+|nan|null|none|not supported|unknown|err!|unknown error|)", re.IGNORECASE)
 _CLOCK = re.compile(r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?")
 _SAYS_TIME = re.compile(r"time|date|epoch|stamp|(?:^|_)utc(?:_|$)", re.IGNORECASE)
 _NVIDIA_SMI: Final = "nvidia_smi_"
@@ -254,9 +254,9 @@ class DeviceTable:
                 )
 
     def _number(self, column: Column, cell: str, line: int) -> float | None:
-        match = _CELL.fullmatch(cell)
+        match = _CELL.fullmatch(cell.strip())
         if match is None:
-            if column.metric in _UNITS and not _ABSENT.fullmatch(cell):
+            if column.metric in _UNITS and not _ABSENT.fullmatch(cell.strip()):
                 self.num_unreadable += 1
                 self.first_unreadable = self.first_unreadable or f"line {line}, column {column.header}: {cell[:40]!r}"
             return None
@@ -311,7 +311,7 @@ def _header_of(line: int, row: Sequence[str]) -> Header:
     amd = _amd_names(keys) if prefix == _OTHER else {}
     columns = []
     for k, (cell, key) in enumerate(zip(cells, keys, strict=True)):
-        name = amd.get(key, re.sub(r"[^A-Za-z0-9_]+", "_", _plain(cell)))
+        name = amd.get(key, re.sub(r"[^A-Za-z0-9_]+", "_", _without_unit(cell)[0]))
         columns.append(Column(cell, key, prefix + name if k in numbers else ""))
     metrics = Counter(column.metric for column in columns if column.metric)
     if len(cells) < 2 or not metrics:
@@ -321,19 +321,25 @@ def _header_of(line: int, row: Sequence[str]) -> Header:
             if column.metric in _UNITS:
                 raise UnreadableError(f"line {line}: column {column.header[:40]!r} is there twice; log it once")
             columns[k] = column._replace(metric="")
-        unit = _UNIT.search(column.header)
-        _check_unit(column, (unit[1] or unit[2] or "") if unit else "", f"line {line}")
+        _check_unit(column, _without_unit(column.header)[1], f"line {line}")
     zone: tzinfo | Literal["local"] = UTC if time is not None and "utc" in cells[time].lower() else LOCAL
     return Header(tuple(columns), time, zone, labels, devices, _PARTS[prefix])
 
 
-def _plain(header: str) -> str:
-    """A header without its unit: nvidia-smi's in brackets, AMD's in parentheses at the end."""
-    return _UNIT.sub("", header).strip()
+def _without_unit(header: str) -> tuple[str, str]:
+    """A header's name and its unit: nvidia-smi's in brackets, AMD's in parentheses at the end.
+
+    >>> _without_unit("power.draw [W]"), _without_unit("Temperature (Sensor edge) (C)"), _without_unit("gpu")
+    (('power.draw', 'W'), ('Temperature (Sensor edge)', 'C'), ('gpu', ''))
+    """
+    text = header.strip()
+    opening = {"]": "[", ")": "("}.get(text[-1:], "")
+    at = text.rfind(opening) if opening else -1
+    return (text[:at].strip(), text[at + 1 : -1].strip()) if at >= 0 else (text, "")
 
 
 def _key(header: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "_", _plain(header).lower()).strip("_")
+    return re.sub(r"[^a-z0-9]+", "_", _without_unit(header)[0].lower()).strip("_")
 
 
 def _amd_names(keys: Sequence[str]) -> dict[str, str]:

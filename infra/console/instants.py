@@ -40,7 +40,7 @@ _SHEET_ORIGIN: Final = datetime(1899, 12, 30, tzinfo=UTC)
 FIRST_WITHIN_S: Final = 200 * 86_400  # a load that counts from its own start begins within so long
 _MINUTE_NS: Final = 60 * _NS_PER_S
 
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?", re.ASCII)
 _DATE = r"(?P<year>\d{4})(?P<mark>[-/])(?P<month>\d{1,2})(?P=mark)(?P<day>\d{1,2})"
 _TIME = r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,](?P<fraction>\d+))?)?"
 _OFFSET = r"(?P<offset>[Zz]|UTC|GMT|[+-]\d{2}(?::?[0-5]\d)?(?:\s+UTC)?)"

@@ -45,7 +45,7 @@ _NO_TEXT: Final = {
     b"\xfe\xff": "UTF-16 text: convert the file to UTF-8",
 }
 _MISSING = {"", "na", "n/a", "[n/a]", "nan", "null", "none"}
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _WITH_UNIT = re.compile(rf"{_NUMBER.pattern}\s*[^\d\s.,_:-]{{1,8}}", re.ASCII)
 _COMMA_NUMBER = re.compile(r"[+-]?\d[\d.,]*,\d[\d.]*", re.ASCII)
 _DECLARED_SEPARATOR = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)

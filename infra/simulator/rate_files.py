@@ -84,10 +84,13 @@ def _holds(names: list[str], columns: tuple[str, ...]) -> bool:
     return all(column_of(names, name) is not None for name in columns)
 
 
-def _seconds(where: Path, line: int, column: str, text: str, *, first: bool) -> float:
-    """Seconds from the start of the load or since 1970."""
+def _seconds(where: Path, line: int, column: str, text: str, first_s: float | None) -> float:
+    """Seconds from the start of the load or since 1970; `first_s` is the first row's, None of the first row."""
     seconds = nonnegative_number(where, line, column, text, TraceError)
-    problem = start_problem(seconds) if first else None
+    if first_s is None:
+        problem = start_problem(seconds)
+    else:
+        problem = "is ten years or more from the first; correct it" if abs(seconds - first_s) > _MOST_S else None
     if problem is not None:
         raise TraceError(cell_problem(where, line, column, text, problem))
     return seconds
@@ -113,7 +116,7 @@ def _plain(where: Path, own: tuple[str, ...], rows: Iterable[Row], prompt: Token
     prompts: list[Tokens] = []
     outputs: list[Tokens] = []
     for line, (start_s, rate_rps, *laws) in rows:
-        start = _seconds(where, line, "start_s", start_s, first=not edges)
+        start = _seconds(where, line, "start_s", start_s, edges[0] if edges else None)
         if edges and start <= edges[-1]:
             raise TraceError(f"{where}, line {line}, column start_s: does not increase; sort the file by start_s")
         edges.append(start)
@@ -183,7 +186,7 @@ def _servegen(where: Path, rows: Iterable[Row], prompt: Tokens, output: Tokens) 
     """Clients summed per window; windows in which all are silent repeat the one before (they are gaps)."""
     totals: dict[float, dict[str, float]] = {}
     for line, (chunk, timestamp, rate) in rows:
-        window = totals.setdefault(_seconds(where, line, "timestamp", timestamp, first=not totals), {})
+        window = totals.setdefault(_seconds(where, line, "timestamp", timestamp, next(iter(totals), None)), {})
         window[chunk] = window.get(chunk, 0.0) + nonnegative_number(where, line, "rate", rate, TraceError)
     _refuse_nothing(where, [sum(w.values()) for w in totals.values()])
     starts = sorted(totals)

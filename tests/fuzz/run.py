@@ -15,7 +15,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from time import monotonic, thread_time_ns
 
-from tests.fuzz.mutation import Mutator
 from tests.fuzz.targets import Target, targets
 
 LIMIT_US = 1_000.0
@@ -44,7 +43,7 @@ class Tally:
 def fuzz(target: Target, count: int, seed: int) -> Tally:
     """Put so many inputs through a reader; the seeds themselves come first."""
     tally = Tally()
-    mutator = Mutator(target.seeds, random.Random(f"{seed} {target.name}"))
+    mutator = target.mutator(target.seeds, random.Random(f"{seed} {target.name}"))
     seeds = list(target.seeds)
     gc.collect()
     gc.disable()
@@ -102,6 +101,7 @@ def main() -> int:
     """Returns the exit code: 1 when anything was found."""
     parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__.splitlines()[0])
     parser.add_argument("--inputs", type=int, default=1_000_000, help="of the decoder, and of all others together")
+    parser.add_argument("--each", type=int, default=None, help="of every reader, in place of --inputs")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="readers whose name holds this")
     chosen = parser.parse_args()
@@ -109,9 +109,10 @@ def main() -> int:
     started, inputs, failed = monotonic(), 0, False
     for target in found:
         alike = sum(other.decoder == target.decoder for other in found)
-        tally = fuzz(target, chosen.inputs // alike, chosen.seed)
+        begun = monotonic()
+        tally = fuzz(target, chosen.each or chosen.inputs // alike, chosen.seed)
         inputs += tally.inputs
-        print(report(target, tally), flush=True)
+        print(f"{report(target, tally)} ({monotonic() - begun:.0f} s)", flush=True)
         for value, what in tally.crashes:
             print(f"  crash on {value[:400]!r}\n{what}", flush=True)
         for value, us in sorted(tally.slow, key=lambda pair: -pair[1])[:5]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,8 @@ from streams.records.series_index import SeriesIndex
 from streams.records.strict_json import MalformedError
 from streams.topics import Topics
 from streams.windows.coarse import decode_coarse
+from tests.fuzz import tables
+from tests.fuzz.mutation import Mutator
 from tests.infra.collect.samples import TS_MS as EXPORTED_MS
 from tests.infra.collect.samples import VLLM
 from tests.infra.collect.test_remote_write import written
@@ -57,6 +60,7 @@ class Target:
         timed: it reads what strangers send, so that no input may hold it up.
         us_per_kib: what it may take beyond a millisecond: records of others hold hundreds of series.
         decoder: it is what every record of telemetry meets first.
+        mutator: draws its inputs.
     """
 
     name: str
@@ -65,6 +69,7 @@ class Target:
     timed: bool = True
     us_per_kib: float = 0.0
     decoder: bool = False
+    mutator: type[Mutator] = Mutator
 
 
 def targets() -> tuple[Target, ...]:
@@ -94,6 +99,29 @@ def targets() -> tuple[Target, ...]:
         Target("decisions", _refusing(decode_decision, *_NOT_OURS), answers[TOPICS.decisions], timed=False),
         Target("commands", _refusing(decode_command, *_NOT_OURS), answers[TOPICS.decisions], timed=False),
         *(Target(f"page of {t.rsplit('.', 1)[-1]}", _shown(t), seeds, timed=False) for t, seeds in answers.items()),
+        *_files(),
+    )
+
+
+def _files() -> tuple[Target, ...]:
+    """Readers of tables, and of the instants in them."""
+    by_table = {
+        "device CSV": (tables.device_table, tables.DEVICE_SEEDS),
+        "load CSV": (tables.load_table("t.csv"), tables.LOAD_SEEDS),
+        "request traces": (tables.trace_file(), tables.TRACE_SEEDS),
+        "rates": (tables.rate_file(), tables.RATE_SEEDS),
+    }
+    drawn = tables.ParquetMutator([], random.Random(1))
+    parquet = tuple(drawn.draw() for _ in range(20))
+    return (
+        *(
+            Target(f"files, {name}", run, seeds, timed=False, mutator=tables.TableMutator)
+            for name, (run, seeds) in by_table.items()
+        ),
+        Target(
+            "files, load Parquet", tables.load_table("t.parquet"), parquet, timed=False, mutator=tables.ParquetMutator
+        ),
+        Target("files, instants", tables.instant_cell, tables.CELL_SEEDS, timed=False),
     )
 
 

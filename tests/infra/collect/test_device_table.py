@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from time import thread_time
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from infra.collect.device_table import DeviceTable
 from infra.collect.files import read_file
 from infra.collect.formats.exposition import UnreadableError
 from infra.console.errors import HarmonyError
+from infra.lab.series import read_series
 from tests.infra.collect.samples import TS_MS, reader
 from tests.infra.console.test_instants import zone_of_machine
 
@@ -259,6 +262,26 @@ def test_a_packed_file_and_a_workbook_are_named(tmp_path: Path) -> None:
         (tmp_path / "x.csv").write_bytes(content)
         with pytest.raises(HarmonyError, match=rf"x\.csv: is .*{words}".replace("(", r"\(").replace(")", r"\)")):
             list(read_file(tmp_path / "x.csv", "auto", {}, reader()))
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        *("9" * 99_000 + "x", "9" + " " * 99_000 + "!", " " * 99_000 + "x", "[" * 99_000, "-" * 99_000, "(" * 99_000),
+        *("1," * 49_000 + "x", "2025-11-20" + " " * 99_000 + "x"),
+    ],
+)
+def test_long_cells_hold_nothing_up(tmp_path: Path, cell: str) -> None:
+    """Time grows with the length of a cell, not with its square."""
+    started = thread_time()
+    with suppress(UnreadableError):
+        list(DeviceTable(io.StringIO(f'timestamp,gpu,power_w\n{TS_MS},0,"{cell}"\n"{cell}",0,1\n'), now))
+    with suppress(UnreadableError):
+        list(DeviceTable(io.StringIO(f'timestamp,gpu,"{cell}"\n{TS_MS},0,1\n'), now))
+    (tmp_path / "t.csv").write_text(f'timestamp,x\n20251120,"{cell}"\n')
+    with pytest.raises(HarmonyError, match="column x"):
+        read_series(tmp_path / "t.csv")
+    assert thread_time() - started < 2.0
 
 
 names = st.sampled_from(("timestamp", "index", "uuid", "pci.bus_id", "power.draw [W]", "temperature.gpu", "name", "",

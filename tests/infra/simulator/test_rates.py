@@ -31,6 +31,11 @@ HEADERS = ("start_s,rate_rps,prompt_tokens", "period,count", "timestamp,value", 
         ("start_s,rate_rps\n1795900000000,3\n1795900060000,3\n", "line 2, column start_s: .* is no second from"),
         ("timestamp,value\n1777593600,3\n1777593660,-3\n", "line 3, column value: '-3' is not a finite number >= 0"),
         ("chunk,timestamp,rate\na,0,1\nb\n", "line 3: has 1 of 3 columns"),
+        (
+            "start_s,rate_rps\n0,3\n1e12,3\n",
+            "line 3, column start_s: '1e12' is ten years or more from the first; correct",
+        ),
+        ("chunk,timestamp,rate\na,0,1\na,1e38,1\n", "line 3, column timestamp: '1e38' is ten years or more from the"),
         ("chunk,timestamp,rate\na,0,x\n", "line 2, column rate: 'x' is not a number"),
     ],
 )
