@@ -93,7 +93,7 @@ class Column(NamedTuple):
     """A column of the header.
 
     Attributes:
-        header: as it is written.
+        header: as it is written, the first 60 characters.
         key: in small letters, without its unit, with `_` for all but letters and digits.
         metric: name of the series; empty for what is no number.
     """
@@ -312,16 +312,16 @@ def _header_of(line: int, row: Sequence[str]) -> Header:
     columns = []
     for k, (cell, key) in enumerate(zip(cells, keys, strict=True)):
         name = amd.get(key, re.sub(r"[^A-Za-z0-9_]+", "_", _without_unit(cell)[0]))
-        columns.append(Column(cell, key, prefix + name if k in numbers else ""))
+        columns.append(Column(cell[:60], key, prefix + name if k in numbers else ""))
     metrics = Counter(column.metric for column in columns if column.metric)
     if len(cells) < 2 or not metrics:
         raise UnreadableError(f"line {line} is no header of a CSV table of devices")
     for k, column in enumerate(columns):
         if metrics[column.metric] > 1:
             if column.metric in _UNITS:
-                raise UnreadableError(f"line {line}: column {column.header[:40]!r} is there twice; log it once")
+                raise UnreadableError(f"line {line}: column {column.header!r} is there twice; log it once")
             columns[k] = column._replace(metric="")
-        _check_unit(column, _without_unit(column.header)[1], f"line {line}")
+        _check_unit(column, _without_unit(cells[k])[1], f"line {line}")
     zone: tzinfo | Literal["local"] = UTC if time is not None and "utc" in cells[time].lower() else LOCAL
     return Header(tuple(columns), time, zone, labels, devices, _PARTS[prefix])
 
@@ -356,7 +356,7 @@ def _check_unit(column: Column, unit: str, where: str) -> None:
     expected = _UNITS.get(column.metric)
     if unit and expected is not None and unit not in expected:
         in_what = f"in {min(expected)}" if expected else "as a share, without a unit"
-        raise UnreadableError(f"{where}, column {column.header}: its unit {unit} is not read; log it {in_what}")
+        raise UnreadableError(f"{where}, column {column.header}: its unit {unit[:20]} is not read; log it {in_what}")
 
 
 def _labels(header: Header, row: Sequence[str]) -> dict[str, str]:

@@ -381,7 +381,7 @@ def cell_problem(where: Path, line: int, column: str, cell: object, problem: str
     "load.csv, line 3, column rate_rps: 'many' is not a number; correct it"
     """
     text = repr(cell[:40]) if isinstance(cell, str) else str(cell)[:40]
-    return f"{where}, line {line}, column {column}: {text} {problem}"
+    return f"{where}, line {line}, column {column[:60]}: {text} {problem}"
 
 
 class InstantColumn:
@@ -464,7 +464,8 @@ def number_cell(cell: object) -> float | None:
     (12.5, None, None)
     """
     if isinstance(cell, str):
-        cell = float(cell) if _NUMBER.fullmatch(cell.strip()) else None
+        text = cell.strip()
+        cell = float(text) if _NUMBER.fullmatch(text) else None
     if not isinstance(cell, int | float | Decimal):
         return None
     try:

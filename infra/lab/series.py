@@ -202,7 +202,7 @@ def _columns(where: Path, header: tuple[int, list[str]], wanted: Collection[str]
     read = [lowered[k] for k in {time, *chosen} | ({item} if item is not None else set())]
     doubled = sorted({name for name in read if lowered.count(name) > 1})
     if doubled:
-        raise HarmonyError(f"{where}, line {line}: column {doubled[0]!r} appears twice; rename one.", 2)
+        raise HarmonyError(f"{where}, line {line}: column {doubled[0][:60]!r} appears twice; rename one.", 2)
     if not others:
         raise HarmonyError(f"{where}, line {line}: has no column beside the time; add at least one indicator.", 2)
     return _Columns(

@@ -85,8 +85,8 @@ def _holds(names: list[str], columns: tuple[str, ...]) -> bool:
 
 
 def _seconds(where: Path, line: int, column: str, text: str, first_s: float | None) -> float:
-    """Seconds from the start of the load or since 1970; `first_s` is the first row's, None of the first row."""
-    seconds = nonnegative_number(where, line, column, text, TraceError)
+    """Seconds to the millisecond, from the start of the load or since 1970; `first_s` is None of the first row."""
+    seconds = round(nonnegative_number(where, line, column, text, TraceError), 3)
     if first_s is None:
         problem = start_problem(seconds)
     else:
@@ -171,11 +171,11 @@ def _timed(where: Path, rows: Iterable[Row], columns: tuple[str, str]) -> Iterab
     """Line number, seconds since the first row's time, and value of each row."""
     time, column = columns
     instants = InstantColumn(where, time, TraceError)
-    first_ns: int | None = None
+    first_ms: int | None = None
     for line, (text, value) in rows:
-        ns = instants.read(line, text).ns
-        first_ns = ns if first_ns is None else first_ns
-        seconds = (ns - first_ns) / 1e9
+        ms = instants.read(line, text).ms
+        first_ms = ms if first_ms is None else first_ms
+        seconds = (ms - first_ms) / 1000
         if seconds > _MOST_S:
             problem = "is ten years or more after the first; correct it"
             raise TraceError(cell_problem(where, line, time, text, problem))

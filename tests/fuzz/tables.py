@@ -231,7 +231,7 @@ class _Folder:
 
 def _word(message: str) -> str:
     """A refusal without what differs from file to file."""
-    return re.sub(r"/\S+|'[^']*'|[\d.+-]+|\S*[^\x20-\x7e]\S*", "", message)[:48]
+    return re.sub(r"/\S+|'[^']*'|[\d.+-]+|\S*[^\x20-\x7e]\S*", "", message[:160])[:48]
 
 
 def _refused(error: HarmonyError) -> str:
