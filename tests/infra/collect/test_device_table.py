@@ -268,26 +268,6 @@ def test_a_packed_file_and_a_workbook_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "cell",
     [
-        "9" * 99_000 + "x", "9" + " " * 99_000 + "!", " " * 99_000 + "x", "[" * 99_000, "-" * 99_000, "(" * 99_000,
-        "1," * 49_000 + "x", "2025-11-20" + " " * 99_000 + "x",
-    ],
-)  # fmt: skip
-def test_long_cells_hold_nothing_up(tmp_path: Path, cell: str) -> None:
-    """Time grows with the length of a cell, not with its square."""
-    started = thread_time()
-    with suppress(UnreadableError):
-        list(DeviceTable(io.StringIO(f'timestamp,gpu,power_w\n{TS_MS},0,"{cell}"\n"{cell}",0,1\n'), now))
-    with suppress(UnreadableError):
-        list(DeviceTable(io.StringIO(f'timestamp,gpu,"{cell}"\n{TS_MS},0,1\n'), now))
-    (tmp_path / "t.csv").write_text(f'timestamp,x\n20251120,"{cell}"\n')
-    with pytest.raises(HarmonyError, match="column x"):
-        read_series(tmp_path / "t.csv")
-    assert thread_time() - started < 2.0
-
-
-@pytest.mark.parametrize(
-    "cell",
-    [
         *("9" * 99_000 + "x", "9" + " " * 99_000 + "!", " " * 99_000 + "x", "[" * 99_000, "-" * 99_000, "(" * 99_000),
         *("1," * 49_000 + "x", "2025-11-20" + " " * 99_000 + "x"),
     ],
