@@ -58,7 +58,7 @@ claims: setup ## Measure what is claimed: figure, bar, pass or open (ALL=1: hour
 soak: setup ## A worker under steady telemetry: memory, lag, open files (DURATION=1h)
 	@exec $(BIN)/python -m tests.faults.soak --duration $(DURATION) --seed $(SEED)
 
-fuzz: setup ## A million inputs through the decoder and a million through all other readers of bytes (SEED=1); some minutes
+fuzz: setup ## A million inputs through the decoder and a million through all other readers of bytes (SEED=1; ARGS='--only telemetry --each'); some minutes
 	@exec $(BIN)/python -m tests.fuzz.run --seed $(SEED) $(ARGS)
 
 audit: setup ## Ask whether a locked dependency is known to be vulnerable (needs the network)

@@ -7,7 +7,7 @@ from typing import Any
 
 from streams.catalogue import Indicator, Source
 from streams.config import StreamConfig
-from streams.ingest.kernel import IngestKernel
+from streams.ingest.kernel import IngestKernel, TelemetryProblem
 from streams.log import Emission, LogRecord
 from streams.pages.codec import PageAssembler
 from streams.runtime.app import StageHost
@@ -36,6 +36,10 @@ class IngestLane:
     def closed_slot(self) -> tuple[Source, int | None]:
         """The source, and its newest closed slot; None before the first."""
         return self.kernel.source, self.kernel.last_closed
+
+    def problems(self) -> list[TelemetryProblem]:
+        """Telemetry that was accepted and cannot be used."""
+        return self.kernel.problems()
 
     async def fold(self, records: Sequence[LogRecord]) -> AsyncGenerator[Emission, None]:
         for emission in self.kernel.fold(records):

@@ -21,6 +21,7 @@ from model.calibration.risk import RiskCalibration
 from model.calibration.trust import ForecastTrust
 from model.capacity.lead_time import LeadTimePosterior
 from model.capacity.posterior import CapacityPosterior
+from model.capacity.replica_starts import ReplicaStarts
 from model.capacity.request_shape import RequestShape
 from streams.config import StreamConfig
 from streams.log import UNREADABLE, ContractBroken, OtherSettings
@@ -41,6 +42,7 @@ _RESTORABLE: Final[dict[str, Any]] = {
     "surges": RecurringSurges,
     "jumps": Jumps,
     "silent": SilentSources,
+    "starts": ReplicaStarts,
 }
 # Plain fields of the state, which are stored as they are.
 _COPIED: Final = ("since_slot", "last_proposed", "idle_since_ms", "power_w", "gpu_type", "elsewhere")
@@ -67,6 +69,7 @@ class StateSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     surges: list[list[float]] = []
     jumps: list[list[float]] = []
     silent: list[list[int | None]] = []
+    starts: list[list[float]] = []
     gpu_type: str = ""
     elsewhere: tuple[GpuTypeState, ...] = ()
     uncached_share: float | None = None

@@ -34,6 +34,7 @@ from model.calibration.risk import RiskCalibration
 from model.calibration.trust import ForecastTrust
 from model.capacity.lead_time import LeadTimePosterior
 from model.capacity.posterior import CapacityPosterior, SlotEvidence
+from model.capacity.replica_starts import ReplicaStarts
 from model.capacity.request_shape import Lengths, RequestShape
 from streams.catalogue import UNCACHED_PROMPT_RATE
 from streams.records.facts import FleetFacts, OutcomeFact
@@ -164,6 +165,7 @@ class LearnedState:
     since_slot: int
     capacity: CapacityPosterior
     lead: LeadTimePosterior
+    starts: ReplicaStarts = field(default_factory=ReplicaStarts)
     last_proposed: int | None = None
     budget: ErrorBudget = field(default_factory=ErrorBudget)
     trust: ForecastTrust = field(default_factory=ForecastTrust)
@@ -205,6 +207,11 @@ class LearnedState:
         for outcome in outcomes:
             if outcome.status == "ready" and outcome.lead_time_s is not None:
                 self.lead.update(outcome.lead_time_s)
+                self.starts.report(outcome.ts_ms)
+        if fleet is not None:
+            desired = fleet.ready + fleet.pending if fleet.desired is None else fleet.desired
+            for lead_time_s in self.starts.observe(fleet.ts_ms, fleet.ready, desired):
+                self.lead.update(lead_time_s)
         rate, miss_ratio = window.newest("request.arrival_rate"), role_miss_ratio(self.spec, window)
         self.budget.observe(end_ts_ms, None if rate is None else rate * step_ms / 1000, miss_ratio)
         lengths = None

@@ -28,13 +28,16 @@ class Batch(NamedTuple):
     Attributes:
         commands: at most one per workload.
         unreadable: records that are no commands.
-        caught_up: everything that was in the topic at the start has been read. Compaction is lazy, so before that an
-            old command may come without the newer one that replaced it, and must not be acted upon.
+        caught_up: everything that was in the topic at the start has been read, even what waited for a transaction.
+            Compaction is lazy, so before that an old command may come without the newer one that replaced it, and must
+            not be acted upon.
+        held_up: a sentence for each partition that an open transaction has held up for long.
     """
 
     commands: dict[str, Command]
     unreadable: int
     caught_up: bool
+    held_up: tuple[str, ...] = ()
 
 
 def newest_of(records: Iterable[TailRecord]) -> tuple[dict[str, Command], int]:
@@ -74,16 +77,20 @@ class CommandFeed(TopicTail):
             polled = {} if first and not behind else self._poll()
             first = False
             with self._explained():
-                behind = {tp: end for tp, end in behind.items() if self._reached(tp) < end}
+                behind = {tp: end for tp, end in behind.items() if self._reached(tp) < max(end, self._end(tp))}
             commands, unreadable = newest_of(
                 TailRecord(r.partition, r.offset, r.timestamp, r.key, r.value, ())
                 for records in polled.values()
                 for r in records
             )
-            yield Batch(commands, unreadable, not behind)
+            held_up = tuple(one.sentence(self._brokers) for one in self.open_transactions())
+            yield Batch(commands, unreadable, not behind, held_up)
 
     def _reached(self, tp: TopicPartition) -> int:
         return int(self._consumer.position(tp))
+
+    def _end(self, tp: TopicPartition) -> int:
+        return int(self._consumer.highwater(tp) or 0)
 
 
 _IDLE_S = 1.0
@@ -115,7 +122,7 @@ class Runner:
         self._on_commands, self._on_caught_up = on_commands, on_caught_up
         self._waiting: dict[str, Command] = {}
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
-        self._caught_up = False
+        self._caught_up = self._held_up = False
         self._stop = asyncio.Event()
 
     def stop(self) -> None:
@@ -169,6 +176,10 @@ class Runner:
         if self._health is not None:
             self._health.beat("feed", monotonic())
             self._health.set_check("caught_up", self._caught_up, "" if self._caught_up else "reading the topic")
+            self._health.set_check("transactions", not batch.held_up, "; ".join(batch.held_up), required=False)
+        if batch.held_up and not self._held_up:
+            log.warning("open_transaction", detail="; ".join(batch.held_up))
+        self._held_up = bool(batch.held_up)
 
     def _start(self, kind: str, workload: str, work: Callable[[str], Coroutine[Any, Any, None]]) -> None:
         task = self._tasks.get((kind, workload))

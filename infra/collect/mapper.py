@@ -16,16 +16,18 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import CommitFailedError, KafkaError
 
-from infra.collect.formats.raw_record import RawPoints, read_raw
+from infra.collect.formats.raw_record import RawPoints, UnusableError, read_raw
 from infra.collect.mapping.readings import Assembler
 from infra.collect.publisher import RecordPublisher, pack
 from infra.console.errors import HarmonyError
+from infra.console.options import say
 from infra.settings.brokers import bootstrap_servers
 from streams.log import LogRecord, OutRecord
 from streams.records.dead_letters import DeadLetterBox
 from streams.records.schema import DeadLetter
 from streams.records.strict_json import MalformedError
-from streams.runtime.transport import stop_in_time, tolerate_unreadable_headers
+from streams.runtime.transactions import TransactionWatch, overdue
+from streams.runtime.transport import fetched_ends, stop_in_time, tolerate_unreadable_headers
 from streams.topics import Topics
 
 # Read with aiokafka: after a commit, the group consumer of kafka-python 3.0 was seen to stand still in its poll.
@@ -62,6 +64,8 @@ class RawFold:
             raw = self._decode(record.value, record.stamp_ms)
         except MalformedError as error:
             self.refused[error.code] += 1
+            if isinstance(error, UnusableError):
+                self.passed_over.update(error.passed_over)
             box = self._boxes.get((topic, partition))
             if box is None:
                 box = self._boxes[topic, partition] = DeadLetterBox(self._topics.dead_letters, topic, partition)
@@ -115,6 +119,8 @@ class RawMapper(ConsumerRebalanceListener):
         self._positions: dict[Log, int] = {}
         self._committed: dict[Log, int] = {}
         self.published = 0
+        self._transactions = TransactionWatch()
+        self._held_up = False
 
     async def run(self, stop: asyncio.Event) -> None:
         """Map until told to stop, then publish and commit what is left.
@@ -169,6 +175,13 @@ class RawMapper(ConsumerRebalanceListener):
                 self._fold.fold(tp.topic, LogRecord(r.offset, r.timestamp, r.key, r.value), tp.partition, self._now_s())
                 self._positions[tp.topic, tp.partition] = r.offset + 1
         await self._publish(consumer, everything=False)
+        self._look_at_transactions(consumer)
+
+    def _look_at_transactions(self, consumer: AIOKafkaConsumer) -> None:
+        late = overdue(self._transactions.look(fetched_ends(consumer, consumer.assignment()), self._now_s()))
+        if late and not self._held_up:
+            say("; ".join(one.sentence(self._brokers) for one in late) + ".")
+        self._held_up = bool(late)
 
     async def _publish(self, consumer: AIOKafkaConsumer, *, everything: bool) -> None:
         due = self._fold.take(None if everything else self._now_s())

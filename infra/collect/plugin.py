@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from infra.collect.formats.raw_record import RawPoints
+from infra.collect.formats.raw_record import NOT_MEASURED, RawPoints
+from infra.collect.formats.values import is_instant
 from infra.collect.points import Point, is_measured
 from infra.console.errors import HarmonyError
 from infra.plugins.guarded import Guarded, PluginFailed
 from infra.settings.limits import PluginLimits
 from infra.settings.plugins import Plugin
 from streams.records.strict_json import MalformedError
-
-NOT_MEASURED = "not a finite number"
 
 
 class PluginDecoder:
@@ -64,6 +63,8 @@ def _checked(answers: Any) -> RawPoints:
     passed_over: dict[str, int] = {}
     for name, labels, ts_ms, value in answers:
         point = Point(str(name), {str(k): str(v) for k, v in dict(labels).items()}, int(ts_ms), float(value))
+        if not is_instant(point.ts_ms):
+            raise ValueError(f"{point.name[:80]}: {ts_ms} is no time in milliseconds since 1970")
         if is_measured(point.value):
             points.append(point)
         else:

@@ -119,6 +119,8 @@ def _report(done: dict[str, Any], reader: Reader, common: Common) -> None:
     say(f"{tally.points} samples, {sum(tally.readings.values())} readings, {done['records']} records published.")
     for entry in unplaced:
         say(f"left out: {entry['points']} samples of profile {entry['profile']}: {entry['reason']}")
+    for reason, count in done.get("passed_over", {}).items():
+        say(f"left out: {count} samples: {reason}")
 
 
 def _seconds(text: str) -> float:

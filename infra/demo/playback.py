@@ -35,7 +35,7 @@ from infra.demo.lockstep import (
 from infra.demo.options import RunOptions
 from infra.demo.recordings import Recording, read_recording
 from infra.demo.scores import Example, ForecastFeed, IndicatorScore, Scorecard, Sums
-from infra.demo.session import Session, accelerated_session, count_records, on_stop, print_as_json
+from infra.demo.session import Session, accelerated_session, count_records, count_refused, on_stop, print_as_json
 from infra.demo.summary import by_count
 from infra.demo.supervisor import metric
 from streams.catalogue import DEFAULT_CATALOGUE
@@ -438,6 +438,6 @@ def _summary(played: Played, session: Session, stream: StreamConfig, recording: 
     return replace(
         summary,
         pages=count_records(session, session.topics.pages),
-        dead_letters=count_records(session, session.topics.dead_letters),
+        dead_letters=count_refused(session),
         late=sum(metric(url, "samples_total", "late") for url in session.urls),
     )

@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from infra.console.errors import HarmonyError
-from infra.console.instants import number_ms
-from infra.console.tables import cell_problem, csv_rows, missing_cell, named_cells
+from infra.console.tables import InstantColumn, cell_problem, csv_rows, missing_cell, named_cells, number_cell
 from infra.simulator.telemetry import SlotTelemetry
 from streams.catalogue import Source
 from streams.records.facts import FleetFacts
@@ -27,10 +26,6 @@ from streams.records.limits import is_plain
 from streams.records.schema import MAX_LABEL_CHARS, encode_fleet, encode_packed
 
 # Columns of a recording's CSV files, cell by cell; a mistake is named with file, line, column and remedy.
-
-
-# Seconds beyond this are the year 2286; a file in milliseconds would lie there.
-_LAST_S = 1e10
 
 
 def refuse(sentence: str) -> HarmonyError:
@@ -75,30 +70,14 @@ def number(where: Path, line: int, column: str, text: str, *, most: float = math
     """
     if missing_cell(text):
         return math.nan
-    try:
-        value = float(text)
-    except ValueError:
+    value = number_cell(text)
+    if value is None:
         problem = "is not a number; correct or empty the cell"
-        raise refuse(cell_problem(where, line, column, text, problem)) from None
-    if not math.isfinite(value) or not 0 <= value <= most:
+        raise refuse(cell_problem(where, line, column, text, problem))
+    if not 0 <= value <= most:
         bound = f"to {most:g}" if math.isfinite(most) else "upwards"
         raise refuse(cell_problem(where, line, column, text, f"is not within 0 {bound}; correct or empty the cell"))
     return value
-
-
-def instant_ms(where: Path, line: int, column: str, text: str) -> int:
-    """An instant in milliseconds, from seconds since 1970.
-
-    Raises:
-        HarmonyError: missing, not a number, or not in seconds.
-    """
-    value = number(where, line, column, text)
-    if math.isnan(value):
-        raise refuse(f"{where}, line {line}, column {column}: has no time; complete or remove the line")
-    if value >= _LAST_S:
-        problem = "is beyond the year 2286; give seconds since 1970, not milliseconds"
-        raise refuse(cell_problem(where, line, column, text, problem))
-    return round(number_ms(value, "s"))
 
 
 SOURCE = "recording"
@@ -289,9 +268,10 @@ def read_dcgm(path: Path) -> Recording:
         HarmonyError: not such a log; names line and column (exit code 2).
     """
     newest: dict[tuple[int, str], tuple[int, tuple[float, ...]]] = {}
+    times = InstantColumn(path, "timestamp", refuse)
     for line, cells in read_columns(path, COLUMNS):
         time, gpu, *measured = cells
-        ts_ms = instant_ms(path, line, "timestamp", time)
+        ts_ms = times.read(line, time).ms
         source = label(path, line, "gpu", gpu)
         if source.isdigit():
             source = f"gpu-{source}"
@@ -337,6 +317,7 @@ QPS = "qps"
 QUEUE_SIZE = "queue_size_raw_anon"
 _FILES = (DUTY_CYCLE, MEMORY_USED, QPS, QUEUE_SIZE)
 _MOST_PERCENT = 100.1
+_TIME = "timestamp_anon"
 _GPU_NAMES = ("sm_active_ratio", "memory_used_bytes")
 _REQUEST_NAMES = ("requests_started_total", "num_requests_waiting")
 
@@ -398,9 +379,10 @@ def _file(directory: Path, name: str) -> Path:
 def _by_pod(where: Path, most: float = math.inf) -> _ByPod:
     """Values by time and pod; rows that name no pod are passed over, of repeats the first counts."""
     values: _ByPod = {}
-    for line, (time, text, pod) in read_columns(where, ("timestamp_anon", "value", "container_ip")):
+    times = InstantColumn(where, _TIME, refuse)
+    for line, (time, text, pod) in read_columns(where, (_TIME, "value", "container_ip")):
         value = number(where, line, "value", text, most=most)
-        ts_ms = instant_ms(where, line, "timestamp_anon", time)
+        ts_ms = times.read(line, time).ms
         if not missing_cell(pod) and not math.isnan(value):
             values.setdefault((ts_ms, label(where, line, "container_ip", pod)), value)
     return values
@@ -408,10 +390,11 @@ def _by_pod(where: Path, most: float = math.inf) -> _ByPod:
 
 def _generative(where: Path) -> _ByTime:
     rates: _ByTime = {}
-    columns = ("timestamp_anon", "value", "request_type")
+    times = InstantColumn(where, _TIME, refuse)
+    columns = (_TIME, "value", "request_type")
     for line, (time, text, kind) in read_columns(where, columns):
         if kind == GENERATIVE:
-            ts_ms = instant_ms(where, line, "timestamp_anon", time)
+            ts_ms = times.read(line, time).ms
             rate = number(where, line, "value", text)
             rates[ts_ms] = rates.get(ts_ms, 0.0) + (0.0 if math.isnan(rate) else rate)
     if not rates:
@@ -424,5 +407,6 @@ def _by_time(where: Path) -> _ByTime:
 
 
 def _pairs(where: Path) -> Iterator[tuple[int, float]]:
-    for line, (time, text) in read_columns(where, ("timestamp_anon", "value")):
-        yield instant_ms(where, line, "timestamp_anon", time), number(where, line, "value", text)
+    times = InstantColumn(where, _TIME, refuse)
+    for line, (time, text) in read_columns(where, (_TIME, "value")):
+        yield times.read(line, time).ms, number(where, line, "value", text)

@@ -15,7 +15,15 @@ from infra.console.errors import HarmonyError
 from infra.demo.fleet import FleetRunner, Snapshot
 from infra.demo.live import LiveView
 from infra.demo.options import RunOptions
-from infra.demo.session import Session, accelerated_session, count_records, live_session, on_stop, print_as_json
+from infra.demo.session import (
+    Session,
+    accelerated_session,
+    count_records,
+    count_refused,
+    live_session,
+    on_stop,
+    print_as_json,
+)
 from infra.demo.summary import PolicyResult, RunSummary, render_summary
 from infra.demo.supervisor import LagWatch, labelled, metric
 from infra.demo.workloads import DEMO_STREAM, FleetSpec, demo_fleet, demo_policy
@@ -99,7 +107,7 @@ def _live_the_loop(
 def summarise(results: dict[str, Any], session: Session) -> RunSummary:
     """The fleet's own figures with what the topics and the workers' metrics say."""
     topics = session.topics
-    counts = {name: count_records(session, name) for name in (topics.pages, topics.forecasts, topics.dead_letters)}
+    counts = {name: count_records(session, name) for name in (topics.pages, topics.forecasts)}
     return RunSummary(
         trace=results["trace"] or "generated",
         speed=results["speed"],
@@ -109,7 +117,7 @@ def summarise(results: dict[str, Any], session: Session) -> RunSummary:
         forecasts=counts[topics.forecasts],
         decisions=results["decisions"],
         commands=results["commands"],
-        dead_letters=counts[topics.dead_letters],
+        dead_letters=count_refused(session),
         late=sum(metric(url, "samples_total", "late") for url in session.urls),
         forecasts_by_source=_summed(session, "forecasts_total") or results["forecasts_by_source"],
         decisions_by_action=results["decisions_by_action"],

@@ -25,6 +25,7 @@ from infra.console.host import LOOPBACK, free_port
 from infra.demo.options import RunOptions
 from infra.demo.supervisor import Supervisor, worker_command
 from infra.demo.workloads import write_settings
+from infra.explain.dead_letters import UNUSED, read_letter
 from infra.kafka.admin import TopicAdmin
 from infra.kafka.discovery import RunState, read_run_state
 from infra.kafka.embedded import EmbeddedKafka
@@ -273,6 +274,12 @@ def count_records(session: Session, topic: str) -> int:
     """Records that a topic of this run holds."""
     with TopicTail(session.brokers, topic, security=session.security) as tail:
         return sum(end - begin for begin, end in tail.bounds().values())
+
+
+def count_refused(session: Session) -> int:
+    """Dead letters of this run; notices refuse nothing."""
+    with TopicTail(session.brokers, session.topics.dead_letters, security=session.security) as tail:
+        return sum(read_letter(record).reason != UNUSED for record in tail.read(tail.bounds()))
 
 
 def print_as_json(summary: dict[str, Any]) -> None:

@@ -12,12 +12,14 @@ import numpy as np
 import yaml
 
 from agents.policy import GuardLimits, Policy, Slo, TargetRef, WorkloadSpec
+from infra.console.options import say
 from infra.settings.load import file_content
-from infra.simulator.arrivals import Arrivals, ArrivalSource, GeneratedLoad, LoadShape, TokenShape, Trace, read_trace
+from infra.simulator.arrivals import Arrivals, ArrivalSource, GeneratedLoad, LoadShape, TokenShape, Trace
 from infra.simulator.closed_loop import SimulatedWorkload
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import BUILT_IN_PROFILES, EngineProfile
 from infra.simulator.sizing import benchmark_rps
+from infra.simulator.traces import read_trace, remark
 from streams.config import StreamConfig
 from streams.topics import Topics
 
@@ -196,7 +198,11 @@ def demo_fleet(
     generated = demo_workloads(seed)
     if trace is None:
         return FleetSpec(generated, seed)
-    recorded = trace_workload(read_trace(trace))
+    read = read_trace(trace)
+    passed_over = remark(read)
+    if passed_over is not None:
+        say(passed_over)
+    recorded = trace_workload(read)
     start_ts_ms = recorded.source.start_ts_ms
     if start_ts_ms is not None:
         aligned_ms = start_ts_ms - start_ts_ms % step_ms

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,12 @@ from infra.kafka.tail import TailRecord
 from infra.settings.brokers import bootstrap_servers
 
 _SEND_TIMEOUT_S = 20.0
+_BYTES_WIDTH = 28
 REPLAYED = "replayed"
+# Reason of a notice: a record without a value, on telemetry that was accepted and cannot be used.
+UNUSED = "unused"
+# Time after which a notice is repeated while its cause lasts.
+NOTICE_EVERY_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +81,63 @@ def read_letter(record: TailRecord) -> DeadLetterView:
 
 
 def chosen(letters: Iterable[DeadLetterView], reason: str | None, topic: str | None) -> list[DeadLetterView]:
-    """Those of a reason and of an origin topic (its full name, or what follows the prefix)."""
+    """Those of a reason and of an origin topic (its full name, or what follows the prefix); notices only by reason."""
     return [
         x
         for x in letters
-        if (reason is None or x.reason == reason)
+        if (x.reason != UNUSED if reason is None else x.reason == reason)
         and (topic is None or x.topic == topic or x.topic.endswith("." + topic))
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Telemetry of a workload that cannot be used, as a worker has reported it. `text` has no full stop."""
+
+    workload: str
+    stamp_ms: int
+    text: str
+
+    def sentence(self) -> str:
+        """The notice with its workload, without a full stop."""
+        return f"{self.workload}: {self.text}"
+
+
+def notices(letters: Iterable[DeadLetterView], now_ms: int) -> list[Notice]:
+    """The notices whose cause still lasts, the newest of each workload and kind, ascending by workload."""
+    since_ms = now_ms - 2 * NOTICE_EVERY_S * 1000
+    newest: dict[tuple[str, str, str], Notice] = {}
+    for letter in sorted(letters, key=lambda x: x.stamp_ms):
+        if letter.reason == UNUSED and letter.stamp_ms >= since_ms:
+            workload = printable((letter.key or b"").decode("utf-8", "replace"))
+            kind = letter.detail.partition(":")[0]
+            newest[workload, letter.topic, kind] = Notice(workload, letter.stamp_ms, printable(letter.detail, 500))
+    return [newest[key] for key in sorted(newest)]
+
+
+def refusals(letters: Iterable[DeadLetterView]) -> str:
+    """How many records were refused, by reason, and the newest of them; "" for none. Without a full stop."""
+    refused = [x for x in letters if x.reason != UNUSED]
+    if not refused:
+        return ""
+    reasons = ", ".join(f"{printable(reason, 32)} {count}" for reason, count in by_reason(refused))
+    newest = max(refused, key=lambda x: x.stamp_ms)
+    where = printable(f"{newest.topic}/{newest.partition}@{newest.offset}")
+    why = f"{printable(newest.reason, 32)}, {printable(newest.detail, 120)}"
+    return f"{len(refused)} ({reasons}), the newest at {where}: {why}"
+
+
+def by_reason(letters: Iterable[DeadLetterView]) -> list[tuple[str, int]]:
+    """How many letters there are of each reason, the most frequent first."""
+    return Counter(x.reason for x in letters).most_common()
+
+
 def letters_table(letters: Sequence[DeadLetterView]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for heading in ("place", "refused at", "reason", "detail", "bytes"):
-        table.add_column(heading, overflow="ellipsis" if heading == "bytes" else "fold", no_wrap=heading == "bytes")
+    for heading in ("place", "refused at", "reason", "detail"):
+        table.add_column(heading, overflow="fold")
+    # A column that may not wrap keeps its width, and would leave none to the others.
+    table.add_column("bytes", overflow="ellipsis", no_wrap=True, max_width=_BYTES_WIDTH)
     for x in letters:
         table.add_row(
             x.place,

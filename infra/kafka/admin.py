@@ -10,7 +10,7 @@ from time import monotonic, sleep
 from typing import Any, Literal, Self, TypeVar
 
 from kafka import TopicPartition
-from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, OffsetSpec
 from kafka.errors import (
     AuthorizationError,
     CoordinatorNotAvailableError,
@@ -28,6 +28,7 @@ from infra.console.errors import HarmonyError
 from infra.kafka.clients import LoginWatch
 from infra.kafka.rights import Kind, Right, lacking
 from infra.settings.brokers import OR_START_ONE, bootstrap_servers, unreachable_error
+from streams.runtime.transactions import LogEnd, Place
 from streams.topics import TopicSpec
 
 BOOTSTRAP_TIMEOUT_MS = 10_000
@@ -181,6 +182,11 @@ class TopicAdmin:
                 offsets = {}
         return sorted(members), {(tp.topic, tp.partition): at.offset for tp, at in offsets.items()}
 
+    def log_ends(self, names: Sequence[str]) -> dict[Place, LogEnd]:
+        """Both ends of every partition of these topics; without those that do not exist or may not be described."""
+        with self._explained():
+            return log_ends(self._client, names)
+
     def _group_operations(self, right: Right) -> Sequence[str]:
         try:
             group = patiently(partial(self._client.describe_groups, [right.name]))[right.name]
@@ -239,6 +245,22 @@ class TopicAdmin:
             raise (HarmonyError(reason) if reason else unreachable_error(self._brokers, OR_START_ONE)) from error
         except (KafkaError, ValueError, OSError) as error:
             raise HarmonyError(f"The brokers at {self._brokers} refuse: {str(error).rstrip('.')}.") from error
+
+
+def log_ends(client: KafkaAdminClient, names: Sequence[str]) -> dict[Place, LogEnd]:
+    """As of `TopicAdmin`, of a client of the library."""
+    topics = [topic for topic in client.describe_topics(list(names)) if not topic["error_code"]]
+    latest = {
+        TopicPartition(topic["name"], partition["partition_index"]): OffsetSpec.LATEST
+        for topic in topics
+        for partition in topic["partitions"]
+    }
+    if not latest:
+        return {}
+    # In this order, so that records that come between the two answers do not look held up.
+    high_watermarks = client.list_partition_offsets(latest)
+    last_stable = client.list_partition_offsets(latest, isolation_level="read_committed")
+    return {(tp.topic, tp.partition): LogEnd(last_stable[tp].offset, high_watermarks[tp].offset) for tp in latest}
 
 
 def patiently(call: Callable[[], T]) -> T:

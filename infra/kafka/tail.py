@@ -13,6 +13,7 @@ from kafka.errors import AuthorizationError, KafkaError
 from infra.console.errors import HarmonyError
 from infra.kafka.clients import LoginWatch
 from infra.settings.brokers import OR_START_ONE, bootstrap_servers
+from streams.runtime.transactions import LogEnd, OpenTransaction, TransactionWatch, overdue
 
 STRETCH = 1_000
 POLL_MS = 250
@@ -32,20 +33,27 @@ class TailRecord(NamedTuple):
 
 
 class TopicTail:
-    """One topic, read from its end backwards or from now on; use as a context manager.
+    """Committed records of one topic, read from its end backwards or from now on; use as a context manager.
 
     Args:
         brokers: `host:port`, several separated by commas.
         topic: full name.
         timeout_s: a read that brings nothing for so long fails.
         security: keyword arguments of kafka-python's clients.
+        committed: False = records of open and of aborted transactions as well.
 
     Raises:
         HarmonyError: no broker answers, the topic does not exist, or it may not be read.
     """
 
     def __init__(
-        self, brokers: str, topic: str, timeout_s: float = 20.0, security: Mapping[str, Any] | None = None
+        self,
+        brokers: str,
+        topic: str,
+        timeout_s: float = 20.0,
+        security: Mapping[str, Any] | None = None,
+        *,
+        committed: bool = True,
     ) -> None:
         self._brokers, self._topic, self._timeout_s = brokers, topic, timeout_s
         servers = bootstrap_servers(brokers, security, OR_START_ONE)
@@ -56,6 +64,7 @@ class TopicTail:
                 enable_auto_commit=False,
                 auto_offset_reset="earliest",
                 allow_auto_create_topics=False,
+                isolation_level="read_committed" if committed else "read_uncommitted",
                 client_id="harmony-operate",
                 **(security or {}),
             )
@@ -72,6 +81,7 @@ class TopicTail:
             raise
         self._tps = [TopicPartition(topic, p) for p in sorted(partitions)]
         self._last_count_s = monotonic()
+        self._transactions = TransactionWatch()
 
     def __enter__(self) -> Self:
         return self
@@ -80,7 +90,7 @@ class TopicTail:
         self._consumer.close()
 
     def bounds(self) -> dict[int, tuple[int, int]]:
-        """Per partition: first retained offset, and the offset after the last record."""
+        """Per partition: first retained offset, and the last stable one, before which no transaction is open."""
         with self._explained():
             begin, end = self._consumer.beginning_offsets(self._tps), self._consumer.end_offsets(self._tps)
         return {tp.partition: (begin[tp], end[tp]) for tp in self._tps}
@@ -121,6 +131,17 @@ class TopicTail:
             upper = lower
             stretch *= 4
 
+    def since(self, stamp_ms: int, most: int) -> tuple[list[TailRecord], int]:
+        """The newest records since an instant, at most `most` of each partition, and how many offsets before them."""
+        with self._explained():
+            first = self._consumer.offsets_for_times(dict.fromkeys(self._tps, stamp_ms))
+        ends = {partition: end for partition, (_, end) in self.bounds().items()}
+        starts = {tp.partition: at.offset if at is not None else ends[tp.partition] for tp, at in first.items()}
+        spans = {
+            partition: (max(start, ends[partition] - most), ends[partition]) for partition, start in starts.items()
+        }
+        return list(self.read(spans)), sum(spans[partition][0] - start for partition, start in starts.items())
+
     def follow(self) -> Iterator[TailRecord]:
         """Records that arrive after this call, for ever.
 
@@ -129,6 +150,21 @@ class TopicTail:
         """
         self._position({p: end for p, (_, end) in self.bounds().items()})
         return self._following()
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        """Transactions that have held up the reading for long, as far as calls of this method and of `poll` show."""
+        with self._explained():
+            ends = {
+                (tp.topic, tp.partition): LogEnd(self._consumer.position(tp), high_watermark)
+                for tp in self._tps
+                if (high_watermark := self._consumer.highwater(tp)) is not None
+            }
+            late = overdue(self._transactions.look(ends, monotonic()))
+            stable = (
+                self._consumer.end_offsets([TopicPartition(one.topic, one.partition) for one in late]) if late else {}
+            )
+        # Reading may stand still for other reasons, too.
+        return [one for one in late if stable[TopicPartition(one.topic, one.partition)] == one.first_offset]
 
     def _following(self) -> Iterator[TailRecord]:
         while True:

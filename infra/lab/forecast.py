@@ -135,8 +135,8 @@ def run_forecast(job: ForecastJob) -> None:
         HarmonyError: a file or an option that cannot be used.
     """
     levels = _levels(job.quantile_levels)
-    tables = read_series(job.file, _step_ms(job.step))
-    tables = _chosen(job.file, tables, job.items, job.indicators)
+    indicators = None if job.indicators is None else [word.strip() for word in job.indicators.split(",")]
+    tables = _chosen(job.file, read_series(job.file, _step_ms(job.step), None, indicators), job.items, indicators)
     for line in _remarks(tables):
         say(line)
     forecaster = _forecaster(job.model)
@@ -258,7 +258,7 @@ def _forecaster(name: str) -> Forecaster:
         raise HarmonyError(f"--model network: {error}.", 2) from None
 
 
-def _chosen(file: Path, tables: list[Table], items: str | None, indicators: str | None) -> list[Table]:
+def _chosen(file: Path, tables: list[Table], items: str | None, indicators: list[str] | None) -> list[Table]:
     names = None if items is None else [word.strip() for word in items.split(",")]
     if names is not None:
         missing = [name for name in names if name not in {table.item_id for table in tables}]
@@ -271,14 +271,13 @@ def _chosen(file: Path, tables: list[Table], items: str | None, indicators: str 
         tables = [table for table in tables if table.item_id in names]
     if indicators is None:
         return tables
-    indicator_names = [word.strip() for word in indicators.split(",")]
-    all_names = {name for table in tables for name in table.indicators}
-    missing = [name for name in indicator_names if name not in all_names]
+    all_names = {name for table in tables for name in (*table.indicators, *table.unread)}
+    missing = [name for name in indicators if name not in all_names]
     if missing:
         raise HarmonyError(
             f"--indicators: {file} has no {', '.join(missing)}; it has {some(sorted(all_names), _MAX_LISTED)}.", 2
         )
-    return [_only(table, indicator_names) for table in tables]
+    return [_only(table, indicators) for table in tables]
 
 
 def _only(table: Table, indicator_names: list[str]) -> Table:
@@ -300,6 +299,11 @@ def _remarks(tables: list[Table]) -> list[str]:
     jitter = max(table.jitter_ms for table in tables)
     if jitter:
         lines.append(f"timestamps lie up to {jitter} ms off the grid and were moved onto it")
+    nameless = tables[0].num_nameless
+    if nameless:
+        lines.append(
+            f"{nameless} column{'s' * (nameless > 1)} without a name {'are' if nameless > 1 else 'is'} not read"
+        )
     merged = sum(table.num_merged for table in tables)
     if merged:
         lines.append(f"{merged} rows were averaged into steps of {step:g} s")

@@ -127,6 +127,12 @@ METRICS: tuple[Metric, ...] = (
         (_SOURCE,),
         _LATENESS_S,
     ),
+    Metric(
+        "incomplete_sources",
+        "gauge",
+        "Telemetry sources whose samples lack what their indicators need, over the assigned partitions.",
+        (_SOURCE,),
+    ),
     Metric("unknown_names_total", "counter", "Values ignored because the catalogue does not know their name."),
     Metric(
         "dead_letters_total",
@@ -151,6 +157,18 @@ METRICS: tuple[Metric, ...] = (
         "lag_records",
         "gauge",
         "Records that the stage has not read yet, summed over its assigned partitions.",
+        (_STAGE,),
+    ),
+    Metric(
+        "unstable_records",
+        "gauge",
+        "Records after the last stable offset, which wait for an open transaction, over the assigned partitions.",
+        (_STAGE,),
+    ),
+    Metric(
+        "open_transaction_seconds",
+        "gauge",
+        "Time that an open transaction has held up an assigned partition, as this worker saw it, the longest; else 0.",
         (_STAGE,),
     ),
     Metric("stage_batch_records", "histogram", "Records that a stage folded in one go.", (_STAGE,), _ROWS),

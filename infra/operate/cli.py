@@ -41,7 +41,7 @@ def status(
     brokers: Brokers = None,
     config: Config = None,
 ) -> None:
-    """Newest decision and lease of every workload."""
+    """Newest decision and lease of every workload, and what is wrong with telemetry."""
     with plain_errors():
         from infra.operate.commands import show_status
 

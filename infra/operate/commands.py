@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 import typer
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
+from rich.text import Text
 
 from agents.decide.records import decode_command, decode_decision
 from agents.records import Command, Decision
@@ -30,6 +31,8 @@ from infra.operate.options import Place, emit
 from streams.records.schema import DEAD_LETTER_CODES
 
 _WATCH_S = 2.0
+# Problems are looked for less often than decisions: each time takes connections of its own.
+_LOOKS_PER_PROBLEMS = 5
 
 
 def decisions_of(records: Iterable[TailRecord]) -> list[Decision]:
@@ -101,32 +104,49 @@ def stranger(workload: str, declared: Collection[str], newest: Mapping[str, Deci
 
 
 def show_status(place: Place, *, watch: bool, as_json: bool) -> None:
-    """Print the newest decision and lease of every workload, with `watch` every two seconds."""
+    """Print the newest decision and lease of every workload, and problems; with `watch` every two seconds."""
     with place.tail(place.topics.decisions) as decided, place.tail(place.topics.commands) as ordered:
+        sentences: list[str] = []
+        looks = 0
+
+        def look() -> tuple[list[dict[str, Any]], list[str]]:
+            nonlocal sentences, looks
+            if looks % _LOOKS_PER_PROBLEMS == 0:
+                sentences = list(place.problems().sentences())
+            looks += 1
+            return _status_rows(decided, ordered), sentences
+
         if as_json:
-            emit({"workloads": _status_rows(decided, ordered)})
-            while watch:
+            while True:
+                rows, problems = look()
+                emit({"workloads": rows, "problems": problems})
+                if not watch:
+                    return
                 time.sleep(_WATCH_S)
-                emit({"workloads": _status_rows(decided, ordered)})
-            return
         console = Console()
         if not watch:
-            console.print(status_table(_status_rows(decided, ordered)))
+            console.print(_status(*look()))
             return
-        with Live(status_table(_status_rows(decided, ordered)), console=console, auto_refresh=False) as live:
+        with Live(_status(*look()), console=console, auto_refresh=False) as live:
             while True:
                 time.sleep(_WATCH_S)
-                live.update(status_table(_status_rows(decided, ordered)), refresh=True)
+                live.update(_status(*look()), refresh=True)
+
+
+def _status(rows: list[dict[str, Any]], sentences: Iterable[str]) -> Group:
+    return Group(status_table(rows), *(Text(f"! {sentence}", style="yellow") for sentence in sentences))
 
 
 def show_explanation(place: Place, query: str, *, as_json: bool) -> None:
-    """Print why a decision is what it is."""
+    """Print why a decision is what it is, and what is wrong with the workload's telemetry now."""
     with place.tail(place.topics.decisions) as tail:
         decision = find_decision(tail.back(), query)
     if as_json:
         emit(msgspec.to_builtins(decision))
-    else:
-        Console().print(explanation(decision))
+        return
+    Console().print(explanation(decision))
+    for sentence in place.problems().sentences(decision.workload):
+        Console().print(Text(f"! now: {sentence}", style="yellow"))
 
 
 def show_decisions(place: Place, *, follow: bool, workload: str | None, limit: int, as_json: bool) -> None:
@@ -236,8 +256,8 @@ def replay_letters(
 
 
 def _letters(place: Place, limit: int, reason: str | None, topic: str | None) -> list[letters.DeadLetterView]:
-    if reason is not None and reason not in DEAD_LETTER_CODES:
-        near = nearest(reason, DEAD_LETTER_CODES)
+    if reason is not None and reason not in (codes := (*DEAD_LETTER_CODES, letters.UNUSED)):
+        near = nearest(reason, codes)
         raise HarmonyError(f"--reason: nothing is refused as {printable(reason, 32)!r}{near}.", 2)
     views: list[letters.DeadLetterView] = []
     with place.tail(place.topics.dead_letters) as tail:

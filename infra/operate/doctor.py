@@ -36,7 +36,9 @@ from infra.kafka.jars import KAFKA_VERSION, damaged_or_missing, find_java, jar_c
 from infra.kafka.retention import RETENTION_REMEDY
 from infra.kafka.rights import rights_of, rights_text
 from infra.kafka.tail import TailRecord, TopicTail
+from infra.kafka.transactions import open_transactions
 from infra.observability.probes import check_closed, web_tls
+from infra.operate.problems import recent_letters
 from infra.settings.load import Settings, require_chosen
 from infra.settings.weights import allowed_weights
 from infra.worker.options import WorkerOptions
@@ -44,6 +46,7 @@ from model.network.spec import NO_NETWORK, weights_folder
 from streams.log import UNREADABLE, ContractBroken, LogRecord
 from streams.pages.codec import slot_of_page
 from streams.runtime.commits import CommitAssembler
+from streams.runtime.transactions import overdue
 from streams.windows.coarse import ReadBackSizes, shortages
 
 # One line of `harmony doctor`.
@@ -79,6 +82,41 @@ def examine_rights(settings: Settings, admin: TopicAdmin) -> Finding:
     return Finding(
         "rights", "fail", f"lacks {rights_text(missing)}", f"`harmony topics rights --for {role}`, then grant it"
     )
+
+
+def examine_transactions(settings: Settings, brokers: str, admin: TopicAdmin) -> Finding:
+    """Whether a publisher's open transaction holds up a topic."""
+    topics = settings.topics
+    names = [spec.name for spec in (*topics.specs(), topics.raw_spec())]
+    ends = admin.log_ends(names)
+    found = open_transactions(ends, brokers, settings.kafka_client_options())
+    if not found:
+        return Finding("transactions", "ok", f"none is open on {len({topic for topic, _ in ends})} topics")
+    oldest = next(iter(overdue(found)), found[0])
+    more = f"; and {len(found) - 1} more partitions" if len(found) > 1 else ""
+    if not overdue(found):
+        return Finding("transactions", "note", oldest.cause() + more, "none, if it ends soon")
+    return Finding("transactions", "fail", oldest.cause() + more, oldest.remedy(brokers))
+
+
+def examine_letters(settings: Settings, brokers: str) -> Iterator[Finding]:
+    """Refused records of the last hour, and telemetry that is accepted and cannot be used."""
+    topic = settings.topics.dead_letters
+    try:
+        with TopicTail(brokers, topic, security=settings.kafka_client_options()) as tail:
+            letters = recent_letters(tail)
+    except HarmonyError as error:
+        yield Finding("refused", "note", "refused records cannot be counted", error.message)
+        return
+    if letters.refused:
+        yield Finding("refused", "note", f"within the hour: {letters.refused}", "`harmony dlq list` shows them")
+    else:
+        yield Finding("refused", "ok", "no record within the hour")
+    if letters.notices:
+        sentences = some([notice.sentence() for notice in letters.notices], _MAX_ITEMS)
+        yield Finding("telemetry", "note", sentences, "correct what publishes it; docs/formats names every field")
+    else:
+        yield Finding("telemetry", "ok", "no worker reports telemetry that it cannot use")
 
 
 def examine_state(settings: Settings, brokers: str, admin: TopicAdmin) -> Iterator[Finding]:
@@ -430,6 +468,8 @@ def _cluster(settings: Settings, brokers: str | None) -> Iterator[Finding]:
             topics = _topics(settings, admin)
             yield topics
             yield examine_rights(settings, admin)
+            yield examine_transactions(settings, brokers, admin)
+            yield from examine_letters(settings, brokers)
             if topics.status == "ok":
                 yield from examine_state(settings, brokers, admin)
     except HarmonyError as error:

@@ -13,6 +13,7 @@ from infra.console.errors import HarmonyError
 
 if TYPE_CHECKING:
     from infra.kafka.tail import TopicTail
+    from infra.operate.problems import Problems
     from streams.topics import Topics
 
 Brokers = Annotated[
@@ -37,6 +38,11 @@ class Place:
         from infra.kafka.tail import TopicTail
 
         return TopicTail(self.brokers, topic, security=self.security)
+
+    def problems(self) -> Problems:
+        from infra.operate.problems import Problems
+
+        return Problems(self.brokers, self.topics, self.security)
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from kafka.errors import (
 from agents.decide.state import STAGE as DECIDE
 from agents.decide.state import DecideCommit
 from infra.console.errors import HarmonyError
-from infra.kafka.admin import create_topics, patiently
+from infra.kafka.admin import create_topics, log_ends, patiently
 from infra.kafka.rights import workers_group
 from infra.settings.brokers import bootstrap_servers
 from streams.log import UNREADABLE, ContractBroken, LogRecord
@@ -67,7 +67,9 @@ class StateReset:
         with self._explained():
             options = {"bootstrap_servers": servers, "request_timeout_ms": _TIMEOUT_MS, **self._security}
             self._admin = KafkaAdminClient(client_id="harmony-state-reset", **options)
-            self._reader = KafkaConsumer(group_id=None, enable_auto_commit=False, **options)
+            self._reader = KafkaConsumer(
+                group_id=None, enable_auto_commit=False, isolation_level="read_committed", **options
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -80,10 +82,11 @@ class StateReset:
         """What each internal topic holds now."""
         with self._explained():
             rows = []
+            ends = log_ends(self._admin, [spec.name for spec in self._specs])
             for spec in self._specs:
                 tps = self._partitions_of(spec.name)
-                begins, ends = self._reader.beginning_offsets(tps), self._reader.end_offsets(tps)
-                records = sum(ends[tp] - begins[tp] for tp in tps)
+                begins = self._reader.beginning_offsets(tps)
+                records = sum(ends[tp].high_watermark - begins[tp] for tp in tps)
                 rows.append(Holding(spec.name, len(tps), spec.partitions, records))
             return rows
 
@@ -96,7 +99,18 @@ class StateReset:
         return sorted(m.get("group_instance_id") or m["member_id"] for m in members)
 
     def newest_epoch(self) -> int | None:
-        """The epoch of the newest commit record of the decide stage, where there is one that can be read."""
+        """The epoch of the newest commit record of the decide stage, where there is one that can be read.
+
+        Raises:
+            HarmonyError: an open transaction hides the newest records, or Kafka refuses.
+        """
+        with self._explained():
+            end = log_ends(self._admin, [self._topics.commits]).get((self._topics.commits, 0))
+        if end is not None and end.num_unstable:
+            raise HarmonyError(
+                f"{self._topics.commits}/0 has an open transaction from offset {end.last_stable} on, which hides the "
+                "newest epoch; end it (`harmony doctor` gives the command), then run this command again."
+            )
         assembler = CommitAssembler(DECIDE, 0, self._topics.commits)
         with self._explained():
             for record in self._log(TopicPartition(self._topics.commits, 0)):

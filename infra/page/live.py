@@ -181,7 +181,7 @@ class LiveFleet:
         history = self._memory.get(workload)
         if history is None:
             return None
-        view = workload_view(workload, history)
+        view = workload_view(workload, history, self._memory.note_of(workload))
         return orjson.dumps({"boot": self.boot, "version": self._memory.version_of(workload), **view})
 
     def by_key(self, key: str) -> str | None:
@@ -194,5 +194,8 @@ class LiveFleet:
             return None
         row = self._rows.get(workload)
         if row is None or row[0] != version:
-            row = self._rows[workload] = (version, orjson.dumps(fleet_row(workload, history)))
+            row = self._rows[workload] = (
+                version,
+                orjson.dumps(fleet_row(workload, history, self._memory.note_of(workload))),
+            )
         return row[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -287,6 +287,7 @@ class FleetMemory:
         self._versions: dict[str, int] = {}
         self._removals: dict[str, int] = {}
         self._keys: dict[str, str] = {}
+        self._notes: dict[str, str] = {}
         self.version = 0
         self.newest_origin_ts_ms: int | None = None
         self._swept_ts_ms: int | None = None
@@ -329,6 +330,17 @@ class FleetMemory:
 
     def __len__(self) -> int:
         return sum(1 for h in self._histories.values() if h.newest is not None)
+
+    def note(self, texts: Mapping[str, str]) -> None:
+        """What is wrong with the telemetry of workloads now, by workload; others have nothing to be told."""
+        for workload in {*texts, *self._notes}:
+            if texts.get(workload) != self._notes.get(workload) and self.get(workload) is not None:
+                self._touch(workload)
+        self._notes = dict(texts)
+
+    def note_of(self, workload: str) -> str:
+        """What is wrong with the telemetry of a workload; "" for nothing."""
+        return self._notes.get(workload, "")
 
     def sweep(self) -> None:
         """Let go of workloads that were retired or have been silent for long, in event time."""

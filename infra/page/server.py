@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from typing import Any, Final
 
 import orjson
@@ -298,6 +298,7 @@ def _text(value: Any) -> str:
 
 
 _PEERS_EVERY_S = 5.0
+_MAX_NOTICES = 3
 
 log = structlog.get_logger()
 
@@ -380,6 +381,9 @@ class Page:
         health = self._health.snapshot(now_s)
         problems = [health.live_reason] if not health.live else []
         problems += [f"{c.name}: {c.detail or 'not ok'}" for c in health.checks if not c.ok]
+        if not any(c.name == "telemetry_usable" for c in health.checks):  # of other workers
+            found = self._letters.notices(round(time() * 1000))
+            problems += [notice.sentence() for notice in found[:_MAX_NOTICES]]
         return WorkerStatus(
             fleet=self._settings.fleet,
             role=self._role,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from time import monotonic
+from time import monotonic, time
 from typing import Any, Final
 
 import aiokafka
@@ -14,10 +14,11 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 
 from infra.console.text import printable
-from infra.explain.dead_letters import DeadLetterView, read_letter
+from infra.explain.dead_letters import UNUSED, DeadLetterView, Notice, notices, read_letter
 from infra.kafka.tail import TailRecord, tail_record
 from infra.page.memory import FleetMemory
-from streams.runtime.transport import stop_in_time, tolerate_unreadable_headers
+from streams.runtime.transactions import TransactionWatch, overdue
+from streams.runtime.transport import fetched_ends, stop_in_time, tolerate_unreadable_headers
 from streams.topics import Topics
 
 # The newest dead letters, as the page shows them: where from and why, never what was in them.
@@ -36,11 +37,20 @@ class LetterMemory:
 
     def __init__(self, most: int = MAX_LETTERS) -> None:
         self._letters: deque[DeadLetterView] = deque(maxlen=most)
+        self._notices: deque[DeadLetterView] = deque(maxlen=most)
         self.note = ""
 
     def take(self, record: TailRecord) -> None:
-        """A record of the topic."""
-        self._letters.append(read_letter(record))
+        """A record of the topic; notices are kept apart, since no record was refused."""
+        letter = read_letter(record)
+        if letter.reason == UNUSED:
+            self._notices.append(letter)
+        else:
+            self._letters.append(letter)
+
+    def notices(self, now_ms: int) -> list[Notice]:
+        """What lasts of telemetry that cannot be used."""
+        return notices(self._notices, now_ms)
 
     def __len__(self) -> int:
         return len(self._letters)
@@ -83,6 +93,7 @@ _SLICE_S = 0.003  # after which folding gives way to the stages of the same even
 _LONGEST_PAUSE_S = 30.0
 _LONGEST_WAIT_S = 0.5  # with what was read, for the stages
 _LOOK_S = 0.02
+_NOTICES_EVERY_S = 2.0
 
 log = structlog.get_logger()
 
@@ -99,7 +110,7 @@ class PageTail:
 
     Attributes:
         state: `reading` (recent history), `live`, or `waiting` (brokers do not answer; it tries again).
-        note: why it waits.
+        note: why it waits, or which topic an open transaction holds up.
     """
 
     def __init__(
@@ -120,6 +131,8 @@ class PageTail:
         counts = {spec.name: spec.partitions for spec in topics.specs()}
         self._back = {TopicPartition(name, p): n for name, n in back.items() for p in range(counts[name])}
         self._positions: dict[TopicPartition, int] = {}
+        self._transactions = TransactionWatch()
+        self._noticed_s = float("-inf")
         self.state = "reading"
         self.note = ""
 
@@ -156,6 +169,7 @@ class PageTail:
             enable_auto_commit=False,
             # A position that retention has overtaken: go on with the oldest record there is.
             auto_offset_reset="earliest",
+            isolation_level="read_committed",
             max_partition_fetch_bytes=_FETCH_BYTES,
             fetch_max_bytes=4 * _FETCH_BYTES,
             client_id="harmony-page",
@@ -178,9 +192,22 @@ class PageTail:
                         self._positions[tp] = nearer
                 if self.state != "live" and await _reached(consumer, ends):
                     self.state, self.note = "live", ""
+                if self.state == "live":
+                    late = overdue(self._transactions.look(fetched_ends(consumer, self._back), monotonic()))
+                    self.note = "; ".join(one.sentence(self._options["bootstrap_servers"]) for one in late)
+                self._look_at_notices()
                 self._memory.sweep()
         finally:
             await stop_in_time(consumer.stop())
+
+    def _look_at_notices(self) -> None:
+        now_s = monotonic()
+        if self._letters is not None and now_s - self._noticed_s > _NOTICES_EVERY_S:
+            self._noticed_s = now_s
+            texts: dict[str, str] = {}
+            for notice in self._letters.notices(round(time() * 1000)):
+                texts[notice.workload] = "; ".join(filter(None, (texts.get(notice.workload), notice.text)))
+            self._memory.note(texts)
 
     async def _give_way(self) -> None:
         deadline = monotonic() + _LONGEST_WAIT_S

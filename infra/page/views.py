@@ -52,6 +52,10 @@ def because(decision: Decision) -> str:
     return printable(f"{meaning} ({detail})" if detail else meaning, _LONGEST)
 
 
+def _with_note(reason: str, note: str) -> str:
+    return f"{reason}; telemetry: {note}" if note else reason
+
+
 def why_this_count(decision: Decision) -> str:
     """Why the count that was proposed and not one fewer, from the risks that the planner measured; "" if unknown."""
     why = _by_risks(decision)
@@ -106,8 +110,8 @@ SPARK_FAN = 12
 _MAX_INTEGER = 2**53
 
 
-def fleet_row(workload: str, history: WorkloadMemory) -> dict[str, Any]:
-    """One row of the fleet view; numbers in base units, None where not known."""
+def fleet_row(workload: str, history: WorkloadMemory, note: str = "") -> dict[str, Any]:
+    """One row of the fleet view; numbers in base units, None where not known. `note`: what is wrong with telemetry."""
     decision = history.newest
     window = history.window()
     assert decision is not None
@@ -123,7 +127,7 @@ def fleet_row(workload: str, history: WorkloadMemory) -> dict[str, Any]:
         "action": decision.action,
         "reason": decision.reason,
         "headline": headline(decision),
-        "because": because(decision),
+        "because": _with_note(because(decision), note),
         "origin_ts_ms": decision.origin_ts_ms,
         "load_rps": _rounded(decision.inputs.arrival_rate),
         "spark": _numbers(rows[:, h.LOAD]),
@@ -146,8 +150,8 @@ def _on_trial(decision: Decision) -> bool:
     return trial is not None and trial.replicas == decision.replicas.final
 
 
-def workload_view(workload: str, history: WorkloadMemory) -> dict[str, Any]:
-    """Everything the page shows of one workload."""
+def workload_view(workload: str, history: WorkloadMemory, note: str = "") -> dict[str, Any]:
+    """Everything the page shows of one workload; `note` as of `fleet_row`."""
     decision = history.newest
     window = history.window()
     assert decision is not None
@@ -160,7 +164,7 @@ def workload_view(workload: str, history: WorkloadMemory) -> dict[str, Any]:
         "id": workload,
         "step_ms": history.step_ms,
         "headline": headline(decision),
-        "because": because(decision),
+        "because": _with_note(because(decision), note),
         "why": why_this_count(decision),
         "decision": _without_noise(decision),
         "slo": {

@@ -6,7 +6,7 @@ Four layouts, recognised by the header, plain or gzip:
   load. Token columns may be left out (`--prompt-tokens`, `--output-tokens`), or hold `mean:sigma` (lognormal).
 * `period,count`: requests per minute with the minute's time (WorldCup98).
 * `timestamp,value`: requests/s, or anything in proportion (`--mean-rate`), from that time until the next row's: what
-  CloudWatch, Prometheus and others export, at whatever interval.
+  CloudWatch, Prometheus and others export, at whatever interval. Times are what `infra.console.instants` reads.
 * `category,chunk,timestamp,rate,...`: requests/s of each client per window (ServeGen); token means are read from the
   file beside it whose name ends in `_token_summary` instead of `_trace`.
 """
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from statistics import median as middle
@@ -24,8 +23,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.console.instants import parse_iso
-from infra.console.tables import Row, cell_problem, csv_rows, named_cells, nonnegative_number
+from infra.console.instants import start_problem
+from infra.console.tables import (
+    InstantColumn,
+    Row,
+    cell_problem,
+    column_of,
+    csv_rows,
+    named_cells,
+    nonnegative_number,
+)
 from infra.simulator.arrivals import MAX_TOKENS, MOST_SIGMA, RateProfile, Tokens, TraceError
 
 BUILT_IN = Path(__file__).parent / "loads"
@@ -60,17 +67,33 @@ def read_rates(
     if header is None:
         raise TraceError(f"{where}: is empty; give a CSV file with the header start_s,rate_rps")
     names = [name.strip() for name in header[1]]
-    if all(c in names for c in _PLAIN):
-        own = tuple(c for c in _TOKENS if c in names)
+    if _holds(names, _PLAIN):
+        own = tuple(c for c in _TOKENS if column_of(names, c) is not None)
         return _plain(where, own, named_cells(where, header, (*_PLAIN, *own), rows, TraceError), prompt, output)
-    if all(c in names for c in _WORLD_CUP):
+    if _holds(names, _WORLD_CUP):
         return _per_minute(where, named_cells(where, header, _WORLD_CUP, rows, TraceError), prompt, output)
-    if all(c in names for c in _SERIES):
+    if _holds(names, _SERIES):
         return _series(where, named_cells(where, header, _SERIES, rows, TraceError), prompt, output)
-    if all(c in names for c in _SERVEGEN):
+    if _holds(names, _SERVEGEN):
         return _servegen(where, named_cells(where, header, _SERVEGEN, rows, TraceError), prompt, output)
     layouts = " or ".join(",".join(layout) for layout in (_PLAIN, _WORLD_CUP, _SERIES, _SERVEGEN))
     raise TraceError(f"{where}, line 1: the header must hold {layouts}")
+
+
+def _holds(names: list[str], columns: tuple[str, ...]) -> bool:
+    return all(column_of(names, name) is not None for name in columns)
+
+
+def _seconds(where: Path, line: int, column: str, text: str, first_s: float | None) -> float:
+    """Seconds to the millisecond, from the start of the load or since 1970; `first_s` is None of the first row."""
+    seconds = round(nonnegative_number(where, line, column, text, TraceError), 3)
+    if first_s is None:
+        problem = start_problem(seconds)
+    else:
+        problem = "is ten years or more from the first; correct it" if abs(seconds - first_s) > _MOST_S else None
+    if problem is not None:
+        raise TraceError(cell_problem(where, line, column, text, problem))
+    return seconds
 
 
 def _tokens(where: Path, line: int, column: str, text: str) -> Tokens:
@@ -93,7 +116,7 @@ def _plain(where: Path, own: tuple[str, ...], rows: Iterable[Row], prompt: Token
     prompts: list[Tokens] = []
     outputs: list[Tokens] = []
     for line, (start_s, rate_rps, *laws) in rows:
-        start = nonnegative_number(where, line, "start_s", start_s, TraceError)
+        start = _seconds(where, line, "start_s", start_s, edges[0] if edges else None)
         if edges and start <= edges[-1]:
             raise TraceError(f"{where}, line {line}, column start_s: does not increase; sort the file by start_s")
         edges.append(start)
@@ -145,47 +168,25 @@ def _refuse_nothing(where: Path, rates: list[float]) -> None:
 
 
 def _timed(where: Path, rows: Iterable[Row], columns: tuple[str, str]) -> Iterable[tuple[int, float, float]]:
-    """Line number, seconds since the first row's time, and value of each row; times in ISO 8601 or Unix seconds."""
-    first: datetime | None = None
+    """Line number, seconds since the first row's time, and value of each row."""
     time, column = columns
+    instants = InstantColumn(where, time, TraceError)
+    first_ms: int | None = None
     for line, (text, value) in rows:
-        try:
-            moment = _moment(text)
-            first = first or moment
-            seconds = (moment - first).total_seconds()
-        except ValueError:
-            problem = "is not a time; write it in ISO 8601, as 2026-05-01 00:05, or in seconds since 1970"
-            raise TraceError(cell_problem(where, line, time, text, problem)) from None
-        except TypeError:
-            problem = "has an offset from UTC and others have none, or the other way round; write all in one way"
-            raise TraceError(cell_problem(where, line, time, text, problem)) from None
+        ms = instants.read(line, text).ms
+        first_ms = ms if first_ms is None else first_ms
+        seconds = (ms - first_ms) / 1000
         if seconds > _MOST_S:
             problem = "is ten years or more after the first; correct it"
             raise TraceError(cell_problem(where, line, time, text, problem))
         yield line, seconds, nonnegative_number(where, line, column, value, TraceError)
 
 
-def _moment(text: str) -> datetime:
-    """A time in ISO 8601 or in Unix seconds.
-
-    Raises:
-        ValueError: it is neither.
-    """
-    try:
-        seconds = float(text)
-    except ValueError:
-        return parse_iso(text, None)
-    try:
-        return datetime.fromtimestamp(seconds, UTC)
-    except (OverflowError, OSError) as error:
-        raise ValueError(text) from error
-
-
 def _servegen(where: Path, rows: Iterable[Row], prompt: Tokens, output: Tokens) -> RateProfile:
     """Clients summed per window; windows in which all are silent repeat the one before (they are gaps)."""
     totals: dict[float, dict[str, float]] = {}
     for line, (chunk, timestamp, rate) in rows:
-        window = totals.setdefault(nonnegative_number(where, line, "timestamp", timestamp, TraceError), {})
+        window = totals.setdefault(_seconds(where, line, "timestamp", timestamp, next(iter(totals), None)), {})
         window[chunk] = window.get(chunk, 0.0) + nonnegative_number(where, line, "rate", rate, TraceError)
     _refuse_nothing(where, [sum(w.values()) for w in totals.values()])
     starts = sorted(totals)

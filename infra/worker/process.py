@@ -134,8 +134,17 @@ class WorkerProcess:
             withhold=self._withheld,
         )
         self.health.look = self._look
-        self._watch = WorkerWatch(settings, self.host, self._roles, self.health, self.meter, self._decide_metrics)
         self._watchdog = Watchdog(self.host, self.health, self._roles, settings.watchdog_limits)
+        self._watch = WorkerWatch(
+            settings,
+            self.host,
+            self._roles,
+            self.health,
+            self.meter,
+            self._decide_metrics,
+            ends=lambda: self._watchdog.ends,
+            brokers=options.brokers,
+        )
         self._register(stages)
 
     def _new_stage(self, role: str) -> Stage:

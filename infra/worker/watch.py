@@ -1,20 +1,25 @@
-"""What a worker tells of itself once a second: its lag, sources that have fallen silent, retention that is short."""
+"""What a worker tells of itself once a second: lag, open transactions, silent and incomplete sources, retention."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
 from typing import Protocol, runtime_checkable
+
+import structlog
 
 from infra.kafka.retention import RetentionWatch
 from infra.observability.health import Health
 from infra.observability.metrics import PrometheusMeter
 from infra.observability.stage_metrics import DecideMetrics
 from infra.settings.load import Settings
+from infra.worker.notices import TelemetryNotices
 from streams.catalogue import SOURCES, Source
+from streams.log import OutRecord
 from streams.runtime.app import StageHost
+from streams.runtime.transactions import LogEnd, Place, TransactionWatch, overdue
 
 # Notices a telemetry source without a page or tick: the forecast stage waits for it, so decisions stop.
 
@@ -81,6 +86,8 @@ def closed_slots(kernels: Iterable[tuple[int, object]]) -> Closed:
 
 _WATCH_S = 1.0
 
+log = structlog.get_logger()
+
 
 class WorkerWatch:
     """Looks at the lanes of a worker.
@@ -89,6 +96,8 @@ class WorkerWatch:
         host: whose lanes.
         roles: of the worker; each has a lag.
         decided: what the decide stage tells, where the worker has that role.
+        ends: of the logs that its lanes read, as last asked for.
+        brokers: for remedies.
     """
 
     def __init__(
@@ -99,20 +108,34 @@ class WorkerWatch:
         health: Health,
         meter: PrometheusMeter,
         decided: DecideMetrics | None,
+        ends: Callable[[], Mapping[Place, LogEnd]] = dict,
+        brokers: str = "",
     ) -> None:
         self._host, self._roles, self._health, self._meter = host, tuple(roles), health, meter
         self._decided = decided
         self._sources = SourceWatch(settings.stream.source_silence_steps * settings.stream.step_ms / 1000)
         self._retention = RetentionWatch(settings.topics, health)
+        self._notices = TelemetryNotices(settings.topics, health, meter)
+        self._ends, self._brokers = ends, brokers
+        self._transactions = TransactionWatch()
+        self._reported: set[tuple[str, int, int]] = set()
 
     async def run(self) -> None:
         """Look for ever."""
         while True:
             await asyncio.sleep(_WATCH_S)
-            self.look(monotonic())
+            notices = self.look(monotonic())
+            if notices:
+                await self._publish(notices)
 
-    def look(self, now_s: float) -> None:
-        """Look once."""
+    async def _publish(self, notices: list[OutRecord]) -> None:
+        try:
+            await self._host.send(notices)
+        except Exception as error:  # noqa: BLE001 - a report must never end a worker; the stages notice what is wrong
+            log.warning("notices_not_published", count=len(notices), reason=f"{type(error).__name__}: {error}")
+
+    def look(self, now_s: float) -> list[OutRecord]:
+        """Look once; returns notices to publish."""
         lanes = self._host.status.lanes
         lag: dict[str, int] = dict.fromkeys(self._roles, 0)
         for key, records in self._host.lag().items():
@@ -121,10 +144,26 @@ class WorkerWatch:
                 lag[lane.stage] += records
         for stage, records in lag.items():
             self._meter.gauge("lag_records", records, stage=stage)
+        self._look_at_transactions(now_s)
         if self._host.status.restored:
             self._look_at_sources(now_s)
             self._drop_foreign_metrics()
         self._retention.look((partition, lane.kernel) for (_, partition), lane in lanes.items())
+        return self._notices.look(((place, lane.kernel) for place, lane in lanes.items()), now_s)
+
+    def _look_at_transactions(self, now_s: float) -> None:
+        lanes = self._host.status.lanes
+        open_now = self._transactions.look({p: end for p, end in self._ends().items() if p in lanes}, now_s)
+        for stage in self._roles:
+            own = [one for one in open_now if lanes[one.topic, one.partition].stage == stage]
+            self._meter.gauge("unstable_records", sum(one.num_waiting for one in own), stage=stage)
+            self._meter.gauge("open_transaction_seconds", max((one.open_s for one in own), default=0.0), stage=stage)
+        late = {(one.topic, one.partition, one.first_offset): one.sentence(self._brokers) for one in overdue(open_now)}
+        for place in sorted(late.keys() - self._reported):
+            log.warning("open_transaction", detail=late[place])
+        if late or self._reported:
+            self._health.set_check("transactions", not late, "; ".join(late.values()), required=False)
+        self._reported = set(late)
 
     def _look_at_sources(self, now_s: float) -> None:
         lanes = self._host.status.lanes.items()

@@ -21,6 +21,7 @@ from faust.types.tuples import TP
 from infra.observability.health import Health
 from infra.settings.limits import WatchdogLimits
 from streams.runtime.app import StageHost, descriptor_limit
+from streams.runtime.transactions import LogEnd, Place
 from streams.runtime.transport import BatchConsumer, producer_failure
 
 # When a worker counts as stuck: pure rules over what it shows of itself, on a clock that is handed in.
@@ -280,6 +281,9 @@ class Watchdog:
         health: gets a heartbeat per stage, as old as the oldest work that has not moved.
         stages: names of the stages that this worker runs.
         on_stall: must not return in a real worker.
+
+    Attributes:
+        ends: of the logs that its lanes read, as of Kafka's last answer.
     """
 
     def __init__(
@@ -296,7 +300,7 @@ class Watchdog:
         self._watch = Watch(limits or WatchdogLimits())
         self._on_stall = on_stall
         self._view = WorkerView()
-        self._ends: dict[TP, int] = {}
+        self.ends: dict[Place, LogEnd] = {}
         self._num_lost: dict[TP, int] = {}
         self._answers = 0
         self._trouble = ""
@@ -337,11 +341,13 @@ class Watchdog:
             # Asked for before the answer is: a lane goes on meanwhile, and its log with it.
             given = {TP(*key): lane.next_offset or 0 for key, lane in self._host.status.lanes.items()}
             try:
-                self._ends = await self._consumer().log_ends(list(given))
+                self.ends = await self._consumer().log_ends(list(given))
             except Exception as error:  # noqa: BLE001 - whatever it is, it was no answer, and that is what counts
                 self._trouble = f"{type(error).__name__}: {error}"
             else:
-                self._num_lost = {tp: max(0, read - self._ends.get(tp, read)) for tp, read in given.items()}
+                self._num_lost = {
+                    tp: max(0, read - self.ends[tp].high_watermark) for tp, read in given.items() if tp in self.ends
+                }
                 self._answers += 1
                 self._trouble = ""
 
@@ -370,8 +376,9 @@ class Watchdog:
         views = []
         for (topic, partition), lane in self._host.status.lanes.items():
             tp = TP(topic, partition)
-            end, position = self._ends.get(tp), lane.next_offset
-            lag = consumer.unfetched(tp, end) if end is not None else 0
+            end, position = self.ends.get(tp), lane.next_offset
+            # What waits for an open transaction may not be read: that is no standstill of the worker.
+            lag = consumer.unfetched(tp, end.last_stable) if end is not None else 0
             if position is not None:
                 lag += consumer.untaken(tp, position)
             safe, committed = consumer.commit_state(tp)

@@ -43,6 +43,7 @@ from streams.ingest.aggregate_kernel import (
     SourceValues,
     close_slots,
 )
+from streams.ingest.incomplete import SourceCheck
 from streams.ingest.series import Roster, SeriesTable
 from streams.ingest.slots import OpenSlot, SamplePool, SlotFacts
 from streams.pages.facts_codec import FactColumns, PageSeries, SeriesColumns
@@ -482,6 +483,9 @@ class SlotCloser:
         fields: columns of the samples.
         index: numbers the series.
         pool: holds the samples of the slots.
+
+    Attributes:
+        check: looks at the sources of closed slots, for people.
     """
 
     def __init__(
@@ -503,6 +507,7 @@ class SlotCloser:
         self._pages = PageBlock(self._rules.counters, index)
         self._room = CloseBuffers(self._rules, len(fields))
         self.roster = Roster(index)
+        self.check = SourceCheck(indicators, self._rules.counters, index)
 
     def restore(self, slot: int, workloads: Sequence[str], states: Sequence[SeriesState]) -> None:
         """Load a page; with the last L pages, oldest first, the closer has the state after the newest one."""
@@ -554,6 +559,10 @@ class SlotCloser:
         states = self._series.columns()
         self._series.forget_hists(slots[0][0] - 1 - self._context_steps)
         close_slots(closing, self._pool.samples(), names, states, self._rules.tables, self._limits, scratch, columns)
+        first, end = columns.cuts[len(slots) - 1 : len(slots) + 1, SERIES].tolist()
+        if end > first:  # of the last slot alone: the values of each source are overwritten slot by slot
+            observed = scratch.per_source.plain_observed[: end - first]
+            self.check.look(slots[-1][0], columns.series[first:end], states.values, observed)
         hist_rows = self._hists(slots[0][1].facts, columns)
         self._pool.release(closing.head)
         pages = self._pages

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from operator import attrgetter, lt
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from streams.catalogue import Indicator, Source, of_source
 from streams.config import LATENESS_BOUNDS_MS, StreamConfig
 from streams.ingest.aggregate import SlotCloser
+from streams.ingest.incomplete import IncompleteSources
 from streams.ingest.page_writer import DueSlot, PageWriter
 from streams.ingest.slots import VERDICTS, Admission, OpenSlot, OpenSlots, SamplePool
 from streams.log import ContractBroken, Emission, LogRecord, OutRecord
@@ -32,6 +34,7 @@ from streams.records.samples import Ints, SampleRun
 from streams.records.schema import FleetRecord, TickRecord
 from streams.records.series_index import SeriesIndex
 from streams.records.sorter import RecordSorter, SampleStretch, SideRecord, TimedRecord
+from streams.records.unknown_names import UnknownName
 from streams.topics import Topics
 
 
@@ -117,6 +120,23 @@ class LatenessHistogram:
         return counts, sum_ms
 
 
+class TelemetryProblem(NamedTuple):
+    """Telemetry of one workload that was accepted and cannot be used.
+
+    Attributes:
+        kind: of the records.
+        incomplete: sources that lack what they need; None = none does.
+        needs: alternatives of what they need, each of fields that belong together.
+        unknown: names that are not known, the newest first.
+    """
+
+    kind: str
+    workload: str
+    incomplete: IncompleteSources | None
+    needs: tuple[tuple[str, ...], ...]
+    unknown: tuple[UnknownName, ...]
+
+
 _offset = attrgetter("offset")
 
 
@@ -161,6 +181,7 @@ class IngestKernel:
         from_topic = topics.telemetry_requests if source == "requests" else topics.telemetry_gpu
         self._dead = DeadLetterBox(topics.dead_letters, from_topic, partition)
         decoder = RecordDecoder(catalogue, source, config.max_record_bytes)
+        self._unknown = decoder.unknown
         self._sorter = RecordSorter(config, self._reader, decoder, self._dead)
         self._admission = Admission(self._closer.roster, config.context_steps)
         self._open = OpenSlots(config, self._admission, self._index, self._pool)
@@ -225,6 +246,16 @@ class IngestKernel:
         """Dead-lettered records by code, of this process."""
         return dict(self._dead.counts)
 
+    def problems(self) -> list[TelemetryProblem]:
+        """Telemetry that this process has accepted and that cannot be used; for people only."""
+        unknown = self._unknown.recent()
+        needs = self._closer.check.needs
+        problems = [
+            TelemetryProblem(self.source, found.workload, found, needs, unknown.pop((self.source, found.workload), ()))
+            for found in self._closer.check.found()
+        ]
+        return problems + [TelemetryProblem(*key, None, (), names) for key, names in sorted(unknown.items())]
+
     @property
     def num_pages(self) -> int:
         """Pages written by this process."""
@@ -266,7 +297,8 @@ class IngestKernel:
             return
         self._names_dropped_at = self.last_closed
         names = [*self._closer.roster, *self._open.names()]
-        self._index.sweep([self._closer.living(), self._pool.series()], names)
+        free = self._index.sweep([self._closer.living(), self._pool.series()], names)
+        self._closer.check.forget(free.tolist())
 
     def _check_offsets(self, records: Sequence[LogRecord]) -> None:
         first, last = records[0].offset, records[-1].offset

@@ -6,9 +6,10 @@ queued batch work, SLO counts, outcomes and controls. `RecordDecoder` reads the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Any, NoReturn
+from itertools import chain
+from typing import Any, NoReturn, get_args
 
 import msgspec
 from msgspec import UNSET
@@ -70,11 +71,15 @@ from streams.records.schema import (
     Tombstone,
 )
 from streams.records.strict_json import HugeInt, MalformedError
+from streams.records.unknown_names import UnknownNames
 
 CheckLabel = Callable[[str, str], None]
 
 _REQUIRED = ("replicas_ready", "replicas_pending", "replicas_draining")
 _DESIRED = "replicas_desired"
+_FLEET_NAMES = frozenset({*_REQUIRED, _DESIRED})
+# Of the names that a refusal names.
+_MAX_NAMES, _MAX_NAME_CHARS = 3, 32
 
 
 def fleet_record(wire: FleetWire, stamp_ms: int | None, check_label: CheckLabel) -> FleetRecord:
@@ -97,18 +102,18 @@ def fleet_record(wire: FleetWire, stamp_ms: int | None, check_label: CheckLabel)
         check_label("source", label)
     times = [instant(t, stamp_ms if single else None) for t in instants]
     columns: dict[str, list[int | None]] = {}
-    unknown = 0
+    unknown: list[str] = []
     for name, column in wire.values.items():
         if isinstance(column, list) == single or len(_column(column)) != size:
             raise MalformedError("schema", f"values {name!r} does not have the shape of source")
         if name in _REQUIRED or name == _DESIRED:
             columns[name] = [replicas(name, count) for count in _column(column)]
         else:
-            unknown += 1
-    required = [_required_counts(columns.get(name), name) for name in _REQUIRED]
+            unknown.append(name)
+    required = [_required_counts(columns.get(name), name, unknown) for name in _REQUIRED]
     desired = columns.get(_DESIRED, [None] * size)
     facts = [FleetFacts(*row) for row in zip(times, *required, desired, strict=True)]
-    return FleetRecord(wire.workload, list(zip(sources, facts, strict=True)), unknown)
+    return FleetRecord(wire.workload, list(zip(sources, facts, strict=True)), len(unknown))
 
 
 def _plain_fleet_record(wire: FleetWire, stamp_ms: int | None, check_label: CheckLabel) -> FleetRecord | None:
@@ -225,9 +230,11 @@ def _column(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _required_counts(column: list[int | None] | None, name: str) -> list[int]:
+def _required_counts(column: list[int | None] | None, name: str, unknown: Sequence[str]) -> list[int]:
     if column is None or None in column:
-        raise MalformedError("schema", f"{name} is missing (say 0 where there are none)")
+        names = ", ".join(repr(other[:_MAX_NAME_CHARS]) for other in unknown[:_MAX_NAMES])
+        instead = f"; {names} not known" if unknown else ""
+        raise MalformedError("schema", f"{name} is missing (say 0 where there are none){instead}")
     return [count for count in column if count is not None]
 
 
@@ -281,6 +288,11 @@ _MAX_DETAIL_CHARS = 200
 UNEXPLAINED = "flood"
 _NOT_EXPLAINED = DeadLetter(UNEXPLAINED, "")
 _NO_HISTS: dict[str, HistogramState] = {}
+# Fields of each kind of record, by its layout.
+_FIELDS = {
+    wire: frozenset({"kind", *wire.__struct_fields__})
+    for wire in (*get_args(RequestsTopicWire), *get_args(GpuTopicWire))
+}
 
 
 class RecordDecoder:
@@ -290,6 +302,9 @@ class RecordDecoder:
         catalogue: indicators; their fields are the known names, their bounds the legal ranges.
         source: which telemetry topic.
         max_bytes: longer values are refused unread.
+
+    Attributes:
+        unknown: names of accepted records that are not known; for people only.
     """
 
     def __init__(self, catalogue: Sequence[Indicator], source: Source, max_bytes: int) -> None:
@@ -302,6 +317,8 @@ class RecordDecoder:
         self._bounds = bounds_of(own)
         self._parts = tuple(i.fields for i in own if i.rule == "ratio")
         self._check_label = LabelCheck()
+        self._known = frozenset(self._bounds) | self._hist_names
+        self.unknown = UnknownNames()
 
     def decode(
         self, value: bytes | None, key: bytes | None, stamp_ms: int | None = None, explain: bool = True
@@ -321,6 +338,8 @@ class RecordDecoder:
             return Tombstone()
         if len(value) > self._max_bytes:
             return DeadLetter("oversize", f"{len(value)} bytes, the limit is {self._max_bytes}")
+        if stamp_ms is not None:
+            self.unknown.newest_ms = stamp_ms
         try:
             if value.startswith(MAGIC):
                 return self._binary(read_binary(value), key)
@@ -333,14 +352,32 @@ class RecordDecoder:
             if wire.v != VERSION:
                 raise MalformedError("version", f"v is {wire.v}, this reader knows {VERSION}")
             # The fast parser skips unknown fields unread and keeps the last of two equal keys.
+            body: dict[str, Any] = {}
             if _colons_of(wire) != value.count(b":") or b"\\" in value:
-                strict_json.read(value)
-            if isinstance(wire, SamplesWire):
-                self._check_workload(wire.workload, key)
-                return self._single(wire, stamp_ms) if type(wire.source) is str else self._packed(wire)
-            return self._facts(wire, key, stamp_ms)
+                body = strict_json.read(value)
+            decoded = self._typed(wire, key, stamp_ms)
+            known = _FIELDS[type(wire)]
+            if not body.keys() <= known and not isinstance(wire, TickWire | ControlWire):
+                source = wire.source if isinstance(wire.source, str) else wire.source[0]
+                self._note(type(wire).__struct_config__.tag, wire.workload, source, body.keys() - known, body, known)
+            return decoded
         except MalformedError as error:
             return DeadLetter(error.code, ascii(error.detail)[1:-1][:_MAX_DETAIL_CHARS])
+
+    def _typed(self, wire: Any, key: bytes | None, stamp_ms: int | None) -> Decoded:
+        if isinstance(wire, SamplesWire):
+            self._check_workload(wire.workload, key)
+            return self._single(wire, stamp_ms) if type(wire.source) is str else self._packed(wire)
+        return self._facts(wire, key, stamp_ms)
+
+    def _note(
+        self, kind: str, workload: str, source: str, names: Iterable[str], present: Iterable[str], known: frozenset[str]
+    ) -> int:
+        """Keep the unknown names of a record; returns how many they are."""
+        unknown = tuple(names)
+        if unknown:
+            self.unknown.add((kind, workload), source, unknown, known.difference(present))
+        return len(unknown)
 
     def _single(self, wire: SamplesWire, stamp_ms: int | None) -> SampleRecord:
         source: Any = wire.source
@@ -354,15 +391,17 @@ class RecordDecoder:
                 if type(state) is list:
                     raise MalformedError("schema", f"hist {name!r} is an array, but source is not")
                 if name not in self._hist_names:
-                    unknown += 1
+                    unknown.append(name)
                 elif isinstance(state, HistogramWire):
                     hists[name] = histogram(name, state)
         sample = Sample(source, instant(wire.ts_ms, stamp_ms), values, hists)
-        return SampleRecord(wire.workload, (sample,), unknown)
+        present = chain(values, hists)
+        num_unknown = self._note(self._source, wire.workload, source, unknown, present, self._known)
+        return SampleRecord(wire.workload, (sample,), num_unknown)
 
-    def _check_values(self, values: dict[str, Any]) -> int:
-        """Check a single sample's values in place; returns how many names are unknown, and drops those."""
-        unknown = []
+    def _check_values(self, values: dict[str, Any]) -> list[str]:
+        """Check a single sample's values in place; drops those of unknown names, and returns these names."""
+        unknown: list[str] = []
         for name, number in values.items():
             if type(number) is list:
                 raise MalformedError("schema", f"values {name!r} is an array, but source is not")
@@ -375,7 +414,7 @@ class RecordDecoder:
             del values[name]
         if self._parts:
             self._check_parts(values)
-        return len(unknown)
+        return unknown
 
     def _packed(self, wire: SamplesWire) -> SampleRecord:
         size = len(wire.source)
@@ -385,17 +424,17 @@ class RecordDecoder:
             raise MalformedError("schema", f"ts_ms is not an array of {size}, as source is")
         for label in wire.source:
             self._check_label("source", label)
-        unknown = 0
+        unknown: list[str] = []
         columns: dict[str, list[float | None]] = {}
         for name, column in wire.values.items():
             if not isinstance(column, list) or len(column) != size:
                 raise MalformedError("schema", f"values {name!r} is not an array of {size}, as source is")
             bounds = self._bounds.get(name)
             if bounds is None:
-                unknown += 1
+                unknown.append(name)
             else:
                 columns[name] = [number_within(name, number, bounds) for number in column]
-        hists, unknown_hists = self._packed_hists(wire, size)
+        hists = self._packed_hists(wire, size, unknown)
         names = tuple(columns)
         rows = zip(*columns.values(), strict=True) if names else ((),) * size
         samples = [
@@ -405,22 +444,23 @@ class RecordDecoder:
         if self._parts:
             for sample in samples:
                 self._check_parts(sample.values)
-        return SampleRecord(wire.workload, samples, unknown + unknown_hists)
+        present = chain(columns, wire.hist or ())
+        num_unknown = self._note(self._source, wire.workload, wire.source[0], unknown, present, self._known)
+        return SampleRecord(wire.workload, samples, num_unknown)
 
-    def _packed_hists(self, wire: SamplesWire, size: int) -> tuple[list[dict[str, HistogramState]], int]:
-        """Histograms of each sample, and how many names are unknown."""
-        unknown = 0
+    def _packed_hists(self, wire: SamplesWire, size: int, unknown: list[str]) -> list[dict[str, HistogramState]]:
+        """Histograms of each sample; names that are unknown are appended to `unknown`."""
         hists: list[dict[str, HistogramState]] = [{} for _ in range(size)]
         for name, states in (wire.hist or {}).items():
             if not isinstance(states, list) or len(states) != size:
                 raise MalformedError("schema", f"hist {name!r} is not an array of {size}, as source is")
             if name not in self._hist_names:
-                unknown += 1
+                unknown.append(name)
                 continue
             for sample_hists, state in zip(hists, states, strict=True):
                 if state is not None:
                     sample_hists[name] = histogram(name, state)
-        return hists, unknown
+        return hists
 
     def _binary(self, record: BinarySamples, key: bytes | None) -> SampleRecord:
         header = record.header
@@ -443,7 +483,9 @@ class RecordDecoder:
         if self._parts:
             for sample in samples:
                 self._check_parts(sample.values)
-        return SampleRecord(header.workload, samples, len(header.names) - len(columns))
+        unknown = [name for name in header.names if name not in columns]
+        num_unknown = self._note(self._source, header.workload, header.sources[0], unknown, columns, self._known)
+        return SampleRecord(header.workload, samples, num_unknown)
 
     def _check_parts(self, values: dict[str, float | None]) -> None:
         for part, total_name in self._parts:
@@ -463,7 +505,11 @@ class RecordDecoder:
             return SourceRecord(wire.workload, slo_counts(wire, stamp_ms, self._check_label))
         if isinstance(wire, OutcomeWire):
             return OutcomeRecord(wire.workload, outcome_fact(wire, stamp_ms, self._check_label))
-        return fleet_record(wire, stamp_ms, self._check_label)
+        record = fleet_record(wire, stamp_ms, self._check_label)
+        if record.unknown_names:
+            names = wire.values.keys() - _FLEET_NAMES
+            self._note("fleet", wire.workload, record.facts[0][0], names, wire.values, _FLEET_NAMES)
+        return record
 
     def _check_workload(self, workload: str, key: bytes | None) -> None:
         self._check_label("workload", workload)

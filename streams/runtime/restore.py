@@ -17,7 +17,8 @@ from aiokafka.errors import OffsetOutOfRangeError
 from streams.log import ContractBroken, LogRecord
 from streams.meter import Meter
 from streams.runtime.lane import Kernel, Lane, LossTolerantKernel
-from streams.runtime.transport import stop_in_time
+from streams.runtime.transactions import TransactionWatch
+from streams.runtime.transport import fetched_ends, stop_in_time, unisolated
 
 _FETCH_BYTES = 8 << 20
 # The broker answers the requests of a connection one after the other, so at the end of a log every request for offsets
@@ -25,10 +26,16 @@ _FETCH_BYTES = 8 << 20
 _FETCH_WAIT_MS = 10
 # Pause before the client repeats a request that was not answered at once, such as the first one for a topic.
 _RETRY_MS = 10
+_REQUEST_MS = 40_000
+# Time for a transaction in a log that is read to its end. Nobody but workers writes to those logs, and they use none.
+_TRANSACTION_LIMIT_S = 15.0
 
 
 class LogReader:
-    """A groupless consumer with explicit positions.
+    """A groupless consumer of committed records with explicit positions.
+
+    The end of a log is its high watermark, not its last stable offset: state behind an open transaction is waited for.
+    Without it a worker would resume from older state than its own, and could contradict what it has published.
 
     Positions are always sought explicitly: `assign` followed by "seek to beginning" races with the client's own
     reset policy and can read nothing without an error.
@@ -40,6 +47,7 @@ class LogReader:
 
     def __init__(self, client_options: dict[str, Any], on_answer: Callable[[], None] = lambda: None) -> None:
         self._on_answer = on_answer
+        self._brokers = client_options.get("bootstrap_servers")
         self._consumer = aiokafka.AIOKafkaConsumer(
             enable_auto_commit=False,
             auto_offset_reset="none",
@@ -47,6 +55,7 @@ class LogReader:
             fetch_max_wait_ms=_FETCH_WAIT_MS,
             fetch_max_bytes=8 * _FETCH_BYTES,
             retry_backoff_ms=_RETRY_MS,
+            isolation_level="read_committed",
             **client_options,
         )
 
@@ -65,14 +74,14 @@ class LogReader:
         """First retained offset and the offset after the last record."""
         tp = TopicPartition(topic, partition)
         begin = await self._consumer.beginning_offsets([tp])
-        end = await self._consumer.end_offsets([tp])
+        end = await unisolated(self._consumer).end_offsets([tp], _REQUEST_MS)
         self._on_answer()
         return begin[tp], end[tp]
 
     async def offset_at(self, topic: str, partition: int, stamp_ms: int) -> int:
         """Offset of the first record stamped at or after the instant (the end offset if there is none)."""
         tp = TopicPartition(topic, partition)
-        offsets = await self._consumer.offsets_for_times({tp: max(0, stamp_ms)})
+        offsets = await unisolated(self._consumer).get_offsets_by_times({tp: max(0, stamp_ms)}, _REQUEST_MS)
         self._on_answer()
         hit = offsets.get(tp)
         if hit is not None:
@@ -83,7 +92,8 @@ class LogReader:
         """Every retained record with `start <= offset < end`, in order.
 
         Raises:
-            ContractBroken: the log no longer reaches back to `start`, or does not go on to `end`.
+            ContractBroken: the log no longer reaches back to `start`, does not go on to `end`, or is held up by an open
+                transaction.
         """
         if start >= end:
             return
@@ -101,7 +111,7 @@ class LogReader:
         tp = TopicPartition(topic, partition)
         self._consumer.assign([tp])
         self._consumer.seek(tp, start)
-        position = start
+        position, transactions = start, TransactionWatch()
         try:
             while position < end:
                 for records in (await self._consumer.getmany(tp, timeout_ms=500)).values():
@@ -113,6 +123,7 @@ class LogReader:
                 # Buffered records come without waiting, so heartbeats and probes get their turn here.
                 await asyncio.sleep(0)
                 position = await self._consumer.position(tp)
+                self._check_transaction(tp, position, transactions)
         except OffsetOutOfRangeError as error:
             raise ContractBroken(
                 f"{topic}/{partition}: offset {position} was removed while it was read; raise the topic's "
@@ -120,6 +131,14 @@ class LogReader:
             ) from error
         finally:
             self._consumer.pause(tp)
+
+    def _check_transaction(self, tp: TopicPartition, position: int, watch: TransactionWatch) -> None:
+        """Raise an error where a transaction holds up the reading at `position` for long."""
+        ends = {place: end for place, end in fetched_ends(self._consumer, [tp]).items() if position >= end.last_stable}
+        for one in watch.look(ends, monotonic()):
+            self._on_answer()
+            if one.open_s > _TRANSACTION_LIMIT_S:
+                raise ContractBroken(one.sentence(str(self._brokers)))
 
 
 # Shortest time between two messages on losses of the same partition.

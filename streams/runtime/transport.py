@@ -24,20 +24,23 @@ hook that is marked * here.
 | `Fetcher._records`*, `PartitionRecords._consumer_record`* | records come out as `LogRecord`s |
 | `Fetcher._fetch_max_wait_ms`* | no partition waits long behind an idle one |
 | `Fetcher._fetch_waiters`*, `_notify`* | the fetcher looks at the records that it already holds |
+| `Fetcher._isolation_level`* | committed records only, and both ends of a log |
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import struct
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 
 import faust
 from aiokafka.consumer import fetcher
+from aiokafka.consumer.fetcher import READ_COMMITTED, READ_UNCOMMITTED
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record import default_records
 from aiokafka.record.memory_records import MemoryRecords
@@ -48,6 +51,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types.tuples import TP, ConsumerMessage
 
 from streams.log import LogRecord
+from streams.runtime.transactions import LogEnd, Place
 
 # Records with header names that are not UTF-8. Brokers accept them, but aiokafka raises at the first one, after every
 # restart again. One such record of any publisher would end all workers. HARMONY reads no header of telemetry, so such
@@ -148,6 +152,26 @@ async def stop_in_time(stopping: Awaitable[None], limit_s: float = STOP_LIMIT_S)
         await asyncio.wait_for(stopping, limit_s)
 
 
+def unisolated(consumer: Any) -> Any:
+    """The fetcher of a started consumer for requests of offsets that do not stop at an open transaction.
+
+    A consumer of committed records is given the last stable offset as the end of a log; this one, the high watermark.
+    """
+    asking = copy.copy(consumer._fetcher)
+    asking._isolation_level = READ_UNCOMMITTED
+    return asking
+
+
+def fetched_ends(consumer: Any, tps: Iterable[Any]) -> dict[Place, LogEnd]:
+    """The ends of partitions as of the last fetch; without those that were not fetched yet."""
+    return {
+        (tp.topic, tp.partition): LogEnd(last_stable, high_watermark)
+        for tp in tps
+        if (last_stable := consumer.last_stable_offset(tp)) is not None
+        and (high_watermark := consumer.highwater(tp)) is not None
+    }
+
+
 # The fetch thread. aiokafka sends one request at a time to a broker. A request for partitions at their end delays the
 # others for as long as the broker may wait, and Faust allows 1.5 s.
 _MAX_WAIT_MS: Final = 100
@@ -189,9 +213,22 @@ class FetchThread(driver.AIOKafkaConsumerThread):
         fetcher = self._ensure_consumer()._fetcher
         fetcher._records = _LogRecordResults(topics)
         fetcher._fetch_max_wait_ms = _MAX_WAIT_MS
+        # Faust sets this itself only together with its own transactions (docs/adr/0043).
+        fetcher._isolation_level = READ_COMMITTED
 
     async def on_thread_stop(self) -> None:
         await stop_in_time(super().on_thread_stop())
+
+    async def log_ends(self, tps: Collection[TP]) -> dict[Place, LogEnd]:
+        """Both ends of each partition, as the broker knows them now."""
+        return cast("dict[Place, LogEnd]", await self.call_thread(self._log_ends, tps))
+
+    async def _log_ends(self, tps: Collection[TP]) -> dict[Place, LogEnd]:
+        consumer = self._ensure_consumer()
+        # In this order, so that records that come between the two answers do not look held up.
+        high_watermarks = await unisolated(consumer).end_offsets(tps, consumer._request_timeout_ms)
+        last_stable = await consumer.end_offsets(tps)
+        return {(tp.topic, tp.partition): LogEnd(last_stable[tp], end) for tp, end in high_watermarks.items()}
 
     def wake_fetcher(self) -> None:
         """Let the fetcher hand out the records that it holds, now that a partition has room; callable from any thread.
@@ -327,10 +364,9 @@ class BatchConsumer(driver.Consumer):
 
     # State for watchdogs.
 
-    async def log_ends(self, tps: Collection[TP]) -> dict[TP, int]:
-        """Offset after the last record of each partition; asks the broker, through the thread that also fetches."""
-        ends = await self._thread.highwaters(*tps) if tps else {}
-        return {ensure_TP(tp): end for tp, end in ends.items()}
+    async def log_ends(self, tps: Collection[TP]) -> dict[Place, LogEnd]:
+        """The ends of each partition; asks the broker, through the thread that also fetches."""
+        return await cast("FetchThread", self._thread).log_ends(tps) if tps else {}
 
     def unfetched(self, tp: TP, end: int) -> int:
         """Records before `end` that were not fetched yet. Transaction markers, which are no records, do not count."""

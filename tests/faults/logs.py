@@ -33,7 +33,9 @@ class Entry(NamedTuple):
 
 def read_log(bootstrap: str, topic: str) -> list[Entry]:
     """Every record of a topic, by partition and offset."""
-    consumer = KafkaConsumer(bootstrap_servers=bootstrap, group_id=None, enable_auto_commit=False)
+    consumer = KafkaConsumer(
+        bootstrap_servers=bootstrap, group_id=None, enable_auto_commit=False, isolation_level="read_committed"
+    )
     try:
         partitions = [TopicPartition(topic, p) for p in sorted(consumer.partitions_for_topic(topic) or ())]
         assert partitions, f"there is no topic {topic}"

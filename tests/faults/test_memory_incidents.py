@@ -210,5 +210,8 @@ def test_no_client_of_ours_is_left_to_unsafe_defaults() -> None:
             assert 'acks="all"' in call[:400], f"{path}: producer {number}"
         for call in text.split("KafkaConsumer(")[1:]:
             assert "enable_auto_commit=False" in call[:400] or "group_id=None" in call[:400], path
+            assert 'isolation_level="read_committed"' in call[:600], path
+    transport = (root / "streams/runtime/transport.py").read_text(encoding="utf-8")
+    assert "fetcher._isolation_level = READ_COMMITTED" in transport
     assert "producer_acks=-1" in (root / "streams/runtime/app.py").read_text(encoding="utf-8")
     assert Topics().specs()[0].config["message.timestamp.type"] == "LogAppendTime"

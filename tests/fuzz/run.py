@@ -15,12 +15,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from time import monotonic, thread_time_ns
 
-from tests.fuzz.mutation import Mutator
 from tests.fuzz.targets import Target, targets
+from tests.fuzz.telemetry import Grammar
 
 LIMIT_US = 1_000.0
 # A pause of the machine is no property of the input: one that is slow is tried again, and the best time counts.
 _TRIES = 5
+# Share of the inputs that a grammar makes, where there is one; the others are changed ones.
+_BY_GRAMMAR = 0.7
 
 
 @dataclass(slots=True)
@@ -44,13 +46,19 @@ class Tally:
 def fuzz(target: Target, count: int, seed: int) -> Tally:
     """Put so many inputs through a reader; the seeds themselves come first."""
     tally = Tally()
-    mutator = Mutator(target.seeds, random.Random(f"{seed} {target.name}"))
+    rng = random.Random(f"{seed} {target.name}")
+    mutator, grammar = target.mutator(target.seeds, rng), Grammar(rng)
     seeds = list(target.seeds)
     gc.collect()
     gc.disable()
     try:
         for number in range(count):
-            value = seeds[number] if number < len(seeds) else mutator.draw()
+            if number < len(seeds):
+                value = seeds[number]
+            elif target.draw is not None and rng.random() < _BY_GRAMMAR:
+                value = target.draw(grammar)
+            else:
+                value = mutator.draw()
             before = len(tally.outcomes)
             _try(target, value, tally)
             if len(tally.outcomes) > before:
@@ -102,16 +110,18 @@ def main() -> int:
     """Returns the exit code: 1 when anything was found."""
     parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__.splitlines()[0])
     parser.add_argument("--inputs", type=int, default=1_000_000, help="of the decoder, and of all others together")
+    parser.add_argument("--each", action="store_true", help="so many of every reader")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="readers whose name holds this")
     chosen = parser.parse_args()
     found = [target for target in targets() if chosen.only in target.name]
     started, inputs, failed = monotonic(), 0, False
     for target in found:
-        alike = sum(other.decoder == target.decoder for other in found)
+        alike = 1 if chosen.each else sum(other.decoder == target.decoder for other in found)
+        begun = monotonic()
         tally = fuzz(target, chosen.inputs // alike, chosen.seed)
         inputs += tally.inputs
-        print(report(target, tally), flush=True)
+        print(f"{report(target, tally)} ({monotonic() - begun:.0f} s)", flush=True)
         for value, what in tally.crashes:
             print(f"  crash on {value[:400]!r}\n{what}", flush=True)
         for value, us in sorted(tally.slow, key=lambda pair: -pair[1])[:5]:

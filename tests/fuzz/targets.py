@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import random
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import msgspec
@@ -12,7 +15,9 @@ import msgspec
 from agents.decide.records import decode_command, decode_decision
 from agents.planning.codec import decode_plan, open_plans
 from infra.collect.formats.exposition import UnreadableError, read_exposition
-from infra.collect.formats.raw_record import UNFORESEEN, read_raw
+from infra.collect.formats.json_documents import read_documents
+from infra.collect.formats.raw_record import UNFORESEEN, RawPoints, read_raw
+from infra.collect.points import Point, is_measured
 from infra.collect.sources.remote_write import read_remote_write
 from infra.page.memory import FleetMemory
 from streams.catalogue import DEFAULT_CATALOGUE, SOURCES, Source
@@ -29,6 +34,15 @@ from streams.records.series_index import SeriesIndex
 from streams.records.strict_json import MalformedError
 from streams.topics import Topics
 from streams.windows.coarse import decode_coarse
+from tests.fuzz import tables
+from tests.fuzz.mutation import Mutator
+from tests.fuzz.telemetry import (
+    Grammar,
+    numbers_in_json,
+    numbers_in_otlp_protobuf,
+    numbers_in_request,
+    numbers_in_text,
+)
 from tests.infra.collect.samples import TS_MS as EXPORTED_MS
 from tests.infra.collect.samples import VLLM
 from tests.infra.collect.test_remote_write import written
@@ -53,10 +67,12 @@ class Target:
 
     Attributes:
         run: takes bytes, returns a word for what became of them; anything that it raises is a crash.
+        draw: makes inputs by the grammar of what is read, beside those that come from changes of the seeds.
         seeds: good and known bad inputs.
         timed: it reads what strangers send, so that no input may hold it up.
         us_per_kib: what it may take beyond a millisecond: records of others hold hundreds of series.
         decoder: it is what every record of telemetry meets first.
+        mutator: draws its inputs.
     """
 
     name: str
@@ -65,6 +81,8 @@ class Target:
     timed: bool = True
     us_per_kib: float = 0.0
     decoder: bool = False
+    draw: Callable[[Grammar], bytes] | None = None
+    mutator: type[Mutator] = Mutator
 
 
 def targets() -> tuple[Target, ...]:
@@ -82,10 +100,9 @@ def targets() -> tuple[Target, ...]:
         *(Target(f"batch reader, {s}", _batch(s), telemetry[s] + _binary(s)) for s in SOURCES),
         Target("strict JSON", _refusing(strict_json.read, MalformedError), telemetry["requests"] + raw),
         Target("formats of others", _refusing(_others, MalformedError), raw, us_per_kib=200.0),
-        Target(
-            "exposition", _refusing(_exposition, UnreadableError), (VLLM.encode()[:3_000], b"a 1\n# EOF\n"), timed=False
-        ),
+        Target("exposition", _refusing(_exposition, UnreadableError), _EXPOSED, us_per_kib=200.0),
         Target("remote write", _refusing(read_remote_write, UnreadableError), _requests()),
+        *_telemetry(),
         Target("page chunks", _chunk, pages, timed=False),
         Target("page body", _page_body, tuple(page[24:] for page in pages), timed=False),
         Target("coarse rows", _refusing(decode_coarse, ContractBroken), coarse, timed=False),
@@ -94,6 +111,29 @@ def targets() -> tuple[Target, ...]:
         Target("decisions", _refusing(decode_decision, *_NOT_OURS), answers[TOPICS.decisions], timed=False),
         Target("commands", _refusing(decode_command, *_NOT_OURS), answers[TOPICS.decisions], timed=False),
         *(Target(f"page of {t.rsplit('.', 1)[-1]}", _shown(t), seeds, timed=False) for t, seeds in answers.items()),
+        *_files(),
+    )
+
+
+def _files() -> tuple[Target, ...]:
+    """Readers of tables, and of the instants in them."""
+    by_table = {
+        "device CSV": (tables.device_table, tables.DEVICE_SEEDS),
+        "load CSV": (tables.load_table("t.csv"), tables.LOAD_SEEDS),
+        "request traces": (tables.trace_file(), tables.TRACE_SEEDS),
+        "rates": (tables.rate_file(), tables.RATE_SEEDS),
+    }
+    drawn = tables.ParquetMutator([], random.Random(1))
+    parquet = tuple(drawn.draw() for _ in range(20))
+    return (
+        *(
+            Target(f"files, {name}", run, seeds, timed=False, mutator=tables.TableMutator)
+            for name, (run, seeds) in by_table.items()
+        ),
+        Target(
+            "files, load Parquet", tables.load_table("t.parquet"), parquet, timed=False, mutator=tables.ParquetMutator
+        ),
+        Target("files, instants", tables.instant_cell, tables.CELL_SEEDS, timed=False),
     )
 
 
@@ -140,7 +180,7 @@ def _refusing(read: Callable[[bytes], Any], *refusals: type[Exception]) -> Calla
     return run
 
 
-def _others(value: bytes) -> object:
+def _others(value: bytes) -> RawPoints:
     try:
         return read_raw(value, STAMP_MS)
     except MalformedError as error:
@@ -149,8 +189,52 @@ def _others(value: bytes) -> object:
         raise
 
 
-def _exposition(value: bytes) -> object:
+def _exposition(value: bytes) -> list[Point]:
     return read_exposition(value.decode("utf-8", "replace"), lambda _name: True, STAMP_MS)
+
+
+def _telemetry() -> Iterator[Target]:
+    """Readers of telemetry under the law that every value that comes out stands in the input."""
+    texts = ("otlp_json", Grammar.otlp), ("telegraf", Grammar.telegraf), ("vector", Grammar.vector)
+    others = ("prometheus-kafka-adapter", Grammar.adapter), ("prometheus-api", Grammar.answer)
+    for form, draw in (*texts, *others):
+        yield sourced(form, lambda value: _others(value).points, numbers_in_json, draw)
+    if find_spec("opentelemetry") is not None:
+        read = lambda value: read_raw(value, STAMP_MS, "otlp_proto").points  # noqa: E731
+        yield sourced("otlp_proto", read, numbers_in_otlp_protobuf, Grammar.otlp_protobuf)
+    yield sourced("JSON documents", _documents, numbers_in_json, Grammar.documents)
+    yield sourced("exposition", _exposition, numbers_in_text, Grammar.exposition)
+    yield sourced("remote write", read_remote_write, numbers_in_request, Grammar.remote_write)
+
+
+def sourced(
+    form: str,
+    read: Callable[[bytes], list[Point]],
+    numbers: Callable[[bytes], Container[float]],
+    draw: Callable[[Grammar], bytes],
+) -> Target:
+    """A reader of points with inputs by a grammar; `numbers` are those of an input, found without the reader."""
+
+    def run(value: bytes) -> str:
+        try:
+            points = read(value)
+        except (MalformedError, UnreadableError) as error:
+            return str(getattr(error, "code", type(error).__name__))
+        found = numbers(value) if points else ()
+        for p in points:
+            # OTLP's protobuf, and JSON made of it, leaves out a count of 0.
+            left_out = p.value == 0.0 and p.name.endswith("_count")
+            if is_measured(p.value) and p.value not in found and not left_out:
+                raise AssertionError(f"{p} stands nowhere in the input")
+        return f"read {min(len(points), 2)}"
+
+    grammar = Grammar(random.Random(form))
+    return Target(f"telemetry, {form}", run, tuple(draw(grammar) for _ in range(40)), timed=False, draw=draw)
+
+
+def _documents(value: bytes) -> list[Point]:
+    lines = value.decode("utf-8", "replace").splitlines(keepends=True)
+    return [point for points in read_documents(lines, "auto", STAMP_MS, Counter()) for point in points]
 
 
 def _chunk(value: bytes) -> str:

@@ -6,7 +6,7 @@ import os
 import random
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
@@ -171,7 +171,9 @@ class Pipeline:
 
     def log(self, topic: str) -> list[tuple[int, int, bytes | None, bytes | None]]:
         """Every record of a topic as (partition, offset, key, value)."""
-        consumer = KafkaConsumer(bootstrap_servers=self.bootstrap, group_id=None, enable_auto_commit=False)
+        consumer = KafkaConsumer(
+            bootstrap_servers=self.bootstrap, group_id=None, enable_auto_commit=False, isolation_level="read_committed"
+        )
         try:
             partitions = [TopicPartition(topic, p) for p in sorted(consumer.partitions_for_topic(topic) or ())]
             consumer.assign(partitions)
@@ -187,6 +189,13 @@ class Pipeline:
 
     def count(self, topic: str) -> int:
         return len(self.log(topic))
+
+    def until(self, what: str, holds: Callable[[], bool], timeout_s: float = 60.0) -> None:
+        """Until a condition holds."""
+        deadline = monotonic() + timeout_s
+        while not holds():
+            assert monotonic() < deadline, f"{what} did not come within {timeout_s:g} s\n{self.log_of()[-3000:]}"
+            sleep(0.3)
 
     def wait_for_decisions(self, origin_ts_ms: int, timeout_s: float = 60.0, worker: Running | None = None) -> None:
         """Until every workload has a decision at the origin; not for a worker that has ended."""

@@ -21,7 +21,8 @@ pytestmark = pytest.mark.slow
 
 ALL = {
     "python", "java", "kafka jars", "state disk", "cache disk", "web port", "gpu", "model", "sight", "step",
-    "capacity", "brokers", "topics", "rights", "workers", "lag", "state", "retention", "clock",
+    "capacity", "brokers", "topics", "rights", "transactions", "refused", "telemetry", "workers",
+    "lag", "state", "retention", "clock",
 }  # fmt: skip
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from infra.collect.formats.values import labels_of, number, text_of, time_ms
+from infra.collect.formats.values import labels_of, naming, number, text_of, time_ms
 from infra.collect.points import Point
 
 
 def points(document: dict[str, Any], stamp_ms: int, _: dict[str, int]) -> list[Point]:
     """The one point of a record."""
     labels = labels_of(document.get("labels"))
-    name = labels.pop("__name__", None) or document.get("name")
-    ts_ms = time_ms(document.get("timestamp"), stamp_ms)
-    return [Point(text_of(name, "name"), labels, ts_ms, number(document.get("value")))]
+    name = text_of(labels.pop("__name__", None) or document.get("name"), "name")
+    with naming(name):
+        return [Point(name, labels, time_ms(document.get("timestamp"), stamp_ms), number(document.get("value")))]

@@ -7,19 +7,33 @@ from typing import Any, NamedTuple
 
 from infra.collect.formats import otlp as raw_otlp
 from infra.collect.formats import prometheus_adapter as raw_prometheus_adapter
+from infra.collect.formats import prometheus_api as raw_prometheus_api
 from infra.collect.formats import telegraf as raw_telegraf
 from infra.collect.formats import vector as raw_vector
-from infra.collect.points import Point
+from infra.collect.points import Point, is_measured
 from streams.records.strict_json import MalformedError, read
 
-FORMATS = ("auto", "otlp_json", "otlp_proto", "telegraf", "prometheus-kafka-adapter", "vector")
+FORMATS = ("auto", "otlp_json", "otlp_proto", "telegraf", "prometheus-kafka-adapter", "prometheus-api", "vector")
 # How a refusal begins that no reader stated in words of its own.
 UNFORESEEN = "cannot be read"
+NOT_MEASURED = "no value (NaN, an infinity or a blank)"
 _SPACE = b" \t\r\n"
 
 
+class UnusableError(MalformedError):
+    """A record is as its format says, and nothing in it can be used; `passed_over` counts why."""
+
+    def __init__(self, passed_over: dict[str, int]) -> None:
+        reasons = "; ".join(f"{reason} ({n})" for reason, n in passed_over.items())
+        super().__init__("schema", f"nothing in it can be used: {reasons}")
+        self.passed_over = passed_over
+
+
 class RawPoints(NamedTuple):
-    """The points of one record, and how many of its numbers cannot be used, by reason."""
+    """The points of one record, and how many of its numbers cannot be used, by reason.
+
+    A number that stands for no value, such as NaN, is a point all the same, and is counted.
+    """
 
     points: list[Point]
     passed_over: dict[str, int]
@@ -33,14 +47,11 @@ def read_raw(value: bytes, stamp_ms: int, form: str = "auto") -> RawPoints:
         form: one of `FORMATS`; auto tells them apart by their shape.
 
     Raises:
-        MalformedError: with a dead-letter code: not JSON, no known format, or nothing in it that can be used.
+        UnusableError: nothing in it can be used.
+        MalformedError: with a dead-letter code: not JSON, or no known format.
         HarmonyError: the package that reads it is not installed.
     """
-    if form == "otlp_proto" or (form == "auto" and value.lstrip(_SPACE)[:1] not in (b"{", b"[")):
-        document: Any = raw_otlp.decoded(value)
-        form = "otlp_json"
-    else:
-        document = read(value)
+    document, form = _document(value, form)
     passed_over: dict[str, int] = {}
     points: list[Point] = []
     for item in document if isinstance(document, list) else [document]:
@@ -48,9 +59,22 @@ def read_raw(value: bytes, stamp_ms: int, form: str = "auto") -> RawPoints:
             raise MalformedError("schema", "neither an object nor an array of objects")
         points += _read(_reader(item, form), item, stamp_ms, passed_over)
     if not points and passed_over:
-        reasons = "; ".join(f"{reason} ({n})" for reason, n in passed_over.items())
-        raise MalformedError("schema", f"nothing in it can be used: {reasons}")
-    return RawPoints(points, passed_over)
+        raise UnusableError(passed_over)
+    blank = len([point for point in points if not is_measured(point.value)])
+    return RawPoints(points, passed_over | {NOT_MEASURED: blank} if blank else passed_over)
+
+
+def _document(value: bytes, form: str) -> tuple[Any, str]:
+    """The record as JSON data, and its format where that is certain."""
+    if form == "otlp_proto" or (form == "auto" and value.lstrip(_SPACE)[:1] not in (b"{", b"[")):
+        return raw_otlp.decoded(value), "otlp_json"
+    try:
+        return read(value), form
+    except MalformedError:
+        # OTLP's protobuf begins with a line feed and a length, which may be that of a brace or a bracket.
+        if form != "auto" or value[:1] != b"\n":
+            raise
+        return raw_otlp.decoded(value), "otlp_json"
 
 
 Reader = Callable[[dict[str, Any], int, dict[str, int]], list[Point]]
@@ -69,6 +93,7 @@ def _reader(item: dict[str, Any], form: str) -> Reader:
         "otlp_json": (raw_otlp.points, "resourceMetrics" in item),
         "telegraf": (raw_telegraf.points, "metrics" in item or {"fields", "name"} <= item.keys()),
         "prometheus-kafka-adapter": (raw_prometheus_adapter.points, {"labels", "value", "name"} <= item.keys()),
+        "prometheus-api": (raw_prometheus_api.points, raw_prometheus_api.is_answer(item)),
         "vector": (raw_vector.points, "metric" in item or raw_vector.is_metric(item)),
     }
     if form != "auto":

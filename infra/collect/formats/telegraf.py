@@ -5,50 +5,57 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
-from infra.collect.formats.values import labels_of, number, objects_of, text_of, time_ms
+from infra.collect.formats.values import labels_of, naming, number, objects_of, parse_number, text_of, time_ms
 from infra.collect.points import Point
 from streams.records.strict_json import HugeInt, MalformedError
 
-# The measurement under which its Prometheus input puts everything with metric_version = 2.
+# The measurement under which its Prometheus input puts everything with metric_version = 2, unless it is renamed.
 _PROMETHEUS = "prometheus"
 _VALUE_FIELDS = ("counter", "gauge", "value")
 _OF_HISTOGRAMS = ("count", "sum")
 
 
 def points(document: dict[str, Any], stamp_ms: int, _: dict[str, int]) -> list[Point]:
-    """The numeric fields of all metrics: Prometheus' under their own names, others as `<measurement>_<field>`."""
+    """The numeric fields of all metrics.
+
+    A field is named `<measurement>_<field>`, or as the field alone where metric_version = 2 wrote it. A measurement may
+    have any name (`name_override`), so such a field comes under both names: a profile reads at most one of them.
+    """
     items = objects_of(document["metrics"], "metrics") if "metrics" in document else [document]
-    return [point for item in items for point in _metric(item, stamp_ms)]
+    samples: list[Point] = []
+    for item in items:
+        measurement = text_of(item.get("name"), "name")
+        with naming(measurement):
+            samples += _metric(measurement, item, stamp_ms)
+    return samples
 
 
-def _metric(item: dict[str, Any], stamp_ms: int) -> list[Point]:
-    measurement = text_of(item.get("name"), "name")
+def _metric(measurement: str, item: dict[str, Any], stamp_ms: int) -> list[Point]:
     fields = item.get("fields")
     if not isinstance(fields, dict):
-        raise MalformedError("schema", f"{measurement}: fields is no object")
+        raise MalformedError("schema", "fields is no object")
     labels, ts_ms = _labels(item.get("tags")), time_ms(item.get("timestamp"), stamp_ms)
     samples = []
     for field, value in fields.items():
         if isinstance(value, bool) or (isinstance(value, str) and not isinstance(value, HugeInt)) or value is None:
             continue
-        name, extra = _series(measurement, field)
-        samples.append(Point(name, labels | extra, ts_ms, number(value)))
+        names, extra = _series(measurement, field)
+        samples += [Point(name, labels | extra, ts_ms, number(value)) for name in names]
     return samples
 
 
-def _series(measurement: str, field: str) -> tuple[str, dict[str, str]]:
+def _series(measurement: str, field: str) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The names that a field's series may have, and labels that its name holds."""
     if measurement == _PROMETHEUS:
-        return field, {}
+        return (field,), {}
     if field in _VALUE_FIELDS:
-        return measurement, {}
+        return (measurement,), {}
     if field in _OF_HISTOGRAMS:
-        return f"{measurement}_{field}", {}
-    try:
-        # metric_version = 1 makes a field of every bucket, named by its bound.
-        float(field)
-    except ValueError:
-        return f"{measurement}_{field}", {}
-    return f"{measurement}_bucket", {"le": field}
+        return (f"{measurement}_{field}",), {}
+    # metric_version = 1 makes a field of every bucket, named by its bound.
+    if parse_number(field) is not None:
+        return (f"{measurement}_bucket",), {"le": field}
+    return (f"{measurement}_{field}", field), {}
 
 
 def _labels(tags: Any) -> dict[str, str]:

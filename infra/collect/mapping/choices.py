@@ -253,7 +253,8 @@ def _arrivals(
     A request on its way from the queue to the counter is in neither for a moment, and a preempted one is in both. So
     the sum may fall and rise again, and its running maximum counts each request once. A request that its client gives
     up leaves the queue for good. It also leaves the conserved sum, by which the maximum is corrected at once. Where
-    that sum does not show it, a maximum that was not reached for half a minute is given up.
+    that sum does not show it, a maximum that was not reached for half a minute is given up. So a request that is in
+    prefill for longer may count twice.
     """
     last = memory.before(key, ts_ms, ArrivalCount)
     offset, total, short_since_ms = 0.0, value, None

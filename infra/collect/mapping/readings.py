@@ -189,7 +189,9 @@ class Reader:
 
     def _report_completions(self, profile: ExporterProfile, group: Group) -> None:
         """Say once that completions stand in for arrivals, and for want of which metrics."""
-        missing = sorted({n for n in profile.fields[_STARTED][0].names() if not group.has(n)})
+        choice = profile.fields[_STARTED][0]
+        needed = (*choice.metric, *(choice.plus.metric if choice.plus else ()))
+        missing = sorted({name for name in needed if not group.has(name)})
         reason = profile.name, ", ".join(missing)
         if reason not in self.tally.lacking:
             self._note(

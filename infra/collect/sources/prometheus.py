@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import time
 from urllib.parse import urlencode
 
+from infra.collect.formats.prometheus_api import series_points
 from infra.collect.points import Point
 from infra.collect.sources.scrape import Round
 from infra.console.text import printable
 from infra.console.web import FetchError, HttpClient, split_url
+from streams.records.strict_json import MalformedError
 
 # Names are asked for in portions, so that the regular expression stays short.
 _NAMES_PER_QUERY = 60
@@ -83,10 +85,10 @@ class PrometheusApi:
             answer = json.loads(self._http.get(url, "application/json", urlencode(form).encode()))
             if answer["status"] != "success":
                 raise PrometheusError(printable(str(answer.get("error", "the query failed")), 300))
-            return [point for series in answer["data"]["result"] for point in _points(series)]
+            return [point for series in answer["data"]["result"] for point in series_points(series, 0, {})]
         except FetchError as error:
             raise PrometheusError(_error_text(str(error))) from None
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        except (MalformedError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise PrometheusError("the answer is not that of a Prometheus server") from None
 
 
@@ -129,15 +131,6 @@ class PrometheusSource:
         # A series that is not in the window any more has no samples that could come again.
         self._newest = newest
         return fresh
-
-
-def _points(series: dict[str, object]) -> Iterable[Point]:
-    metric, values = series["metric"], series.get("values", [])
-    if not isinstance(metric, dict) or not isinstance(values, list) or not all(type(v) is str for v in metric.values()):
-        raise TypeError
-    labels = {name: value for name, value in metric.items() if name != "__name__"}
-    for at_s, text in values:
-        yield Point(metric["__name__"], labels, round(at_s * 1000), float(text))
 
 
 def _error_text(text: str) -> str:

@@ -14,6 +14,7 @@ import cramjam
 from aiohttp import web
 
 from infra.collect.formats.exposition import UnreadableError
+from infra.collect.formats.values import is_instant, with_aliases
 from infra.collect.mapping.readings import Assembler
 from infra.collect.points import Point
 from infra.collect.publisher import RecordPublisher, pack
@@ -36,7 +37,8 @@ def read_remote_write(body: bytes) -> list[Point]:
     """The samples of one request.
 
     Raises:
-        UnreadableError: no snappy, longer than may be, no such message, or a series without a name.
+        UnreadableError: no snappy, longer than may be, no such message, a series without a name, or a time that no
+            record may hold.
         HarmonyError: the packages for it are not installed.
     """
     request = _message_class()()
@@ -52,7 +54,11 @@ def read_remote_write(body: bytes) -> list[Point]:
         name = labels.pop("__name__", "")
         if not name:
             raise UnreadableError("a series has no __name__")
-        points += [Point(name, labels, sample.timestamp, sample.value) for sample in series.samples]
+        labels = with_aliases(labels)
+        for sample in series.samples:
+            if not is_instant(sample.timestamp):
+                raise UnreadableError(f"{name[:80]}: {sample.timestamp} is no time in milliseconds since 1970")
+            points.append(Point(name, labels, sample.timestamp, sample.value))
     return points
 
 

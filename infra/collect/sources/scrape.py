@@ -79,7 +79,7 @@ def read_targets(path: Path) -> list[Target]:
     return all_targets
 
 
-# prometheus_client's parser knows the older format best; exporters that only speak OpenMetrics are read as well.
+# Both formats are read. Exporters keep their own names in the older one; in OpenMetrics every counter ends in _total.
 _ACCEPT = "text/plain;version=0.0.4;q=1,application/openmetrics-text;q=0.5,*/*;q=0.1"
 _MOST_THREADS = 32
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from infra.collect.mapping.readings import SourceReading
 from infra.console.errors import HarmonyError
-from infra.console.tables import cell_problem, csv_rows
+from infra.console.instants import start_problem
+from infra.console.tables import cell_problem, column_of, csv_rows, named_cells, number_cell
 
 BIN_S = 60
 Float = NDArray[np.float64]
@@ -231,27 +232,31 @@ def read_history(path: Path, workload: str) -> RecordedHistory:
         HistoryError: not such a file; names line and column.
     """
     rows = csv_rows(path, HistoryError)
-    header = next(rows, None)
-    names = [name.strip() for name in header[1]] if header else []
-    missing = [name for name in _REQUIRED if name not in names]
+    header = next(rows, (1, list[str]()))
+    names = [name.strip() for name in header[1]]
+    missing = [name for name in _REQUIRED if column_of(names, name) is None]
     if missing:
         raise HistoryError(f"{path}, line 1: the header must hold {', '.join(_REQUIRED)}; {missing[0]} is missing")
-    place = {name: names.index(name) for name in COLUMNS if name in names}
+    there = [name for name in COLUMNS if column_of(names, name) is not None]
     times: list[float] = []
     columns: dict[str, list[float]] = {name: [] for name in COLUMNS[1:]}
-    for line, cells in rows:
-        times.append(_number(path, line, "start_s", cells[place["start_s"]], needed=True))
+    for line, cells in named_cells(path, header, there, rows, HistoryError):
+        by_name = dict(zip(there, cells, strict=True))
+        start_s = _number(path, line, "start_s", by_name["start_s"], needed=True)
+        problem = (
+            start_problem(start_s) if not times else "must ascend; sort the rows" if start_s <= times[-1] else None
+        )
+        if problem is not None:
+            raise HistoryError(cell_problem(path, line, "start_s", by_name["start_s"], problem))
+        times.append(start_s)
         for name, column in columns.items():
-            column.append(_number(path, line, name, cells[place[name]]) if name in place else math.nan)
+            column.append(_number(path, line, name, by_name[name]) if name in by_name else math.nan)
     if len(times) < 2:
         raise HistoryError(f"{path}: holds {len(times)} rows; at least two are needed")
     return _binned(path, workload, np.asarray(times), {name: np.asarray(c) for name, c in columns.items()})
 
 
 def _binned(path: Path, workload: str, times: np.ndarray, columns: dict[str, np.ndarray]) -> RecordedHistory:
-    if (np.diff(times) <= 0).any():
-        row = int(np.flatnonzero(np.diff(times) <= 0)[0]) + 3
-        raise HistoryError(f"{path}, line {row}: start_s must ascend")
     if times[-1] > _LATEST_S or times[-1] - times[0] > _LONGEST_S:
         raise HistoryError(
             f"{path}: reaches from start_s {times[0]:g} to {times[-1]:g}; ten years is the most, in seconds since 1970"
@@ -270,10 +275,7 @@ def _binned(path: Path, workload: str, times: np.ndarray, columns: dict[str, np.
 def _number(path: Path, line: int, column: str, text: str, *, needed: bool = False) -> float:
     if not text.strip() and not needed:
         return math.nan
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value) or value < 0:
+    value = number_cell(text)
+    if value is None or value < 0:
         raise HistoryError(cell_problem(path, line, column, text, "is not a number >= 0; correct it"))
     return value

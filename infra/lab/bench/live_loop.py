@@ -270,7 +270,11 @@ class DecisionWatch:
         self.stamps: dict[tuple[str, int], int] = {}
         self._counts: Counter[int] = Counter()
         self._consumer = AIOKafkaConsumer(
-            bootstrap_servers=loop.brokers, enable_auto_commit=False, auto_offset_reset="earliest", fetch_max_wait_ms=50
+            bootstrap_servers=loop.brokers,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            fetch_max_wait_ms=50,
         )
 
     async def __aenter__(self) -> Self:

@@ -123,7 +123,7 @@ def _objects(path: Path) -> list[tuple[str, Mapping[str, Any]]]:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise HarmonyError(f"{path}: is larger than a load test's result of 1 GiB.", 2)
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise HarmonyError(f"{path}: cannot be read ({error.strerror or error}).", 2) from None
     except UnicodeDecodeError:

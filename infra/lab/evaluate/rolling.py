@@ -287,7 +287,9 @@ def _task(folder: Path, spec: dict[str, Any]) -> Task:
     data = next((folder / name for name in ("data.csv.gz", "data.csv") if (folder / name).is_file()), None)
     if data is None:
         raise HarmonyError(f"{folder} has a task.json, but no data.csv or data.csv.gz beside it.", 2)
-    tables = {table.item_id: table for table in read_series(data, step_ms=round(1000 * spec["step_s"]))}
+    names = {indicator.name for indicator in indicators}
+    series = read_series(data, step_ms=round(1000 * spec["step_s"]), indicators=names)
+    tables = {table.item_id: table for table in series}
     lengths = tuple(int(h) for h in spec["prediction_lengths"])
     items = []
     for item_id, row in spec["items"].items():

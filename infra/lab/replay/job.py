@@ -22,11 +22,12 @@ from infra.lab.replay.results import CellResult, as_json, mean_of, print_results
 from infra.lab.replay.run import run_cell
 from infra.lab.replay.setting import Setting, TelemetryFault, read_faults
 from infra.lab.report import STDOUT, write_json
-from infra.simulator.arrivals import DAY_S, MAX_TOKENS, MOST_SIGMA, Tokens, TraceError, read_trace
+from infra.simulator.arrivals import DAY_S, MAX_TOKENS, MOST_SIGMA, Tokens, TraceError
 from infra.simulator.cluster import MixedStarts
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import ProfileError, named_profile
 from infra.simulator.rate_files import read_rates
+from infra.simulator.traces import read_trace, remark
 
 # Checks before anything runs: a wrong option ends with one sentence and exit code 2.
 
@@ -231,7 +232,11 @@ def run_replay(q: ReplayRequest) -> None:
             q.min_replicas, q.max_replicas, q.step, q.scrape_interval, q.delay, q.noise, kinds, q.past_days,
         )  # fmt: skip
         if q.requests is not None:
-            cell = trace_cell(read_trace(q.requests), options, train_share)
+            trace = read_trace(q.requests)
+            passed_over = remark(trace)
+            if passed_over is not None:
+                say(passed_over)
+            cell = trace_cell(trace, options, train_share)
         else:
             lengths = (
                 token_law(PROMPT_TOKENS if q.prompt_tokens is None else q.prompt_tokens),

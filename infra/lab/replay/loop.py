@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 import torch
@@ -43,9 +42,6 @@ from streams.windows.coarse import COARSE_STEP_MS, CoarseRow
 # Ablations of learning: the declared capacity or lead time replaces the learned one and counts as certain.
 
 
-_CERTAIN_COUNT: Final = 1e9
-"""Pseudo-observations, all alike, that make a posterior as good as certain."""
-
 StateOverride = Callable[[LearnedState], LearnedState]
 
 
@@ -62,11 +58,12 @@ class FixedCapacity(CapacityPosterior):
         return self._log_rps - (below + 0.5) * SPACING, np.repeat((0.0, 1.0), (below + 1, GRID - below))
 
 
-def fixed_lead_time(lead_s: float) -> LeadTimePosterior:
-    """Return a lead-time posterior that is certain of `lead_s`."""
-    state = LeadTimePosterior(lead_s).snapshot()
-    certain = {"count": _CERTAIN_COUNT, "scale": 1.0 / _CERTAIN_COUNT}
-    return LeadTimePosterior.restore(state | certain, lead_s)
+class FixedLeadTime(LeadTimePosterior):
+    """A posterior that is as good as certain of the declared lead time."""
+
+    def student(self) -> tuple[float, float, float]:
+        """Return location, scale and degrees of freedom of the log lead time."""
+        return self._declared_log, 1e-9, 60.0
 
 
 def declared_capacity(state: LearnedState) -> LearnedState:
@@ -77,7 +74,7 @@ def declared_capacity(state: LearnedState) -> LearnedState:
 
 def declared_lead_time(state: LearnedState) -> LearnedState:
     """Return the state with the declared lead time in place of the learned one."""
-    return replace(state, lead=fixed_lead_time(state.spec.lead_time_s))
+    return replace(state, lead=FixedLeadTime(state.spec.lead_time_s))
 
 
 class OverriddenEngine:

@@ -55,9 +55,12 @@ PIPELINE = DashboardSpec(
                 ),
                 PanelSpec(
                     "Lag",
-                    "Records that a stage has not read yet.",
+                    "Records that a stage has not read yet, and those among them that wait for an open transaction.",
                     "short",
-                    (Query("sum by (stage) (harmony_lag_records)", "{{stage}}"),),
+                    (
+                        Query("sum by (stage) (harmony_lag_records)", "{{stage}}"),
+                        Query("sum by (stage) (harmony_unstable_records)", "{{stage}}, held up"),
+                    ),
                 ),
                 PanelSpec(
                     "Publishing",
@@ -110,6 +113,18 @@ PIPELINE = DashboardSpec(
                     "1 while a partition of the source has had no page or tick for the configured steps.",
                     "none",
                     (Query("max by (source) (harmony_source_silent)", "{{source}}"),),
+                ),
+                PanelSpec(
+                    "Incomplete sources",
+                    "Engines or GPUs whose samples lack what their indicators need.",
+                    "none",
+                    (Query("sum by (source) (harmony_incomplete_sources)", "{{source}}"),),
+                ),
+                PanelSpec(
+                    "Open transactions",
+                    "Time that a transaction of a publisher has held up a partition of the stage, the longest.",
+                    "s",
+                    (Query("max by (stage) (harmony_open_transaction_seconds)", "{{stage}}"),),
                 ),
                 PanelSpec(
                     "Memory",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -21,6 +23,11 @@ HORIZON = 24
 
 def learned(capacity_rps: float, num_slots: int = 400) -> CapacityPosterior:
     """A capacity well known: good slots up to it, bad ones beyond."""
+    return deepcopy(_learned(capacity_rps, num_slots))
+
+
+@cache
+def _learned(capacity_rps: float, num_slots: int) -> CapacityPosterior:
     posterior = CapacityPosterior(capacity_rps, smoothing_s=0.0)
     for k in range(num_slots):
         factor = 0.7 + 0.6 * (k % 40) / 40
@@ -34,6 +41,11 @@ def learned(capacity_rps: float, num_slots: int = 400) -> CapacityPosterior:
 
 def punctual(lead_s: float) -> LeadTimePosterior:
     """A lead time well known."""
+    return deepcopy(_punctual(lead_s))
+
+
+@cache
+def _punctual(lead_s: float) -> LeadTimePosterior:
     posterior = LeadTimePosterior(lead_s)
     for _ in range(300):
         posterior.update(lead_s)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from infra.collect.formats.raw_record import NOT_MEASURED
 from infra.collect.mapper import RawFold
 from infra.collect.mapping import readings as assembly
 from infra.collect.mapping.readings import Assembler
@@ -105,6 +106,16 @@ def test_what_has_pieces_of_a_log_that_another_takes_over_is_dropped() -> None:
     folded.forget((RAW, 1))
     (record,) = folded.take(None)
     assert json.loads(record.value or b"")["ts_ms"] == [TS_MS]
+
+
+def test_what_is_passed_over_is_counted_whether_or_not_the_record_holds_more() -> None:
+    folded = fold()
+    unused = {"name": "x", "kind": "absolute", "distribution": {}}
+    blank = {"name": "x", "kind": "absolute", "gauge": {"value": None}}
+    for offset, value in enumerate((unused, [unused, blank], blank)):
+        folded.fold(RAW, LogRecord(offset, TS_MS, None, json.dumps(value).encode()), 0, now_s=0.0)
+    assert folded.passed_over == {"distribution": 2, NOT_MEASURED: 2}
+    assert (folded.refused, folded.points) == ({"schema": 1}, 2)
 
 
 def test_bad_records_become_dead_letters_with_their_place_and_go_no_further() -> None:

@@ -114,7 +114,7 @@ def rounds_of(*acts: str) -> st.SearchStrategy[Rounds]:
 
 
 def published(by: Reader, engine: Engine, n: int, *, counts_aborted: bool = False) -> float:
-    (reading,) = readings_of(engine.page(counts_aborted=counts_aborted), by, TS_MS + 5000 * n)
+    (reading,) = readings_of(engine.page(counts_aborted=counts_aborted), by, TS_MS + 1000 * n)
     return reading.values["requests_started_total"]
 
 

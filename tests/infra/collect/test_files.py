@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from infra.cli.app import app
-from infra.collect.files import DeviceTable
-from infra.collect.formats.exposition import UnreadableError
+from infra.collect.formats.raw_record import NOT_MEASURED
 from infra.console.errors import HarmonyError
 from tests.infra.collect.exporter import answering
 from tests.infra.collect.samples import DCGM, KUBE, TS_MS, VLLM
@@ -86,14 +84,20 @@ def test_csv_rows_may_end_early_but_not_in_the_middle(tmp_path: Path) -> None:
     [
         ("", "it is empty"),
         ("a,b\nx,y\n", "line 1"),
-        ("timestamp,gpu,power_w\nsoon,0,1\n", "line 2: 'soon' is no time"),
-        ("timestamp,gpu,power_w\n1,0,1\ninf,0,1\n", "line 3: 'inf' is no time"),
-        ("timestamp,gpu,power_w\n0001-01-01,0,1\n", "line 2: '0001-01-01' is no time"),
-        ("timestamp,gpu,power_w\n1,0," + "9" * 200_000 + "\n", "line 2 is not CSV"),
+        ("timestamp,gpu,power_w\nsoon,0,1\n", "line 2, column timestamp: 'soon' is not a time"),
+        ("timestamp,gpu,power_w\n1763636415,0,1\ninf,0,1\n", "line 3, column timestamp: 'inf' is not a time"),
+        ("timestamp,gpu,power_w\n0001-01-01,0,1\n", "line 2, column timestamp: '0001-01-01' is no time that"),
+        ("timestamp,gpu,power_w\n1763636415,0," + "9" * 200_000 + "\n", "line 2 is not CSV"),
         ("timestamp,gpu," + "p" * 200_000 + "\n", "line 1 is not CSV"),
         ("# comment\n<html>\n", "line 2 is no sample"),
+        (
+            "#Entity   GPUTL\nID   W\nGPU 0   98\n",
+            "line 2 is no sample of an exposition ('ID   W'); of a device's tool",
+        ),
+        ("# gpu   pwr  temp\n    0   111    83\n", "line 2 is no sample of an exposition ('0   111    83')"),
+        ("+-----+\n| GPU |\n", "line 1 is no sample of an exposition"),
         ('{"name":"x","fields":{}}\n{"a":1}\n', "line 2: no known format"),
-        ("{\n", "line 1: not JSON"),
+        ("{\n", "line 1, column 2: not JSON"),
     ],
 )
 def test_mistakes_in_files_are_named_with_their_line(tmp_path: Path, text: str, words: str) -> None:
@@ -105,18 +109,70 @@ def test_mistakes_in_files_are_named_with_their_line(tmp_path: Path, text: str, 
         assert words in message
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"vllm:num_requests_running",model_name="m"} 4\n',
+        '\ufeffvllm:num_requests_running{model_name="m"} 4\n',
+        '\n \n\t# HELP x\n  vllm:num_requests_running{model_name="m"} 4\n',
+        'vllm:num_requests_running{model_name="a,b"} 4\n',
+        json.dumps({"name": "engines", "tags": {"model_name": "m"}, "fields": {"vllm:num_requests_running": 4}}),
+        "\ufeff" + json.dumps([{"name": "vllm:num_requests_running", "gauge": {"value": 4}}], indent=2),
+    ],
+)
+def test_the_format_is_told_by_the_first_line_that_says_something(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "x.txt"
+    path.write_text(text)
+    records, _ = run("collect", "file", str(path), "--dry-run", "-w", "w")
+    assert [r["value"]["values"] for r in records] == [{"num_requests_running": [4.0]}]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("vllm:num_requests_running 4,5\n", "line 1, column 27: '4,5' is no number"),
+        ('\n{"a":1}\n', "line 2: no known format"),
+        ("\n\na 1\nvllm:num_requests_running x\n", "line 4, column 27: 'x' is no number"),
+    ],
+)
+def test_lines_are_counted_from_the_begin_of_the_file(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "x.txt"
+    path.write_text(text)
+    assert words in run("collect", "file", str(path), "--dry-run", "-w", "w", fails=2)[1]
+
+
+def test_what_is_left_out_is_in_the_summary_and_at_the_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    gauges = [{"name": "vllm:num_requests_running", "gauge": {"value": value}} for value in (4, None)]
+    path.write_text("\n".join(json.dumps(item) for item in (*gauges, {"name": "x", "distribution": {}})))
+    _, said = run("collect", "file", str(path), "--dry-run", "-w", "w")
+    assert f"left out: 1 samples: {NOT_MEASURED}\nleft out: 1 samples: distribution" in said
+    *_, summary = run("collect", "file", str(path), "--dry-run", "-w", "w", "--json")[0]
+    assert summary["passed_over"] == {NOT_MEASURED: 1, "distribution": 1}
+
+
+def test_a_series_twice_in_a_page_with_two_values_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "x.prom"
+    name = "vllm:num_requests_running"
+    path.write_text(f"{name} 4\n{name} 4\n{name} 5\n{name} NaN\n{name} 6 1763636415000\n")
+    records, said = run("collect", "file", str(path), "--dry-run", "-w", "w")
+    assert records[0]["value"]["values"] == {"num_requests_running": [6.0, 5.0]}
+    assert "left out: 1 samples: the series stands twice with different values" in said
+    assert f"left out: 1 samples: {NOT_MEASURED}" in said
+
+
+def test_that_nothing_was_read_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text('{"name": "x", "fields": {}}\n')
+    assert "Nothing to publish yet: 0 samples were read" in run("collect", "file", str(path), "--dry-run")[1]
+
+
 def test_a_damaged_gzip_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "n1.csv.gz"
     packed = gzip.compress(SMI.encode() * 100)
     path.write_bytes(packed[:20] + b"\xff\xff\xff" + packed[23:])
     _, message = run("collect", "file", str(path), "--dry-run", "-w", "w", fails=2)
     assert message.startswith(f"Cannot read {path}: ")
-
-
-def test_a_table_needs_a_header() -> None:
-    for text in ("", "one\n", "gpu,uuid\n"):
-        with pytest.raises(UnreadableError, match="no header"):
-            DeviceTable(io.StringIO(text), TS_MS)
 
 
 def test_scraping_once(tmp_path: Path) -> None:

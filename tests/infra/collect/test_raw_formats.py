@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.collect.formats import vector as raw_vector
-from infra.collect.formats.raw_record import UNFORESEEN, read_raw
+from infra.collect.formats.raw_record import NOT_MEASURED, UNFORESEEN, read_raw
 from infra.collect.formats.values import time_ms
 from infra.collect.mapping.readings import SourceReading
-from infra.collect.points import Point
+from infra.collect.points import Point, is_measured
 from streams.records.strict_json import MalformedError
 from tests.infra.collect.samples import TS_MS, VLLM, packed, reader, readings_of
 from tests.infra.collect.writers import (
@@ -88,12 +88,12 @@ def test_opentelemetrys_own_names() -> None:
                 {"name": "hw.gpu.memory.usage", "sum": {"dataPoints": [point], "aggregationTemporality": 2}},
                 {"name": "hw.power", "gauge": {"dataPoints": [{**power, "timeUnixNano": TS_MS * 10**6}]}},
                 {"name": "hw.temperature", "gauge": {"dataPoints": [{"attributes": []}]}},
-                {"name": "x", "summary": {}},
+                {"name": "x", "summary": {"dataPoints": [{}]}},
             ]}],
         }]
     }  # fmt: skip
     raw = read_raw(json.dumps(document).encode(), STAMP_MS)
-    assert raw.passed_over == {"summary": 1}
+    assert raw.passed_over == {"summary": 1, NOT_MEASURED: 1}
     (reading,) = reader("otel-gpu", workload="w").read(raw.points)
     assert (reading.source, dict(reading.values)) == ("n1/GPU-a", {"memory_used_bytes": 2.0**32, "power_w": 350.5})
 
@@ -151,6 +151,73 @@ def test_vectors_namespace_increments_and_other_kinds() -> None:
             read_raw(json.dumps({**item, **changed}).encode(), STAMP_MS)
 
 
+@pytest.mark.parametrize("measurement", ["prometheus", "engines", "x_prometheus", "gauge"])
+def test_telegrafs_metric_version_2_under_any_measurement(measurement: str) -> None:
+    items = [{**item, "name": measurement} for item in telegraf_v2()]
+    same(read_raw(json.dumps({"metrics": items}).encode(), STAMP_MS).points)
+
+
+@pytest.mark.parametrize(
+    ("field", "names"),
+    [
+        ("a", ["m_a", "a"]), ("gauge", ["m"]), ("counter", ["m"]), ("value", ["m"]), ("count", ["m_count"]),
+        ("sum", ["m_sum"]), ("0.5", ["m_bucket"]), ("+Inf", ["m_bucket"]), ("1_0", ["m_1_0", "1_0"]),
+    ],
+)  # fmt: skip
+def test_names_of_telegrafs_fields(field: str, names: list[str]) -> None:
+    raw = read_raw(json.dumps({"name": "m", "fields": {field: 4}}).encode(), STAMP_MS)
+    assert [(p.name, p.value) for p in raw.points] == [(name, 4.0) for name in names]
+
+
+def test_telegrafs_fields_that_are_no_numbers_are_passed_over() -> None:
+    item = {"name": "m", "fields": {"a": "4", "b": True, "c": None, "d": 4, "e": 9223372036854775794}}
+    assert [p.name for p in read_raw(json.dumps(item).encode(), STAMP_MS).points] == ["m_d", "d", "m_e", "e"]
+
+
+def test_tags_with_dots_have_prometheus_names_too() -> None:
+    tags = {"k8s.namespace.name": "n", "k8s.pod.name": "chat-0"}
+    item = {"name": "prometheus", "tags": tags, "fields": {"vllm:num_requests_running": 4}}
+    (reading,) = reader("vllm").read(read_raw(json.dumps(item).encode(), STAMP_MS).points)
+    assert (reading.workload, reading.source) == ("n/chat", "chat-0")
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"name": "a", "kind": "absolute", "gauge": {"value": None}},
+        {"name": "a", "kind": "absolute", "counter": {"value": None}},
+        {"name": "a", "labels": {}, "value": "NaN"},
+        {"name": "a", "labels": {}, "value": "+Inf"},
+        {"name": "a", "labels": {}, "value": "9223372036854775794"},
+    ],
+)
+def test_what_stands_for_no_value_is_a_point_that_is_no_measurement(record: dict[str, Any]) -> None:
+    raw = read_raw(json.dumps(record).encode(), STAMP_MS)
+    assert [(p.name, is_measured(p.value)) for p in raw.points] == [("a", False)]
+    assert raw.passed_over == {NOT_MEASURED: 1}
+
+
+@pytest.mark.parametrize(
+    ("counts", "total", "cumulative"),
+    [
+        ([80, 15, 5], 100, [80, 95, 100]),  # as Vector writes it
+        ([80, 95, 100], 100, [80, 95, 100]),  # added up already
+        ([1, 2, 3], 5, [1, 3, 6]),  # read while it was counted: the total lags behind
+        ([80, 15, 5], 99, [80, 95, 100]),
+        ([0, 0, 100], 100, [0, 0, 100]),
+        ([0, 0, 0], 0, [0, 0, 0]),
+    ],
+)
+def test_buckets_of_vector_are_added_up_once(counts: list[int], total: int, cumulative: list[int]) -> None:
+    limits = (0.5, 1.0, None)
+    buckets = [{"upper_limit": limit, "count": n} for limit, n in zip(limits, counts, strict=True)]
+    item = {"name": "h", "kind": "absolute", "aggregated_histogram": {"buckets": buckets, "count": total, "sum": None}}
+    points = read_raw(json.dumps(item).encode(), STAMP_MS).points
+    assert [(p.labels["le"], p.value) for p in points[:3]] == list(zip(("0.5", "1", "+Inf"), cumulative, strict=True))
+    assert (points[3].name, points[3].value) == ("h_count", total)
+    assert (points[4].name, is_measured(points[4].value)) == ("h_sum", False)
+
+
 @pytest.mark.parametrize(
     ("value", "code", "words"),
     [
@@ -167,7 +234,17 @@ def test_vectors_namespace_increments_and_other_kinds() -> None:
         (b"[" * 40, "nesting", "levels deep"),
         (b'{"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"gauge":{}}]}]}]}', "schema", "a metric's name"),
         (b'{"resourceMetrics":3}', "schema", "resourceMetrics is no array"),
-        (b'{"name":"x","gauge":{"value":true}}', "schema", "no number"),
+        (b'{"name":"x","gauge":{"value":true}}', "schema", "x: 'true' is no number"),
+        (b'{"name":"x","gauge":{}}', "schema", "x: 'null' is no number"),
+        (b'{"name":"x","kind":"delta","gauge":{"value":1}}', "schema", "x: kind is neither"),
+        (b'{"name":"x","labels":{},"value":"4,0"}', "schema", "x: '4,0' is no number"),
+        (b'{"name":"x","labels":{},"value":"4_0"}', "schema", "x: '4_0' is no number"),
+        (b'{"name":"x","labels":{},"value":" 4"}', "schema", "x: ' 4' is no number"),
+        (b'{"name":"x","labels":{},"value":"1e999"}', "schema", "x: '1e999' is no number"),
+        (b'{"name":"x","labels":{},"value":"4","timestamp":"0001-01-01T00:00:00Z"}', "range", "x: 0001-01-01"),
+        (b'{"name":"x","fields":{"a":{"b":1}}}', "schema", "is no number"),
+        (b'{"name":"x","fields":{"a":1},"timestamp":1e29}', "range", "x: 1e+29 is no time"),
+        (b"cpu,host=a x=1 1763636415000000000", "decode", "neither JSON nor OTLP protobuf (Telegraf: data_format"),
     ],
 )
 def test_what_cannot_be_read_says_why(value: bytes, code: str, words: str) -> None:
@@ -229,6 +306,9 @@ def test_what_no_reader_thought_of_refuses_that_record_alone(monkeypatch: pytest
         (RFC.replace("Z", ".123456789Z"), TS_MS + 123),
         (RFC.replace("Z", "+00:00"), TS_MS),
         (RFC.replace("Z", ".5"), TS_MS + 500),
+        (TS_MS * 10**6 + 499_999, TS_MS),
+        (f"{TS_MS / 1000 + 0.25}", TS_MS + 250),
+        (f"{TS_MS / 1e9:.15f}e9", TS_MS),
         (None, STAMP_MS),
     ],
 )
@@ -236,7 +316,9 @@ def test_times_in_every_unit(written: object, ms: int) -> None:
     assert time_ms(written, STAMP_MS) == ms
 
 
-@pytest.mark.parametrize("written", [-1, 10**40, "x", True, [], float("1e300")])
+@pytest.mark.parametrize(
+    "written", [-1, 10**40, 10**23, "x", True, [], float("1e300"), "1_0", "٣", "NaN", "1969-12-31T23:59:59Z"]
+)
 def test_what_is_no_time(written: object) -> None:
     with pytest.raises(MalformedError):
         time_ms(written, STAMP_MS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import re
+from collections import Counter
 from itertools import islice
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def directory(data_dir: Path, name: str) -> Path:
 
 def readings_in(path: Path, *profiles: str, form: str = "auto", most: int = 10**9) -> list[SourceReading]:
     by = reader(*profiles, workload="recorded")
-    portions = read_file(path, form, {}, by)
+    portions = read_file(path, form, {}, by, Counter())
     readings = [r for points in islice(portions, most) for r in by.read(points)]
     assert by.tally.refused == {}
     assert by.tally.unplaced == {}

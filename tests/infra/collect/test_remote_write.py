@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import struct
 import urllib.error
 import urllib.request
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.collect.formats.exposition import UnreadableError, read_exposition
+from infra.collect.formats.values import with_aliases
 from infra.collect.mapping.readings import Assembler
 from infra.collect.points import Point
 from infra.collect.publisher import DryRun
@@ -55,7 +57,7 @@ POINTS = st.lists(
         Point,
         TEXT,
         st.dictionaries(TEXT.filter(lambda name: name != "__name__"), TEXT, max_size=3),
-        st.integers(-(2**62), 2**62),
+        st.integers(0, 2**53 - 1),
         st.floats(allow_nan=False),
     ),
     max_size=20,
@@ -64,7 +66,22 @@ POINTS = st.lists(
 
 @given(POINTS)
 def test_every_sample_comes_out_as_it_went_in(points: list[Point]) -> None:
-    assert read_remote_write(written(points)) == points
+    assert read_remote_write(written(points)) == [p._replace(labels=with_aliases(dict(p.labels))) for p in points]
+
+
+@pytest.mark.parametrize("ts_ms", [-1, -(2**62), 2**53, 2**62])
+def test_a_time_that_no_record_may_hold_is_refused(ts_ms: int) -> None:
+    with pytest.raises(UnreadableError, match=f"a: {ts_ms} is no time"):
+        read_remote_write(written([Point("a", {}, ts_ms, 1.0)]))
+
+
+@pytest.mark.parametrize("bits", [0x7FF0000000000002, 0x7FF8000000000001, 0xFFF8000000000000])
+def test_the_mark_of_an_ended_series_is_no_measurement(bits: int) -> None:
+    stale = struct.unpack("<d", struct.pack("<Q", bits))[0]
+    name = "vllm:num_requests_running"
+    points = read_remote_write(written([Point(name, {"instance": "h"}, TS_MS, stale)]))
+    assert [(p.name, math.isnan(p.value)) for p in points] == [(name, True)]
+    assert reader("vllm", workload="w").read(points) == []
 
 
 def test_fields_that_are_not_read_are_passed_over() -> None:

@@ -61,11 +61,11 @@ def test_counters_keep_the_names_they_are_served_under() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("<html>sign in</html>", "line 1 is no sample: '<html>"),
-        ('a 1\nb{x="1} 2\n', "line 2: "),
-        ("a one\n", "line 1: 'a one'"),
-        ("a{x=1} 2\n", "line 1: "),
-        ("a\n", "line 1: "),
+        ("<html>sign in</html>", "line 1 is no sample such as name{label=\"text\"} 4.5: '<html>"),
+        ('a 1\nb{x="1} 2\n', "line 2, column 3: "),
+        ("a one\n", "line 1, column 3: 'one'"),
+        ("a{x=1} 2\n", "line 1, column 3: "),
+        ("a\n", "line 1 is no sample"),
     ],
 )  # fmt: skip
 def test_what_is_no_exposition_is_named_by_its_line(text: str, words: str) -> None:
@@ -143,7 +143,7 @@ def test_one_target_that_fails_does_not_keep_the_others() -> None:
         looked = Scraper(lambda: targets, by.reads, HttpClient(5.0), lambda: TS_MS)()
     assert looked.num_targets == 3
     assert looked.failures == {
-        targets[1].url: "line 1 is no sample: '<html>'",
+        targets[1].url: "line 1 is no sample such as name{label=\"text\"} 4.5: '<html>'",
         targets[2].url: "HTTP 404 Not Found: no such page",
     }
     (reading,) = by.read(looked.points)

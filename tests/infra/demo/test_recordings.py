@@ -199,8 +199,10 @@ GOOD = f"{START_S},x,0,1,1,1,2,1,0.5,0.5\n"
         (GOOD + f"{START_S},x,0,inf,1,1,2,1,0.5,0.5\n", ["line 3, column power_w"]),
         (GOOD + f"{START_S},x,0,1,1,1,2,1,55,0.5\n", ["line 3, column sm_active", "within 0 to 1.001"]),
         (GOOD + f"{START_S},x,0,1,1,3,2,1,0.5,0.5\n", ["line 3, column mem_used_mib", "more than mem_total_mib"]),
-        (GOOD + f"{START_S}000,x,0,1,1,1,2,1,0.5,0.5\n", ["line 3, column timestamp", "not milliseconds"]),
-        (GOOD + ",x,0,1,1,1,2,1,0.5,0.5\n", ["line 3, column timestamp", "has no time"]),
+        (GOOD + f"{START_S}0,x,0,1,1,1,2,1,0.5,0.5\n", ["line 3, column timestamp", "outside 2000 to 2100"]),
+        (GOOD + "46023.5,x,0,1,1,1,2,1,0.5,0.5\n", ["line 3, column timestamp", "a spreadsheet's number of the day"]),
+        (GOOD + ",x,0,1,1,1,2,1,0.5,0.5\n", ["line 3, column timestamp", "is no time"]),
+        (GOOD + f"{START_S},x,0,1,1,1,2,1,0,5,0.5\n", ["line 3: has 11 cells, the header 10"]),
         (GOOD + f"{START_S},x,,1,1,1,2,1,0.5,0.5\n", ["line 3, column gpu"]),
         (GOOD + f"{START_S},x,<b>,1,1,1,2,1,0.5,0.5\n", ["line 3, column gpu", "without markup"]),
     ],
@@ -223,7 +225,7 @@ def test_a_file_that_is_no_recording_is_refused_with_what_to_do(tmp_path: Path) 
     refused(dcgm_file(tmp_path, "", header=""), "is empty", "timestamp,gpu,power_w")
     refused(dcgm_file(tmp_path, "1,2\n", header="timestamp,gpu\n"), "line 1: lacks column power_w")
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00timestamp")
-    refused(tmp_path / "binary.csv", "is not UTF-8")
+    refused(tmp_path / "binary.csv", "is UTF-16 text")
     packed = gzip.compress((DCGM_HEADER + GOOD * 2000).encode())
     (tmp_path / "cut.csv.gz").write_bytes(packed[: len(packed) // 2])
     refused(tmp_path / "cut.csv.gz", "cut short")
@@ -239,7 +241,11 @@ def test_a_file_that_is_no_recording_is_refused_with_what_to_do(tmp_path: Path) 
             "value,timestamp_anon,container_ip\n130,1,aa\n",
             ["line 2, column value", "0 to 100.1"],
         ),
-        ("queue_size_raw_anon", "value,timestamp_anon\nx,1\n", ["queue_size_raw_anon.csv, line 2, column value"]),
+        (
+            "queue_size_raw_anon",
+            "value,timestamp_anon\nx,1662858720\n",
+            ["queue_size_raw_anon.csv, line 2, column va"],
+        ),
     ],
 )
 def test_a_wrong_gentd26_file_is_named(tmp_path: Path, name: str, text: str, says: list[str]) -> None:

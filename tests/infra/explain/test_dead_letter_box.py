@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.explain.dead_letters import chosen, letters_table, read_letter, replay
+from infra.explain.dead_letters import UNUSED, chosen, letters_table, notices, read_letter, refusals, replay
 from infra.kafka.tail import TailRecord
 from streams.log import LogRecord
 from streams.records.dead_letters import DeadLetterBox
@@ -47,3 +47,36 @@ def test_dead_letters_are_chosen_by_reason_and_topic() -> None:
     assert chosen(found, "range", None) == found[1:]
     assert chosen(found, None, "telemetry.gpu") == chosen(found, None, "t.telemetry.gpu") == found[:1]
     assert chosen(found, "range", "telemetry.gpu") == []
+
+
+def notice(detail: str, stamp_ms: int, workload: bytes = b"w") -> TailRecord:
+    headers = (("reason", UNUSED.encode()), ("detail", detail.encode()), ("topic", b"t.telemetry.gpu"))
+    return TailRecord(0, 0, stamp_ms, workload, None, headers)
+
+
+def test_notices_are_no_refused_records() -> None:
+    found = [read_letter(notice("gpu: g0 sends none", 5)), read_letter(dead_letter(b"{}"))]
+    assert chosen(found, None, None) == found[1:]
+    assert chosen(found, UNUSED, None) == found[:1]
+    assert refusals(found[:1]) == ""
+    assert replay(found[:1], ("t.telemetry.gpu",), "nobody.invalid:9") == 0
+    assert refusals([*found, *found]) == "2 (schema 2), the newest at t.telemetry.gpu/2@41: schema, v is missing"
+
+
+def test_of_notices_the_newest_of_a_workload_and_kind_counts_for_ten_minutes() -> None:
+    told = [("gpu: old", 1), ("gpu: new", 3), ("requests: other", 2)]
+    letters = [read_letter(notice(detail, stamp_ms)) for detail, stamp_ms in told]
+    letters.append(read_letter(notice("gpu: theirs\x1b", 4, b"v")))
+    assert [n.sentence() for n in notices(letters, 600_001)] == [
+        "v: gpu: theirs\\x1b",
+        "w: gpu: new",
+        "w: requests: other",
+    ]
+    assert [n.sentence() for n in notices(letters, 600_003)] == ["v: gpu: theirs\\x1b", "w: gpu: new"]
+    assert notices(letters, 600_005) == []
+
+
+def test_a_narrow_terminal_shows_where_and_why_a_record_was_refused() -> None:
+    letter = read_letter(dead_letter(b'{"v":1,"kind":"requests","workload":"prod/chat","source":"pod-1"}' * 4))
+    shown = text_of(letters_table([letter]), width=80)
+    assert all(part in shown for part in ("1:7", "t.telemetry.gpu/2", "schema", "v is missing", '{"v":1,"kind"'))

@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 from pathlib import Path
+from time import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -153,6 +154,39 @@ async def test_no_dead_letter_ends_the_reader_of_the_page(headers: list[tuple[st
     record = SimpleNamespace(partition=0, offset=3, timestamp=1_000, key=b"w", value=b"{", headers=headers)
     await tail._fold(place, [record])
     assert len(json.loads(orjson.dumps(letters.to_dict()))["letters"]) == 1
+
+
+def notice_record(workload: str, detail: str, stamp_ms: int) -> TailRecord:
+    headers = (("reason", b"unused"), ("detail", detail.encode()), ("topic", b"t.telemetry.requests"))
+    return TailRecord(0, 3, stamp_ms, workload.encode(), None, headers)
+
+
+def test_unusable_telemetry_is_shown_with_its_workload_and_is_no_refused_record() -> None:
+    memory, letters = FleetMemory(TOPICS, STEP_MS), LetterMemory()
+    for step in range(3):
+        memory.fold(TOPICS.decisions, encode_decision(decision("a", step)))
+    tail = PageTail(memory, TOPICS, {}, letters)
+    now_ms = round(time() * 1000)
+    letters.take(notice_record("a", "requests: pod-1 sends `x` (did you mean `y`?), not known", now_ms))
+    letters.take(notice_record("a", "gpu: g0 sends none of z", now_ms))
+    letters.take(notice_record("unseen", "gpu: g1 sends none of z", now_ms))
+    view = letters.to_dict()
+    assert (view["letters"], view["reasons"], len(letters)) == ([], {}, 0)
+    before = memory.version
+    tail._look_at_notices()
+    assert list(memory.changed_since(before)) == ["a"]
+    history, note = memory.get("a"), memory.note_of("a")
+    assert history is not None
+    assert note == "gpu: g0 sends none of z; requests: pod-1 sends `x` (did you mean `y`?), not known"
+    for shown in (fleet_row("a", history, note), workload_view("a", history, note)):
+        assert shown["because"].endswith(f"; telemetry: {note}")
+    # It is over: the row is sent once more, without the note.
+    before = memory.version
+    memory.note({})
+    assert list(memory.changed_since(before)) == ["a"]
+    assert memory.note_of("a") == ""
+    memory.note({})
+    assert list(memory.changed_since(before + 1)) == []
 
 
 async def test_the_reader_gives_way_however_few_records_it_was_given() -> None:

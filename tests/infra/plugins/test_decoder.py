@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from infra.collect.formats.raw_record import NOT_MEASURED
 from infra.collect.loop import reader_of
 from infra.collect.mapper import RawFold
 from infra.collect.mapping.readings import Assembler
@@ -120,4 +121,10 @@ def test_numbers_that_are_none_are_passed_over_and_counted() -> None:
     inf = float("inf")
     raw = made(lambda _: [("a", {}, 1, 1.0), ("b", {}, 1, inf)]).read(b"", STAMP_MS)
     assert [p.name for p in raw.points] == ["a"]
-    assert raw.passed_over == {"not a finite number": 1}
+    assert raw.passed_over == {NOT_MEASURED: 1}
+
+
+@pytest.mark.parametrize("ts_ms", [-1, 2**53])
+def test_a_time_that_no_record_may_hold_costs_the_record(ts_ms: int) -> None:
+    with pytest.raises(MalformedError, match="is no time in milliseconds"):
+        made(lambda _: [("a", {}, ts_ms, 1.0)]).read(b"", STAMP_MS)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gzip
 import json
 import math
 from itertools import pairwise
@@ -19,101 +18,17 @@ from infra.simulator.arrivals import (
     LoadShape,
     TokenShape,
     Trace,
-    TraceError,
-    read_trace,
 )
 from infra.simulator.profiles import BUILT_IN_PROFILES, EngineProfile, ProfileError, load_profile, named_profile
+from infra.simulator.traces import read_trace
 
-AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens\r
-2023-11-16 18:15:46.6805900,374,44\r
-2023-11-16 18:15:50.9951690,396,109\r
-2023-11-16 18:15:50.9951691,879,55\r
-"""
-PLAIN = "arrival_s,prompt_tokens,output_tokens\n0.5,10,2\n0.5,11,3\n7,12,4\n"
+AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.99,396,109\n"
 SHAPE = LoadShape(5.0, TokenShape(500, 0.8), TokenShape(100, 0.6), period_s=3_600.0)
 
 
 def write(path: Path, text: str | bytes) -> Path:
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return path
-
-
-def test_the_published_azure_layout(tmp_path: Path) -> None:
-    trace = read_trace(write(tmp_path / "conv.csv", AZURE))
-    assert trace.name == "conv"
-    assert trace.start_ts_ms == 1_700_158_546_000
-    assert trace.arrivals.arrival_s.tolist() == pytest.approx([0.68059, 4.995169, 4.9951691], abs=1e-9)
-    assert trace.arrivals.prompt_tokens.tolist() == [374, 396, 879]
-    assert trace.arrivals.output_tokens.tolist() == [44, 109, 55]
-    assert len(trace.between(0.0, trace.end_s)) == 3
-
-
-def test_the_plain_layout_and_gzip_whatever_the_name(tmp_path: Path) -> None:
-    for name, body in (
-        ("a.csv", PLAIN.encode()),
-        ("b.csv.gz", gzip.compress(PLAIN.encode(), mtime=0)),
-        ("c.dat", PLAIN.encode()),
-    ):
-        trace = read_trace(write(tmp_path / name, body))
-        assert trace.arrivals.arrival_s.tolist() == [0.5, 0.5, 7.0]
-        assert trace.start_ts_ms is None
-    assert read_trace(tmp_path / "b.csv.gz").name == "b"
-
-
-def test_byte_order_mark_blank_lines_and_other_columns_do_no_harm(tmp_path: Path) -> None:
-    text = "\ufeffregion,arrival_s,output_tokens,prompt_tokens\n\neu,1,2,3\n\n"
-    trace = read_trace(write(tmp_path / "t.csv", text))
-    assert (trace.arrivals.prompt_tokens.tolist(), trace.arrivals.output_tokens.tolist()) == ([3], [2])
-
-
-HEAD = "arrival_s,prompt_tokens,output_tokens\n"
-
-
-@pytest.mark.parametrize(
-    ("body", "complaint"),
-    [
-        (b"", r"t\.csv: is empty; give a CSV file"),
-        (HEAD, r"t\.csv: has a header but no request"),
-        ("a,b\n1,2\n", r"line 1: has no column TIMESTAMP or arrival_s; the header must hold"),
-        ("arrival_s,prompt_tokens\n1,2\n", r"line 1: lacks column output_tokens"),
-        ("TIMESTAMP,ContextTokens\n", r"line 1: lacks column GeneratedTokens"),
-        (HEAD + "2,1,1\n1,1,1\n", r"line 3, column arrival_s: goes back in time; sort the file by arrival_s"),
-        (HEAD + "-1,1,1\n", r"line 2, column arrival_s: '-1' is not a finite number >= 0"),
-        (HEAD + "nan,1,1\n", r"column arrival_s: 'nan' is not a finite number"),
-        (HEAD + "soon,1,1\n", r"column arrival_s: 'soon' is not a number"),
-        (HEAD + "1,0,1\n", r"line 2, column prompt_tokens: 0 is outside 1 to"),
-        (HEAD + "1,1,-3\n", r"line 2, column output_tokens: -3 is outside 1 to"),
-        (HEAD + "1,1.5,1\n", r"column prompt_tokens: '1\.5' is not a whole number"),
-        (HEAD + "1,1,1\n2,2\n", r"line 3: has 2 of 3 columns"),
-        (AZURE + "2023-11-16 18:15:49,1,1\n", r"line 5, column TIMESTAMP: goes back in time"),
-        (AZURE + "yesterday,1,1\n", r"line 5, column TIMESTAMP: 'yesterday' is not a UTC time"),
-        (AZURE + "2023-11-16 19:15:49+02:00,1,1\n", r"line 5, column TIMESTAMP: .* carries a time zone"),
-        (HEAD.encode() + b"1,1,\xff\xfe\n", r"is not UTF-8 text; convert the file to UTF-8"),
-        (gzip.compress((HEAD + "1,1,1\n" * 50).encode(), mtime=0)[:-20], r"the gzip file is cut short; fetch it again"),
-        (gzip.compress(PLAIN.encode(), mtime=0)[:-8] + b"\0" * 8, r"is not a sound gzip file"),
-        (HEAD + '1,1,"2\n', r"is not CSV"),
-    ],
-)
-def test_a_bad_trace_is_named_with_place_and_remedy(tmp_path: Path, body: str | bytes, complaint: str) -> None:
-    with pytest.raises(TraceError, match=complaint) as caught:
-        read_trace(write(tmp_path / "t.csv", body))
-    assert str(caught.value).startswith(str(tmp_path / "t.csv"))
-    assert "; " in str(caught.value)
-
-
-def test_a_path_that_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="is a directory"):
-        read_trace(tmp_path)
-    with pytest.raises(TraceError, match="cannot be read"):
-        read_trace(tmp_path / "none.csv")
-
-
-def test_the_recorded_azure_trace(data_dir: Path) -> None:
-    trace = read_trace(data_dir / "azure-llm-2023" / "AzureLLMInferenceTrace_conv.csv.gz")
-    assert len(trace.arrivals) == 19_366
-    assert trace.arrivals.prompt_tokens.mean() == pytest.approx(1155, abs=1)
-    assert trace.arrivals.output_tokens.mean() == pytest.approx(211, abs=1)
-    assert 3500 < trace.end_s < 3505
 
 
 @given(st.lists(st.floats(0, 4 * BLOCK_S), min_size=0, max_size=6))

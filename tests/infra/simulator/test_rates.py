@@ -23,11 +23,19 @@ HEADERS = ("start_s,rate_rps,prompt_tokens", "period,count", "timestamp,value", 
         ("start_s,rate_rps,prompt_tokens\n0,1,9:1e300\n60,1,9\n", "line 2, column prompt_tokens: the sigma 1e300"),
         ("period,count\n1998-05-01 00:00,3\n1998-05-01 00:01\n", "line 3: has 1 of 2 columns"),
         ("period,count\n1998-05-01 00:00,3\n1998-05-01 00:01Z,3\n", "line 3, column period: .* has an offset"),
-        ("period,count\n1998-05-01 00:00,3\n3998-05-01 00:01,3\n", "line 3, column period: .* ten years or more"),
+        ("period,count\n1998-05-01 00:00,3\n2098-05-01 00:01,3\n", "line 3, column period: .* ten years or more"),
         ("timestamp,value\n2026-05-01 00:05,3\n2026-05-01 00:05,3\n", "line 3, column timestamp: does not increase"),
         ("timestamp,value\n2026-05-01 00:05,3\n1e300,3\n", "line 3, column timestamp: '1e300' is not a time; write"),
-        ("timestamp,value\n0,3\n60,-3\n", "line 3, column value: '-3' is not a finite number >= 0"),
+        ("timestamp,value\n0,3\n60,3\n", "line 2, column timestamp: '0' lies outside 2000 to 2100"),
+        ("start_s,rate_rps\n20260101,3\n20260102,3\n", "line 2, column start_s: '20260101' is no second from"),
+        ("start_s,rate_rps\n1795900000000,3\n1795900060000,3\n", "line 2, column start_s: .* is no second from"),
+        ("timestamp,value\n1777593600,3\n1777593660,-3\n", "line 3, column value: '-3' is not a finite number >= 0"),
         ("chunk,timestamp,rate\na,0,1\nb\n", "line 3: has 1 of 3 columns"),
+        (
+            "start_s,rate_rps\n0,3\n1e12,3\n",
+            "line 3, column start_s: '1e12' is ten years or more from the first; correct",
+        ),
+        ("chunk,timestamp,rate\na,0,1\na,1e38,1\n", "line 3, column timestamp: '1e38' is ten years or more from the"),
         ("chunk,timestamp,rate\na,0,x\n", "line 2, column rate: 'x' is not a number"),
     ],
 )
@@ -43,6 +51,9 @@ def test_a_bad_rate_file_is_named_with_place_and_remedy(tmp_path: Path, body: st
         ("2026-05-01 00:00", "2026-05-01 00:05", "2026-05-01 00:15:30", "2026-05-01 00:20:30"),
         ("2026-05-01T00:00:00Z", "2026-05-01T02:05:00+02:00", "2026-05-01T00:15:30Z", "2026-05-01T00:20:30Z"),
         ("1777593600", "1777593900", "1777594530", "1777594830.0"),
+        ("1777593600000", "1777593900000000", "1777594530000000000", "1777594830.0"),
+        ("2026-05-01 00:00:00 UTC", "2026/05/01 0:05 UTC", "2026-05-01T00:15:30+0000", "2026-05-01T03:20:30 +03:00"),
+        ("202605010000", "202605010005", "20260501001530", "20260501002030"),
     ],
 )
 def test_an_exported_series_holds_each_value_until_the_next(tmp_path: Path, times: tuple[str, ...]) -> None:
@@ -55,7 +66,7 @@ def test_an_exported_series_holds_each_value_until_the_next(tmp_path: Path, time
 
 @pytest.mark.parametrize(
     ("body", "complaint"),
-    [("0,1\n", "needs at least two rows"), ("0,0\n300,0\n", "holds no request")],
+    [("1777593600,1\n", "needs at least two rows"), ("1777593600,0\n1777593900,0\n", "holds no request")],
 )
 def test_a_series_without_a_load_is_refused(tmp_path: Path, body: str, complaint: str) -> None:
     (tmp_path / "series.csv").write_text(f"timestamp,value\n{body}")

@@ -16,6 +16,7 @@ from infra.observability.health import Health
 from infra.settings.limits import WatchdogLimits
 from infra.worker import watchdog
 from infra.worker.watchdog import LaneView, Stall, Watch, WorkerView
+from streams.runtime.transactions import LogEnd
 
 LIMITS = WatchdogLimits()
 LOOK_S = 0.5
@@ -103,11 +104,11 @@ async def test_the_end_of_a_log_is_held_against_what_had_been_read_when_it_was_a
     monkeypatch.setattr(watchdog, "ASK_S", 0.0)
     lane = SimpleNamespace(stage="ingest", marks=1, waits_for="", full=False, next_offset=10)
 
-    async def log_ends(tps: list[TP]) -> dict[TP, int]:
+    async def log_ends(tps: list[TP]) -> dict[TP, LogEnd]:
         if lane.next_offset > 10:
             raise asyncio.CancelledError
         lane.next_offset += 5  # it goes on while the broker answers
-        return dict.fromkeys(tps, end)
+        return dict.fromkeys(tps, LogEnd(0, end))  # an open transaction takes nothing from the log
 
     consumer = SimpleNamespace(
         log_ends=log_ends, unfetched=lambda *_: 0, untaken=lambda *_: 0, commit_state=lambda _: (None, None)
@@ -118,6 +119,21 @@ async def test_the_end_of_a_log_is_held_against_what_had_been_read_when_it_was_a
     with pytest.raises(asyncio.CancelledError):
         await dog._ask()
     assert dog._lanes()[0].num_lost == gone
+
+
+@pytest.mark.parametrize(("end", "lag"), [(LogEnd(10, 90), 0), (LogEnd(40, 90), 30), (LogEnd(90, 90), 80)])
+def test_records_that_wait_for_a_transaction_are_no_work_that_stands_still(end: LogEnd, lag: int) -> None:
+    lane = SimpleNamespace(stage="ingest", marks=1, waits_for="", full=False, next_offset=10)
+    consumer = SimpleNamespace(
+        unfetched=lambda _, end: end - 10, untaken=lambda *_: 0, commit_state=lambda _: (None, None)
+    )
+    status = SimpleNamespace(restored=True, lanes={("t", 0): lane})
+    host: Any = SimpleNamespace(status=status, app=SimpleNamespace(consumer=consumer))
+    dog = watchdog.Watchdog(host, Health(0.0), ("ingest",))
+    dog.ends = {("t", 0): end}
+    (view,) = dog._lanes()
+    assert view.lag == lag
+    assert (Clock().until(running(view))[1] is None) == (lag == 0)
 
 
 def test_behind_a_lane_without_room_nobody_else_stands_still() -> None:

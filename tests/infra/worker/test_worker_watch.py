@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from agents.decide.decision import command_id
 from agents.decide.records import encode_decision
@@ -16,6 +17,7 @@ from infra.observability.stage_metrics import DecideMetrics
 from infra.settings.load import Settings
 from infra.worker.watch import WorkerWatch
 from streams.log import Emission, OutRecord
+from streams.runtime.transactions import LogEnd
 from tests.infra.observability.memory_loop import MemoryLoop
 from tests.infra.page.fleet_records import TOPICS, decision
 
@@ -150,3 +152,36 @@ async def test_what_went_to_another_worker_is_told_by_that_one_alone() -> None:
         "replicas ready", "replicas pending", "replicas wanted", "replicas_ready b"
     }  # fmt: skip
     assert meter.registry.get_sample_value("harmony_replicas", {"state": "ready"}) == decision("b", 9).replicas.ready
+
+
+def test_a_transaction_that_stays_open_is_reported_with_its_remedy_until_it_ends() -> None:
+    meter, health = PrometheusMeter(strict=True), Health(0.0)
+    lanes = {
+        ("t.requests", 0): SimpleNamespace(stage="ingest", kernel=object()),
+        ("t.plans", 0): SimpleNamespace(stage="decide", kernel=object()),
+    }
+    host: Any = SimpleNamespace(status=SimpleNamespace(restored=False, lanes=lanes), lag=dict)
+    ends = {("t.requests", 0): LogEnd(5, 9), ("t.plans", 0): LogEnd(7, 7), ("t.gone", 0): LogEnd(0, 3)}
+    watch = WorkerWatch(Settings(), host, ("ingest", "decide"), health, meter, None, ends=lambda: ends, brokers="k:1")
+
+    def gauges() -> dict[str, float]:
+        return told(meter, "unstable_records", "open_transaction_seconds")
+
+    with capture_logs() as logs:
+        for now_s in (0.0, 30.0, 31.0, 40.0):
+            watch.look(now_s)
+    assert gauges() == {
+        "unstable_records ingest": 4.0, "open_transaction_seconds ingest": 40.0,
+        "unstable_records decide": 0.0, "open_transaction_seconds decide": 0.0,
+    }  # fmt: skip
+    (line,) = logs
+    assert (line["event"], line["log_level"]) == ("open_transaction", "warning")
+    (check,) = health.snapshot(0.0).checks
+    assert (check.name, check.ok, check.required) == ("transactions", False, False)
+    assert check.detail == line["detail"].replace("31 s", "40 s")
+    assert "t.requests/0: 4 records from offset 5 on" in check.detail
+    assert "--bootstrap-server k:1 abort --topic t.requests --partition 0 --start-offset 5" in check.detail
+    ends["t.requests", 0] = LogEnd(9, 9)
+    watch.look(41.0)
+    assert [c.ok for c in health.snapshot(0.0).checks] == [True]
+    assert set(gauges().values()) == {0.0}

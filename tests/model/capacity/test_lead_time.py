@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model.capacity import lead_time
 from model.capacity.lead_time import LeadTimePosterior, student_table
 
 
@@ -39,21 +40,36 @@ def test_learns_location_and_spread(seed: int) -> None:
     assert posterior.quantile(0.95) == pytest.approx(200.0 * math.exp(0.3 * 1.645), rel=0.2)
 
 
-def test_is_the_conjugate_update() -> None:
-    """The closed form of normal-inverse-gamma for a whole sample, against one outcome at a time."""
+def test_is_the_conjugate_update_under_a_discounted_prior() -> None:
+    """The closed form of normal-inverse-gamma for a whole sample, against one start at a time."""
     sample = [90.0, 110.0, 150.0, 131.0, 99.0]
     posterior = LeadTimePosterior(100.0)
-    state = posterior.snapshot()
-    logs = np.log(sample)
-    count = state["count"] + len(logs)
-    mean = (state["count"] * state["mean"] + logs.sum()) / count
-    shift = state["count"] * len(logs) / count * (logs.mean() - state["mean"]) ** 2
-    scale = state["scale"] + 0.5 * ((logs - logs.mean()) ** 2).sum() + 0.5 * shift
     for lead_time_s in sample:
         posterior.update(lead_time_s)
-    got = posterior.snapshot()
-    assert (got["mean"], got["scale"], got["count"]) == pytest.approx((mean, scale, count))
-    assert got["shape"] == state["shape"] + 0.5 * len(logs)
+    logs, weight = np.log(sample), 2 ** (-len(sample) / lead_time._SPREAD_HALF_LIFE)
+    prior, shape = 4.0 * 2 ** (-len(sample) / lead_time._PRIOR_HALF_LIFE), 3.0 * weight + 0.5 * len(logs)
+    count = prior + len(logs)
+    location = (prior * math.log(100.0) + logs.sum()) / count
+    squares = ((logs - logs.mean()) ** 2 + lead_time._MIN_SIGMA**2).sum()
+    shift = prior * len(logs) / count * (logs.mean() - math.log(100.0)) ** 2
+    scale = 2.0 * 0.2**2 * weight + 0.5 * (squares + shift)
+    expected = location, math.sqrt(scale * (count + 1) / (shape * count)), 2 * shape
+    assert posterior.student() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("declared_s", [40.0, 120.0, 400.0])
+@pytest.mark.parametrize("sigma", [0.05, 0.1])
+def test_after_twenty_starts_the_tail_is_that_of_the_starts_whatever_was_declared(
+    declared_s: float, sigma: float
+) -> None:
+    rng = np.random.default_rng(1)
+    truth, errors = 150.0 * math.exp(1.645 * sigma), []
+    for _ in range(50):
+        posterior = LeadTimePosterior(declared_s)
+        for lead_time_s in rng.lognormal(math.log(150.0), sigma, 20):
+            posterior.update(float(lead_time_s))
+        errors.append(posterior.quantile(0.95) / truth - 1.0)
+    assert abs(float(np.median(errors))) < 0.1
 
 
 def test_follows_a_change() -> None:
@@ -117,22 +133,9 @@ def test_another_declared_figure_is_as_if_it_had_been_declared_from_the_beginnin
     for lead_time_s in outcomes:
         told.update(lead_time_s)
         expected.update(lead_time_s)
-    restored = LeadTimePosterior.restore(told.snapshot(), now_s).snapshot()
-    assert restored == pytest.approx(expected.snapshot(), rel=1e-9)
-    if before_s == now_s:
-        assert restored == told.snapshot()
-
-
-def test_without_outcomes_the_figure_declared_now_counts_whatever_release_wrote_the_snapshot() -> None:
-    old = LeadTimePosterior(120.0).snapshot()
-    del old["declared_s"]
-    restored = LeadTimePosterior.restore(old, 600.0)
-    assert restored.quantiles((0.05, 0.95)).tolist() == LeadTimePosterior(600.0).quantiles((0.05, 0.95)).tolist()
-    learned = LeadTimePosterior(120.0)
-    learned.update(200.0)
-    known = learned.snapshot()
-    del known["declared_s"]  # what lay beneath it cannot be told any more
-    assert LeadTimePosterior.restore(known, 600.0).quantile(0.5) == learned.quantile(0.5)
+    restored = LeadTimePosterior.restore(told.snapshot(), now_s)
+    assert restored.snapshot() == expected.snapshot() == told.snapshot()
+    assert restored.student() == expected.student()
 
 
 def test_bad_figures_are_named() -> None:
@@ -140,3 +143,18 @@ def test_bad_figures_are_named() -> None:
         LeadTimePosterior(0.0)
     with pytest.raises(ValueError, match="version 9"):
         LeadTimePosterior.restore({"v": 9}, 120.0)
+
+
+def test_a_snapshot_of_version_1_holds_the_same_starts() -> None:
+    """Its numbers are those of the conjugate update from a prior of four starts, here written out for three starts."""
+    logs = np.log([80.0, 300.0, 95.5])
+    count, mean = 7.0, (4.0 * math.log(120.0) + logs.sum()) / 7.0
+    shift = 4.0 * 3.0 / 7.0 * (logs.mean() - math.log(120.0)) ** 2
+    scale = 2.0 * 0.2**2 + 0.5 * ((logs - logs.mean()) ** 2).sum() + 0.5 * shift
+    old = {"v": 1, "declared_s": 120.0, "mean": mean, "count": count, "shape": 4.5, "scale": scale, "num_outcomes": 3}
+    fresh = LeadTimePosterior(120.0)
+    for lead_time_s in (80.0, 300.0, 95.5):
+        fresh.update(lead_time_s)
+    assert LeadTimePosterior.restore(old, 120.0).student() == pytest.approx(fresh.student())
+    nothing = old | {"num_outcomes": 0, "mean": math.log(120.0), "count": 4.0}
+    assert LeadTimePosterior.restore(nothing, 90.0).student() == LeadTimePosterior(90.0).student()

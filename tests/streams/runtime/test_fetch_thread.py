@@ -108,6 +108,9 @@ def test_the_hooks_of_the_fetcher_are_there() -> None:
     source = inspect.getsource(Fetcher)
     assert "fut = self._loop.create_future()\n        self._fetch_waiters.add(fut)" in source
     assert "req = FetchRequest(\n                self._fetch_max_wait_ms," in source
+    # Records, and the ends of logs, as this attribute says at the time of each request.
+    assert source.count("self._isolation_level,") == 3
+    assert "OffsetRequest(-1, self._isolation_level," in source
     # What a buffer that has room again changes is the set that the fetcher was given, not a copy of it.
     assert "active_partitions = self._get_active_partitions()" in inspect.getsource(driver.Consumer.on_buffer_drop)
     assert "active_partitions = self._get_active_partitions()" in inspect.getsource(driver.Consumer._wait_next_records)

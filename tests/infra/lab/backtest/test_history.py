@@ -126,10 +126,12 @@ def test_a_file_with_longer_rows_is_cut_into_minutes(tmp_path: Path) -> None:
         ("start_s,rate_rps,replicas\n0,1,1\n", "holds 1 rows"),
         ("start_s,rate_rps,replicas\n0,1,1\n60,x,1\n", "line 3, column rate_rps: 'x'"),
         ("start_s,rate_rps,replicas\n0,1,1\n60,-1,1\n", "line 3, column rate_rps"),
-        ("start_s,rate_rps,replicas\n60,1,1\n0,1,1\n", "line 3: start_s must ascend"),
+        ("start_s,rate_rps,replicas\n60,1,1\n0,1,1\n", "line 3, column start_s: '0' must ascend; sort the rows"),
         ("start_s,rate_rps,replicas\n,1,1\n0,1,1\n", "line 2, column start_s"),
+        ("start_s,rate_rps,replicas\n0,1,1\n60,1\n", "line 3: has 2 of 3 columns"),
+        ("start_s,rate_rps,replicas\n20260131,1,1\n20260201,1,1\n", "line 2, column start_s: '20260131' is no second"),
         ("start_s,rate_rps,replicas\n0,1,1\n1e308,1,1\n", "from start_s 0 to 1e+308; ten years is the most"),
-        ("start_s,rate_rps,replicas\n1e300,1,1\n1.1e300,1,1\n", "ten years is the most"),
+        ("start_s,rate_rps,replicas\n1e300,1,1\n1.1e300,1,1\n", "line 2, column start_s: '1e300' is no second from"),
     ],
 )
 def test_mistakes_in_files_are_named(tmp_path: Path, text: str, words: str) -> None:

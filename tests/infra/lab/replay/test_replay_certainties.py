@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.lab.replay.loop import FixedCapacity, fixed_lead_time
+from infra.lab.replay.loop import FixedCapacity, FixedLeadTime
 from infra.lab.replay.policies.harmony import HARMONY_VARIANTS, policy_of
 from infra.lab.replay.simulation import HarmonyController
 from infra.simulator.cluster import Cluster
@@ -29,7 +29,7 @@ def test_a_fixed_capacity_is_the_declared_one_whatever_is_beside_it(declared: fl
 
 @given(st.floats(1.0, 3_600.0))
 def test_a_fixed_lead_time_is_the_declared_one(declared_s: float) -> None:
-    (row,) = LeadTable.of([fixed_lead_time(declared_s)]).quantiles(LEVELS)
+    (row,) = LeadTable.of([FixedLeadTime(declared_s)]).quantiles(LEVELS)
     assert row == pytest.approx([declared_s] * 3, rel=1e-3)
 
 

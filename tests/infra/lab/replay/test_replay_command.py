@@ -183,7 +183,12 @@ def test_a_mistake_gets_one_sentence_and_exit_code_2(arguments: list[str], what:
 
 @pytest.mark.parametrize(
     ("rows", "what"),
-    [("-1,5,5", ">= 0"), ("2,5,5\n1,5,5", "goes back in time"), ("1,0,5", "outside 1"), ("", "no request")],
+    [
+        ("-1,5,5", ">= 0"),
+        ("2,5,5\n1,5,5", "goes back in time"),
+        ("1,0,5", "1 have no prompt or no answer"),
+        ("", "no request"),
+    ],
 )
 def test_bad_requests_are_refused(tmp_path: Path, rows: str, what: str) -> None:
     path = tmp_path / "bad.csv"
