@@ -80,7 +80,7 @@ class SourceValues(NamedTuple):
     """Indicator values of each source of a slot, by its place in the slot.
 
     Attributes:
-        plain, plain_observed: [m, P]; not written of an indicator that is not told.
+        plain, plain_observed: [m, P].
         told: [P] whether the slot has any value for the indicator.
         good, total, miss_observed: [m, M] increases of the two counters of miss ratios.
         fell: [m, P - G + M] whether a counter of a rate or of a miss ratio, rates first, has started anew.
@@ -210,12 +210,7 @@ def compute_rates(
     rate_counters, good_of, total_of, told = rules.rate_counters, rules.good, rules.total, per_source.told
     present, fell, measured = deltas.present, deltas.fell, deltas.measured
     amount, span_ms = deltas.amount, deltas.span_ms
-    plain, plain_observed, fell_out, censored = (
-        per_source.plain,
-        per_source.plain_observed,
-        per_source.fell,
-        per_source.censored,
-    )
+    plain, plain_observed, fell_out = per_source.plain, per_source.plain_observed, per_source.fell
     good_out, total_out, miss_observed = per_source.good, per_source.total, per_source.miss_observed
     num_rates = len(rate_counters)
     for r in range(num_rates):
@@ -226,7 +221,7 @@ def compute_rates(
         stands_in = False
         for r in range(num_rates):
             if not told[r]:
-                fell_out[i, r] = False
+                plain_observed[i, r], fell_out[i, r] = False, False
                 continue
             counter = rate_counters[r, 0]
             for k in range(rate_counters.shape[1]):
@@ -238,7 +233,7 @@ def compute_rates(
             plain[i, r] = amount[i, counter] * 1000.0 / span_ms[i, counter]
             plain_observed[i, r] = measured[i, counter]
             fell_out[i, r] = fell[i, counter]
-        censored[i] = stands_in
+        per_source.censored[i] = stands_in
         for q in range(len(good_of)):
             good, total = good_of[q], total_of[q]
             good_out[i, q] = amount[i, good]
@@ -261,6 +256,7 @@ def compute_gauges(rules: RuleTables, inputs: SlotInputs, m: int, per_source: So
         rule, field, other = rules.gauge_rule[g], rules.gauge_fields[g, 0], rules.gauge_fields[g, 1]
         per_source.told[first + g] = inputs.told[field]
         if not inputs.told[field]:
+            plain_observed[:m, first + g] = False
             continue
         for i in range(m):
             count, total, top = 0, 0.0, -np.inf
