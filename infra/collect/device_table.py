@@ -89,6 +89,11 @@ _UNITS: Final[Mapping[str, set[str]]] = {
 _EARLIEST_MS: Final = 946_684_800_000  # 2000-01-01: a device's clock that shows less was never set
 
 
+_NOTHING_TELLS_APART: Final = (
+    "nothing tells their devices apart; log index, uuid or pci.bus_id, as --query-gpu=timestamp,index,..."
+)
+
+
 class Column(NamedTuple):
     """A column of the header.
 
@@ -264,7 +269,13 @@ class DeviceTable:
         return float(match[1])
 
     def _tell_apart(self, points: list[Point], labels: Mapping[str, str], ts_ms: int, line: int) -> None:
-        """Refuse rows of one instant that nothing tells apart, and count those that a device repeats."""
+        """Refuse rows of one instant that nothing tells apart, and count those that a device repeats.
+
+        A file whose times go back holds one device after the other, or the same one: nothing tells which.
+        """
+        is_named = not labels.keys().isdisjoint(self._header.parts)
+        if not is_named and not self._live and self._instant_ms is not None and ts_ms < self._instant_ms:
+            raise UnreadableError(f"line {line} goes back in time after another, and {_NOTHING_TELLS_APART}")
         if ts_ms != self._instant_ms:
             self._instant_ms = ts_ms
             if self._header.time is not None or self._live:
@@ -274,11 +285,8 @@ class DeviceTable:
         self._seen[key] = line, points
         if before is None or [p.value for p in before[1]] == [p.value for p in points]:
             return
-        if not labels.keys() & set(self._header.parts):
-            raise UnreadableError(
-                f"lines {before[0]} and {line} are of one instant, and nothing tells their devices apart; log index, "
-                "uuid or pci.bus_id, as --query-gpu=timestamp,index,..."
-            )
+        if not is_named:
+            raise UnreadableError(f"lines {before[0]} and {line} are of one instant, and {_NOTHING_TELLS_APART}")
         if self._header.time is None and not self._live:
             raise UnreadableError(
                 f"lines {before[0]} and {line} are of one device, and no time tells them apart; log a column timestamp"

@@ -44,7 +44,7 @@ _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?", re.AS
 _DATE = r"(?P<year>\d{4})(?P<mark>[-/])(?P<month>\d{1,2})(?P=mark)(?P<day>\d{1,2})"
 _TIME = r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,](?P<fraction>\d+))?)?"
 _OFFSET = r"(?P<offset>[Zz]|UTC|GMT|[+-]\d{2}(?::?[0-5]\d)?(?:\s+UTC)?)"
-_NAMED = r"\[?(?P<zone>[A-Za-z]+(?:/[A-Za-z0-9_+-]+)+)\]?"
+_NAMED = r"\[?(?P<zone>[A-Za-z]{1,20}(?:/[A-Za-z0-9_+-]{1,30}){1,2})\]?"
 _WRITTEN = re.compile(rf"{_DATE}(?:(?:[Tt]|\s+){_TIME}(?:\s*{_OFFSET})?(?:\s*{_NAMED})?)?", re.ASCII)
 _BASIC = re.compile(
     r"(?P<year>\d{4})(?P<month>\d\d)(?P<day>\d\d)[Tt](?P<hour>\d\d)(?P<minute>\d\d)"

@@ -303,11 +303,8 @@ def _number(where: Path, line: int, column: str, cell: object) -> float | None:
         return None
     number = number_cell(cell)
     if number is None:
-        problem = number_problem(
-            cell,
-            "is not a finite number; leave the cell empty where a value is missing, and drop "
-            "columns of text or leave them out by --indicators",
-        )
+        words = "is not a finite number; leave the cell empty where a value is missing, and leave out columns of text"
+        problem = number_problem(cell, words)
         raise _refusal(cell_problem(where, line, column, cell, problem))
     if abs(number) > _LARGEST:
         problem = f"is beyond {_LARGEST:g}, more than a forecast can hold; correct it, or give a larger unit"

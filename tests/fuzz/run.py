@@ -1,5 +1,7 @@
 """`python -m tests.fuzz.run`: a million inputs through the decoder, a million through all other readers; the slowest.
 
+`--only files --each 200000` puts so many through every reader of tables.
+
 No input may raise anything but a refusal, and none that strangers can send may take more than a millisecond of CPU.
 What comes back new (another reader's word, another refusal) becomes a seed for what follows.
 """

@@ -141,8 +141,8 @@ def curves_of(results: Sequence[Path]) -> dict[str, list[ReliabilityBin]]:
             for policy, record in by_policy.items():
                 curve = f"{name}, {policy}" if len(by_policy) > 1 else name
                 curves[curve] = [ReliabilityBin(**(b | {"interval": tuple(b["interval"])})) for b in record["bins"]]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise HarmonyError(f"{path}: not a result of `harmony replay --json` ({error}).", 2) from None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise HarmonyError(f"{path}: not a result of `harmony replay --json` ({str(error)[:80]}).", 2) from None
     return curves
 
 

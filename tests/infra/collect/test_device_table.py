@@ -84,6 +84,11 @@ def test_rows_of_one_instant_that_nothing_tells_apart_are_refused() -> None:
         "lines 2 and 3 are of one instant, and nothing tells their devices apart; log index, uuid or pci.bus_id, as "
         "--query-gpu=timestamp,index,..."
     )
+    back = head + "".join(f"{TS_MS + ms}, H100, 0x233010DE, 0, 1\n".replace(", 0,", ", [N/A],") for ms in (5, 10, 5))
+    assert refusal(back).startswith(
+        "line 4 goes back in time after another, and nothing tells their devices apart; log"
+    )
+    assert list(DeviceTable(io.StringIO(back), now, live=True)), "the clock of a machine may be set back"
     same = list(DeviceTable(io.StringIO(head + rows[0] * 2), now))
     assert [[p.value for p in points] for points in same] == [[650.0], [650.0]], "a row twice leaves no doubt"
 

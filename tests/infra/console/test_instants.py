@@ -95,6 +95,7 @@ def test_ways_to_write_a_day(cell: object) -> None:
         ("2026-01-31 24:01", "is no day or time of the calendar"),
         ("2026-01-31 12:00 Europe/Paderborn", "names no known time zone"),
         ("2026-01-31 12:00 ../../etc", "is not a time"),
+        ("2026-01-31 12:00 Europe" + "/Berlin" * 400, "is not a time"),
         ("0001-01-01T00:00:00Z", "lies outside the years 1700 to 2100"),
         ("9999-12-31", "lies outside the years 1700 to 2100"),
         ("9999-12-31T24:00", "is no day or time of the calendar"),

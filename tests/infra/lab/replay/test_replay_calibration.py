@@ -70,8 +70,11 @@ def test_the_diagram_of_several_results_is_drawn(tmp_path: Path) -> None:
     assert (tmp_path / "risk.png").stat().st_size > 10_000
 
 
-def test_a_file_that_is_no_result_gets_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "other.json").write_text("[1]")
+@pytest.mark.parametrize("text", ["[1]", '{"trace": 1}', "[" * 100_000, "\ufeff{}", ""])
+def test_a_file_that_is_no_result_gets_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    (tmp_path / "other.json").write_text(text)
     with pytest.raises(HarmonyError, match=r"other\.json: not a result"):
         curves_of([tmp_path / "other.json"])
     assert main([str(tmp_path / "risk.png"), str(tmp_path / "none.json")]) == 2
