@@ -65,7 +65,12 @@ def _nearest(name: UnknownName, cutoff: float) -> str:
     return _nearest_of(name.name, name.absent, cutoff)
 
 
-@lru_cache(maxsize=1024)
+def num_comparisons() -> int:
+    """Names that were compared with the known ones so far; one that was compared lately is remembered."""
+    return _nearest_of.cache_info().misses
+
+
+@lru_cache(maxsize=8192)
 def _nearest_of(name: str, absent: frozenset[str], cutoff: float) -> str:
     return next(iter(difflib.get_close_matches(name, sorted(absent), n=1, cutoff=cutoff)), "")
 

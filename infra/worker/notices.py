@@ -15,7 +15,7 @@ import structlog
 
 from infra.console.text import printable, some
 from infra.explain.dead_letters import NOTICE_EVERY_S, UNUSED
-from infra.explain.telemetry import problem_text
+from infra.explain.telemetry import num_comparisons, problem_text
 from infra.observability.health import Health
 from infra.observability.metrics import PrometheusMeter
 from streams.catalogue import SOURCES
@@ -25,10 +25,12 @@ from streams.topics import Topics
 if TYPE_CHECKING:  # the other roles do without its compiled loops
     from streams.ingest.kernel import TelemetryProblem
 
-# Time between two looks at the kernels: comparing names takes time, and publishers choose them.
+# Time between two looks at the kernels, and names that are compared anew in one, of a fifth of a millisecond each:
+# publishers choose the names. The next look continues where this one ends.
 LOOK_S: Final = 5.0
-# Problems that are reported of a partition, and sentences in the check.
-_MAX_PROBLEMS: Final = 32
+_MAX_COMPARISONS: Final = 200
+# Problems that are reported, and sentences in the check.
+_MAX_PROBLEMS: Final = 64
 _MAX_SENTENCES: Final = 3
 
 log = structlog.get_logger()
@@ -59,12 +61,17 @@ class TelemetryNotices:
             return []
         self._looked_s = now_s
         reads = [(place, kernel) for place, kernel in kernels if isinstance(kernel, ReportsProblems)]
-        problems = [(place, problem) for place, kernel in reads for problem in kernel.problems()[:_MAX_PROBLEMS]]
+        problems = [(place, problem) for place, kernel in reads for problem in kernel.problems()]
+        problems.sort(key=lambda found: found[1].incomplete is None)
         lacking: Counter[str] = Counter()
-        texts: dict[_Key, str] = {}
-        for place, problem in problems:
+        for _, problem in problems:
             if problem.incomplete is not None:
                 lacking[problem.kind] += problem.incomplete.num_lacking
+        texts: dict[_Key, str] = {}
+        num_compared = num_comparisons()
+        for place, problem in problems:
+            if len(texts) == _MAX_PROBLEMS or num_comparisons() - num_compared > _MAX_COMPARISONS:
+                break
             if (text := problem_text(problem)) is not None:
                 texts[place, problem.kind, problem.workload, problem.incomplete is not None] = text
         for source in SOURCES:

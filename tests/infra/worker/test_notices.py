@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import random
 from typing import Any
 
 from structlog.testing import capture_logs
@@ -113,5 +114,16 @@ def test_a_worker_that_reads_no_telemetry_has_no_word_on_it() -> None:
 
 def test_a_flood_of_workloads_is_reported_in_part() -> None:
     place = Place(*(LACKING._replace(workload=f"w{n}") for n in range(500)))
-    assert len(place.look()) == 32
-    assert place.check().detail.endswith("and 29 more")
+    assert len(place.look()) == 64
+    assert place.check().detail.endswith("and 61 more")
+
+
+def test_names_of_many_workloads_are_compared_a_few_at_a_time_and_the_misspelt_one_is_found() -> None:
+    absent = frozenset({"requests_started_total", f"only-{random()}"})  # compared by nobody before
+    names = [UnknownName(f"zz{n}", "pod", absent, 0) for n in range(1_000)]
+    harmless = [TelemetryProblem("requests", f"a{n}", None, (), (name,)) for n, name in enumerate(names)]
+    misspelt = TelemetryProblem("requests", "z", None, (), (NAME._replace(absent=absent),))
+    place = Place(*harmless, misspelt)
+    looks = [place.look() for _ in range(8)]
+    assert [len(notices) for notices in looks] == [0] * 4 + [1] + [0] * 3
+    assert looks[4][0].key == b"z"
