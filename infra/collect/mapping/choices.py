@@ -55,7 +55,8 @@ class Group:
 
     def add(self, point: Point) -> None:
         own = own_labels(point.labels)
-        self._series.setdefault(point.name, {})[tuple(sorted(own.items()))] = point._replace(labels=own)
+        own_point = point if own is point.labels else point._replace(labels=own)
+        self._series.setdefault(point.name, {})[tuple(sorted(own.items()))] = own_point
         self._copied = None
 
     def has(self, name: str) -> bool:

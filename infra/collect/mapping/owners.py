@@ -62,18 +62,25 @@ class PodNames:
         self._sets: dict[tuple[str, str], float] = {}
         self._group_sets: set[tuple[str, str]] = set()
 
-    def add_pod(self, namespace: str, pod: str) -> None:
-        """Take note of a pod."""
+    def add_pod(self, namespace: str, pod: str) -> bool:
+        """Take note of a pod; true when it is a new one whose name may decide who owns another."""
+        if (namespace, pod) in self._pods:
+            return False
         if len(self._pods) >= _MAX_NAMES:
             self._pods.clear()
-        self._pods.add((namespace, _index_stem(pod) or pod))
+        stem = _index_stem(pod)
+        self._pods.update(((namespace, pod), (namespace, stem or pod)))
+        return stem is not None or _STATEFUL_POD.match(pod) is not None
 
-    def add_set(self, namespace: str, name: str, num_replicas: float) -> None:
-        """Take note of a StatefulSet."""
+    def add_set(self, namespace: str, name: str, num_replicas: float) -> bool:
+        """Take note of a StatefulSet; true when it is a new one, or has another number of replicas."""
+        if self._sets.get((namespace, name)) == num_replicas:
+            return False
         if len(self._sets) >= _MAX_NAMES:
             self._sets.clear()
             self._group_sets.clear()
         self._sets[namespace, name] = num_replicas
+        return True
 
     def owner(self, namespace: str, pod: str) -> str:
         """The owner of a pod: Deployment, StatefulSet, DaemonSet, Job, LeaderWorkerSet and so on; else the pod itself.
@@ -105,10 +112,6 @@ class PodNames:
                 return name
         match = _STATEFUL_POD.match(pod) or _OTHER_POD.match(pod)
         return match.group(1) if match else pod
-
-    def is_ambiguous(self, pod: str) -> bool:
-        """True when other names decide who owns the pod."""
-        return bool(_GROUP_POD.match(pod) or _INDEXED_POD.match(pod))
 
     def group_set_of(self, namespace: str, name: str) -> str | None:
         """The LeaderWorkerSet of which this StatefulSet holds the workers of one group; None for any other one.

@@ -111,7 +111,7 @@ class Reader:
 
     def read(self, points: Iterable[Point]) -> list[SourceReading]:
         """All readings of points that came together, ordered by time."""
-        known = [p._replace(name=name) for p in points if (name := self._known_name(p.name)) is not None]
+        known = [point for p in points if (point := self._known(p)) is not None]
         for point in known:
             self._identities.learn(point)
         groups: dict[GroupKey, Group] = {}
@@ -131,15 +131,14 @@ class Reader:
 
     def place(self, point: Point) -> Iterator[tuple[GroupKey, Point]]:
         """The readings that the point belongs to, and the point by the name that they know; none for an unknown one."""
-        name = self._known_name(point.name)
-        if name is None:
+        known = self._known(point)
+        if known is None:
             return
-        point = point._replace(name=name)
-        self._identities.learn(point)
-        for profile, key in self._keys(point):
-            adopted = self._adopted(profile, key, point) if isinstance(key, NoIdentity) else key
+        self._identities.learn(known)
+        for profile, key in self._keys(known):
+            adopted = self._adopted(profile, key, known) if isinstance(key, NoIdentity) else key
             if adopted is not None:
-                yield adopted, point
+                yield adopted, known
 
     def new_group(self, key: GroupKey) -> Group:
         """An empty reading of a source."""
@@ -150,6 +149,11 @@ class Reader:
         if group is None:
             group = groups[key] = self.new_group(key)
         return group
+
+    def _known(self, point: Point) -> Point | None:
+        """The point by the name that profiles have; None where none has it."""
+        name = self._known_name(point.name)
+        return point if name == point.name else None if name is None else point._replace(name=name)
 
     def _known_name(self, name: str) -> str | None:
         """The name as profiles have it: a counter may come without the suffix that Prometheus asks for."""

@@ -81,38 +81,40 @@ class Identities:
         self._pods = PodNames()
         # Targets of which some series names another pod than the target's own.
         self._attributing: set[str] = set()
-        self._relevant: dict[str, tuple[str, ...]] = {}
-        self._known: dict[tuple[str, tuple[str | None, ...]], Identity | NoIdentity] = {}
+        self._relevant: dict[str, frozenset[str]] = {}
+        self._known: dict[tuple[str, tuple[tuple[str, str], ...]], Identity | NoIdentity] = {}
 
     def learn(self, point: Point) -> None:
         """Take note of the pods and sets that a point names: other points may be told apart by them."""
         labels = point.labels
-        pod = labels.get(_EXPORTED_POD) or labels.get("pod")
-        if pod:
-            self._pods.add_pod(labels.get(_EXPORTED_NAMESPACE) or labels.get("namespace", ""), pod)
+        exported, pod = labels.get(_EXPORTED_POD), labels.get("pod")
+        is_news = False
+        if exported or pod:
+            namespace = labels.get(_EXPORTED_NAMESPACE) or labels.get("namespace", "")
+            is_news = self._pods.add_pod(namespace, exported or pod or "")
         if point.name == _SET_REPLICAS:
             own = own_labels(labels)
-            self._pods.add_set(own.get("namespace", ""), own.get("statefulset", ""), point.value)
-        if labels.get(_EXPORTED_POD) and labels.get("pod"):
-            target = _target(labels)
-            if target not in self._attributing:
-                self._attributing.add(target)
-                self._known.clear()
+            is_news |= self._pods.add_set(own.get("namespace", ""), own.get("statefulset", ""), point.value)
+        if exported and pod and (target := _target(labels)) not in self._attributing:
+            self._attributing.add(target)
+            is_news = True
+        if is_news:
+            # What was concluded without it may be wrong.
+            self._known.clear()
 
     def of(self, profile: ExporterProfile, labels: Mapping[str, str]) -> Identity | NoIdentity:
         """Who measured a series with these labels."""
         relevant = self._relevant.get(profile.name)
         if relevant is None:
-            relevant = self._relevant[profile.name] = tuple(sorted(set(self._names(profile))))
-        key = profile.name, tuple([labels.get(name) for name in relevant])
+            relevant = self._relevant[profile.name] = frozenset(self._names(profile))
+        # Labels in another order only are found anew.
+        key = profile.name, tuple([item for item in labels.items() if item[0] in relevant])
         identity = self._known.get(key)
         if identity is None:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             own = {name: value for name, value in own_labels(labels).items() if value}
-            identity = self._find(profile, own, labels)
-            if not self._pods.is_ambiguous(own.get("pod", "")) and "statefulset" not in own:
-                self._known[key] = identity
+            identity = self._known[key] = self._find(profile, own, labels)
         return identity
 
     def _names(self, profile: ExporterProfile) -> Iterator[str]:
