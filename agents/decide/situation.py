@@ -215,13 +215,8 @@ def build_situation(
 
 
 def observed_replicas(facts: FleetFacts | None) -> int | None:
-    """The count that a command's compare-and-set meets; None where the fleet reports nothing.
-
-    It is the wanted count where the fleet reports it, else the sum of ready and pending replicas.
-    """
-    if facts is None:
-        return None
-    return facts.desired if facts.desired is not None else facts.ready + facts.pending
+    """The count that a command's compare-and-set meets; None where the fleet reports nothing."""
+    return None if facts is None else facts.wanted
 
 
 def replica_power_w(spec: WorkloadSpec | None, measured_w: float | None) -> float:

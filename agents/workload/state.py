@@ -209,8 +209,7 @@ class LearnedState:
                 self.lead.update(outcome.lead_time_s)
                 self.starts.report(outcome.ts_ms)
         if fleet is not None:
-            desired = fleet.ready + fleet.pending if fleet.desired is None else fleet.desired
-            for lead_time_s in self.starts.observe(fleet.ts_ms, fleet.ready, desired):
+            for lead_time_s in self.starts.observe(fleet.ts_ms, fleet.ready, fleet.wanted):
                 self.lead.update(lead_time_s)
         rate, miss_ratio = window.newest("request.arrival_rate"), role_miss_ratio(self.spec, window)
         self.budget.observe(end_ts_ms, None if rate is None else rate * step_ms / 1000, miss_ratio)
@@ -229,7 +228,7 @@ class LearnedState:
         self.power_w = measured_draw_w(self.power_w, window, fleet, step_ms / 1000)
         residence, replicas = residence_s(window), None
         if fleet is not None:
-            replicas = fleet.desired if fleet.desired is not None else fleet.ready + fleet.pending
+            replicas = fleet.wanted
             finished = finished_requests(window, end_ts_ms, step_ms, residence or 0.0)
             if self.classes.states:
                 # Each class has a calibration of its own; all requests together are held to nothing that is stated.

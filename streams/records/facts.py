@@ -14,6 +14,15 @@ class FleetFacts(msgspec.Struct, frozen=True, gc=False):
     draining: int
     desired: int | None = None
 
+    @property
+    def wanted(self) -> int:
+        """The desired count; where nobody reports it, the sum of ready and pending replicas.
+
+        >>> FleetFacts(0, ready=2, pending=1, draining=0).wanted, FleetFacts(0, 2, 1, 0, desired=5).wanted
+        (3, 5)
+        """
+        return self.ready + self.pending if self.desired is None else self.desired
+
 
 class OutcomeFact(msgspec.Struct, frozen=True):
     """The outcome of a command."""

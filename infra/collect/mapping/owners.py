@@ -89,6 +89,7 @@ class PodNames:
         >>> names.owner("prod", "chat-70b-5d9c7b6f4-x2k8p"), names.owner("prod", "llama-3-1")
         ('chat-70b', 'llama-3')
         >>> names.add_pod("prod", "llama-3")
+        True
         >>> names.owner("prod", "llama-3-1")
         'llama'
         """
