@@ -8,8 +8,10 @@ from time import time
 from typing import Any
 
 from infra.console.errors import HarmonyError
+from infra.kafka.admin import TopicAdmin
 from infra.kafka.tail import TopicTail
 from streams.runtime.transactions import LogEnd, OpenTransaction, Place
+from streams.topics import Topics
 
 
 def open_transactions(
@@ -25,6 +27,14 @@ def open_transactions(
         OpenTransaction(*place, end.last_stable, end.num_unstable, _age_s(brokers, place, end, security))
         for place, end in sorted(held.items())
     ]
+
+
+def transactions_of(
+    topics: Topics, admin: TopicAdmin, brokers: str, security: Mapping[str, Any] | None = None
+) -> tuple[list[OpenTransaction], int]:
+    """Open transactions on the topics of a fleet, and how many of these topics there are."""
+    ends = admin.log_ends([spec.name for spec in (*topics.specs(), topics.raw_spec())])
+    return open_transactions(ends, brokers, security), len({topic for topic, _ in ends})
 
 
 def _age_s(brokers: str, place: Place, end: LogEnd, security: Mapping[str, Any] | None) -> float:

@@ -36,7 +36,7 @@ from infra.kafka.jars import KAFKA_VERSION, damaged_or_missing, find_java, jar_c
 from infra.kafka.retention import RETENTION_REMEDY
 from infra.kafka.rights import rights_of, rights_text
 from infra.kafka.tail import TailRecord, TopicTail
-from infra.kafka.transactions import open_transactions
+from infra.kafka.transactions import transactions_of
 from infra.observability.probes import check_closed, web_tls
 from infra.operate.problems import recent_letters
 from infra.settings.load import Settings, require_chosen
@@ -86,12 +86,9 @@ def examine_rights(settings: Settings, admin: TopicAdmin) -> Finding:
 
 def examine_transactions(settings: Settings, brokers: str, admin: TopicAdmin) -> Finding:
     """Whether a publisher's open transaction holds up a topic."""
-    topics = settings.topics
-    names = [spec.name for spec in (*topics.specs(), topics.raw_spec())]
-    ends = admin.log_ends(names)
-    found = open_transactions(ends, brokers, settings.kafka_client_options())
+    found, num_topics = transactions_of(settings.topics, admin, brokers, settings.kafka_client_options())
     if not found:
-        return Finding("transactions", "ok", f"none is open on {len({topic for topic, _ in ends})} topics")
+        return Finding("transactions", "ok", f"none is open on {num_topics} topics")
     oldest = next(iter(overdue(found)), found[0])
     more = f"; and {len(found) - 1} more partitions" if len(found) > 1 else ""
     if not overdue(found):

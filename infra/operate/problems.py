@@ -12,7 +12,7 @@ from infra.console.text import some
 from infra.explain.dead_letters import DeadLetterView, Notice, notices, read_letter, refusals
 from infra.kafka.admin import TopicAdmin
 from infra.kafka.tail import TopicTail
-from infra.kafka.transactions import open_transactions
+from infra.kafka.transactions import transactions_of
 from streams.runtime.transactions import OpenTransaction, overdue
 from streams.topics import Topics
 
@@ -67,9 +67,8 @@ class Problems:
                 self.letters = recent_letters(tail)
         except HarmonyError as error:
             self._unread = error.message
-        names = [spec.name for spec in (*topics.specs(), topics.raw_spec())]
         with TopicAdmin(brokers, security) as admin:
-            self.transactions = overdue(open_transactions(admin.log_ends(names), brokers, security))
+            self.transactions = overdue(transactions_of(topics, admin, brokers, security)[0])
 
     def sentences(self, workload: str | None = None) -> Iterator[str]:
         """One for each problem, or each that concerns a workload."""
@@ -86,7 +85,3 @@ class Problems:
             yield f"Telemetry of more workloads cannot be used: {more}; `harmony dlq list --reason unused` says why."
         if self.letters.refused and workload is None:
             yield f"Records refused within the hour: {self.letters.refused}; `harmony dlq list` shows them."
-
-    def to_dict(self) -> list[str]:
-        """For scripts."""
-        return list(self.sentences())
