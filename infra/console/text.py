@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import unicodedata
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 # Cc control, Cf format (bidirectional overrides hide what a line says), Cs surrogates, Zl and Zp line separators.
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -43,15 +43,24 @@ def _escaped(character: str) -> str:
 _FEW = 14
 
 
+def most_alike(word: str, candidates: Iterable[str], cutoff: float = 0.6) -> str:
+    """The candidate that is most like a word, at least by `cutoff` of difflib; "" for none.
+
+    >>> most_alike("repicas", ["mode", "replicas"]), most_alike("x", ["mode"])
+    ('replicas', '')
+    """
+    return next(iter(difflib.get_close_matches(word, list(candidates), n=1, cutoff=cutoff)), "")
+
+
 def nearest(word: str, candidates: Collection[str]) -> str:
     """The end of a sentence: the name that is most alike, else the known ones where they are few, else nothing.
 
     >>> nearest("repicas", {"replicas", "mode"})
     '; did you mean `replicas`'
     """
-    close = difflib.get_close_matches(word, candidates, n=1, cutoff=0.6)
+    close = most_alike(word, candidates)
     if close:
-        return f"; did you mean `{close[0]}`"
+        return f"; did you mean `{close}`"
     return f"; known here: {', '.join(sorted(candidates))}" if 0 < len(candidates) <= _FEW else ""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from infra.console.text import printable, some
+from infra.console.text import most_alike, printable, some
 from streams.records.unknown_names import UnknownName
 
 if TYPE_CHECKING:  # readers of notices do without the compiled loops of ingest
@@ -72,7 +72,7 @@ def num_comparisons() -> int:
 
 @lru_cache(maxsize=8192)
 def _nearest_of(name: str, absent: frozenset[str], cutoff: float) -> str:
-    return next(iter(difflib.get_close_matches(name, sorted(absent), n=1, cutoff=cutoff)), "")
+    return most_alike(name, absent, cutoff)
 
 
 @lru_cache(maxsize=1024)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -13,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from infra.collect.mapping.schema import ExporterProfile, MappingFile, WorkloadRule
 from infra.console.errors import HarmonyError
+from infra.console.text import most_alike
 from infra.settings.errors import explain
 from infra.settings.yaml import read_settings_file
 
@@ -64,8 +64,8 @@ def choose(names: Sequence[str] = (), files: Sequence[Path] = ()) -> Mapping:
     profiles |= own
     for name in names:
         if name not in profiles:
-            close = difflib.get_close_matches(name, profiles, n=1)
-            hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(sorted(profiles))}."
+            close = most_alike(name, profiles)
+            hint = f"; did you mean {close}?" if close else f"; there are {', '.join(sorted(profiles))}."
             raise HarmonyError(f"--profile: there is no profile {name!r}{hint}", 2)
     chosen = set(names) | set(own) if names else {n for n, p in profiles.items() if not p.opt_in or n in own}
     return Mapping(tuple(profiles[name] for name in sorted(chosen)), tuple(rules))
