@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -60,7 +61,7 @@ class PluginDecoder:
 
 def _checked(answers: Any) -> RawPoints:
     points: list[Point] = []
-    passed_over: dict[str, int] = {}
+    passed_over: Counter[str] = Counter()
     for name, labels, ts_ms, value in answers:
         point = Point(str(name), {str(k): str(v) for k, v in dict(labels).items()}, int(ts_ms), float(value))
         if not is_instant(point.ts_ms):
@@ -68,7 +69,7 @@ def _checked(answers: Any) -> RawPoints:
         if is_measured(point.value):
             points.append(point)
         else:
-            passed_over[NOT_MEASURED] = passed_over.get(NOT_MEASURED, 0) + 1
+            passed_over[NOT_MEASURED] += 1
     if not points and passed_over:
         raise ValueError(f"nothing in it can be used: {passed_over[NOT_MEASURED]} numbers are not finite")
     return RawPoints(points, passed_over)

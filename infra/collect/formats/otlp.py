@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from itertools import accumulate
 from typing import Any
 
@@ -48,7 +49,7 @@ def decoded(value: bytes) -> Any:
     return document
 
 
-def points(document: dict[str, Any], stamp_ms: int, passed_over: dict[str, int]) -> list[Point]:
+def points(document: dict[str, Any], stamp_ms: int, passed_over: Counter[str]) -> list[Point]:
     """The points of all gauges, cumulative sums and cumulative histograms with explicit bounds.
 
     Names are taken as they stand. A data point without a recorded value, which is how a receiver marks a series that
@@ -75,7 +76,7 @@ def _parts(whole: dict[str, Any], key: str) -> list[dict[str, Any]]:
 
 
 def _metric(
-    name: str, metric: dict[str, Any], shared: dict[str, str], stamp_ms: int, passed_over: dict[str, int]
+    name: str, metric: dict[str, Any], shared: dict[str, str], stamp_ms: int, passed_over: Counter[str]
 ) -> list[Point]:
     for kind in ("gauge", "sum", "histogram", *_UNUSED_KINDS):
         body = metric.get(kind)
@@ -86,7 +87,7 @@ def _metric(
         data = _parts(body, "dataPoints")
         unusable = _unusable(kind, body)
         if unusable:
-            passed_over[unusable] = passed_over.get(unusable, 0) + len(data)
+            passed_over[unusable] += len(data)
             return []
         read = _histogram if kind == "histogram" else _number
         return [point for item in data for point in read(name, item, shared, stamp_ms)]

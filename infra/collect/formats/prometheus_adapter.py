@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from infra.collect.formats.values import labels_of, naming, number, text_of, time_ms
 from infra.collect.points import Point
 
 
-def points(document: dict[str, Any], stamp_ms: int, _: dict[str, int]) -> list[Point]:
+def points(document: dict[str, Any], stamp_ms: int, _: Counter[str]) -> list[Point]:
     """The one point of a record."""
     labels = labels_of(document.get("labels"))
     name = text_of(labels.pop("__name__", None) or document.get("name"), "name")

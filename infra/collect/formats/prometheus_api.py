@@ -5,6 +5,7 @@ Source: "HTTP API" of Prometheus' documentation; VictoriaMetrics exports the sam
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from infra.collect.formats.values import label_text, labels_of, naming, number, objects_of, time_ms
@@ -22,7 +23,7 @@ def is_answer(item: dict[str, Any]) -> bool:
     return answer or ("metric" in item and ("value" in item or "values" in item))
 
 
-def points(document: dict[str, Any], stamp_ms: int, passed_over: dict[str, int]) -> list[Point]:
+def points(document: dict[str, Any], stamp_ms: int, passed_over: Counter[str]) -> list[Point]:
     """The samples of all series, each with its own time."""
     if "metric" in document:
         return series_points(document, stamp_ms, passed_over)
@@ -35,7 +36,7 @@ def points(document: dict[str, Any], stamp_ms: int, passed_over: dict[str, int])
     return [point for series in found for point in series_points(series, stamp_ms, passed_over)]
 
 
-def series_points(series: dict[str, Any], stamp_ms: int, passed_over: dict[str, int]) -> list[Point]:
+def series_points(series: dict[str, Any], stamp_ms: int, passed_over: Counter[str]) -> list[Point]:
     """The samples of one series; without a name it has none.
 
     Raises:
@@ -48,7 +49,7 @@ def series_points(series: dict[str, Any], stamp_ms: int, passed_over: dict[str, 
     name = labels.pop("__name__", "")
     native = not series.keys().isdisjoint(("histogram", "histograms"))
     for reason in (_NATIVE,) * native + (_NAMELESS,) * (not name):
-        passed_over[reason] = passed_over.get(reason, 0) + 1
+        passed_over[reason] += 1
     with naming(name or "a series"):
         points = [Point(name, labels, time_ms(at, stamp_ms), number(value)) for at, value in _pairs(series)]
     return points if name else []

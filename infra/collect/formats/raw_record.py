@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ _SPACE = b" \t\r\n"
 class UnusableError(MalformedError):
     """A record is as its format says, and nothing in it can be used; `passed_over` counts why."""
 
-    def __init__(self, passed_over: dict[str, int]) -> None:
+    def __init__(self, passed_over: Counter[str]) -> None:
         reasons = "; ".join(f"{reason} ({n})" for reason, n in passed_over.items())
         super().__init__("schema", f"nothing in it can be used: {reasons}")
         self.passed_over = passed_over
@@ -36,7 +37,7 @@ class RawPoints(NamedTuple):
     """
 
     points: list[Point]
-    passed_over: dict[str, int]
+    passed_over: Counter[str]
 
 
 def read_raw(value: bytes, stamp_ms: int, form: str = "auto") -> RawPoints:
@@ -52,7 +53,7 @@ def read_raw(value: bytes, stamp_ms: int, form: str = "auto") -> RawPoints:
         HarmonyError: the package that reads it is not installed.
     """
     document, form = _document(value, form)
-    passed_over: dict[str, int] = {}
+    passed_over: Counter[str] = Counter()
     points: list[Point] = []
     for item in document if isinstance(document, list) else [document]:
         if not isinstance(item, dict):
@@ -61,7 +62,9 @@ def read_raw(value: bytes, stamp_ms: int, form: str = "auto") -> RawPoints:
     if not points and passed_over:
         raise UnusableError(passed_over)
     blank = len([point for point in points if not is_measured(point.value)])
-    return RawPoints(points, passed_over | {NOT_MEASURED: blank} if blank else passed_over)
+    if blank:
+        passed_over[NOT_MEASURED] += blank
+    return RawPoints(points, passed_over)
 
 
 def _document(value: bytes, form: str) -> tuple[Any, str]:
@@ -77,10 +80,10 @@ def _document(value: bytes, form: str) -> tuple[Any, str]:
         return raw_otlp.decoded(value), "otlp_json"
 
 
-Reader = Callable[[dict[str, Any], int, dict[str, int]], list[Point]]
+Reader = Callable[[dict[str, Any], int, Counter[str]], list[Point]]
 
 
-def _read(reader: Reader, item: dict[str, Any], stamp_ms: int, passed_over: dict[str, int]) -> list[Point]:
+def _read(reader: Reader, item: dict[str, Any], stamp_ms: int, passed_over: Counter[str]) -> list[Point]:
     try:
         return reader(item, stamp_ms, passed_over)
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:

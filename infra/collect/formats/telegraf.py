@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,7 +16,7 @@ _VALUE_FIELDS = ("counter", "gauge", "value")
 _OF_HISTOGRAMS = ("count", "sum")
 
 
-def points(document: dict[str, Any], stamp_ms: int, _: dict[str, int]) -> list[Point]:
+def points(document: dict[str, Any], stamp_ms: int, _: Counter[str]) -> list[Point]:
     """The numeric fields of all metrics.
 
     A field is named `<measurement>_<field>`, or as the field alone where metric_version = 2 wrote it. A measurement may

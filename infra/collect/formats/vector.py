@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from itertools import accumulate
 from typing import Any
 
@@ -21,7 +22,7 @@ def is_metric(item: dict[str, Any]) -> bool:
     return any(kind in item for kind in (*_SIMPLE, _HISTOGRAM, *_UNUSED_KINDS))
 
 
-def points(document: dict[str, Any], stamp_ms: int, passed_over: dict[str, int]) -> list[Point]:
+def points(document: dict[str, Any], stamp_ms: int, passed_over: Counter[str]) -> list[Point]:
     """The points of an absolute counter, gauge or histogram."""
     item = document.get("metric", document)
     if not isinstance(item, dict):
@@ -33,10 +34,10 @@ def points(document: dict[str, Any], stamp_ms: int, passed_over: dict[str, int])
         return _metric(name, item, stamp_ms, passed_over)
 
 
-def _metric(name: str, item: dict[str, Any], stamp_ms: int, passed_over: dict[str, int]) -> list[Point]:
+def _metric(name: str, item: dict[str, Any], stamp_ms: int, passed_over: Counter[str]) -> list[Point]:
     kind = item.get("kind", "absolute")
     if kind == "incremental":
-        passed_over[_INCREMENTAL] = passed_over.get(_INCREMENTAL, 0) + 1
+        passed_over[_INCREMENTAL] += 1
         return []
     if kind != "absolute":
         raise MalformedError("schema", "kind is neither absolute nor incremental")
@@ -50,7 +51,7 @@ def _metric(name: str, item: dict[str, Any], stamp_ms: int, passed_over: dict[st
     used = [kind for kind in _UNUSED_KINDS if kind in item]
     if not used:
         raise MalformedError("schema", "no value of a metric")
-    passed_over[used[0]] = passed_over.get(used[0], 0) + 1
+    passed_over[used[0]] += 1
     return []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import time
 from urllib.parse import urlencode
@@ -85,7 +86,7 @@ class PrometheusApi:
             answer = json.loads(self._http.get(url, "application/json", urlencode(form).encode()))
             if answer["status"] != "success":
                 raise PrometheusError(printable(str(answer.get("error", "the query failed")), 300))
-            return [point for series in answer["data"]["result"] for point in series_points(series, 0, {})]
+            return [point for series in answer["data"]["result"] for point in series_points(series, 0, Counter())]
         except FetchError as error:
             raise PrometheusError(_error_text(str(error))) from None
         except (MalformedError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
