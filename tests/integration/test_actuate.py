@@ -29,7 +29,7 @@ from streams.records.decode import RecordDecoder
 from streams.records.schema import FleetRecord, OutcomeRecord
 from streams.topics import Topics
 from tests.agents.actuation.test_apply_guard import command
-from tests.infra.actuate.api_server import ApiServer
+from tests.infra.actuate.api_server import ApiServer, serving
 from tests.infra.actuate.receiver import Receiver
 
 ROOT = Path(__file__).parents[2]
@@ -62,11 +62,8 @@ def send(broker: EmbeddedKafka, topics: Topics) -> Iterator[Callable[..., None]]
 
 @pytest.fixture
 async def server() -> AsyncIterator[ApiServer]:
-    made = ApiServer()
-    made.add("apps/v1", "deployments", "Deployment", "prod", "w", 3)
-    await made.start()
-    yield made
-    await made.stop()
+    async with serving() as made:
+        yield made
 
 
 def in_time(sequence: int, replicas: int = 5, expected: int = 3, **changes: Any) -> Command:

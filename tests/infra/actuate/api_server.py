@@ -7,6 +7,8 @@ What it keeps of the real one: a merge patch that names a resource version other
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -179,3 +181,15 @@ class ApiServer:
 
 def _status(code: int, reason: str, message: str = "") -> web.Response:
     return as_json(code, {"kind": "Status", "status": "Failure", "reason": reason, "message": message, "code": code})
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[ApiServer]:
+    """A server with the Deployment `w` of three replicas in the namespace `prod`."""
+    made = ApiServer()
+    made.add("apps/v1", "deployments", "Deployment", "prod", "w", 3)
+    await made.start()
+    try:
+        yield made
+    finally:
+        await made.stop()

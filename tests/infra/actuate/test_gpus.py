@@ -18,7 +18,7 @@ from infra.actuate.kubernetes import FactsReader, gpu_difference
 from infra.actuate.kubernetes_api import Access, KubernetesApi, gpus_of_claim, gpus_of_pod, pods_of_replica
 from infra.operate import doctor
 from infra.settings.load import load_settings
-from tests.infra.actuate.api_server import ApiServer, Thing
+from tests.infra.actuate.api_server import ApiServer, Thing, serving
 
 W = Target("apps/v1", "Deployment", "prod", "w")
 GPU, MIG, MIG_ME = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb.me"
@@ -169,11 +169,8 @@ def test_a_difference_names_both_numbers_and_the_remedy() -> None:
 
 @pytest.fixture
 async def server() -> AsyncIterator[ApiServer]:
-    made = ApiServer()
-    made.add("apps/v1", "deployments", "Deployment", "prod", "w", 3)
-    await made.start()
-    yield made
-    await made.stop()
+    async with serving() as made:
+        yield made
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from infra.actuate.kubernetes_api import Access, KubernetesApi, find_access
 from infra.console.errors import HarmonyError
 from streams.records.facts import FleetFacts, OutcomeFact
 from tests.agents.actuation.test_apply_guard import TARGET, command
-from tests.infra.actuate.api_server import ApiServer
+from tests.infra.actuate.api_server import ApiServer, serving
 from tests.infra.actuate.loopback import as_json, started
 
 NOW = 1_000
@@ -26,11 +26,8 @@ LWS = Target("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "prod", "big")
 
 @pytest.fixture
 async def server() -> AsyncIterator[ApiServer]:
-    made = ApiServer()
-    made.add("apps/v1", "deployments", "Deployment", "prod", "w", 3)
-    await made.start()
-    yield made
-    await made.stop()
+    async with serving() as made:
+        yield made
 
 
 @pytest.fixture
