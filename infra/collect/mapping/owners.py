@@ -1,18 +1,19 @@
-"""From the name of a pod to the workload that owns it, by the rules by which controllers name pods.
+"""From a pod to the workload that owns it, by its owner references or by the rules by which controllers name pods.
 
 A name alone can be ambiguous: `llama-3-1` is the second pod of StatefulSet `llama-3`, or the first worker of the fourth
-group of LeaderWorkerSet `llama`. `PodNames` therefore remembers which other pods there are. Labels that name the owner
-win over names.
+group of LeaderWorkerSet `llama`. `PodOwners` therefore remembers which other pods there are. The owner references that
+kube-state-metrics reports win over names. Labels that name the owner win over both, because they name the outermost.
 
 Sources: Kubernetes documentation, "StatefulSets", "Jobs" (completion index), "CronJob" (scheduled minute); Deployment
 and Argo Rollouts (pod template hash); LeaderWorkerSet (`<name>-<group>[-<worker>]`, workers from 1); Knative Serving
-(`<service>-<generation>-deployment`).
+(`<service>-<generation>-deployment`). kube-state-metrics, docs/metrics/workload, for the series of owners.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 POD_OWNER = "pod_owner"
 DEPLOYMENT_OWNER = "deployment_owner"
@@ -22,6 +23,7 @@ _DEPLOYMENT_POD = re.compile(rf"^(.+)-{_SUFFIX}{{5,10}}-{_SUFFIX}{{5}}$")
 # The minute of a CronJob's run since 1970 (the second, in old versions), then the pod's suffix.
 _CRON_POD = re.compile(rf"^(.+)-(?:[23]\d{{7}}|1\d{{9}})-{_SUFFIX}{{5}}$")
 _INDEXED_POD = re.compile(rf"^(.+?)((?:-\d+)+)-{_SUFFIX}{{5}}$")
+_CRON_JOB = re.compile(r"^(.+)-(?:[23]\d{7}|1\d{9})$")
 _GROUP_POD = re.compile(r"^(.+)-(\d+)-(\d+)$")
 _STATEFUL_POD = re.compile(r"^(.+)-\d+$")
 _OTHER_POD = re.compile(rf"^(.+)-{_SUFFIX}{{5}}$")
@@ -32,6 +34,15 @@ OWNER_LABELS = tuple(
     for name in ("leaderworkerset_sigs_k8s_io_name", "serving_knative_dev_service", "k8s_cronjob_name", "k8s_job_name")
     for prefix in ("", "label_")
 )
+# Series of kube-state-metrics that hold an owner reference: the kind of what is owned, and the label with its name.
+OWNER_SERIES: Final = {
+    "kube_pod_owner": ("Pod", "pod"),
+    "kube_replicaset_owner": ("ReplicaSet", "replicaset"),
+    "kube_job_owner": ("Job", "job_name"),
+}
+# As releases of kube-state-metrics write the owner of what has none.
+_NO_OWNER: Final = frozenset({"", "<none>"})
+_MAX_LEVELS: Final = 4
 _EXPORTER = re.compile(r"exporter|dcgm|telegraf|otel|opentelemetry|collector|grafana-agent|alloy|node-problem-detector")
 _MAX_NAMES = 200_000
 
@@ -51,13 +62,21 @@ def is_exporter(labels: Mapping[str, str]) -> bool:
     return any(_EXPORTER.search(labels.get(name, "")) for name in ("pod", "container"))
 
 
-class PodNames:
-    """Which names have been seen, to resolve those that are ambiguous.
+class _Owned(NamedTuple):
+    """An object, or what owns it; the kind of no owner is ""."""
+
+    kind: str
+    name: str
+
+
+class PodOwners:
+    """Owners of pods, and which names have been seen, to resolve those that are ambiguous.
 
     After `_MAX_NAMES` names all are forgotten and learned again.
     """
 
     def __init__(self) -> None:
+        self._references: dict[tuple[str, _Owned], _Owned] = {}
         self._pods: set[tuple[str, str]] = set()
         self._sets: dict[tuple[str, str], float] = {}
         self._group_sets: set[tuple[str, str]] = set()
@@ -82,15 +101,75 @@ class PodNames:
         self._sets[namespace, name] = num_replicas
         return True
 
+    def add_reference(self, series: str, labels: Mapping[str, str]) -> bool:
+        """Take note of an owner reference; true when it is a new one that may decide who owns a pod.
+
+        Args:
+            series: one of `OWNER_SERIES`.
+            labels: of its point. References to an owner that is not the controller are passed over.
+        """
+        kind, label = OWNER_SERIES[series]
+        if not labels.get(label) or labels.get("owner_is_controller") == "false":
+            return False
+        namespace, owned = labels.get("namespace", ""), _Owned(kind, labels[label])
+        owner_kind = labels.get("owner_kind", "")
+        owner = _Owned("", "") if owner_kind in _NO_OWNER else _Owned(owner_kind, labels.get("owner_name", ""))
+        if self._references.get((namespace, owned)) == owner:
+            return False
+        if len(self._references) >= _MAX_NAMES:
+            self._references.clear()
+        before = self.owner(namespace, owned.name) if kind == "Pod" else None
+        self._references[namespace, owned] = owner
+        return before is None or self.owner(namespace, owned.name) != before
+
     def owner(self, namespace: str, pod: str) -> str:
         """The owner of a pod: Deployment, StatefulSet, DaemonSet, Job, LeaderWorkerSet and so on; else the pod itself.
 
-        >>> names = PodNames()
-        >>> names.owner("prod", "chat-70b-5d9c7b6f4-x2k8p"), names.owner("prod", "llama-3-1")
+        >>> owners = PodOwners()
+        >>> labels = {"namespace": "p", "pod": "gpu-bcdfg-x2k8p", "owner_kind": "DaemonSet", "owner_name": "gpu-bcdfg"}
+        >>> owners.owner("p", "gpu-bcdfg-x2k8p"), owners.add_reference("kube_pod_owner", labels)
+        ('gpu', True)
+        >>> owners.owner("p", "gpu-bcdfg-x2k8p")
+        'gpu-bcdfg'
+        """
+        top, is_complete = self._top(namespace, _Owned("Pod", pod))
+        match top.kind:
+            case "Pod" | "ReplicaSet":
+                return top.name if is_complete else self.owner_by_name(namespace, pod)
+            case "Node":  # a static pod
+                return pod
+            case "Deployment":
+                return revision_owner(top.name)
+            case "Job":
+                cron = None if is_complete else _CRON_JOB.match(top.name)
+                return cron.group(1) if cron else top.name
+            case "StatefulSet":
+                # No series tells who owns a StatefulSet; that of a LeaderWorkerSet's group belongs to the whole set.
+                named = self.owner_by_name(namespace, pod)
+                return named if re.fullmatch(rf"{re.escape(named)}-\d+", top.name) else top.name
+            case _:
+                return top.name
+
+    def _top(self, namespace: str, owned: _Owned) -> tuple[_Owned, bool]:
+        """The outermost owner that is known, and whether it is known to have no owner itself."""
+        for _ in range(_MAX_LEVELS):
+            above = self._references.get((namespace, owned))
+            if above is None:
+                return owned, False
+            if not above.kind:
+                return owned, True
+            owned = above
+        return owned, False
+
+    def owner_by_name(self, namespace: str, pod: str) -> str:
+        """The owner of a pod by its name alone.
+
+        >>> names = PodOwners()
+        >>> names.owner_by_name("prod", "chat-70b-5d9c7b6f4-x2k8p"), names.owner_by_name("prod", "llama-3-1")
         ('chat-70b', 'llama-3')
         >>> names.add_pod("prod", "llama-3")
         True
-        >>> names.owner("prod", "llama-3-1")
+        >>> names.owner_by_name("prod", "llama-3-1")
         'llama'
         """
         match = _DEPLOYMENT_POD.match(pod)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from agents.policy import Slo
 from infra.collect.mapping.choices import Group, Memory, histogram_of, slo_counters, value_of
+from infra.collect.mapping.owners import OWNER_SERIES
 from infra.collect.mapping.schema import ExporterProfile, Kind
 from infra.collect.mapping.workloads import Identities, Identity, NoIdentity
 from infra.collect.points import Point, is_measured
@@ -102,11 +103,11 @@ class Reader:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every series that some profile reads, in alphabetical order."""
-        return tuple(sorted(self._by_metric))
+        """Every series that some profile reads or that names owners, in alphabetical order."""
+        return tuple(sorted({*self._by_metric, *OWNER_SERIES}))
 
     def reads(self, name: str) -> bool:
-        """True for a series that some profile reads."""
+        """True for a series that some profile reads or that names owners."""
         return self._known_name(name) is not None
 
     def read(self, points: Iterable[Point]) -> list[SourceReading]:
@@ -157,12 +158,14 @@ class Reader:
 
     def _known_name(self, name: str) -> str | None:
         """The name as profiles have it: a counter may come without the suffix that Prometheus asks for."""
-        if name in self._by_metric:
+        if name in self._by_metric or name in OWNER_SERIES:
             return name
         total = name + "_total"
         return total if total in self._by_metric else None
 
     def _keys(self, point: Point) -> Iterator[tuple[ExporterProfile, GroupKey | NoIdentity]]:
+        if point.name not in self._by_metric:
+            return
         self.tally.points += 1
         for profile in self._by_metric[point.name]:
             if not is_measured(point.value) or point.value in profile.blanks:

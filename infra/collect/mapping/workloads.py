@@ -11,14 +11,15 @@ from typing import NamedTuple
 from infra.collect.mapping.owners import (
     DEPLOYMENT_OWNER,
     OWNER_LABELS,
+    OWNER_SERIES,
     POD_OWNER,
-    PodNames,
+    PodOwners,
     is_exporter,
     owner_label,
     revision_owner,
 )
 from infra.collect.mapping.schema import PLACEHOLDER, ExporterProfile, WorkloadRule
-from infra.collect.points import EXPORTED, Point, own_labels
+from infra.collect.points import EXPORTED, Point, is_measured, own_labels
 from streams.records.limits import is_plain
 from streams.records.schema import MAX_LABEL_CHARS
 
@@ -78,14 +79,14 @@ class Identities:
         self._declared = {workload: dict(match) for workload, match in (declared or {}).items()}
         self._rules = tuple(rules)
         self._template = template
-        self._pods = PodNames()
+        self._pods = PodOwners()
         # Targets of which some series names another pod than the target's own.
         self._attributing: set[str] = set()
         self._relevant: dict[str, frozenset[str]] = {}
         self._known: dict[tuple[str, tuple[tuple[str, str], ...]], Identity | NoIdentity] = {}
 
     def learn(self, point: Point) -> None:
-        """Take note of the pods and sets that a point names: other points may be told apart by them."""
+        """Take note of the pods, sets and owners that a point names: other points may be told apart by them."""
         labels = point.labels
         exported, pod = labels.get(_EXPORTED_POD), labels.get("pod")
         is_news = False
@@ -95,7 +96,10 @@ class Identities:
         if point.name == _SET_REPLICAS:
             own = own_labels(labels)
             is_news |= self._pods.add_set(own.get("namespace", ""), own.get("statefulset", ""), point.value)
-        if exported and pod and (target := _target(labels)) not in self._attributing:
+        if point.name in OWNER_SERIES:
+            if is_measured(point.value):
+                is_news |= self._pods.add_reference(point.name, own_labels(labels))
+        elif exported and pod and (target := _target(labels)) not in self._attributing:
             self._attributing.add(target)
             is_news = True
         if is_news:

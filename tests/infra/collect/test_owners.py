@@ -1,11 +1,16 @@
-"""From pods to the workloads that own them: names, ambiguous names, and exporters that measure for others."""
+"""From pods to the workloads that own them: names, owner references, and exporters that measure for others."""
 
 from __future__ import annotations
 
-import pytest
+import random
+from dataclasses import dataclass, field
 
-from infra.collect.mapping.owners import PodNames, owner_label
-from tests.infra.collect.samples import reader, readings_of
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from infra.collect.mapping.owners import OWNER_SERIES, PodOwners, owner_label
+from tests.infra.collect.samples import TS_MS, reader, readings_of
 
 
 @pytest.mark.parametrize(
@@ -26,14 +31,14 @@ from tests.infra.collect.samples import reader, readings_of
     ],
 )
 def test_owners_of_pods_that_are_seen_together(pods: list[str], owners: list[str]) -> None:
-    names = PodNames()
+    names = PodOwners()
     for pod in pods:
         names.add_pod("prod", pod)
     assert [names.owner("prod", pod) for pod in pods] == owners
 
 
 def test_a_pod_of_another_namespace_decides_nothing() -> None:
-    names = PodNames()
+    names = PodOwners()
     names.add_pod("test", "big-0")
     assert names.owner("prod", "big-0-1") == "big-0"
 
@@ -112,3 +117,149 @@ def test_the_revisions_of_a_service_are_one_workload() -> None:
     )  # fmt: skip
     (reading,) = readings_of(text, reader("kube"))
     assert (reading.workload, reading.values["replicas_ready"]) == ("p/chat", 3.0)
+
+
+def reference(series: str, owned: str, kind: str, name: str, **labels: str) -> str:
+    of = {"kube_pod_owner": "pod", "kube_replicaset_owner": "replicaset", "kube_job_owner": "job_name"}[series]
+    named = {"namespace": "prod", of: owned, "owner_kind": kind, "owner_name": name, "owner_is_controller": "true"}
+    return f"{series}{{{written(named | labels)}}} 1\n"
+
+
+def written(labels: dict[str, str]) -> str:
+    return ",".join(f'{name}="{value}"' for name, value in labels.items())
+
+
+@dataclass
+class Controllers:
+    """Makes pods and owner references as the controllers of Kubernetes do: names are cut where they get too long."""
+
+    random: random.Random
+    pods: dict[str, str] = field(default_factory=dict)
+    references: list[str] = field(default_factory=list)
+
+    def suffix(self, length: int = 5) -> str:
+        return "".join(self.random.choices("bcdfghjklmnpqrstvwxz2456789", k=length))
+
+    def pod(self, name: str, workload: str, kind: str, owner: str) -> None:
+        if name not in self.pods:
+            self.pods[name] = workload
+            self.references.append(reference("kube_pod_owner", name, kind, owner))
+
+    def generated(self, base: str) -> str:
+        return f"{base}-"[:58] + self.suffix()
+
+    def make(self, kind: str, name: str, replicas: int) -> None:
+        """One workload with its pods; one that has the name of a pod that is there is not made."""
+        if kind == "Deployment":
+            replica_set = f"{name}-{self.suffix(9)}"
+            self.references.append(reference("kube_replicaset_owner", replica_set, "Deployment", name))
+            for _ in range(replicas):
+                self.pod(self.generated(replica_set), name, "ReplicaSet", replica_set)
+        elif kind == "ReplicaSet":
+            self.references.append(reference("kube_replicaset_owner", name, "", ""))
+            for _ in range(replicas):
+                self.pod(self.generated(name), name, kind, name)
+        elif kind == "StatefulSet":
+            for ordinal in range(replicas):
+                self.pod(f"{name}-{ordinal}", name, kind, name)
+        elif kind == "CronJob":
+            for run in range(replicas):
+                job = f"{name}-{29_543_210 + run}"
+                self.references.append(reference("kube_job_owner", job, "CronJob", name))
+                self.pod(self.generated(job), name, "Job", job)
+        elif kind == "Job":
+            self.references.append(reference("kube_job_owner", name, "", ""))
+            for index in range(replicas):
+                self.pod(self.generated(f"{name}-{index}"), name, kind, name)
+        elif kind == "DaemonSet":
+            for _ in range(replicas):
+                self.pod(self.generated(name), name, kind, name)
+        else:
+            self.pod(name, name, "", "")
+
+
+KINDS = ["Deployment", "ReplicaSet", "StatefulSet", "CronJob", "Job", "DaemonSet", "bare"]
+# Parts that look like what controllers append.
+PARTS = ["chat", "bcdfg", "5d9c7b6f4", "0", "3", "29543210", "1763636400", "a-name-that-makes-the-whole-one-too-long"]
+WORKLOADS = st.dictionaries(
+    st.lists(st.sampled_from(PARTS), min_size=1, max_size=3).map(lambda parts: "-".join(["m", *parts])),
+    st.tuples(st.sampled_from(KINDS), st.integers(1, 3)),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(WORKLOADS, st.randoms(use_true_random=False), st.booleans())
+def test_owner_references_name_the_workload_whatever_pods_are_called(
+    workloads: dict[str, tuple[str, int]], rng: random.Random, apart: bool
+) -> None:
+    made = Controllers(rng)
+    for name, (kind, replicas) in workloads.items():
+        made.make(kind, name, replicas)
+    lines = list(made.references)
+    rng.shuffle(lines)
+    by = reader("dcgm")
+    if apart:
+        # What was concluded from names before is corrected.
+        readings_of(devices(*made.pods), by)
+        readings_of("".join(lines), by)
+        lines = []
+    readings = readings_of("".join(lines) + devices(*made.pods), by, TS_MS + 5_000)
+    assert [r.workload for r in readings] == [f"prod/{workload}" for workload in made.pods.values()]
+
+
+def owned_by(pod: str, *lines: str, **labels: str) -> str:
+    device = {"gpu": "0", "Hostname": "n", "namespace": "prod", "pod": pod}
+    (reading,) = readings_of(f"{''.join(lines)}DCGM_FI_DEV_GPU_UTIL{{{written(device | labels)}}} 1\n", reader())
+    return reading.workload.removeprefix("prod/")
+
+
+DAEMON = "gpu-bcdfg-x2k8p"
+MOVED = {"exported_pod": DAEMON, "exported_namespace": "prod"}
+REVISION = "c-00003-deployment"
+
+
+@pytest.mark.parametrize(
+    ("pod", "lines", "owner"),
+    [
+        (DAEMON, [], "gpu"),
+        (DAEMON, [reference("kube_pod_owner", DAEMON, "DaemonSet", "gpu-bcdfg")], "gpu-bcdfg"),
+        (DAEMON, [reference("kube_pod_owner", DAEMON, "DaemonSet", "gpu-bcdfg", namespace="test")], "gpu"),
+        (DAEMON, [reference("kube_pod_owner", DAEMON, "Shard", "s", owner_is_controller="false")], "gpu"),
+        (DAEMON, [reference("kube_pod_owner", DAEMON, "<none>", "<none>", owner_is_controller="<none>")], DAEMON),
+        (DAEMON, [reference("kube_pod_owner", DAEMON, "DaemonSet", "gpu-bcdfg").replace("} 1", "} NaN")], "gpu"),
+        # Prometheus has its own pod and namespace in these labels.
+        (
+            DAEMON,
+            [reference("kube_pod_owner", "ksm-0", "DaemonSet", "gpu-bcdfg", namespace="kube", **MOVED)],
+            "gpu-bcdfg",
+        ),
+        # Without the series of ReplicaSets or Jobs names decide between the two.
+        (DAEMON, [reference("kube_pod_owner", DAEMON, "ReplicaSet", "gpu-bcdfg")], "gpu"),
+        ("e-29543210-x2k8p", [reference("kube_pod_owner", "e-29543210-x2k8p", "Job", "e-29543210")], "e"),
+        (f"{REVISION}-5d9c7b6f4-x2k8p", [
+            reference("kube_pod_owner", f"{REVISION}-5d9c7b6f4-x2k8p", "ReplicaSet", f"{REVISION}-5d9c7b6f4"),
+            reference("kube_replicaset_owner", f"{REVISION}-5d9c7b6f4", "Deployment", REVISION),
+        ], "c"),
+        # The workers of a group are in a StatefulSet of their own, of which no series tells the owner.
+        ("big-0-1", [reference("kube_pod_owner", "big-0", "StatefulSet", "big"),
+                     reference("kube_pod_owner", "big-0-1", "StatefulSet", "big-0")], "big"),
+        ("vm-node-7", [reference("kube_pod_owner", "vm-node-7", "Node", "node-7")], "vm-node-7"),
+        ("r-gpu-worker-x2k8p", [reference("kube_pod_owner", "r-gpu-worker-x2k8p", "RayCluster", "r")], "r"),
+    ],
+)  # fmt: skip
+def test_owner_references_that_are_there_in_part(pod: str, lines: list[str], owner: str) -> None:
+    assert owned_by(pod, *lines) == owner
+
+
+def test_labels_that_hold_the_owner_win_over_references() -> None:
+    line = reference("kube_pod_owner", "big-0-1", "StatefulSet", "big-0")
+    assert owned_by("big-0-1", line, leaderworkerset_sigs_k8s_io_name="big") == "big"
+
+
+def test_the_series_of_owners_are_asked_for_and_are_no_telemetry() -> None:
+    by = reader("dcgm")
+    assert set(OWNER_SERIES) < set(by.names)
+    assert all(by.reads(name) for name in OWNER_SERIES)
+    assert readings_of(reference("kube_pod_owner", DAEMON, "DaemonSet", "gpu-bcdfg"), by) == []
+    assert by.tally.points == 0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from infra.collect.mapping.owners import PodNames
+from infra.collect.mapping.owners import PodOwners
 from infra.collect.mapping.profiles import shipped_profiles
 from infra.collect.mapping.schema import WorkloadRule
 from infra.collect.mapping.workloads import Identities, Identity, NoIdentity, matches
@@ -29,7 +29,7 @@ VLLM, DCGM = shipped_profiles()["vllm"], shipped_profiles()["dcgm"]
     ],
 )
 def test_the_owner_of_a_pod_is_read_from_its_name(pod: str, owner: str) -> None:
-    assert PodNames().owner("prod", pod) == owner
+    assert PodOwners().owner("prod", pod) == owner
 
 
 def test_declared_labels_win_over_rules_and_rules_over_templates() -> None:

@@ -11,7 +11,7 @@ from urllib.request import urlopen
 import pytest
 
 from infra.collect.formats.exposition import read_exposition
-from infra.collect.mapping.owners import PodNames
+from infra.collect.mapping.owners import PodOwners
 from infra.demo.exporters import PAST_S, ExportedWorkload, Exporters, exposition, pod_of, server_of
 from infra.demo.workloads import demo_workloads
 from streams.records.schema import FleetRecord, SampleRecord
@@ -79,7 +79,7 @@ def test_a_family_stands_together_and_says_its_type(told: list[dict[str, Any]]) 
 def test_pods_are_named_as_deployments_name_them() -> None:
     pods = [pod_of("demo/code-13b", f"code-13b-{n}/gpu-1")["pod"] for n in range(800)]
     assert len(set(pods)) == 800
-    assert {PodNames().owner("", pod) for pod in pods} == {"code-13b"}
+    assert {PodOwners().owner("", pod) for pod in pods} == {"code-13b"}
 
 
 def test_the_page_is_served_and_goes_on_from_a_past() -> None:
