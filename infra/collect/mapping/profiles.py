@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from infra.collect.mapping.schema import ExporterProfile, MappingFile, WorkloadRule
+from infra.collect.mapping.schema import ExporterProfile, FieldChoice, HistogramChoice, MappingFile, WorkloadRule
 from infra.console.errors import HarmonyError
 from infra.console.text import most_alike
 from infra.settings.errors import explain
-from infra.settings.yaml import read_settings_file
+from infra.settings.yaml import SettingsFile, read_settings_file
 
 SHIPPED = Path(__file__).with_name("profiles")
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -39,8 +39,49 @@ def read_mapping(path: Path) -> MappingFile:
 @cache
 def shipped_profiles() -> dict[str, ExporterProfile]:
     """By name, in alphabetical order."""
-    profiles = [_parsed(ExporterProfile, path) for path in sorted(SHIPPED.glob("*.yaml"))]
+    files = [read_settings_file(path) for path in sorted(SHIPPED.glob("*.yaml"))]
+    contents = {file.content["name"]: file.content for file in files}
+    profiles = [_validated(ExporterProfile, file, _expanded(file.content, contents)) for file in files]
     return {profile.name: profile for profile in profiles}
+
+
+def _expanded(content: dict[str, Any], contents: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """A shipped profile with what it takes over from the one that it is `like`.
+
+    Its `rename` holds the beginning of a metric's name and those that stand in its place. The ways to obtain a field
+    come once with each of them, in this order. Ways that need a metric of another name are not taken over.
+    """
+    own = {key: value for key, value in content.items() if key not in ("like", "rename")}
+    if "like" not in content:
+        return own
+    ((start, others),) = content["rename"].items()
+    model = ExporterProfile(**contents[content["like"]])
+    ways_of = {
+        part: {n: tuple(w for w in ways if _reads_only(w, start)) for n, ways in getattr(model, part).items()}
+        for part in ("fields", "histograms")
+    }
+    taken = model.model_copy(update=ways_of).model_dump(mode="json", exclude_defaults=True)
+    for part in ways_of:
+        taken[part] = {
+            name: [_renamed(way, start, other) for other in others for way in ways]
+            for name, ways in taken[part].items()
+        }
+    return taken | own
+
+
+def _reads_only(way: FieldChoice | HistogramChoice, start: str) -> bool:
+    names = way.names() if isinstance(way, FieldChoice) else (way.metric,)
+    return all(name.startswith(start) for name in names)
+
+
+def _renamed(value: Any, start: str, other: str) -> Any:
+    """The same value, in which every text that begins with `start` begins with `other`."""
+    if isinstance(value, dict):
+        return {key: _renamed(item, start, other) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_renamed(item, start, other) for item in value]
+    is_metric = isinstance(value, str) and value.startswith(start)
+    return other + value.removeprefix(start) if is_metric else value
 
 
 def choose(names: Sequence[str] = (), files: Sequence[Path] = ()) -> Mapping:
@@ -73,8 +114,12 @@ def choose(names: Sequence[str] = (), files: Sequence[Path] = ()) -> Mapping:
 
 def _parsed(model: type[_Model], path: Path) -> _Model:
     file = read_settings_file(path)
+    return _validated(model, file, file.content)
+
+
+def _validated(model: type[_Model], file: SettingsFile, content: dict[str, Any]) -> _Model:
     try:
-        return model(**file.content)
+        return model(**content)
     except ValidationError as error:
         raise explain(error, model, file, {}, {}) from None
 

@@ -1,12 +1,16 @@
-"""Exporters beside the common ones: AMD's devices, nvidia_gpu_exporter, StatefulSets of kube-state-metrics."""
+"""Exporters beside the common ones: AMD's devices, nvidia_gpu_exporter, StatefulSets, engines inside Ray."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
+from infra.collect.mapping.profiles import shipped_profiles
+from infra.collect.mapping.readings import metric_names
 from streams.records.facts import FleetFacts
 from streams.records.schema import FleetRecord, SampleRecord
-from tests.infra.collect.samples import TS_MS, packed, reader, readings_of
+from tests.infra.collect.samples import TS_MS, VLLM, packed, reader, readings_of
 
 MIB = 1 << 20
 POD = 'namespace="prod",pod="chat-7b-5d9c7b6f4-x2k8p"'
@@ -65,3 +69,49 @@ kube_statefulset_status_replicas_ready{namespace="prod",statefulset="chat-7b"} 4
     assert isinstance(record, FleetRecord)
     assert record.workload == "prod/chat-7b"
     assert [facts for _, facts in record.facts] == [FleetFacts(TS_MS, 4, 1, 2, 5)]
+
+
+RAY_LABELS = (
+    'Component="core_worker",NodeAddress="10.1.113.171",SessionName="session_2025-12-01_11-05-34_460418_3579",'
+    'Version="2.52.0",WorkerId="{worker}",ReplicaId="{replica}"'
+)
+
+
+def through_ray(
+    text: str, colon: str = "_", counters: Sequence[str] = ("", "_total"), replica: str = "3r4e76ag"
+) -> str:
+    """What Ray's metrics agent exports of an engine; older releases export each counter under two names."""
+    labels = RAY_LABELS.format(worker=f"6f8b9bc4{replica}", replica=replica)
+    lines = []
+    for line in text.splitlines():
+        if line.startswith("#") or not line.startswith("vllm:"):
+            continue
+        name, rest = line.split("{", 1)
+        name = f"ray_vllm{colon}{name.removeprefix('vllm:')}"
+        names = [name.removesuffix("_total") + c for c in counters] if name.endswith("_total") else [name]
+        lines += [f"{each}{{{labels},{rest}\n" for each in names]
+    return "".join(lines)
+
+
+@pytest.mark.parametrize("colon", ["_", ":"])
+@pytest.mark.parametrize("counters", [("_total",), ("",), ("", "_total")])
+def test_an_engine_inside_ray_reads_as_it_does_outside(colon: str, counters: tuple[str, ...]) -> None:
+    (inside,) = readings_of(through_ray(VLLM, colon, counters), reader())
+    (outside,) = readings_of(VLLM, reader("vllm", workload="{model_name}"))
+    assert (inside.values, inside.hists) == (outside.values, outside.hists)
+    assert (inside.kind, inside.workload, inside.source) == ("requests", "acme/chat-7b", "3r4e76ag")
+
+
+def test_each_replica_that_a_node_of_ray_exports_is_a_source() -> None:
+    text = through_ray(VLLM) + through_ray(VLLM.replace(" 4.0", " 9.0"), replica="k2x8p9qd")
+    found = {r.source: r.values["num_requests_running"] for r in readings_of(text, reader(), namespace="prod")}
+    assert found == {"3r4e76ag": 4.0, "k2x8p9qd": 9.0}
+    assert {r.workload for r in readings_of(text, reader(), namespace="prod")} == {"prod/acme/chat-7b"}
+
+
+def test_every_metric_of_the_engine_has_its_name_inside_ray() -> None:
+    plain, inside = (metric_names(shipped_profiles()[name]) for name in ("vllm", "ray-vllm"))
+    renamed = {
+        f"ray_vllm{colon}{name.removeprefix('vllm:')}" for name in plain if name.startswith("vllm:") for colon in "_:"
+    }
+    assert inside == renamed
