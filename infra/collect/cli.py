@@ -32,6 +32,9 @@ ReplicasOption = Annotated[
 HeaderOption = Annotated[list[str] | None, typer.Option("--header", help="Sent with every request: 'Name: value'.")]
 TokenOption = Annotated[Path | None, typer.Option("--token-file", help="File with a bearer token.")]
 CaOption = Annotated[Path | None, typer.Option("--ca-file", help="Certificate authority of https addresses.")]
+StartsOption = Annotated[
+    bool, typer.Option("--starts", help="Report the stages of each replica's start, from kube-state-metrics.")
+]
 FLEET_SOURCE = "collect"
 
 
@@ -50,6 +53,7 @@ def prometheus(
     workload: WorkloadOption = None,
     interval: IntervalOption = "5s",
     count_replicas: ReplicasOption = False,
+    starts: StartsOption = False,
     header: HeaderOption = None,
     token_file: TokenOption = None,
     ca_file: CaOption = None,
@@ -59,6 +63,7 @@ def prometheus(
 ) -> None:
     """Ask a Prometheus server, or read exporters directly, and publish what profiles know."""
     from infra.collect.loop import Read, collect, interval_of, reader_of
+    from infra.collect.mapping.starts import START_SERIES, PodStarts
     from infra.collect.sources.prometheus import PrometheusApi, PrometheusSource
     from infra.collect.sources.scrape import Scraper, parse_labels, parse_target, read_targets
     from infra.console.web import http_client, printable_url
@@ -71,15 +76,29 @@ def prometheus(
     reader = reader_of(settings[0], profile or (), mapping or (), workload)
     read: Read
     if server is not None:
-        read = PrometheusSource(PrometheusApi(server, http, selector), reader.names, printable_url(server))
+        names = (*reader.names, *(START_SERIES if starts else ()))
+        read = PrometheusSource(PrometheusApi(server, http, selector), names, printable_url(server))
     else:
         labels = parse_labels(label or ())
         fixed = [parse_target(text, labels) for text in scrape or ()]
         if targets is not None:
             read_targets(targets)
-        read = Scraper(lambda: [*fixed, *(read_targets(targets) if targets else ())], reader.reads, http)
+        read = Scraper(
+            lambda: [*fixed, *(read_targets(targets) if targets else ())],
+            lambda name: reader.reads(name) or (starts and name in START_SERIES),
+            http,
+        )
     fleet_source = FLEET_SOURCE if count_replicas else None
-    collect(read, reader, shared, interval_s=interval_s, once=once, fleet_source=fleet_source, settings=settings)
+    collect(
+        read,
+        reader,
+        shared,
+        interval_s=interval_s,
+        once=once,
+        fleet_source=fleet_source,
+        starts=PodStarts(reader.workload_of_pod) if starts else None,
+        settings=settings,
+    )
 
 
 @app.command("remote-write")

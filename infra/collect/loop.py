@@ -15,6 +15,7 @@ from typing import Any
 from infra.collect.mapping.profiles import choose
 from infra.collect.mapping.readings import Reader
 from infra.collect.mapping.schema import ExporterProfile
+from infra.collect.mapping.starts import PodStarts, summaries
 from infra.collect.mapping.workloads import Identities
 from infra.collect.options import Dry
 from infra.collect.publisher import DryRun, KafkaPublisher, RecordPublisher, pack, replicas_from_sources
@@ -55,6 +56,7 @@ class Collector:
         read: one look at the source.
         reader: puts points together.
         fleet_source: publish replica counts, the engines that answer, under this name; None = do not.
+        starts: follows the starts of replicas; None = nobody does.
         say: takes one line for people.
     """
 
@@ -66,10 +68,13 @@ class Collector:
         publisher: RecordPublisher,
         *,
         fleet_source: str | None = None,
+        starts: PodStarts | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._read, self._reader, self._topics, self._publisher = read, reader, topics, publisher
         self._fleet_source = fleet_source
+        self._starts = starts
+        self._measured: set[str] = set()
         self._say = say
         self._message_keys: set[str] = set()
         self.collected = Collected()
@@ -82,6 +87,11 @@ class Collector:
         """
         looked = self._read()
         readings = self._reader.read(looked.points)
+        self._measured |= {reading.workload for reading in readings if reading.kind != "fleet"}
+        for start in self._starts.read(looked.points) if self._starts is not None else ():
+            # Other pods of the cluster are nobody's replicas.
+            if start.workload in self._measured:
+                self._say(f"{start.sentence()}.")
         if self._fleet_source is not None:
             readings += replicas_from_sources(readings, self._fleet_source)
         records = pack(readings, self._topics)
@@ -134,7 +144,12 @@ class Collector:
                 {"profile": profile, "metrics": metrics, "readings": n}
                 for (profile, metrics), n in tally.lacking.items()
             ],
-        }
+        } | self._starts_summary()
+
+    def _starts_summary(self) -> dict[str, Any]:
+        if self._starts is None:
+            return {}
+        return {"starts": list(summaries(s for s in self._starts.starts if s.workload in self._measured))}
 
     def _report(self, looked: Round, workloads: set[str]) -> None:
         for where, reason in looked.failures.items():
@@ -220,6 +235,7 @@ def collect(
     interval_s: float,
     once: bool,
     fleet_source: str | None = None,
+    starts: PodStarts | None = None,
     settings: tuple[Settings, str] | None = None,
 ) -> None:
     """Run a collector until it is told to stop, or once.
@@ -230,7 +246,7 @@ def collect(
     chosen, brokers = settings or common.settings()
     topics: Topics = chosen.topics
     with publisher_of(common, chosen, brokers) as publisher:
-        collector = Collector(read, reader, topics, publisher, fleet_source=fleet_source, say=say)
+        collector = Collector(read, reader, topics, publisher, fleet_source=fleet_source, starts=starts, say=say)
         if once:
             collector.step()
         else:
@@ -251,6 +267,11 @@ def report(summary: Mapping[str, Any], common: Dry) -> None:
     lost = f", {summary['unpublished']} records not taken by Kafka" if summary.get("unpublished") else ""
     verb = "printed" if common.dry_run else "published"
     say(f"{summary['points']} samples, {readings} readings, {summary['records']} records {verb}{lost}.")
+    for entry in summary.get("starts", ()):
+        for kind in ("cold", "warm"):
+            if kind in entry:
+                stages = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in entry[kind]["median_s"].items())
+                say(f"{entry['workload']}: {entry[kind]['starts']} {kind} starts, medians: {stages}")
     for entry in summary["refused"]:
         say(f"left out: {entry['values']} values of {entry['field']} ({entry['reason']})")
 

@@ -27,6 +27,10 @@ _HISTOGRAM_SUFFIXES = ("_bucket", "_count", "_sum")
 _REQUIRED_COUNTS: tuple[FleetName, ...] = ("replicas_ready", "replicas_pending", "replicas_draining")
 _MOST_REASONS = 1_000
 _TTFT = "ttft_s"
+# How a pod itself is named, beside what is measured in it.
+_PODS = ExporterProfile.model_validate(
+    {"name": "pods", "kind": "fleet", "replica": "{pod}", "fields": {"replicas_ready": "kube_pod_created"}}
+)
 _STARTED, _FINISHED = "requests_started_total", "requests_finished_total"
 
 
@@ -140,6 +144,11 @@ class Reader:
             adopted = self._adopted(profile, key, known) if isinstance(key, NoIdentity) else key
             if adopted is not None:
                 yield adopted, known
+
+    def workload_of_pod(self, namespace: str, pod: str) -> str | None:
+        """The workload that a pod belongs to by rules, owner references and names; None for none."""
+        identity = self._identities.of(_PODS, {"namespace": namespace, "pod": pod})
+        return None if isinstance(identity, NoIdentity) else identity.workload
 
     def new_group(self, key: GroupKey) -> Group:
         """An empty reading of a source."""
