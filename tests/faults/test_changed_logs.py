@@ -142,6 +142,9 @@ def test_a_torn_chain_is_seen(copy: Copy, name: str) -> None:
         """A repeat of an earlier record stands in place of one, so that all offsets stay."""
         mine = [e for e in entries if e.partition == 0]
         gone, repeated = mine[-9], mine[-12]
+        if name == "commits":
+            # Each commit record holds the whole state. A worker reads the newest ones, and needs none before them.
+            repeated, gone, _ = [e for e in mine if e.key == mine[-1].key][-3:]
         return [e._replace(key=repeated.key, value=repeated.value) if e is gone else e for e in entries]
 
     code, last = refusal(copy(**{name: without_one}))
