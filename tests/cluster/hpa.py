@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import yaml
 
-from tests.cluster.cluster import Cluster
+from tests.cluster.cluster import Cluster, controllers
+from tests.cluster.external_metrics import metrics_server
 from tests.cluster.our_side import NAME, Side
 from tests.programs import ROOT
 
@@ -25,6 +28,18 @@ def start_with_twenty(cluster: Cluster) -> None:
     cluster.create({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec})
     cluster.await_that("twenty pods", lambda: cluster.call("GET", DEPLOYMENT)["status"].get("replicas") == 20)
     cluster.create(HPA)
+
+
+@contextmanager
+def scaled_by_hpa(cluster: Cluster) -> Iterator[Side]:
+    """Everything running; the Deployment has twenty replicas, and the HPA of the manifest scales it."""
+    side = Side()
+    side.order(20, 20)
+    with controllers(cluster), metrics_server(cluster, side.value):
+        start_with_twenty(cluster)
+        yield side
+        take_away(cluster)
+    side.close()
 
 
 def take_away(cluster: Cluster) -> None:

@@ -12,8 +12,7 @@ from copy import deepcopy
 import pytest
 import yaml
 
-from tests.cluster.cluster import Cluster, controllers
-from tests.cluster.external_metrics import metrics_server
+from tests.cluster.cluster import Cluster
 from tests.cluster.hpa import (
     DEPLOYMENT,
     HPA,
@@ -22,10 +21,9 @@ from tests.cluster.hpa import (
     behave,
     followed,
     says,
+    scaled_by_hpa,
     seen,
     settle_at,
-    start_with_twenty,
-    take_away,
 )
 from tests.cluster.our_side import NAME, Side
 from tests.cluster.targets import path_of, scalable, target_of, tell_groups
@@ -38,14 +36,8 @@ SCALED = {
 
 @pytest.fixture(scope="module")
 def side(cluster: Cluster) -> Iterator[Side]:
-    """Everything running; the Deployment has twenty replicas, and the HPA of the manifest scales it."""
-    made = Side()
-    made.order(20, 20)
-    with controllers(cluster), metrics_server(cluster, made.value):
-        start_with_twenty(cluster)
+    with scaled_by_hpa(cluster) as made:
         yield made
-        take_away(cluster)
-    made.close()
 
 
 BEHAVIORS = {"hpa.yaml": HPA["spec"]["behavior"]} | {
