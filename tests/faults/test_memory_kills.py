@@ -26,6 +26,7 @@ from model.baselines.ridge import RidgeForecaster
 from model.baselines.smoothing import SeasonalNaiveForecaster
 from model.inference import InferenceWorker
 from streams.catalogue import DEFAULT_CATALOGUE
+from streams.log import ContractBroken
 from streams.meter import NullMeter
 from streams.runtime.app import Stage
 from streams.runtime.commits import Commit, encode_commit, newest_commit
@@ -207,6 +208,20 @@ def test_stale_commits_at_the_end_of_the_log_are_not_the_newest() -> None:
     newest = asyncio.run(newest_commit(cast("LogReader", MemoryReader(cluster)), "commits", "decide", 0))
     assert newest is not None
     assert newest.sequence == 30
+
+
+@pytest.mark.parametrize("gone", range(2, 31))
+def test_a_missing_commit_matters_among_the_newest_only(gone: int) -> None:
+    """Each commit holds the whole state, so that the eight newest records are read where they hold a chain."""
+    cluster = commits([n - (n == gone) for n in range(1, 31)])
+    found = newest_commit(cast("LogReader", MemoryReader(cluster)), "commits", "decide", 0)
+    if 30 - 8 < gone < 30:
+        with pytest.raises(ContractBroken, match="torn"):
+            asyncio.run(found)
+    else:
+        newest = asyncio.run(found)
+        assert newest is not None
+        assert newest.sequence == (29 if gone == 30 else 30)
 
 
 def hunted(seed: int, home: Path) -> None:
