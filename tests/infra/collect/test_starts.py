@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from urllib.parse import unquote_plus
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from infra.cli.app import app
 from infra.collect.formats.exposition import read_exposition
 from infra.collect.loop import Collector
 from infra.collect.mapping.starts import START_SERIES, PodStarts, ReplicaStart, summaries
 from infra.collect.points import Point
 from infra.collect.sources.scrape import Round
+from tests.infra.collect.exporter import answering
 from tests.infra.collect.samples import TOPICS, VLLM, reader
 from tests.infra.collect.test_loop import Kept, Script
 
@@ -216,3 +221,22 @@ def test_the_collector_reports_starts_of_what_it_measures_only() -> None:
     collector.run(0.0001, script.stop)
     assert [line for line in said if "start of" in line] == [f"{WARM_SENTENCE}."]
     assert [entry["workload"] for entry in collector.summary()["starts"]] == ["prod/chat"]
+
+
+@pytest.mark.parametrize("option", [(), ("--starts",)])
+def test_the_option_has_the_series_asked_for_and_read(option: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")
+    read: list[str] = []
+    monkeypatch.setattr(PodStarts, "read", lambda _, points: read.extend(p.name for p in points) or [])
+    common = ["--once", "--dry-run", "--json", *option]
+    text = exposition([WARM], WARM.ready[0], nodes=NEW_NODE)
+    with answering(metrics=VLLM + text) as exporter:
+        result = CliRunner().invoke(app, ["collect", "prometheus", "--scrape", exporter.address, *common])
+    assert result.exit_code == 0, result.output
+    assert ("starts" in json.loads(result.stdout.splitlines()[-1])) == bool(option)
+    assert set(START_SERIES) & set(read) == (set(START_SERIES) if option else set())
+    answer = '{"status":"success","data":{"resultType":"matrix","result":[]}}'
+    with answering(**{"api/v1/query": answer}) as server:
+        CliRunner().invoke(app, ["collect", "prometheus", "--server", server.url, *common])
+        asked = " ".join(unquote_plus(f"{path} {body}") for _, path, body, _ in server.asked)
+    assert {name for name in START_SERIES if name in asked} == (set(START_SERIES) if option else set())
