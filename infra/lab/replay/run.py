@@ -196,12 +196,33 @@ class _PolicyTask:
 
 def _run_policy(task: tuple[object, ...]) -> tuple[PolicyChoice, list[Trial], list[Row], list[StatedRisk]]:
     policy, training, settings, knowledge, tuned, log_dir = task
-    choice, trials = tune(policy, training, settings[0], knowledge, 0, tuned=tuned)  # type: ignore[arg-type, index]
+    return run_policy(policy, training, settings, knowledge, tuned=tuned, log_dir=log_dir)  # type: ignore[arg-type]
+
+
+def run_policy(
+    policy: str,
+    training: Setting,
+    settings: Sequence[Setting],
+    knowledge: OperatorKnowledge,
+    *,
+    tuned: bool,
+    log_dir: Path | None = None,
+) -> tuple[PolicyChoice, list[Trial], list[Row], list[StatedRisk]]:
+    """Tune a policy and simulate it on every seed.
+
+    Args:
+        settings: what is scored, by seed.
+
+    Returns:
+        The chosen candidate, all trials, a row per seed, and HARMONY's stated risks.
+    """
+    _one_thread()  # tensors here are small: a second thread would only spin
+    choice, trials = tune(policy, training, settings[0], knowledge, 0, tuned=tuned)
     rows = []
     risks: list[StatedRisk] = []
-    for seed, setting in enumerate(settings):  # type: ignore[arg-type, var-annotated]
+    for seed, setting in enumerate(settings):
         controllers: list[Controller] = []
-        make = controller_of(choice, knowledge)  # type: ignore[arg-type]
+        make = controller_of(choice, knowledge)
 
         def new(s: Setting, c: Cluster, k: int) -> Controller:
             controllers.append(make(s, c, k))  # noqa: B023 - used up before the next turn
@@ -211,8 +232,18 @@ def _run_policy(task: tuple[object, ...]) -> tuple[PolicyChoice, list[Trial], li
         rows.append(_row(choice, run, controllers[0]))
         risks += _stated(run, controllers[0])
         if log_dir is not None:
-            write_logs(Path(str(log_dir)), choice.policy, run)
+            write_logs(log_dir, choice.policy, run)
     return choice, trials, rows, risks
+
+
+def oracle_bounds(settings: Sequence[Setting], budget: int) -> list[Bound]:
+    """The lead-constrained oracle of each distinct seed; left out where no schedule keeps the objective.
+
+    Args:
+        budget: schedules that are tried for each.
+    """
+    bounds = [_bound(setting, seed, budget) for seed, setting in enumerate(_distinct([*settings]))]
+    return [bound for bound in bounds if bound is not None]
 
 
 def _stated(run: RunResult, controller: Controller) -> list[StatedRisk]:
