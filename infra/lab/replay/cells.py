@@ -30,7 +30,7 @@ from infra.console.errors import HarmonyError
 from infra.lab.defaults import OUTPUT_TOKENS, PROMPT_TOKENS, TRAIN_SHARE
 from infra.lab.replay import oracle, prepare, run, setting, simulation
 from infra.lab.replay.job import cell_of_rate, named_policies, policy_with, token_law
-from infra.lab.replay.policies import catalogue, dynamo, predictive, reactive
+from infra.lab.replay.policies import catalogue, dynamo, predictive, reactive, work
 from infra.lab.replay.policies.harmony import HARMONY_VARIANTS, REPLAY_GUARDS
 from infra.lab.replay.prepare import Cell, CellOptions, trace_cell
 from infra.lab.replay.results import Bound, Row
@@ -167,18 +167,8 @@ def cell_of(load: NamedLoad, lead_s: float, data: Path, step_s: float | None = N
 _ENGINE_CODE: Final = (engine, cluster, ledger, simulation.simulate, simulation.score)
 _ORACLE_CODE: Final = (*_ENGINE_CODE, oracle)
 _RIVAL_CODE: Final = (
-    engine,
-    cluster,
-    ledger,
-    simulation,
-    setting,
-    prepare,
-    run,
-    catalogue,
-    dynamo,
-    predictive,
-    reactive,
-)
+    engine, cluster, ledger, simulation, setting, prepare, run, catalogue, dynamo, predictive, reactive, work,
+)  # fmt: skip
 
 
 def code_digest(objects: Sequence[ModuleType | Callable[..., Any]]) -> str:
@@ -193,6 +183,11 @@ def code_digest(objects: Sequence[ModuleType | Callable[..., Any]]) -> str:
                 node.body = kept or [ast.Pass()]  # type: ignore[attr-defined]
         digest.update(ast.dump(tree).encode())
     return digest.hexdigest()
+
+
+# Taken at once: a file that is edited during a run must not name results of the code before.
+_ORACLE_DIGEST: Final = code_digest(_ORACLE_CODE)
+_RIVAL_DIGEST: Final = code_digest(_RIVAL_CODE)
 
 
 def setting_digest(one: Setting) -> str:
@@ -309,7 +304,7 @@ def run_task(task: CellTask) -> list[PolicyFigures]:
 def _oracle_hours(task: CellTask, settings: Sequence[Setting], digests: Sequence[str]) -> float | None:
     if task.budget <= 0:
         return None
-    key = ("oracle", task.budget, *digests, code_digest(_ORACLE_CODE))
+    key = ("oracle", task.budget, *digests, _ORACLE_DIGEST)
 
     def search() -> list[Any]:
         return [asdict(bound) for bound in oracle_bounds(settings, task.budget)]
@@ -332,7 +327,8 @@ def _rows(
         return _plain(run_policy(policy, cell.training, settings, knowledge, tuned=task.tune_harmony)[2])
     known = cell.knowledge
     told = (known.benchmark_rps, known.concurrency, known.history.tobytes(), known.day_offset_s)
-    key = ("rival", policy, setting_digest(cell.training), *digests, *told, code_digest(_RIVAL_CODE))
+    before = (known.for_training().history.tobytes(), known.training_day_offset_s)
+    key = ("rival", policy, setting_digest(cell.training), *digests, *told, *before, _RIVAL_DIGEST)
     rows = stored(task.cache, key, lambda: _plain(run_policy(policy, cell.training, settings, known, tuned=True)[2]))
     return list(rows)
 

@@ -26,6 +26,8 @@ from infra.lab.replay.policies.catalogue import (
     candidates,
     controller_of,
     default_of,
+    neighbours,
+    with_floors,
 )
 from infra.lab.replay.policies.harmony import HARMONY_VARIANTS
 from infra.lab.replay.prepare import Cell
@@ -34,8 +36,8 @@ from infra.lab.replay.setting import Setting
 from infra.lab.replay.simulation import Controller, HarmonyController, RunResult, simulate
 from infra.simulator.cluster import Cluster
 
-# Tuning. Every policy has at most the same number of trials on the training part. The cheapest that meets the objective
-# wins.
+# Tuning. Every policy has the same number of candidates on the training part. A rival has more where its best lies at
+# the end of their values. The cheapest that meets the objective wins.
 #
 # If none meets it, the cheapest of those with about the fewest misses wins. Otherwise one request more or less would
 # decide the cost. The static peak uses hindsight: it is the smallest constant count that meets the objective on the
@@ -47,6 +49,8 @@ from infra.simulator.cluster import Cluster
 
 MARGIN = 0.6
 """Share of the allowed misses that a trial may use."""
+EXTENSIONS = 12
+"""Trials of a rival beyond its first candidates, where the best of these lies at the end of their values."""
 _EQUAL_MISS_FACTOR = 1.05
 """Trials with up to this multiple of the fewest misses count as equally good."""
 
@@ -63,12 +67,36 @@ def tune(
         return _bisect(offered, scored, knowledge, seed, scored.share, offered[-1])
     if not tuned:
         return default_of(policy, offered, knowledge), []
+    knowledge = knowledge.for_training()
     if policy in HARMONY_VARIANTS:
         return _bisect(
             offered, training, knowledge, seed, _target_share(training), default_of(policy, offered, knowledge)
         )
-    trials = [_run_trial(choice, training, knowledge, seed) for choice in offered]
-    return best_of(trials, _target_share(training)), trials
+    return search(offered, training, knowledge, seed, _target_share(training))
+
+
+def search(
+    offered: Sequence[PolicyChoice], setting: Setting, knowledge: OperatorKnowledge, seed: int, share: float
+) -> tuple[PolicyChoice, list[Trial]]:
+    """The best candidate for a share of good requests, and every trial.
+
+    All that is offered is tried. While the best lies at the end of the values tried, its neighbours beyond are tried
+    too, at most `EXTENSIONS` of them. Where nothing keeps the share, the cheapest trial is given the smallest floor of
+    replicas with which it does.
+    """
+    trials = [_run_trial(choice, setting, knowledge, seed) for choice in offered]
+    most = len(trials) + EXTENSIONS
+    while len(trials) < most:
+        tried = [trial.choice for trial in trials]
+        further = neighbours(best_of(trials, share), tried, setting, knowledge)
+        if not further:
+            break
+        trials += [_run_trial(choice, setting, knowledge, seed) for choice in further[: most - len(trials)]]
+    if all(trial.attainment < share for trial in trials):
+        cheapest = min(trials, key=lambda trial: trial.gpu_hours).choice
+        floors = with_floors(cheapest, setting, knowledge)
+        trials += _bisect(floors, setting, knowledge, seed, share, cheapest)[1] if floors else []
+    return best_of(trials, share), trials
 
 
 def best_of(trials: Sequence[Trial], share: float) -> PolicyChoice:
