@@ -31,10 +31,11 @@ from infra.lab.defaults import OUTPUT_TOKENS, PROMPT_TOKENS, TRAIN_SHARE
 from infra.lab.replay import oracle, prepare, run, setting, simulation
 from infra.lab.replay.job import cell_of_rate, named_policies, policy_with, token_law
 from infra.lab.replay.policies import catalogue, dynamo, predictive, reactive, work
+from infra.lab.replay.policies.catalogue import PolicyChoice
 from infra.lab.replay.policies.harmony import HARMONY_VARIANTS, REPLAY_GUARDS
 from infra.lab.replay.prepare import Cell, CellOptions, trace_cell
-from infra.lab.replay.results import Bound, Row
-from infra.lab.replay.run import oracle_bounds, run_policy
+from infra.lab.replay.results import Bound, EqualAttainment, Row, Trial, equal_attainment, equal_texts
+from infra.lab.replay.run import oracle_bounds, run_policy, scored_trial, scored_trials
 from infra.lab.replay.setting import Setting
 from infra.lab.report import print_table, write_json
 from infra.simulator import cluster, engine, ledger
@@ -229,6 +230,7 @@ class CellTask:
         seeds: runs of each policy; None: as the load says.
         budget: schedules that the oracle tries; 0 = no oracle.
         known_hours: GPU-hours of the best schedule as measured before; they stand in where none is stored.
+        equal: search rivals at HARMONY's attainment, in hindsight.
     """
 
     load: str
@@ -242,6 +244,7 @@ class CellTask:
     tune_harmony: bool = False
     budget: int = 100
     known_hours: float | None = None
+    equal: bool = False
 
     @property
     def name(self) -> str:
@@ -253,7 +256,8 @@ class PolicyFigures:
     """One policy in one cell: means over its seeds, and the mean GPU-hours of the best schedule (None: not searched).
 
     Attributes:
-        wall_s: seconds that the policy took here; 0 = taken from the cache.
+        wall_s: seconds that the policy took here.
+        equal: the policy at HARMONY's attainment, in hindsight; None: not searched, or not reached.
     """
 
     load: str
@@ -266,6 +270,7 @@ class PolicyFigures:
     switches_per_hour: float
     settings: str
     wall_s: float
+    equal: EqualAttainment | None = None
 
     @property
     def ratio(self) -> float | None:
@@ -280,9 +285,12 @@ def run_task(task: CellTask) -> list[PolicyFigures]:
     settings = [cell.scored(seed) for seed in range(task.seeds or load.seeds)]
     digests = [setting_digest(one) for one in settings]
     figures, hours = [], _oracle_hours(task, settings, digests)
+    harmony: list[dict[str, Any]] = []
     for policy in task.policies:
         begin = time.monotonic()
         rows = _rows(task, policy, cell, settings, digests)
+        harmony = rows if policy == "harmony" else harmony
+        searched = task.equal and harmony and policy not in HARMONY_VARIANTS
         figures.append(
             PolicyFigures(
                 task.load,
@@ -295,6 +303,7 @@ def run_task(task: CellTask) -> list[PolicyFigures]:
                 fmean(row["switches_per_hour"] for row in rows),
                 rows[0]["params"],
                 time.monotonic() - begin,
+                _equal(task, policy, cell, settings, harmony) if searched else None,
             )
         )
         sys.stderr.write(f"{task.name}: {policy} {_outcome(figures[-1])} ({figures[-1].wall_s:.0f} s)\n")
@@ -326,11 +335,37 @@ def _rows(
         knowledge = replace(cell.knowledge, policy=policy_with(None, task.guards, tuned=task.tune_harmony))
         return _plain(run_policy(policy, cell.training, settings, knowledge, tuned=task.tune_harmony)[2])
     known = cell.knowledge
-    told = (known.benchmark_rps, known.concurrency, known.history.tobytes(), known.day_offset_s)
-    before = (known.for_training().history.tobytes(), known.training_day_offset_s)
-    key = ("rival", policy, setting_digest(cell.training), *digests, *told, *before, _RIVAL_DIGEST)
+    key = ("rival", policy, setting_digest(cell.training), *digests, *_known(cell), _RIVAL_DIGEST)
     rows = stored(task.cache, key, lambda: _plain(run_policy(policy, cell.training, settings, known, tuned=True)[2]))
     return list(rows)
+
+
+def _known(cell: Cell) -> tuple[object, ...]:
+    """What an operator knows, as a part of a key."""
+    known = cell.knowledge
+    told = (known.benchmark_rps, known.concurrency, known.history.tobytes(), known.day_offset_s)
+    return (*told, known.for_training().history.tobytes(), known.training_day_offset_s)
+
+
+def _equal(
+    task: CellTask, policy: str, cell: Cell, settings: Sequence[Setting], harmony: Sequence[Mapping[str, Any]]
+) -> EqualAttainment | None:
+    """Each trial is stored by itself, so that a change of HARMONY only costs the trials that nobody asked for yet."""
+    digests = [setting_digest(one) for one in settings]
+
+    def trial_of(choice: PolicyChoice) -> Trial:
+        key = ("trial", choice.policy, choice.params, *digests, *_known(cell), _RIVAL_DIGEST)
+
+        def run_one() -> list[Any]:
+            trial = scored_trial(choice, settings, cell.knowledge)
+            return [trial.attainment, trial.gpu_hours, trial.hours_by_seed]
+
+        attainment, hours, by_seed = stored(task.cache, key, run_one)
+        return Trial(choice, attainment, hours, tuple(by_seed))
+
+    rows = [Row(**row) for row in harmony]
+    wanted = fmean(row.attainment for row in rows)
+    return equal_attainment(scored_trials(policy, settings, cell.knowledge, wanted, trial_of), rows)
 
 
 def _plain(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -374,6 +409,13 @@ def summary_rows(figures: Sequence[PolicyFigures]) -> list[tuple[str, ...]]:
     return rows
 
 
+def _print_equal(figures: Sequence[PolicyFigures]) -> None:
+    rows = [(f"{its.load}, {its.lead_s:g} s", its.policy, *equal_texts(its.equal)) for its in figures]
+    headings = "cell", "rival", "attainment", "GPU-hours", "HARMONY, times that", "settings"
+    title = "\nIn hindsight, at HARMONY's attainment:"
+    print_table(headings, rows, title=title, left=("rival", "settings"))
+
+
 def known_hours(record: Path | None, load: str, lead_s: float, seeds: int | None) -> float | None:
     """GPU-hours of a cell's best schedule in a record of `tests.bench.replay_cells`; None where they do not apply."""
     if record is None or (seeds is not None and seeds != LOADS[load].seeds and not LOADS[load].recorded):
@@ -400,7 +442,7 @@ def _tasks(asked: argparse.Namespace) -> list[CellTask]:
             tasks.append(
                 CellTask(
                     name, lead_s, policies, asked.data, asked.cache, asked.seeds, asked.step, asked.guards,
-                    asked.tune_harmony, asked.oracle, known,
+                    asked.tune_harmony, asked.oracle, known, asked.equal,
                 )
             )  # fmt: skip
     return tasks
@@ -421,6 +463,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--record", type=Path, help="oracle hours of cells that are not stored: replay_cells.json")
     parser.add_argument("--data", type=Path, default=None if data is None else Path(data))
     parser.add_argument("--cache", type=Path, default=_CACHE)
+    parser.add_argument("--equal", action="store_true", help="rivals at HARMONY's attainment too, in hindsight")
     parser.add_argument("--jobs", type=int, default=1, help="cells side by side")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args(arguments)
@@ -439,6 +482,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print_table(headings, table_rows(figures), left=("policy", "settings"))
     sys.stdout.write("\n")
     print_table(("policy", "cells kept", "median of oracle", "most", "worst attainment"), summary_rows(figures))
+    if asked.equal:
+        _print_equal([its for its in figures if its.policy not in HARMONY_VARIANTS])
     write_json(asked.json, [asdict(its) | {"ratio": its.ratio} for its in figures])
     return 0
 

@@ -201,6 +201,7 @@ class ReplayRequest:
     oracle: int
     oracle_rate: int
     surprise: str | None
+    equal: bool
     jobs: int
     json_out: Path | None
     log_dir: Path | None
@@ -252,7 +253,8 @@ def run_replay(q: ReplayRequest) -> None:
     cell = replace(cell, knowledge=knowledge, scored=_with_faults(cell.scored, q.first_seed, faults))
     result = run_cell(
         cell, policies, q.seeds, tuned=q.tune, oracle_budget=q.oracle, rate_budget=q.oracle_rate,
-        surprises=surprises, log_dir=q.log_dir, jobs=q.jobs, progress=lambda what: say(f"{cell.name}: {what}"),
+        surprises=surprises, log_dir=q.log_dir, jobs=q.jobs, equal=q.equal,
+        progress=lambda what: say(f"{cell.name}: {what}"),
     )  # fmt: skip
     guards = {"named": q.guards, **asdict(policy.guards)}
     body = as_json(result, options) | {

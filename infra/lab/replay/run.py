@@ -27,11 +27,22 @@ from infra.lab.replay.policies.catalogue import (
     controller_of,
     default_of,
     neighbours,
+    towards_cheaper,
     with_floors,
 )
 from infra.lab.replay.policies.harmony import HARMONY_VARIANTS
 from infra.lab.replay.prepare import Cell
-from infra.lab.replay.results import Bound, CausalBounds, CellResult, Row, Trial, row_of, write_logs
+from infra.lab.replay.results import (
+    Bound,
+    CausalBounds,
+    CellResult,
+    EqualAttainment,
+    Row,
+    Trial,
+    equal_attainment,
+    row_of,
+    write_logs,
+)
 from infra.lab.replay.setting import Setting
 from infra.lab.replay.simulation import Controller, HarmonyController, RunResult, simulate
 from infra.simulator.cluster import Cluster
@@ -64,19 +75,31 @@ def tune(
     """
     offered = candidates(policy, training, knowledge)
     if policy == STATIC_PEAK:
-        return _bisect(offered, scored, knowledge, seed, scored.share, offered[-1])
+        return _bisect(offered, lambda choice: _run_trial(choice, scored, knowledge, seed), scored.share, offered[-1])
     if not tuned:
         return default_of(policy, offered, knowledge), []
     knowledge = knowledge.for_training()
     if policy in HARMONY_VARIANTS:
         return _bisect(
-            offered, training, knowledge, seed, _target_share(training), default_of(policy, offered, knowledge)
+            offered,
+            lambda choice: _run_trial(choice, training, knowledge, seed),
+            _target_share(training),
+            default_of(policy, offered, knowledge),
         )
-    return search(offered, training, knowledge, seed, _target_share(training))
+    return search(
+        offered,
+        lambda choice: _run_trial(choice, training, knowledge, seed),
+        training,
+        knowledge,
+        _target_share(training),
+    )
+
+
+RunTrial = Callable[[PolicyChoice], Trial]
 
 
 def search(
-    offered: Sequence[PolicyChoice], setting: Setting, knowledge: OperatorKnowledge, seed: int, share: float
+    offered: Sequence[PolicyChoice], trial_of: RunTrial, setting: Setting, knowledge: OperatorKnowledge, share: float
 ) -> tuple[PolicyChoice, list[Trial]]:
     """The best candidate for a share of good requests, and every trial.
 
@@ -84,19 +107,55 @@ def search(
     too, at most `EXTENSIONS` of them. Where nothing keeps the share, the cheapest trial is given the smallest floor of
     replicas with which it does.
     """
-    trials = [_run_trial(choice, setting, knowledge, seed) for choice in offered]
+    trials = [trial_of(choice) for choice in offered]
     most = len(trials) + EXTENSIONS
     while len(trials) < most:
         tried = [trial.choice for trial in trials]
         further = neighbours(best_of(trials, share), tried, setting, knowledge)
         if not further:
             break
-        trials += [_run_trial(choice, setting, knowledge, seed) for choice in further[: most - len(trials)]]
+        trials += [trial_of(choice) for choice in further[: most - len(trials)]]
     if all(trial.attainment < share for trial in trials):
         cheapest = min(trials, key=lambda trial: trial.gpu_hours).choice
         floors = with_floors(cheapest, setting, knowledge)
-        trials += _bisect(floors, setting, knowledge, seed, share, cheapest)[1] if floors else []
+        trials += _bisect(floors, trial_of, share, cheapest)[1] if floors else []
     return best_of(trials, share), trials
+
+
+def scored_trials(
+    policy: str,
+    settings: Sequence[Setting],
+    knowledge: OperatorKnowledge,
+    share: float,
+    trial_of: RunTrial | None = None,
+) -> list[Trial]:
+    """Trials of a rival on the scored part itself, searched for the cheapest that keeps a share: hindsight.
+
+    Args:
+        settings: what is scored, by seed.
+        trial_of: runs a candidate on all of them; None: as `scored_trial`.
+    """
+    run_one = trial_of or (lambda choice: scored_trial(choice, settings, knowledge))
+    offered = candidates(policy, settings[0], knowledge)
+    if policy == STATIC_PEAK:
+        return _bisect(offered, run_one, share, offered[-1])[1]
+    best, trials = search(offered, run_one, settings[0], knowledge, share)
+    if all(trial.attainment < share for trial in trials):
+        return trials
+    quarter, half, three_quarters = towards_cheaper(best, settings[0], knowledge) or (best,) * 3
+    if half != best:
+        trials.append(run_one(half))
+        trials.append(run_one(three_quarters if trials[-1].attainment >= share else quarter))
+    return trials
+
+
+def scored_trial(choice: PolicyChoice, settings: Sequence[Setting], knowledge: OperatorKnowledge) -> Trial:
+    """What a candidate does on the scored part: means over seeds, which count once where all are the same."""
+    runs = [
+        simulate(setting, controller_of(choice, knowledge), seed) for seed, setting in enumerate(_distinct([*settings]))
+    ]
+    hours = tuple(run.gpu_hours for run in runs)
+    return Trial(choice, sum(run.attainment for run in runs) / len(runs), sum(hours) / len(hours), hours)
 
 
 def best_of(trials: Sequence[Trial], share: float) -> PolicyChoice:
@@ -114,16 +173,11 @@ def _target_share(training: Setting) -> float:
 
 def _run_trial(choice: PolicyChoice, setting: Setting, knowledge: OperatorKnowledge, seed: int) -> Trial:
     run = simulate(setting, controller_of(choice, knowledge), seed)
-    return Trial(choice, run.attainment, run.gpu_hours)
+    return Trial(choice, run.attainment, run.gpu_hours, (run.gpu_hours,))
 
 
 def _bisect(
-    offered: list[PolicyChoice],
-    setting: Setting,
-    knowledge: OperatorKnowledge,
-    seed: int,
-    share: float,
-    default: PolicyChoice,
+    offered: Sequence[PolicyChoice], trial_of: RunTrial, share: float, default: PolicyChoice
 ) -> tuple[PolicyChoice, list[Trial]]:
     """The first of the candidates, in the order given, that keeps the objective; the best tried where none does.
 
@@ -133,10 +187,10 @@ def _bisect(
     low, high = 0, len(offered) - 1
     while low < high:
         middle = (low + high) // 2
-        trials.append(_run_trial(offered[middle], setting, knowledge, seed))
+        trials.append(trial_of(offered[middle]))
         low, high = (low, middle) if trials[-1].attainment >= share else (middle + 1, high)
     if low == len(offered) - 1:
-        trials.append(_run_trial(offered[low], setting, knowledge, seed))
+        trials.append(trial_of(offered[low]))
         if len({t.attainment for t in trials}) == 1 and trials[0].attainment < share:
             return default, trials  # what was missed, no candidate could help: the trials say nothing
         return best_of(trials, share), trials
@@ -159,8 +213,13 @@ def run_cell(
     log_dir: Path | None,
     jobs: int,
     progress: Progress,
+    equal: bool = False,
 ) -> CellResult:
-    """Replay a cell; `jobs` above 1 runs policies side by side."""
+    """Replay a cell; `jobs` above 1 runs policies side by side.
+
+    Args:
+        equal: search rivals at HARMONY's attainment, in hindsight.
+    """
     _one_thread()  # tensors here are small: a second thread would only spin
     settings = [cell.scored(seed) for seed in range(seeds)]
     begin_s, end_s = settings[0].load.score
@@ -196,6 +255,13 @@ def run_cell(
         rows += policy_rows
         if risks:
             stated[policy] = risks
+    hindsight: dict[str, EqualAttainment | None] = {}
+    harmony = [row for row in rows if row.policy == "harmony"]
+    if equal and harmony:
+        for policy in policies:
+            if policy not in HARMONY_VARIANTS:
+                progress(f"{policy} at HARMONY's attainment")
+                hindsight[policy] = _equal(policy, settings, cell.knowledge, harmony)
     if oracle_budget > 0:
         progress("oracle with free moves")
         free = _bound(settings[0], 0, max(20, oracle_budget // 2), free_moves=True)
@@ -204,8 +270,15 @@ def run_cell(
     rate_bounds = _rate_bounds(cell.scored, settings, rate_budget)
     return CellResult(
         cell.name, cell.knowledge.benchmark_rps, rows, chosen, trials, _by_seed(oracle_bounds, seeds), free,
-        rate_bounds, surprises_s, _by_seed(causal, seeds), stated,
+        rate_bounds, surprises_s, _by_seed(causal, seeds), stated, hindsight,
     )  # fmt: skip
+
+
+def _equal(
+    policy: str, settings: Sequence[Setting], knowledge: OperatorKnowledge, harmony: Sequence[Row]
+) -> EqualAttainment | None:
+    wanted = sum(row.attainment for row in harmony) / len(harmony)
+    return equal_attainment(scored_trials(policy, settings, knowledge, wanted), harmony)
 
 
 @dataclass(frozen=True, slots=True)

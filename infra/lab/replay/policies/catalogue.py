@@ -193,8 +193,8 @@ _KINDS: dict[str, _Kind] = {
     ),
     "work-quantile": _Kind(
         lambda _s, _k: {
-            "quantile": Axis((0.5, 0.8, 0.95), (0.3,), (0.98, 0.99, 0.995, 1.0)),
             "utilization": Axis((1.1, 1.0, 0.9, 0.75), (1.8, 1.5, 1.3), (0.6, 0.5, 0.4, 0.3, 0.2)),
+            "quantile": Axis((0.5, 0.8, 0.95), (0.3,), (0.98, 0.99, 0.995, 1.0)),
         },
         lambda s, k, p: WorkQuantile(
             WorkLaw(s.profile, s.objective), p["quantile"], p["utilization"], s.lead_s, k.history
@@ -248,6 +248,22 @@ def neighbours(
         beside = [axis.values[step] for step in steps if 0 <= step < len(axis.values)]
         found += [_choice(best.policy, (params | {name: value}).items()) for value in beside]
     return [choice for choice in found if choice not in tried]
+
+
+def towards_cheaper(choice: PolicyChoice, setting: Setting, knowledge: OperatorKnowledge) -> tuple[PolicyChoice, ...]:
+    """Candidates a quarter, half and three quarters towards the cheaper value of the first axis; empty at its end.
+
+    The first axis runs from cheap to dear; the way is measured in logarithms.
+    """
+    name, axis = next(iter(_axes(choice.policy, setting, knowledge).items()))
+    params = dict(choice.params)
+    place = axis.values.index(params[name])
+    if place == 0:
+        return ()
+    dear, cheap = params[name], axis.values[place - 1]
+    return tuple(
+        _choice(choice.policy, (params | {name: dear * (cheap / dear) ** way}).items()) for way in (0.25, 0.5, 0.75)
+    )
 
 
 def with_floors(choice: PolicyChoice, setting: Setting, knowledge: OperatorKnowledge) -> list[PolicyChoice]:

@@ -8,13 +8,21 @@ import numpy as np
 import pytest
 
 from infra.lab.replay import run
-from infra.lab.replay.policies.catalogue import Axis, PolicyChoice, candidates, controller_of, neighbours, with_floors
+from infra.lab.replay.policies.catalogue import (
+    Axis,
+    PolicyChoice,
+    candidates,
+    controller_of,
+    neighbours,
+    towards_cheaper,
+    with_floors,
+)
 from infra.lab.replay.policies.dynamo import DynamoDualLoop, ProfileBook
 from infra.lab.replay.policies.predictive import BIN_S, DAY_S
 from infra.lab.replay.policies.work import PERIOD_S, WorkLaw, WorkQuantile
 from infra.lab.replay.prepare import CellOptions, day_cell
-from infra.lab.replay.results import Trial
-from infra.lab.replay.run import search
+from infra.lab.replay.results import Row, Trial, equal_attainment, equal_texts
+from infra.lab.replay.run import scored_trials, search
 from infra.lab.replay.simulation import simulate
 from infra.simulator.arrivals import RateProfile, Tokens
 from infra.simulator.ledger import Objective
@@ -168,30 +176,39 @@ def test_neighbours_lie_beyond_what_was_tried() -> None:
     assert targets == pytest.approx([0.7 * share * KNOWN.concurrency for share in (0.2, 0.28)])
 
 
-def test_tuning_goes_on_where_the_best_lies_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tuning_goes_on_where_the_best_lies_at_the_end() -> None:
     s = setting()
 
-    def trial(choice: PolicyChoice, *_: object) -> Trial:
+    def trial(choice: PolicyChoice) -> Trial:
         share = dict(choice.params)["target"] / KNOWN.concurrency
         return Trial(choice, 1.0 - share / 10, 1.0 / share + dict(choice.params)["min_replicas"])
 
-    monkeypatch.setattr(run, "_run_trial", trial)
-    best, trials = search(candidates("hpa", s, KNOWN), s, KNOWN, 0, 0.985)
+    best, trials = search(candidates("hpa", s, KNOWN), trial, s, KNOWN, 0.985)
     assert dict(best.params)["target"] == pytest.approx(0.14 * KNOWN.concurrency)
     assert len(trials) <= 12 + run.EXTENSIONS
 
 
-def test_a_rival_that_cannot_keep_the_objective_gets_a_floor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rival_that_cannot_keep_the_objective_gets_a_floor() -> None:
     s = setting()
 
-    def trial(choice: PolicyChoice, *_: object) -> Trial:
+    def trial(choice: PolicyChoice) -> Trial:
         floor = dict(choice.params)["min_replicas"]
         return Trial(choice, 0.99 if floor >= 4 else 0.2, floor)
 
-    monkeypatch.setattr(run, "_run_trial", trial)
-    best, _ = search(candidates("dynamo-dual", s, KNOWN), s, KNOWN, 0, 0.985)
+    best, _ = search(candidates("dynamo-dual", s, KNOWN), trial, s, KNOWN, 0.985)
     assert dict(best.params)["min_replicas"] == 4
     assert [dict(c.params)["min_replicas"] for c in with_floors(best, s, KNOWN)][-1] <= s.max_replicas
+
+
+def test_hindsight_looks_between_the_values_of_the_first_axis() -> None:
+    s = setting()
+    at_the_end, later = (candidates("hpa", s, KNOWN)[k] for k in (0, 2))
+    targets = [dict(c.params)["target"] / KNOWN.concurrency for c in towards_cheaper(later, s, KNOWN)]
+    assert targets == pytest.approx([0.8**0.75, 0.8**0.5, 0.8**0.25])
+    cheapest = PolicyChoice(
+        "hpa", tuple(sorted((dict(at_the_end.params) | {"target": 2.5 * KNOWN.concurrency}).items()))
+    )
+    assert towards_cheaper(cheapest, s, KNOWN) == ()
 
 
 def test_a_floor_is_kept() -> None:
@@ -215,3 +232,38 @@ def test_the_training_part_has_the_days_before_itself() -> None:
     assert trained.history[-1] < known.history[-1]
     assert (known.day_offset_s, trained.day_offset_s) == (22 * 3_600.0, 10 * 3_600.0)
     assert KNOWN.for_training() is KNOWN
+
+
+# Hindsight.
+
+
+def row(attainment: float, hours: float) -> Row:
+    return Row("harmony", 0, "", attainment, attainment, hours, 1.0, 0.0, 1.0, 1.0, 0.1, 0.1, {}, {})
+
+
+def _trial(attainment: float, *hours: float) -> Trial:
+    return Trial(PolicyChoice("hpa", (("target", hours[0]),)), attainment, sum(hours) / len(hours), hours)
+
+
+def test_at_equal_attainment_the_cheapest_that_keeps_as_much_counts() -> None:
+    harmony = [row(0.99, 6.0), row(0.98, 5.0)]
+    found = equal_attainment([_trial(0.97, 1.0, 1.0), _trial(0.985, 3.0, 2.0), _trial(1.0, 6.0, 6.0)], harmony)
+    assert found is not None
+    assert (found.wanted, found.attainment, found.gpu_hours) == (pytest.approx(0.985), 0.985, 2.5)
+    assert found.harmony_ratios == (2.0, 2.5)
+    assert equal_texts(found)[2] == "2.25 (2.00-2.50)"
+    assert equal_attainment([_trial(0.97, 1.0, 1.0)], harmony) is None
+    assert equal_texts(None)[0] == "not reached"
+
+
+def test_one_run_stands_for_seeds_that_are_the_same() -> None:
+    found = equal_attainment([_trial(0.99, 2.0)], [row(0.99, 3.0), row(0.99, 4.0)])
+    assert found is not None
+    assert found.harmony_ratios == (1.5, 2.0)
+
+
+def test_trials_on_the_scored_part_reach_what_is_wanted() -> None:
+    s = setting()
+    trials = scored_trials("static-peak", [s, s], KNOWN, 0.95)
+    assert max(trial.attainment for trial in trials) >= 0.95
+    assert {len(trial.hours_by_seed) for trial in trials} == {1}
