@@ -58,6 +58,7 @@ class NamedLoad:
         source: a file under the data folder, or the name of a built-in rate file.
         recorded: whether the source holds requests rather than rates.
         seeds: runs of each policy.
+        train_share: part of recorded requests that policies are tuned on.
     """
 
     group: str
@@ -72,6 +73,7 @@ class NamedLoad:
     seeds: int = 1
     day: int | None = None
     mean_rps: float | None = None
+    train_share: float = TRAIN_SHARE
 
     def arguments(self, data: str) -> tuple[str, ...]:
         """The options of `harmony replay` that repeat the load; `data`: the data folder."""
@@ -82,6 +84,7 @@ class NamedLoad:
             "--step": self.step_s if self.step_s != 15.0 else None,
             "--day": self.day,
             "--mean-rate": self.mean_rps,
+            "--train-share": self.train_share if self.train_share != TRAIN_SHARE else None,
         }
         words = ["--requests" if self.recorded else "--rate", source, "--profile", self.profile]
         words += ["--slo-ttft", f"{self.ttft_s:g}", "--slo-tpot", f"{self.tpot_s:g}", "--seeds", str(self.seeds)]
@@ -120,7 +123,7 @@ LOADS: Final[Mapping[str, NamedLoad]] = {
     "surges-4": _day_load(SHOWN, _SURGES, 4, 24),
     "mooncake": NamedLoad(
         SHOWN, "mooncake-fast25/synthetic_trace.jsonl.gz", "llama2-70b-h100-tp8", 30.0, 0.3,
-        recorded=True, max_replicas=32, step_s=10.0, seeds=3,
+        recorded=True, max_replicas=32, step_s=10.0, seeds=3, train_share=0.5,
     ),
 }  # fmt: skip
 """Every load by name. `code` is not among the data that come with the project: its cells are left out without it."""
@@ -154,7 +157,7 @@ def cell_of(load: NamedLoad, lead_s: float, data: Path, step_s: float | None = N
     )  # fmt: skip
     try:
         if load.recorded:
-            return trace_cell(read_trace(data / load.source), options, TRAIN_SHARE)
+            return trace_cell(read_trace(data / load.source), options, load.train_share)
         source = str(data / load.source) if "/" in load.source else load.source
         return cell_of_rate(
             source, load.day, load.mean_rps, (token_law(PROMPT_TOKENS), token_law(OUTPUT_TOKENS)), options

@@ -104,8 +104,8 @@ def search(
     """The best candidate for a share of good requests, and every trial.
 
     All that is offered is tried. While the best lies at the end of the values tried, its neighbours beyond are tried
-    too, at most `EXTENSIONS` of them. Where nothing keeps the share, the cheapest trial is given the smallest floor of
-    replicas with which it does.
+    too, at most `EXTENSIONS` of them. Then the smallest floor of replicas is searched with which the cheapest trial
+    keeps the share: on loads that nothing foresees, a floor is cheaper than a reaction.
     """
     trials = [trial_of(choice) for choice in offered]
     most = len(trials) + EXTENSIONS
@@ -115,10 +115,11 @@ def search(
         if not further:
             break
         trials += [trial_of(choice) for choice in further[: most - len(trials)]]
-    if all(trial.attainment < share for trial in trials):
-        cheapest = min(trials, key=lambda trial: trial.gpu_hours).choice
-        floors = with_floors(cheapest, setting, knowledge)
-        trials += _bisect(floors, trial_of, share, cheapest)[1] if floors else []
+    cheapest = min(trials, key=lambda trial: trial.gpu_hours).choice
+    floors = [
+        choice for choice in with_floors(cheapest, setting, knowledge) if choice not in [t.choice for t in trials]
+    ]
+    trials += _bisect(floors, trial_of, share, cheapest)[1] if floors else []
     return best_of(trials, share), trials
 
 

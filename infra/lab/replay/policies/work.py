@@ -34,6 +34,9 @@ _FEWEST_RATIOS = 20
 _PRIOR_SIGMA = 0.25
 """Standard deviation of the logarithm of the ratios that stands in until `_FEWEST_RATIOS` are known."""
 
+_MAX_PRIOR_QUANTILE = 0.999
+"""The prior has no largest ratio, so that a quantile of 1 stands for this one."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorkLaw:
@@ -165,7 +168,7 @@ class WorkQuantile:
 
     def _factor(self) -> float:
         if len(self._ratios) < _FEWEST_RATIOS:
-            return math.exp(_PRIOR_SIGMA * NormalDist().inv_cdf(self._quantile))
+            return math.exp(_PRIOR_SIGMA * NormalDist().inv_cdf(min(self._quantile, _MAX_PRIOR_QUANTILE)))
         return float(np.quantile(self._ratios, self._quantile))
 
     def _held(self, view: View, proposal: int) -> int:

@@ -80,6 +80,10 @@ def test_a_higher_quantile_of_past_growth_holds_more() -> None:
     assert low < high
 
 
+def test_the_largest_past_growth_may_be_asked_for() -> None:
+    assert _arrivals(WorkQuantile(LAW, 1.0, 1.0, 60.0), [20.0] * 60)[-1] == 8
+
+
 def test_down_goes_to_the_largest_proposal_of_the_window() -> None:
     wanted = _arrivals(WorkQuantile(LAW, 0.5, 1.0, 300.0), [20.0] * 60 + [0.0] * 40)
     fallen = next(k for k, count in enumerate(wanted[60:]) if count < wanted[59])
@@ -185,7 +189,7 @@ def test_tuning_goes_on_where_the_best_lies_at_the_end() -> None:
 
     best, trials = search(candidates("hpa", s, KNOWN), trial, s, KNOWN, 0.985)
     assert dict(best.params)["target"] == pytest.approx(0.14 * KNOWN.concurrency)
-    assert len(trials) <= 12 + run.EXTENSIONS
+    assert len(trials) <= 12 + run.EXTENSIONS + 4  # floors are bisected
 
 
 def test_a_rival_that_cannot_keep_the_objective_gets_a_floor() -> None:
