@@ -62,6 +62,8 @@ MARGIN = 0.6
 """Share of the allowed misses that a trial may use."""
 EXTENSIONS = 12
 """Trials of a rival beyond its first candidates, where the best of these lies at the end of their values."""
+_REFINED = 3
+"""Cheapest sufficient trials in hindsight, from each of which the way to the next cheaper value is halved twice."""
 _EQUAL_MISS_FACTOR = 1.05
 """Trials with up to this multiple of the fewest misses count as equally good."""
 
@@ -140,13 +142,14 @@ def scored_trials(
     offered = candidates(policy, settings[0], knowledge)
     if policy == STATIC_PEAK:
         return _bisect(offered, run_one, share, offered[-1])[1]
-    best, trials = search(offered, run_one, settings[0], knowledge, share)
-    if all(trial.attainment < share for trial in trials):
-        return trials
-    quarter, half, three_quarters = towards_cheaper(best, settings[0], knowledge) or (best,) * 3
-    if half != best:
-        trials.append(run_one(half))
-        trials.append(run_one(three_quarters if trials[-1].attainment >= share else quarter))
+    _, trials = search(offered, run_one, settings[0], knowledge, share)
+    enough = sorted((trial for trial in trials if trial.attainment >= share), key=lambda trial: trial.gpu_hours)
+    for trial in enough[:_REFINED]:
+        between = towards_cheaper(trial.choice, settings[0], knowledge)
+        if between:
+            quarter, half, three_quarters = between
+            trials.append(run_one(half))
+            trials.append(run_one(three_quarters if trials[-1].attainment >= share else quarter))
     return trials
 
 

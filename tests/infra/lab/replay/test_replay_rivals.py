@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from infra.lab.replay import run
+from infra.lab.replay.oracle import SurpriseOptions
 from infra.lab.replay.policies.catalogue import (
     Axis,
     PolicyChoice,
@@ -20,20 +21,21 @@ from infra.lab.replay.policies.catalogue import (
 from infra.lab.replay.policies.dynamo import DynamoDualLoop, ProfileBook
 from infra.lab.replay.policies.predictive import BIN_S, DAY_S
 from infra.lab.replay.policies.work import PERIOD_S, WorkLaw, WorkQuantile
-from infra.lab.replay.prepare import CellOptions, day_cell
-from infra.lab.replay.results import Row, Trial, equal_attainment, equal_texts
-from infra.lab.replay.run import scored_trials, search
+from infra.lab.replay.prepare import CellOptions, day_cell, rate_cell
+from infra.lab.replay.results import Row, Trial, as_json, equal_attainment, equal_texts, print_results
+from infra.lab.replay.run import run_cell, scored_trials, search
 from infra.lab.replay.simulation import simulate
 from infra.simulator.arrivals import RateProfile, Tokens
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import BUILT_IN_PROFILES, EngineProfile
-from tests.infra.lab.replay.replay_setting import KNOWN, setting
+from tests.infra.lab.replay.replay_setting import HALF, KNOWN, setting
 from tests.infra.lab.replay.test_replay_policies import FakeView, reading
 
 # Work counts in round numbers: 1 ms per prompt token, 10 ms per generated one, and iterations of 100 ms.
 ROUND = EngineProfile("round", 0.1, 0.001, 0.01, 0.0, 1_000_000, 64, 100)
 OBJECTIVE = Objective(2.0, 0.2)
 LAW = WorkLaw(ROUND, OBJECTIVE)
+SLOW = Objective(6.0, 1.0)
 
 
 def test_work_is_the_time_that_a_request_adds_to_iterations() -> None:
@@ -271,3 +273,18 @@ def test_trials_on_the_scored_part_reach_what_is_wanted() -> None:
     trials = scored_trials("static-peak", [s, s], KNOWN, 0.95)
     assert max(trial.attainment for trial in trials) >= 0.95
     assert {len(trial.hours_by_seed) for trial in trials} == {1}
+
+
+def test_a_replay_says_what_rivals_cost_at_equal_attainment(capsys: pytest.CaptureFixture[str]) -> None:
+    edges, law = np.asarray([0.0, 600.0]), (Tokens(20.0),)
+    options = CellOptions(HALF, SLOW, 0.9, 20.0, 0.0, 1, 6, 15.0)
+    cell = rate_cell(RateProfile("short", edges, np.asarray([1.5]), law, (Tokens(8.0),)), options)
+    result = run_cell(
+        cell, ("harmony", "static-peak"), 2, tuned=False, oracle_budget=0, rate_budget=0,
+        surprises=SurpriseOptions(), log_dir=None, jobs=1, progress=lambda _: None, equal=True,
+    )  # fmt: skip
+    told = as_json(result, options)["equal_attainment_in_hindsight"]
+    assert list(told) == ["static-peak"]
+    assert set(told["static-peak"]["harmony_ratio"]) == {"median", "min", "max"}
+    print_results(result, 0.9)
+    assert "in hindsight, at HARMONY's attainment" in capsys.readouterr().out
