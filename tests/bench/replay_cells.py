@@ -21,29 +21,16 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from infra.lab.replay.cells import LOADS as NAMED_LOADS
 from infra.lab.replay.results import Window, paired_windows
 from infra.lab.report import document, load_average, print_table, write_json
 
 LEADS_S = (30, 100, 300)
 OBJECTIVE = 0.99
-_A100X8 = ("--profile", "{data}/replay-profiles/llama2-70b-a100-tp8.json", "--slo-ttft", "5", "--slo-tpot", "0.15")
-_WORLD_CUP = ("--rate", "{data}/worldcup98/invocation_count.csv.gz", "--mean-rate", "3", *_A100X8, "--seeds", "1")
-_SERVEGEN = ("--mean-rate", "3", *_A100X8, "--seeds", "1")
 LOADS: dict[str, tuple[str, ...]] = {
-    "conversation": (
-        "--requests", "{data}/azure-llm-2023/AzureLLMInferenceTrace_conv.csv.gz",
-        "--profile", "{data}/replay-profiles/opt13b-a100.json",
-        "--slo-ttft", "2", "--slo-tpot", "0.12", "--step", "10", "--seeds", "3",
-    ),
-    "ramp": (
-        "--rate", "ramp", "--profile", "{data}/replay-profiles/llmd-guide.json",
-        "--slo-ttft", "3", "--slo-tpot", "0.1", "--min-replicas", "3", "--max-replicas", "8", "--seeds", "5",
-    ),
-    "worldcup-50": (*_WORLD_CUP, "--day", "50"),
-    "worldcup-55": (*_WORLD_CUP, "--day", "55"),
-    "servegen-mid": ("--rate", "{data}/servegen/language_m-mid_trace.csv.gz", "--day", "4", *_SERVEGEN),
-    "servegen-image": ("--rate", "{data}/servegen/multimodal_mm-image_trace.csv.gz", *_SERVEGEN),
-}  # fmt: skip
+    name: NAMED_LOADS[name].arguments("{data}")
+    for name in ("conversation", "ramp", "worldcup-50", "worldcup-55", "servegen-mid", "servegen-image")
+}
 _ORACLE = "100"
 UNTUNED = "harmony, untuned"  # with the fast guards beside which it is tuned
 SHIPPED = "harmony, as shipped"

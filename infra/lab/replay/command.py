@@ -108,6 +108,10 @@ def replay(
             "wherever a rate file rises so many times within the lead time. Built-in loads know theirs."
         ),
     ] = None,
+    equal: Annotated[
+        bool,
+        typer.Option("--equal-attainment", help="Also the cheapest rivals that keep as much as HARMONY, in hindsight."),
+    ] = False,
     jobs: Annotated[int, typer.Option(min=1, max=256, help="Processes side by side.")] = 1,
     json_out: Annotated[
         Path | None, typer.Option("--json", callback=writable, help="Write the results here; - = stdout.")
@@ -158,6 +162,7 @@ def replay(
             oracle=oracle,
             oracle_rate=oracle_rate,
             surprise=surprise,
+            equal=equal,
             jobs=jobs,
             json_out=json_out,
             log_dir=log_dir,

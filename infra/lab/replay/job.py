@@ -201,6 +201,7 @@ class ReplayRequest:
     oracle: int
     oracle_rate: int
     surprise: str | None
+    equal: bool
     jobs: int
     json_out: Path | None
     log_dir: Path | None
@@ -242,7 +243,7 @@ def run_replay(q: ReplayRequest) -> None:
                 token_law(PROMPT_TOKENS if q.prompt_tokens is None else q.prompt_tokens),
                 token_law(OUTPUT_TOKENS if q.output_tokens is None else q.output_tokens),
             )
-            cell = _rate_cell(str(q.rate), q.day, q.mean_rate, lengths, options)
+            cell = cell_of_rate(str(q.rate), q.day, q.mean_rate, lengths, options)
     except (TraceError, ProfileError) as error:
         raise HarmonyError(str(error), 2) from None
     short = short_sight(policies, policy, q.step, lead_s)
@@ -252,7 +253,8 @@ def run_replay(q: ReplayRequest) -> None:
     cell = replace(cell, knowledge=knowledge, scored=_with_faults(cell.scored, q.first_seed, faults))
     result = run_cell(
         cell, policies, q.seeds, tuned=q.tune, oracle_budget=q.oracle, rate_budget=q.oracle_rate,
-        surprises=surprises, log_dir=q.log_dir, jobs=q.jobs, progress=lambda what: say(f"{cell.name}: {what}"),
+        surprises=surprises, log_dir=q.log_dir, jobs=q.jobs, equal=q.equal,
+        progress=lambda what: say(f"{cell.name}: {what}"),
     )  # fmt: skip
     guards = {"named": q.guards, **asdict(policy.guards)}
     body = as_json(result, options) | {
@@ -298,9 +300,18 @@ def _with_faults(
     return lambda run: scored(first_seed + run).with_faults(faults)
 
 
-def _rate_cell(
+def cell_of_rate(
     rate: str, day: int | None, mean_rate: float | None, lengths: tuple[Tokens, Tokens], options: CellOptions
 ) -> Cell:
+    """Return the cell of a rate file, or of one of its days.
+
+    Args:
+        mean_rate: requests/s to which the load is thinned; None: as it is.
+        lengths: laws of prompt and output tokens where the file has none.
+
+    Raises:
+        HarmonyError: a rate that is no number, or a load of several days without `day`.
+    """
     rates = read_rates(rate, *lengths)
     if mean_rate is not None and not (math.isfinite(mean_rate) and mean_rate > 0):
         raise HarmonyError(f"--mean-rate must be a positive number, got {mean_rate}.", 2)

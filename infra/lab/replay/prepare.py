@@ -147,12 +147,13 @@ def day_cell(profile: RateProfile, day: int, mean_rps: float | None, options: Ce
     first = day * DAY_S - DAY_LEAD_IN_S
     # A third of the day before, its middle, costs a third and holds its peak.
     training = load(first - DAY_S / 2, first - DAY_S / 6, (TRAIN_FROM_S, DAY_S / 3), _TRAIN_SEED)
-    before = profile.between(0.0, first)
-    bins = np.arange(0.0, before.end_s, BIN_S)[-round(8 * DAY_S / BIN_S) :]
-    place = np.clip(np.searchsorted(before.edges_s, bins, side="right") - 1, 0, len(before.rates_rps) - 1)
     base = _setting(training, options, training.arrivals.between(0.0, 600.0))
     base = after(base, first - DAY_S / 2, _TRAIN_SEED)
-    knowledge = _knowledge(base, training.arrivals, before.rates_rps[place], DAY_S - DAY_LEAD_IN_S)
+    knowledge = replace(
+        _knowledge(base, training.arrivals, _history(profile, first), first % DAY_S),
+        training_history=_history(profile, first - DAY_S / 2),
+        training_day_offset_s=(first - DAY_S / 2) % DAY_S,
+    )
     score = (DAY_LEAD_IN_S, DAY_LEAD_IN_S + DAY_S)
 
     def scored(seed: int) -> Setting:
@@ -160,6 +161,16 @@ def day_cell(profile: RateProfile, day: int, mean_rps: float | None, options: Ce
         return after(_setting(day_load, options, day_load.arrivals.between(0.0, 600.0)), first, seed)
 
     return Cell(name, base, scored, knowledge, rates)
+
+
+def _history(profile: RateProfile, end_s: float) -> np.ndarray:
+    """Requests/s per bin before an instant, of eight days at most; empty where the file begins later."""
+    if end_s <= 0:
+        return np.empty(0)
+    before = profile.between(0.0, end_s)
+    bins = np.arange(0.0, before.end_s, BIN_S)[-round(8 * DAY_S / BIN_S) :]
+    place = np.clip(np.searchsorted(before.edges_s, bins, side="right") - 1, 0, len(before.rates_rps) - 1)
+    return np.asarray(before.rates_rps[place])
 
 
 def _shifted(arrivals: Arrivals, by_s: float) -> Arrivals:

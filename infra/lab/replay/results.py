@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -24,7 +24,7 @@ from infra.lab.replay.calibration import StatedRisk, pooled_interval, reliabilit
 from infra.lab.replay.policies.catalogue import PolicyChoice
 from infra.lab.replay.prepare import CellOptions
 from infra.lab.replay.simulation import RunResult, window_s
-from infra.lab.report import plain, print_table
+from infra.lab.report import plain, print_table, spread
 from infra.simulator.cluster import replica_seconds
 
 # Windows of time, and differences between two policies.
@@ -155,11 +155,51 @@ def row_of(policy: str, params: str, run: RunResult, holds: dict[str, int], fore
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What one candidate did on the training part."""
+    """What one candidate did: means over seeds, and the GPU-hours of each seed."""
 
     choice: PolicyChoice
     attainment: float
     gpu_hours: float
+    hours_by_seed: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EqualAttainment:
+    """A rival in hindsight: the cheapest candidate that keeps as much as HARMONY on the scored part itself.
+
+    No operator can choose so: the scored part is not known beforehand. It takes luck of tuning out of a comparison.
+
+    Attributes:
+        wanted: mean attainment of HARMONY.
+        attainment, gpu_hours: of the candidate; means over seeds.
+        harmony_ratios: GPU-hours of HARMONY by those of the rival, seed by seed.
+    """
+
+    policy: str
+    params: str
+    wanted: float
+    attainment: float
+    gpu_hours: float
+    harmony_ratios: tuple[float, ...]
+
+
+def equal_attainment(trials: Sequence[Trial], harmony: Sequence[Row]) -> EqualAttainment | None:
+    """The cheapest trial on the scored part with HARMONY's attainment or more; None where none has it.
+
+    Args:
+        trials: of one rival; a single seed stands for all where arrivals and lead times are the same.
+        harmony: one row per seed.
+    """
+    wanted = sum(row.attainment for row in harmony) / len(harmony)
+    enough = [trial for trial in trials if trial.attainment >= wanted]
+    if not enough:
+        return None
+    best = min(enough, key=lambda trial: trial.gpu_hours)
+    hours = best.hours_by_seed if len(best.hours_by_seed) == len(harmony) else (best.gpu_hours,) * len(harmony)
+    ratios = tuple(row.gpu_hours / spent for row, spent in zip(harmony, hours, strict=True))
+    return EqualAttainment(
+        best.choice.policy, str(best.choice), wanted, best.attainment, best.gpu_hours, ratios
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +237,7 @@ class CellResult:
             best schedule for the rate alone, by seed, empty where it was not searched or the load has but one draw.
         surprises_s: seconds of what is scored at which something begins that nothing announces; `causal`: by seed, what
             is possible to who does not know; empty without.
+        equal: rivals at HARMONY's attainment, in hindsight; None where no candidate reaches it.
     """
 
     name: str
@@ -210,6 +251,7 @@ class CellResult:
     surprises_s: tuple[float, ...]
     causal: dict[int, CausalBounds]
     stated: dict[str, list[StatedRisk]]
+    equal: dict[str, EqualAttainment | None] = field(default_factory=dict)
 
 
 # The JSON document and the table.
@@ -245,6 +287,10 @@ def as_json(result: CellResult, options: CellOptions) -> dict[str, Any]:
             "tuning": {
                 p: [{"params": str(t.choice), "attainment": t.attainment, "gpu_hours": t.gpu_hours} for t in trials]
                 for p, trials in result.trials.items()
+            },
+            "equal_attainment_in_hindsight": {
+                policy: None if its is None else asdict(its) | {"harmony_ratio": spread(its.harmony_ratios)}
+                for policy, its in result.equal.items()
             },
             "against_hpa": _difference_from(result.rows, "hpa"),
             "calibration": {
@@ -319,12 +365,32 @@ def print_results(result: CellResult, share: float) -> None:
             rows.append((name, f"{attained:.2%}", "", f"{hours:.3f}", of_oracle, f"{replicas:.2f}", "", ""))
     headings = "policy", "attainment", "worst window", "GPU-hours", "of oracle", "replicas", "switches/h", "tuned"
     print_table(headings, rows, title=result.name, left=("tuned",))
+    if result.equal:
+        print_equal(result.equal)
     harmony = [r for r in result.rows if r.policy == "harmony"]
     if harmony:
         say(
             f"holds of harmony by reason: {_shares(harmony, 'holds')}; "
             f"forecasts by source: {_shares(harmony, 'forecasts')}"
         )
+
+
+def print_equal(equal: Mapping[str, EqualAttainment | None], title: str = "") -> None:
+    """Print rivals at HARMONY's attainment, and how many times their GPU-hours HARMONY takes."""
+    headings = "rival", "attainment", "GPU-hours", "HARMONY, times that", "settings"
+    rows = [(policy, *equal_texts(its)) for policy, its in equal.items()]
+    wanted = next((its.wanted for its in equal.values() if its is not None), None)
+    at = "" if wanted is None else f" of {wanted:.2%}"
+    print_table(headings, rows, title=f"{title}in hindsight, at HARMONY's attainment{at}:", left=("settings",))
+
+
+def equal_texts(its: EqualAttainment | None) -> tuple[str, str, str, str]:
+    """Attainment, GPU-hours, HARMONY's ratio with least and most over seeds, and settings."""
+    if its is None:
+        return "not reached", "", "", ""
+    ratio = spread(its.harmony_ratios)
+    several = f" ({ratio['min']:.2f}-{ratio['max']:.2f})" if len(its.harmony_ratios) > 1 else ""
+    return f"{its.attainment:.2%}", f"{its.gpu_hours:.3f}", f"{ratio['median']:.2f}{several}", its.params
 
 
 def _shares(rows: Sequence[Row], what: str) -> str:

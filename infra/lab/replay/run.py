@@ -26,16 +26,29 @@ from infra.lab.replay.policies.catalogue import (
     candidates,
     controller_of,
     default_of,
+    neighbours,
+    towards_cheaper,
+    with_floors,
 )
 from infra.lab.replay.policies.harmony import HARMONY_VARIANTS
 from infra.lab.replay.prepare import Cell
-from infra.lab.replay.results import Bound, CausalBounds, CellResult, Row, Trial, row_of, write_logs
+from infra.lab.replay.results import (
+    Bound,
+    CausalBounds,
+    CellResult,
+    EqualAttainment,
+    Row,
+    Trial,
+    equal_attainment,
+    row_of,
+    write_logs,
+)
 from infra.lab.replay.setting import Setting
 from infra.lab.replay.simulation import Controller, HarmonyController, RunResult, simulate
 from infra.simulator.cluster import Cluster
 
-# Tuning. Every policy has at most the same number of trials on the training part. The cheapest that meets the objective
-# wins.
+# Tuning. Every policy has the same number of candidates on the training part. A rival has more where its best lies at
+# the end of their values. The cheapest that meets the objective wins.
 #
 # If none meets it, the cheapest of those with about the fewest misses wins. Otherwise one request more or less would
 # decide the cost. The static peak uses hindsight: it is the smallest constant count that meets the objective on the
@@ -47,6 +60,10 @@ from infra.simulator.cluster import Cluster
 
 MARGIN = 0.6
 """Share of the allowed misses that a trial may use."""
+EXTENSIONS = 12
+"""Trials of a rival beyond its first candidates, where the best of these lies at the end of their values."""
+_REFINED = 3
+"""Cheapest sufficient trials in hindsight, from each of which the way to the next cheaper value is halved twice."""
 _EQUAL_MISS_FACTOR = 1.05
 """Trials with up to this multiple of the fewest misses count as equally good."""
 
@@ -60,15 +77,89 @@ def tune(
     """
     offered = candidates(policy, training, knowledge)
     if policy == STATIC_PEAK:
-        return _bisect(offered, scored, knowledge, seed, scored.share, offered[-1])
+        return _bisect(offered, lambda choice: _run_trial(choice, scored, knowledge, seed), scored.share, offered[-1])
     if not tuned:
         return default_of(policy, offered, knowledge), []
+    knowledge = knowledge.for_training()
     if policy in HARMONY_VARIANTS:
         return _bisect(
-            offered, training, knowledge, seed, _target_share(training), default_of(policy, offered, knowledge)
+            offered,
+            lambda choice: _run_trial(choice, training, knowledge, seed),
+            _target_share(training),
+            default_of(policy, offered, knowledge),
         )
-    trials = [_run_trial(choice, training, knowledge, seed) for choice in offered]
-    return best_of(trials, _target_share(training)), trials
+    return search(
+        offered,
+        lambda choice: _run_trial(choice, training, knowledge, seed),
+        training,
+        knowledge,
+        _target_share(training),
+    )
+
+
+RunTrial = Callable[[PolicyChoice], Trial]
+
+
+def search(
+    offered: Sequence[PolicyChoice], trial_of: RunTrial, setting: Setting, knowledge: OperatorKnowledge, share: float
+) -> tuple[PolicyChoice, list[Trial]]:
+    """The best candidate for a share of good requests, and every trial.
+
+    All that is offered is tried. While the best lies at the end of the values tried, its neighbours beyond are tried
+    too, at most `EXTENSIONS` of them. Then the smallest floor of replicas is searched with which the cheapest trial
+    keeps the share: on loads that nothing foresees, a floor is cheaper than a reaction.
+    """
+    trials = [trial_of(choice) for choice in offered]
+    most = len(trials) + EXTENSIONS
+    while len(trials) < most:
+        tried = [trial.choice for trial in trials]
+        further = neighbours(best_of(trials, share), tried, setting, knowledge)
+        if not further:
+            break
+        trials += [trial_of(choice) for choice in further[: most - len(trials)]]
+    cheapest = min(trials, key=lambda trial: trial.gpu_hours).choice
+    floors = [
+        choice for choice in with_floors(cheapest, setting, knowledge) if choice not in [t.choice for t in trials]
+    ]
+    trials += _bisect(floors, trial_of, share, cheapest)[1] if floors else []
+    return best_of(trials, share), trials
+
+
+def scored_trials(
+    policy: str,
+    settings: Sequence[Setting],
+    knowledge: OperatorKnowledge,
+    share: float,
+    trial_of: RunTrial | None = None,
+) -> list[Trial]:
+    """Trials of a rival on the scored part itself, searched for the cheapest that keeps a share: hindsight.
+
+    Args:
+        settings: what is scored, by seed.
+        trial_of: runs a candidate on all of them; None: as `scored_trial`.
+    """
+    run_one = trial_of or (lambda choice: scored_trial(choice, settings, knowledge))
+    offered = candidates(policy, settings[0], knowledge)
+    if policy == STATIC_PEAK:
+        return _bisect(offered, run_one, share, offered[-1])[1]
+    _, trials = search(offered, run_one, settings[0], knowledge, share)
+    enough = sorted((trial for trial in trials if trial.attainment >= share), key=lambda trial: trial.gpu_hours)
+    for trial in enough[:_REFINED]:
+        between = towards_cheaper(trial.choice, settings[0], knowledge)
+        if between:
+            quarter, half, three_quarters = between
+            trials.append(run_one(half))
+            trials.append(run_one(three_quarters if trials[-1].attainment >= share else quarter))
+    return trials
+
+
+def scored_trial(choice: PolicyChoice, settings: Sequence[Setting], knowledge: OperatorKnowledge) -> Trial:
+    """What a candidate does on the scored part: means over seeds, which count once where all are the same."""
+    runs = [
+        simulate(setting, controller_of(choice, knowledge), seed) for seed, setting in enumerate(_distinct([*settings]))
+    ]
+    hours = tuple(run.gpu_hours for run in runs)
+    return Trial(choice, sum(run.attainment for run in runs) / len(runs), sum(hours) / len(hours), hours)
 
 
 def best_of(trials: Sequence[Trial], share: float) -> PolicyChoice:
@@ -86,16 +177,11 @@ def _target_share(training: Setting) -> float:
 
 def _run_trial(choice: PolicyChoice, setting: Setting, knowledge: OperatorKnowledge, seed: int) -> Trial:
     run = simulate(setting, controller_of(choice, knowledge), seed)
-    return Trial(choice, run.attainment, run.gpu_hours)
+    return Trial(choice, run.attainment, run.gpu_hours, (run.gpu_hours,))
 
 
 def _bisect(
-    offered: list[PolicyChoice],
-    setting: Setting,
-    knowledge: OperatorKnowledge,
-    seed: int,
-    share: float,
-    default: PolicyChoice,
+    offered: Sequence[PolicyChoice], trial_of: RunTrial, share: float, default: PolicyChoice
 ) -> tuple[PolicyChoice, list[Trial]]:
     """The first of the candidates, in the order given, that keeps the objective; the best tried where none does.
 
@@ -105,10 +191,10 @@ def _bisect(
     low, high = 0, len(offered) - 1
     while low < high:
         middle = (low + high) // 2
-        trials.append(_run_trial(offered[middle], setting, knowledge, seed))
+        trials.append(trial_of(offered[middle]))
         low, high = (low, middle) if trials[-1].attainment >= share else (middle + 1, high)
     if low == len(offered) - 1:
-        trials.append(_run_trial(offered[low], setting, knowledge, seed))
+        trials.append(trial_of(offered[low]))
         if len({t.attainment for t in trials}) == 1 and trials[0].attainment < share:
             return default, trials  # what was missed, no candidate could help: the trials say nothing
         return best_of(trials, share), trials
@@ -131,8 +217,13 @@ def run_cell(
     log_dir: Path | None,
     jobs: int,
     progress: Progress,
+    equal: bool = False,
 ) -> CellResult:
-    """Replay a cell; `jobs` above 1 runs policies side by side."""
+    """Replay a cell; `jobs` above 1 runs policies side by side.
+
+    Args:
+        equal: search rivals at HARMONY's attainment, in hindsight.
+    """
     _one_thread()  # tensors here are small: a second thread would only spin
     settings = [cell.scored(seed) for seed in range(seeds)]
     begin_s, end_s = settings[0].load.score
@@ -168,6 +259,13 @@ def run_cell(
         rows += policy_rows
         if risks:
             stated[policy] = risks
+    hindsight: dict[str, EqualAttainment | None] = {}
+    harmony = [row for row in rows if row.policy == "harmony"]
+    if equal and harmony:
+        for policy in policies:
+            if policy not in HARMONY_VARIANTS:
+                progress(f"{policy} at HARMONY's attainment")
+                hindsight[policy] = _equal(policy, settings, cell.knowledge, harmony)
     if oracle_budget > 0:
         progress("oracle with free moves")
         free = _bound(settings[0], 0, max(20, oracle_budget // 2), free_moves=True)
@@ -176,8 +274,15 @@ def run_cell(
     rate_bounds = _rate_bounds(cell.scored, settings, rate_budget)
     return CellResult(
         cell.name, cell.knowledge.benchmark_rps, rows, chosen, trials, _by_seed(oracle_bounds, seeds), free,
-        rate_bounds, surprises_s, _by_seed(causal, seeds), stated,
+        rate_bounds, surprises_s, _by_seed(causal, seeds), stated, hindsight,
     )  # fmt: skip
+
+
+def _equal(
+    policy: str, settings: Sequence[Setting], knowledge: OperatorKnowledge, harmony: Sequence[Row]
+) -> EqualAttainment | None:
+    wanted = sum(row.attainment for row in harmony) / len(harmony)
+    return equal_attainment(scored_trials(policy, settings, knowledge, wanted), harmony)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,12 +301,33 @@ class _PolicyTask:
 
 def _run_policy(task: tuple[object, ...]) -> tuple[PolicyChoice, list[Trial], list[Row], list[StatedRisk]]:
     policy, training, settings, knowledge, tuned, log_dir = task
-    choice, trials = tune(policy, training, settings[0], knowledge, 0, tuned=tuned)  # type: ignore[arg-type, index]
+    return run_policy(policy, training, settings, knowledge, tuned=tuned, log_dir=log_dir)  # type: ignore[arg-type]
+
+
+def run_policy(
+    policy: str,
+    training: Setting,
+    settings: Sequence[Setting],
+    knowledge: OperatorKnowledge,
+    *,
+    tuned: bool,
+    log_dir: Path | None = None,
+) -> tuple[PolicyChoice, list[Trial], list[Row], list[StatedRisk]]:
+    """Tune a policy and simulate it on every seed.
+
+    Args:
+        settings: what is scored, by seed.
+
+    Returns:
+        The chosen candidate, all trials, a row per seed, and HARMONY's stated risks.
+    """
+    _one_thread()  # tensors here are small: a second thread would only spin
+    choice, trials = tune(policy, training, settings[0], knowledge, 0, tuned=tuned)
     rows = []
     risks: list[StatedRisk] = []
-    for seed, setting in enumerate(settings):  # type: ignore[arg-type, var-annotated]
+    for seed, setting in enumerate(settings):
         controllers: list[Controller] = []
-        make = controller_of(choice, knowledge)  # type: ignore[arg-type]
+        make = controller_of(choice, knowledge)
 
         def new(s: Setting, c: Cluster, k: int) -> Controller:
             controllers.append(make(s, c, k))  # noqa: B023 - used up before the next turn
@@ -211,8 +337,18 @@ def _run_policy(task: tuple[object, ...]) -> tuple[PolicyChoice, list[Trial], li
         rows.append(_row(choice, run, controllers[0]))
         risks += _stated(run, controllers[0])
         if log_dir is not None:
-            write_logs(Path(str(log_dir)), choice.policy, run)
+            write_logs(log_dir, choice.policy, run)
     return choice, trials, rows, risks
+
+
+def oracle_bounds(settings: Sequence[Setting], budget: int) -> list[Bound]:
+    """The lead-constrained oracle of each distinct seed; left out where no schedule keeps the objective.
+
+    Args:
+        budget: schedules that are tried for each.
+    """
+    bounds = [_bound(setting, seed, budget) for seed, setting in enumerate(_distinct([*settings]))]
+    return [bound for bound in bounds if bound is not None]
 
 
 def _stated(run: RunResult, controller: Controller) -> list[StatedRisk]:

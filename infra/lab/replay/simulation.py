@@ -43,6 +43,7 @@ class MetricsReading:
         gateway: requests that wait for a first replica.
         arrived_total: requests that reached the router.
         ended: (prompt tokens, output tokens) of requests finished since the last look.
+        prompt_tokens_total, prompt_squares_total: of requests that reached the router; the latter sums their squares.
     """
 
     at_s: float
@@ -55,6 +56,8 @@ class MetricsReading:
     ttfts_s: tuple[float, ...]
     tpots_s: tuple[float, ...]
     ended: tuple[tuple[int, int], ...]
+    prompt_tokens_total: int = 0
+    prompt_squares_total: float = 0.0
 
     @property
     def num_waiting(self) -> int:
@@ -88,6 +91,7 @@ class View:
         self._noise = np.random.default_rng([seed, 20_260])
         self._firsts: list[Request] = []
         self._ends: list[Request] = []
+        self._num_summed, self._prompt_total, self._prompt_squares = 0, 0, 0.0
         cluster.watch(self._firsts, self._ends)
         self.now_s = cluster.now_s
         self.ready = cluster.num_ready
@@ -104,6 +108,10 @@ class View:
         states_read = [(c.state_of(r), fault is None or fault.reads(r.replica_id)) for r in c.ready]
         states = [state for state, readable in states_read if readable]
         serving = sum(state.running + state.waiting for state, _ in states_read)
+        for request in c.requests[self._num_summed : c.num_arrived]:
+            self._prompt_total += request.prompt_tokens
+            self._prompt_squares += float(request.prompt_tokens) ** 2
+        self._num_summed = c.num_arrived
         noise = self._telemetry.noise
         jitter = np.maximum(0.0, 1 + noise * self._noise.standard_normal(2 * len(states))) if noise > 0 else None
 
@@ -126,6 +134,8 @@ class View:
                 ttfts_s=tuple(r.ttft_s for r in firsts),
                 tpots_s=tuple(r.tpot_s for r in ends),
                 ended=tuple((r.prompt_tokens, r.output_tokens) for r in ends),
+                prompt_tokens_total=self._prompt_total,
+                prompt_squares_total=self._prompt_squares,
             )
         )
         self._firsts.clear()
